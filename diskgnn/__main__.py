@@ -1,0 +1,5 @@
+"""`python -m diskgnn`, the same as the `diskgnn` command."""
+
+from diskgnn.cli import main
+
+main()

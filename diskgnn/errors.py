@@ -1,0 +1,43 @@
+"""What can go wrong, as exceptions. Every message says what was expected, what was found and what to do."""
+
+from __future__ import annotations
+
+
+class DiskGNNError(Exception):
+    """Base of all errors that diskgnn raises on purpose. `exit_code` is what the command line exits with."""
+
+    exit_code = 1
+
+
+class ConfigError(DiskGNNError, ValueError):
+    """An argument or a combination of arguments that cannot work."""
+
+    exit_code = 2
+
+
+class InputError(DiskGNNError, ValueError):
+    """Source data (edges, features, labels, splits) that is not a valid graph."""
+
+    exit_code = 3
+
+
+class ArtifactError(DiskGNNError):
+    """A graph, samples or packed directory that is missing, damaged, foreign, or made from something else."""
+
+    exit_code = 4
+
+
+class OutputExistsError(DiskGNNError, FileExistsError):
+    """The output is there already and --overwrite was not given."""
+
+    exit_code = 5
+
+
+class DiskFullError(DiskGNNError, OSError):
+    """The disk has too little free space for what is about to be written; nothing was written."""
+
+    exit_code = 6
+
+
+class DataWarning(UserWarning):
+    """Source data that can be used but probably is not what the user meant (NaN features, overlapping splits)."""

@@ -1,0 +1,91 @@
+"""The graph directory: reading it. `importers` and `generation` write it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn import artifacts
+from diskgnn.artifacts import Manifest, PathLike
+
+# What .npy calls each feature dtype. NumPy has no bfloat16: its bits are stored as uint16.
+FEATURE_STORAGE = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2", "int8": "|i1"}
+
+
+@dataclass(frozen=True)
+class FeatureFile:
+    """Where the rows of a feature matrix [num_rows, width] lie: row i starts at data_offset_bytes + i * row_bytes."""
+
+    path: Path
+    data_offset_bytes: int
+    num_rows: int
+    width: int
+    dtype: str  # a key of FEATURE_STORAGE
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one node's feature vector."""
+        return self.width * np.dtype(FEATURE_STORAGE[self.dtype]).itemsize
+
+
+@dataclass(frozen=True)
+class Graph:
+    """An opened graph directory. Arrays are read-only memory maps; nothing is loaded until it is touched."""
+
+    manifest: Manifest
+    indptr: npt.NDArray[np.int64]  # [N+1]: in-neighbours of v are indices[indptr[v]:indptr[v+1]] (CSC)
+    indices: npt.NDArray[Any]  # [E] int32 when N < 2^31, otherwise int64
+    labels: npt.NDArray[np.int64]  # [N], -1 where a node has none
+    splits: dict[str, npt.NDArray[np.int64]]  # split name -> node ids, in the order given by the user
+
+    @staticmethod
+    def open(path: PathLike) -> Graph:
+        """Open a graph directory.
+
+        Raises:
+            ArtifactError: see `artifacts.open_artifact`.
+        """
+        manifest = artifacts.open_artifact(path, artifacts.GRAPH)
+        splits = {s: manifest.array(artifacts.split_file(s)) for s in artifacts.SPLITS
+                  if artifacts.split_file(s) in manifest.files}  # fmt: skip
+        return Graph(
+            manifest,
+            manifest.array(artifacts.INDPTR),
+            manifest.array(artifacts.INDICES),
+            manifest.array(artifacts.LABELS),
+            splits,
+        )
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """E."""
+        return len(self.indices)
+
+    @property
+    def num_classes(self) -> int:
+        """Labels are in [0, num_classes)."""
+        return int(self.manifest.config["num_classes"])
+
+    @cached_property
+    def feature_file(self) -> FeatureFile:
+        """Where the feature rows lie."""
+        shape = self.manifest.files[artifacts.FEATURES].shape
+        assert shape is not None
+        path = self.manifest.file(artifacts.FEATURES)
+        dtype = self.manifest.config["feature_dtype"]
+        return FeatureFile(path, artifacts.npy_data_offset(path), shape[0], shape[1], dtype)
+
+    @cached_property
+    def features(self) -> npt.NDArray[Any]:
+        """[N, D] memory map of the features, bfloat16 as uint16."""
+        return self.manifest.array(artifacts.FEATURES)

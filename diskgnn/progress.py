@@ -1,0 +1,41 @@
+"""How long-running stages report progress, without ever printing by themselves.
+
+A stage takes a `Reporter`; the library's default says nothing, the command line passes one that draws bars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+Advance = Callable[[int], None]
+
+
+class Reporter(Protocol):
+    """Receives progress. `unit` is 'B' for bytes, otherwise the plural of what is counted ('minibatches')."""
+
+    def stage(self, description: str, total: int, unit: str) -> AbstractContextManager[Advance]:
+        """Open one bar; the yielded callable adds to what is done."""
+        ...
+
+
+class _Silent:
+    @contextmanager
+    def stage(self, description: str, total: int, unit: str) -> Iterator[Advance]:
+        yield lambda _: None
+
+
+SILENT: Reporter = _Silent()
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """What one offline stage did."""
+
+    stage: str
+    seconds: float
+    read_bytes: int
+    written_bytes: int
+    details: dict[str, int | float | str] = field(default_factory=dict)

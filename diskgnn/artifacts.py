@@ -420,10 +420,9 @@ def _check_file(manifest: Manifest, name: str, entry: FileEntry) -> None:
     external = manifest.external.get(name)
     if external is not None and file.stat().st_mtime_ns != external.mtime_ns:
         raise ArtifactError(f"{file} was changed after {manifest.path} was made from it; {again}")
-    if entry.dtype is not None and npy_header(file) != (entry.dtype, entry.shape):
-        raise ArtifactError(
-            f"{file} holds {npy_header(file)}, the manifest says {(entry.dtype, entry.shape)}: the file was replaced; {again}"
-        )
+    if entry.dtype is not None and (found := npy_header(file)) != (entry.dtype, entry.shape):
+        expected = (entry.dtype, entry.shape)
+        raise ArtifactError(f"{file} holds {found}, expected {expected}: the file was replaced; {again}")
 
 
 def verify_artifact(path: PathLike, *, reporter: Reporter = SILENT) -> Manifest:

@@ -19,7 +19,7 @@ FEATURE_STORAGE = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2", "int8"
 
 @dataclass(frozen=True)
 class FeatureFile:
-    """Where the rows of a feature matrix [num_rows, width] lie: row i starts at data_offset_bytes + i * row_bytes."""
+    """Where a feature matrix [num_rows, width] lies: row i starts at data_offset_bytes + i * row_bytes."""
 
     path: Path
     data_offset_bytes: int

@@ -26,11 +26,8 @@ def parse_size(size: int | str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", size)
     if match is None or match[2].lower() not in _FACTORS:
         raise ConfigError(f"expected a size such as 512MiB, 2GB or 4096, found {size!r}")
-    return (
-        int(float(match[1]) * _FACTORS[match[2].lower()])
-        if "." in match[1]
-        else int(match[1]) * _FACTORS[match[2].lower()]
-    )
+    number = float(match[1]) if "." in match[1] else int(match[1])
+    return int(number * _FACTORS[match[2].lower()])
 
 
 def format_size(num_bytes: float) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -138,6 +139,33 @@ def checksum_file(path: Path, advance: Callable[[int], None] = lambda _: None) -
             offset += read
             advance(read)
     return crc
+
+
+class ChecksummedFile(io.RawIOBase):
+    """A file that is written front to back while its CRC-32C is computed (`crc32c`), for `ArtifactWriter.add`."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file = path.open("wb", buffering=0)
+        self.crc32c = 0
+
+    def writable(self) -> bool:
+        """True."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Append all of `data`."""
+        view = memoryview(data).cast("B")
+        self.crc32c = _native.crc32c(view, self.crc32c)
+        written = 0
+        while written < len(view):
+            written += self._file.write(view[written:])
+        return len(view)
+
+    def close(self) -> None:
+        """Close the file; `crc32c` stays."""
+        self._file.close()
+        super().close()
 
 
 def free_bytes(folder: Path) -> int:
@@ -342,8 +370,6 @@ def _read_npy_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
 
 def npy_header_bytes(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bytes:
     """The header that starts a .npy file of this dtype and shape; its length is a multiple of 64."""
-    import io
-
     buffer = io.BytesIO()
     description = np.lib.format.dtype_to_descr(np.dtype(dtype))
     np.lib.format.write_array_header_1_0(buffer, {"descr": description, "fortran_order": False, "shape": shape})

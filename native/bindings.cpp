@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "belady.h"
 #include "crc32c.h"
 #include "neighbor_sampler.h"
 
@@ -94,6 +95,28 @@ class NeighborSampler {
   std::variant<In<std::int32_t>, In<std::int64_t>> indices_;
 };
 
+template <typename T>
+using Out = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <typename Node>
+bool warm_up(BeladyPlanner& planner, In<Node> nodes, In<std::int32_t> next_uses) {
+  if (nodes.size() != next_uses.size()) throw std::invalid_argument("nodes and next_uses differ in length");
+  nb::gil_scoped_release release;
+  return planner.warm_up(span_of(nodes), span_of(next_uses));
+}
+
+template <typename Node>
+nb::tuple place(BeladyPlanner& planner, In<Node> nodes, In<std::int32_t> next_uses) {
+  if (nodes.size() != next_uses.size()) throw std::invalid_argument("nodes and next_uses differ in length");
+  Placement<Node> placement;
+  {
+    nb::gil_scoped_release release;
+    placement = planner.place(span_of(nodes), span_of(next_uses));
+  }
+  return nb::make_tuple(to_numpy(std::move(placement.addresses)), to_numpy(std::move(placement.disk_nodes)),
+                        to_numpy(std::move(placement.admissions)));
+}
+
 }  // namespace
 }  // namespace diskgnn
 
@@ -113,4 +136,20 @@ NB_MODULE(_native, m) {
       .def(nb::init<In<std::int64_t>, nb::object>(), "indptr"_a.noconvert(), "indices"_a.noconvert())
       .def("sample", &NeighborSampler::sample, "seeds"_a.noconvert(), "fanouts"_a.noconvert(), "key"_a,
            "minibatch"_a);
+
+  nb::class_<BeladyPlanner>(m, "BeladyPlanner")
+      .def(
+          "__init__",
+          [](BeladyPlanner* self, Out<std::int32_t> location, std::int32_t num_static, std::int32_t capacity,
+             std::int32_t num_batches) {
+            new (self) BeladyPlanner({location.data(), location.size()}, num_static, capacity, num_batches);
+          },
+          "location"_a.noconvert(), "num_static"_a, "capacity"_a, "num_batches"_a, nb::keep_alive<1, 2>())
+      .def("warm_up", &warm_up<std::int32_t>, "nodes"_a.noconvert(), "next_uses"_a.noconvert())
+      .def("warm_up", &warm_up<std::int64_t>, "nodes"_a.noconvert(), "next_uses"_a.noconvert())
+      .def("start_cycle", &BeladyPlanner::start_cycle, nb::call_guard<nb::gil_scoped_release>())
+      .def("place", &place<std::int32_t>, "nodes"_a.noconvert(), "next_uses"_a.noconvert())
+      .def("place", &place<std::int64_t>, "nodes"_a.noconvert(), "next_uses"_a.noconvert())
+      .def("initial_nodes", [](const BeladyPlanner& self) { return to_numpy(std::vector(self.initial_nodes())); })
+      .def("wrap", [](const BeladyPlanner& self) { return to_numpy(self.wrap()); });
 }

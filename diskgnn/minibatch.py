@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    import dgl
+    import torch_geometric
+
+
+class EdgesBySource(NamedTuple):
+    """A block's edges grouped by source: source j's are at `indptr[j]:indptr[j+1]` of the other two."""
+
+    indptr: Tensor  # [num_src + 1] int32
+    destinations: Tensor  # [num_edges] int32, in [0, num_dst)
+    edges: Tensor  # [num_edges] int64, where each edge stands in the block's own order
 
 
 @dataclass(frozen=True)
@@ -31,6 +44,31 @@ class Block:
     def num_edges(self) -> int:
         """Number of sampled edges."""
         return self.indices.numel()
+
+    @cached_property
+    def in_degrees(self) -> Tensor:
+        """[num_dst] int32: neighbours drawn for each destination."""
+        return self.indptr.diff()
+
+    @cached_property
+    def out_degrees(self) -> Tensor:
+        """[num_src] int32: destinations that drew each source."""
+        ones = torch.ones_like(self.indices)
+        return ones.new_zeros(self.num_src).index_add_(0, self.indices, ones)
+
+    @cached_property
+    def destinations(self) -> Tensor:
+        """[num_edges] int32: each edge's destination; with `indices`, the edges as pairs (COO)."""
+        numbers = torch.arange(self.num_dst, dtype=self.indices.dtype, device=self.indices.device)
+        return numbers.repeat_interleave(self.in_degrees, output_size=self.num_edges)
+
+    @cached_property
+    def by_source(self) -> EdgesBySource:
+        """The same edges grouped by source: what a backward pass sums over."""
+        edges = torch.argsort(self.indices, stable=True)  # stable: a radix sort on a CPU, and deterministic
+        indptr = self.indptr.new_zeros(self.num_src + 1)
+        torch.cumsum(self.out_degrees, 0, dtype=indptr.dtype, out=indptr[1:])
+        return EdgesBySource(indptr, self.destinations[edges], edges)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Block:
         """The same block with its tensors on `device`."""
@@ -63,6 +101,24 @@ class MiniBatch:
             seeds=self.seeds.to(device, non_blocking=non_blocking),
             input_nodes=None if self.input_nodes is None else self.input_nodes.to(device, non_blocking=non_blocking),
         )
+
+    def to_dgl(self) -> list[dgl.DGLBlock]:
+        """The blocks as DGL's own: see `diskgnn.interop.to_dgl`."""
+        from diskgnn import interop
+
+        return interop.to_dgl(self)
+
+    def to_pyg(self) -> torch_geometric.data.Data:
+        """One subgraph, as PyG's NeighborLoader yields it: see `diskgnn.interop.to_pyg`."""
+        from diskgnn import interop
+
+        return interop.to_pyg(self)
+
+    def to_pyg_layers(self) -> list[tuple[Tensor, tuple[int, int]]]:
+        """The blocks as (edge_index, size) for PyG's bipartite layers: see `diskgnn.interop.to_pyg_layers`."""
+        from diskgnn import interop
+
+        return interop.to_pyg_layers(self)
 
 
 @runtime_checkable

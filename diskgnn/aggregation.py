@@ -1,8 +1,8 @@
 """Sums over sampled neighbours, forward and backward, without materialising a message per edge.
 
-Both directions are `embedding_bag`s. Forward, each destination is a bag of sources. Backward, each source is a bag of
-destinations (`Block.by_source`, sorted once per block): several times faster on a CPU than scattering the gradient
-edge by edge, and than sparse matrix products, which convert or copy the matrix in their backward pass.
+Both directions are `embedding_bag`s. Forward, each destination is a bag of sources; backward, each source is a bag
+of destinations (`Block.by_source`, sorted once per block). On a CPU that is faster, sorting included, than
+embedding_bag's own backward pass, sparse matrix products, or adding the gradient up edge by edge.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def own_and_mean(x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
         Two [num_dst, W] tensors. They come together because x[:num_dst] by itself would cost the backward pass a
         second gradient of x's size, zeros for the most part.
     """
-    own, mean = _OwnAndMean.apply(x, block)
+    own, mean = _OwnAndMean.apply(x, block)  # type: ignore[no-untyped-call]
     return own, mean
 
 
@@ -42,7 +42,7 @@ def weighted_sums(x: Tensor, weights: Tensor, block: Block) -> Tensor:
     Returns:
         [num_dst, H, W], zeros for destinations without neighbours.
     """
-    sums: Tensor = _WeightedSums.apply(x, weights.to(x.dtype), block)
+    sums: Tensor = _WeightedSums.apply(x, weights.to(x.dtype), block)  # type: ignore[no-untyped-call]
     return sums
 
 
@@ -60,17 +60,27 @@ def attention(x: Tensor, source_scores: Tensor, destination_scores: Tensor, bloc
     Returns:
         [num_dst, H, W], zeros for destinations without neighbours.
     """
-    scores = F.leaky_relu(_EdgeScores.apply(source_scores, destination_scores, block), slope)
-    highest = torch.segment_reduce(scores.detach(), "max", offsets=block.indptr, unsafe=True)
-    weights = torch.exp(scores - highest[block.destinations])
-    # Divided after the sum, so once per destination. A destination without neighbours has 0 / 1 instead of 0 / 0.
-    totals = torch.segment_reduce(weights, "sum", offsets=block.indptr, unsafe=True, initial=0)
-    totals = totals + (block.in_degrees == 0).unsqueeze(1)
-    return weighted_sums(x, weights, block) / totals.unsqueeze(2)
+    weights = _AttentionWeights.apply(  # type: ignore[no-untyped-call]
+        source_scores, destination_scores, block, slope
+    )
+    return weighted_sums(x, weights, block)
 
 
 def _bags(x: Tensor, indptr: Tensor, indices: Tensor, mode: str = "sum", weights: Tensor | None = None) -> Tensor:
     return F.embedding_bag(indices, x, indptr, mode=mode, per_sample_weights=weights, include_last_offset=True)
+
+
+def _segment_sums(x: Tensor, indptr: Tensor) -> Tensor:
+    return torch.segment_reduce(x, "sum", offsets=indptr, unsafe=True, initial=0)
+
+
+def _edge_products(by_destination: Tensor, by_source: Tensor, block: Block) -> Tensor:
+    """[num_edges] dot products of each edge's destination row and source row: the op with which embedding_bag
+    computes the gradient of its weights."""
+    product: Tensor = torch.ops.aten._embedding_bag_per_sample_weights_backward(
+        by_destination, by_source, block.indices, block.indptr[:-1], block.destinations, 0
+    )
+    return product
 
 
 class _OwnAndMean(torch.autograd.Function):
@@ -80,7 +90,7 @@ class _OwnAndMean(torch.autograd.Function):
         return x[: block.num_dst], _bags(x, block.indptr, block.indices, mode="mean")
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, own_gradient: Tensor, mean_gradient: Tensor) -> tuple[Tensor, None]:
         block: Block = ctx.block
         by_source = block.by_source
@@ -102,25 +112,25 @@ class _WeightedSums(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         block: Block = ctx.block
         x, weights = ctx.saved_tensors
         x_gradient = weights_gradient = None
         if ctx.needs_input_grad[0]:
             indptr, destinations, edges = block.by_source
-            by_head = [
-                _bags(gradient[:, head], indptr, destinations, weights=weight)
-                for head, weight in enumerate(weights[edges].t().contiguous())
-            ]
-            x_gradient = torch.stack(by_head, dim=1) if x.shape[1] > 1 else sum(by_head).unsqueeze(1)
+            by_head = torch.stack(
+                [
+                    _bags(gradient[:, head], indptr, destinations, weights=weight)
+                    for head, weight in enumerate(weights[edges].t().contiguous())
+                ],
+                dim=1,
+            )
+            x_gradient = by_head if x.shape[1] > 1 else by_head.sum(dim=1, keepdim=True)
         if ctx.needs_input_grad[1]:
-            # embedding_bag's own: one dot product per edge, of its destination's gradient and its source's row.
-            edge_dot = torch.ops.aten._embedding_bag_per_sample_weights_backward
-            offsets = block.indptr[:-1]
             weights_gradient = torch.stack(
                 [
-                    edge_dot(gradient[:, head], x[:, head % x.shape[1]], block.indices, offsets, block.destinations, 0)
+                    _edge_products(gradient[:, head], x[:, head % x.shape[1]], block)
                     for head in range(weights.shape[1])
                 ],
                 dim=1,
@@ -128,18 +138,34 @@ class _WeightedSums(torch.autograd.Function):
         return x_gradient, weights_gradient, None
 
 
-class _EdgeScores(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, source_scores: Tensor, destination_scores: Tensor, block: Block) -> Tensor:
-        ctx.block = block
-        return source_scores[block.indices] + destination_scores[block.destinations]
+class _AttentionWeights(torch.autograd.Function):
+    """[num_edges, H] softmax over each destination's edges.
+
+    The gradient is written out because autograd would add up those of the gathered rows edge by edge.
+    """
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        indptr, _, edges = ctx.block.by_source
-        by_source = torch.segment_reduce(gradient[edges], "sum", offsets=indptr, unsafe=True, initial=0)
-        by_destination = torch.segment_reduce(
-            gradient.contiguous(), "sum", offsets=ctx.block.indptr, unsafe=True, initial=0
+    def forward(ctx: Any, source_scores: Tensor, destination_scores: Tensor, block: Block, slope: float) -> Tensor:
+        scores = F.leaky_relu(source_scores[block.indices] + destination_scores[block.destinations], slope)
+        highest = torch.segment_reduce(scores, "max", offsets=block.indptr, unsafe=True)
+        weights = torch.exp(scores - highest[block.destinations])
+        weights /= _segment_sums(weights, block.indptr)[block.destinations]
+        ctx.block, ctx.slope = block, slope
+        ctx.save_for_backward(weights, scores > 0)
+        return weights
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        block: Block = ctx.block
+        weights, above_zero = ctx.saved_tensors
+        gradient = weights * gradient
+        gradient -= weights * _segment_sums(gradient, block.indptr)[block.destinations]
+        gradient = torch.where(above_zero, gradient, ctx.slope * gradient)
+        by_source = block.by_source
+        return (
+            _segment_sums(gradient[by_source.edges], by_source.indptr),
+            _segment_sums(gradient, block.indptr),
+            None,
+            None,
         )
-        return by_source, by_destination, None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def to_dgl(batch: MiniBatch) -> list[dgl.DGLBlock]:
     """DGL blocks, outermost first, for layers called as `layer(block, (h, h[:block.num_dst_nodes()]))`.
 
-    Ids are local and int32, memory is shared. The blocks carry structure only: features are batch.x, labels batch.y.
+    Ids are local and int32, memory is shared. The blocks carry structure only: features are batch.x.
 
     Raises:
         ConfigError: dgl cannot be imported.
@@ -32,15 +32,16 @@ def to_dgl(batch: MiniBatch) -> list[dgl.DGLBlock]:
     try:
         import dgl
     except ImportError as error:
-        raise ConfigError(f"to_dgl() needs dgl, found {error}; install it: pip install dgl==1.1.3 packaging") from error
-    return [
-        dgl.create_block(
-            ("csc", (block.indptr, block.indices, block.indices.new_empty(0))),
-            num_src_nodes=block.num_src,
-            num_dst_nodes=block.num_dst,
-        )
-        for block in batch.blocks
-    ]
+        raise ConfigError(
+            f"to_dgl() needs dgl, found {error}; install it: pip install dgl==1.1.3 packaging"
+        ) from error
+    blocks = []
+    for block in batch.blocks:
+        # Edge ids are optional in DGL's CSC, but without them the backward pass of edge_softmax fails (dgl 1.1.3).
+        edge_ids = torch.arange(block.num_edges, dtype=block.indices.dtype, device=block.indices.device)
+        csc = ("csc", (block.indptr, block.indices, edge_ids))
+        blocks.append(dgl.create_block(csc, num_src_nodes=block.num_src, num_dst_nodes=block.num_dst))
+    return blocks
 
 
 def to_pyg_layers(batch: MiniBatch) -> list[tuple[Tensor, tuple[int, int]]]:
@@ -61,15 +62,15 @@ def to_pyg_layers(batch: MiniBatch) -> list[tuple[Tensor, tuple[int, int]]]:
 def to_pyg(batch: MiniBatch) -> torch_geometric.data.Data:
     """One subgraph in a `Data`, as PyG's NeighborLoader yields it, for `model(data.x, data.edge_index)[:B]`.
 
-    NeighborLoader draws a node's neighbours once, when it first reaches the node, and uses them in every layer; our
+    NeighborLoader draws a node's neighbours once, when it first reaches the node, and uses them in every layer;
     blocks draw them anew in each layer. So this keeps, for each node, the neighbours drawn by the innermost block
-    that has it as a destination. The logits follow the distribution of NeighborLoader's; they equal those on the blocks
-    if there is one layer or all neighbours are taken, otherwise only `to_pyg_layers` gives the blocks' logits.
+    that has it as a destination. Logits are distributed as on NeighborLoader's subgraphs. They equal those on the
+    blocks if there is one layer or all neighbours are taken; otherwise only `to_pyg_layers` gives the same logits.
 
-    Attributes of the result: x [U, D]; edge_index [2, edges] int64, sources above destinations, grouped by hop from the
-    seeds outwards; y [B] and seeds [B] (of the seeds only: they are the first B nodes); batch_size B; n_id [U] if the
-    minibatch has input_nodes; num_sampled_nodes and num_sampled_edges, lists per hop for
-    `torch_geometric.utils.trim_to_layer`. Some of the nodes, drawn only by blocks not kept, may have no edge.
+    Attributes of the result: x [U, D]; edge_index [2, edges] int64, sources above destinations, grouped by hop
+    from the seeds outwards; y [B] and seeds [B], of the seeds only, which are the first B nodes; batch_size B;
+    n_id [U] if the minibatch has input_nodes; num_sampled_nodes and num_sampled_edges, lists per hop for PyG's
+    `trim_to_layer`. Some nodes, reached only by draws that were not kept, may have no edge.
 
     Raises:
         ConfigError: torch-geometric cannot be imported.

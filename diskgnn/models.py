@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -35,19 +36,22 @@ class SAGELayer(nn.Module):
         """[num_src, in_width] -> [num_dst, out_width]."""
         if _transform_first(block, self.in_width, self.out_width):
             _, mean = own_and_mean(self.neighbours(x), block)
-            out: Tensor = self.own(x[: block.num_dst]) + mean
+            out: Tensor = self.own(x[: block.num_dst])
+            out += mean
         else:
             own, mean = own_and_mean(x, block)
-            out = self.own(own) + self.neighbours(mean)
+            out = self.own(own)
+            out += self.neighbours(mean)
         return out
 
 
 class GCNLayer(nn.Module):
     """Graph convolution: sum of x_j W / sqrt(out-degree of j * in-degree of i) over i's neighbours j, plus b.
 
-    Kipf and Welling, Semi-Supervised Classification with Graph Convolutional Networks, ICLR 2017; degrees are those
-    within the block, as in DGL's GraphConv(norm="both", allow_zero_in_degree=True), which it equals. A node counts
-    itself only if it is its own neighbour: convert the graph with self-loops. Without neighbours, b is all it gets.
+    Kipf and Welling, Semi-Supervised Classification with Graph Convolutional Networks, ICLR 2017. Degrees are
+    those within the block, as in DGL's GraphConv(norm="both", allow_zero_in_degree=True), which it equals. A node
+    counts itself only if it is its own neighbour (convert the graph with self-loops); without neighbours it gets
+    just b.
     """
 
     def __init__(self, in_width: int, out_width: int) -> None:
@@ -70,8 +74,8 @@ class GCNLayer(nn.Module):
 class GATLayer(nn.Module):
     """Graph attention with one weight matrix for sources and destinations, as DGL's and PyG's GATConv have it.
 
-    Velickovic et al., Graph Attention Networks, ICLR 2018. No self-loops are added: with `residual`, a linear map of
-    the destination's own row is added instead, so that a node counts itself, and has an output without neighbours.
+    Velickovic et al., Graph Attention Networks, ICLR 2018. No self-loops are added. With `residual`, a linear map
+    of the destination's own row is: so a node counts itself, and has an output of its own without neighbours.
 
     Args:
         in_width: columns of x.
@@ -119,8 +123,11 @@ class GATLayer(nn.Module):
             destination_scores = F.linear(x_own, torch.einsum("hoi,ho->hi", weight, self.destination_attention))
             mean = attention(x.unsqueeze(1), source_scores, destination_scores, block, self.slope)
             out = torch.einsum("dhi,hoi->dho", mean, weight)
-        out = (out.flatten(1) if self.concat else out.mean(dim=1)) + self.bias
-        return out if self.residual is None else out + self.residual(x_own)
+        out = out.flatten(1) if self.concat else out.mean(dim=1)
+        out += self.bias
+        if self.residual is not None:
+            out += self.residual(x_own)
+        return out
 
 
 class BlockModel(nn.Module):
@@ -132,7 +139,9 @@ class BlockModel(nn.Module):
         dropout: probability with which activations are dropped in training, after every layer but the last.
     """
 
-    def __init__(self, layers: Sequence[nn.Module], activation: Callable[[Tensor], Tensor], dropout: float) -> None:
+    def __init__(
+        self, layers: Sequence[nn.Module], activation: Callable[[Tensor], Tensor], dropout: float
+    ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.activation, self.dropout = activation, dropout
@@ -181,8 +190,7 @@ def make_model(
     """A model that takes (blocks, x) and gives the seeds' logits.
 
     Args:
-        name: "sage", "gat" or "gcn". GAT layers have residual connections, as our blocks add no self-loops; its last
-            layer averages the heads.
+        name: "sage", "gat" or "gcn". GAT has residual connections, and averages the heads of its last layer.
         in_width: D, columns of x.
         hidden: width between layers; for GAT that of all heads together.
         num_classes: columns of the logits.
@@ -199,14 +207,19 @@ def make_model(
     """
     if name not in MODEL_NAMES:
         raise ConfigError(f"model must be one of {', '.join(MODEL_NAMES)}, found {name!r}")
-    sizes = dict(in_width=in_width, hidden=hidden, num_classes=num_classes, num_layers=num_layers, heads=heads)
-    for label, size in sizes.items():
+    for label, size in (
+        ("in_width", in_width),
+        ("hidden", hidden),
+        ("num_classes", num_classes),
+        ("num_layers", num_layers),
+        ("heads", heads),
+    ):
         if size < 1:
             raise ConfigError(f"{label} must be at least 1, found {size}")
     if not 0 <= dropout < 1:
         raise ConfigError(f"dropout must be in [0, 1), found {dropout}")
     widths = [in_width] + [hidden] * (num_layers - 1) + [num_classes]
-    pairs = list(zip(widths[:-1], widths[1:], strict=True))
+    pairs = list(pairwise(widths))
     if name == "sage":
         return BlockModel([SAGELayer(*pair) for pair in pairs], F.relu, dropout)
     if name == "gcn":
@@ -219,10 +232,12 @@ def make_model(
 
 
 def _transform_first(block: Block, in_width: int, out_width: int, heads: int = 1) -> bool:
-    """Whether to multiply every source by the weight and sum narrow rows, rather than sum (for each head) and multiply
-    every destination: a sampled block has many more sources than destinations, so the latter, unless in_width is
-    much larger than out_width and the block is dense."""
+    """Whether to multiply x by the weight before the sum over neighbours, rather than after it.
+
+    Before: a product per source, and narrow rows to sum if out_width is less than in_width. After: a product per
+    destination, of which a sampled block has far fewer, and rows of x to sum, for GAT once per head.
+    """
     product = in_width * out_width
-    first = block.num_src * product + _MULTIPLY_ADDS_PER_GATHER * block.num_edges * out_width
-    last = block.num_dst * product + _MULTIPLY_ADDS_PER_GATHER * block.num_edges * in_width * heads
-    return first < last
+    before = block.num_src * product + _MULTIPLY_ADDS_PER_GATHER * block.num_edges * out_width
+    after = block.num_dst * product + _MULTIPLY_ADDS_PER_GATHER * block.num_edges * in_width * heads
+    return before < after

@@ -39,5 +39,11 @@ class DiskFullError(DiskGNNError, OSError):
     exit_code = 6
 
 
+class DivergedError(DiskGNNError, ArithmeticError):
+    """Training produced a loss that is not finite."""
+
+    exit_code = 7
+
+
 class DataWarning(UserWarning):
     """Source data that can be used but probably is not what the user meant (NaN features, overlapping splits)."""

@@ -1,6 +1,6 @@
 """The dependency graph of Debian's packages: a real, labelled graph of 63 k nodes that fits in a repository.
 
-    python datasets/debian_packages.py OUT               write the graph directory OUT from the snapshot beside this file
+    python datasets/debian_packages.py OUT               write the graph directory OUT from the snapshot
     python datasets/debian_packages.py OUT --rebuild     make the snapshot anew from the package indices first
 
 Nodes are binary packages. An edge joins two packages if one depends on, recommends, suggests or enhances the other
@@ -24,10 +24,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import debian_indices
 import numpy as np
 import numpy.typing as npt
-
-import debian_indices
 
 SNAPSHOT = Path(__file__).with_suffix(".npz")
 
@@ -37,7 +36,7 @@ MAX_PROVIDERS = 20  # a virtual package with more says little about whoever need
 MAX_CLIQUE = 20  # packages of one source are joined pairwise up to here, in a ring beyond
 MIN_CLASS_MEMBERS = 100
 FORMAT_SECTIONS = frozenset(
-    "libs libdevel doc oldlibs debug localization metapackages tasks misc introspection unknown".split()
+    "libs libdevel doc oldlibs debug localization metapackages tasks misc introspection unknown".split()  # noqa: SIM905
 )
 TRAIN_FRACTION, VALID_FRACTION = 0.6, 0.2
 FEATURE_WIDTH = 128
@@ -45,12 +44,12 @@ FEATURE_STEP = np.float32(0.2)  # of a standard deviation: int8 holds every valu
 HASHED_WORDS = 1 << 16
 # Words that spell out a section: with them a bag of words needs no graph.
 GIVEAWAYS = frozenset(
-    """perl python python2 python3 haskell ruby rust golang go java javascript js node nodejs npm php php5 php8 r gnu
-    cran bioconductor ocaml lisp elisp emacs lua mono cli gnome kde xfce gtk qt gnustep library libraries shared
-    runtime development headers header files documentation docs doc static package packages dummy transitional
-    metapackage debug symbols module modules binding bindings font fonts game games kernel math sound web mail video
-    database editor science crate crates ghc cabal hackage cpan gem rubygems pear pecl plugin extension tex
-    latex""".split()
+    """perl python python2 python3 haskell ruby rust golang go java javascript js node nodejs npm php php5 php8 r
+    gnu cran bioconductor ocaml lisp elisp emacs lua mono cli gnome kde xfce gtk qt gnustep library libraries
+    shared runtime development headers header files documentation docs doc static package packages dummy
+    transitional metapackage debug symbols module modules binding bindings font fonts game games kernel math sound
+    web mail video database editor science crate crates ghc cabal hackage cpan gem rubygems pear pecl plugin
+    extension tex latex""".split()  # noqa: SIM905
 )
 
 Package = dict[str, str]
@@ -74,7 +73,7 @@ def load(snapshot: Path = SNAPSHOT) -> Arrays:
 
 
 def read_packages(indices: debian_indices.Indices) -> list[Package]:
-    """The paragraphs of the Packages index, one a package, sorted by name; Description is the long one if there is one."""
+    """The paragraphs of the Packages index, sorted by name; Description is the long one where there is one."""
     packages = {p["Package"]: p for p in debian_indices.paragraphs(indices.packages, FIELDS)}
     if indices.translation is not None:
         wanted = {"Description-md5", "Description-en"}
@@ -90,6 +89,11 @@ def read_packages(indices: debian_indices.Indices) -> list[Package]:
 def source_name(package: Package) -> str:
     """The source package that a package is built from: 'Source: name (version)', or its own name."""
     return package.get("Source", package["Package"]).split(" ")[0]
+
+
+def section(package: Package) -> str:
+    """The archive section without its area: 'science' of 'contrib/science'."""
+    return package.get("Section", "unknown").rpartition("/")[2]
 
 
 def relation_names(relation: str) -> Iterator[str]:
@@ -124,7 +128,7 @@ def dependency_edges(packages: Sequence[Package]) -> list[tuple[int, int]]:
 
 
 def sibling_edges(packages: Sequence[Package]) -> list[tuple[int, int]]:
-    """Pairs built from one source package: all of them, or a ring where there are more than MAX_CLIQUE siblings."""
+    """Pairs built from one source package: all of them, or a ring of more than MAX_CLIQUE siblings."""
     families: dict[str, list[int]] = defaultdict(list)
     for i, package in enumerate(packages):
         families[source_name(package)].append(i)
@@ -148,14 +152,14 @@ def undirected(pairs: Sequence[tuple[int, int]], num_nodes: int) -> npt.NDArray[
 def topic_labels(sections: Sequence[str], min_members: int = MIN_CLASS_MEMBERS) -> npt.NDArray[np.int64]:
     """[N]: topic sections of at least `min_members` packages, numbered from the largest; -1 for the others."""
     counts = Counter(sections)
-    topics = [s for s, n in counts.items() if n >= min_members and s not in FORMAT_SECTIONS]
-    topics.sort(key=lambda section: (-counts[section], section))
-    ids = {section: i for i, section in enumerate(topics)}
-    return np.array([ids.get(section, -1) for section in sections], np.int64)
+    topics = [name for name, n in counts.items() if n >= min_members and name not in FORMAT_SECTIONS]
+    topics.sort(key=lambda name: (-counts[name], name))
+    ids = {name: i for i, name in enumerate(topics)}
+    return np.array([ids.get(name, -1) for name in sections], np.int64)
 
 
 def split_by_source(sources: Sequence[str]) -> npt.NDArray[np.int8]:
-    """[N]: 0 train, 1 valid, 2 test, a pure function of the source's name: siblings share it, whatever else changes."""
+    """[N]: 0 train, 1 valid, 2 test. A function of the source's name alone, so siblings always share it."""
 
     def split(source: str) -> int:
         fraction = int.from_bytes(hashlib.blake2b(source.encode(), digest_size=6).digest(), "big") / 2**48
@@ -165,11 +169,15 @@ def split_by_source(sources: Sequence[str]) -> npt.NDArray[np.int8]:
 
 
 def description_words(package: Package, sections: frozenset[str]) -> list[str]:
-    """The words of a description, less those of the package's and its source's name and those that name a section."""
-    own_names = {package["Package"], source_name(package)}
-    own = own_names.union(*(re.split(r"[-.+]", name) for name in own_names))
+    """The words of a description, less the package's and its source's name and words that name a section."""
+    own = {_stem(part) for name in (package["Package"], source_name(package)) for part in re.split(r"[-.+]", name)}
     words = re.findall(r"[a-z][a-z0-9+]{2,}", package.get("Description", "").lower())
-    return [word for word in words if word not in own and word not in sections and word not in GIVEAWAYS]
+    return [word for word in words if not (word in sections or word in GIVEAWAYS or _stem(word) in own)]
+
+
+def _stem(word: str) -> str:
+    """'foo' of libfoo, foo2, libfoo++: names of one thing that differ only by how it is packaged."""
+    return word.removeprefix("lib").rstrip("0123456789+")
 
 
 def text_features(texts: Sequence[list[str]], width: int) -> npt.NDArray[np.float32]:
@@ -192,7 +200,7 @@ def build(packages: Sequence[Package]) -> Arrays:
 
     Features are stored column by column, which compresses better, in units of `feature_step`.
     """
-    sections = [package.get("Section", "unknown").rpartition("/")[2] for package in packages]
+    sections = [section(package) for package in packages]
     labels = topic_labels(sections)
     split = split_by_source([source_name(package) for package in packages])
     names = frozenset(sections)

@@ -162,6 +162,71 @@ def require_free_bytes(folder: Path, needed_bytes: int, what: str) -> None:
         )
 
 
+class ArrayFile:
+    """One .npy file of an artifact, written front to back: checksummed on the way, kept out of the page cache.
+
+    Use as a context manager; leaving it without an error registers the file. `rows` None means as many as will
+    have been written, which costs one read of the file for its checksum.
+    """
+
+    _WINDOW_BYTES = 16 << 20
+
+    def __init__(
+        self,
+        writer: ArtifactWriter,
+        name: str,
+        dtype: npt.DTypeLike,
+        rows: int | None,
+        row_shape: tuple[int, ...] = (),
+    ) -> None:
+        self._writer, self._name, self._rows, self._row_shape = writer, name, rows, row_shape
+        self._dtype = np.dtype(dtype)
+        self.rows_written = 0
+
+    def __enter__(self) -> ArrayFile:
+        header = npy_header_bytes(self._dtype, (self._rows or 0, *self._row_shape))
+        self._file = self._writer.path(self._name).open("wb", buffering=0)
+        self._crc32c = _native.crc32c(header)
+        self._bytes = self._dropped_bytes = 0
+        self._write_bytes(memoryview(header))
+        return self
+
+    def write(self, rows: npt.NDArray[Any]) -> None:
+        """Append `rows` [any number, *row_shape] of the file's dtype."""
+        assert rows.shape[1:] == self._row_shape and rows.dtype == self._dtype, (rows.shape, rows.dtype)
+        self.rows_written += len(rows)
+        assert self._rows is None or self.rows_written <= self._rows, (self.rows_written, self._rows)
+        content = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
+        for start in range(0, len(content), self._WINDOW_BYTES):
+            part = content[start : start + self._WINDOW_BYTES]
+            self._crc32c = _native.crc32c(part, self._crc32c)
+            self._write_bytes(part.data)
+
+    def _write_bytes(self, content: memoryview) -> None:
+        while content:
+            written = self._file.write(content)
+            content = content[written:]
+            self._bytes += written
+        if self._bytes - self._dropped_bytes >= 2 * self._WINDOW_BYTES:
+            # DONTNEED starts writing dirty pages and drops those that an earlier call had started.
+            os.posix_fadvise(
+                self._file.fileno(), self._dropped_bytes, self._bytes - self._dropped_bytes, os.POSIX_FADV_DONTNEED
+            )
+            self._dropped_bytes = self._bytes - self._WINDOW_BYTES
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._file:
+            if kind is None and self._rows is None:
+                header = npy_header_bytes(self._dtype, (self.rows_written, *self._row_shape))
+                self._file.seek(0)
+                self._file.write(header)
+        if kind is None:
+            assert self._rows in (None, self.rows_written), (self._rows, self.rows_written)
+            self._writer.add(self._name, crc32c=None if self._rows is None else self._crc32c)
+
+
 class ArtifactWriter:
     """Writes one artifact: files go to `writer.path(name)`, `publish` makes them appear all at once.
 
@@ -227,6 +292,12 @@ class ArtifactWriter:
     def path(self, name: str) -> Path:
         """Where to write file `name`; register it with `add` when it is complete."""
         return self.staging / name
+
+    def array_file(
+        self, name: str, dtype: npt.DTypeLike, rows: int | None, row_shape: tuple[int, ...] = ()
+    ) -> ArrayFile:
+        """A .npy file `name` of shape [rows, *row_shape] to write front to back; see `ArrayFile`."""
+        return ArrayFile(self, name, dtype, rows, row_shape)
 
     def save_array(self, name: str, array: npt.NDArray[Any]) -> None:
         """Write `array` as .npy file `name` and register it."""

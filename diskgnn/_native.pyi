@@ -26,7 +26,7 @@ def scatter_edges(
     cursors: npt.NDArray[np.int64],
     ends: npt.NDArray[np.int64],
 ) -> int:
-    """Append edges from `first` on to their buckets in buffer [edges, 2]; number of the first that found no room."""
+    """Append edges from `first` on to their buckets in buffer [edges, 2]; number of the first without room."""
 
 def sort_bucket(
     edges: npt.NDArray[Any],

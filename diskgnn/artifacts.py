@@ -193,7 +193,7 @@ class ArrayFile:
 
     def write(self, rows: npt.NDArray[Any]) -> None:
         """Append `rows` [any number, *row_shape] of the file's dtype."""
-        assert rows.shape[1:] == self._row_shape and rows.dtype == self._dtype, (rows.shape, rows.dtype)
+        assert (rows.shape[1:], rows.dtype) == (self._row_shape, self._dtype), (rows.shape, rows.dtype)
         self.rows_written += len(rows)
         assert self._rows is None or self.rows_written <= self._rows, (self.rows_written, self._rows)
         content = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)

@@ -2,8 +2,8 @@
 
 An external bucket sort by destination. The first pass over the edges checks them and counts how many end in each
 bin of consecutive nodes; bins are cut into buckets that fit the budget. The second pass appends every edge to its
-bucket, at a place in one scratch file that is known by then (or in memory, if all edges fit there). Then each bucket
-is sorted by (destination, source) and appended to the output. The result depends on nothing but the set of edges.
+bucket, at a place in one scratch file that is known by then (or in memory, if all edges fit there). Then each
+bucket is sorted by (destination, source) and appended to the output, which depends on nothing but the edges.
 No array here has an element per node or per edge of the whole graph, except in memory when everything fits.
 """
 
@@ -186,9 +186,9 @@ def _count(
     position = 0
     with reporter.stage("count edges", num_input_edges, "edges") as advance:
         for src, dst in edges():
-            assert len(src) == len(dst) and src.dtype == dst.dtype
-            for ends in ((src, dst), (dst, src)) if reverse else ((src, dst),):
-                valid = _native.count_edges(*map(np.ascontiguousarray, ends), num_nodes, shift, bin_edges)
+            src, dst = np.ascontiguousarray(src), np.ascontiguousarray(dst)
+            for tail, head in ((src, dst), (dst, src)) if reverse else ((src, dst),):
+                valid = _native.count_edges(tail, head, num_nodes, shift, bin_edges)
                 if valid < len(src):
                     raise InputError(_out_of_range(position + valid, src[valid], dst[valid], num_nodes))
             position += len(src)
@@ -233,8 +233,9 @@ def _scatter(
     try:
         with reporter.stage("scatter edges", plan.num_edges, "edges") as advance:
             for src, dst in edges():
-                for ids in ((src, dst), (dst, src)) if reverse else ((src, dst),):
-                    _scatter_chunk(*map(np.ascontiguousarray, ids), plan, buffer, cursors, ends, flush)
+                src, dst = np.ascontiguousarray(src), np.ascontiguousarray(dst)
+                for tail, head in ((src, dst), (dst, src)) if reverse else ((src, dst),):
+                    _scatter_chunk(tail, head, plan, buffer, cursors, ends, flush)
                 advance(len(src) * (2 if reverse else 1))
         if scratch is None:
             complete = bool((cursors == ends).all())
@@ -270,7 +271,7 @@ def _scatter_chunk(
 
 
 def _write_at(descriptor: int, content: npt.NDArray[Any], offset_bytes: int) -> None:
-    view = memoryview(content.reshape(-1).view(np.uint8))
+    view = content.reshape(-1).view(np.uint8).data
     while view:
         written = os.pwrite(descriptor, view, offset_bytes)
         view, offset_bytes = view[written:], offset_bytes + written

@@ -17,8 +17,8 @@ from diskgnn.errors import ConfigError, InputError
 
 
 def write(
-    folder: Path, src: np.ndarray, dst: np.ndarray, num_nodes: int, *, chunk: int = 1000, memory_bytes: int = 1 << 20,
-    **options: object,
+    folder: Path, src: np.ndarray, dst: np.ndarray, num_nodes: int, *, chunk: int = 1000,
+    memory_bytes: int = 1 << 20, **options: object,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     def edges() -> Iterator[csc.EdgeChunk]:
         for start in range(0, len(src), chunk):

@@ -6,8 +6,49 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+
 def crc32c(data: Buffer, crc: int = 0) -> int:
     """CRC-32C of `data`, continuing `crc`."""
+
+class NeighborSampler:
+    """Uniform neighbour sampling without replacement over a CSC topology, which it keeps alive. Thread-safe."""
+
+    def __init__(self, indptr: Int64, indices: npt.NDArray[Any]) -> None: ...
+    def sample(
+        self, seeds: Int64, fanouts: Int32, key: int, minibatch: int
+    ) -> tuple[npt.NDArray[Any], list[tuple[Int32, Int32]]]:
+        """(input_nodes [U] of indices' dtype, (indptr, indices) per block, outermost first).
+
+        Raises:
+            ValueError: a seed out of range or repeated, or a block of more than 2^31 - 1 edges.
+        """
+
+class BeladyPlanner:
+    """Belady's MIN with bypass over a cyclic sequence of minibatches (native/belady.h). Not thread-safe.
+
+    One or more warm-up rounds (`warm_up` for every minibatch or until it returns True, then `start_cycle`), then
+    `place` for every minibatch.
+    """
+
+    def __init__(self, location: Int32, num_static: int, capacity: int, num_batches: int) -> None:
+        """`location` [N] is worked in: on entry -1, or -2 - rank for a static row."""
+
+    def warm_up(self, nodes: npt.NDArray[Any], next_uses: Int32) -> bool:
+        """True when this round has become the same as the one before and can stop."""
+
+    def start_cycle(self) -> None:
+        """End a warm-up round; the next one starts with the rows that the last complete one ended with."""
+
+    def place(self, nodes: npt.NDArray[Any], next_uses: Int32) -> tuple[Int32, npt.NDArray[Any], Int32]:
+        """(addresses [U], disk_nodes [R] ascending, admissions [A * 2] as extent row, slot)."""
+
+    def initial_nodes(self) -> Int64:
+        """Nodes resident when a cycle starts, by slot, ascending."""
+
+    def wrap(self) -> Int32:
+        """[C]: the next cycle's slot i takes the row in this cycle's slot wrap[i]."""
 
 # csc_builder: node ids (src, dst, edges, indices) are int32 or int64
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -140,6 +141,49 @@ def checksum_file(path: Path, advance: Callable[[int], None] = lambda _: None) -
     return crc
 
 
+class ChecksummedFile(io.RawIOBase):
+    """A file that is written front to back while its CRC-32C is computed (`crc32c`), for `ArtifactWriter.add`.
+
+    What is written is sent to the disk soon and does not stay in the page cache.
+    """
+
+    _WINDOW_BYTES = 16 << 20
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file = path.open("wb", buffering=0)
+        self._written_bytes = self._dropped_bytes = 0
+        self.crc32c = 0
+
+    def writable(self) -> bool:
+        """True."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Append all of `data`."""
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), self._WINDOW_BYTES):
+            self._write_window(view[start : start + self._WINDOW_BYTES])
+        return len(view)
+
+    def _write_window(self, view: memoryview) -> None:
+        self.crc32c = _native.crc32c(view, self.crc32c)
+        while view:
+            written = self._file.write(view)
+            view = view[written:]
+            self._written_bytes += written
+        if self._written_bytes - self._dropped_bytes >= 2 * self._WINDOW_BYTES:
+            # DONTNEED starts writing dirty pages and drops those that an earlier call started on.
+            length = self._written_bytes - self._dropped_bytes
+            os.posix_fadvise(self._file.fileno(), self._dropped_bytes, length, os.POSIX_FADV_DONTNEED)
+            self._dropped_bytes = self._written_bytes - self._WINDOW_BYTES
+
+    def close(self) -> None:
+        """Close the file; `crc32c` stays."""
+        self._file.close()
+        super().close()
+
+
 def free_bytes(folder: Path) -> int:
     """Bytes that a file written under `folder` (or its nearest existing parent) may take."""
     while not folder.exists():
@@ -163,13 +207,11 @@ def require_free_bytes(folder: Path, needed_bytes: int, what: str) -> None:
 
 
 class ArrayFile:
-    """One .npy file of an artifact, written front to back: checksummed on the way, kept out of the page cache.
+    """One .npy file of an artifact, written front to back like `ChecksummedFile`.
 
     Use as a context manager; leaving it without an error registers the file. `rows` None means as many as will
     have been written, which costs one read of the file for its checksum.
     """
-
-    _WINDOW_BYTES = 16 << 20
 
     def __init__(
         self,
@@ -184,11 +226,8 @@ class ArrayFile:
         self.rows_written = 0
 
     def __enter__(self) -> ArrayFile:
-        header = npy_header_bytes(self._dtype, (self._rows or 0, *self._row_shape))
-        self._file = self._writer.path(self._name).open("wb", buffering=0)
-        self._crc32c = _native.crc32c(header)
-        self._bytes = self._dropped_bytes = 0
-        self._write_bytes(memoryview(header))
+        self._file = ChecksummedFile(self._writer.path(self._name))
+        self._file.write(npy_header_bytes(self._dtype, (self._rows or 0, *self._row_shape)))
         return self
 
     def write(self, rows: npt.NDArray[Any]) -> None:
@@ -196,35 +235,19 @@ class ArrayFile:
         assert (rows.shape[1:], rows.dtype) == (self._row_shape, self._dtype), (rows.shape, rows.dtype)
         self.rows_written += len(rows)
         assert self._rows is None or self.rows_written <= self._rows, (self.rows_written, self._rows)
-        content = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
-        for start in range(0, len(content), self._WINDOW_BYTES):
-            part = content[start : start + self._WINDOW_BYTES]
-            self._crc32c = _native.crc32c(part, self._crc32c)
-            self._write_bytes(part.data)
-
-    def _write_bytes(self, content: memoryview) -> None:
-        while content:
-            written = self._file.write(content)
-            content = content[written:]
-            self._bytes += written
-        if self._bytes - self._dropped_bytes >= 2 * self._WINDOW_BYTES:
-            # DONTNEED starts writing dirty pages and drops those that an earlier call had started.
-            os.posix_fadvise(
-                self._file.fileno(), self._dropped_bytes, self._bytes - self._dropped_bytes, os.POSIX_FADV_DONTNEED
-            )
-            self._dropped_bytes = self._bytes - self._WINDOW_BYTES
+        self._file.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._file:
-            if kind is None and self._rows is None:
-                header = npy_header_bytes(self._dtype, (self.rows_written, *self._row_shape))
-                self._file.seek(0)
-                self._file.write(header)
-        if kind is None:
-            assert self._rows in (None, self.rows_written), (self._rows, self.rows_written)
-            self._writer.add(self._name, crc32c=None if self._rows is None else self._crc32c)
+        self._file.close()
+        if kind is not None:
+            return
+        assert self._rows in (None, self.rows_written), (self._rows, self.rows_written)
+        if self._rows is None:
+            with self._writer.path(self._name).open("r+b") as file:
+                file.write(npy_header_bytes(self._dtype, (self.rows_written, *self._row_shape)))
+        self._writer.add(self._name, crc32c=None if self._rows is None else self._file.crc32c)
 
 
 class ArtifactWriter:
@@ -413,8 +436,6 @@ def _read_npy_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
 
 def npy_header_bytes(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bytes:
     """The header that starts a .npy file of this dtype and shape; its length is a multiple of 64."""
-    import io
-
     buffer = io.BytesIO()
     description = np.lib.format.dtype_to_descr(np.dtype(dtype))
     np.lib.format.write_array_header_1_0(buffer, {"descr": description, "fortran_order": False, "shape": shape})

@@ -8,10 +8,16 @@
 #include <cerrno>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <system_error>
+#include <utility>
+#include <variant>
+#include <vector>
 
+#include "belady.h"
 #include "crc32c.h"
 #include "csc_builder.h"
+#include "neighbor_sampler.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -30,6 +36,86 @@ void translate_system_error(const std::exception_ptr& pointer, void*) {
     nb::object args = nb::make_tuple(error.code().value(), error.what());
     PyErr_SetObject(PyExc_OSError, args.ptr());
   }
+}
+
+template <typename T>
+using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <typename T>
+std::span<const T> span_of(const In<T>& array) {
+  return {array.data(), array.size()};
+}
+
+// A NumPy array that owns what was a vector, without copying it.
+template <typename T>
+nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T>&& values) {
+  auto* owned = new std::vector<T>(std::move(values));
+  nb::capsule owner(owned, [](void* pointer) noexcept { delete static_cast<std::vector<T>*>(pointer); });
+  return nb::ndarray<nb::numpy, T, nb::ndim<1>>(owned->data(), {owned->size()}, owner);
+}
+
+// Holds the topology's arrays, so that Python keeps them alive and checks their dtypes once.
+class NeighborSampler {
+ public:
+  NeighborSampler(In<std::int64_t> indptr, nb::object indices) : indptr_(std::move(indptr)) {
+    if (indptr_.size() == 0) throw std::invalid_argument("indptr is empty; expected N + 1 offsets");
+    if (In<std::int32_t> narrow; nb::try_cast(indices, narrow, false)) {
+      indices_ = narrow;
+    } else if (In<std::int64_t> wide; nb::try_cast(indices, wide, false)) {
+      indices_ = wide;
+    } else {
+      throw nb::type_error("indices: expected a C-contiguous int32 or int64 array [E]");
+    }
+    const auto num_edges = static_cast<std::int64_t>(std::visit([](const auto& a) { return a.size(); }, indices_));
+    if (indptr_(0) != 0 || indptr_(indptr_.size() - 1) != num_edges) {
+      throw std::invalid_argument("indptr must run from 0 to the number of indices, " + std::to_string(num_edges));
+    }
+  }
+
+  nb::tuple sample(In<std::int64_t> seeds, In<std::int32_t> fanouts, std::uint64_t key,
+                   std::uint64_t minibatch) const {
+    return std::visit(
+        [&]<typename Node>(const In<Node>& indices) {
+          SampledMinibatch<Node> sampled;
+          {
+            nb::gil_scoped_release release;
+            sampled = sample_minibatch<Node>(span_of(indptr_), span_of(indices), span_of(seeds), span_of(fanouts),
+                                             {key, minibatch});
+          }
+          nb::list blocks;
+          for (SampledBlock& block : sampled.blocks) {
+            blocks.append(nb::make_tuple(to_numpy(std::move(block.indptr)), to_numpy(std::move(block.indices))));
+          }
+          return nb::make_tuple(to_numpy(std::move(sampled.input_nodes)), blocks);
+        },
+        indices_);
+  }
+
+ private:
+  In<std::int64_t> indptr_;
+  std::variant<In<std::int32_t>, In<std::int64_t>> indices_;
+};
+
+template <typename T>
+using Out = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <typename Node>
+bool warm_up(BeladyPlanner& planner, In<Node> nodes, In<std::int32_t> next_uses) {
+  if (nodes.size() != next_uses.size()) throw std::invalid_argument("nodes and next_uses differ in length");
+  nb::gil_scoped_release release;
+  return planner.warm_up(span_of(nodes), span_of(next_uses));
+}
+
+template <typename Node>
+nb::tuple place(BeladyPlanner& planner, In<Node> nodes, In<std::int32_t> next_uses) {
+  if (nodes.size() != next_uses.size()) throw std::invalid_argument("nodes and next_uses differ in length");
+  Placement<Node> placement;
+  {
+    nb::gil_scoped_release release;
+    placement = planner.place(span_of(nodes), span_of(next_uses));
+  }
+  return nb::make_tuple(to_numpy(std::move(placement.addresses)), to_numpy(std::move(placement.disk_nodes)),
+                        to_numpy(std::move(placement.admissions)));
 }
 
 // csc_builder
@@ -130,4 +216,24 @@ NB_MODULE(_native, m) {
       "data"_a, "crc"_a = 0);
 
   bind_csc_builder(m);
+  nb::class_<NeighborSampler>(m, "NeighborSampler")
+      .def(nb::init<In<std::int64_t>, nb::object>(), "indptr"_a.noconvert(), "indices"_a.noconvert())
+      .def("sample", &NeighborSampler::sample, "seeds"_a.noconvert(), "fanouts"_a.noconvert(), "key"_a,
+           "minibatch"_a);
+
+  nb::class_<BeladyPlanner>(m, "BeladyPlanner")
+      .def(
+          "__init__",
+          [](BeladyPlanner* self, Out<std::int32_t> location, std::int32_t num_static, std::int32_t capacity,
+             std::int32_t num_batches) {
+            new (self) BeladyPlanner({location.data(), location.size()}, num_static, capacity, num_batches);
+          },
+          "location"_a.noconvert(), "num_static"_a, "capacity"_a, "num_batches"_a, nb::keep_alive<1, 2>())
+      .def("warm_up", &warm_up<std::int32_t>, "nodes"_a.noconvert(), "next_uses"_a.noconvert())
+      .def("warm_up", &warm_up<std::int64_t>, "nodes"_a.noconvert(), "next_uses"_a.noconvert())
+      .def("start_cycle", &BeladyPlanner::start_cycle, nb::call_guard<nb::gil_scoped_release>())
+      .def("place", &place<std::int32_t>, "nodes"_a.noconvert(), "next_uses"_a.noconvert())
+      .def("place", &place<std::int64_t>, "nodes"_a.noconvert(), "next_uses"_a.noconvert())
+      .def("initial_nodes", [](const BeladyPlanner& self) { return to_numpy(std::vector(self.initial_nodes())); })
+      .def("wrap", [](const BeladyPlanner& self) { return to_numpy(self.wrap()); });
 }

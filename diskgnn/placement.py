@@ -1,0 +1,136 @@
+"""Where every input row of every minibatch will be: static, in a slot of the cpu tier, or in the minibatch's extent.
+
+Sampling has fixed every future access, so nothing is guessed: the most accessed rows are static, and Belady's MIN with
+bypass (Belady, IBM Systems Journal 1966) schedules the cpu tier. Sequences are cyclic: training for more epochs than
+were prepared starts over, so the last minibatches already keep what the first ones need.
+
+Node-sized memory is one int32 per node (and one bit); per-access data streams through scratch files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn import _native
+from diskgnn.sampling import Samples
+
+WARM_UP_ROUNDS = 4  # more than two are needed only by sequences so short that they never settle
+MAX_BATCHES = 1 << 29  # next uses are int32 and span two cycles
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where one minibatch's rows are. Addresses: [0, S) static, [S, S+C) cpu slot, [S+C, S+C+R) row of the extent."""
+
+    addresses: npt.NDArray[np.int32]  # [U]
+    disk_nodes: npt.NDArray[Any]  # [R] ascending: the rows of the extent
+    admissions: npt.NDArray[np.int32]  # [A, 2]: extent row -> slot, applied after the minibatch is assembled
+
+
+class Accesses:
+    """The input nodes of one split's sequence in a scratch file, so that they can be read again and backwards cheaply."""
+
+    def __init__(self, samples: Samples, split: str, num_nodes: int, scratch: Path) -> None:
+        """Copies the sequence to `scratch` and counts: `counts` [N] int32, minibatches that need each node."""
+        self.num_nodes = num_nodes
+        self.scratch = scratch
+        self.counts: npt.NDArray[np.int32] = np.zeros(num_nodes, np.int32)
+        lengths: list[int] = []
+        self.dtype: np.dtype[Any] = np.dtype(np.int32)
+        with scratch.open("wb") as file:
+            for minibatch in samples.read(split):
+                self.dtype = minibatch.input_nodes.dtype
+                minibatch.input_nodes.tofile(file)
+                self.counts[minibatch.input_nodes] += 1
+                lengths.append(len(minibatch.input_nodes))
+        self.offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])  # [B+1] in accesses
+
+    @property
+    def num_batches(self) -> int:
+        """B, minibatches in the sequence."""
+        return len(self.offsets) - 1
+
+    def nodes(self, batch: int) -> npt.NDArray[Any]:
+        """[U] input nodes of minibatch `batch`."""
+        return _read_slice(self.scratch, self.dtype, self.offsets, batch)
+
+
+def _read_slice(path: Path, dtype: np.dtype[Any], offsets: npt.NDArray[np.int64], batch: int) -> npt.NDArray[Any]:
+    first, count = int(offsets[batch]), int(offsets[batch + 1] - offsets[batch])
+    return np.fromfile(path, dtype, count, offset=first * dtype.itemsize)
+
+
+def hottest_nodes(counts: npt.NDArray[np.int32], num_rows: int) -> npt.NDArray[np.int64]:
+    """The `num_rows` most counted nodes (fewer if fewer were accessed), hottest first, ties by node."""
+    num_rows = min(num_rows, int(np.count_nonzero(counts)))
+    if num_rows == 0:
+        return np.empty(0, np.int64)
+    at_least = np.cumsum(np.bincount(counts)[::-1])[::-1]  # at_least[c]: nodes counted c times or more
+    threshold = int(np.flatnonzero(at_least >= num_rows)[-1])
+    above = np.flatnonzero(counts > threshold)
+    nodes = np.concatenate([above, np.flatnonzero(counts == threshold)[: num_rows - len(above)]])
+    return nodes[np.lexsort((nodes, -counts[nodes]))]
+
+
+class Schedule:
+    """The placement of one sequence. Read `initial_nodes`, iterate once, then read `wrap`."""
+
+    def __init__(self, accesses: Accesses, static_nodes: npt.NDArray[np.int64], cpu_rows: int) -> None:
+        """Plans with `cpu_rows` slots, or as many as there are rows to keep if those are fewer (then all are kept)."""
+        counts = accesses.counts
+        kept = int(np.count_nonzero(counts)) - int(np.count_nonzero(counts[static_nodes]))
+        del accesses.counts  # one node-sized array at a time
+        self.cpu_rows = min(cpu_rows, kept)
+        self.num_static = len(static_nodes)
+        self._accesses = accesses
+        self._next_uses = accesses.scratch.with_suffix(".next")
+        self._write_next_uses()
+        location = np.full(accesses.num_nodes, -1, np.int32)
+        location[static_nodes] = -2 - np.arange(len(static_nodes), dtype=np.int32)
+        self._planner = _native.BeladyPlanner(location, self.num_static, self.cpu_rows, accesses.num_batches)
+        for _ in range(WARM_UP_ROUNDS if self.cpu_rows else 0):
+            settled = any(
+                self._planner.warm_up(nodes, next_uses) for nodes, next_uses in self._accesses_and_next_uses()
+            )
+            self._planner.start_cycle()
+            if settled:
+                break
+        self.initial_nodes: npt.NDArray[np.int64] = self._planner.initial_nodes()  # [C] by slot, ascending
+
+    @property
+    def wrap(self) -> npt.NDArray[np.int32]:
+        """[C] the next cycle's slot i takes the row in this cycle's slot wrap[i]; known after iterating."""
+        return self._planner.wrap()
+
+    def __iter__(self) -> Iterator[Placement]:
+        for nodes, next_uses in self._accesses_and_next_uses():
+            addresses, disk_nodes, admissions = self._planner.place(nodes, next_uses)
+            yield Placement(addresses, disk_nodes, admissions.reshape(-1, 2))
+        self._next_uses.unlink()
+        self._accesses.scratch.unlink()
+
+    def _write_next_uses(self) -> None:
+        """One backward pass: for each access, the next minibatch that needs the node, counted on into the next cycle."""
+        accesses = self._accesses
+        num_batches = accesses.num_batches
+        next_use = np.empty(accesses.num_nodes, np.int32)
+        for batch in reversed(range(num_batches)):
+            next_use[accesses.nodes(batch)] = num_batches + batch  # ends as the first use, one cycle on
+        with self._next_uses.open("wb") as file:
+            for batch in reversed(range(num_batches)):
+                nodes = accesses.nodes(batch)
+                file.seek(int(accesses.offsets[batch]) * 4)
+                next_use[nodes].tofile(file)
+                next_use[nodes] = batch
+
+    def _accesses_and_next_uses(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32]]]:
+        accesses = self._accesses
+        for batch in range(accesses.num_batches):
+            next_uses = _read_slice(self._next_uses, np.dtype(np.int32), accesses.offsets, batch)
+            yield accesses.nodes(batch), next_uses

@@ -1,0 +1,308 @@
+"""The offline sampler: graph/ -> samples/, the neighbourhoods of all minibatches of all prepared epochs.
+
+Every random draw is a pure function of (seed, split, epoch, minibatch, layer, node), so the bytes do not depend on
+the number of threads, and a killed run goes on with the shards that are missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from diskgnn import _native, artifacts
+from diskgnn.artifacts import ArtifactWriter, ChecksummedFile, Manifest, PathLike
+from diskgnn.errors import ArtifactError, ConfigError, InputError
+from diskgnn.graph import Graph
+from diskgnn.memory import memory_budget
+from diskgnn.progress import SILENT, Reporter, StageReport
+
+MINIBATCHES_PER_SHARD = 32
+MAX_SHARDS_PER_EPOCH = 4096
+
+
+@dataclass(frozen=True)
+class SampledMinibatch:
+    """One row of samples/: local node numbers are positions in `input_nodes`."""
+
+    seeds: npt.NDArray[np.int64]  # [B]
+    input_nodes: npt.NDArray[Any]  # [U] int32 or int64, the seeds first
+    blocks: tuple[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]], ...]  # (indptr, indices), outermost first
+
+
+def batch_key(seed: int, split: str, epoch: int) -> int:
+    """The 64-bit key from which all draws of one epoch of one split derive."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{split}/{epoch}".encode(), digest_size=8).digest(), "little")
+
+
+def epoch_seeds(
+    nodes: npt.NDArray[np.int64], *, split: str, epoch: int, seed: int, batch_size: int
+) -> list[npt.NDArray[np.int64]]:
+    """The seeds of each minibatch of one epoch: shuffled for 'train', in the given order otherwise.
+
+    Repeated nodes are dropped; the last minibatch may be smaller. The shuffle sorts by SplitMix64 of the position,
+    so it is the same on every machine and with every NumPy.
+    """
+    _, first = np.unique(nodes, return_index=True)
+    nodes = np.asarray(nodes)[np.sort(first)].astype(np.int64)
+    if split == "train":
+        state = np.arange(len(nodes), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        state += np.uint64(batch_key(seed, f"{split}/shuffle", epoch))
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        nodes = nodes[np.argsort(state ^ (state >> np.uint64(31)), kind="stable")]
+    return [nodes[start : start + batch_size] for start in range(0, len(nodes), batch_size)]
+
+
+def samples_schema(num_layers: int, node_type: pa.DataType) -> pa.Schema:
+    """Columns of a shard: one row per minibatch."""
+    fields = [("seeds", pa.list_(pa.int64())), ("input_nodes", pa.list_(node_type))]
+    for layer in range(num_layers):
+        fields += [(f"indptr_{layer}", pa.list_(pa.int32())), (f"indices_{layer}", pa.list_(pa.int32()))]
+    return pa.schema(fields)
+
+
+def one_row(schema: pa.Schema, columns: Sequence[npt.NDArray[Any]]) -> pa.RecordBatch:
+    """A record batch of one row of lists, sharing the arrays' memory."""
+    arrays = [
+        pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), pa.array(values, field.type.value_type))
+        for field, values in zip(schema, columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def sample(
+    graph: PathLike | Graph,
+    out: PathLike,
+    *,
+    fanouts: Sequence[int],
+    batch_size: int,
+    epochs: int = 1,
+    eval_fanouts: Sequence[int] | None = None,
+    splits: Sequence[str] = artifacts.SPLITS,
+    seed: int = 0,
+    memory: int | str = "auto",
+    threads: int | None = None,
+    overwrite: bool = False,
+    reporter: Reporter = SILENT,
+) -> StageReport:
+    """Sample `epochs` epochs of the train split, and one of each other split, into the samples directory `out`.
+
+    Args:
+        graph: graph directory, or an opened one.
+        out: the samples directory to write. A killed run with the same arguments goes on where it stopped.
+        fanouts: neighbours drawn per layer, from the seeds outwards; -1 takes all.
+        batch_size: seeds per minibatch; the last one of an epoch may have fewer.
+        eval_fanouts: fanouts for the other splits; the same as `fanouts` by default.
+        splits: which splits to sample; those that the graph lacks are left out.
+        seed: same seed, same bytes.
+        memory: budget in bytes or as '2GiB'; topology is loaded when it fits, memory-mapped otherwise.
+        threads: sampling threads; all cores by default.
+        overwrite: replace an existing `out`.
+
+    Raises:
+        ConfigError: fanouts, batch_size, epochs or threads that make no sense.
+        InputError: the graph has no training nodes.
+        ArtifactError, OutputExistsError, DiskFullError: see `diskgnn.artifacts`.
+    """
+    started = time.perf_counter()
+    graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+    fanouts = _checked_fanouts("fanouts", fanouts)
+    eval_fanouts = fanouts if eval_fanouts is None else _checked_fanouts("eval_fanouts", eval_fanouts)
+    for name, value in (("batch_size", batch_size), ("epochs", epochs), ("threads", threads or 1)):
+        if value < 1:
+            raise ConfigError(f"{name}: expected at least 1, found {value}")
+    if len(eval_fanouts) != len(fanouts):
+        raise ConfigError(
+            f"eval_fanouts has {len(eval_fanouts)} layers, fanouts has {len(fanouts)}: one model needs both"
+        )
+    if unknown := set(splits) - set(artifacts.SPLITS):
+        raise ConfigError(f"splits: expected some of {', '.join(artifacts.SPLITS)}, found {sorted(unknown)}")
+    splits = [split for split in artifacts.SPLITS if split in splits and len(graph.splits.get(split, ()))]
+    if not splits:
+        raise InputError(f"{graph.manifest.path} has no nodes in the splits asked for: nothing to sample")
+
+    config = {
+        "fanouts": list(fanouts),
+        "eval_fanouts": list(eval_fanouts),
+        "batch_size": batch_size,
+        "seed": seed,
+        "num_nodes": graph.num_nodes,
+        "splits": {
+            split: {
+                "epochs": epochs if split == "train" else 1,
+                "batches_per_epoch": -(-len(np.unique(graph.splits[split])) // batch_size),
+            }
+            for split in splits
+        },
+    }
+    writer = ArtifactWriter(out, artifacts.SAMPLES, config=config, source=graph.manifest, overwrite=overwrite,
+                            resumable=True)  # fmt: skip
+    with writer:
+        tasks = [
+            (split, epoch)
+            for split in splits
+            for epoch in range(config["splits"][split]["epochs"])  # type: ignore[index]
+        ]
+        edges = _sample_epochs(writer, graph, tasks, config, memory_budget(memory), threads or _cores(), reporter)
+        manifest = writer.publish()
+    topology_bytes = graph.indptr.nbytes + graph.indices.nbytes
+    batches = sum(s["epochs"] * s["batches_per_epoch"] for s in config["splits"].values())  # type: ignore[attr-defined]
+    return StageReport(
+        "sample",
+        time.perf_counter() - started,
+        topology_bytes,
+        manifest.total_bytes,
+        {"minibatches": batches, "edges": edges, "epochs": epochs},
+    )
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _checked_fanouts(name: str, fanouts: Sequence[int]) -> tuple[int, ...]:
+    if not fanouts or any(fanout < -1 or fanout == 0 for fanout in fanouts):
+        raise ConfigError(
+            f"{name}: expected one number per layer, each at least 1 or -1 for all, found {list(fanouts)}"
+        )
+    return tuple(fanouts)
+
+
+def load_topology(graph: Graph, memory_bytes: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    """indptr and indices: in memory when they fit `memory_bytes`, otherwise memory-mapped without read-ahead."""
+    if graph.indptr.nbytes + graph.indices.nbytes <= memory_bytes:
+        return np.array(graph.indptr), np.array(graph.indices)
+    for array in (graph.indptr, graph.indices):
+        mapped: Any = getattr(array, "_mmap", None)
+        if mapped is not None:
+            import mmap
+
+            mapped.madvise(mmap.MADV_RANDOM)
+    return graph.indptr, graph.indices
+
+
+def _sample_epochs(
+    writer: ArtifactWriter,
+    graph: Graph,
+    tasks: Sequence[tuple[str, int]],
+    config: dict[str, Any],
+    memory_bytes: int,
+    threads: int,
+    reporter: Reporter,
+) -> int:
+    indptr, indices = load_topology(graph, memory_bytes)
+    sampler = _native.NeighborSampler(indptr, indices)
+    schema = samples_schema(len(config["fanouts"]), pa.from_numpy_dtype(indices.dtype))
+    cancelled = threading.Event()
+    total = sum(config["splits"][split]["batches_per_epoch"] for split, _ in tasks)
+
+    def write_shard(split: str, epoch: int, shard: int, seeds: list[npt.NDArray[np.int64]], advance: Any) -> int:
+        name, per_shard = artifacts.shard_file(split, epoch, shard), shard_minibatches(len(seeds))
+        fanouts = np.array(config["fanouts" if split == "train" else "eval_fanouts"], np.int32)
+        key = batch_key(config["seed"], split, epoch)
+        first = shard * per_shard
+        numbers = range(first, min(first + per_shard, len(seeds)))
+        if writer.path(name).is_file():  # complete: it got its name when it was closed
+            writer.add(name)
+            advance(len(numbers))
+            return 0
+        edges = 0
+        temporary = writer.path(name + ".tmp")
+        with ChecksummedFile(temporary) as sink, pa.ipc.new_file(sink, schema) as shard_writer:
+            for number in numbers:
+                if cancelled.is_set():
+                    return 0
+                input_nodes, blocks = sampler.sample(seeds[number], fanouts, key, number)
+                columns = [seeds[number], input_nodes, *(array for block in blocks for array in block)]
+                shard_writer.write_batch(one_row(schema, columns))
+                edges += sum(len(block[1]) for block in blocks)
+                advance(1)
+        temporary.rename(writer.path(name))
+        writer.add(name, crc32c=sink.crc32c)
+        return edges
+
+    with reporter.stage("sample", total, "minibatches") as advance, ThreadPoolExecutor(threads) as pool:
+        try:
+            edges = 0
+            for split, epoch in tasks:
+                seeds = epoch_seeds(graph.splits[split], split=split, epoch=epoch, seed=config["seed"],
+                                    batch_size=config["batch_size"])  # fmt: skip
+                shards = range(-(-len(seeds) // shard_minibatches(len(seeds))))
+                futures = [pool.submit(write_shard, split, epoch, shard, seeds, advance) for shard in shards]
+                wait(futures, return_when=FIRST_EXCEPTION)
+                edges += sum(future.result() for future in futures)
+        except BaseException:
+            cancelled.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return edges
+
+
+def shard_minibatches(num_batches: int) -> int:
+    """Minibatches per shard of an epoch of `num_batches`."""
+    return max(MINIBATCHES_PER_SHARD, -(-num_batches // MAX_SHARDS_PER_EPOCH))
+
+
+@dataclass(frozen=True)
+class Samples:
+    """An opened samples directory."""
+
+    manifest: Manifest
+
+    @staticmethod
+    def open(path: PathLike) -> Samples:
+        """Open a samples directory.
+
+        Raises:
+            ArtifactError: see `artifacts.open_artifact`.
+        """
+        return Samples(artifacts.open_artifact(path, artifacts.SAMPLES))
+
+    @property
+    def splits(self) -> list[str]:
+        """Splits that were sampled."""
+        return list(self.manifest.config["splits"])
+
+    def epochs(self, split: str) -> int:
+        """Prepared epochs of `split`."""
+        return int(self.manifest.config["splits"][split]["epochs"])
+
+    def batches_per_epoch(self, split: str) -> int:
+        """Minibatches in one epoch of `split`."""
+        return int(self.manifest.config["splits"][split]["batches_per_epoch"])
+
+    def read(self, split: str, *, reverse: bool = False) -> Iterator[SampledMinibatch]:
+        """The minibatches of the sequence of `split`, one in memory at a time.
+
+        Raises:
+            ArtifactError: a shard cannot be read.
+        """
+        per_epoch = self.batches_per_epoch(split)
+        per_shard = shard_minibatches(per_epoch)
+        shards = [(epoch, s) for epoch in range(self.epochs(split)) for s in range(-(-per_epoch // per_shard))]
+        for epoch, shard in reversed(shards) if reverse else shards:
+            path = self.manifest.file(artifacts.shard_file(split, epoch, shard))
+            try:
+                with pa.OSFile(str(path)) as source, pa.ipc.open_file(source) as reader:
+                    numbers = range(reader.num_record_batches)
+                    for number in reversed(numbers) if reverse else numbers:
+                        yield _sampled_minibatch(reader.get_batch(number))
+            except pa.ArrowInvalid as error:
+                raise ArtifactError(
+                    f"{path} is damaged ({error}); check with `diskgnn verify`, sample again"
+                ) from error
+
+
+def _sampled_minibatch(batch: pa.RecordBatch) -> SampledMinibatch:
+    columns = [column.values.to_numpy() for column in batch.columns]
+    return SampledMinibatch(columns[0], columns[1], tuple(zip(columns[2::2], columns[3::2], strict=True)))

@@ -1,0 +1,34 @@
+// A file opened for reading past the page cache (O_DIRECT) where the file system allows it. Move-only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace diskgnn {
+
+// Offsets, lengths and memory of direct reads are multiples of this; every disk and file system in use accepts it.
+inline constexpr std::uint64_t kDirectAlignment = 4096;
+
+class DirectFile {
+ public:
+  // Throws std::system_error when the file cannot be opened.
+  explicit DirectFile(const std::string& path);
+  ~DirectFile();
+  DirectFile(DirectFile&& other) noexcept;
+  DirectFile& operator=(DirectFile&&) = delete;
+  DirectFile(const DirectFile&) = delete;
+  DirectFile& operator=(const DirectFile&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  bool is_direct() const { return direct_; }  // false: tmpfs and the like; reads go through the page cache
+  std::uint64_t size_bytes() const { return size_bytes_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+  bool direct_ = true;
+  std::uint64_t size_bytes_ = 0;
+};
+
+}  // namespace diskgnn

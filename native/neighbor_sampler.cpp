@@ -1,0 +1,114 @@
+#include "neighbor_sampler.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <unordered_set>
+
+#include "random.h"
+#include "relabel_table.h"
+
+namespace diskgnn {
+namespace {
+
+// How far ahead memory is asked for: topology and table are far larger than the caches, so latency is the cost.
+constexpr std::size_t kPrefetchDistance = 16;
+// Up to this fanout, looking through what was drawn already is faster than a hash set.
+constexpr int kLinearSearchFanout = 32;
+
+}  // namespace
+
+void draw_positions(DrawKey key, int layer, std::int64_t node, std::int64_t degree, int fanout,
+                    std::vector<std::int64_t>& positions) {
+  if (fanout < 0 || degree <= fanout) {
+    for (std::int64_t i = 0; i < degree; ++i) positions.push_back(i);
+    return;
+  }
+  const std::uint64_t state =
+      combine(combine(combine(key.sequence, key.minibatch), static_cast<std::uint64_t>(layer)),
+              static_cast<std::uint64_t>(node));
+  // Floyd's algorithm (Bentley and Floyd, CACM 1987): a uniform subset with `fanout` draws.
+  const std::size_t first = positions.size();
+  std::unordered_set<std::int64_t> drawn;
+  for (int i = 0; i < fanout; ++i) {
+    const std::int64_t last = degree - fanout + i;
+    const std::uint64_t bits = mix64(state + static_cast<std::uint64_t>(i));
+    auto position = static_cast<std::int64_t>(below(bits, static_cast<std::uint64_t>(last) + 1));
+    const bool repeated = fanout <= kLinearSearchFanout
+                              ? std::find(positions.begin() + static_cast<std::ptrdiff_t>(first), positions.end(),
+                                          position) != positions.end()
+                              : drawn.contains(position);
+    if (repeated) position = last;
+    if (fanout > kLinearSearchFanout) drawn.insert(position);
+    positions.push_back(position);
+  }
+}
+
+template <typename Node>
+SampledMinibatch<Node> sample_minibatch(std::span<const std::int64_t> indptr, std::span<const Node> indices,
+                                        std::span<const std::int64_t> seeds, std::span<const std::int32_t> fanouts,
+                                        DrawKey key) {
+  const auto num_nodes = static_cast<std::int64_t>(indptr.size()) - 1;
+  SampledMinibatch<Node> minibatch;
+  std::vector<Node>& nodes = minibatch.input_nodes;
+  RelabelTable<Node> table(seeds.size() * 64);
+  for (const std::int64_t seed : seeds) {
+    if (seed < 0 || seed >= num_nodes) {
+      throw std::invalid_argument("seed " + std::to_string(seed) + " is not in [0, " + std::to_string(num_nodes) +
+                                  ")");
+    }
+    const std::size_t before = nodes.size();
+    table.insert(static_cast<Node>(seed), nodes);
+    if (nodes.size() == before) throw std::invalid_argument("seed " + std::to_string(seed) + " is repeated");
+  }
+
+  std::vector<std::int64_t> positions;
+  std::vector<Node> neighbors;
+  for (std::size_t layer = 0; layer < fanouts.size(); ++layer) {
+    const std::size_t num_dst = nodes.size();
+    SampledBlock block;
+    block.indptr.reserve(num_dst + 1);
+    block.indptr.push_back(0);
+    positions.clear();
+    for (std::size_t i = 0; i < num_dst; ++i) {
+      if (i + kPrefetchDistance < num_dst)
+        __builtin_prefetch(&indptr[static_cast<std::size_t>(nodes[i + kPrefetchDistance])]);
+      const auto node = static_cast<std::size_t>(nodes[i]);
+      const std::int64_t begin = indptr[node];
+      const std::size_t first = positions.size();
+      draw_positions(key, static_cast<int>(layer), nodes[i], indptr[node + 1] - begin, fanouts[layer], positions);
+      for (std::size_t p = first; p < positions.size(); ++p) positions[p] += begin;
+      if (positions.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
+        throw std::invalid_argument("a block has more than 2^31 - 1 edges; use smaller batches or fanouts");
+      }
+      block.indptr.push_back(static_cast<std::int32_t>(positions.size()));
+    }
+    neighbors.resize(positions.size());
+    for (std::size_t e = 0; e < positions.size(); ++e) {
+      if (e + kPrefetchDistance < positions.size()) {
+        __builtin_prefetch(&indices[static_cast<std::size_t>(positions[e + kPrefetchDistance])]);
+      }
+      neighbors[e] = indices[static_cast<std::size_t>(positions[e])];
+    }
+    block.indices.resize(neighbors.size());
+    for (std::size_t e = 0; e < neighbors.size(); ++e) {
+      if (e + kPrefetchDistance < neighbors.size()) table.prefetch(neighbors[e + kPrefetchDistance]);
+      block.indices[e] = table.insert(neighbors[e], nodes);
+    }
+    minibatch.blocks.push_back(std::move(block));
+  }
+  std::reverse(minibatch.blocks.begin(), minibatch.blocks.end());
+  return minibatch;
+}
+
+template SampledMinibatch<std::int32_t> sample_minibatch(std::span<const std::int64_t>,
+                                                         std::span<const std::int32_t>,
+                                                         std::span<const std::int64_t>,
+                                                         std::span<const std::int32_t>, DrawKey);
+template SampledMinibatch<std::int64_t> sample_minibatch(std::span<const std::int64_t>,
+                                                         std::span<const std::int64_t>,
+                                                         std::span<const std::int64_t>,
+                                                         std::span<const std::int32_t>, DrawKey);
+
+}  // namespace diskgnn

@@ -1,0 +1,41 @@
+// Uniform neighbour sampling without replacement (GraphSAGE, Hamilton et al., NeurIPS 2017), one minibatch at a
+// time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace diskgnn {
+
+struct SampledBlock {
+  std::vector<std::int32_t> indptr;   // [num_dst + 1]
+  std::vector<std::int32_t> indices;  // local source numbers
+};
+
+template <typename Node>
+struct SampledMinibatch {
+  std::vector<Node> input_nodes;     // the seeds first, then in order of first appearance
+  std::vector<SampledBlock> blocks;  // outermost first
+};
+
+// What names one minibatch's random draws; with (layer, node) it names those of one node.
+struct DrawKey {
+  std::uint64_t sequence;   // (seed, split, epoch), mixed
+  std::uint64_t minibatch;  // position in the epoch
+};
+
+// Which of a node's `degree` in-edges are drawn: appends min(fanout, degree) distinct positions in [0, degree) to
+// `positions`; fanout -1 takes all. A pure function of its arguments: the in-memory and the sweeping sampler share
+// it.
+void draw_positions(DrawKey key, int layer, std::int64_t node, std::int64_t degree, int fanout,
+                    std::vector<std::int64_t>& positions);
+
+// Samples `fanouts` (from the seeds outwards) around distinct `seeds`. Throws std::invalid_argument when a seed is
+// out of range or repeated, or when a block would need more than 2^31 - 1 edges.
+template <typename Node>
+SampledMinibatch<Node> sample_minibatch(std::span<const std::int64_t> indptr, std::span<const Node> indices,
+                                        std::span<const std::int64_t> seeds, std::span<const std::int32_t> fanouts,
+                                        DrawKey key);
+
+}  // namespace diskgnn

@@ -50,6 +50,7 @@ class BeladyPlanner:
     def wrap(self) -> Int32:
         """[C]: the next cycle's slot i takes the row in this cycle's slot wrap[i]."""
 
+<<<<<<< HEAD
 # csc_builder: node ids (src, dst, edges, indices) are int32 or int64
 
 def count_edges(
@@ -78,3 +79,37 @@ def sort_bucket(
     indices: npt.NDArray[Any],
 ) -> int:
     """Sort edges [n, 2] into columns; fills degrees and indices, returns the number of indices."""
+=======
+def crc32c_combine(crc_a: int, crc_b: int, bytes_b: int) -> int:
+    """CRC-32C of A followed by B, from those of A and B and the length of B."""
+
+def io_uring_refusal() -> str:
+    """Why io_uring cannot be used here; empty when it can."""
+
+def read_ranges(
+    path: str, engine: str, offsets: Int64, lengths: Int64, base: int, destination: npt.NDArray[np.uint8]
+) -> None:
+    """Read byte ranges of a file past the page cache; file offset base + i lands at destination[i].
+
+    Ranges are widened to 4096 bytes: `base` and `destination`'s memory are aligned to that, and `destination` covers
+    the widened ranges. `engine` is 'auto', 'io_uring' or 'threads'.
+
+    Raises:
+        OSError: the file cannot be opened or read, or ends before a range does.
+    """
+
+def pack_partition(
+    descriptor: int,
+    nodes: npt.NDArray[Any],
+    bounds: Int64,
+    offsets: Int64,
+    cursors: Int64,
+    checksums: npt.NDArray[np.uint32],
+    partition: npt.NDArray[np.uint8],
+    first_node: int,
+    last_node: int,
+    row_bytes: int,
+    threads: int,
+) -> None:
+    """Write the rows of nodes [first_node, last_node) into every extent that needs them (native/extent_packer.h)."""
+>>>>>>> main

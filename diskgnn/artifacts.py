@@ -285,9 +285,7 @@ class ArtifactWriter:
         if not self.final.exists() and not self.final.is_symlink():
             return
         if not self._overwrite:
-            raise OutputExistsError(
-                f"{self.final} exists already; pass --overwrite (overwrite=True) to replace it"
-            )
+            raise OutputExistsError(f"{self.final} exists already; pass --overwrite (overwrite=True) to replace it")
         if not (self.final / MANIFEST).is_file():
             raise OutputExistsError(
                 f"{self.final} exists and is not a diskgnn artifact (it has no {MANIFEST}): refusing to "
@@ -327,9 +325,7 @@ class ArtifactWriter:
         np.save(self.path(name), array, allow_pickle=False)
         self.add(name)
 
-    def add(
-        self, name: str, *, crc32c: int | None = None, advance: Callable[[int], None] = lambda _: None
-    ) -> None:
+    def add(self, name: str, *, crc32c: int | None = None, advance: Callable[[int], None] = lambda _: None) -> None:
         """Register a complete file. Its checksum is read from disk unless `crc32c` was computed while writing."""
         path = self.path(name)
         self._add(name, path, checksum_file(path, advance) if crc32c is None else crc32c)
@@ -420,9 +416,7 @@ def _read_npy_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     try:
         with path.open("rb") as file:
             version = np.lib.format.read_magic(file)
-            read = (
-                np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            )
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, fortran, dtype = read(file)
             offset = file.tell()
     except (ValueError, EOFError, OSError) as error:
@@ -472,9 +466,7 @@ def open_artifact(path: PathLike, format: str | None = None) -> Manifest:  # noq
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(f"{manifest_path} is damaged ({error!r}); {made_by} again") from error
     if manifest.format not in VERSIONS or (format and manifest.format != format):
-        raise ArtifactError(
-            f"{path} is a {manifest.format!r}, expected a {format or 'diskgnn artifact'!r}; {made_by}"
-        )
+        raise ArtifactError(f"{path} is a {manifest.format!r}, expected a {format or 'diskgnn artifact'!r}; {made_by}")
     if manifest.version != VERSIONS[manifest.format]:
         raise ArtifactError(
             f"{path} has format version {manifest.version}; this diskgnn reads version "
@@ -506,9 +498,7 @@ def _check_file(manifest: Manifest, name: str, entry: FileEntry) -> None:
         raise ArtifactError(f"{file}, a part of {manifest.path}, is not there; put it back or {again}")
     size = file.stat().st_size
     if size != entry.bytes:
-        raise ArtifactError(
-            f"{file} has {size} bytes, expected {entry.bytes}: it is truncated or was changed; {again}"
-        )
+        raise ArtifactError(f"{file} has {size} bytes, expected {entry.bytes}: it is truncated or was changed; {again}")
     external = manifest.external.get(name)
     if external is not None and file.stat().st_mtime_ns != external.mtime_ns:
         raise ArtifactError(f"{file} was changed after {manifest.path} was made from it; {again}")

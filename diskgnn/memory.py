@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import psutil
@@ -48,3 +49,8 @@ def memory_budget(memory: int | str) -> int:
     available = int(psutil.virtual_memory().available)
     limit = cgroup_limit_bytes()
     return min(available, limit if limit is not None else available) // 2
+
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0))

@@ -61,9 +61,7 @@ class MiniBatch:
             y=self.y.to(device, non_blocking=non_blocking),
             blocks=tuple(block.to(device, non_blocking) for block in self.blocks),
             seeds=self.seeds.to(device, non_blocking=non_blocking),
-            input_nodes=None
-            if self.input_nodes is None
-            else self.input_nodes.to(device, non_blocking=non_blocking),
+            input_nodes=None if self.input_nodes is None else self.input_nodes.to(device, non_blocking=non_blocking),
         )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn import _native
+from diskgnn.progress import Advance
 from diskgnn.sampling import Samples
 
 WARM_UP_ROUNDS = 4  # more than two are needed only by sequences so short that they never settle
@@ -34,9 +35,9 @@ class Placement:
 
 
 class Accesses:
-    """The input nodes of one split's sequence in a scratch file, so that they can be read again and backwards cheaply."""
+    """The input nodes of one split's sequence, in a scratch file that can be read again, and backwards, cheaply."""
 
-    def __init__(self, samples: Samples, split: str, num_nodes: int, scratch: Path) -> None:
+    def __init__(self, samples: Samples, split: str, num_nodes: int, scratch: Path, advance: Advance) -> None:
         """Copies the sequence to `scratch` and counts: `counts` [N] int32, minibatches that need each node."""
         self.num_nodes = num_nodes
         self.scratch = scratch
@@ -49,6 +50,7 @@ class Accesses:
                 minibatch.input_nodes.tofile(file)
                 self.counts[minibatch.input_nodes] += 1
                 lengths.append(len(minibatch.input_nodes))
+                advance(1)
         self.offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])  # [B+1] in accesses
 
     @property
@@ -116,7 +118,7 @@ class Schedule:
         self._accesses.scratch.unlink()
 
     def _write_next_uses(self) -> None:
-        """One backward pass: for each access, the next minibatch that needs the node, counted on into the next cycle."""
+        """For each access, the next minibatch that needs the node, counted on into the next cycle. One backward pass."""
         accesses = self._accesses
         num_batches = accesses.num_batches
         next_use = np.empty(accesses.num_nodes, np.int32)

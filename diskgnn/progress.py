@@ -5,7 +5,7 @@ A stage takes a `Reporter`; the library's default says nothing, the command line
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -38,4 +38,4 @@ class StageReport:
     seconds: float
     read_bytes: int
     written_bytes: int
-    details: dict[str, int | float | str] = field(default_factory=dict)
+    details: Mapping[str, int | float | str] = field(default_factory=dict)

@@ -7,7 +7,6 @@ the number of threads, and a killed run goes on with the shards that are missing
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,7 @@ from diskgnn import _native, artifacts
 from diskgnn.artifacts import ArtifactWriter, ChecksummedFile, Manifest, PathLike
 from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.graph import Graph
-from diskgnn.memory import memory_budget
+from diskgnn.memory import available_cores, memory_budget
 from diskgnn.progress import SILENT, Reporter, StageReport
 
 MINIBATCHES_PER_SHARD = 32
@@ -153,7 +152,9 @@ def sample(
             for split in splits
             for epoch in range(config["splits"][split]["epochs"])  # type: ignore[index]
         ]
-        edges = _sample_epochs(writer, graph, tasks, config, memory_budget(memory), threads or _cores(), reporter)
+        edges = _sample_epochs(
+            writer, graph, tasks, config, memory_budget(memory), threads or available_cores(), reporter
+        )
         manifest = writer.publish()
     topology_bytes = graph.indptr.nbytes + graph.indices.nbytes
     batches = sum(s["epochs"] * s["batches_per_epoch"] for s in config["splits"].values())  # type: ignore[attr-defined]
@@ -164,10 +165,6 @@ def sample(
         manifest.total_bytes,
         {"minibatches": batches, "edges": edges, "epochs": epochs},
     )
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _checked_fanouts(name: str, fanouts: Sequence[int]) -> tuple[int, ...]:

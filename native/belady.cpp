@@ -222,9 +222,7 @@ std::vector<std::int32_t> BeladyPlanner::wrap() const {
 
 template bool BeladyPlanner::warm_up(std::span<const std::int32_t>, std::span<const std::int32_t>);
 template bool BeladyPlanner::warm_up(std::span<const std::int64_t>, std::span<const std::int32_t>);
-template Placement<std::int32_t> BeladyPlanner::place(std::span<const std::int32_t>,
-                                                      std::span<const std::int32_t>);
-template Placement<std::int64_t> BeladyPlanner::place(std::span<const std::int64_t>,
-                                                      std::span<const std::int32_t>);
+template Placement<std::int32_t> BeladyPlanner::place(std::span<const std::int32_t>, std::span<const std::int32_t>);
+template Placement<std::int64_t> BeladyPlanner::place(std::span<const std::int64_t>, std::span<const std::int32_t>);
 
 }  // namespace diskgnn

@@ -17,7 +17,10 @@
 #include "belady.h"
 #include "crc32c.h"
 #include "csc_builder.h"
+#include "direct_file.h"
+#include "extent_packer.h"
 #include "neighbor_sampler.h"
+#include "read_engine.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -72,8 +75,7 @@ class NeighborSampler {
     }
   }
 
-  nb::tuple sample(In<std::int64_t> seeds, In<std::int32_t> fanouts, std::uint64_t key,
-                   std::uint64_t minibatch) const {
+  nb::tuple sample(In<std::int64_t> seeds, In<std::int32_t> fanouts, std::uint64_t key, std::uint64_t minibatch) const {
     return std::visit(
         [&]<typename Node>(const In<Node>& indices) {
           SampledMinibatch<Node> sampled;
@@ -118,6 +120,48 @@ nb::tuple place(BeladyPlanner& planner, In<Node> nodes, In<std::int32_t> next_us
                         to_numpy(std::move(placement.admissions)));
 }
 
+EngineKind engine_kind(const std::string& name) {
+  if (name == "auto") return EngineKind::kAuto;
+  if (name == "io_uring") return EngineKind::kIoUring;
+  if (name == "threads") return EngineKind::kThreads;
+  throw std::invalid_argument("engine: expected auto, io_uring or threads, found " + name);
+}
+
+void read_ranges_into(const std::string& path, const std::string& engine, In<std::int64_t> offsets,
+                      In<std::int64_t> lengths, std::uint64_t base, Out<std::uint8_t> destination) {
+  if (offsets.size() != lengths.size()) throw std::invalid_argument("offsets and lengths differ in length");
+  std::vector<ByteRange> ranges(offsets.size());
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    ranges[i] = {static_cast<std::uint64_t>(offsets(i)), static_cast<std::uint64_t>(lengths(i))};
+  }
+  nb::gil_scoped_release release;
+  const DirectFile file(path);
+  read_ranges(file, engine_kind(engine), ranges, base,
+              std::as_writable_bytes(std::span(destination.data(), destination.size())));
+}
+
+template <typename Node>
+void pack_partition_of(int descriptor, In<Node> nodes, In<std::int64_t> bounds, In<std::int64_t> offsets,
+                       Out<std::int64_t> cursors, Out<std::uint32_t> checksums, Bytes partition,
+                       std::int64_t first_node, std::int64_t last_node, std::size_t row_bytes, unsigned threads) {
+  const std::size_t num_extents = offsets.size();
+  if (bounds.size() != num_extents + 1 || cursors.size() != num_extents || checksums.size() != num_extents) {
+    throw std::invalid_argument("bounds, offsets, cursors and checksums do not describe the same extents");
+  }
+  if (last_node < first_node || partition.size() < static_cast<std::size_t>(last_node - first_node) * row_bytes) {
+    throw std::invalid_argument("the partition holds fewer rows than [first_node, last_node)");
+  }
+  nb::gil_scoped_release release;
+  const ExtentRows<Node> extents{descriptor,
+                                 span_of(nodes),
+                                 span_of(bounds),
+                                 span_of(offsets),
+                                 {cursors.data(), num_extents},
+                                 {checksums.data(), num_extents}};
+  pack_partition(extents, std::as_bytes(std::span(partition.data(), partition.size())), first_node, last_node,
+                 row_bytes, threads);
+}
+
 // csc_builder
 template <class T>
 using Array = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -137,8 +181,7 @@ template <class Id>
 void bind_count_edges(nb::module_& m) {
   m.def(
       "count_edges",
-      [](Array<const Id> src, Array<const Id> dst, std::int64_t num_nodes, int shift,
-         Array<std::int64_t> bin_edges) {
+      [](Array<const Id> src, Array<const Id> dst, std::int64_t num_nodes, int shift, Array<std::int64_t> bin_edges) {
         require(src.size() == dst.size(), "src and dst differ in length");
         require(num_nodes == 0 || static_cast<std::uint64_t>(num_nodes - 1) >> shift < bin_edges.size(),
                 "fewer bins than the nodes need");
@@ -182,8 +225,7 @@ void bind_sort_bucket(nb::module_& m) {
         require(indices.size() >= room, "indices is too short");
         nb::gil_scoped_release release;
         std::span bucket(reinterpret_cast<const Edge<Index>*>(edges.data()), edges.shape(0));
-        return sort_bucket<Index>(bucket, first_node, self_loops, drop_duplicates, as_span(degrees),
-                                  as_span(indices));
+        return sort_bucket<Index>(bucket, first_node, self_loops, drop_duplicates, as_span(degrees), as_span(indices));
       },
       "edges"_a.noconvert(), "first_node"_a, "self_loops"_a, "drop_duplicates"_a, "degrees"_a.noconvert(),
       "indices"_a.noconvert());
@@ -218,8 +260,7 @@ NB_MODULE(_native, m) {
   bind_csc_builder(m);
   nb::class_<NeighborSampler>(m, "NeighborSampler")
       .def(nb::init<In<std::int64_t>, nb::object>(), "indptr"_a.noconvert(), "indices"_a.noconvert())
-      .def("sample", &NeighborSampler::sample, "seeds"_a.noconvert(), "fanouts"_a.noconvert(), "key"_a,
-           "minibatch"_a);
+      .def("sample", &NeighborSampler::sample, "seeds"_a.noconvert(), "fanouts"_a.noconvert(), "key"_a, "minibatch"_a);
 
   nb::class_<BeladyPlanner>(m, "BeladyPlanner")
       .def(
@@ -236,4 +277,16 @@ NB_MODULE(_native, m) {
       .def("place", &place<std::int64_t>, "nodes"_a.noconvert(), "next_uses"_a.noconvert())
       .def("initial_nodes", [](const BeladyPlanner& self) { return to_numpy(std::vector(self.initial_nodes())); })
       .def("wrap", [](const BeladyPlanner& self) { return to_numpy(self.wrap()); });
+
+  m.def("crc32c_combine", &crc32c_combine, "crc_a"_a, "crc_b"_a, "bytes_b"_a);
+  m.def("io_uring_refusal", &io_uring_refusal);
+  m.def("read_ranges", &read_ranges_into, "path"_a, "engine"_a, "offsets"_a.noconvert(), "lengths"_a.noconvert(),
+        "base"_a, "destination"_a.noconvert());
+  const auto def_pack_partition = [&m](auto function) {
+    m.def("pack_partition", function, "descriptor"_a, "nodes"_a.noconvert(), "bounds"_a.noconvert(),
+          "offsets"_a.noconvert(), "cursors"_a.noconvert(), "checksums"_a.noconvert(), "partition"_a.noconvert(),
+          "first_node"_a, "last_node"_a, "row_bytes"_a, "threads"_a);
+  };
+  def_pack_partition(&pack_partition_of<std::int32_t>);
+  def_pack_partition(&pack_partition_of<std::int64_t>);
 }

@@ -53,4 +53,37 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc) {
   return ~by_table(bytes.data(), bytes.size(), crc);
 }
 
+namespace {
+
+// A linear map on CRC registers: column i is the image of bit i.
+using BitMatrix = std::array<std::uint32_t, 32>;
+
+std::uint32_t apply(const BitMatrix& matrix, std::uint32_t vector) {
+  std::uint32_t image = 0;
+  for (std::size_t bit = 0; vector != 0; vector >>= 1, ++bit) {
+    if ((vector & 1) != 0) image ^= matrix[bit];
+  }
+  return image;
+}
+
+BitMatrix square(const BitMatrix& matrix) {
+  BitMatrix result{};
+  for (std::size_t bit = 0; bit < 32; ++bit) result[bit] = apply(matrix, matrix[bit]);
+  return result;
+}
+
+}  // namespace
+
+std::uint32_t crc32c_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64_t bytes_b) {
+  BitMatrix advance{};  // by one zero bit, then squared to two, four, eight (one byte), ...
+  advance[0] = kPolynomial;
+  for (std::size_t bit = 1; bit < 32; ++bit) advance[bit] = std::uint32_t{1} << (bit - 1);
+  for (int i = 0; i < 3; ++i) advance = square(advance);
+  for (; bytes_b != 0; bytes_b >>= 1) {
+    if ((bytes_b & 1) != 0) crc_a = apply(advance, crc_a);
+    advance = square(advance);
+  }
+  return crc_a ^ crc_b;
+}
+
 }  // namespace diskgnn

@@ -25,9 +25,8 @@ void draw_positions(DrawKey key, int layer, std::int64_t node, std::int64_t degr
     for (std::int64_t i = 0; i < degree; ++i) positions.push_back(i);
     return;
   }
-  const std::uint64_t state =
-      combine(combine(combine(key.sequence, key.minibatch), static_cast<std::uint64_t>(layer)),
-              static_cast<std::uint64_t>(node));
+  const std::uint64_t state = combine(combine(combine(key.sequence, key.minibatch), static_cast<std::uint64_t>(layer)),
+                                      static_cast<std::uint64_t>(node));
   // Floyd's algorithm (Bentley and Floyd, CACM 1987): a uniform subset with `fanout` draws.
   const std::size_t first = positions.size();
   std::unordered_set<std::int64_t> drawn;
@@ -55,8 +54,7 @@ SampledMinibatch<Node> sample_minibatch(std::span<const std::int64_t> indptr, st
   RelabelTable<Node> table(seeds.size() * 64);
   for (const std::int64_t seed : seeds) {
     if (seed < 0 || seed >= num_nodes) {
-      throw std::invalid_argument("seed " + std::to_string(seed) + " is not in [0, " + std::to_string(num_nodes) +
-                                  ")");
+      throw std::invalid_argument("seed " + std::to_string(seed) + " is not in [0, " + std::to_string(num_nodes) + ")");
     }
     const std::size_t before = nodes.size();
     table.insert(static_cast<Node>(seed), nodes);
@@ -102,13 +100,11 @@ SampledMinibatch<Node> sample_minibatch(std::span<const std::int64_t> indptr, st
   return minibatch;
 }
 
-template SampledMinibatch<std::int32_t> sample_minibatch(std::span<const std::int64_t>,
-                                                         std::span<const std::int32_t>,
-                                                         std::span<const std::int64_t>,
-                                                         std::span<const std::int32_t>, DrawKey);
-template SampledMinibatch<std::int64_t> sample_minibatch(std::span<const std::int64_t>,
-                                                         std::span<const std::int64_t>,
-                                                         std::span<const std::int64_t>,
-                                                         std::span<const std::int32_t>, DrawKey);
+template SampledMinibatch<std::int32_t> sample_minibatch(std::span<const std::int64_t>, std::span<const std::int32_t>,
+                                                         std::span<const std::int64_t>, std::span<const std::int32_t>,
+                                                         DrawKey);
+template SampledMinibatch<std::int64_t> sample_minibatch(std::span<const std::int64_t>, std::span<const std::int64_t>,
+                                                         std::span<const std::int64_t>, std::span<const std::int32_t>,
+                                                         DrawKey);
 
 }  // namespace diskgnn

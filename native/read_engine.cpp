@@ -33,8 +33,7 @@ constexpr unsigned kMaxPoolThreads = 16;
 [[noreturn]] void throw_short_read(const DirectFile& file, const ReadRequest& request, std::uint64_t done) {
   throw std::system_error(EIO, std::generic_category(),
                           file.path() + " ends early: expected " + std::to_string(request.required_bytes) +
-                              " bytes at offset " + std::to_string(request.offset) + ", found " +
-                              std::to_string(done));
+                              " bytes at offset " + std::to_string(request.offset) + ", found " + std::to_string(done));
 }
 
 class ThreadEngine final : public ReadEngine {
@@ -208,8 +207,7 @@ class UringEngine final : public ReadEngine {
     const bool fixed = !registered_.empty() && rest.data() >= registered_.data() &&
                        rest.data() + rest.size() <= registered_.data() + registered_.size();
     if (fixed) {
-      io_uring_prep_read_fixed(entry, file_.descriptor(), rest.data(), static_cast<unsigned>(rest.size()), offset,
-                               0);
+      io_uring_prep_read_fixed(entry, file_.descriptor(), rest.data(), static_cast<unsigned>(rest.size()), offset, 0);
     } else {
       io_uring_prep_read(entry, file_.descriptor(), rest.data(), static_cast<unsigned>(rest.size()), offset);
     }

@@ -1,0 +1,432 @@
+"""The packer: graph/ + samples/ -> packed/, every minibatch's rows contiguous on disk in the order of training.
+
+First each split's sequence is placed (see `placement`) and the extents' headers are written. Then the feature file is
+read once, front to back, in partitions that fit the memory budget, and each partition's rows go to their final places
+in every extent: rows of an extent are sorted by node, so they are one contiguous run. All I/O is large and sequential.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from diskgnn import _native, artifacts, extents
+from diskgnn.artifacts import ArtifactWriter, PathLike
+from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.graph import FEATURE_STORAGE, FeatureFile, Graph
+from diskgnn.memory import available_cores, memory_budget
+from diskgnn.placement import MAX_BATCHES, Accesses, Schedule, hottest_nodes
+from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.sampling import Samples
+from diskgnn.units import parse_size
+
+# Gaps in the feature file up to this size are read along: a request of its own would cost more (64 KiB at random reach
+# the disk's sequential rate).
+READ_GAP_BYTES = 64 << 10
+MIN_PARTITION_BYTES = 1 << 20
+FLUSH_HEADER_BYTES = 256 << 20
+EVAL_SHARE = 4  # evaluation's cpu tier is this part of training's, unless given
+
+
+@dataclass
+class SplitPlan:
+    """One split after placement: headers are on disk, rows are still to come."""
+
+    split: str
+    index: npt.NDArray[Any]  # [T] extents.INDEX_DTYPE, rows_crc32c still 0
+    bounds: npt.NDArray[np.int64]  # [T+1] extent t's nodes are disk_nodes[bounds[t]:bounds[t+1]]
+    nodes_path: Path  # scratch: disk nodes of all extents
+    initial_nodes: npt.NDArray[np.int64]  # [C]
+    wrap: npt.NDArray[np.int32]  # [C]
+    counts: dict[str, int]  # rows per cycle: requested, static, cpu, disk
+
+
+@dataclass
+class RowTarget:
+    """A file that takes rows sorted by node in each of its T extents (see native/extent_packer.h)."""
+
+    path: Path
+    nodes: npt.NDArray[Any]  # memory map or array
+    bounds: npt.NDArray[np.int64]  # [T+1]
+    offsets: npt.NDArray[np.int64]  # [T]
+    cursors: npt.NDArray[np.int64]  # [T]
+    checksums: npt.NDArray[np.uint32]  # [T]
+
+
+def cache_rows(cache: int | str, row_bytes: int, num_nodes: int) -> int:
+    """Rows that a cache holds: given in bytes, as '2GiB', or as a share of all rows, '10%'.
+
+    Raises:
+        ConfigError: neither a size nor a share.
+    """
+    if isinstance(cache, str) and cache.strip().endswith("%"):
+        try:
+            share = float(cache.strip()[:-1]) / 100
+        except ValueError as error:
+            raise ConfigError(f"expected a cache size such as 2GiB or 10%, found {cache!r}") from error
+        if not 0 <= share <= 1:
+            raise ConfigError(f"expected a share between 0% and 100%, found {cache!r}")
+        return int(num_nodes * share)
+    return min(parse_size(cache) // row_bytes, num_nodes)
+
+
+def static_rows(static_cache: int | str, row_bytes: int, num_nodes: int) -> int:
+    """Rows that `static_cache` stands for; 'auto' is half of the free GPU memory, 0 without a GPU."""
+    if static_cache != "auto":
+        return cache_rows(static_cache, row_bytes, num_nodes)
+    import torch
+
+    if not torch.cuda.is_available():
+        return 0
+    return min(torch.cuda.mem_get_info()[0] // 2 // row_bytes, num_nodes)
+
+
+def pack(
+    graph: PathLike | Graph,
+    samples: PathLike | Samples,
+    out: PathLike,
+    *,
+    cpu_cache: int | str,
+    static_cache: int | str = "auto",
+    eval_cpu_cache: int | str | None = None,
+    memory: int | str = "auto",
+    keep_input_nodes: bool = False,
+    threads: int | None = None,
+    overwrite: bool = False,
+    reporter: Reporter = SILENT,
+) -> StageReport:
+    """Place all rows and write the packed directory `out`, which is all that training reads.
+
+    Args:
+        graph: the graph directory that the samples were made from.
+        samples: samples directory.
+        out: the packed directory to write.
+        cpu_cache: the cpu tier of the train sequence: bytes, '2GiB', or '10%' of all rows.
+        static_cache: rows for the device and pinned tiers together; 'auto' is half of the free GPU memory, 0 without.
+        eval_cpu_cache: the cpu tier of each other sequence, in memory while evaluating; a quarter of `cpu_cache`.
+        memory: budget for packing itself.
+        keep_input_nodes: store each minibatch's node ids too, for `MiniBatch.input_nodes`.
+        threads: packing threads; all cores by default.
+        overwrite: replace an existing `out`.
+
+    Raises:
+        ConfigError: a cache or a budget that makes no sense.
+        ArtifactError: samples made from another graph, damaged inputs.
+        DiskFullError: the disk cannot hold the result; names the bytes missing.
+        OutputExistsError: `out` exists.
+    """
+    started = time.perf_counter()
+    graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+    samples = samples if isinstance(samples, Samples) else Samples.open(samples)
+    if samples.manifest.source != {"format": artifacts.GRAPH, "digest": graph.manifest.digest}:
+        raise ArtifactError(
+            f"{samples.manifest.path} was sampled from another graph than {graph.manifest.path}; "
+            f"run `diskgnn sample {graph.manifest.path} ...` again"
+        )
+    features = graph.feature_file
+    num_static = static_rows(static_cache, features.row_bytes, graph.num_nodes)
+    train_rows = cache_rows(cpu_cache, features.row_bytes, graph.num_nodes)
+    eval_rows = (
+        train_rows // EVAL_SHARE
+        if eval_cpu_cache is None
+        else cache_rows(eval_cpu_cache, features.row_bytes, graph.num_nodes)
+    )
+    threads = available_cores() if threads is None else threads
+    if threads < 1:
+        raise ConfigError(f"threads: expected at least 1, found {threads}")
+    config: dict[str, Any] = {
+        key: samples.manifest.config[key] for key in ("fanouts", "eval_fanouts", "batch_size", "seed")
+    } | {key: graph.manifest.config[key] for key in ("num_nodes", "num_classes", "feature_dtype", "feature_width")}
+    config |= {
+        "row_bytes": features.row_bytes,
+        "keep_input_nodes": keep_input_nodes,
+        "node_dtype": "int32" if graph.num_nodes < 1 << 31 else "int64",
+        "graph": graph.manifest.digest,
+    }
+    with ArtifactWriter(out, artifacts.PACKED, config=config, source=samples.manifest, overwrite=overwrite) as writer:
+        artifacts.require_free_bytes(writer.staging, 2 * samples.manifest.total_bytes, f"placing {out}")
+        planner = _SplitPlanner(writer, graph, samples, keep_input_nodes, reporter)
+        plans = [
+            planner.plan(split, num_static, train_rows if split == "train" else eval_rows) for split in samples.splits
+        ]
+        read_bytes = _pack_rows(writer, graph, plans, planner, memory_budget(memory), threads, reporter)
+        writer.config |= {"num_static": len(planner.static_nodes), "splits": {}}
+        for plan in plans:
+            writer.config["splits"][plan.split] = {
+                **samples.manifest.config["splits"][plan.split],
+                "cpu_rows": len(plan.wrap),
+                "initial_rows": len(plan.initial_nodes),
+                "rows": plan.counts,
+                "max_inputs": int(plan.index["num_inputs"].max()),
+                "max_header_bytes": int(plan.index["header_bytes"].max()),
+            }
+        manifest = writer.publish()
+    return StageReport(
+        "pack",
+        time.perf_counter() - started,
+        read_bytes + samples.manifest.total_bytes,
+        manifest.total_bytes,
+        {f"{plan.split}_{name}_rows": plan.counts[name] for plan in plans for name in ("requested", "disk")},
+    )
+
+
+class _SplitPlanner:
+    """Places one split after another; the static rows, chosen by the first, serve all."""
+
+    def __init__(
+        self, writer: ArtifactWriter, graph: Graph, samples: Samples, keep_input_nodes: bool, reporter: Reporter
+    ) -> None:
+        self.writer, self.graph, self.samples, self.reporter = writer, graph, samples, reporter
+        self.static_nodes = np.empty(0, np.int64)
+        self.needed = np.zeros(graph.num_nodes, np.bool_)  # by any extent, initial or static file
+        node_type = pa.from_numpy_dtype(graph.indices.dtype) if keep_input_nodes else None
+        self._keep_input_nodes = keep_input_nodes
+        self._schema = extents.header_schema(len(samples.manifest.config["fanouts"]), node_type)
+
+    def plan(self, split: str, num_static: int, cpu_rows: int) -> SplitPlan:
+        """Place `split`: its headers go to their final offsets, the nodes of its rows to a scratch file."""
+        writer, graph = self.writer, self.graph
+        num_batches = self.samples.epochs(split) * self.samples.batches_per_epoch(split)
+        if num_batches > MAX_BATCHES:
+            raise ConfigError(f"{split}: {num_batches} minibatches; at most {MAX_BATCHES} can be placed")
+        with self.reporter.stage(f"place {split}", 2 * num_batches, "minibatches") as advance:
+            accesses = Accesses(self.samples, split, graph.num_nodes, writer.path(f"{split}.accesses"), advance)
+            if split == self.samples.splits[0]:
+                self.static_nodes = hottest_nodes(accesses.counts, num_static)
+                self.needed[self.static_nodes] = True
+            schedule = Schedule(accesses, self.static_nodes, cpu_rows)
+            self.needed[schedule.initial_nodes] = True
+            nodes_path = writer.path(f"{split}.nodes")
+            index, counts = self._write_headers(split, schedule, num_batches, nodes_path, advance)
+        bounds = np.concatenate([[0], np.cumsum(index["num_rows"])]).astype(np.int64)
+        return SplitPlan(split, index, bounds, nodes_path, schedule.initial_nodes, schedule.wrap, counts)
+
+    def _write_headers(
+        self, split: str, schedule: Schedule, num_batches: int, nodes_path: Path, advance: Any
+    ) -> tuple[npt.NDArray[Any], dict[str, int]]:
+        index = np.zeros(num_batches, extents.INDEX_DTYPE)
+        counts = {"requested": 0, "static": 0, "cpu": 0, "disk": 0}
+        row_bytes = self.graph.feature_file.row_bytes
+        offset = unflushed = 0
+        descriptor = os.open(self.writer.path(artifacts.extents_file(split)), os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            with nodes_path.open("wb") as nodes_file:
+                batches = zip(index, self.samples.read(split), schedule, strict=True)
+                for record, minibatch, placement in batches:
+                    header = extents.encode_header(
+                        extents.Header(
+                            minibatch.seeds,
+                            self.graph.labels[minibatch.seeds].astype(np.int64),
+                            minibatch.blocks,
+                            placement.addresses,
+                            placement.admissions,
+                            minibatch.input_nodes if self._keep_input_nodes else None,
+                        ),
+                        self._schema,
+                    )
+                    num_inputs, num_rows = len(placement.addresses), len(placement.disk_nodes)
+                    record["offset"] = offset
+                    record["header_crc32c"] = _native.crc32c(memoryview(header.message).cast("B"))
+                    os.pwrite(descriptor, header.message, offset)
+                    offset += extents.fill_record(
+                        record, header, num_inputs, num_rows, len(placement.admissions), row_bytes
+                    )
+                    placement.disk_nodes.tofile(nodes_file)
+                    self.needed[placement.disk_nodes] = True
+                    static = int(np.count_nonzero(placement.addresses < schedule.num_static))
+                    for name, rows in (
+                        ("requested", num_inputs),
+                        ("static", static),
+                        ("cpu", num_inputs - static - num_rows),
+                        ("disk", num_rows),
+                    ):
+                        counts[name] += rows
+                    unflushed += header.message.size
+                    if unflushed > FLUSH_HEADER_BYTES:
+                        os.fdatasync(descriptor)
+                        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                        unflushed = 0
+                    advance(1)
+        finally:
+            os.close(descriptor)
+        return index, counts
+
+
+def _pack_rows(
+    writer: ArtifactWriter,
+    graph: Graph,
+    plans: list[SplitPlan],
+    planner: _SplitPlanner,
+    memory_bytes: int,
+    threads: int,
+    reporter: Reporter,
+) -> int:
+    features, static_nodes = graph.feature_file, planner.static_nodes
+    storage = np.dtype(FEATURE_STORAGE[features.dtype])
+    row_bytes = features.row_bytes
+    missing = len(static_nodes) * row_bytes
+    for plan in plans:
+        missing += (int(plan.bounds[-1]) + len(plan.initial_nodes)) * row_bytes + len(plan.index) * extents.ALIGNMENT
+    artifacts.require_free_bytes(writer.staging, missing, f"packing {writer.final}")
+
+    targets: dict[str, RowTarget] = {}
+    for plan in plans:
+        total = int(plan.index["offset"][-1]) + int(extents.extent_bytes(plan.index, row_bytes)[-1])
+        path = writer.path(artifacts.extents_file(plan.split))
+        _reserve(path, total)
+        nodes = np.memmap(plan.nodes_path, graph.indices.dtype, "r") if plan.bounds[-1] else _no_nodes(graph)
+        targets[path.name] = _target(path, nodes, plan.bounds, plan.index["offset"] + plan.index["rows_offset"], 0)
+
+        path = writer.path(artifacts.initial_file(plan.split))
+        header = artifacts.npy_header_bytes(storage, (len(plan.initial_nodes), features.width))
+        path.write_bytes(header)
+        _reserve(path, len(header) + len(plan.initial_nodes) * row_bytes)
+        bounds = np.array([0, len(plan.initial_nodes)], np.int64)
+        targets[path.name] = _target(
+            path, plan.initial_nodes, bounds, np.array([len(header)], np.int64), _native.crc32c(header)
+        )
+
+    static_shape = (len(static_nodes), features.width)
+    static_path = writer.path(artifacts.STATIC)
+    if len(static_nodes):
+        static_out = np.lib.format.open_memmap(static_path, "w+", storage, static_shape)
+        by_node = np.argsort(static_nodes)
+        sorted_static = static_nodes[by_node]
+    else:
+        np.save(static_path, np.empty(static_shape, storage))
+
+    read_bytes = 0
+    needed_bytes = int(np.count_nonzero(planner.needed)) * row_bytes
+    with reporter.stage("pack", needed_bytes, "B") as advance:
+        for first, last, rows, was_read in _partitions(features, planner.needed, memory_bytes):
+            for target in targets.values():
+                _pack_partition(target, rows, first, last, row_bytes, threads)
+            if len(static_nodes):
+                lo, hi = np.searchsorted(sorted_static, [first, last])
+                matrix = rows.view(storage).reshape(-1, features.width)
+                static_out[by_node[lo:hi]] = matrix[sorted_static[lo:hi] - first]
+            read_bytes += was_read
+            advance(int(np.count_nonzero(planner.needed[first:last])) * row_bytes)
+    if len(static_nodes):
+        static_out.flush()
+    writer.add(artifacts.STATIC)
+    for plan in plans:
+        extents_name, initial_name = artifacts.extents_file(plan.split), artifacts.initial_file(plan.split)
+        plan.index["rows_crc32c"] = targets[extents_name].checksums
+        writer.add(extents_name, crc32c=_file_checksum(plan.index, row_bytes))
+        writer.add(initial_name, crc32c=int(targets[initial_name].checksums[0]))
+        writer.save_array(artifacts.index_file(plan.split), plan.index)
+        writer.save_array(artifacts.wrap_file(plan.split), plan.wrap)
+    return read_bytes
+
+
+def _no_nodes(graph: Graph) -> npt.NDArray[Any]:
+    return np.empty(0, graph.indices.dtype)
+
+
+def _reserve(path: Path, num_bytes: int) -> None:
+    with path.open("r+b") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, num_bytes)
+        except OSError:  # a file system without fallocate: the space was checked
+            os.ftruncate(file.fileno(), num_bytes)
+
+
+def _target(
+    path: Path, nodes: npt.NDArray[Any], bounds: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], crc32c: int
+) -> RowTarget:
+    checksums = np.full(len(offsets), crc32c, np.uint32)
+    return RowTarget(path, nodes, bounds, np.ascontiguousarray(offsets), bounds[:-1].copy(), checksums)
+
+
+def _pack_partition(
+    target: RowTarget, rows: npt.NDArray[np.uint8], first: int, last: int, row_bytes: int, threads: int
+) -> None:
+    descriptor = os.open(target.path, os.O_WRONLY)
+    try:
+        _native.pack_partition(
+            descriptor,
+            target.nodes,
+            target.bounds,
+            target.offsets,
+            target.cursors,
+            target.checksums,
+            rows,
+            first,
+            last,
+            row_bytes,
+            threads,
+        )
+    finally:
+        os.close(descriptor)
+
+
+def _partitions(
+    features: FeatureFile, needed: npt.NDArray[np.bool_], memory_bytes: int
+) -> Iterator[tuple[int, int, npt.NDArray[np.uint8], int]]:
+    """(first node, last node, their rows as bytes, bytes read) in ascending order; the next is read meanwhile.
+
+    The rows are valid until the next partition is asked for. Rows that are not `needed` may be absent (garbage).
+    """
+    # Two partitions are in memory; half of the budget stays for headers, page cache and the interpreter.
+    partition_bytes = max(MIN_PARTITION_BYTES, memory_bytes // 4)
+    rows_per_partition = max(1, partition_bytes // features.row_bytes)
+    capacity = rows_per_partition * features.row_bytes + 2 * extents.ALIGNMENT
+    buffers = [np.frombuffer(mmap.mmap(-1, capacity), np.uint8) for _ in range(2)]
+    spans = []
+    first = 0
+    while first < features.num_rows:
+        skipped = int(np.argmax(needed[first:])) if needed[first:].any() else features.num_rows - first
+        first += skipped
+        if first < features.num_rows:
+            spans.append((first, min(first + rows_per_partition, features.num_rows)))
+            first = spans[-1][1]
+
+    def read(number: int) -> tuple[int, int, npt.NDArray[np.uint8], int]:
+        first, last = spans[number]
+        row_bytes, buffer = features.row_bytes, buffers[number % 2]
+        wanted = np.flatnonzero(needed[first:last])
+        breaks = np.flatnonzero(np.diff(wanted) * row_bytes > READ_GAP_BYTES)
+        starts = wanted[np.concatenate([[0], breaks + 1])]
+        ends = wanted[np.concatenate([breaks, [len(wanted) - 1]])] + 1
+        offsets = features.data_offset_bytes + (first + starts) * row_bytes
+        lengths = (ends - starts) * row_bytes
+        begin = features.data_offset_bytes + first * row_bytes
+        base = begin // extents.ALIGNMENT * extents.ALIGNMENT
+        _native.read_ranges(str(features.path), "auto", offsets, lengths, base, buffer)
+        rows = buffer[begin - base : begin - base + (last - first) * row_bytes]
+        return first, last, rows, int(lengths.sum())
+
+    with ThreadPoolExecutor(1) as reader:
+        upcoming = reader.submit(read, 0) if spans else None
+        for number in range(len(spans)):
+            assert upcoming is not None
+            partition = upcoming.result()
+            if number + 1 < len(spans):
+                upcoming = reader.submit(read, number + 1)
+            yield partition
+
+
+def _file_checksum(index: npt.NDArray[Any], row_bytes: int) -> int:
+    """CRC-32C of an extents file, put together from those of its parts and of the zeros between them."""
+    crc = 0
+    zeros = bytes(extents.ALIGNMENT)
+    for record, total_bytes in zip(index, extents.extent_bytes(index, row_bytes), strict=True):
+        rows_bytes = int(record["num_rows"]) * row_bytes
+        after_header = int(record["rows_offset"] - record["header_bytes"])
+        after_rows = int(total_bytes) - int(record["rows_offset"]) - rows_bytes
+        crc = _native.crc32c_combine(crc, int(record["header_crc32c"]), int(record["header_bytes"]))
+        crc = _native.crc32c(zeros[:after_header], crc)
+        crc = _native.crc32c_combine(crc, int(record["rows_crc32c"]), rows_bytes)
+        crc = _native.crc32c(zeros[:after_rows], crc)
+    return crc

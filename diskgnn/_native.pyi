@@ -50,36 +50,6 @@ class BeladyPlanner:
     def wrap(self) -> Int32:
         """[C]: the next cycle's slot i takes the row in this cycle's slot wrap[i]."""
 
-<<<<<<< HEAD
-# csc_builder: node ids (src, dst, edges, indices) are int32 or int64
-
-def count_edges(
-    src: npt.NDArray[Any], dst: npt.NDArray[Any], num_nodes: int, shift: int, bin_edges: npt.NDArray[np.int64]
-) -> int:
-    """Add 1 to bin_edges[dst >> shift] per edge; how many edges precede the first with an id out of range."""
-
-def scatter_edges(
-    src: npt.NDArray[Any],
-    dst: npt.NDArray[Any],
-    first: int,
-    shift: int,
-    bucket_of_bin: npt.NDArray[np.int32],
-    buffer: npt.NDArray[Any],
-    cursors: npt.NDArray[np.int64],
-    ends: npt.NDArray[np.int64],
-) -> int:
-    """Append edges from `first` on to their buckets in buffer [edges, 2]; number of the first without room."""
-
-def sort_bucket(
-    edges: npt.NDArray[Any],
-    first_node: int,
-    self_loops: bool,
-    drop_duplicates: bool,
-    degrees: npt.NDArray[np.int64],
-    indices: npt.NDArray[Any],
-) -> int:
-    """Sort edges [n, 2] into columns; fills degrees and indices, returns the number of indices."""
-=======
 def crc32c_combine(crc_a: int, crc_b: int, bytes_b: int) -> int:
     """CRC-32C of A followed by B, from those of A and B and the length of B."""
 
@@ -112,4 +82,32 @@ def pack_partition(
     threads: int,
 ) -> None:
     """Write the rows of nodes [first_node, last_node) into every extent that needs them (native/extent_packer.h)."""
->>>>>>> main
+
+# csc_builder: node ids (src, dst, edges, indices) are int32 or int64
+
+def count_edges(
+    src: npt.NDArray[Any], dst: npt.NDArray[Any], num_nodes: int, shift: int, bin_edges: npt.NDArray[np.int64]
+) -> int:
+    """Add 1 to bin_edges[dst >> shift] per edge; how many edges precede the first with an id out of range."""
+
+def scatter_edges(
+    src: npt.NDArray[Any],
+    dst: npt.NDArray[Any],
+    first: int,
+    shift: int,
+    bucket_of_bin: npt.NDArray[np.int32],
+    buffer: npt.NDArray[Any],
+    cursors: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+) -> int:
+    """Append edges from `first` on to their buckets in buffer [edges, 2]; number of the first without room."""
+
+def sort_bucket(
+    edges: npt.NDArray[Any],
+    first_node: int,
+    self_loops: bool,
+    drop_duplicates: bool,
+    degrees: npt.NDArray[np.int64],
+    indices: npt.NDArray[Any],
+) -> int:
+    """Sort edges [n, 2] into columns; fills degrees and indices, returns the number of indices."""

@@ -89,9 +89,7 @@ def write_csc(
     artifacts.require_free_bytes(writer.staging, scratch_bytes + output_bytes, "sorting the edges")
 
     read_bucket = _scatter(writer, edges, plan, reverse, reporter)
-    sort = partial(
-        _sort, plan=plan, read_bucket=read_bucket, self_loops=self_loops, drop_duplicates=drop_duplicates
-    )
+    sort = partial(_sort, plan=plan, read_bucket=read_bucket, self_loops=self_loops, drop_duplicates=drop_duplicates)
     exact = not (self_loops or drop_duplicates)
     with (
         writer.array_file(artifacts.INDPTR, np.int64, num_nodes + 1) as indptr,
@@ -218,9 +216,7 @@ def _scatter(
     cursors, ends = buffer_starts[:-1].copy(), buffer_starts[1:].copy()
     # Where the next flush of each bucket goes in the scratch file, in edges.
     flushed = plan.edge_starts[:-1].copy()
-    scratch = (
-        None if plan.in_memory else os.open(writer.path(_SCRATCH), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-    )
+    scratch = None if plan.in_memory else os.open(writer.path(_SCRATCH), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
 
     def flush(bucket: int) -> None:
         content = buffer[buffer_starts[bucket] : cursors[bucket]]

@@ -178,10 +178,8 @@ def test_nan_is_counted(tmp_path: Path, data: dict[str, Any], dtype: str, refere
     features = data["features"].copy()
     features[[5, 5, 9], [0, 3, 6]] = np.nan
     features[12, 1] = -np.inf
-    if dtype == "bfloat16":
-        features = (features.view(np.uint32) >> 16).astype(np.uint16)
-    else:
-        features = features.astype(dtype)
+    bfloat16 = (features.view(np.uint32) >> 16).astype(np.uint16)
+    features = bfloat16 if dtype == "bfloat16" else features.astype(dtype)
     given = save(tmp_path, {**data, "features": features})
     with pytest.warns(DataWarning, match=r"3 NaN and 1 infinite values in 3 nodes, the first of them node 5"):
         convert(tmp_path / "graph", **given, bfloat16=dtype == "bfloat16", reference_features=reference)
@@ -194,9 +192,7 @@ def test_nan_scan_like_numpy(draw: st.DataObject) -> None:
     from diskgnn.importers import node_data
 
     shape = (draw.draw(st.integers(1, 30)), draw.draw(st.integers(1, 9)))
-    bits = np.frombuffer(
-        draw.draw(st.binary(min_size=2 * shape[0] * shape[1], max_size=2 * shape[0] * shape[1])), "u2"
-    )
+    bits = np.frombuffer(draw.draw(st.binary(min_size=2 * shape[0] * shape[1], max_size=2 * shape[0] * shape[1])), "u2")
     values = bits.reshape(shape).view(np.float16)
     scan = node_data._NonFiniteScan("float16")
     scan.add(values[: shape[0] // 2])
@@ -307,9 +303,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("change", "error", "message"), BAD, ids=[message for _, _, message in BAD])
-def test_bad_input(
-    tmp_path: Path, data: dict[str, Any], change: dict[str, Any], error: type, message: str
-) -> None:
+def test_bad_input(tmp_path: Path, data: dict[str, Any], change: dict[str, Any], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         convert(tmp_path / "graph", **{**data, **change})
     assert list(tmp_path.iterdir()) == []

@@ -66,9 +66,7 @@ def test_parquet_equals_arrays(tmp_path: Path, data: dict[str, Any], kind: str) 
     pq.write_table(node_table(data, features), tmp_path / "nodes.parquet", row_group_size=13)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        convert(
-            tmp_path / "parquet", edges=tmp_path / "edges.parquet", nodes=tmp_path / "nodes.parquet", memory="1MiB"
-        )
+        convert(tmp_path / "parquet", edges=tmp_path / "edges.parquet", nodes=tmp_path / "nodes.parquet", memory="1MiB")
     assert [w.category for w in caught] == ([DataWarning] if kind == "double" else [])
     convert(tmp_path / "arrays", **data)
     assert digest(tmp_path / "parquet") == digest(tmp_path / "arrays")

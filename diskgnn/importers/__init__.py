@@ -132,9 +132,7 @@ def convert(
             num_input_edges=topology.num_edges,
             reporter=reporter,
         )
-        node_data.write_features(
-            writer, data.features, feature_dtype, reference=reference_features, reporter=reporter
-        )
+        node_data.write_features(writer, data.features, feature_dtype, reference=reference_features, reporter=reporter)
         writer.config |= {"num_classes": num_classes, "num_edges": num_edges}
         manifest = writer.publish()
     return StageReport(
@@ -154,18 +152,12 @@ class _Topology:
     stored_bytes: int  # in files, read twice
 
 
-def _topology(
-    edges: Source | None, indptr: Source | None, indices: Source | None, columns: TableColumns
-) -> _Topology:
+def _topology(edges: Source | None, indptr: Source | None, indices: Source | None, columns: TableColumns) -> _Topology:
     if (edges is None) == (indptr is None) or (indptr is None) != (indices is None):
         found = [
-            name
-            for name, given in (("edges", edges), ("indptr", indptr), ("indices", indices))
-            if given is not None
+            name for name, given in (("edges", edges), ("indptr", indptr), ("indices", indices)) if given is not None
         ]
-        raise ConfigError(
-            f"expected either edges, or indptr and indices; found {' and '.join(found) or 'neither'}"
-        )
+        raise ConfigError(f"expected either edges, or indptr and indices; found {' and '.join(found) or 'neither'}")
     stored_bytes = sum(map(_stored_bytes, (edges, indptr, indices)))
     if edges is None:
         assert indptr is not None

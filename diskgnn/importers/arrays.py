@@ -36,13 +36,9 @@ def load(name: str, source: Source) -> npt.NDArray[Any]:
         try:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
         except (ValueError, EOFError, OSError) as error:
-            raise InputError(
-                f"{name}: {path} is not a complete .npy file ({error}); save it with np.save"
-            ) from error
+            raise InputError(f"{name}: {path} is not a complete .npy file ({error}); save it with np.save") from error
         if not isinstance(array, np.ndarray):
-            raise InputError(
-                f"{name}: {path} holds several arrays (.npz); save the one that is meant with np.save"
-            )
+            raise InputError(f"{name}: {path} holds several arrays (.npz); save the one that is meant with np.save")
     else:
         try:
             array = np.asarray(source)

@@ -22,9 +22,7 @@ _EXPONENT_BITS = {"float32": 0x7F800000, "float16": 0x7C00, "bfloat16": 0x7F80}
 _SCAN_VALUES = 1 << 18  # at a time, so that temporary arrays stay in the processor's cache
 
 
-def write_features(
-    writer: ArtifactWriter, rows: RowSource, dtype: str, *, reference: bool, reporter: Reporter
-) -> None:
+def write_features(writer: ArtifactWriter, rows: RowSource, dtype: str, *, reference: bool, reporter: Reporter) -> None:
     """Copy features into the graph, or refer to the file that holds them; warn about NaN and infinite values.
 
     Either way they are read once, front to back.

@@ -79,9 +79,7 @@ class Table:
             InputError: there is no such column; names those that there are.
         """
         if self.schema.get_field_index(column) < 0:
-            raise InputError(
-                f"{self.name}: expected a column {column!r} in {self.path}, found {self.schema.names}"
-            )
+            raise InputError(f"{self.name}: expected a column {column!r} in {self.path}, found {self.schema.names}")
         return self.schema.field(column)
 
     def batches(self, columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -127,9 +125,7 @@ def _require_integers(table: Table, column: str) -> None:
 def _ids(column: pa.Array, name: str, position: int) -> npt.NDArray[Any]:
     if column.null_count:
         row = position + int(np.asarray(column.is_null()).argmax())
-        raise InputError(
-            f"edges: expected a node id in column {name!r}, found null in edge {row} (counted from 0)"
-        )
+        raise InputError(f"edges: expected a node id in column {name!r}, found null in edge {row} (counted from 0)")
     ids = np.asarray(column)
     if ids.dtype == np.uint64:
         ids = np.minimum(ids, np.uint64(2**63 - 1))  # out of every range

@@ -1,4 +1,4 @@
-"""Artifact directories: graph/, samples/ and packed/. The only module that knows manifests and file names.
+"""Artifact directories: graph/, samples/ and packed/: what their files are called, and writing them.
 
 An artifact is a directory that is immutable once published. It is written in a hidden sibling
 (`.NAME.partial`), fsynced, and renamed; whoever is killed half-way leaves no half-published artifact.
@@ -8,33 +8,56 @@ checksum, dtype and shape, and the digest of the artifact that it was made from.
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import fcntl
-import hashlib
-import io
 import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn import _native
+from diskgnn.checked_files import (
+    ChecksummedFile,
+    checksum_file,
+    npy_data_offset,
+    npy_header,
+    npy_header_bytes,
+    sync,
+)
 from diskgnn.errors import ArtifactError, DiskFullError, OutputExistsError
-from diskgnn.progress import SILENT, Reporter
+from diskgnn.manifest import (
+    GRAPH,
+    MANIFEST,
+    PACKED,
+    RESUME_STAMP,
+    SAMPLES,
+    VERSIONS,
+    ExternalFile,
+    FileEntry,
+    Manifest,
+    PathLike,
+    content_digest,
+    entry_to_json,
+    open_artifact,
+    read_manifest,
+    verify_artifact,
+)
 from diskgnn.units import format_size
 
-PathLike = str | os.PathLike[str]
-
-GRAPH, SAMPLES, PACKED = "diskgnn.graph", "diskgnn.samples", "diskgnn.packed"
-VERSIONS = {GRAPH: 1, SAMPLES: 1, PACKED: 1}
-_MADE_BY = {GRAPH: "diskgnn convert", SAMPLES: "diskgnn sample", PACKED: "diskgnn prepare"}
-MANIFEST = "manifest.json"
+__all__ = [
+    "FEATURES", "GRAPH", "INDICES", "INDPTR", "LABELS", "MANIFEST", "PACKED", "SAMPLES", "SPLITS", "STATIC",
+    "VERSIONS", "ArrayFile", "ArtifactWriter", "ChecksummedFile", "ExternalFile", "FileEntry", "Manifest", "PathLike",
+    "checksum_file", "extents_file", "free_bytes", "index_file", "initial_file", "npy_data_offset", "npy_header",
+    "npy_header_bytes", "open_artifact", "read_manifest", "require_free_bytes", "shard_file", "split_file",
+    "verify_artifact", "wrap_file",
+]  # fmt: skip
 
 # graph/
 INDPTR, INDICES, FEATURES, LABELS = "indptr.npy", "indices.npy", "features.npy", "labels.npy"
@@ -76,98 +99,6 @@ def wrap_file(split: str) -> str:
     return f"{split}-wrap.npy"
 
 
-@dataclass(frozen=True)
-class FileEntry:
-    """One file of an artifact. `dtype` and `shape` are set for .npy files."""
-
-    bytes: int
-    crc32c: int
-    dtype: str | None = None
-    shape: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True)
-class ExternalFile:
-    """A file that the artifact refers to instead of holding it (`convert --reference-features`)."""
-
-    path: str
-    mtime_ns: int
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The manifest of an artifact that has been opened and checked."""
-
-    path: Path
-    format: str
-    version: int
-    config: dict[str, Any]
-    files: dict[str, FileEntry]
-    external: dict[str, ExternalFile]
-    source: dict[str, str] | None
-    digest: str
-
-    def file(self, name: str) -> Path:
-        """Where file `name` lies: inside the artifact, or where an external file is."""
-        return Path(self.external[name].path) if name in self.external else self.path / name
-
-    def array(self, name: str, *, mmap: bool = True) -> npt.NDArray[Any]:
-        """The .npy file `name`, memory-mapped read-only unless `mmap` is False."""
-        return np.load(self.file(name), mmap_mode="r" if mmap else None, allow_pickle=False)  # type: ignore[no-any-return]
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of all files, external ones included."""
-        return sum(entry.bytes for entry in self.files.values())
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def checksum_file(path: Path, advance: Callable[[int], None] = lambda _: None) -> int:
-    """CRC-32C of a whole file, read once front to back without keeping it in the page cache."""
-    crc = 0
-    with path.open("rb", buffering=0) as file:
-        buffer = bytearray(4 << 20)
-        view = memoryview(buffer)
-        offset = 0
-        while read := file.readinto(buffer):
-            crc = _native.crc32c(view[:read], crc)
-            os.posix_fadvise(file.fileno(), offset, read, os.POSIX_FADV_DONTNEED)
-            offset += read
-            advance(read)
-    return crc
-
-
-class ChecksummedFile(io.RawIOBase):
-    """A file that is written front to back while its CRC-32C is computed (`crc32c`), for `ArtifactWriter.add`."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._file = path.open("wb", buffering=0)
-        self.crc32c = 0
-
-    def writable(self) -> bool:
-        """True."""
-        return True
-
-    def write(self, data: Any) -> int:
-        """Append all of `data`."""
-        view = memoryview(data).cast("B")
-        self.crc32c = _native.crc32c(view, self.crc32c)
-        written = 0
-        while written < len(view):
-            written += self._file.write(view[written:])
-        return len(view)
-
-    def close(self) -> None:
-        """Close the file; `crc32c` stays."""
-        self._file.close()
-        super().close()
-
-
 def free_bytes(folder: Path) -> int:
     """Bytes that a file written under `folder` (or its nearest existing parent) may take."""
     while not folder.exists():
@@ -188,6 +119,50 @@ def require_free_bytes(folder: Path, needed_bytes: int, what: str) -> None:
             f"{format_size(free)} are free: {needed_bytes - free} bytes are missing. "
             f"Free some space or choose an output on another disk; nothing was written."
         )
+
+
+class ArrayFile:
+    """One .npy file of an artifact, written front to back like `ChecksummedFile`.
+
+    Use as a context manager; leaving it without an error registers the file. `rows` None means as many as will
+    have been written, which costs one read of the file for its checksum.
+    """
+
+    def __init__(
+        self,
+        writer: ArtifactWriter,
+        name: str,
+        dtype: npt.DTypeLike,
+        rows: int | None,
+        row_shape: tuple[int, ...] = (),
+    ) -> None:
+        self._writer, self._name, self._rows, self._row_shape = writer, name, rows, row_shape
+        self._dtype = np.dtype(dtype)
+        self.rows_written = 0
+
+    def __enter__(self) -> ArrayFile:
+        self._file = ChecksummedFile(self._writer.path(self._name))
+        self._file.write(npy_header_bytes(self._dtype, (self._rows or 0, *self._row_shape)))
+        return self
+
+    def write(self, rows: npt.NDArray[Any]) -> None:
+        """Append `rows` [any number, *row_shape] of the file's dtype."""
+        assert (rows.shape[1:], rows.dtype) == (self._row_shape, self._dtype), (rows.shape, rows.dtype)
+        self.rows_written += len(rows)
+        assert self._rows is None or self.rows_written <= self._rows, (self.rows_written, self._rows)
+        self._file.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        if kind is not None:
+            return
+        assert self._rows in (None, self.rows_written), (self._rows, self.rows_written)
+        if self._rows is None:
+            with self._writer.path(self._name).open("r+b") as file:
+                file.write(npy_header_bytes(self._dtype, (self.rows_written, *self._row_shape)))
+        self._writer.add(self._name, crc32c=None if self._rows is None else self._file.crc32c)
 
 
 class ArtifactWriter:
@@ -211,7 +186,7 @@ class ArtifactWriter:
         overwrite: bool = False,
         resumable: bool = False,
     ) -> None:
-        self.final = Path(path).absolute()
+        self.final = Path(path).resolve()
         self.format, self.config = format, dict(config)
         self.source = None if source is None else {"format": source.format, "digest": source.digest}
         self.files: dict[str, FileEntry] = {}
@@ -222,37 +197,67 @@ class ArtifactWriter:
 
     def check_output(self) -> None:
         """Refuse an output that exists (unless overwriting an artifact), before any work is done."""
-        if not self.final.exists() and not self.final.is_symlink():
+        if not self.final.exists():
             return
         if not self._overwrite:
             raise OutputExistsError(f"{self.final} exists already; pass --overwrite (overwrite=True) to replace it")
-        if not (self.final / MANIFEST).is_file():
+        # Overwriting deletes a directory: only one that holds an artifact and nothing else.
+        try:
+            known = {MANIFEST, *read_manifest(self.final).files}
+            foreign = sorted(entry.name for entry in self.final.iterdir() if entry.name not in known)
+        except ArtifactError as error:
             raise OutputExistsError(
-                f"{self.final} exists and is not a diskgnn artifact (it has no {MANIFEST}): refusing to "
-                f"replace it. Choose another output, or remove it by hand."
+                f"{self.final} exists and is no artifact that can be overwritten ({error}). Choose another output, "
+                f"or remove it by hand."
+            ) from error
+        if foreign:
+            raise OutputExistsError(
+                f"{self.final} holds files that are no part of the artifact ({', '.join(foreign[:5])}): refusing to "
+                f"delete them. Choose another output, or move them away."
             )
 
     def __enter__(self) -> ArtifactWriter:
         self.final.parent.mkdir(parents=True, exist_ok=True)
-        lock_path = self.staging.with_suffix(".lock")
-        self._lock = lock_path.open("w")
+        self._lock = self._take_lock()
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._lock.close()
-            raise ArtifactError(f"another process is writing {self.final} now; wait for it or stop it") from error
-        identity = json.dumps([self.format, VERSIONS[self.format], self.config, self.source], sort_keys=True)
-        stamp = self.staging / "resume.json"
-        if not (self._resumable and stamp.is_file() and stamp.read_text() == identity):
-            shutil.rmtree(self.staging, ignore_errors=True)
-            self.staging.mkdir()
-            if self._resumable:
-                stamp.write_text(identity)
+            identity = json.dumps([self.format, VERSIONS[self.format], self.config, self.source], sort_keys=True)
+            stamp = self.staging / RESUME_STAMP
+            if not (self._resumable and stamp.is_file() and stamp.read_text() == identity):
+                shutil.rmtree(self.staging, ignore_errors=True)
+                self.staging.mkdir()
+                if self._resumable:
+                    stamp.write_text(identity)
+        except BaseException:
+            self._release_lock()
+            raise
         return self
+
+    def _take_lock(self) -> TextIO:
+        path = self.staging.with_suffix(".lock")
+        while True:
+            lock = path.open("w")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Whoever had the lock may have removed the file between our opening and locking it.
+                if path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno())):
+                    return lock
+            except BlockingIOError as error:
+                lock.close()
+                raise ArtifactError(f"another process is writing {self.final} now; wait for it or stop it") from error
+            except BaseException:
+                lock.close()
+                raise
+            lock.close()
 
     def path(self, name: str) -> Path:
         """Where to write file `name`; register it with `add` when it is complete."""
         return self.staging / name
+
+    def array_file(
+        self, name: str, dtype: npt.DTypeLike, rows: int | None, row_shape: tuple[int, ...] = ()
+    ) -> ArrayFile:
+        """A .npy file `name` of shape [rows, *row_shape] to write front to back; see `ArrayFile`."""
+        return ArrayFile(self, name, dtype, rows, row_shape)
 
     def save_array(self, name: str, array: npt.NDArray[Any]) -> None:
         """Write `array` as .npy file `name` and register it."""
@@ -281,27 +286,28 @@ class ArtifactWriter:
             "version": VERSIONS[self.format],
             "config": self.config,
             "source": self.source,
-            "files": {name: _entry_to_json(entry) for name, entry in sorted(self.files.items())},
+            "files": {name: entry_to_json(entry) for name, entry in sorted(self.files.items())},
         }
         external = {name: {"path": e.path, "mtime_ns": e.mtime_ns} for name, e in sorted(self.external.items())}
-        document = {**content, "external": external, "digest": _digest(content)}
-        (self.staging / "resume.json").unlink(missing_ok=True)
+        document = {**content, "external": external, "digest": content_digest(content)}
         (self.staging / MANIFEST).write_text(json.dumps(document, indent=1) + "\n")
+        stamp = self.staging / RESUME_STAMP
         for entry in self.staging.iterdir():
-            if entry.name != MANIFEST and entry.name not in self.files:
-                entry.unlink()  # scratch files
-            else:
-                _fsync(entry)
-        _fsync(self.staging)
+            if entry.name == MANIFEST or entry.name in self.files:
+                sync(entry)
+            elif entry.is_dir():
+                shutil.rmtree(entry)  # scratch
+            elif entry != stamp:
+                entry.unlink()
+        sync(self.staging)
+        self.check_output()
+        stamp.unlink(missing_ok=True)
         if self.final.exists():
-            old = self.final.with_name(f".{self.final.name}.old")
-            shutil.rmtree(old, ignore_errors=True)
-            self.final.rename(old)
-            self.staging.rename(self.final)
-            shutil.rmtree(old, ignore_errors=True)
+            _exchange(self.staging, self.final)
+            shutil.rmtree(self.staging, ignore_errors=True)  # the old one
         else:
             self.staging.rename(self.final)
-        _fsync(self.final.parent)
+        sync(self.final.parent)
         self._published = True
         return open_artifact(self.final, self.format)
 
@@ -311,149 +317,26 @@ class ArtifactWriter:
         if not self._published and not self._resumable:
             shutil.rmtree(self.staging, ignore_errors=True)
         if self._published or not self._resumable:
-            with suppress(OSError):
-                Path(self._lock.name).unlink()
+            self._release_lock()
+        else:
+            self._lock.close()
+
+    def _release_lock(self) -> None:
+        with suppress(OSError):
+            Path(self._lock.name).unlink()
         self._lock.close()
 
 
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _entry_to_json(entry: FileEntry) -> dict[str, Any]:
-    record: dict[str, Any] = {"bytes": entry.bytes, "crc32c": f"{entry.crc32c:08x}"}
-    if entry.dtype is not None and entry.shape is not None:
-        record |= {"dtype": entry.dtype, "shape": list(entry.shape)}
-    return record
-
-
-def npy_header(path: Path) -> tuple[str, tuple[int, ...]]:
-    """dtype (as `numpy.dtype.str`, or the list of fields as JSON) and shape of a .npy file.
-
-    Raises:
-        ArtifactError: not a .npy file, in Fortran order, or of object dtype.
-    """
-    dtype, shape, _ = _read_npy_header(path)
-    return (dtype.str if dtype.names is None else json.dumps(dtype.descr)), shape
-
-
-def npy_data_offset(path: Path) -> int:
-    """Where the data of a .npy file starts, in bytes."""
-    return _read_npy_header(path)[2]
-
-
-def _read_npy_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
-    try:
-        with path.open("rb") as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(file)
-            offset = file.tell()
-    except (ValueError, EOFError, OSError) as error:
-        raise ArtifactError(f"{path} is not a readable .npy file: {error}") from error
-    if fortran and len(shape) > 1:
-        raise ArtifactError(f"{path} is stored column by column (Fortran order); save np.ascontiguousarray(array)")
-    if dtype.hasobject:
-        raise ArtifactError(f"{path} holds Python objects; expected numbers")
-    return dtype, shape, offset
-
-
-def npy_header_bytes(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bytes:
-    """The header that starts a .npy file of this dtype and shape; its length is a multiple of 64."""
-    buffer = io.BytesIO()
-    description = np.lib.format.dtype_to_descr(np.dtype(dtype))
-    np.lib.format.write_array_header_1_0(buffer, {"descr": description, "fortran_order": False, "shape": shape})
-    return buffer.getvalue()
-
-
-def open_artifact(path: PathLike, format: str | None = None) -> Manifest:  # noqa: A002
-    """Open an artifact and check everything but its files' contents (`verify_artifact` checks those too).
-
-    Raises:
-        ArtifactError: missing, unfinished, of another format or version, or a file's size, dtype or shape
-            is not what the manifest says.
-    """
-    path = Path(path)
-    made_by = f"make it with `{_MADE_BY[format]}`" if format else "expected a graph, samples or packed directory"
-    if not path.is_dir():
-        raise ArtifactError(f"{path} is {'not a directory' if path.exists() else 'not there'}; {made_by}")
-    manifest_path = path / MANIFEST
-    if not manifest_path.is_file():
-        raise ArtifactError(f"{path} has no {MANIFEST}, so it is no diskgnn artifact; {made_by}")
-    try:
-        document = json.loads(manifest_path.read_text())
-        manifest = Manifest(
-            path=path,
-            format=document["format"],
-            version=document["version"],
-            config=document["config"],
-            files={name: _entry_from_json(record) for name, record in document["files"].items()},
-            external={name: ExternalFile(e["path"], e["mtime_ns"]) for name, e in document["external"].items()},
-            source=document["source"],
-            digest=document["digest"],
-        )
-        content = {key: document[key] for key in ("format", "version", "config", "source", "files")}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArtifactError(f"{manifest_path} is damaged ({error!r}); {made_by} again") from error
-    if manifest.format not in VERSIONS or (format and manifest.format != format):
-        raise ArtifactError(f"{path} is a {manifest.format!r}, expected a {format or 'diskgnn artifact'!r}; {made_by}")
-    if manifest.version != VERSIONS[manifest.format]:
-        raise ArtifactError(
-            f"{path} has format version {manifest.version}; this diskgnn reads version "
-            f"{VERSIONS[manifest.format]}: {_MADE_BY[manifest.format]} it again, or use the diskgnn that wrote it"
-        )
-    if _digest(content) != manifest.digest:
-        raise ArtifactError(
-            f"{manifest_path} was changed after it was written (its digest does not fit); {made_by} again"
-        )
-    for name, entry in manifest.files.items():
-        _check_file(manifest, name, entry)
-    return manifest
-
-
-def _entry_from_json(record: dict[str, Any]) -> FileEntry:
-    shape = record.get("shape")
-    return FileEntry(
-        int(record["bytes"]),
-        int(record["crc32c"], 16),
-        record.get("dtype"),
-        None if shape is None else tuple(shape),
-    )
-
-
-def _check_file(manifest: Manifest, name: str, entry: FileEntry) -> None:
-    file = manifest.file(name)
-    again = f"{_MADE_BY[manifest.format]} again"
-    if not file.is_file():
-        raise ArtifactError(f"{file}, a part of {manifest.path}, is not there; put it back or {again}")
-    size = file.stat().st_size
-    if size != entry.bytes:
-        raise ArtifactError(f"{file} has {size} bytes, expected {entry.bytes}: it is truncated or was changed; {again}")
-    external = manifest.external.get(name)
-    if external is not None and file.stat().st_mtime_ns != external.mtime_ns:
-        raise ArtifactError(f"{file} was changed after {manifest.path} was made from it; {again}")
-    if entry.dtype is not None and (found := npy_header(file)) != (entry.dtype, entry.shape):
-        expected = (entry.dtype, entry.shape)
-        raise ArtifactError(f"{file} holds {found}, expected {expected}: the file was replaced; {again}")
-
-
-def verify_artifact(path: PathLike, *, reporter: Reporter = SILENT) -> Manifest:
-    """Open an artifact and compare every file with its checksum.
-
-    Raises:
-        ArtifactError: as `open_artifact`, or a file's content is not what was written; names the file.
-    """
-    manifest = open_artifact(path)
-    with reporter.stage(f"verify {path}", manifest.total_bytes, "B") as advance:
-        for name, entry in manifest.files.items():
-            found = checksum_file(manifest.file(name), advance)
-            if found != entry.crc32c:
-                raise ArtifactError(
-                    f"{manifest.file(name)} is damaged: its CRC-32C is {found:08x}, expected {entry.crc32c:08x}; "
-                    f"{_MADE_BY[manifest.format]} again"
-                )
-    return manifest
+def _exchange(one: Path, other: Path) -> None:
+    """Swap two directories, atomically where the file system can."""
+    libc, at_fdcwd, rename_exchange = ctypes.CDLL(None, use_errno=True), -100, 2
+    if hasattr(libc, "renameat2"):
+        if libc.renameat2(at_fdcwd, os.fsencode(one), at_fdcwd, os.fsencode(other), rename_exchange) == 0:
+            return
+        if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(other))
+    aside = other.with_name(f".{other.name}.old")
+    shutil.rmtree(aside, ignore_errors=True)
+    other.rename(aside)
+    one.rename(other)
+    aside.rename(one)

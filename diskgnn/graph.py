@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from diskgnn import artifacts
 from diskgnn.artifacts import Manifest, PathLike
+from diskgnn.errors import ArtifactError
 
 # What .npy calls each feature dtype. NumPy has no bfloat16: its bits are stored as uint16.
 FEATURE_STORAGE = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2", "int8": "|i1"}
@@ -53,13 +54,31 @@ class Graph:
         manifest = artifacts.open_artifact(path, artifacts.GRAPH)
         splits = {s: manifest.array(artifacts.split_file(s)) for s in artifacts.SPLITS
                   if artifacts.split_file(s) in manifest.files}  # fmt: skip
-        return Graph(
+        graph = Graph(
             manifest,
             manifest.array(artifacts.INDPTR),
             manifest.array(artifacts.INDICES),
             manifest.array(artifacts.LABELS),
             splits,
         )
+        graph._check_files_fit()
+        return graph
+
+    def _check_files_fit(self) -> None:
+        """Whether the files are of one graph, as far as can be seen without reading them."""
+        indptr, indices = self.indptr, self.indices
+        valid = indptr.dtype == np.int64 and indptr.ndim == 1 and len(indptr) > 0
+        valid = valid and indices.dtype in (np.int32, np.int64) and indices.ndim == 1
+        if not valid or indptr[0] != 0 or indptr[-1] != len(indices):
+            raise ArtifactError(f"{self.manifest.path} holds no CSC matrix; make it with `diskgnn convert` again")
+        features = self.manifest.files.get(artifacts.FEATURES)
+        stored_as = FEATURE_STORAGE.get(str(self.manifest.config.get("feature_dtype")))
+        valid = features is not None and features.dtype == stored_as and len(features.shape or ()) == 2
+        if not valid or {len(self.labels), (features.shape or (0,))[0]} != {self.num_nodes}:  # type: ignore[union-attr]
+            raise ArtifactError(
+                f"{self.manifest.path} has no row of features or no label for each of its {self.num_nodes} nodes; "
+                f"make it with `diskgnn convert` again"
+            )
 
     @property
     def num_nodes(self) -> int:

@@ -1,0 +1,187 @@
+"""Check features, labels and splits on their way into a graph directory."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn import _native, artifacts
+from diskgnn.artifacts import ArtifactWriter
+from diskgnn.errors import DataWarning, InputError
+from diskgnn.importers.rows import RowSource
+from diskgnn.progress import Reporter
+
+# The exponent bits of each float dtype: all of them are set in NaN and in infinity, and in no other number.
+_EXPONENT_BITS = {"float32": 0x7F800000, "float16": 0x7C00, "bfloat16": 0x7F80}
+_SCAN_VALUES = 1 << 18  # at a time, so that temporary arrays stay in the processor's cache
+
+
+def write_features(writer: ArtifactWriter, rows: RowSource, dtype: str, *, reference: bool, reporter: Reporter) -> None:
+    """Copy features into the graph, or refer to the file that holds them; warn about NaN and infinite values.
+
+    Either way they are read once, front to back.
+
+    Args:
+        writer: of the graph directory.
+        rows: [N, D]; `rows.path` is set if `reference` is.
+        dtype: a key of `graph.FEATURE_STORAGE`.
+        reference: leave the file where it is.
+        reporter: told about one stage, in bytes.
+    """
+    scan = _NonFiniteScan(dtype)
+    with reporter.stage("scan features" if reference else "copy features", rows.total_bytes, "B") as advance:
+        if reference:
+            assert rows.path is not None
+            crc32c = _native.crc32c(_header_bytes(rows.path))
+            for chunk in rows.chunks():
+                scan.add(chunk)
+                crc32c = _native.crc32c(chunk.reshape(-1).view(np.uint8), crc32c)
+                advance(chunk.nbytes)
+            writer.add_external(artifacts.FEATURES, rows.path, crc32c=crc32c)
+        else:
+            with writer.array_file(artifacts.FEATURES, rows.dtype, rows.num_rows, rows.row_shape) as file:
+                for chunk in rows.chunks():
+                    scan.add(chunk)
+                    file.write(chunk)
+                    advance(chunk.nbytes)
+    scan.warn()
+
+
+def _header_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(artifacts.npy_data_offset(path))
+
+
+class _NonFiniteScan:
+    """Counts the values that are NaN or infinite, and the nodes that have them."""
+
+    def __init__(self, dtype: str) -> None:
+        self._mask = _EXPONENT_BITS.get(dtype)
+        self._rows = self._nodes = self._nan = self._infinite = 0
+        self._first_node = -1
+
+    def add(self, chunk: npt.NDArray[Any]) -> None:
+        """`chunk` [some rows, D] follows what was added before."""
+        if self._mask is not None:
+            step = max(1, _SCAN_VALUES // chunk.shape[1])
+            for start in range(0, len(chunk), step):
+                self._add_part(chunk[start : start + step], self._rows + start)
+        self._rows += len(chunk)
+
+    def _add_part(self, part: npt.NDArray[Any], first_row: int) -> None:
+        bits = np.ascontiguousarray(part).view(f"u{part.itemsize}")
+        mask = bits.dtype.type(self._mask)
+        special = (bits & mask) == mask
+        if not special.any():
+            return
+        nan = special & (bits & bits.dtype.type((self._mask or 0) ^ (2 ** (8 * part.itemsize - 1) - 1)) != 0)
+        of_rows = special.any(axis=1)
+        if self._first_node < 0:
+            self._first_node = first_row + int(of_rows.argmax())
+        self._nodes += int(of_rows.sum())
+        self._nan += int(nan.sum())
+        self._infinite += int(special.sum()) - int(nan.sum())
+
+    def warn(self) -> None:
+        """Issue a DataWarning if anything was found."""
+        found = [f"{count} {word}" for count, word in ((self._nan, "NaN"), (self._infinite, "infinite")) if count]
+        if found:
+            warnings.warn(
+                f"features hold {' and '.join(found)} values in {self._nodes} nodes, the first of them node "
+                f"{self._first_node}; training on them yields NaN losses: replace them, "
+                f"e.g. with np.nan_to_num(features)",
+                DataWarning,
+                stacklevel=4,
+            )
+
+
+def write_labels(writer: ArtifactWriter, rows: RowSource, num_classes: int | None) -> int:
+    """Copy labels [N] into the graph; return the number of classes (`num_classes`, or the largest label plus 1).
+
+    Raises:
+        InputError: a label that is no class and not -1; names the first node that has one.
+    """
+    limit = np.iinfo(np.int64).max if num_classes is None else num_classes
+    largest, position = -1, 0
+    with writer.array_file(artifacts.LABELS, np.int64, rows.num_rows) as file:
+        for chunk in rows.chunks():
+            wrong = (chunk < -1) | (chunk >= limit)
+            if wrong.any():
+                node = int(wrong.argmax())
+                classes = "0 or more" if num_classes is None else f"0 to {num_classes - 1}"
+                raise InputError(
+                    f"labels: expected {classes}, or -1 for none; found {chunk[node]} at node {position + node}: "
+                    f"correct the labels" + ("" if num_classes is None else " or pass a larger number of classes")
+                )
+            largest = max(largest, int(chunk.max(initial=-1)))
+            position += len(chunk)
+            file.write(chunk)
+    return max(largest + 1, 1) if num_classes is None else num_classes
+
+
+def write_splits(
+    writer: ArtifactWriter, splits: Mapping[str, npt.NDArray[np.int64]], labels: npt.NDArray[np.int64]
+) -> dict[str, int]:
+    """Check and write the node ids of each split; return its size.
+
+    Warns about repeated ids, which are written once, and about nodes in two splits.
+
+    Raises:
+        InputError: an id out of range, an empty split, or seeds without a label.
+    """
+    members: dict[str, npt.NDArray[np.bool_]] = {}
+    sizes: dict[str, int] = {}
+    for split, ids in splits.items():
+        ids, members[split] = _check_split(split, ids, labels)
+        writer.save_array(artifacts.split_file(split), ids)
+        sizes[split] = len(ids)
+    for one, other in combinations(splits, 2):
+        shared = np.count_nonzero(members[one] & members[other])
+        if shared:
+            warnings.warn(
+                f"{shared} nodes are both in {one} and in {other}: what is measured on {other} is too good; "
+                f"take them out of one of the two",
+                DataWarning,
+                stacklevel=4,
+            )
+    return sizes
+
+
+def _check_split(
+    split: str, ids: npt.NDArray[np.int64], labels: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Ids without repetitions, and [N] whether each node is among them."""
+    num_nodes = len(labels)
+    if len(ids) == 0:
+        remedy = "training needs at least one" if split == "train" else "leave it out if there is none"
+        raise InputError(f"{split}: expected node ids, found none; {remedy}")
+    wrong = (ids < 0) | (ids >= num_nodes)
+    if wrong.any():
+        position = int(wrong.argmax())
+        raise InputError(
+            f"{split}: expected node ids from 0 to {num_nodes - 1}, found {ids[position]} at position {position}; "
+            f"for a mask pass truth values (dtype bool)"
+        )
+    members = np.zeros(num_nodes, np.bool_)
+    members[ids] = True
+    repeated = len(ids) - int(np.count_nonzero(members))
+    if repeated:
+        warnings.warn(
+            f"{split}: {repeated} of {len(ids)} node ids occur before; each node is kept once",
+            DataWarning,
+            stacklevel=4,
+        )
+        ids = ids[np.sort(np.unique(ids, return_index=True)[1])]
+    unlabelled = labels[ids] == -1
+    if unlabelled.any():
+        raise InputError(
+            f"{split}: {np.count_nonzero(unlabelled)} of {len(ids)} nodes have no label (-1), the first of them "
+            f"node {ids[unlabelled.argmax()]}; leave out the nodes without a label"
+        )
+    return ids, members

@@ -1,0 +1,311 @@
+"""Edges and node data from Parquet tables, streamed a batch at a time."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from diskgnn.csc import EdgeChunk, EdgeSource
+from diskgnn.errors import ConfigError, DataWarning, InputError
+from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource
+
+_SPLIT_NAMES = {"train": "train", "valid": "valid", "val": "valid", "validation": "valid", "test": "test"}
+_FEATURE_TYPES = {pa.float16(): np.float16, pa.float32(): np.float32, pa.float64(): np.float64, pa.int8(): np.int8}
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """What the columns of Parquet tables are called."""
+
+    src: str = "src"  # edge table: node ids, counted from 0
+    dst: str = "dst"
+    id: str = "id"  # node table: if it is there, it must count the rows from 0
+    # Node table: a column of lists, or several columns of numbers. None: "features" if there is such a column,
+    # otherwise all columns of numbers that have no other role.
+    features: str | Sequence[str] | None = None
+    label: str = "label"  # whole numbers; null for none
+    split: str = "split"  # "train", "valid" or "test"; null or "" for none
+
+
+def is_parquet(path: str | os.PathLike[str]) -> bool:
+    """Whether this is the path of a Parquet file or of a folder (of such files)."""
+    return Path(path).suffix in (".parquet", ".pq") or Path(path).is_dir()
+
+
+class Table:
+    """One Parquet file, or a folder of them in the order of their names.
+
+    Raises:
+        InputError: nothing there, not Parquet, or files whose columns differ.
+    """
+
+    def __init__(self, name: str, path: str | os.PathLike[str]) -> None:
+        self.name, self.path = name, Path(path)
+        files = sorted(self.path.rglob("*.parquet")) if self.path.is_dir() else [self.path]
+        if not files:
+            raise InputError(f"{name}: expected Parquet files in {path}, found no *.parquet")
+        self._files = files
+        self.num_rows = 0
+        for file in files:
+            with self._open(file) as parquet:
+                self.num_rows += parquet.metadata.num_rows
+                schema = parquet.schema_arrow.remove_metadata()
+            if file is files[0]:
+                self.schema = schema
+            elif schema != self.schema:
+                raise InputError(f"{name}: the columns of {file} differ from those of {files[0]}: {schema}")
+        self.stored_bytes = sum(file.stat().st_size for file in files)
+
+    def _open(self, file: Path) -> pq.ParquetFile:
+        try:
+            # A buffered stream reads a column chunk (of any size) in pieces.
+            return pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(f"{self.name}: {file} is no readable Parquet file: {error}") from error
+
+    def field(self, column: str) -> pa.Field:
+        """The column's name and type.
+
+        Raises:
+            InputError: there is no such column; names those that there are.
+        """
+        if self.schema.get_field_index(column) < 0:
+            raise InputError(f"{self.name}: expected a column {column!r} in {self.path}, found {self.schema.names}")
+        return self.schema.field(column)
+
+    def batches(self, columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """All rows in order, these columns only."""
+        for file in self._files:
+            with self._open(file) as parquet:
+                try:
+                    yield from parquet.iter_batches(batch_rows, columns=columns)
+                except (OSError, pa.ArrowException) as error:
+                    raise InputError(f"{self.name}: {file} is damaged: {error}") from error
+
+
+def edge_source(path: str | os.PathLike[str], columns: TableColumns) -> tuple[EdgeSource, int]:
+    """Stream of an edge table, and its number of rows E.
+
+    Raises:
+        InputError: a column is missing, has no whole numbers, or (while streaming) holds null.
+    """
+    table = Table("edges", path)
+    for column in (columns.src, columns.dst):
+        _require_integers(table, column)
+
+    def stream() -> Iterator[EdgeChunk]:
+        position = 0
+        for batch in table.batches([columns.src, columns.dst], CHUNK_EDGES):
+            src, dst = (_ids(batch.column(name), name, position) for name in (columns.src, columns.dst))
+            yield (src, dst) if src.dtype == dst.dtype else (src.astype(np.int64), dst.astype(np.int64))
+            position += batch.num_rows
+
+    return stream, table.num_rows
+
+
+def _require_integers(table: Table, column: str) -> None:
+    kind = table.field(column).type
+    if not pa.types.is_integer(kind):
+        fractional = " (fractional)" if pa.types.is_floating(kind) else ""
+        raise InputError(
+            f"{table.name}: expected whole numbers in column {column!r}, found {kind}{fractional}; "
+            f"cast the column to int64 if the values are what is meant"
+        )
+
+
+def _ids(column: pa.Array, name: str, position: int) -> npt.NDArray[Any]:
+    if column.null_count:
+        row = position + int(np.asarray(column.is_null()).argmax())
+        raise InputError(f"edges: expected a node id in column {name!r}, found null in edge {row} (counted from 0)")
+    ids = np.asarray(column)
+    if ids.dtype == np.uint64:
+        ids = np.minimum(ids, np.uint64(2**63 - 1))  # out of every range
+    return ids if ids.dtype == np.int32 else ids.astype(np.int64, copy=False)
+
+
+def features(table: Table, columns: TableColumns) -> RowSource:
+    """Feature rows [N, D] of a node table. Null becomes NaN; other numbers than float16 and int8 become float32.
+
+    Raises:
+        InputError: no such column or no numbers, or (while streaming) lists of different lengths or null in int8.
+    """
+    names = _feature_columns(table, columns)
+    kinds = [table.field(name).type for name in names]
+    if len(names) == 1 and _is_list(kinds[0]):
+        return _list_features(table, names[0])
+    for name, kind in zip(names, kinds, strict=True):
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            raise InputError(f"features: expected numbers in column {name!r}, found {kind}")
+    dtype = np.dtype(_FEATURE_TYPES.get(kinds[0], np.float32) if len(set(kinds)) == 1 else np.float32)
+    if any(kind not in _FEATURE_TYPES or pa.types.is_float64(kind) for kind in kinds):
+        dtype = _narrowed(sorted({str(kind) for kind in kinds}))
+
+    def read(batch: pa.RecordBatch, position: int) -> npt.NDArray[Any]:
+        rows = np.empty((batch.num_rows, len(names)), dtype)
+        for column, name in enumerate(names):
+            values = batch.column(name)
+            if dtype == np.int8 and values.null_count:
+                raise InputError(f"features: column {name!r} of int8 holds null after row {position}; fill it")
+            with np.errstate(over="ignore"):
+                rows[:, column] = values.to_numpy(zero_copy_only=False)
+        return rows
+
+    return _rows(table, "features", names, (len(names),), dtype, read)
+
+
+def _feature_columns(table: Table, columns: TableColumns) -> list[str]:
+    if isinstance(columns.features, str):
+        return [columns.features]
+    if columns.features is not None:
+        return list(columns.features)
+    if "features" in table.schema.names:
+        return ["features"]
+    taken = (columns.id, columns.label, columns.split)
+    names = [
+        field.name
+        for field in table.schema
+        if field.name not in taken and (pa.types.is_integer(field.type) or pa.types.is_floating(field.type))
+    ]
+    if not names:
+        raise InputError(f"features: found no column 'features' and no columns of numbers in {table.schema.names}")
+    return names
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _list_features(table: Table, name: str) -> RowSource:
+    kind = table.field(name).type
+    value_kind = kind.value_type
+    if value_kind not in _FEATURE_TYPES:
+        raise InputError(f"features: expected lists of float32, float16 or int8 in {name!r}, found {kind}")
+    dtype = _narrowed([str(kind)]) if pa.types.is_float64(value_kind) else np.dtype(_FEATURE_TYPES[value_kind])
+    if pa.types.is_fixed_size_list(kind):
+        width = kind.list_size
+    else:
+        first = next(table.batches([name], 1), None)
+        width = 0 if first is None or not first.column(0)[0].is_valid else len(first.column(0)[0])
+    if width == 0:
+        raise InputError(f"features: expected lists of at least one number in column {name!r}, found none")
+
+    def read(batch: pa.RecordBatch, position: int) -> npt.NDArray[Any]:
+        lists = batch.column(0)
+        lengths = lists.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False)
+        if (lengths != width).any():
+            row = int((lengths != width).argmax())
+            raise InputError(
+                f"features: expected {width} numbers in every list of {name!r}, found "
+                f"{'null' if lengths[row] < 0 else lengths[row]} in row {position + row}"
+            )
+        values = lists.flatten()
+        if dtype == np.int8 and values.null_count:
+            raise InputError(f"features: lists of int8 in {name!r} hold null after row {position}; fill them")
+        with np.errstate(over="ignore"):
+            return np.asarray(values.to_numpy(zero_copy_only=False), dtype).reshape(-1, width)
+
+    return _rows(table, "features", [name], (width,), dtype, read)
+
+
+def _narrowed(kinds: list[str]) -> np.dtype[Any]:
+    warnings.warn(
+        f"features are {', '.join(kinds)} and become float32 here; cast them to float32 to do without this",
+        DataWarning,
+        stacklevel=6,
+    )
+    return np.dtype(np.float32)
+
+
+def _rows(
+    table: Table,
+    name: str,
+    columns: list[str],
+    row_shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    read: Callable[[pa.RecordBatch, int], npt.NDArray[Any]],
+) -> RowSource:
+    batch_rows = max(1, CHUNK_BYTES // (int(np.prod(row_shape)) * dtype.itemsize))
+
+    def chunks() -> Iterator[npt.NDArray[Any]]:
+        position = 0
+        for batch in table.batches(columns, batch_rows):
+            yield read(batch, position)
+            position += batch.num_rows
+
+    return RowSource(name, table.num_rows, row_shape, dtype, chunks, stored_bytes=table.stored_bytes)
+
+
+def labels(table: Table, columns: TableColumns) -> RowSource:
+    """Labels [N] of a node table as int64, -1 for null.
+
+    Raises:
+        InputError: no such column, or no whole numbers.
+    """
+    _require_integers(table, columns.label)
+
+    def read(batch: pa.RecordBatch, position: int) -> npt.NDArray[Any]:
+        return batch.column(0).cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+    return _rows(table, "labels", [columns.label], (), np.dtype(np.int64), read)
+
+
+def splits(table: Table, columns: TableColumns) -> dict[str, npt.NDArray[np.int64]]:
+    """Node ids of each split that the split column names.
+
+    Raises:
+        InputError: no such column, no text in it, or a split of another name.
+    """
+    kind = table.field(columns.split).type
+    text = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_string(text) or pa.types.is_large_string(text)):
+        raise InputError(f"splits: expected 'train', 'valid' or 'test' in column {columns.split!r}, found {kind}")
+    found: dict[str, list[npt.NDArray[np.int64]]] = {}
+    position = 0
+    for batch in table.batches([columns.split], CHUNK_EDGES):
+        encoded = batch.column(0)
+        encoded = encoded if pa.types.is_dictionary(kind) else encoded.dictionary_encode()
+        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        for code, word in enumerate(encoded.dictionary.to_pylist()):
+            rows = np.flatnonzero(codes == code)
+            if not word or not len(rows):
+                continue
+            if word not in _SPLIT_NAMES:
+                raise InputError(
+                    f"splits: expected train, valid, test or null in column {columns.split!r}, found {word!r} in "
+                    f"row {position + int(rows[0])}"
+                )
+            found.setdefault(_SPLIT_NAMES[word], []).append(rows.astype(np.int64) + position)
+        position += batch.num_rows
+    return {split: np.concatenate(found[split]) for split in ("train", "valid", "test") if split in found}
+
+
+def check_ids(table: Table, columns: TableColumns) -> None:
+    """If there is an id column: it must count the rows, because a node's id is its row.
+
+    Raises:
+        ConfigError: it does not; names the first row.
+    """
+    if columns.id not in table.schema.names:
+        return
+    _require_integers(table, columns.id)
+    position = 0
+    for batch in table.batches([columns.id], CHUNK_EDGES):
+        ids = batch.column(0).cast(pa.int64(), safe=False).fill_null(-1).to_numpy(zero_copy_only=False)
+        wrong = ids != np.arange(position, position + len(ids))
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise ConfigError(
+                f"nodes: expected column {columns.id!r} to count the rows from 0, found {ids[row]} in row "
+                f"{position + row}; sort the table by {columns.id!r} and number the nodes without gaps, or name "
+                f"another id column if this one means something else"
+            )
+        position += batch.num_rows

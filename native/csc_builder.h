@@ -1,0 +1,38 @@
+// Edges to in-neighbour lists (CSC): the three kernels of an external bucket sort by destination.
+//
+// Nodes are cut into bins of 2^shift consecutive ids and bins into buckets, so that nothing here is node-sized.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace diskgnn {
+
+// One edge on its way to its bucket. Index is int32 below 2^31 nodes, otherwise int64.
+template <class Index>
+struct Edge {
+  Index src, dst;
+};
+
+// Adds 1 to bin_edges[dst >> shift] for every edge. Returns how many edges come before the first one with an id
+// outside [0, num_nodes); those have been counted, it and what follows have not.
+template <class Id>
+std::int64_t count_edges(std::span<const Id> src, std::span<const Id> dst, std::int64_t num_nodes, int shift,
+                         std::span<std::int64_t> bin_edges);
+
+// Appends edges, from number `first` on, to the buffers of their buckets: bucket b's buffer is
+// buffer[cursors[b]..ends[b]). Stops at an edge whose buffer is full; returns its number (src.size() if none was).
+template <class Id, class Index>
+std::int64_t scatter_edges(std::span<const Id> src, std::span<const Id> dst, std::int64_t first, int shift,
+                           std::span<const std::int32_t> bucket_of_bin, std::span<Edge<Index>> buffer,
+                           std::span<std::int64_t> cursors, std::span<const std::int64_t> ends);
+
+// Sorts the edges of a bucket by (dst, src) into `indices`, one column per node of [first_node, first_node +
+// degrees.size()), and writes each column's length to `degrees`. `self_loops` adds (v, v) where it is missing;
+// `indices` then needs room for edges.size() + degrees.size(), otherwise for edges.size().
+// Returns the number of indices written. Throws std::out_of_range for a destination of another bucket.
+template <class Index>
+std::int64_t sort_bucket(std::span<const Edge<Index>> edges, std::int64_t first_node, bool self_loops,
+                         bool drop_duplicates, std::span<std::int64_t> degrees, std::span<Index> indices);
+
+}  // namespace diskgnn

@@ -1,5 +1,6 @@
 """The native core (native/bindings.cpp). Arrays are C-contiguous; the GIL is released while they are worked on."""
 
+import enum
 from collections.abc import Buffer  # type: ignore[attr-defined,unused-ignore]
 from typing import Any
 
@@ -50,7 +51,6 @@ class BeladyPlanner:
     def wrap(self) -> Int32:
         """[C]: the next cycle's slot i takes the row in this cycle's slot wrap[i]."""
 
-<<<<<<< HEAD
 # csc_builder: node ids (src, dst, edges, indices) are int32 or int64
 
 def count_edges(
@@ -79,7 +79,7 @@ def sort_bucket(
     indices: npt.NDArray[Any],
 ) -> int:
     """Sort edges [n, 2] into columns; fills degrees and indices, returns the number of indices."""
-=======
+
 def crc32c_combine(crc_a: int, crc_b: int, bytes_b: int) -> int:
     """CRC-32C of A followed by B, from those of A and B and the length of B."""
 
@@ -112,4 +112,42 @@ def pack_partition(
     threads: int,
 ) -> None:
     """Write the rows of nodes [first_node, last_node) into every extent that needs them (native/extent_packer.h)."""
->>>>>>> main
+
+class FeatureType(enum.Enum):
+    """The names are the keys of `graph.FEATURE_STORAGE`."""
+
+    float32 = 0
+    float16 = 1
+    bfloat16 = 2
+    int8 = 3
+
+class GraphGenerator:
+    """A synthetic labelled graph; every item is a pure function of (seed, its number). Thread-safe.
+
+    Methods fill their output arrays with consecutive items from number `first` on.
+
+    Raises:
+        ValueError: fewer than two nodes per class, or outputs of unequal or wrong shape.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_nodes: int,
+        num_classes: int,
+        homophily: float,
+        feature_width: int,
+        feature_signal: float,
+        seed: int,
+    ) -> None: ...
+    def edges(self, first: int, src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> None:
+        """Both int32 or both int64, of equal length; pairs may repeat, src and dst of an edge differ."""
+
+    def labels(self, first: int, out: Int64) -> None:
+        """Classes of nodes."""
+
+    def shuffled_nodes(self, first: int, out: Int64) -> None:
+        """Part of an order of all nodes that has nothing to do with their class or degree."""
+
+    def features(self, first: int, type: FeatureType, out: npt.NDArray[np.uint8]) -> None:  # noqa: A002
+        """`out` [rows, row bytes]."""

@@ -1,5 +1,6 @@
 """The native core (native/bindings.cpp). Arrays are C-contiguous; the GIL is released while they are worked on."""
 
+import enum
 from collections.abc import Buffer  # type: ignore[attr-defined,unused-ignore]
 from typing import Any
 
@@ -152,3 +153,42 @@ def sort_bucket(
     indices: npt.NDArray[Any],
 ) -> int:
     """Sort edges [n, 2] into columns; fills degrees and indices, returns the number of indices."""
+
+class FeatureType(enum.Enum):
+    """The names are the keys of `graph.FEATURE_STORAGE`."""
+
+    float32 = 0
+    float16 = 1
+    bfloat16 = 2
+    int8 = 3
+
+class GraphGenerator:
+    """A synthetic labelled graph; every item is a pure function of (seed, its number). Thread-safe.
+
+    Methods fill their output arrays with consecutive items from number `first` on.
+
+    Raises:
+        ValueError: fewer than two nodes per class, or outputs of unequal or wrong shape.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_nodes: int,
+        num_classes: int,
+        homophily: float,
+        feature_width: int,
+        feature_signal: float,
+        seed: int,
+    ) -> None: ...
+    def edges(self, first: int, src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> None:
+        """Both int32 or both int64, of equal length; pairs may repeat, src and dst of an edge differ."""
+
+    def labels(self, first: int, out: Int64) -> None:
+        """Classes of nodes."""
+
+    def shuffled_nodes(self, first: int, out: Int64) -> None:
+        """Part of an order of all nodes that has nothing to do with their class or degree."""
+
+    def features(self, first: int, type: FeatureType, out: npt.NDArray[np.uint8]) -> None:  # noqa: A002
+        """`out` [rows, row bytes]."""

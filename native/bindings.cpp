@@ -23,6 +23,7 @@
 #include "direct_file.h"
 #include "extent_packer.h"
 #include "extent_pipeline.h"
+#include "graph_generator.h"
 #include "neighbor_sampler.h"
 #include "read_engine.h"
 
@@ -340,6 +341,51 @@ void bind_csc_builder(nb::module_& m) {
   bind_sort_bucket<std::int64_t>(m);
 }
 
+// graph_generator
+template <class Node>
+void generate_edges(const GraphGenerator& generator, std::uint64_t first, Array<Node> src, Array<Node> dst) {
+  require(src.size() == dst.size(), "src and dst differ in length");
+  nb::gil_scoped_release release;
+  generator.edges(first, as_span(src), as_span(dst));
+}
+
+template <auto Fill>
+void generate_values(const GraphGenerator& generator, std::uint64_t first, Array<std::int64_t> out) {
+  nb::gil_scoped_release release;
+  (generator.*Fill)(first, as_span(out));
+}
+
+void bind_graph_generator(nb::module_& m) {
+  nb::enum_<FeatureType>(m, "FeatureType")
+      .value("float32", FeatureType::kFloat32)
+      .value("float16", FeatureType::kFloat16)
+      .value("bfloat16", FeatureType::kBFloat16)
+      .value("int8", FeatureType::kInt8);
+
+  using Rows = nb::ndarray<std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+  nb::class_<GraphGenerator>(m, "GraphGenerator")
+      .def(
+          "__init__",
+          [](GraphGenerator* self, std::uint64_t num_nodes, std::uint64_t num_classes, double homophily,
+             std::uint64_t feature_width, double feature_signal, std::uint64_t seed) {
+            require(num_classes > 0 && num_nodes / 2 >= num_classes, "fewer than two nodes per class");
+            new (self) GraphGenerator({num_nodes, num_classes, homophily, feature_width, feature_signal, seed});
+          },
+          nb::kw_only(), "num_nodes"_a, "num_classes"_a, "homophily"_a, "feature_width"_a, "feature_signal"_a, "seed"_a)
+      .def("edges", &generate_edges<std::int32_t>, "first"_a, "src"_a.noconvert(), "dst"_a.noconvert())
+      .def("edges", &generate_edges<std::int64_t>, "first"_a, "src"_a.noconvert(), "dst"_a.noconvert())
+      .def("labels", &generate_values<&GraphGenerator::labels>, "first"_a, "out"_a.noconvert())
+      .def("shuffled_nodes", &generate_values<&GraphGenerator::shuffled_nodes>, "first"_a, "out"_a.noconvert())
+      .def(
+          "features",
+          [](const GraphGenerator& self, std::uint64_t first, FeatureType type, Rows out) {
+            require(out.shape(1) == self.row_bytes(type), "out's rows have another length than a feature row");
+            nb::gil_scoped_release release;
+            self.features(first, type, std::as_writable_bytes(std::span(out.data(), out.size())));
+          },
+          "first"_a, "type"_a, "out"_a.noconvert());
+}
+
 }  // namespace
 }  // namespace diskgnn
 
@@ -399,4 +445,5 @@ NB_MODULE(_native, m) {
       .def("stats", &Pipeline::stats)
       .def("engine", &Pipeline::engine)
       .def("buffers", &Pipeline::buffers);
+  bind_graph_generator(m);
 }

@@ -9,6 +9,8 @@ import numpy.typing as npt
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
+HAVE_LIBURING: bool  # liburing was there when this was built
+
 def crc32c(data: Buffer, crc: int = 0) -> int:
     """CRC-32C of `data`, continuing `crc`."""
 

@@ -168,6 +168,12 @@ NB_MODULE(_native, m) {
   using namespace diskgnn;
   nb::register_exception_translator(translate_system_error);
 
+#ifdef DISKGNN_HAVE_LIBURING
+  m.attr("HAVE_LIBURING") = true;
+#else
+  m.attr("HAVE_LIBURING") = false;
+#endif
+
   m.def(
       "crc32c",
       [](Bytes data, std::uint32_t crc) {

@@ -1,0 +1,95 @@
+"""What command-line options have in common: sizes, fanouts, and options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from diskgnn.errors import ConfigError
+from diskgnn.units import parse_size
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+ARTIFACT = click.Path(
+    path_type=Path
+)  # the library checks what is there: its messages name the command that makes it
+OUTPUT = click.Path(path_type=Path)
+EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+class Size(click.ParamType):
+    """Bytes: 512MiB, 2GB, 4096. With `words`, those words too, passed on as they are."""
+
+    name = "size"
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """Bytes as an int, or one of the words."""
+        if value in self.words:
+            return str(value)
+        try:
+            return parse_size(value)
+        except ConfigError as error:
+            choices = "".join(f" or '{word}'" for word in self.words)
+            self.fail(f"{error}{choices}", param, ctx)
+
+
+class Fanouts(click.ParamType):
+    """Comma-separated fanouts, from the seeds outwards: 10,10,10. -1 takes all neighbours."""
+
+    name = "n,n,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """The numbers; what they may be is the library's business."""
+        if isinstance(value, list):
+            return value
+        try:
+            return [int(part) for part in str(value).split(",")]
+        except ValueError:
+            self.fail(f"expected whole numbers separated by commas, such as 10,10,10; found {value!r}", param, ctx)
+
+
+def combined(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """One decorator that applies several, the first one listed first in --help."""
+
+    def apply(command: Command) -> Command:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return apply
+
+
+memory = click.option(
+    "--memory", type=Size("auto"), default="auto", show_default=True,
+    help="Memory that the stage may use; 'auto' is half of what this process has (a cgroup's limit counts).",
+)  # fmt: skip
+threads = click.option(
+    "--threads", type=click.IntRange(min=1), help="Threads to use.  [default: as many as there are cores]"
+)
+overwrite = click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
+seed = click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same bytes.")
+
+sampling = combined(
+    click.option("--fanouts", type=Fanouts(), required=True,
+                 help="Neighbours drawn per layer, from the seeds outwards: 10,10,10 is a three-layer model."),
+    click.option("--batch-size", type=click.IntRange(min=1), default=1024, show_default=True,
+                 help="Seeds per minibatch."),
+    click.option("--epochs", type=click.IntRange(min=1), default=1, show_default=True,
+                 help="Training epochs to sample; training for more starts over with the first."),
+    click.option("--eval-fanouts", type=Fanouts(),
+                 help="Fanouts of the validation and test splits.  [default: as --fanouts]"),
+)  # fmt: skip
+caches = combined(
+    click.option("--cpu-cache", type=Size(), required=True,
+                 help="Rows that training may keep in main memory, as a size: 512MiB, 2GB."),
+    click.option("--static-cache", type=Size("auto"), default="auto", show_default=True,
+                 help="The hottest rows, which --device-cache and --pinned-cache of `train` draw from."),
+    click.option("--eval-cpu-cache", type=Size(), help="The same for validation and test.  [default: --cpu-cache]"),
+    click.option("--keep-input-nodes", is_flag=True, help="Also store which node each row belongs to."),
+)  # fmt: skip

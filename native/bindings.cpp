@@ -20,6 +20,7 @@
 #include "extent_packer.h"
 #include "neighbor_sampler.h"
 #include "read_engine.h"
+#include "read_rate.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -173,6 +174,22 @@ NB_MODULE(_native, m) {
 #else
   m.attr("HAVE_LIBURING") = false;
 #endif
+
+  m.def(
+      "measure_reads",
+      [](const std::string& path, In<std::uint64_t> offsets, std::uint64_t bytes_each, unsigned depth,
+         double max_seconds, const std::string& engine) {
+        ReadRate rate;
+        {
+          nb::gil_scoped_release release;
+          const EngineKind kind = engine == "io_uring"  ? EngineKind::kIoUring
+                                  : engine == "threads" ? EngineKind::kThreads
+                                                        : EngineKind::kAuto;
+          rate = measure_reads(DirectFile(path), kind, span_of(offsets), bytes_each, depth, max_seconds);
+        }
+        return nb::make_tuple(rate.engine, rate.direct, rate.read_bytes, rate.seconds);
+      },
+      "path"_a, "offsets"_a.noconvert(), "bytes_each"_a, "depth"_a, "max_seconds"_a, "engine"_a = "auto");
 
   m.def(
       "crc32c",

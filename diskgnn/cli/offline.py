@@ -22,43 +22,49 @@ def _finish(output: Output, reports: StageReport | list[StageReport]) -> None:
 @click.argument("out", type=options.OUTPUT)
 @click.option(
     "--edges",
-    type=options.EXISTING_FILE,
-    help="Edges source -> destination: .npy of shape [2, E] or [E, 2], or a Parquet table.",
+    type=options.EXISTING,
+    help="Edges source -> destination: .npy of shape [2, E] or [E, 2], or Parquet (a file or a folder).",
 )
-@click.option("--indptr", type=options.EXISTING_FILE, help="Instead of --edges: CSC offsets, .npy [N + 1].")
-@click.option("--indices", type=options.EXISTING_FILE, help="With --indptr: the in-neighbours, .npy [E].")
+@click.option("--indptr", type=options.EXISTING, help="Instead of --edges: CSC offsets, .npy [N + 1].")
+@click.option("--indices", type=options.EXISTING, help="With --indptr: the in-neighbours, .npy [E].")
 @click.option(
     "--features",
-    type=options.EXISTING_FILE,
-    required=True,
-    help="One row per node: .npy [N, D] of float32, float16 or int8 (bfloat16 as uint16), or Parquet.",
+    type=options.EXISTING,
+    help="One row per node: .npy [N, D] of float32, float16, int8, or bfloat16 as uint16.",
+)
+@click.option("--labels", type=options.EXISTING, help="One class per node: .npy [N], -1 where a node has none.")
+@click.option("--train", type=options.EXISTING, help="Nodes to train on: .npy of ids, or of bool [N].")
+@click.option("--valid", type=options.EXISTING, help="Nodes to choose the best epoch by.")
+@click.option("--test", type=options.EXISTING, help="Nodes to report accuracy on.")
+@click.option(
+    "--nodes", type=options.EXISTING, help="Parquet table with a row per node, for what the options above don't give."
 )
 @click.option(
-    "--labels",
-    type=options.EXISTING_FILE,
-    required=True,
-    help="One class per node, .npy [N] or Parquet; -1 where a node has none.",
+    "--column",
+    "columns",
+    type=options.COLUMN,
+    multiple=True,
+    help="What a Parquet column is called, such as src=from or label=topic; repeat it for several columns of "
+    "features. Roles: src, dst, id, features, label, split.",
 )
-@click.option("--train", type=options.EXISTING_FILE, required=True, help="Node ids to train on, .npy.")
-@click.option("--valid", type=options.EXISTING_FILE, help="Node ids to choose the best epoch by, .npy.")
-@click.option("--test", type=options.EXISTING_FILE, help="Node ids to report accuracy on, .npy.")
 @click.option("--num-nodes", type=click.IntRange(min=1), help="N.  [default: as many as there are feature rows]")
 @click.option("--num-classes", type=click.IntRange(min=1), help="Classes.  [default: the largest label + 1]")
 @click.option("--reverse", is_flag=True, help="Also add each edge's reverse: makes the graph undirected.")
 @click.option("--self-loops", is_flag=True, help="Add an edge from each node to itself.")
 @click.option("--drop-duplicates", is_flag=True, help="Keep one of several equal edges.")
 @click.option("--bfloat16", is_flag=True, help="The features' uint16 are the bits of bfloat16 numbers.")
-@click.option(
-    "--reference-features", is_flag=True, help="Leave the features where they are instead of copying them."
-)
+@click.option("--reference-features", is_flag=True, help="Leave the features where they are instead of copying them.")
 @options.memory
 @options.overwrite
 @click.pass_obj
-def convert(output: Output, /, out: Path, **arguments: Any) -> None:
-    """Make the graph directory OUT from your arrays or tables."""
-    from diskgnn.importers import convert
+def convert(output: Output, /, out: Path, columns: tuple[tuple[str, str], ...], **arguments: Any) -> None:
+    """Make the graph directory OUT from your arrays (.npy) or tables (Parquet)."""
+    from diskgnn.importers import TableColumns, convert
 
-    _finish(output, convert(out, **arguments, reporter=output.reporter))
+    names: dict[str, Any] = dict(columns)
+    if "features" in names:
+        names["features"] = [name for role, name in columns if role == "features"]
+    _finish(output, convert(out, **arguments, columns=TableColumns(**names), reporter=output.reporter))
 
 
 @click.command(cls=Command)
@@ -75,9 +81,7 @@ def convert(output: Output, /, out: Path, **arguments: Any) -> None:
     help="Type of the features.",
 )
 @click.option("--train-fraction", type=float, default=0.02, show_default=True, help="Share of nodes to train on.")
-@click.option(
-    "--valid-fraction", type=float, default=0.01, show_default=True, help="Share of nodes to validate on."
-)
+@click.option("--valid-fraction", type=float, default=0.01, show_default=True, help="Share of nodes to validate on.")
 @click.option("--test-fraction", type=float, default=0.01, show_default=True, help="Share of nodes to test on.")
 @click.option(
     "--homophily", type=float, default=0.7, show_default=True, help="Share of edges that join nodes of one class."

@@ -46,9 +46,7 @@ _loader_options = combined(
     help="Keep a checkpoint here, written after each epoch and on Ctrl-C.",
 )
 @click.option("--resume", is_flag=True, help="Go on exactly where the checkpoint was written.")
-@click.option(
-    "--metrics", type=options.OUTPUT, metavar="FILE", help="Append metrics to FILE, one JSON object a line."
-)
+@click.option("--metrics", type=options.OUTPUT, metavar="FILE", help="Append metrics to FILE, one JSON object a line.")
 @click.option("--tensorboard", type=options.OUTPUT, metavar="DIR", help="Write metrics for TensorBoard into DIR.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of initial weights and dropout.")
 @click.pass_obj
@@ -78,9 +76,7 @@ def _show_epoch(output: Output, record: dict[str, Any]) -> None:
     parts = [f"epoch {record['epoch']}: loss {record['loss']:.4f}"]
     if record.get("valid_accuracy") is not None:
         parts.append(f"valid accuracy {record['valid_accuracy']:.2%}")
-    parts.append(
-        f"{format_seconds(record['train_seconds'])}, {format_seconds(record['wait_seconds'])} of it waiting"
-    )
+    parts.append(f"{format_seconds(record['train_seconds'])}, {format_seconds(record['wait_seconds'])} of it waiting")
     parts.append(f"read {format_size(record['read_bytes'])}")
     output.note(", ".join(parts))
 

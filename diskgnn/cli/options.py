@@ -13,14 +13,12 @@ from diskgnn.units import parse_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-ARTIFACT = click.Path(
-    path_type=Path
-)  # the library checks what is there: its messages name the command that makes it
+ARTIFACT = click.Path(path_type=Path)  # the library checks what is there: its messages name the command that makes it
 OUTPUT = click.Path(path_type=Path)
-EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+EXISTING = click.Path(exists=True, path_type=Path)
 
 
-class Size(click.ParamType):
+class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """Bytes: 512MiB, 2GB, 4096. With `words`, those words too, passed on as they are."""
 
     name = "size"
@@ -39,7 +37,7 @@ class Size(click.ParamType):
             self.fail(f"{error}{choices}", param, ctx)
 
 
-class Fanouts(click.ParamType):
+class Fanouts(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """Comma-separated fanouts, from the seeds outwards: 10,10,10. -1 takes all neighbours."""
 
     name = "n,n,..."
@@ -52,6 +50,25 @@ class Fanouts(click.ParamType):
             return [int(part) for part in str(value).split(",")]
         except ValueError:
             self.fail(f"expected whole numbers separated by commas, such as 10,10,10; found {value!r}", param, ctx)
+
+
+class Column(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """ROLE=NAME: what the column of a table is called."""
+
+    name = "role=name"
+    roles = ("src", "dst", "id", "features", "label", "split")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """(role, name)."""
+        if isinstance(value, tuple):
+            return value
+        role, equals, name = str(value).partition("=")
+        if role not in self.roles or not equals or not name:
+            self.fail(f"expected ROLE=NAME with a role of {', '.join(self.roles)}; found {value!r}", param, ctx)
+        return role, name
+
+
+COLUMN = Column()
 
 
 def combined(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -90,6 +107,6 @@ caches = combined(
                  help="Rows that training may keep in main memory, as a size: 512MiB, 2GB."),
     click.option("--static-cache", type=Size("auto"), default="auto", show_default=True,
                  help="The hottest rows, which --device-cache and --pinned-cache of `train` draw from."),
-    click.option("--eval-cpu-cache", type=Size(), help="The same for validation and test.  [default: --cpu-cache]"),
+    click.option("--eval-cpu-cache", type=Size(), help="The same for valid and test.  [default: --cpu-cache]"),
     click.option("--keep-input-nodes", is_flag=True, help="Also store which node each row belongs to."),
 )  # fmt: skip

@@ -26,7 +26,7 @@ def format_count(number: float) -> str:
 
 def format_seconds(seconds: float) -> str:
     """0.1234 -> '0.12 s', 75 -> '1 min 15 s', 7260 -> '2 h 1 min'."""
-    if seconds < 60:
+    if round(seconds) < 60:
         return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
@@ -119,6 +119,8 @@ class Output:
         self.as_json = as_json
         self.messages = Console(stderr=True, highlight=False)
         self.results = Console(highlight=False)
+        if not self.results.is_terminal:
+            self.results.width = 200  # a file or a pipe has no right edge to wrap at
         self.reporter = BarReporter(self.messages)
         self._document: Any = None
 
@@ -150,9 +152,7 @@ class Output:
         for column in columns:
             table.add_column(escape(label(column)))
         for row in rows:
-            table.add_row(
-                *(escape(format_value(column, value)) for column, value in zip(columns, row, strict=True))
-            )
+            table.add_row(*(escape(format_value(column, value)) for column, value in zip(columns, row, strict=True)))
         self.results.print(table)
 
     def stages(self, reports: Sequence[StageReport]) -> None:
@@ -162,9 +162,7 @@ class Output:
                 f"{report.stage}: read {format_size(report.read_bytes)}, "
                 f"wrote {format_size(report.written_bytes)} in {format_seconds(report.seconds)}"
             )
-            details = ", ".join(
-                f"{label(name)} {format_value(name, value)}" for name, value in report.details.items()
-            )
+            details = ", ".join(f"{label(name)} {format_value(name, value)}" for name, value in report.details.items())
             self.text(f"{line} ({details})" if details else line)
 
     def note(self, line: str) -> None:

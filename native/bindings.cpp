@@ -182,10 +182,7 @@ NB_MODULE(_native, m) {
         ReadRate rate;
         {
           nb::gil_scoped_release release;
-          const EngineKind kind = engine == "io_uring"  ? EngineKind::kIoUring
-                                  : engine == "threads" ? EngineKind::kThreads
-                                                        : EngineKind::kAuto;
-          rate = measure_reads(DirectFile(path), kind, span_of(offsets), bytes_each, depth, max_seconds);
+          rate = measure_reads(DirectFile(path), engine_kind(engine), span_of(offsets), bytes_each, depth, max_seconds);
         }
         return nb::make_tuple(rate.engine, rate.direct, rate.read_bytes, rate.seconds);
       },

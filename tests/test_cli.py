@@ -71,6 +71,7 @@ def test_every_option_is_explained(name):
         (Size(), "2GB", 2 * 10**9),
         (Size(), "4096", 4096),
         (Size("auto"), "auto", "auto"),
+        (Size(share=True), "10%", "10%"),
         (Fanouts(), "10,10,5", [10, 10, 5]),
         (Fanouts(), " 3 , -1", [3, -1]),
         (Column(), "src=from", ("src", "from")),
@@ -86,6 +87,7 @@ def test_option_values(kind, text, value):
     [
         (Size(), "auto", "512MiB"),
         (Size(), "2 parsecs", "512MiB"),
+        (Size(), "10%", "512MiB"),
         (Size("auto"), "-1", "or 'auto'"),
         (Fanouts(), "10;10", "10,10,10"),
         (Fanouts(), "", "10,10,10"),
@@ -240,7 +242,10 @@ def test_ctrl_c_ends_the_process_with_130(graph, tmp_path):
 
 def _writes_scratch_file(pid, folder):
     descriptors = Path(f"/proc/{pid}/fd")
-    return any(str(descriptor.readlink()).startswith(f"{folder}/.diskgnn-") for descriptor in descriptors.iterdir())
+    try:
+        return any(str(file.readlink()).startswith(f"{folder}/.diskgnn-") for file in descriptors.iterdir())
+    except FileNotFoundError:  # closed meanwhile
+        return False
 
 
 def test_values_are_shown_with_their_unit():

@@ -19,16 +19,16 @@ EXISTING = click.Path(exists=True, path_type=Path)
 
 
 class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """Bytes: 512MiB, 2GB, 4096. With `words`, those words too, passed on as they are."""
+    """Bytes: 512MiB, 2GB, 4096. `words` and, with `share`, percentages such as 10% are passed on as they are."""
 
     name = "size"
 
-    def __init__(self, *words: str) -> None:
-        self.words = words
+    def __init__(self, *words: str, share: bool = False) -> None:
+        self.words, self.share = words, share
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """Bytes as an int, or one of the words."""
-        if value in self.words:
+        """Bytes as an int, or the text that is passed on."""
+        if value in self.words or (self.share and str(value).endswith("%")):
             return str(value)
         try:
             return parse_size(value)
@@ -102,11 +102,14 @@ sampling = combined(
     click.option("--eval-fanouts", type=Fanouts(),
                  help="Fanouts of the validation and test splits.  [default: as --fanouts]"),
 )  # fmt: skip
+CACHE = Size(share=True)
 caches = combined(
-    click.option("--cpu-cache", type=Size(), required=True,
-                 help="Rows that training may keep in main memory, as a size: 512MiB, 2GB."),
-    click.option("--static-cache", type=Size("auto"), default="auto", show_default=True,
-                 help="The hottest rows, which --device-cache and --pinned-cache of `train` draw from."),
-    click.option("--eval-cpu-cache", type=Size(), help="The same for valid and test.  [default: --cpu-cache]"),
+    click.option("--cpu-cache", type=CACHE, required=True,
+                 help="Main memory for feature rows while training: 2GiB, or 10% of all rows."),
+    click.option("--static-cache", type=Size("auto", share=True), default="auto", show_default=True,
+                 help="The hottest rows, for --device-cache and --pinned-cache of `train`; 'auto' is half of the free "
+                      "GPU memory, nothing without a GPU."),
+    click.option("--eval-cpu-cache", type=CACHE,
+                 help="Main memory for feature rows while evaluating.  [default: a quarter of --cpu-cache]"),
     click.option("--keep-input-nodes", is_flag=True, help="Also store which node each row belongs to."),
 )  # fmt: skip

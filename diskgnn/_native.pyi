@@ -10,6 +10,24 @@ import numpy.typing as npt
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
+HAVE_LIBURING: bool  # liburing was there when this was built
+
+def measure_reads(
+    path: str,
+    offsets: npt.NDArray[np.uint64],
+    bytes_each: int,
+    depth: int,
+    max_seconds: float,
+    engine: str = "auto",
+) -> tuple[str, bool, int, float]:
+    """(engine, whether it was O_DIRECT, bytes read, seconds) of reads of `bytes_each`, `depth` at a time, in order.
+
+    Offsets and `bytes_each` are multiples of 4096.
+
+    Raises:
+        OSError: a read failed or was short, or 'io_uring' was asked for and is refused.
+    """
+
 def crc32c(data: Buffer, crc: int = 0) -> int:
     """CRC-32C of `data`, continuing `crc`."""
 

@@ -26,6 +26,7 @@
 #include "graph_generator.h"
 #include "neighbor_sampler.h"
 #include "read_engine.h"
+#include "read_rate.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -392,6 +393,25 @@ void bind_graph_generator(nb::module_& m) {
 NB_MODULE(_native, m) {
   using namespace diskgnn;
   nb::register_exception_translator(translate_system_error);
+
+#ifdef DISKGNN_HAVE_LIBURING
+  m.attr("HAVE_LIBURING") = true;
+#else
+  m.attr("HAVE_LIBURING") = false;
+#endif
+
+  m.def(
+      "measure_reads",
+      [](const std::string& path, In<std::uint64_t> offsets, std::uint64_t bytes_each, unsigned depth,
+         double max_seconds, const std::string& engine) {
+        ReadRate rate;
+        {
+          nb::gil_scoped_release release;
+          rate = measure_reads(DirectFile(path), engine_kind(engine), span_of(offsets), bytes_each, depth, max_seconds);
+        }
+        return nb::make_tuple(rate.engine, rate.direct, rate.read_bytes, rate.seconds);
+      },
+      "path"_a, "offsets"_a.noconvert(), "bytes_each"_a, "depth"_a, "max_seconds"_a, "engine"_a = "auto");
 
   m.def(
       "crc32c",

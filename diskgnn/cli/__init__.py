@@ -1,0 +1,32 @@
+"""The `diskgnn` command. Commands parse, call the library and render; nothing here decides anything."""
+
+from __future__ import annotations
+
+import click
+
+from diskgnn import __version__
+from diskgnn.cli import inspection, offline, online
+from diskgnn.cli.command import Group
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def main() -> None:
+    """Train graph neural networks whose features do not fit in memory, from packed files on disk.
+
+    \b
+    diskgnn convert graph --edges edges.npy --features x.npy --labels y.npy --train train.npy
+    diskgnn prepare graph packed --fanouts 10,10,10 --epochs 4 --cpu-cache 2GiB
+    diskgnn train packed --model sage --epochs 20
+
+    Exit codes: 0 all is well, 1 something unexpected, 2 an argument that cannot work, 3 source data that is no
+    valid graph, 4 a directory that is missing, damaged or made from something else, 5 the output exists, 6 too
+    little disk space, 7 training diverged, 130 interrupted.
+    """
+
+
+for _command in (
+    offline.convert, offline.generate, inspection.inspect, offline.sample, offline.pack, offline.prepare,
+    online.train, online.evaluate, inspection.verify, inspection.doctor,
+):  # fmt: skip
+    main.add_command(_command)

@@ -1,0 +1,88 @@
+"""Commands that look: inspect, verify, doctor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from diskgnn.cli import options
+from diskgnn.cli.command import Command
+from diskgnn.cli.options import Size
+from diskgnn.cli.rendering import Output, format_count
+from diskgnn.units import format_size
+
+
+@click.command(cls=Command)
+@click.argument("artifact", type=options.ARTIFACT)
+@click.pass_obj
+def inspect(output: Output, /, artifact: Path) -> None:
+    """Say what a graph, samples or packed directory holds and how it was made."""
+    from diskgnn.inspection import describe
+
+    description = describe(artifact)
+    output.fields(f"{description.path}: {description.kind}", description.facts)
+    output.fields("made with", description.config)
+    rows = [(file.name, file.bytes, file.dtype or "", file.shape or "") for file in description.files]
+    output.table("files", ["name", "bytes", "dtype", "shape"], rows)
+    output.result(description)
+
+
+@click.command(cls=Command)
+@click.argument("artifact", type=options.ARTIFACT)
+@click.pass_obj
+def verify(output: Output, /, artifact: Path) -> None:
+    """Read every byte of a graph, samples or packed directory and compare it with its checksum."""
+    from diskgnn.artifacts import verify_artifact
+
+    manifest = verify_artifact(artifact, reporter=output.reporter)
+    output.text(f"{artifact} is whole: {len(manifest.files)} files, {format_size(manifest.total_bytes)}")
+    output.result({"path": artifact, "format": manifest.format, "files": len(manifest.files),
+                   "bytes": manifest.total_bytes, "digest": manifest.digest})  # fmt: skip
+
+
+@click.command(cls=Command)
+@click.argument("folder", type=options.ARTIFACT, default=".")
+@click.option(
+    "--measure/--no-measure",
+    default=True,
+    show_default=True,
+    help="Measure read rates with a temporary file in FOLDER.",
+)
+@click.option("--size", "file_bytes", type=Size(), default="1GiB", show_default=True, help="Of that file.")
+@click.pass_obj
+def doctor(output: Output, /, folder: Path, measure: bool, file_bytes: int) -> None:
+    """Say what this machine, and the disk that FOLDER lies on, offer to diskgnn."""
+    from diskgnn.doctor import diagnose
+
+    found = diagnose(folder, measure=measure, file_bytes=file_bytes, reporter=output.reporter)
+    output.result(found)
+    machine, disk = found.machine, found.folder
+    ring = machine.io_uring
+    output.fields(f"diskgnn {found.diskgnn} on this machine", {
+        "system": f"{machine.kernel}, Python {machine.python}, torch {machine.torch or 'not installed'}",
+        "cores": f"{format_count(machine.usable_cores)} usable of {machine.cores}",
+        "memory_bytes": machine.memory_bytes,
+        "available_memory_bytes": machine.available_memory_bytes,
+        "cgroup_memory_limit_bytes": machine.cgroup_memory_limit_bytes,
+        "GPUs": ", ".join(f"{gpu.name} ({format_size(gpu.memory_bytes)})" for gpu in machine.gpus) or "none",
+        "io_uring": f"{ring.kernel}; liburing {'compiled in' if ring.compiled_in else 'not compiled in'}",
+    })  # fmt: skip
+    direct, rates = disk.direct_io, disk.rates
+    output.fields(disk.path, {
+        "filesystem": f"{disk.filesystem} on {disk.device}",
+        "free": f"{format_size(disk.free_bytes)} of {format_size(disk.total_bytes)}",
+        "O_DIRECT": "not tried: the folder cannot be written" if direct is None
+        else "no" if not direct.supported
+        else f"yes; offsets aligned to {direct.offset_alignment_bytes} bytes, memory to "
+             f"{direct.memory_alignment_bytes} ({direct.source})",
+        **({} if rates is None else {
+            "sequential read": f"{format_size(rates.sequential_bytes_per_second)}/s in reads of 1 MiB",
+            "random read": f"{format_size(rates.random_bytes_per_second)}/s in reads of 4 KiB "
+                           f"({rates.random_reads_per_second:,.0f} a second)",
+            "measured": f"with {rates.engine} on a file of {format_size(rates.file_bytes)}"
+                        f"{'' if rates.direct_io else ', through the page cache'}",
+        }),
+    })  # fmt: skip
+    for advice in found.advice:
+        output.text(f"- {advice}")

@@ -1,0 +1,161 @@
+"""Commands that write artifacts: convert, generate, sample, pack, prepare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from diskgnn.cli import options
+from diskgnn.cli.command import Command
+from diskgnn.cli.rendering import Output
+from diskgnn.progress import StageReport
+
+
+def _finish(output: Output, reports: StageReport | list[StageReport]) -> None:
+    output.stages(reports if isinstance(reports, list) else [reports])
+    output.result(reports)
+
+
+@click.command(cls=Command)
+@click.argument("out", type=options.OUTPUT)
+@click.option(
+    "--edges",
+    type=options.EXISTING,
+    help="Edges source -> destination: .npy of shape [2, E] or [E, 2], or Parquet (a file or a folder).",
+)
+@click.option("--indptr", type=options.EXISTING, help="Instead of --edges: CSC offsets, .npy [N + 1].")
+@click.option("--indices", type=options.EXISTING, help="With --indptr: the in-neighbours, .npy [E].")
+@click.option(
+    "--features",
+    type=options.EXISTING,
+    help="One row per node: .npy [N, D] of float32, float16, int8, or bfloat16 as uint16.",
+)
+@click.option("--labels", type=options.EXISTING, help="One class per node: .npy [N], -1 where a node has none.")
+@click.option("--train", type=options.EXISTING, help="Nodes to train on: .npy of ids, or of bool [N].")
+@click.option("--valid", type=options.EXISTING, help="Nodes to choose the best epoch by.")
+@click.option("--test", type=options.EXISTING, help="Nodes to report accuracy on.")
+@click.option(
+    "--nodes", type=options.EXISTING, help="Parquet table with a row per node, for what the options above don't give."
+)
+@click.option(
+    "--column",
+    "columns",
+    type=options.COLUMN,
+    multiple=True,
+    help="What a Parquet column is called, such as src=from or label=topic; repeat it for several columns of "
+    "features. Roles: src, dst, id, features, label, split.",
+)
+@click.option("--num-nodes", type=click.IntRange(min=1), help="N.  [default: as many as there are feature rows]")
+@click.option("--num-classes", type=click.IntRange(min=1), help="Classes.  [default: the largest label + 1]")
+@click.option("--reverse", is_flag=True, help="Also add each edge's reverse: makes the graph undirected.")
+@click.option("--self-loops", is_flag=True, help="Add an edge from each node to itself.")
+@click.option("--drop-duplicates", is_flag=True, help="Keep one of several equal edges.")
+@click.option("--bfloat16", is_flag=True, help="The features' uint16 are the bits of bfloat16 numbers.")
+@click.option("--reference-features", is_flag=True, help="Leave the features where they are instead of copying them.")
+@options.memory
+@options.overwrite
+@click.pass_obj
+def convert(output: Output, /, out: Path, columns: tuple[tuple[str, str], ...], **arguments: Any) -> None:
+    """Make the graph directory OUT from your arrays (.npy) or tables (Parquet)."""
+    from diskgnn.importers import TableColumns, convert
+
+    names: dict[str, Any] = dict(columns)
+    if "features" in names:
+        names["features"] = [name for role, name in columns if role == "features"]
+    _finish(output, convert(out, **arguments, columns=TableColumns(**names), reporter=output.reporter))
+
+
+@click.command(cls=Command)
+@click.argument("out", type=options.OUTPUT)
+@click.option("--num-nodes", type=int, required=True, help="Nodes; 10000 to 100000000 is what it is meant for.")
+@click.option("--avg-degree", type=float, default=12.5, show_default=True, help="Edges drawn per node.")
+@click.option("--num-classes", type=int, default=16, show_default=True, help="Classes, of equal size.")
+@click.option("--feature-width", type=int, default=128, show_default=True, help="Numbers per feature row.")
+@click.option(
+    "--feature-dtype",
+    type=click.Choice(["float32", "float16", "bfloat16", "int8"]),
+    default="float32",
+    show_default=True,
+    help="Type of the features.",
+)
+@click.option("--train-fraction", type=float, default=0.02, show_default=True, help="Share of nodes to train on.")
+@click.option("--valid-fraction", type=float, default=0.01, show_default=True, help="Share of nodes to validate on.")
+@click.option("--test-fraction", type=float, default=0.01, show_default=True, help="Share of nodes to test on.")
+@click.option(
+    "--homophily", type=float, default=0.7, show_default=True, help="Share of edges that join nodes of one class."
+)
+@options.seed
+@options.memory
+@options.threads
+@options.overwrite
+@click.pass_obj
+def generate(output: Output, /, out: Path, **arguments: Any) -> None:
+    """Make a synthetic graph directory OUT of any size, with labels that a GNN can learn."""
+    from diskgnn.generation import generate
+
+    _finish(output, generate(out, **arguments, reporter=output.reporter))
+
+
+@click.command(cls=Command)
+@click.argument("graph", type=options.ARTIFACT)
+@click.argument("out", type=options.OUTPUT)
+@options.sampling
+@options.seed
+@options.memory
+@options.threads
+@options.overwrite
+@click.pass_obj
+def sample(output: Output, /, graph: Path, out: Path, **arguments: Any) -> None:
+    """Sample the minibatches of GRAPH into OUT (the first half of `prepare`).
+
+    Stopped half-way, the same command goes on where it was.
+    """
+    from diskgnn.sampling import sample
+
+    _finish(output, sample(graph, out, **arguments, reporter=output.reporter))
+
+
+@click.command(cls=Command)
+@click.argument("graph", type=options.ARTIFACT)
+@click.argument("samples", type=options.ARTIFACT)
+@click.argument("out", type=options.OUTPUT)
+@options.caches
+@options.memory
+@options.threads
+@options.overwrite
+@click.pass_obj
+def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: Any) -> None:
+    """Place and pack the features of GRAPH for SAMPLES into OUT (the second half of `prepare`)."""
+    from diskgnn.packing import pack
+
+    _finish(output, pack(graph, samples, out, **arguments, reporter=output.reporter))
+
+
+@click.command(cls=Command)
+@click.argument("graph", type=options.ARTIFACT)
+@click.argument("out", type=options.OUTPUT)
+@options.sampling
+@options.caches
+@click.option("--samples", type=options.OUTPUT, help="Keep the samples here.  [default: they are removed]")
+@options.seed
+@options.memory
+@options.threads
+@options.overwrite
+@click.option(
+    "--estimate",
+    is_flag=True,
+    help="Only sample a few minibatches and predict time, memory and disk space; write nothing.",
+)
+@click.pass_obj
+def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, **arguments: Any) -> None:
+    """Sample, place and pack GRAPH into OUT, ready for `diskgnn train`."""
+    from diskgnn import preparation
+
+    if estimate:
+        prediction = preparation.estimate(graph, out, **arguments, reporter=output.reporter)
+        output.fields(f"preparing {graph} would take", vars(prediction))
+        output.result(prediction)
+    else:
+        _finish(output, preparation.prepare(graph, out, **arguments, reporter=output.reporter))

@@ -1,0 +1,115 @@
+"""What command-line options have in common: sizes, fanouts, and options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from diskgnn.errors import ConfigError
+from diskgnn.units import parse_size
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+ARTIFACT = click.Path(path_type=Path)  # the library checks what is there: its messages name the command that makes it
+OUTPUT = click.Path(path_type=Path)
+EXISTING = click.Path(exists=True, path_type=Path)
+
+
+class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """Bytes: 512MiB, 2GB, 4096. `words` and, with `share`, percentages such as 10% are passed on as they are."""
+
+    name = "size"
+
+    def __init__(self, *words: str, share: bool = False) -> None:
+        self.words, self.share = words, share
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """Bytes as an int, or the text that is passed on."""
+        if value in self.words or (self.share and str(value).endswith("%")):
+            return str(value)
+        try:
+            return parse_size(value)
+        except ConfigError as error:
+            choices = "".join(f" or '{word}'" for word in self.words)
+            self.fail(f"{error}{choices}", param, ctx)
+
+
+class Fanouts(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """Comma-separated fanouts, from the seeds outwards: 10,10,10. -1 takes all neighbours."""
+
+    name = "n,n,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """The numbers; what they may be is the library's business."""
+        if isinstance(value, list):
+            return value
+        try:
+            return [int(part) for part in str(value).split(",")]
+        except ValueError:
+            self.fail(f"expected whole numbers separated by commas, such as 10,10,10; found {value!r}", param, ctx)
+
+
+class Column(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """ROLE=NAME: what the column of a table is called."""
+
+    name = "role=name"
+    roles = ("src", "dst", "id", "features", "label", "split")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """(role, name)."""
+        if isinstance(value, tuple):
+            return value
+        role, equals, name = str(value).partition("=")
+        if role not in self.roles or not equals or not name:
+            self.fail(f"expected ROLE=NAME with a role of {', '.join(self.roles)}; found {value!r}", param, ctx)
+        return role, name
+
+
+COLUMN = Column()
+
+
+def combined(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """One decorator that applies several, the first one listed first in --help."""
+
+    def apply(command: Command) -> Command:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return apply
+
+
+memory = click.option(
+    "--memory", type=Size("auto"), default="auto", show_default=True,
+    help="Memory that the stage may use; 'auto' is half of what this process has (a cgroup's limit counts).",
+)  # fmt: skip
+threads = click.option(
+    "--threads", type=click.IntRange(min=1), help="Threads to use.  [default: as many as there are cores]"
+)
+overwrite = click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
+seed = click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same bytes.")
+
+sampling = combined(
+    click.option("--fanouts", type=Fanouts(), required=True,
+                 help="Neighbours drawn per layer, from the seeds outwards: 10,10,10 is a three-layer model."),
+    click.option("--batch-size", type=click.IntRange(min=1), default=1024, show_default=True,
+                 help="Seeds per minibatch."),
+    click.option("--epochs", type=click.IntRange(min=1), default=1, show_default=True,
+                 help="Training epochs to sample; training for more starts over with the first."),
+    click.option("--eval-fanouts", type=Fanouts(),
+                 help="Fanouts of the validation and test splits.  [default: as --fanouts]"),
+)  # fmt: skip
+CACHE = Size(share=True)
+caches = combined(
+    click.option("--cpu-cache", type=CACHE, required=True,
+                 help="Main memory for feature rows while training: 2GiB, or 10% of all rows."),
+    click.option("--static-cache", type=Size("auto", share=True), default="auto", show_default=True,
+                 help="The hottest rows, for --device-cache and --pinned-cache of `train`; 'auto' is half of the free "
+                      "GPU memory, nothing without a GPU."),
+    click.option("--eval-cpu-cache", type=CACHE,
+                 help="Main memory for feature rows while evaluating.  [default: a quarter of --cpu-cache]"),
+    click.option("--keep-input-nodes", is_flag=True, help="Also store which node each row belongs to."),
+)  # fmt: skip

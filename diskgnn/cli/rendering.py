@@ -1,0 +1,184 @@
+"""How the command line shows things: progress on standard error, results on standard output."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column, Table
+from rich.text import Text
+
+from diskgnn.progress import Advance, StageReport
+from diskgnn.units import format_size
+
+
+def format_count(number: float) -> str:
+    """1234567 -> '1,234,567'; floats keep three significant digits."""
+    return f"{number:,}" if isinstance(number, int) else f"{number:,.3g}"
+
+
+def format_seconds(seconds: float) -> str:
+    """0.1234 -> '0.12 s', 75 -> '1 min 15 s', 7260 -> '2 h 1 min'."""
+    if round(seconds) < 60:
+        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def format_value(name: str, value: Any) -> str:
+    """`value` for people; the unit is read from the end of `name` (_bytes, _seconds, _rate)."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        if name.endswith("bytes_per_second"):
+            return f"{format_size(value)}/s"
+        if name.endswith("bytes"):
+            return format_size(value)
+        if name.endswith("seconds"):
+            return format_seconds(value)
+        return format_count(value)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(format_value("", item) for item in value)
+    return str(value)
+
+
+def label(name: str) -> str:
+    """The words of a field's name, less the unit that `format_value` shows: 'read_bytes' -> 'read'."""
+    for unit in ("_bytes_per_second", "_bytes", "_seconds"):
+        name = name.removesuffix(unit)
+    return name
+
+
+def to_json(value: Any) -> Any:
+    """`value` as what json.dumps takes: dataclasses as objects, paths as text, NumPy scalars as numbers."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value.item() if hasattr(value, "item") else value
+
+
+class _RateColumn(ProgressColumn):
+    """Done, of how much, how fast: '1.2 GiB of 8.0 GiB, 900.1 MiB/s' or '120 of 400 minibatches, 35/s'."""
+
+    def render(self, task: Task) -> Text:
+        unit, speed = task.fields["unit"], task.finished_speed or task.speed
+        total = task.total or 0
+        if unit == "B":
+            rate = "" if speed is None else f", {format_size(speed)}/s"
+            return Text(f"{format_size(task.completed)} of {format_size(total)}{rate}")
+        rate = "" if speed is None else f", {format_count(float(speed))}/s"
+        return Text(f"{format_count(int(task.completed))} of {format_count(int(total))} {unit}{rate}")
+
+
+class BarReporter:
+    """Draws a bar with rate and time left for each stage (a `progress.Reporter`)."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}", table_column=Column(no_wrap=True)), BarColumn(bar_width=16),
+            _RateColumn(Column(no_wrap=True)), TimeRemainingColumn(elapsed_when_finished=True), console=console,
+        )  # fmt: skip
+        self._open_stages: list[TaskID] = []
+
+    @contextmanager
+    def stage(self, description: str, total: int, unit: str) -> Iterator[Advance]:
+        """One bar; bars of one run stay in view until the outermost is done."""
+        if not self._open_stages:
+            self._progress.start()
+        task = self._progress.add_task(escape(description), total=total, unit=unit)
+        self._open_stages.append(task)
+        try:
+            yield lambda amount: self._progress.advance(task, amount)
+        finally:
+            self._progress.stop_task(task)
+            self._open_stages.remove(task)
+            if not self._open_stages:
+                self._progress.stop()
+                for finished in self._progress.task_ids:
+                    self._progress.remove_task(finished)
+
+
+class Output:
+    """Where one command's words go. With --json, standard output gets one document when the command ends."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.messages = Console(stderr=True, highlight=False)
+        self.results = Console(highlight=False)
+        if not self.results.is_terminal:
+            self.results.width = 200  # a file or a pipe has no right edge to wrap at
+        self.reporter = BarReporter(self.messages)
+        self._document: Any = None
+
+    def result(self, document: Any) -> None:
+        """What --json prints: a dataclass, or anything made of dicts, lists and numbers."""
+        self._document = document
+
+    def text(self, line: str) -> None:
+        """One line of the result, for people."""
+        if not self.as_json:
+            self.results.print(escape(line), soft_wrap=True)
+
+    def fields(self, title: str, record: Mapping[str, Any]) -> None:
+        """Names and values, one a line, for people."""
+        if self.as_json:
+            return
+        table = Table(box=None, show_header=False, title=escape(title), title_justify="left", title_style="bold")
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, value in record.items():
+            table.add_row(escape(label(name)), escape(format_value(name, value)))
+        self.results.print(table)
+
+    def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """A table for people; values are formatted by their column's name."""
+        if self.as_json:
+            return
+        table = Table(box=None, title=escape(title), title_justify="left", title_style="bold")
+        for column in columns:
+            table.add_column(escape(label(column)))
+        for row in rows:
+            table.add_row(*(escape(format_value(column, value)) for column, value in zip(columns, row, strict=True)))
+        self.results.print(table)
+
+    def stages(self, reports: Sequence[StageReport]) -> None:
+        """What each stage read, wrote and took."""
+        for report in reports:
+            line = (
+                f"{report.stage}: read {format_size(report.read_bytes)}, "
+                f"wrote {format_size(report.written_bytes)} in {format_seconds(report.seconds)}"
+            )
+            details = ", ".join(f"{label(name)} {format_value(name, value)}" for name, value in report.details.items())
+            self.text(f"{line} ({details})" if details else line)
+
+    def note(self, line: str) -> None:
+        """One line of news while the command runs, on standard error."""
+        self.messages.print(escape(line), soft_wrap=True)
+
+    def warn(self, message: str) -> None:
+        """One line on standard error."""
+        self.messages.print(f"[yellow]warning:[/] {escape(' '.join(message.split()))}", soft_wrap=True)
+
+    def error(self, message: str, kind: str = "", exit_code: int = 0) -> None:
+        """One line on standard error, and in JSON mode the document."""
+        self.messages.print(f"[red]error:[/] {escape(message)}", soft_wrap=True)
+        self._document = {"error": {"kind": kind, "message": message, "exit_code": exit_code}} if kind else None
+
+    def close(self) -> None:
+        """Print the JSON document, if that was asked for."""
+        if self.as_json and self._document is not None:
+            print(json.dumps(to_json(self._document), indent=1))

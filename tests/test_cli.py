@@ -1,0 +1,272 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from diskgnn import artifacts, errors
+from diskgnn.artifacts import ArtifactWriter
+from diskgnn.cli import main
+from diskgnn.cli.command import Command
+from diskgnn.cli.options import Column, Fanouts, Size
+from diskgnn.cli.rendering import format_seconds, format_value, label, to_json
+from diskgnn.progress import StageReport
+
+
+def run(*arguments, exit_code=0):
+    """Invoke the command line in this process; returns click's result."""
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == exit_code, result.output + repr(result.exception)
+    return result
+
+
+@pytest.fixture
+def graph(tmp_path):
+    """Four nodes in a ring with both directions, three features each."""
+    path = tmp_path / "graph"
+    config = {"num_nodes": 4, "num_edges": 8, "num_classes": 2, "feature_dtype": "float32", "feature_width": 3}
+    with ArtifactWriter(path, artifacts.GRAPH, config=config) as writer:
+        writer.save_array(artifacts.INDPTR, np.array([0, 2, 4, 6, 8]))
+        writer.save_array(artifacts.INDICES, np.array([1, 3, 0, 2, 1, 3, 0, 2], np.int32))
+        writer.save_array(artifacts.FEATURES, np.arange(12, dtype=np.float32).reshape(4, 3))
+        writer.save_array(artifacts.LABELS, np.array([0, 1, 0, 1]))
+        writer.save_array(artifacts.split_file("train"), np.array([0, 2]))
+        writer.publish()
+    return path
+
+
+def test_starts_without_torch_and_pyarrow():
+    code = "import sys, diskgnn.cli; sys.exit(str(sorted({'torch', 'pyarrow', 'numpy'} & set(sys.modules))))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert told.stderr.strip() == "[]"
+
+
+def test_version_and_commands_in_the_order_of_use():
+    assert run("--version").output == f"main {__import__('diskgnn').__version__}\n"
+    assert list(main.commands) == [
+        "convert", "generate", "inspect", "sample", "pack", "prepare", "train", "evaluate", "verify", "doctor",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(main.commands))
+def test_every_option_is_explained(name):
+    command = main.commands[name]
+    assert command.help
+    assert all(parameter.help for parameter in command.params if isinstance(parameter, click.Option))
+    assert "--json" in run(name, "--help").output
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (Size(), "512MiB", 512 << 20),
+        (Size(), "2GB", 2 * 10**9),
+        (Size(), "4096", 4096),
+        (Size("auto"), "auto", "auto"),
+        (Size(share=True), "10%", "10%"),
+        (Fanouts(), "10,10,5", [10, 10, 5]),
+        (Fanouts(), " 3 , -1", [3, -1]),
+        (Column(), "src=from", ("src", "from")),
+        (Column(), "label=a=b", ("label", "a=b")),
+    ],
+)
+def test_option_values(kind, text, value):
+    assert kind.convert(text, None, None) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "hint"),
+    [
+        (Size(), "auto", "512MiB"),
+        (Size(), "2 parsecs", "512MiB"),
+        (Size(), "10%", "512MiB"),
+        (Size("auto"), "-1", "or 'auto'"),
+        (Fanouts(), "10;10", "10,10,10"),
+        (Fanouts(), "", "10,10,10"),
+        (Column(), "source=a", "src, dst"),
+        (Column(), "src", "ROLE=NAME"),
+    ],
+)
+def test_option_values_refused_with_an_example(kind, text, hint):
+    with pytest.raises(click.BadParameter, match=hint.replace("|", r"\|")):
+        kind.convert(text, None, None)
+
+
+def test_options_reach_the_library(tmp_path, monkeypatch):
+    from diskgnn import sampling
+
+    seen = {}
+
+    def sample(graph, out, **arguments):
+        seen.update(graph=graph, out=out, **arguments)
+        return StageReport("sample", 1.5, 2048, 4096, {"minibatches": 7, "index_bytes": 1 << 20})
+
+    monkeypatch.setattr(sampling, "sample", sample)
+    arguments = ["sample", "g", tmp_path / "s", "--fanouts", "5,3", "--memory", "1GiB", "--epochs", 2, "--overwrite"]
+    assert run(*arguments).stdout == ("sample: read 2.0 KiB, wrote 4.0 KiB in 1.50 s (minibatches 7, index 1.0 MiB)\n")
+    assert {name: seen[name] for name in ("graph", "out", "fanouts", "memory", "epochs", "overwrite")} == {
+        "graph": Path("g"), "out": tmp_path / "s", "fanouts": [5, 3], "memory": 1 << 30, "epochs": 2, "overwrite": True,
+    }  # fmt: skip
+    assert json.loads(run(*arguments, "--json").stdout)["details"] == {"minibatches": 7, "index_bytes": 1 << 20}
+
+
+def test_inspect_tells_people_and_machines_the_same(graph):
+    told = run("inspect", graph).stdout
+    document = json.loads(run("inspect", graph, "--json").stdout)
+    assert document["kind"] == "a graph"
+    assert document["facts"]["nodes"] == 4
+    assert document["facts"]["edges"] == 8
+    assert document["facts"]["max_in_degree"] == 2
+    assert document["facts"]["nodes_without_in_edges"] == 0
+    assert document["facts"]["train_nodes"] == 2
+    assert {file["name"]: file["shape"] for file in document["files"]}["features.npy"] == [4, 3]
+    assert "3 x float32" in told
+    assert "features.npy" in told
+
+
+def test_verify_finds_a_flipped_bit(graph):
+    assert "is whole: 5 files" in run("verify", graph).stdout
+    assert json.loads(run("verify", graph, "--json").stdout)["files"] == 5
+    with (graph / "features.npy").open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\x01")
+    result = run("verify", graph, exit_code=4)
+    assert "features.npy is damaged" in result.stderr
+    assert "diskgnn convert" in result.stderr
+    assert result.stdout == ""
+
+
+def test_sample_then_inspect(graph, tmp_path):
+    run("sample", graph, tmp_path / "samples", "--fanouts", "2,2", "--batch-size", 1, "--epochs", 2)
+    document = json.loads(run("inspect", tmp_path / "samples", "--json").stdout)
+    assert document["kind"] == "sampled minibatches"
+    assert document["config"]["fanouts"] == [2, 2]
+    assert document["config"]["splits.train.epochs"] == 2
+    assert document["source_digest"] == json.loads(run("inspect", graph, "--json").stdout)["digest"]
+
+
+def test_doctor(tmp_path):
+    document = json.loads(run("doctor", tmp_path, "--size", "1MiB", "--json").stdout)
+    assert document["folder"]["rates"]["file_bytes"] == 1 << 20
+    assert document["machine"]["io_uring"]["kernel"]
+    told = run("doctor", tmp_path, "--no-measure").stdout
+    assert "io_uring" in told
+    assert "random read" not in told
+
+
+def test_errors_have_their_own_exit_codes_and_name_the_fix(graph, tmp_path):
+    result = run("inspect", tmp_path / "nothing", exit_code=errors.ArtifactError.exit_code)
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.output
+    again = ["sample", graph, graph, "--fanouts", "2"]
+    assert "--overwrite" in run(*again, exit_code=errors.OutputExistsError.exit_code).stderr
+    bad = run("sample", graph, tmp_path / "s", "--fanouts", "0", exit_code=errors.ConfigError.exit_code)
+    assert "fanouts" in bad.stderr
+    assert "Usage" in run("sample", graph, exit_code=2).stderr
+    assert list(tmp_path.iterdir()) == [graph]
+
+
+def test_errors_as_json(tmp_path):
+    result = run("verify", tmp_path, "--json", exit_code=4)
+    error = json.loads(result.stdout)["error"]
+    assert error == {"kind": "ArtifactError", "message": result.stderr.removeprefix("error: ").strip(), "exit_code": 4}
+
+
+def test_debug_shows_where_an_error_comes_from(tmp_path):
+    result = CliRunner().invoke(main, ["verify", str(tmp_path), "--debug"])
+    assert isinstance(result.exception, errors.ArtifactError)
+
+
+@pytest.mark.parametrize(
+    ("raised", "exit_code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (OSError(28, "No space left on device", "/x"), 1, "No space left on device: '/x'"),
+        (MemoryError(), 1, "MemoryError"),
+        (errors.DiskFullError("full"), 6, "full"),
+    ],
+)
+def test_expected_failures_are_one_line(raised, exit_code, said):
+    @click.command(cls=Command)
+    def failing():
+        raise raised
+
+    result = CliRunner().invoke(failing)
+    assert result.exit_code == exit_code
+    assert result.stderr.startswith("error: ")
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_bug_is_not_hidden():
+    @click.command(cls=Command)
+    def failing():
+        raise AssertionError("a bug")
+
+    assert isinstance(CliRunner().invoke(failing).exception, AssertionError)
+
+
+def test_warnings_are_one_line_on_standard_error():
+    @click.command(cls=Command)
+    @click.pass_obj
+    def warning(output):
+        warnings.warn("12 rows of features\n hold NaN [x]", errors.DataWarning, stacklevel=1)
+        output.result({})
+
+    result = CliRunner().invoke(warning, ["--json"])
+    assert result.stderr == "warning: 12 rows of features hold NaN [x]\n"
+    assert json.loads(result.stdout) == {}
+
+
+def test_ctrl_c_ends_the_process_with_130(graph, tmp_path):
+    measuring = [sys.executable, "-m", "diskgnn", "doctor", str(tmp_path), "--size", "2GiB"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    with subprocess.Popen(measuring, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        deadline = time.monotonic() + 60
+        while not _writes_scratch_file(process.pid, tmp_path) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "error: interrupted" in said
+    assert "Traceback" not in said
+
+
+def _writes_scratch_file(pid, folder):
+    descriptors = Path(f"/proc/{pid}/fd")
+    try:
+        return any(str(file.readlink()).startswith(f"{folder}/.diskgnn-") for file in descriptors.iterdir())
+    except FileNotFoundError:  # closed meanwhile
+        return False
+
+
+def test_values_are_shown_with_their_unit():
+    assert format_value("read_bytes", 1536) == "1.5 KiB"
+    assert format_value("rate_bytes_per_second", 1 << 20) == "1.0 MiB/s"
+    assert format_value("wait_seconds", 75.2) == "1 min 15 s"
+    assert format_value("edges", 1234567) == "1,234,567"
+    assert format_value("mean_in_degree", 11.5799) == "11.6"
+    assert format_value("fanouts", [10, 5]) == "10, 5"
+    assert [format_value("flag", flag) for flag in (True, False, None)] == ["yes", "no", "none"]
+    assert [format_seconds(seconds) for seconds in (0.1234, 12.3, 59.7, 7260)] == [
+        "0.12 s",
+        "12 s",
+        "1 min 0 s",
+        "2 h 1 min",
+    ]
+    assert label("read_bytes") == "read"
+
+
+def test_json_takes_numpy_and_dataclasses():
+    report = StageReport("x", 1.0, 2, 3, {"rows": np.int64(7)})
+    assert json.loads(json.dumps(to_json([report, {1: Path("a")}]))) == [
+        {"stage": "x", "seconds": 1.0, "read_bytes": 2, "written_bytes": 3, "details": {"rows": 7}}, {"1": "a"},
+    ]  # fmt: skip

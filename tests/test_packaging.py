@@ -1,0 +1,89 @@
+import os
+import subprocess
+import sys
+import zipfile
+from email import message_from_string
+from pathlib import Path
+
+import pytest
+
+import diskgnn
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel that `pip install .` would install; built without isolation, so nothing is downloaded."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", folder, ROOT]
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run(command, check=True, env=environment, stdin=subprocess.DEVNULL)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.mark.slow
+def test_wheel_holds_the_package_and_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        metadata = message_from_string(archive.read(f"diskgnn-{diskgnn.__version__}.dist-info/METADATA").decode())
+    assert {"diskgnn/py.typed", "diskgnn/_native.pyi", "diskgnn/cli/__init__.py"} <= names
+    assert sum(name.startswith("diskgnn/_native.") and name.endswith(".so") for name in names) == 1
+    assert {name.split("/")[0] for name in names} == {"diskgnn", f"diskgnn-{diskgnn.__version__}.dist-info"}
+    assert metadata["Version"] == diskgnn.__version__
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert f"diskgnn-{diskgnn.__version__}.dist-info/licenses/LICENSE" in names
+    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "diskgnn").rglob("*.py")}
+    assert sources <= names
+
+
+@pytest.mark.slow
+def test_installed_command_works_from_any_folder(wheel, tmp_path):
+    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site, wheel]
+    subprocess.run(install, check=True, stdin=subprocess.DEVNULL)
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    command = [site / "bin" / "diskgnn", "--version"]
+    told = subprocess.run(command, cwd=elsewhere, env=environment, check=True, capture_output=True, text=True)
+    assert told.stdout == f"diskgnn {diskgnn.__version__}\n"
+    where = "import diskgnn, diskgnn._native; print(diskgnn.__file__, diskgnn._native.__file__)"
+    told = subprocess.run([sys.executable, "-c", where], cwd=elsewhere, env=environment, check=True,
+                          capture_output=True, text=True)  # fmt: skip
+    assert all(path.startswith(str(site)) for path in told.stdout.split())
+
+
+def test_version_is_the_same_everywhere():
+    tomllib = pytest.importorskip("tomllib")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == diskgnn.__version__
+    assert (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1].startswith(diskgnn.__version__)
+
+
+def test_constraints_pin_everything_that_pyproject_names():
+    tomllib = pytest.importorskip("tomllib")
+    from packaging.requirements import Requirement
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [
+        *project["dependencies"],
+        *(each for extra in project["optional-dependencies"].values() for each in extra),
+    ]
+    pins = [Requirement(line) for line in (ROOT / "tools" / "constraints.txt").read_text().splitlines()
+            if line and not line.startswith("#")]  # fmt: skip
+    for python in ("3.10", "3.11", "3.12", "3.13"):
+        environment = {"python_version": python}
+        pinned = {pin.name: pin for pin in pins if pin.marker is None or pin.marker.evaluate(environment)}
+        assert len(pinned) == sum(pin.marker is None or pin.marker.evaluate(environment) for pin in pins)
+        for requirement in map(Requirement, wanted):
+            if requirement.marker is None or requirement.marker.evaluate(environment):
+                (exact,) = pinned[requirement.name].specifier
+                assert exact.operator == "=="
+                assert exact.version in requirement.specifier
+
+
+def test_public_names_are_importable_and_typed():
+    assert all(getattr(diskgnn, name) is not None for name in diskgnn.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        diskgnn.nonsense  # noqa: B018

@@ -1,0 +1,68 @@
+"""Train once more with everything in memory and fresh samples every epoch, and compare with a run from disk.
+
+    python tools/compare_with_memory.py GRAPH PACKED METRICS
+
+METRICS is what `diskgnn train PACKED --metrics METRICS` wrote; model, seed and epochs are taken from there, fanouts and
+minibatch size from PACKED.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from diskgnn.baselines.in_memory import InMemory
+from diskgnn.training import train
+
+from diskgnn.artifacts import PACKED, open_artifact
+from diskgnn.cli.rendering import Output
+
+TIERS = ("device", "pinned", "cpu")
+
+
+def train_in_memory(graph, packed, settings, callback, reporter):
+    """The run that `settings`, a metrics file's start record, describes, on `InMemory` sources."""
+    prepared = open_artifact(packed, PACKED).config
+    sources = {}
+    for split, fanouts in (("train", "fanouts"), ("valid", "eval_fanouts"), ("test", "eval_fanouts")):
+        sources[f"{split}_source"] = InMemory(
+            graph,
+            split,
+            fanouts=prepared[fanouts],
+            batch_size=prepared["batch_size"],
+            seed=prepared["seed"],
+            share=sources.get("train_source"),
+        )
+    names = ("model", "hidden", "num_layers", "heads", "dropout", "lr", "weight_decay", "epochs", "seed")
+    return train(**sources, **{name: settings[name] for name in names}, callback=callback, reporter=reporter)
+
+
+def row(name, records):
+    """One line of the table from the records of one run."""
+    epochs = [record for record in records if record["event"] == "epoch"]
+
+    def mean(key):
+        return sum(epoch[key] for epoch in epochs) / len(epochs)
+
+    hits = [mean(f"hit_rate_{tier}") for tier in TIERS]
+    accuracy = records[-1]["test_accuracy"]
+    shares = [f"{share:.1%}" for share in (accuracy, *hits, 1 - sum(hits))]
+    return [name, shares[0], mean("train_seconds"), mean("read_bytes"), *shares[1:]]
+
+
+def main(graph, packed, metrics):
+    """Train and print the table."""
+    output = Output(as_json=False)
+    from_disk = [json.loads(line) for line in Path(metrics).read_text().splitlines()]
+    in_memory = []
+    train_in_memory(graph, packed, from_disk[0], in_memory.append, output.reporter)
+    output.table(
+        "from disk and in memory, means over the epochs",
+        ["", "test accuracy", "epoch_seconds", "read_bytes", *(f"{tier} hits" for tier in TIERS), "disk"],
+        [row("from disk", from_disk), row("in memory", in_memory)],
+    )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

@@ -128,9 +128,7 @@ def trigram_features(names: Names, width: int) -> Iterator[npt.NDArray[np.float3
         yield _trigram_rows(names.text[offsets[0] : offsets[-1]], offsets - offsets[0], width)
 
 
-def _trigram_rows(
-    text: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], width: int
-) -> npt.NDArray[np.float32]:
+def _trigram_rows(text: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.float32]:
     lengths = np.diff(offsets)
     rows = np.repeat(np.arange(len(lengths)), lengths)
     letters = np.zeros(len(text) + 2, np.uint32)

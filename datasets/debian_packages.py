@@ -66,9 +66,7 @@ def load(snapshot: Path = SNAPSHOT) -> Arrays:
     with np.load(snapshot, allow_pickle=False) as stored:
         features = stored["features"].T * stored["feature_step"]
         labels = stored["labels"].astype(np.int64)
-        splits = {
-            name: np.flatnonzero(stored["split"] == code) for code, name in enumerate(("train", "valid", "test"))
-        }
+        splits = {name: np.flatnonzero(stored["split"] == code) for code, name in enumerate(("train", "valid", "test"))}
         return {"features": np.ascontiguousarray(features), "edges": stored["edges"], "labels": labels, **splits}
 
 
@@ -186,9 +184,7 @@ def text_features(texts: Sequence[list[str]], width: int) -> npt.NDArray[np.floa
     from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
     from threadpoolctl import threadpool_limits
 
-    hashing = HashingVectorizer(
-        n_features=HASHED_WORDS, alternate_sign=False, norm=None, analyzer=lambda words: words
-    )
+    hashing = HashingVectorizer(n_features=HASHED_WORDS, alternate_sign=False, norm=None, analyzer=lambda words: words)
     weights = TfidfTransformer(sublinear_tf=True).fit_transform(hashing.transform(texts))
     with threadpool_limits(1):  # sums in one order: the same bytes whatever the number of cores
         reduced = TruncatedSVD(width, random_state=0, n_iter=3).fit_transform(weights)
@@ -227,9 +223,7 @@ def main() -> None:
     """Write the graph directory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="graph directory to write")
-    parser.add_argument(
-        "--rebuild", action="store_true", help="make the snapshot anew first (needs a Debian machine)"
-    )
+    parser.add_argument("--rebuild", action="store_true", help="make the snapshot anew first (needs a Debian machine)")
     parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
     arguments = parser.parse_args()
     if arguments.rebuild:

@@ -129,10 +129,7 @@ class _WeightedSums(torch.autograd.Function):
             x_gradient = by_head if x.shape[1] > 1 else by_head.sum(dim=1, keepdim=True)
         if ctx.needs_input_grad[1]:
             weights_gradient = torch.stack(
-                [
-                    _edge_products(gradient[:, head], x[:, head % x.shape[1]], block)
-                    for head in range(weights.shape[1])
-                ],
+                [_edge_products(gradient[:, head], x[:, head % x.shape[1]], block) for head in range(weights.shape[1])],
                 dim=1,
             )
         return x_gradient, weights_gradient, None

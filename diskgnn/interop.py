@@ -32,9 +32,7 @@ def to_dgl(batch: MiniBatch) -> list[dgl.DGLBlock]:
     try:
         import dgl
     except ImportError as error:
-        raise ConfigError(
-            f"to_dgl() needs dgl, found {error}; install it: pip install dgl==1.1.3 packaging"
-        ) from error
+        raise ConfigError(f"to_dgl() needs dgl, found {error}; install it: pip install dgl==1.1.3 packaging") from error
     blocks = []
     for block in batch.blocks:
         # Edge ids are optional in DGL's CSC, but without them the backward pass of edge_softmax fails (dgl 1.1.3).

@@ -139,9 +139,7 @@ class BlockModel(nn.Module):
         dropout: probability with which activations are dropped in training, after every layer but the last.
     """
 
-    def __init__(
-        self, layers: Sequence[nn.Module], activation: Callable[[Tensor], Tensor], dropout: float
-    ) -> None:
+    def __init__(self, layers: Sequence[nn.Module], activation: Callable[[Tensor], Tensor], dropout: float) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.activation, self.dropout = activation, dropout

@@ -42,9 +42,7 @@ class InMemory:
             for num_src, num_dst in pairwise(sizes):
                 indptr = torch.arange(num_dst + 1, dtype=torch.int32) * 4
                 blocks.append(
-                    Block(
-                        indptr, torch.from_numpy(rng.integers(num_src, size=num_dst * 4, dtype=np.int32)), num_src
-                    )
+                    Block(indptr, torch.from_numpy(rng.integers(num_src, size=num_dst * 4, dtype=np.int32)), num_src)
                 )
             x = torch.from_numpy(rng.normal(size=(60, 8)).astype(np.float16))
             yield MiniBatch(x, x[:15, :3].argmax(dim=1), tuple(blocks), torch.arange(15), epoch, index)

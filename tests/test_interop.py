@@ -145,9 +145,7 @@ def test_layers_equal_dgl(batch: MiniBatch, name: str, dtype: torch.dtype):
     h, block, dgl_block = batch.x.to(dtype), batch.blocks[0], batch.to_dgl()[0]
     assert (block.in_degrees == 0).any()
     pair = h if name == "gcn" else (h, h[: block.num_dst])
-    assert_same(
-        randomized(ours(), dtype), theirs(), names, lambda m: m(block, h), lambda m: m(dgl_block, pair), dtype
-    )
+    assert_same(randomized(ours(), dtype), theirs(), names, lambda m: m(block, h), lambda m: m(dgl_block, pair), dtype)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

@@ -14,9 +14,7 @@ def blocks(draw: st.DrawFn) -> Block:
     num_dst = draw(st.integers(1, 5))
     num_src = num_dst + draw(st.integers(0, 5))
     lists = draw(
-        st.lists(
-            st.lists(st.integers(0, num_src - 1), max_size=4, unique=True), min_size=num_dst, max_size=num_dst
-        )
+        st.lists(st.lists(st.integers(0, num_src - 1), max_size=4, unique=True), min_size=num_dst, max_size=num_dst)
     )
     indptr = np.cumsum([0, *map(len, lists)], dtype=np.int32)
     indices = np.array(list(chain(*lists)), dtype=np.int32)

@@ -10,11 +10,10 @@ import json
 import sys
 from pathlib import Path
 
-from diskgnn.baselines.in_memory import InMemory
-from diskgnn.training import train
-
 from diskgnn.artifacts import PACKED, open_artifact
+from diskgnn.baselines.in_memory import InMemory
 from diskgnn.cli.rendering import Output
+from diskgnn.training import train
 
 TIERS = ("device", "pinned", "cpu")
 

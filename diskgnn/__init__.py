@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Any
 from diskgnn.errors import ArtifactError, ConfigError, DataWarning, DiskFullError, DiskGNNError, InputError
 
 if TYPE_CHECKING:
+    from diskgnn.evaluation import evaluate
+    from diskgnn.generation import generate
     from diskgnn.graph import Graph
+    from diskgnn.importers import convert
+    from diskgnn.loader import Loader
     from diskgnn.minibatch import BatchSource, Block, MiniBatch
+    from diskgnn.packing import pack
+    from diskgnn.preparation import estimate, prepare
+    from diskgnn.sampling import sample
+    from diskgnn.training import train
 
 __version__ = "0.1.0"
 
@@ -16,7 +24,16 @@ _MODULES = {
     "BatchSource": "minibatch",
     "Block": "minibatch",
     "Graph": "graph",
+    "Loader": "loader",
     "MiniBatch": "minibatch",
+    "convert": "importers",
+    "estimate": "preparation",
+    "evaluate": "evaluation",
+    "generate": "generation",
+    "pack": "packing",
+    "prepare": "preparation",
+    "sample": "sampling",
+    "train": "training",
 }
 
 __all__ = [
@@ -29,7 +46,16 @@ __all__ = [
     "DiskGNNError",
     "Graph",
     "InputError",
+    "Loader",
     "MiniBatch",
+    "convert",
+    "estimate",
+    "evaluate",
+    "generate",
+    "pack",
+    "prepare",
+    "sample",
+    "train",
 ]
 
 

@@ -115,9 +115,55 @@ def sample(
     """
     started = time.perf_counter()
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+    config = samples_config(
+        graph,
+        fanouts=fanouts,
+        batch_size=batch_size,
+        epochs=epochs,
+        eval_fanouts=eval_fanouts,
+        splits=splits,
+        seed=seed,
+    )
+    threads = available_cores() if threads is None else threads
+    if threads < 1:
+        raise ConfigError(f"threads: expected at least 1, found {threads}")
+    writer = ArtifactWriter(out, artifacts.SAMPLES, config=config, source=graph.manifest, overwrite=overwrite,
+                            resumable=True)  # fmt: skip
+    with writer:
+        tasks = [(split, epoch) for split in config["splits"] for epoch in range(config["splits"][split]["epochs"])]
+        edges = _sample_epochs(
+            writer, graph, tasks, config, memory_budget(memory), threads or available_cores(), reporter
+        )
+        manifest = writer.publish()
+    topology_bytes = graph.indptr.nbytes + graph.indices.nbytes
+    batches = sum(s["epochs"] * s["batches_per_epoch"] for s in config["splits"].values())
+    return StageReport(
+        "sample",
+        time.perf_counter() - started,
+        topology_bytes,
+        manifest.total_bytes,
+        {"minibatches": batches, "edges": edges, "epochs": epochs},
+    )
+
+
+def samples_config(
+    graph: Graph,
+    *,
+    fanouts: Sequence[int],
+    batch_size: int,
+    epochs: int,
+    eval_fanouts: Sequence[int] | None,
+    splits: Sequence[str],
+    seed: int,
+) -> dict[str, Any]:
+    """The config of a samples directory: all that its content depends on, beside the graph.
+
+    Raises:
+        ConfigError, InputError: see `sample`.
+    """
     fanouts = _checked_fanouts("fanouts", fanouts)
     eval_fanouts = fanouts if eval_fanouts is None else _checked_fanouts("eval_fanouts", eval_fanouts)
-    for name, value in (("batch_size", batch_size), ("epochs", epochs), ("threads", threads or 1)):
+    for name, value in (("batch_size", batch_size), ("epochs", epochs)):
         if value < 1:
             raise ConfigError(f"{name}: expected at least 1, found {value}")
     if len(eval_fanouts) != len(fanouts):
@@ -130,7 +176,7 @@ def sample(
     if not splits:
         raise InputError(f"{graph.manifest.path} has no nodes in the splits asked for: nothing to sample")
 
-    config = {
+    return {
         "fanouts": list(fanouts),
         "eval_fanouts": list(eval_fanouts),
         "batch_size": batch_size,
@@ -144,27 +190,6 @@ def sample(
             for split in splits
         },
     }
-    writer = ArtifactWriter(out, artifacts.SAMPLES, config=config, source=graph.manifest, overwrite=overwrite,
-                            resumable=True)  # fmt: skip
-    with writer:
-        tasks = [
-            (split, epoch)
-            for split in splits
-            for epoch in range(config["splits"][split]["epochs"])  # type: ignore[index]
-        ]
-        edges = _sample_epochs(
-            writer, graph, tasks, config, memory_budget(memory), threads or available_cores(), reporter
-        )
-        manifest = writer.publish()
-    topology_bytes = graph.indptr.nbytes + graph.indices.nbytes
-    batches = sum(s["epochs"] * s["batches_per_epoch"] for s in config["splits"].values())  # type: ignore[attr-defined]
-    return StageReport(
-        "sample",
-        time.perf_counter() - started,
-        topology_bytes,
-        manifest.total_bytes,
-        {"minibatches": batches, "edges": edges, "epochs": epochs},
-    )
 
 
 def _checked_fanouts(name: str, fanouts: Sequence[int]) -> tuple[int, ...]:

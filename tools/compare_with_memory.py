@@ -12,7 +12,8 @@ from pathlib import Path
 
 from diskgnn.artifacts import PACKED, open_artifact
 from diskgnn.baselines.in_memory import InMemory
-from diskgnn.cli.rendering import Output
+from diskgnn.cli.online import show_epoch
+from diskgnn.cli.rendering import BarReporter, Output
 from diskgnn.training import train
 
 TIERS = ("device", "pinned", "cpu")
@@ -53,7 +54,12 @@ def main(graph, packed, metrics):
     output = Output(as_json=False)
     from_disk = [json.loads(line) for line in Path(metrics).read_text().splitlines()]
     in_memory = []
-    train_in_memory(graph, packed, from_disk[0], in_memory.append, output.reporter)
+
+    def record(each):
+        in_memory.append(each)
+        show_epoch(output, each)
+
+    train_in_memory(graph, packed, from_disk[0], record, BarReporter(output.messages, transient=True))
     output.table(
         "from disk and in memory, means over the epochs",
         ["", "test accuracy", "epoch_seconds", "read_bytes", *(f"{tier} hits" for tier in TIERS), "disk"],

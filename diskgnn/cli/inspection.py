@@ -23,9 +23,17 @@ def inspect(output: Output, /, artifact: Path) -> None:
     description = describe(artifact)
     output.fields(f"{description.path}: {description.kind}", description.facts)
     output.fields("made with", description.config)
-    rows = [(file.name, file.bytes, file.dtype or "", file.shape or "") for file in description.files]
-    output.table("files", ["name", "bytes", "dtype", "shape"], rows)
+    rows = [(file.name, file.bytes, _dtype(file.dtype), _shape(file.shape)) for file in description.files]
+    output.table("files", ["name", "size_bytes", "dtype", "shape"], rows)
     output.result(description)
+
+
+def _dtype(dtype: str | None) -> str:
+    return "" if dtype is None else "record" if dtype.startswith("[") else dtype
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "" if shape is None else " x ".join(format_count(length) for length in shape)
 
 
 @click.command(cls=Command)

@@ -11,7 +11,7 @@ import click
 from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.options import Size, combined
-from diskgnn.cli.rendering import Output, format_seconds
+from diskgnn.cli.rendering import BarReporter, Output, format_seconds
 from diskgnn.units import format_size
 
 _loader_options = combined(
@@ -60,8 +60,8 @@ def train(
         packed,
         **arguments,
         loader_options={"device_cache": device_cache, "pinned_cache": pinned_cache},
-        callback=lambda record: _show_epoch(output, record),
-        reporter=output.reporter,
+        callback=lambda record: show_epoch(output, record),
+        reporter=BarReporter(output.messages, transient=True),  # each epoch ends with a line of its own
     )
     accuracies = {name: getattr(result, name) for name in ("valid_accuracy", "test_accuracy")}
     shown = {name: f"{value:.2%}" for name, value in accuracies.items() if value is not None}
@@ -70,7 +70,8 @@ def train(
                    **accuracies, "resumed_from": result.resumed_from})  # fmt: skip
 
 
-def _show_epoch(output: Output, record: dict[str, Any]) -> None:
+def show_epoch(output: Output, record: dict[str, Any]) -> None:
+    """One line for each finished epoch, from the records that `train` hands to its callback."""
     if record["event"] != "epoch":
         return
     parts = [f"epoch {record['epoch']}: loss {record['loss']:.4f}"]

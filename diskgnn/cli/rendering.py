@@ -21,7 +21,7 @@ from diskgnn.units import format_size
 
 def format_count(number: float) -> str:
     """1234567 -> '1,234,567'; floats keep three significant digits."""
-    return f"{number:,}" if isinstance(number, int) else f"{number:,.3g}"
+    return f"{number:,.3g}" if isinstance(number, float) and abs(number) < 1000 else f"{round(number):,}"
 
 
 def format_seconds(seconds: float) -> str:
@@ -85,9 +85,9 @@ class _RateColumn(ProgressColumn):
 
 
 class BarReporter:
-    """Draws a bar with rate and time left for each stage (a `progress.Reporter`)."""
+    """Draws a bar with rate and time left for each stage (a `progress.Reporter`). `transient` bars go when done."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, transient: bool = False) -> None:
         self._progress = Progress(
             TextColumn("{task.description}", table_column=Column(no_wrap=True)), BarColumn(bar_width=16),
             _RateColumn(Column(no_wrap=True)), TimeRemainingColumn(elapsed_when_finished=True), console=console,
@@ -137,7 +137,8 @@ class Output:
         """Names and values, one a line, for people."""
         if self.as_json:
             return
-        table = Table(box=None, show_header=False, title=escape(title), title_justify="left", title_style="bold")
+        self.results.print(f"[bold]{escape(title)}")
+        table = Table(box=None, show_header=False)
         table.add_column(style="dim", no_wrap=True)
         table.add_column(overflow="fold")
         for name, value in record.items():
@@ -148,7 +149,8 @@ class Output:
         """A table for people; values are formatted by their column's name."""
         if self.as_json:
             return
-        table = Table(box=None, title=escape(title), title_justify="left", title_style="bold")
+        self.results.print(f"[bold]{escape(title)}")
+        table = Table(box=None)
         for column in columns:
             table.add_column(escape(label(column)))
         for row in rows:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -37,6 +38,7 @@ def evaluate(
     *,
     split: str = "test",
     amp: bool = False,
+    loader_options: Mapping[str, Any] | None = None,
     reporter: Reporter = SILENT,
 ) -> EvalResult:
     """Loss and accuracy of `model` over one epoch of `source`.
@@ -47,6 +49,7 @@ def evaluate(
         device: where to evaluate; the model is moved there.
         split: see `source`.
         amp: autocast to bfloat16.
+        loader_options: more arguments of the `diskgnn.Loader` that reads a packed directory.
         reporter: told of every minibatch.
 
     Raises:
@@ -54,7 +57,7 @@ def evaluate(
     """
     device = checked_device(device)
     if not isinstance(source, BatchSource):
-        with open_loader(source, split, device) as loader:
+        with open_loader(source, split, device, **(loader_options or {})) as loader:
             return evaluate(model, loader, device, amp=amp, reporter=reporter)
     check_model(model.to(device), source, device)
     was_training, dtype = model.training, parameter_dtype(model)
@@ -129,11 +132,11 @@ def minibatches(source: BatchSource, epoch: int) -> Iterator[Iterator[MiniBatch]
 
 
 @contextmanager
-def open_loader(packed: PathLike, split: str, device: torch.device) -> Iterator[BatchSource]:
+def open_loader(packed: PathLike, split: str, device: torch.device, **options: Any) -> Iterator[BatchSource]:
     """A `Loader` over one split of a packed directory, closed when the block is left."""
     from diskgnn.loader import Loader
 
-    with Loader(packed, split, device=str(device)) as loader:
+    with Loader(packed, split, device=str(device), **options) as loader:
         yield loader
 
 

@@ -74,6 +74,7 @@ def train(
     record_every_batches: int = 50,
     amp: bool = False,
     evaluate_every: int = 1,
+    loader_options: Mapping[str, Any] | None = None,
     reporter: Reporter = SILENT,
 ) -> TrainResult:
     """Train a node classifier with cross-entropy and Adam, and keep the weights of the best validation epoch.
@@ -97,6 +98,7 @@ def train(
             function; a step record every `record_every_batches` minibatches.
         amp: autocast to bfloat16.
         evaluate_every: evaluate after every so many epochs, and after the last.
+        loader_options: more arguments of the `diskgnn.Loader`s that read a packed directory: device_cache, ...
 
     Raises:
         ConfigError: arguments, model and sources that do not fit each other, or the checkpoint.
@@ -119,7 +121,9 @@ def train(
         )
     device = checked_device(device)
     with ExitStack() as resources:
-        source, evaluations = _open_sources(train_source, valid_source, test_source, device, resources)
+        source, evaluations = _open_sources(
+            train_source, valid_source, test_source, device, loader_options or {}, resources
+        )
         config = {
             "model": model if isinstance(model, str) else type(model).__qualname__,
             "named_model": isinstance(model, str),
@@ -228,6 +232,7 @@ def _open_sources(
     valid_source: BatchSource | None,
     test_source: BatchSource | None,
     device: torch.device,
+    loader_options: Mapping[str, Any],
     resources: ExitStack,
 ) -> tuple[BatchSource, dict[str, Callable[[], AbstractContextManager[BatchSource]]]]:
     """The train source, and how to open those to evaluate on: a packed one holds memory only while it is used."""
@@ -237,8 +242,8 @@ def _open_sources(
         packed = artifacts.open_artifact(path, artifacts.PACKED)
         for split in ("valid", "test"):
             if artifacts.extents_file(split) in packed.files:
-                evaluations[split] = partial(open_loader, path, split, device)
-        train_source = resources.enter_context(open_loader(path, "train", device))
+                evaluations[split] = partial(open_loader, path, split, device, **loader_options)
+        train_source = resources.enter_context(open_loader(path, "train", device, **loader_options))
     for split, source in (("valid", valid_source), ("test", test_source)):
         if source is None:
             continue

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import click
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -151,6 +153,52 @@ def test_sample_then_inspect(graph, tmp_path):
     assert document["config"]["fanouts"] == [2, 2]
     assert document["config"]["splits.train.epochs"] == 2
     assert document["source_digest"] == json.loads(run("inspect", graph, "--json").stdout)["digest"]
+
+
+def test_convert_takes_arrays_and_tables_and_warns_of_nan(graph, tmp_path):
+    features = np.arange(12, dtype=np.float32).reshape(4, 3)
+    features[1, 1] = np.nan
+    arrays = {"edges": [[0, 1, 2, 3], [1, 2, 3, 0]], "features": features, "labels": [0, 1, 0, 1], "train": [0, 2]}
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    given = [part for name in arrays for part in (f"--{name}", tmp_path / f"{name}.npy")]
+    result = run("convert", tmp_path / "out", *given, "--reverse", "--json")
+    assert json.loads(result.stdout)["stage"] == "convert"
+    assert "warning: " in result.stderr
+    assert "NaN" in result.stderr
+    for name in (artifacts.INDPTR, artifacts.INDICES, artifacts.LABELS, artifacts.split_file("train")):
+        assert np.array_equal(np.load(tmp_path / "out" / name), np.load(graph / name)), name
+
+    pq.write_table(pa.table({"from": [0, 1, 2, 3], "to": [1, 2, 3, 0]}), tmp_path / "edges.parquet")
+    columns = {"a": [0.0, 3, 6, 9], "b": [1.0, 4, 7, 10], "class": [0, 1, 0, 1], "split": ["train", "", "train", ""]}
+    pq.write_table(pa.table(columns), tmp_path / "nodes.parquet")
+    names = ["src=from", "dst=to", "features=a", "features=b", "label=class"]
+    run("convert", tmp_path / "table", "--edges", tmp_path / "edges.parquet", "--nodes", tmp_path / "nodes.parquet",
+        "--reverse", *(part for name in names for part in ("--column", name)))  # fmt: skip
+    assert np.array_equal(np.load(tmp_path / "table" / "features.npy"), np.array([columns["a"], columns["b"]]).T)
+    assert np.array_equal(np.load(tmp_path / "table" / "indices.npy"), np.load(graph / "indices.npy"))
+
+
+@pytest.mark.slow
+def test_from_a_generated_graph_to_a_trained_model(tmp_path):
+    graph, samples, packed, checkpoint = (tmp_path / name for name in ("graph", "samples", "packed", "run"))
+    run("generate", graph, "--num-nodes", 400, "--num-classes", 3, "--feature-width", 8, "--train-fraction", 0.3,
+        "--valid-fraction", 0.2, "--test-fraction", 0.2)  # fmt: skip
+    run("sample", graph, samples, "--fanouts", "3,3", "--batch-size", 50, "--epochs", 2)
+    assert "pack: read" in run("pack", graph, samples, packed, "--cpu-cache", "10%").stdout
+    training = ["train", packed, "--hidden", 8, "--epochs", 2, "--checkpoint", checkpoint]
+    result = run(*training, "--metrics", tmp_path / "metrics", "--json")
+    trained = json.loads(result.stdout)
+    assert len(trained["epochs"]) == 2
+    assert result.stderr.count("valid accuracy") == 2
+    records = [json.loads(line) for line in (tmp_path / "metrics").read_text().splitlines()]
+    assert records[-1]["test_accuracy"] == trained["test_accuracy"]
+    evaluated = json.loads(run("evaluate", packed, "--checkpoint", checkpoint, "--json").stdout)
+    assert evaluated["accuracy"] == trained["test_accuracy"]
+    assert evaluated["num_seeds"] == 80
+    assert "--resume" in run(*training, exit_code=errors.OutputExistsError.exit_code).stderr
+    resumed = json.loads(run(*training[:-4], "--epochs", 3, "--checkpoint", checkpoint, "--resume", "--json").stdout)
+    assert resumed["resumed_from"] == [2, 0]
 
 
 def test_doctor(tmp_path):

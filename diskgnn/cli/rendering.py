@@ -90,7 +90,8 @@ class BarReporter:
     def __init__(self, console: Console, transient: bool = False) -> None:
         self._progress = Progress(
             TextColumn("{task.description}", table_column=Column(no_wrap=True)), BarColumn(bar_width=16),
-            _RateColumn(Column(no_wrap=True)), TimeRemainingColumn(elapsed_when_finished=True), console=console,
+            _RateColumn(Column(no_wrap=True)), TimeRemainingColumn(elapsed_when_finished=True),
+            console=console, transient=transient,
         )  # fmt: skip
         self._open_stages: list[TaskID] = []
 

@@ -111,3 +111,44 @@ def sort_bucket(
     indices: npt.NDArray[Any],
 ) -> int:
     """Sort edges [n, 2] into columns; fills degrees and indices, returns the number of indices."""
+
+class Pipeline:
+    """Reads extents ahead, assembles minibatches from the tiers, hands them out (native/extent_pipeline.h).
+
+    Raises:
+        ValueError: the index does not fit the file, or the tiers do not fit each other.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        index: Int64,
+        row_bytes: int,
+        num_device: int,
+        num_static: int,
+        pinned: npt.NDArray[np.uint8],
+        cpu: npt.NDArray[np.uint8],
+        wrap: Int32,
+        engine: str,
+        prefetch: int,
+        threads: int,
+        verify: bool,
+    ) -> None: ...
+    def start(self, position: int) -> None:
+        """Start at `position` of the sequence; `cpu` holds what the schedule says for it."""
+
+    def stop(self) -> None:
+        """Join the threads; `cpu` is undefined afterwards. Idempotent."""
+
+    def next(self) -> tuple[int, npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+        """(position, header bytes, staged rows as bytes). Both hold the lease of one buffer.
+
+        Raises:
+            OSError: a read failed.
+            RuntimeError: an extent is damaged.
+        """
+
+    def stats(self) -> dict[str, int | float]: ...
+    def engine(self) -> str: ...
+    def buffers(self) -> list[tuple[int, int]]:
+        """(address, bytes) of all kept buffers, for page-locking."""

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from diskgnn.row_reading import ALIGNMENT
 from diskgnn.sampling import one_row
 
-ALIGNMENT = 4096
 ROW_ALIGNMENT = 64
 
 # One record per extent; native/extent_pipeline.h has the same fields in the same order.

@@ -7,7 +7,6 @@ in every extent: rows of an extent are sorted by node, so they are one contiguou
 
 from __future__ import annotations
 
-import mmap
 import os
 import time
 from collections.abc import Iterator
@@ -27,12 +26,10 @@ from diskgnn.graph import FEATURE_STORAGE, FeatureFile, Graph
 from diskgnn.memory import available_cores, memory_budget
 from diskgnn.placement import MAX_BATCHES, Accesses, Schedule, hottest_nodes
 from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.row_reading import ALIGNMENT, read_rows, row_buffer
 from diskgnn.sampling import Samples
 from diskgnn.units import parse_size
 
-# Gaps in the feature file up to this size are read along: a request of its own would cost more (64 KiB at random reach
-# the disk's sequential rate).
-READ_GAP_BYTES = 64 << 10
 MIN_PARTITION_BYTES = 1 << 20
 FLUSH_HEADER_BYTES = 256 << 20
 EVAL_SHARE = 4  # evaluation's cpu tier is this part of training's, unless given
@@ -276,7 +273,7 @@ def _pack_rows(
     row_bytes = features.row_bytes
     missing = len(static_nodes) * row_bytes
     for plan in plans:
-        missing += (int(plan.bounds[-1]) + len(plan.initial_nodes)) * row_bytes + len(plan.index) * extents.ALIGNMENT
+        missing += (int(plan.bounds[-1]) + len(plan.initial_nodes)) * row_bytes + len(plan.index) * ALIGNMENT
     artifacts.require_free_bytes(writer.staging, missing, f"packing {writer.final}")
 
     targets: dict[str, RowTarget] = {}
@@ -381,31 +378,27 @@ def _partitions(
     # Two partitions are in memory; half of the budget stays for headers, page cache and the interpreter.
     partition_bytes = max(MIN_PARTITION_BYTES, memory_bytes // 4)
     rows_per_partition = max(1, partition_bytes // features.row_bytes)
-    capacity = rows_per_partition * features.row_bytes + 2 * extents.ALIGNMENT
-    buffers = [np.frombuffer(mmap.mmap(-1, capacity), np.uint8) for _ in range(2)]
+    buffers = [row_buffer(rows_per_partition, features.row_bytes) for _ in range(2)]
     spans = []
     first = 0
     while first < features.num_rows:
-        skipped = int(np.argmax(needed[first:])) if needed[first:].any() else features.num_rows - first
-        first += skipped
-        if first < features.num_rows:
-            spans.append((first, min(first + rows_per_partition, features.num_rows)))
-            first = spans[-1][1]
+        if not needed[first : first + rows_per_partition].any():
+            first += rows_per_partition
+            continue
+        first += int(np.argmax(needed[first:]))
+        spans.append((first, min(first + rows_per_partition, features.num_rows)))
+        first = spans[-1][1]
 
     def read(number: int) -> tuple[int, int, npt.NDArray[np.uint8], int]:
         first, last = spans[number]
-        row_bytes, buffer = features.row_bytes, buffers[number % 2]
-        wanted = np.flatnonzero(needed[first:last])
-        breaks = np.flatnonzero(np.diff(wanted) * row_bytes > READ_GAP_BYTES)
-        starts = wanted[np.concatenate([[0], breaks + 1])]
-        ends = wanted[np.concatenate([breaks, [len(wanted) - 1]])] + 1
-        offsets = features.data_offset_bytes + (first + starts) * row_bytes
-        lengths = (ends - starts) * row_bytes
-        begin = features.data_offset_bytes + first * row_bytes
-        base = begin // extents.ALIGNMENT * extents.ALIGNMENT
-        _native.read_ranges(str(features.path), "auto", offsets, lengths, base, buffer)
-        rows = buffer[begin - base : begin - base + (last - first) * row_bytes]
-        return first, last, rows, int(lengths.sum())
+        rows, read_bytes = read_rows(
+            features.path,
+            features.data_offset_bytes,
+            features.row_bytes,
+            first + np.flatnonzero(needed[first:last]),
+            buffers[number % 2],
+        )
+        return first, last, rows, read_bytes
 
     with ThreadPoolExecutor(1) as reader:
         upcoming = reader.submit(read, 0) if spans else None
@@ -420,7 +413,7 @@ def _partitions(
 def _file_checksum(index: npt.NDArray[Any], row_bytes: int) -> int:
     """CRC-32C of an extents file, put together from those of its parts and of the zeros between them."""
     crc = 0
-    zeros = bytes(extents.ALIGNMENT)
+    zeros = bytes(ALIGNMENT)
     for record, total_bytes in zip(index, extents.extent_bytes(index, row_bytes), strict=True):
         rows_bytes = int(record["num_rows"]) * row_bytes
         after_header = int(record["rows_offset"] - record["header_bytes"])

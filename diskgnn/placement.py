@@ -118,7 +118,7 @@ class Schedule:
         self._accesses.scratch.unlink()
 
     def _write_next_uses(self) -> None:
-        """For each access, the next minibatch that needs the node, counted on into the next cycle. One backward pass."""
+        """For each access, the next minibatch that needs the node, counted on into the next cycle: a backward pass."""
         accesses = self._accesses
         num_batches = accesses.num_batches
         next_use = np.empty(accesses.num_nodes, np.int32)

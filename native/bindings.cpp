@@ -6,6 +6,9 @@
 #include <nanobind/stl/vector.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -19,6 +22,7 @@
 #include "csc_builder.h"
 #include "direct_file.h"
 #include "extent_packer.h"
+#include "extent_pipeline.h"
 #include "neighbor_sampler.h"
 #include "read_engine.h"
 
@@ -242,6 +246,100 @@ void bind_csc_builder(nb::module_& m) {
   bind_sort_bucket<std::int64_t>(m);
 }
 
+// Keeps the arrays of the tiers alive for as long as the pipeline's threads use them.
+class Pipeline {
+ public:
+  Pipeline(const std::string& path, In<std::int64_t> index, std::size_t row_bytes, std::int64_t num_device,
+           std::int64_t num_static, Bytes pinned, Out<std::uint8_t> cpu, In<std::int32_t> wrap,
+           const std::string& engine, std::size_t prefetch, unsigned threads, bool verify)
+      : pinned_(pinned), cpu_(cpu), wrap_(wrap) {
+    constexpr std::size_t kFields = sizeof(ExtentRecord) / sizeof(std::int64_t);
+    if (index.size() % kFields != 0) throw std::invalid_argument("index: expected 10 numbers per extent");
+    if (row_bytes == 0 || prefetch == 0 || threads == 0) {
+      throw std::invalid_argument("row_bytes, prefetch and threads are at least 1");
+    }
+    std::vector<ExtentRecord> records(index.size() / kFields);
+    if (!records.empty()) std::memcpy(records.data(), index.data(), index.size() * sizeof(std::int64_t));
+    const Tiers tiers{row_bytes,
+                      num_device,
+                      num_static,
+                      std::as_bytes(std::span(pinned_.data(), pinned_.size())),
+                      std::as_writable_bytes(std::span(cpu_.data(), cpu_.size())),
+                      span_of(wrap_)};
+    pipeline_ = std::make_unique<ExtentPipeline>(DirectFile(path), std::move(records), tiers,
+                                                 PipelineOptions{engine_kind(engine), prefetch, threads, verify});
+  }
+
+  void start(std::int64_t position) {
+    nb::gil_scoped_release release;
+    pipeline_->start(position);
+  }
+
+  void stop() {
+    nb::gil_scoped_release release;
+    pipeline_->stop();
+  }
+
+  nb::tuple next() {
+    std::optional<StagedMinibatch> minibatch;
+    while (!minibatch.has_value()) {
+      {
+        nb::gil_scoped_release release;
+        minibatch = pipeline_->next(std::chrono::milliseconds(100));
+      }
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();  // Ctrl-C while the disk is slow
+    }
+    const std::shared_ptr<Buffer>& buffer = minibatch->buffer;
+    return nb::make_tuple(minibatch->position, view(buffer, buffer->header(), minibatch->header_bytes),
+                          view(buffer, buffer->rows(), minibatch->num_staged * row_bytes()));
+  }
+
+  nb::dict stats() const {
+    const PipelineStats stats = pipeline_->stats();
+    nb::dict result;
+    result["minibatches"] = stats.minibatches;
+    result["requested_rows"] = stats.requested_rows;
+    result["device_rows"] = stats.device_rows;
+    result["pinned_rows"] = stats.pinned_rows;
+    result["cpu_rows"] = stats.cpu_rows;
+    result["disk_rows"] = stats.disk_rows;
+    result["read_bytes"] = stats.read_bytes;
+    result["read_wait_seconds"] = stats.read_wait_seconds;
+    result["gather_seconds"] = stats.gather_seconds;
+    result["scatter_seconds"] = stats.scatter_seconds;
+    result["buffer_wait_seconds"] = stats.buffer_wait_seconds;
+    result["wait_seconds"] = stats.consumer_wait_seconds;
+    return result;
+  }
+
+  std::string engine() const { return pipeline_->engine_name(); }
+
+  nb::list buffers() {
+    nb::list regions;
+    for (const std::span<std::byte> region : pipeline_->buffers().allocate_all()) {
+      regions.append(nb::make_tuple(reinterpret_cast<std::uintptr_t>(region.data()), region.size()));
+    }
+    return regions;
+  }
+
+ private:
+  using View = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
+
+  // Every array of a minibatch holds the lease; the buffer goes back when the last one is dropped.
+  static View view(const std::shared_ptr<Buffer>& buffer, std::byte* data, std::size_t bytes) {
+    auto* lease = new std::shared_ptr<Buffer>(buffer);
+    nb::capsule owner(lease, [](void* pointer) noexcept { delete static_cast<std::shared_ptr<Buffer>*>(pointer); });
+    return View(reinterpret_cast<std::uint8_t*>(data), {bytes}, owner);
+  }
+
+  std::size_t row_bytes() const { return pipeline_->row_bytes(); }
+
+  Bytes pinned_;
+  Out<std::uint8_t> cpu_;
+  In<std::int32_t> wrap_;
+  std::unique_ptr<ExtentPipeline> pipeline_;
+};
+
 }  // namespace
 }  // namespace diskgnn
 
@@ -289,4 +387,16 @@ NB_MODULE(_native, m) {
   };
   def_pack_partition(&pack_partition_of<std::int32_t>);
   def_pack_partition(&pack_partition_of<std::int64_t>);
+
+  nb::class_<Pipeline>(m, "Pipeline")
+      .def(nb::init<const std::string&, In<std::int64_t>, std::size_t, std::int64_t, std::int64_t, Bytes,
+                    Out<std::uint8_t>, In<std::int32_t>, const std::string&, std::size_t, unsigned, bool>(),
+           "path"_a, "index"_a.noconvert(), "row_bytes"_a, "num_device"_a, "num_static"_a, "pinned"_a.noconvert(),
+           "cpu"_a.noconvert(), "wrap"_a.noconvert(), "engine"_a, "prefetch"_a, "threads"_a, "verify"_a)
+      .def("start", &Pipeline::start, "position"_a)
+      .def("stop", &Pipeline::stop)
+      .def("next", &Pipeline::next)
+      .def("stats", &Pipeline::stats)
+      .def("engine", &Pipeline::engine)
+      .def("buffers", &Pipeline::buffers);
 }

@@ -1,0 +1,206 @@
+"""The four tiers while training: device, pinned and cpu rows in memory, and the disk's extents behind them.
+
+device: the hottest static rows, a tensor on the device. pinned: the other static rows, in host memory (page-locked with
+CUDA). cpu: C slots under the schedule that was planned offline. With device="cpu" the device tier is a tensor in host
+memory and everything runs through the same code.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from diskgnn import artifacts
+from diskgnn.artifacts import Manifest
+from diskgnn.errors import ConfigError
+from diskgnn.graph import FEATURE_STORAGE
+from diskgnn.row_reading import read_rows, row_buffer
+from diskgnn.units import format_size, parse_size
+
+TORCH_DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int8": torch.int8,
+}
+_RESTORE_WINDOW_BYTES = 16 << 20
+_DEVICE_RESERVE_SHARE = 2  # by default the device tier leaves this part of the free GPU memory to the model: 1 / 2
+
+
+class FeatureStore:
+    """Rows in memory for one split of a packed directory."""
+
+    def __init__(
+        self,
+        packed: Manifest,
+        split: str,
+        device: torch.device,
+        *,
+        device_cache: int | str | None,
+        pinned_cache: int | str | None,
+        engine: str,
+    ) -> None:
+        """Allocates the tiers and fills the static ones.
+
+        Raises:
+            ConfigError: the static rows fit neither the device nor the pinned tier, or memory cannot be page-locked.
+        """
+        config = packed.config
+        self.width, self.dtype = int(config["feature_width"]), TORCH_DTYPES[config["feature_dtype"]]
+        self.row_bytes, self.num_static = int(config["row_bytes"]), int(config["num_static"])
+        self._packed, self._split, self._engine = packed, split, engine
+        self._device = device
+        self.num_device = self._split_static(device_cache, pinned_cache)
+        self.device_rows, self.pinned = self._load_static()
+        self.wrap: npt.NDArray[np.int32] = packed.array(artifacts.wrap_file(split), mmap=False)
+        self.initial_rows = int(config["splits"][split]["initial_rows"])
+        # The initial rows are read straight into place, so slot 0 lies where row 0 lies in the file.
+        initial = packed.file(artifacts.initial_file(split))
+        self._data_offset = artifacts.npy_data_offset(initial)
+        self._memory = row_buffer(len(self.wrap) + -(-self._data_offset // self.row_bytes), self.row_bytes)
+        self.cpu = self._memory[self._data_offset : self._data_offset + len(self.wrap) * self.row_bytes]
+        self._locked: list[int] = []
+        if device.type == "cuda":
+            self.page_lock([(array.ctypes.data, array.nbytes) for array in (self.pinned,) if array.nbytes])
+
+    def _split_static(self, device_cache: int | str | None, pinned_cache: int | str | None) -> int:
+        """How many static rows the device tier holds; the pinned tier must take the rest."""
+        if self.num_static == 0 and parse_size(device_cache or 0) + parse_size(pinned_cache or 0) > 0:
+            warnings.warn(
+                f"{self._packed.path} has no static rows for the device and pinned tiers: "
+                "prepare it with static_cache (--static-cache) to use them",
+                stacklevel=4,
+            )
+        total_bytes = self.num_static * self.row_bytes
+        if device_cache is not None:
+            device_bytes = parse_size(device_cache)
+        elif pinned_cache is not None:
+            device_bytes = max(0, total_bytes - parse_size(pinned_cache))
+        elif self._device.type == "cuda":
+            device_bytes = torch.cuda.mem_get_info(self._device)[0] // _DEVICE_RESERVE_SHARE
+        else:
+            device_bytes = 0
+        num_device = min(device_bytes // self.row_bytes, self.num_static)
+        pinned_bytes = (self.num_static - num_device) * self.row_bytes
+        if pinned_cache is not None and pinned_bytes > parse_size(pinned_cache):
+            raise ConfigError(
+                f"{self._packed.path} was prepared with {format_size(total_bytes)} of static rows; device_cache "
+                f"{format_size(device_bytes)} and pinned_cache {format_size(parse_size(pinned_cache))} are too small "
+                "together. Raise one, or prepare again with a smaller static_cache"
+            )
+        return num_device
+
+    def _load_static(self) -> tuple[Tensor, npt.NDArray[np.uint8]]:
+        path = self._packed.file(artifacts.STATIC)
+        parts = []
+        for first, last in ((0, self.num_device), (self.num_device, self.num_static)):
+            if first == last:
+                parts.append(np.empty(0, np.uint8))
+                continue
+            buffer = row_buffer(last - first, self.row_bytes)
+            rows = np.arange(first, last)
+            parts.append(
+                read_rows(path, artifacts.npy_data_offset(path), self.row_bytes, rows, buffer, engine=self._engine)[0]
+            )
+        device_rows = self.as_rows(parts[0])
+        return (device_rows.to(self._device) if self._device.type != "cpu" else device_rows), parts[1]
+
+    def as_rows(self, data: npt.NDArray[np.uint8]) -> Tensor:
+        """[n, D] tensor over row bytes, sharing their memory."""
+        bits = data.view(np.int16) if self.dtype is torch.bfloat16 else data.view(self._storage)
+        rows = torch.from_numpy(bits)
+        return (rows.view(torch.bfloat16) if self.dtype is torch.bfloat16 else rows).view(-1, self.width)
+
+    @property
+    def _storage(self) -> str:
+        return FEATURE_STORAGE[self._packed.config["feature_dtype"]]
+
+    def assemble(self, addresses: Tensor, staged: Tensor) -> Tensor:
+        """x [U, D] on the device, from `addresses` [U] int32 and the rows that are not on the device [M, D].
+
+        Without a device tier, x is `staged` itself (on a cpu) or a copy of it on the device.
+        """
+        if self.num_device == 0:
+            return staged.to(self._device, non_blocking=True)
+        addresses = addresses.to(self._device, non_blocking=True)
+        on_device = addresses < self.num_device
+        x = torch.empty((len(addresses), self.width), dtype=self.dtype, device=self._device)
+        x[on_device] = self.device_rows[addresses[on_device].long()]
+        x[~on_device] = staged.to(self._device, non_blocking=True)
+        return x
+
+    def restore(self, index: npt.NDArray[Any], position: int) -> int:
+        """Fill the cpu tier with what the schedule has in it before minibatch `position`; returns bytes read.
+
+        A slot holds the row that was admitted last: it is read from that extent, or from the initial rows.
+        """
+        read_bytes = 0
+        if self.initial_rows:
+            path = self._packed.file(artifacts.initial_file(self._split))
+            rows = np.arange(self.initial_rows)
+            read_bytes += read_rows(path, self._data_offset, self.row_bytes, rows, self._memory, engine=self._engine)[1]
+        path = self._packed.file(artifacts.extents_file(self._split))
+        last_extent = np.full(len(self.wrap), -1, np.int64)
+        last_row = np.zeros(len(self.wrap), np.int64)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            for number in range(position):
+                record = index[number]
+                data = os.pread(
+                    descriptor, int(record["num_admissions"]) * 8, int(record["offset"] + record["admissions_offset"])
+                )
+                admissions = np.frombuffer(data, np.int32).reshape(-1, 2)
+                last_extent[admissions[:, 1]], last_row[admissions[:, 1]] = number, admissions[:, 0]
+                read_bytes += len(data)
+        finally:
+            os.close(descriptor)
+        slots = np.flatnonzero(last_extent >= 0)
+        slots = slots[np.lexsort((last_row[slots], last_extent[slots]))]
+        bounds = np.flatnonzero(np.diff(last_extent[slots], prepend=-1, append=-1))
+        window_rows = max(1, _RESTORE_WINDOW_BYTES // self.row_bytes)
+        buffer = row_buffer(window_rows, self.row_bytes)
+        cpu = self.cpu.reshape(-1, self.row_bytes)
+        for begin, end in itertools.pairwise(bounds):
+            record = index[last_extent[slots[begin]]]
+            rows = last_row[slots[begin:end]]
+            windows = np.flatnonzero(np.diff(rows // window_rows, prepend=-1, append=-1))
+            for lo, hi in itertools.pairwise(windows):
+                data_offset = int(record["offset"] + record["rows_offset"])
+                data_rows, was_read = read_rows(
+                    path, data_offset, self.row_bytes, rows[lo:hi], buffer, engine=self._engine
+                )
+                cpu[slots[begin + lo : begin + hi]] = data_rows.reshape(-1, self.row_bytes)[rows[lo:hi] - rows[lo]]
+                read_bytes += was_read
+        return read_bytes
+
+    def page_lock(self, regions: list[tuple[int, int]]) -> None:
+        """Page-lock memory given as (address, bytes), so that copies to the device run by themselves.
+
+        Raises:
+            ConfigError: the system refuses; names the limit.
+        """
+        import resource
+
+        for address, num_bytes in regions:
+            error = torch.cuda.cudart().cudaHostRegister(address, num_bytes, 0)  # type: ignore[no-untyped-call]
+            if int(error) != 0:
+                limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+                raise ConfigError(
+                    f"cannot page-lock {format_size(num_bytes)} of host memory (CUDA error {int(error)}; the limit on "
+                    f"locked memory is {'none' if limit < 0 else format_size(limit)}): raise `ulimit -l`, or use a "
+                    "smaller pinned_cache"
+                )
+            self._locked.append(address)
+
+    def close(self) -> None:
+        """Unlock memory. Idempotent."""
+        for address in self._locked:
+            torch.cuda.cudart().cudaHostUnregister(address)  # type: ignore[no-untyped-call]
+        self._locked.clear()

@@ -1,0 +1,326 @@
+"""`Loader`: iterate over the minibatches of a packed directory, read from disk ahead of the training loop."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from diskgnn import _native, artifacts, extents
+from diskgnn.artifacts import PathLike
+from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.feature_store import FeatureStore
+from diskgnn.memory import available_cores
+from diskgnn.minibatch import Block, MiniBatch
+
+_told_about_threads = threading.Event()
+
+
+class Loader:
+    """The minibatches of one split of a packed directory, in the order in which they were prepared.
+
+    Epoch e yields prepared epoch e modulo the number of prepared ones. Reading goes on in the background, across
+    epochs, at most `prefetch` minibatches ahead. A minibatch's tensors lie in a buffer that is reused once you have
+    dropped all of them; keeping minibatches is fine and costs memory. One thread iterates at a time.
+
+    Example:
+        with diskgnn.Loader("packed") as loader:
+            for epoch in range(10):
+                for batch in loader.epoch(epoch):
+                    loss = F.cross_entropy(model(batch.blocks, batch.x), batch.y)
+    """
+
+    def __init__(
+        self,
+        packed: PathLike,
+        split: str = "train",
+        *,
+        device: str | torch.device = "cpu",
+        device_cache: int | str | None = None,
+        pinned_cache: int | str | None = None,
+        prefetch: int = 2,
+        engine: str = "auto",
+        verify: bool = False,
+        threads: int | None = None,
+    ) -> None:
+        """Open a packed directory for training or evaluation. Memory is taken when the first epoch starts.
+
+        Args:
+            packed: directory written by `diskgnn.prepare` or `diskgnn.pack`.
+            split: 'train', 'valid' or 'test'.
+            device: where the minibatches' tensors are wanted.
+            device_cache: static rows kept on the device, bytes or '4GiB'. By default all that fit half of the free GPU
+                memory; none on a cpu.
+            pinned_cache: static rows kept in host memory; by default all that the device tier does not take.
+            prefetch: minibatches assembled ahead of the user.
+            engine: 'io_uring', 'threads', or 'auto': io_uring where it is allowed.
+            verify: compare all rows with their checksums as they are read (headers always are).
+            threads: threads that gather cached rows; half of the cores, at most 4, by default.
+
+        Raises:
+            ArtifactError: not a packed directory, damaged, or without this split.
+            ConfigError: options that cannot work.
+        """
+        self._packed = artifacts.open_artifact(packed, artifacts.PACKED)
+        config = self._packed.config
+        if split not in config["splits"]:
+            raise ArtifactError(
+                f"{self._packed.path} has no {split!r} sequence, only {', '.join(config['splits'])}: "
+                "prepare it with that split"
+            )
+        if engine not in ("auto", "io_uring", "threads"):
+            raise ConfigError(f"engine: expected auto, io_uring or threads, found {engine!r}")
+        if prefetch < 1:
+            raise ConfigError(f"prefetch: expected at least 1, found {prefetch}")
+        if engine == "io_uring" and (refusal := _native.io_uring_refusal()):
+            raise ConfigError(f"engine='io_uring' cannot be used here: {refusal}; use engine='auto'")
+        self.split = split
+        self.num_batches = int(config["splits"][split]["batches_per_epoch"])
+        self.num_epochs = int(config["splits"][split]["epochs"])
+        self.num_classes = int(config["num_classes"])
+        self.feature_width = int(config["feature_width"])
+        self.num_layers = len(config["fanouts"])
+        self._device = torch.device(device)
+        self._engine, self._prefetch, self._verify = engine, prefetch, verify
+        self._threads = max(1, min(4, available_cores() // 2)) if threads is None else threads
+        self._tiers = {"device_cache": device_cache, "pinned_cache": pinned_cache}
+        node_type = pa.from_numpy_dtype(config["node_dtype"]) if config["keep_input_nodes"] else None
+        self._schema = extents.header_schema(self.num_layers, node_type)
+        self._index = self._packed.array(artifacts.index_file(split), mmap=False)
+        if self._index.dtype != extents.INDEX_DTYPE or len(self._index) != self.num_batches * self.num_epochs:
+            raise ArtifactError(f"{self._packed.path}: the index of {split!r} is not one; prepare it again")
+        self._store: FeatureStore | None = None
+        self._pipeline: _native.Pipeline | None = None
+        self._next_position: int | None = None  # that the running pipeline delivers
+        self._iteration = 0
+        self._epoch, self._consumed = 0, 0
+        self._resume: tuple[int, int] | None = None
+        self._restored_bytes = 0
+        self._transfers: deque[tuple[Any, MiniBatch]] = deque()
+        self._copy_stream: Any = None
+        self._finalizer: Any = None
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def epoch(self, epoch: int) -> Iterator[MiniBatch]:
+        """The minibatches of epoch `epoch`, from where `load_state_dict` left off if it named this epoch.
+
+        Leaving the loop early is fine: the next call seeks. Asking for the epochs in order is free of seeks.
+
+        Raises:
+            ArtifactError: an extent is damaged.
+            OSError: the disk failed.
+            ConfigError: another epoch was started while this iterator was in use, or `epoch` is negative.
+        """
+        if epoch < 0:
+            raise ConfigError(f"epoch: expected at least 0, found {epoch}")
+        self._iteration += 1
+        iteration = self._iteration
+        first = self._resume[1] if self._resume is not None and self._resume[0] == epoch else 0
+        self._resume = None
+        self._epoch, self._consumed = epoch, first
+        base = epoch % self.num_epochs * self.num_batches
+        if first < self.num_batches:
+            self._seek(base + first)
+        return self._iterate(epoch, first, iteration)
+
+    def _iterate(self, epoch: int, first: int, iteration: int) -> Iterator[MiniBatch]:
+        for number in range(first, self.num_batches):
+            if iteration != self._iteration:
+                raise ConfigError(
+                    f"the loader was closed, or another epoch was started, while epoch {epoch} was iterated: "
+                    "use one Loader for each loop that runs at the same time"
+                )
+            yield self._next(epoch, number)
+
+    def _next(self, epoch: int, number: int) -> MiniBatch:
+        assert self._pipeline is not None
+        try:
+            position, header, rows = self._pipeline.next()
+        except RuntimeError as error:
+            self._next_position = None
+            raise ArtifactError(
+                f"{error}; check with `diskgnn verify {self._packed.path}`, prepare it again"
+            ) from error
+        except BaseException:
+            self._next_position = None
+            raise
+        assert position == self._next_position
+        self._next_position = (position + 1) % len(self._index)
+        self._consumed = number + 1
+        return self._minibatch(epoch, number, header, rows)
+
+    def _minibatch(
+        self, epoch: int, number: int, header: npt.NDArray[np.uint8], rows: npt.NDArray[np.uint8]
+    ) -> MiniBatch:
+        assert self._store is not None
+        decoded = extents.decode_header(header, self._schema)
+
+        def tensor(array: npt.NDArray[Any]) -> Tensor:
+            # Arrow's views are read-only; this one of the same bytes may be written, as torch expects.
+            start = array.ctypes.data - header.ctypes.data if len(array) else 0
+            return torch.from_numpy(header[start : start + array.nbytes].view(array.dtype))
+
+        host = MiniBatch(
+            x=self._store.as_rows(rows),
+            y=tensor(decoded.labels),
+            blocks=tuple(
+                Block(
+                    tensor(indptr),
+                    tensor(indices),
+                    len(decoded.addresses) if layer == 0 else len(decoded.blocks[layer - 1][0]) - 1,
+                )
+                for layer, (indptr, indices) in enumerate(decoded.blocks)
+            ),
+            seeds=tensor(decoded.seeds),
+            epoch=epoch,
+            index=number,
+            input_nodes=None if decoded.input_nodes is None else tensor(decoded.input_nodes).long(),
+        )
+        addresses = tensor(decoded.addresses)
+        if self._device.type != "cuda":
+            return self._to_device(host, addresses)
+        # Copies run on a stream of their own while the user's stream computes on the minibatch before.
+        with torch.cuda.stream(self._copy_stream):
+            batch = self._to_device(host, addresses)
+            done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            done.record(self._copy_stream)
+        stream = torch.cuda.current_stream(self._device)
+        stream.wait_event(done)
+        for used in (
+            batch.x,
+            batch.y,
+            batch.seeds,
+            *(t for block in batch.blocks for t in (block.indptr, block.indices)),
+        ):
+            used.record_stream(stream)
+        self._transfers.append((done, host))  # the host buffer is in use until then
+        while self._transfers and self._transfers[0][0].query():
+            self._transfers.popleft()
+        return batch
+
+    def _to_device(self, host: MiniBatch, addresses: Tensor) -> MiniBatch:
+        assert self._store is not None
+        x = self._store.assemble(addresses, host.x)
+        if self._device.type == "cpu":
+            return MiniBatch(x, host.y, host.blocks, host.seeds, host.epoch, host.index, host.input_nodes)
+        empty = host.x[:0]
+        moved = MiniBatch(empty, host.y, host.blocks, host.seeds, host.epoch, host.index, host.input_nodes).to(
+            self._device, non_blocking=True
+        )
+        return MiniBatch(x, moved.y, moved.blocks, moved.seeds, host.epoch, host.index, moved.input_nodes)
+
+    def _seek(self, position: int) -> None:
+        """Make the pipeline deliver minibatch `position` of the sequence next."""
+        if self._next_position == position:
+            return
+        if self._pipeline is None:
+            self._open()
+        assert self._pipeline is not None
+        assert self._store is not None
+        self._pipeline.stop()
+        self._next_position = None
+        self._restored_bytes += self._store.restore(self._index, position)
+        self._pipeline.start(position)
+        self._next_position = position
+        if self._engine == "auto" and self._pipeline.engine() == "threads" and not _told_about_threads.is_set():
+            _told_about_threads.set()
+            warnings.warn(f"reading with a pool of threads, not io_uring: {_native.io_uring_refusal()}", stacklevel=4)
+
+    def _open(self) -> None:
+        self._store = FeatureStore(self._packed, self.split, self._device, engine=self._engine, **self._tiers)
+        try:
+            self._pipeline = _native.Pipeline(
+                str(self._packed.file(artifacts.extents_file(self.split))),
+                np.ascontiguousarray(self._index).view(np.int64),
+                self._store.row_bytes,
+                self._store.num_device,
+                self._store.num_static,
+                self._store.pinned,
+                self._store.cpu,
+                self._store.wrap,
+                self._engine,
+                self._prefetch,
+                self._threads,
+                self._verify,
+            )
+        except ValueError as error:
+            raise ArtifactError(f"{error}; prepare {self._packed.path} again") from error
+        if self._device.type == "cuda":
+            self._copy_stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+            self._store.page_lock(self._pipeline.buffers())
+        # Also when the loader is dropped without being closed, no thread stays behind.
+        self._finalizer = weakref.finalize(self, _native.Pipeline.stop, self._pipeline)
+
+    def stats(self) -> Mapping[str, int | float]:
+        """Counters since the loader was made, of what was assembled (which may be ahead of what was consumed).
+
+        requested_rows, and of these device_rows, pinned_rows, cpu_rows, disk_rows; read_bytes from disk, of which
+        restored_bytes filled the cpu tier; wait_seconds that the user waited; read_wait_seconds, gather_seconds,
+        scatter_seconds and buffer_wait_seconds of the assembling thread.
+        """
+        counters = dict.fromkeys(
+            ("requested_rows", "device_rows", "pinned_rows", "cpu_rows", "disk_rows", "read_bytes", "wait_seconds"), 0
+        )
+        found: dict[str, int | float] = {**counters, **(self._pipeline.stats() if self._pipeline else {})}
+        found["read_bytes"] += self._restored_bytes
+        found["restored_bytes"] = self._restored_bytes
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where iteration stands: the epoch, how many of its minibatches were received, and of which artifact."""
+        epoch, batch = self._resume if self._resume is not None else (self._epoch, self._consumed)
+        return {"epoch": epoch, "batch": batch, "split": self.split, "digest": self._packed.digest}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state`: the next `epoch(state['epoch'])` skips what had been received.
+
+        Raises:
+            ArtifactError: the state is that of another artifact or split.
+            ConfigError: not a state of a Loader.
+        """
+        try:
+            epoch, batch, split, digest = (state[key] for key in ("epoch", "batch", "split", "digest"))
+        except (KeyError, TypeError) as error:
+            raise ConfigError(f"expected a state from Loader.state_dict(), found {state!r}") from error
+        if (split, digest) != (self.split, self._packed.digest):
+            raise ArtifactError(
+                f"the state is of the {split!r} sequence of another packed directory than {self._packed.path}: "
+                "resume with the one that it was saved with"
+            )
+        if not (isinstance(epoch, int) and isinstance(batch, int) and epoch >= 0 and 0 <= batch <= self.num_batches):
+            raise ConfigError(f"expected an epoch and at most {self.num_batches} minibatches, found {epoch}, {batch}")
+        self._iteration += 1
+        self._resume = (epoch, batch)
+
+    def close(self) -> None:
+        """Join all threads and free the tiers; minibatches that you hold stay valid. Idempotent."""
+        self._iteration += 1
+        self._next_position = None
+        if self._finalizer is not None:
+            self._finalizer()
+            self._finalizer = None
+        while self._transfers:
+            self._transfers.popleft()[0].synchronize()
+        if self._store is not None:
+            self._store.close()
+        self._pipeline = self._store = None
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

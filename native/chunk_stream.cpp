@@ -1,0 +1,102 @@
+#include "chunk_stream.h"
+
+#include <algorithm>
+
+namespace diskgnn {
+namespace {
+
+constexpr std::size_t kChunkBytes = 512 << 10;
+constexpr unsigned kDepth = 16;         // chunks in flight
+constexpr std::size_t kNumChunks = 48;  // in flight or waiting to be taken: 24 MiB
+
+}  // namespace
+
+ChunkStream::ChunkStream(const DirectFile& file, EngineKind engine, std::uint64_t start_offset,
+                         std::uint64_t end_offset)
+    : file_(file),
+      end_offset_(end_offset),
+      memory_(kChunkBytes * kNumChunks),
+      chunks_(kNumChunks),
+      engine_(make_read_engine(engine, file_, kDepth, memory_.bytes())),
+      next_offset_(start_offset) {
+  for (std::size_t i = 0; i < kNumChunks; ++i) {
+    chunks_[i].memory = memory_.bytes().subspan(i * kChunkBytes, kChunkBytes);
+  }
+  reader_ = std::thread([this] { read_ahead(); });
+}
+
+ChunkStream::~ChunkStream() {
+  stop();
+  reader_.join();
+  engine_.reset();  // waits for reads in flight before the memory goes
+}
+
+void ChunkStream::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  ready_.notify_all();
+  freed_.notify_all();
+}
+
+std::uint64_t ChunkStream::read_bytes() const {
+  std::lock_guard lock(mutex_);
+  return read_bytes_;
+}
+
+void ChunkStream::read_ahead() {
+  unsigned in_flight = 0;
+  try {
+    std::unique_lock lock(mutex_);
+    while (!stopping_) {
+      while (in_flight < kDepth && submitted_ - taken_ < kNumChunks) {
+        Chunk& chunk = chunks_[submitted_ % kNumChunks];
+        chunk.bytes = std::min<std::uint64_t>(kChunkBytes, end_offset_ - next_offset_);
+        engine_->submit({next_offset_, chunk.memory.first(chunk.bytes), chunk.bytes, submitted_ % kNumChunks});
+        ++submitted_;
+        ++in_flight;
+        next_offset_ += chunk.bytes;
+        if (next_offset_ == end_offset_) next_offset_ = 0;
+      }
+      if (in_flight == 0) {
+        freed_.wait(lock, [this] { return stopping_ || submitted_ - taken_ < kNumChunks; });
+        continue;
+      }
+      lock.unlock();
+      const std::size_t completed = engine_->wait();
+      --in_flight;
+      lock.lock();
+      chunks_[completed].ready = true;
+      read_bytes_ += chunks_[completed].bytes;
+      ready_.notify_one();
+    }
+  } catch (...) {
+    std::lock_guard lock(mutex_);
+    failure_ = std::current_exception();
+    ready_.notify_all();
+  }
+}
+
+std::span<const std::byte> ChunkStream::peek() {
+  std::unique_lock lock(mutex_);
+  Chunk& chunk = chunks_[taken_ % kNumChunks];
+  ready_.wait(lock, [&] { return chunk.ready || stopping_ || failure_ != nullptr; });
+  if (chunk.ready) return chunk.memory.subspan(position_, chunk.bytes - position_);
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  return {};
+}
+
+void ChunkStream::consume(std::size_t bytes) {
+  std::lock_guard lock(mutex_);
+  Chunk& chunk = chunks_[taken_ % kNumChunks];
+  position_ += bytes;
+  if (position_ == chunk.bytes) {
+    chunk.ready = false;
+    position_ = 0;
+    ++taken_;
+    freed_.notify_one();
+  }
+}
+
+}  // namespace diskgnn

@@ -1,0 +1,66 @@
+// A file as an endless stream of bytes: read ahead in chunks by a thread of its own, taken in order by another.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "buffer_pool.h"
+#include "direct_file.h"
+#include "read_engine.h"
+
+namespace diskgnn {
+
+class ChunkStream {
+ public:
+  // Streams [0, end_offset) of `file` over and over, beginning at `start_offset`; both multiples of kDirectAlignment.
+  ChunkStream(const DirectFile& file, EngineKind engine, std::uint64_t start_offset, std::uint64_t end_offset);
+  ~ChunkStream();  // stops and joins
+
+  // The unread bytes of the current chunk, waiting for it if need be. Empty when the stream was stopped.
+  // Throws what the reader threw.
+  std::span<const std::byte> peek();
+
+  // Takes `bytes` of what `peek` returned; a chunk that is used up is read into again.
+  void consume(std::size_t bytes);
+
+  // Wakes a waiting `peek`.
+  void stop();
+
+  const char* engine_name() const { return engine_->name(); }
+  std::uint64_t read_bytes() const;
+
+ private:
+  struct Chunk {
+    std::span<std::byte> memory;
+    std::size_t bytes = 0;  // of the file
+    bool ready = false;
+  };
+
+  void read_ahead();
+
+  const DirectFile& file_;
+  const std::uint64_t end_offset_;
+  PageMemory memory_;
+  std::vector<Chunk> chunks_;
+  std::unique_ptr<ReadEngine> engine_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable ready_, freed_;
+  std::uint64_t next_offset_;
+  std::size_t submitted_ = 0;  // chunks, counted from the start
+  std::size_t taken_ = 0;      // chunks used up
+  std::size_t position_ = 0;   // in the current chunk
+  std::uint64_t read_bytes_ = 0;
+  bool stopping_ = false;
+  std::exception_ptr failure_;
+  std::thread reader_;
+};
+
+}  // namespace diskgnn

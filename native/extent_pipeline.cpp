@@ -1,0 +1,347 @@
+#include "extent_pipeline.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include "crc32c.h"
+#include "parallel.h"
+#include "row_copy.h"
+
+namespace diskgnn {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kPrefetchDistance = 8;
+constexpr std::size_t kGatherGrain = 2048;  // rows that a thread takes at a time
+constexpr std::size_t kUnassigned = std::numeric_limits<std::size_t>::max();
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+std::int32_t load_int32(const std::byte* array, std::size_t index) {
+  std::int32_t value;
+  std::memcpy(&value, array + index * sizeof(value), sizeof(value));
+  return value;
+}
+
+std::size_t unsign(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+std::int64_t padded_extent_bytes(const ExtentRecord& extent, std::size_t row_bytes) {
+  const std::uint64_t used = unsign(extent.rows_offset) + unsign(extent.num_rows) * row_bytes;
+  return static_cast<std::int64_t>((used + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment);
+}
+
+// An index that a stranger may have touched: nothing in it may lead outside of the file or of a buffer.
+void check_index(const std::vector<ExtentRecord>& index, std::size_t row_bytes, const DirectFile& file) {
+  if (index.empty()) throw std::invalid_argument("the index of " + file.path() + " has no extents");
+  constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
+  std::int64_t offset = 0;
+  for (const ExtentRecord& extent : index) {
+    const auto in_header = [&](std::int64_t begin, std::int64_t count, std::int64_t item_bytes) {
+      return begin >= 0 && count >= 0 && count <= kMaxCount && begin <= extent.header_bytes &&
+             count * item_bytes <= extent.header_bytes - begin;
+    };
+    const bool sound = extent.offset == offset && extent.header_bytes >= 0 && extent.header_bytes <= kMaxCount &&
+                       extent.rows_offset >= extent.header_bytes && extent.rows_offset <= kMaxCount &&
+                       extent.num_rows >= 0 && extent.num_rows <= extent.num_inputs &&
+                       in_header(extent.addresses_offset, extent.num_inputs, 4) &&
+                       in_header(extent.admissions_offset, extent.num_admissions, 8);
+    if (!sound) throw std::invalid_argument("the index of " + file.path() + " is damaged");
+    offset += padded_extent_bytes(extent, row_bytes);
+  }
+  if (static_cast<std::uint64_t>(offset) != file.size_bytes()) {
+    throw std::invalid_argument(file.path() + " has " + std::to_string(file.size_bytes()) + " bytes, its index says " +
+                                std::to_string(offset));
+  }
+}
+
+std::size_t largest(const std::vector<ExtentRecord>& index, std::int64_t ExtentRecord::* field) {
+  std::int64_t value = 0;
+  for (const ExtentRecord& extent : index) value = std::max(value, extent.*field);
+  return unsign(value);
+}
+
+}  // namespace
+
+ExtentPipeline::ExtentPipeline(DirectFile file, std::vector<ExtentRecord> index, Tiers tiers, PipelineOptions options)
+    : file_(std::move(file)), index_(std::move(index)), tiers_(tiers), options_(options) {
+  check_index(index_, tiers_.row_bytes, file_);
+  if (tiers_.num_device < 0 || tiers_.num_static < tiers_.num_device ||
+      tiers_.pinned.size() != unsign(tiers_.num_static - tiers_.num_device) * tiers_.row_bytes ||
+      tiers_.cpu.size() != tiers_.wrap.size() * tiers_.row_bytes) {
+    throw std::invalid_argument("the tiers' sizes do not fit their numbers of rows");
+  }
+  for (const std::int32_t slot : tiers_.wrap) {
+    if (slot < 0 || unsign(slot) >= tiers_.wrap.size()) throw std::invalid_argument("wrap is not a permutation");
+  }
+  // One more than are ready: the user's loop still holds a minibatch while it asks for the next.
+  buffers_ = std::make_shared<BufferPool>(options_.prefetch + 1, largest(index_, &ExtentRecord::header_bytes),
+                                          largest(index_, &ExtentRecord::num_inputs) * tiers_.row_bytes);
+}
+
+ExtentPipeline::~ExtentPipeline() { stop(); }
+
+void ExtentPipeline::start(std::int64_t position) {
+  if (position < 0 || unsign(position) >= index_.size()) throw std::invalid_argument("position is out of range");
+  stop();
+  buffers_->reopen();
+  failure_ = nullptr;
+  stream_ = std::make_unique<ChunkStream>(file_, options_.engine, unsign(index_[unsign(position)].offset),
+                                          file_.size_bytes());
+  running_ = true;
+  assembler_ = std::thread([this, position] { assemble_all(position); });
+}
+
+void ExtentPipeline::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    running_ = false;
+  }
+  ready_changed_.notify_all();
+  buffers_->close();
+  if (stream_ != nullptr) stream_->stop();
+  if (assembler_.joinable()) assembler_.join();
+  if (stream_ != nullptr) {
+    stats_.read_bytes += static_cast<std::int64_t>(stream_->read_bytes());
+    stream_.reset();
+  }
+  ready_.clear();
+}
+
+std::optional<StagedMinibatch> ExtentPipeline::next(std::chrono::milliseconds timeout) {
+  const Clock::time_point started = Clock::now();
+  std::unique_lock lock(mutex_);
+  if (ready_.empty() && failure_ == nullptr) {
+    // Should every buffer be with the user, waiting for one to come back would be waiting for ever.
+    buffers_->set_starving(true);
+    ready_changed_.wait_for(lock, timeout, [this] { return !ready_.empty() || failure_ != nullptr; });
+    buffers_->set_starving(false);
+    stats_.consumer_wait_seconds += seconds_since(started);
+  }
+  if (ready_.empty()) {
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
+    return std::nullopt;
+  }
+  StagedMinibatch minibatch = std::move(ready_.front());
+  ready_.pop_front();
+  lock.unlock();
+  ready_changed_.notify_all();
+  return minibatch;
+}
+
+PipelineStats ExtentPipeline::stats() const {
+  std::lock_guard lock(mutex_);
+  PipelineStats stats = stats_;
+  if (stream_ != nullptr) stats.read_bytes += static_cast<std::int64_t>(stream_->read_bytes());
+  return stats;
+}
+
+void ExtentPipeline::throw_damaged(std::int64_t position, const char* what) const {
+  throw std::runtime_error("extent " + std::to_string(position) + " of " + file_.path() + " is damaged: " + what);
+}
+
+void ExtentPipeline::assemble_all(std::int64_t position) {
+  try {
+    while (assemble(position)) {
+      if (unsign(++position) == index_.size()) {
+        position = 0;
+        wrap_around();
+      }
+    }
+  } catch (...) {
+    std::lock_guard lock(mutex_);
+    failure_ = std::current_exception();
+    ready_changed_.notify_all();
+  }
+}
+
+// False when the pipeline is stopped.
+bool ExtentPipeline::assemble(std::int64_t position) {
+  const ExtentRecord& extent = index_[unsign(position)];
+  {
+    // A full queue ends read-ahead, not only a lack of buffers: the user may have taken many and given them back.
+    const Clock::time_point started = Clock::now();
+    std::unique_lock lock(mutex_);
+    ready_changed_.wait(lock, [this] { return !running_ || ready_.size() < options_.prefetch; });
+    if (!running_) return false;
+    stats_.buffer_wait_seconds += seconds_since(started);
+  }
+  const Clock::time_point wanted_buffer = Clock::now();
+  StagedMinibatch minibatch{position, buffers_->acquire(), unsign(extent.header_bytes), 0};
+  if (minibatch.buffer == nullptr) return false;
+  const double buffer_wait = seconds_since(wanted_buffer);
+
+  const Clock::time_point wanted_header = Clock::now();
+  std::byte* const header = minibatch.buffer->header();
+  for (std::size_t done = 0; done < unsign(extent.rows_offset);) {
+    const std::span<const std::byte> chunk = stream_->peek();
+    if (chunk.empty()) return false;
+    const std::size_t bytes = std::min(chunk.size(), unsign(extent.rows_offset) - done);
+    if (done < minibatch.header_bytes) {
+      std::memcpy(header + done, chunk.data(), std::min(bytes, minibatch.header_bytes - done));
+    }
+    stream_->consume(bytes);
+    done += bytes;
+  }
+  if (crc32c({header, minibatch.header_bytes}, 0) != static_cast<std::uint32_t>(extent.header_crc32c)) {
+    throw_damaged(position, "its header does not have the checksum that was written");
+  }
+  const double header_wait = seconds_since(wanted_header);
+
+  const Clock::time_point wanted_cached = Clock::now();
+  classify(extent, header, minibatch);
+  std::byte* const rows = minibatch.buffer->rows();
+  gather(rows);
+  const double gather_seconds = seconds_since(wanted_cached);
+
+  const Clock::time_point wanted_rows = Clock::now();
+  if (!scatter(extent, rows)) return false;
+  admit(extent, header, rows);
+  const double scatter_seconds = seconds_since(wanted_rows);
+
+  {
+    std::lock_guard lock(mutex_);
+    stats_.buffer_wait_seconds += buffer_wait;
+    stats_.read_wait_seconds += header_wait;
+    stats_.gather_seconds += gather_seconds;
+    stats_.scatter_seconds += scatter_seconds;
+    ++stats_.minibatches;
+    ready_.push_back(std::move(minibatch));
+    buffers_->set_starving(false);  // what the user waits for is here: no reason for another buffer
+  }
+  ready_changed_.notify_all();
+  return true;
+}
+
+// Splits the inputs by tier: what to copy from memory, and where each row of the extent goes.
+void ExtentPipeline::classify(const ExtentRecord& extent, const std::byte* header, StagedMinibatch& minibatch) {
+  const std::byte* const addresses = header + extent.addresses_offset;
+  const auto num_cpu = static_cast<std::int64_t>(tiers_.wrap.size());
+  cached_.clear();
+  output_of_row_.assign(unsign(extent.num_rows), kUnassigned);
+  std::int64_t device_rows = 0, pinned_rows = 0, disk_rows = 0;
+  std::size_t output = 0;
+  for (std::size_t i = 0; i < unsign(extent.num_inputs); ++i) {
+    const std::int64_t address = load_int32(addresses, i);
+    if (address < 0) throw_damaged(minibatch.position, "an address is negative");
+    if (address < tiers_.num_device) {
+      ++device_rows;
+      continue;
+    }
+    if (address < tiers_.num_static) {
+      cached_.push_back({output, tiers_.pinned.data() + unsign(address - tiers_.num_device) * tiers_.row_bytes});
+      ++pinned_rows;
+    } else if (const std::int64_t slot = address - tiers_.num_static; slot < num_cpu) {
+      cached_.push_back({output, tiers_.cpu.data() + unsign(slot) * tiers_.row_bytes});
+    } else {
+      const std::int64_t row = slot - num_cpu;
+      if (row >= extent.num_rows || output_of_row_[unsign(row)] != kUnassigned) {
+        throw_damaged(minibatch.position, "an address is not one of its rows, or is repeated");
+      }
+      output_of_row_[unsign(row)] = output;
+      ++disk_rows;
+    }
+    ++output;
+  }
+  if (disk_rows != extent.num_rows) throw_damaged(minibatch.position, "a row has no address");
+  minibatch.num_staged = output;
+  std::lock_guard lock(mutex_);
+  stats_.requested_rows += extent.num_inputs;
+  stats_.device_rows += device_rows;
+  stats_.pinned_rows += pinned_rows;
+  stats_.disk_rows += disk_rows;
+  stats_.cpu_rows += extent.num_inputs - device_rows - pinned_rows - disk_rows;
+}
+
+void ExtentPipeline::gather(std::byte* rows) {
+  std::atomic<std::size_t> next{0};
+  const std::size_t row_bytes = tiers_.row_bytes;
+  const std::size_t grains = (cached_.size() + kGatherGrain - 1) / kGatherGrain;
+  run_on_threads(static_cast<unsigned>(std::min<std::size_t>(options_.threads, std::max<std::size_t>(1, grains))), [&] {
+    for (std::size_t grain = next++; grain < grains; grain = next++) {
+      const std::size_t end = std::min(cached_.size(), (grain + 1) * kGatherGrain);
+      for (std::size_t i = grain * kGatherGrain; i < end; ++i) {
+        if (i + kPrefetchDistance < end) prefetch_row(cached_[i + kPrefetchDistance].row, row_bytes);
+        copy_row(rows + cached_[i].output * row_bytes, cached_[i].row, row_bytes);
+      }
+    }
+  });
+}
+
+// Moves rows from the stream to their places as chunks arrive; a row may lie across two chunks.
+bool ExtentPipeline::scatter(const ExtentRecord& extent, std::byte* rows) {
+  const std::size_t row_bytes = tiers_.row_bytes;
+  std::size_t row = 0, within = 0;
+  std::uint32_t crc = 0;
+  while (row < unsign(extent.num_rows)) {
+    std::span<const std::byte> chunk = stream_->peek();
+    if (chunk.empty()) return false;
+    const std::size_t left = (unsign(extent.num_rows) - row) * row_bytes - within;
+    chunk = chunk.first(std::min(chunk.size(), left));
+    if (options_.verify) crc = crc32c(chunk, crc);
+    const std::byte* from = chunk.data();
+    const std::byte* const end = from + chunk.size();
+    while (from < end) {
+      const std::size_t bytes = std::min(row_bytes - within, static_cast<std::size_t>(end - from));
+      std::memcpy(rows + output_of_row_[row] * row_bytes + within, from, bytes);
+      from += bytes;
+      within += bytes;
+      if (within == row_bytes) {
+        within = 0;
+        ++row;
+      }
+    }
+    stream_->consume(chunk.size());
+  }
+  if (options_.verify && crc != static_cast<std::uint32_t>(extent.rows_crc32c)) {
+    throw_damaged(&extent - index_.data(), "its rows do not have the checksum that was written");
+  }
+  std::size_t padding =
+      unsign(padded_extent_bytes(extent, row_bytes)) - unsign(extent.rows_offset) - unsign(extent.num_rows) * row_bytes;
+  while (padding > 0) {
+    const std::span<const std::byte> chunk = stream_->peek();
+    if (chunk.empty()) return false;
+    const std::size_t bytes = std::min(padding, chunk.size());
+    stream_->consume(bytes);
+    padding -= bytes;
+  }
+  return true;
+}
+
+void ExtentPipeline::admit(const ExtentRecord& extent, const std::byte* header, const std::byte* rows) {
+  const std::byte* const admissions = header + extent.admissions_offset;
+  const std::size_t row_bytes = tiers_.row_bytes;
+  for (std::size_t i = 0; i < unsign(extent.num_admissions); ++i) {
+    const std::int32_t row = load_int32(admissions, 2 * i), slot = load_int32(admissions, 2 * i + 1);
+    if (row < 0 || row >= extent.num_rows || slot < 0 || unsign(slot) >= tiers_.wrap.size()) {
+      throw_damaged(&extent - index_.data(), "an admission is out of range");
+    }
+    copy_row(tiers_.cpu.data() + unsign(slot) * row_bytes, rows + output_of_row_[unsign(row)] * row_bytes, row_bytes);
+  }
+}
+
+// Permutes the cpu tier in place, cycle by cycle, so that the next cycle finds its rows where the schedule says.
+void ExtentPipeline::wrap_around() {
+  const std::size_t row_bytes = tiers_.row_bytes;
+  std::vector<bool> placed(tiers_.wrap.size(), false);
+  std::vector<std::byte> first(row_bytes);
+  const auto slot = [&](std::size_t i) { return tiers_.cpu.data() + i * row_bytes; };
+  for (std::size_t start = 0; start < placed.size(); ++start) {
+    if (placed[start] || unsign(tiers_.wrap[start]) == start) continue;
+    copy_row(first.data(), slot(start), row_bytes);
+    std::size_t to = start;
+    for (;;) {
+      placed[to] = true;
+      const std::size_t from = unsign(tiers_.wrap[to]);
+      if (placed[from]) break;
+      copy_row(slot(to), slot(from), row_bytes);
+      to = from;
+    }
+    copy_row(slot(to), first.data(), row_bytes);
+  }
+}
+
+}  // namespace diskgnn

@@ -1,0 +1,135 @@
+// The online half: one thread reads extents ahead, one assembles minibatches from the tiers, the user takes them.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "buffer_pool.h"
+#include "chunk_stream.h"
+#include "direct_file.h"
+#include "read_engine.h"
+
+namespace diskgnn {
+
+// One record of <split>-index.npy (diskgnn/extents.py has the same fields in the same order).
+struct ExtentRecord {
+  std::int64_t offset;
+  std::int64_t header_bytes;
+  std::int64_t rows_offset;
+  std::int64_t num_rows;
+  std::int64_t num_inputs;
+  std::int64_t addresses_offset;
+  std::int64_t num_admissions;
+  std::int64_t admissions_offset;
+  std::int64_t header_crc32c;
+  std::int64_t rows_crc32c;
+};
+static_assert(sizeof(ExtentRecord) == 80);
+
+// Where rows are in memory. Addresses: [0, num_device) on the device (not staged here), [num_device, num_static)
+// pinned, [num_static, num_static + C) cpu, beyond that rows of the extent.
+struct Tiers {
+  std::size_t row_bytes;
+  std::int64_t num_device;
+  std::int64_t num_static;
+  std::span<const std::byte> pinned;   // rows [num_device, num_static)
+  std::span<std::byte> cpu;            // C rows
+  std::span<const std::int32_t> wrap;  // [C] the next cycle's slot i takes this cycle's slot wrap[i]
+};
+
+struct PipelineOptions {
+  EngineKind engine = EngineKind::kAuto;
+  std::size_t prefetch = 2;  // minibatches assembled ahead of the user
+  unsigned threads = 1;      // that gather cached rows
+  bool verify = false;       // compare rows with their checksum, too
+};
+
+// A minibatch whose rows are staged. Dropping it gives its buffer back.
+struct StagedMinibatch {
+  std::int64_t position = 0;  // in the sequence
+  std::shared_ptr<Buffer> buffer;
+  std::size_t header_bytes = 0;
+  std::size_t num_staged = 0;  // rows at buffer->rows(), in input order, device rows left out
+};
+
+struct PipelineStats {
+  std::int64_t minibatches = 0;
+  std::int64_t requested_rows = 0, device_rows = 0, pinned_rows = 0, cpu_rows = 0, disk_rows = 0;
+  std::int64_t read_bytes = 0;
+  double read_wait_seconds = 0;      // the assembler waited for the disk
+  double gather_seconds = 0;         // rows from memory tiers
+  double scatter_seconds = 0;        // rows from the extent, and admissions
+  double buffer_wait_seconds = 0;    // the assembler waited for the user
+  double consumer_wait_seconds = 0;  // the user waited
+};
+
+// Produces the sequence from any position on, over and over, until stopped. `next` is for one thread.
+class ExtentPipeline {
+ public:
+  // Throws std::invalid_argument when the index does not fit the file.
+  ExtentPipeline(DirectFile file, std::vector<ExtentRecord> index, Tiers tiers, PipelineOptions options);
+  ~ExtentPipeline();
+  ExtentPipeline(const ExtentPipeline&) = delete;
+  ExtentPipeline& operator=(const ExtentPipeline&) = delete;
+
+  // Starts at `position`; the cpu tier holds what the schedule says for it.
+  void start(std::int64_t position);
+
+  // Joins the threads; the cpu tier's content is undefined afterwards. Idempotent.
+  void stop();
+
+  // The next minibatch, or nothing within `timeout`. Rethrows what went wrong in a thread.
+  std::optional<StagedMinibatch> next(std::chrono::milliseconds timeout);
+
+  PipelineStats stats() const;
+  const char* engine_name() const { return stream_ == nullptr ? "" : stream_->engine_name(); }
+  BufferPool& buffers() { return *buffers_; }
+  std::size_t row_bytes() const { return tiers_.row_bytes; }
+
+ private:
+  struct CachedRow {
+    std::size_t output;
+    const std::byte* row;
+  };
+
+  void assemble_all(std::int64_t position);
+  bool assemble(std::int64_t position);
+  void classify(const ExtentRecord& extent, const std::byte* header, StagedMinibatch& minibatch);
+  void gather(std::byte* rows);
+  bool scatter(const ExtentRecord& extent, std::byte* rows);
+  void admit(const ExtentRecord& extent, const std::byte* header, const std::byte* rows);
+  void wrap_around();
+  [[noreturn]] void throw_damaged(std::int64_t position, const char* what) const;
+
+  DirectFile file_;
+  std::vector<ExtentRecord> index_;
+  Tiers tiers_;
+  PipelineOptions options_;
+  std::shared_ptr<BufferPool> buffers_;
+  std::unique_ptr<ChunkStream> stream_;
+  std::thread assembler_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable ready_changed_;
+  std::deque<StagedMinibatch> ready_;
+  std::exception_ptr failure_;
+  bool running_ = false;
+  PipelineStats stats_;
+
+  // The assembler's own, kept between minibatches.
+  std::vector<CachedRow> cached_;
+  std::vector<std::size_t> output_of_row_;  // [R] where in the staged rows each extent row goes
+};
+
+}  // namespace diskgnn

@@ -154,6 +154,7 @@ def scatter_edges(
     src: npt.NDArray[Any],
     dst: npt.NDArray[Any],
     first: int,
+    num_nodes: int,
     shift: int,
     bucket_of_bin: npt.NDArray[np.int32],
     buffer: npt.NDArray[Any],

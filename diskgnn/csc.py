@@ -36,6 +36,7 @@ _MAX_BUCKETS = 256  # unless the budget asks for more: enough to keep all thread
 _MIN_SHARE_BYTES = 1 << 20
 _MAX_BUFFER_BYTES = 1 << 20  # of one bucket: a larger write is no faster
 _SCRATCH = "edges.scratch"
+_CHANGED = "the edges changed between two readings; convert again when they are at rest"
 
 
 def index_dtype(num_nodes: int) -> np.dtype[Any]:
@@ -123,6 +124,11 @@ class BucketPlan:
     def num_buckets(self) -> int:
         """K."""
         return len(self.node_starts) - 1
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return int(self.node_starts[-1])
 
     @property
     def num_edges(self) -> int:
@@ -221,7 +227,7 @@ def _scatter(
     def flush(bucket: int) -> None:
         content = buffer[buffer_starts[bucket] : cursors[bucket]]
         if scratch is None or flushed[bucket] + len(content) > plan.edge_starts[bucket + 1] or not len(content):
-            raise InputError("the edges changed between two readings; convert again when they are at rest")
+            raise IndexError("more edges than were counted")
         _write_at(scratch, content, int(flushed[bucket]) * content.strides[0])
         flushed[bucket] += len(content)
         cursors[bucket] = buffer_starts[bucket]
@@ -239,11 +245,13 @@ def _scatter(
             for bucket in np.flatnonzero(cursors > buffer_starts[:-1]).tolist():
                 flush(bucket)
             complete = bool((flushed == plan.edge_starts[1:]).all())
+    except IndexError as error:
+        raise InputError(_CHANGED) from error
     finally:
         if scratch is not None:
             os.close(scratch)
     if not complete:
-        raise InputError("the edges changed between two readings; convert again when they are at rest")
+        raise InputError(_CHANGED)
     if plan.in_memory:
         return lambda bucket: buffer[plan.edge_starts[bucket] : plan.edge_starts[bucket + 1]]
     return partial(_read_bucket, writer.path(_SCRATCH), plan)
@@ -260,7 +268,9 @@ def _scatter_chunk(
 ) -> None:
     first = 0
     while True:
-        first = _native.scatter_edges(src, dst, first, plan.shift, plan.bucket_of_bin, buffer, cursors, ends)
+        first = _native.scatter_edges(
+            src, dst, first, plan.num_nodes, plan.shift, plan.bucket_of_bin, buffer, cursors, ends
+        )
         if first == len(src):
             return
         flush(int(plan.bucket_of_bin[dst[first] >> plan.shift]))

@@ -295,7 +295,7 @@ template <class Id, class Index>
 void bind_scatter_edges(nb::module_& m) {
   m.def(
       "scatter_edges",
-      [](Array<const Id> src, Array<const Id> dst, std::int64_t first, int shift,
+      [](Array<const Id> src, Array<const Id> dst, std::int64_t first, std::int64_t num_nodes, int shift,
          Array<const std::int32_t> bucket_of_bin, EdgeArray<Index> buffer, Array<std::int64_t> cursors,
          Array<const std::int64_t> ends) {
         require(src.size() == dst.size(), "src and dst differ in length");
@@ -308,10 +308,10 @@ void bind_scatter_edges(nb::module_& m) {
                   "a bucket lies outside the buffer");
         }
         std::span edges(reinterpret_cast<Edge<Index>*>(buffer.data()), buffer.shape(0));
-        return scatter_edges<Id, Index>(as_span(src), as_span(dst), first, shift, as_span(bucket_of_bin), edges,
-                                        as_span(cursors), as_span(ends));
+        return scatter_edges<Id, Index>(as_span(src), as_span(dst), first, num_nodes, shift, as_span(bucket_of_bin),
+                                        edges, as_span(cursors), as_span(ends));
       },
-      "src"_a.noconvert(), "dst"_a.noconvert(), "first"_a, "shift"_a, "bucket_of_bin"_a.noconvert(),
+      "src"_a.noconvert(), "dst"_a.noconvert(), "first"_a, "num_nodes"_a, "shift"_a, "bucket_of_bin"_a.noconvert(),
       "buffer"_a.noconvert(), "cursors"_a.noconvert(), "ends"_a.noconvert());
 }
 

@@ -91,8 +91,8 @@ def build(packages: list[Package], contents: Iterable[Path]) -> tuple[Arrays, Na
     split = split_by_source([source_name(package) for package in packages])
     split[labels[: len(packages)] < 0] = -1
     splits = {name: np.flatnonzero(split == code) for code, name in enumerate(("train", "valid", "test"))}
-    lengths = [np.zeros(len(packages), np.int32), directory_names.lengths, file_names.lengths]
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths), dtype=np.int64)])
+    lengths = np.concatenate([np.zeros(1 + len(packages)), directory_names.lengths, file_names.lengths])
+    offsets = np.cumsum(lengths.astype(np.int64))
     text = np.frombuffer(directory_names.text + file_names.text, np.uint8)
     return {"edges": edges, "labels": labels, **splits}, Names(text, offsets)
 

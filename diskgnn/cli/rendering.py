@@ -91,7 +91,7 @@ class BarReporter:
         self._progress = Progress(
             TextColumn("{task.description}", table_column=Column(no_wrap=True)), BarColumn(bar_width=16),
             _RateColumn(Column(no_wrap=True)), TimeRemainingColumn(elapsed_when_finished=True),
-            console=console, transient=transient,
+            console=console, transient=transient, disable=transient and not console.is_terminal,
         )  # fmt: skip
         self._open_stages: list[TaskID] = []
 

@@ -124,8 +124,14 @@ class Pipeline:
         threads: int,
         verify: bool,
     ) -> None: ...
-    def start(self, position: int) -> None:
-        """Start at `position` of the sequence; `cpu` holds what the schedule says for it."""
+    def start(self, position: int, count: int) -> None:
+        """Start at `position` of the sequence, to assemble `count`; `cpu` holds what the schedule says for it."""
+
+    def extend(self, count: int) -> None:
+        """Go on for `count` more minibatches."""
+
+    def rest(self) -> None:
+        """Free the buffers until the next minibatch is assembled."""
 
     def stop(self) -> None:
         """Join the threads; `cpu` is undefined afterwards. Idempotent."""

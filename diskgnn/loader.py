@@ -29,8 +29,8 @@ _told_about_threads = threading.Event()
 class Loader:
     """The minibatches of one split of a packed directory, in the order in which they were prepared.
 
-    Epoch e yields prepared epoch e modulo the number of prepared ones. Reading goes on in the background, across
-    epochs, at most `prefetch` minibatches ahead. A minibatch's tensors lie in a buffer that is reused once you have
+    Epoch e yields prepared epoch e modulo the number of prepared ones. Reading goes on in the background, at most
+    `prefetch` minibatches ahead; between epochs only the cpu tier stays in memory. A minibatch's tensors lie in a buffer that is reused once you have
     dropped all of them; keeping minibatches is fine and costs memory. One thread iterates at a time.
 
     Example:
@@ -48,7 +48,7 @@ class Loader:
         device: str | torch.device = "cpu",
         device_cache: int | str | None = None,
         pinned_cache: int | str | None = None,
-        prefetch: int = 2,
+        prefetch: int | None = None,
         engine: str = "auto",
         verify: bool = False,
         threads: int | None = None,
@@ -62,7 +62,8 @@ class Loader:
             device_cache: static rows kept on the device, bytes or '4GiB'. By default all that fit half of the free GPU
                 memory; none on a cpu.
             pinned_cache: static rows kept in host memory; by default all that the device tier does not take.
-            prefetch: minibatches assembled ahead of the user.
+            prefetch: minibatches assembled ahead of the user; by default 1 on a cpu, where each costs memory that
+                training needs and computing outlasts reading, and 2 on a GPU.
             engine: 'io_uring', 'threads', or 'auto': io_uring where it is allowed.
             verify: compare all rows with their checksums as they are read (headers always are).
             threads: threads that gather cached rows; half of the cores, at most 4, by default.
@@ -80,8 +81,12 @@ class Loader:
             )
         if engine not in ("auto", "io_uring", "threads"):
             raise ConfigError(f"engine: expected auto, io_uring or threads, found {engine!r}")
-        if prefetch < 1:
-            raise ConfigError(f"prefetch: expected at least 1, found {prefetch}")
+        self._device = torch.device(device)
+        if prefetch is None:
+            prefetch = 2 if self._device.type == "cuda" else 1
+        for name, value in (("prefetch", prefetch), ("threads", 1 if threads is None else threads)):
+            if value < 1:
+                raise ConfigError(f"{name}: expected at least 1, found {value}")
         if engine == "io_uring" and (refusal := _native.io_uring_refusal()):
             raise ConfigError(f"engine='io_uring' cannot be used here: {refusal}; use engine='auto'")
         self.split = split
@@ -90,7 +95,6 @@ class Loader:
         self.num_classes = int(config["num_classes"])
         self.feature_width = int(config["feature_width"])
         self.num_layers = len(config["fanouts"])
-        self._device = torch.device(device)
         self._engine, self._prefetch, self._verify = engine, prefetch, verify
         self._threads = max(1, min(4, available_cores() // 2)) if threads is None else threads
         self._tiers = {"device_cache": device_cache, "pinned_cache": pinned_cache}
@@ -102,6 +106,7 @@ class Loader:
         self._store: FeatureStore | None = None
         self._pipeline: _native.Pipeline | None = None
         self._next_position: int | None = None  # that the running pipeline delivers
+        self._pending = 0  # minibatches that it will deliver without being asked again
         self._iteration = 0
         self._epoch, self._consumed = 0, 0
         self._resume: tuple[int, int] | None = None
@@ -132,7 +137,7 @@ class Loader:
         self._epoch, self._consumed = epoch, first
         base = epoch % self.num_epochs * self.num_batches
         if first < self.num_batches:
-            self._seek(base + first)
+            self._seek(base + first, self.num_batches - first)
         return self._iterate(epoch, first, iteration)
 
     def _iterate(self, epoch: int, first: int, iteration: int) -> Iterator[MiniBatch]:
@@ -143,6 +148,8 @@ class Loader:
                     "use one Loader for each loop that runs at the same time"
                 )
             yield self._next(epoch, number)
+        if iteration == self._iteration and self._pipeline is not None:
+            self._pipeline.rest()
 
     def _next(self, epoch: int, number: int) -> MiniBatch:
         assert self._pipeline is not None
@@ -158,6 +165,7 @@ class Loader:
             raise
         assert position == self._next_position
         self._next_position = (position + 1) % len(self._index)
+        self._pending -= 1
         self._consumed = number + 1
         return self._minibatch(epoch, number, header, rows)
 
@@ -221,9 +229,12 @@ class Loader:
         )
         return MiniBatch(x, moved.y, moved.blocks, moved.seeds, host.epoch, host.index, moved.input_nodes)
 
-    def _seek(self, position: int) -> None:
-        """Make the pipeline deliver minibatch `position` of the sequence next."""
-        if self._next_position == position:
+    def _seek(self, position: int, count: int) -> None:
+        """Make the pipeline deliver `count` minibatches of the sequence from `position` on."""
+        if self._next_position == position and self._pending == 0:
+            assert self._pipeline is not None
+            self._pipeline.extend(count)
+            self._pending = count
             return
         if self._pipeline is None:
             self._open()
@@ -232,8 +243,8 @@ class Loader:
         self._pipeline.stop()
         self._next_position = None
         self._restored_bytes += self._store.restore(self._index, position)
-        self._pipeline.start(position)
-        self._next_position = position
+        self._pipeline.start(position, count)
+        self._next_position, self._pending = position, count
         if self._engine == "auto" and self._pipeline.engine() == "threads" and not _told_about_threads.is_set():
             _told_about_threads.set()
             warnings.warn(f"reading with a pool of threads, not io_uring: {_native.io_uring_refusal()}", stacklevel=4)

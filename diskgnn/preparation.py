@@ -158,7 +158,7 @@ def estimate(
     keep_input_nodes: bool = False,
     samples: PathLike | None = None,
     overwrite: bool = False,
-    prefetch: int = 2,
+    prefetch: int = 1,
     reporter: Reporter = SILENT,
 ) -> Estimate:
     """Predict what `prepare` with the same arguments would take; nothing is written where `out` is.

@@ -159,6 +159,7 @@ def train(
                     reporter.stage(f"epoch {epoch}", total, "minibatches") as advance,
                 ):
                     advance(progress.batch)
+                    batch: MiniBatch | None = None
                     for batch in batches:
                         with _interrupts_deferred():
                             loss = _step(net, optimizer, batch.to(device, non_blocking=True), amp)
@@ -173,6 +174,7 @@ def train(
                             if checkpoint_every_batches and done % checkpoint_every_batches == 0:
                                 save()
                         advance(1)
+                    batch = None  # its buffer is free while evaluating
                 result = _epoch_result(progress)
                 if (epoch + 1) % evaluate_every == 0 or epoch + 1 == epochs:
                     for split, opened in evaluations.items():

@@ -192,10 +192,14 @@ class Pipeline {
                                                  PipelineOptions{engine_kind(engine), prefetch, threads, verify});
   }
 
-  void start(std::int64_t position) {
+  void start(std::int64_t position, std::int64_t count) {
     nb::gil_scoped_release release;
-    pipeline_->start(position);
+    pipeline_->start(position, count);
   }
+
+  void extend(std::int64_t count) { pipeline_->extend(count); }
+
+  void rest() { pipeline_->buffers().rest(); }
 
   void stop() {
     nb::gil_scoped_release release;
@@ -393,6 +397,7 @@ void bind_graph_generator(nb::module_& m) {
 NB_MODULE(_native, m) {
   using namespace diskgnn;
   nb::register_exception_translator(translate_system_error);
+  nb::set_leak_warnings(false);  // a Loader that is alive when the interpreter ends is no leak
 
 #ifdef DISKGNN_HAVE_LIBURING
   m.attr("HAVE_LIBURING") = true;
@@ -459,7 +464,9 @@ NB_MODULE(_native, m) {
                     Out<std::uint8_t>, In<std::int32_t>, const std::string&, std::size_t, unsigned, bool>(),
            "path"_a, "index"_a.noconvert(), "row_bytes"_a, "num_device"_a, "num_static"_a, "pinned"_a.noconvert(),
            "cpu"_a.noconvert(), "wrap"_a.noconvert(), "engine"_a, "prefetch"_a, "threads"_a, "verify"_a)
-      .def("start", &Pipeline::start, "position"_a)
+      .def("start", &Pipeline::start, "position"_a, "count"_a)
+      .def("extend", &Pipeline::extend, "count"_a)
+      .def("rest", &Pipeline::rest)
       .def("stop", &Pipeline::stop)
       .def("next", &Pipeline::next)
       .def("stats", &Pipeline::stats)

@@ -29,6 +29,7 @@ std::shared_ptr<Buffer> BufferPool::acquire() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return closed_ || !free_.empty() || allocated_ < limit_ || starving_; });
   if (closed_) return nullptr;
+  resting_ = false;
   std::unique_ptr<Buffer> buffer;
   if (!free_.empty()) {
     buffer = std::move(free_.back());
@@ -65,8 +66,17 @@ void BufferPool::reopen() {
   starving_ = false;
 }
 
+void BufferPool::rest() {
+  std::lock_guard lock(mutex_);
+  if (pinned_) return;
+  resting_ = true;
+  allocated_ -= free_.size();
+  free_.clear();
+}
+
 std::vector<std::span<std::byte>> BufferPool::allocate_all() {
   std::lock_guard lock(mutex_);
+  pinned_ = true;
   while (allocated_ < limit_) {
     free_.push_back(std::make_unique<Buffer>(header_bytes_, rows_bytes_));
     ++allocated_;
@@ -79,7 +89,7 @@ std::vector<std::span<std::byte>> BufferPool::allocate_all() {
 void BufferPool::give_back(std::unique_ptr<Buffer> buffer) {
   {
     std::lock_guard lock(mutex_);
-    if (allocated_ > limit_) {
+    if (allocated_ > limit_ || resting_) {
       --allocated_;
     } else {
       free_.push_back(std::move(buffer));

@@ -50,6 +50,9 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   void close();
   void reopen();
 
+  // Between epochs nothing is staged: frees what is here and what comes back, until the next `acquire`.
+  void rest();
+
   // All buffers that are kept, allocated now, so that they can be page-locked once.
   std::vector<std::span<std::byte>> allocate_all();
 
@@ -63,6 +66,8 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   std::size_t allocated_ = 0;
   bool starving_ = false;
   bool closed_ = false;
+  bool resting_ = false;
+  bool pinned_ = false;  // page-locked by the user of `allocate_all`: never freed
 };
 
 }  // namespace diskgnn

@@ -84,7 +84,7 @@ ExtentPipeline::ExtentPipeline(DirectFile file, std::vector<ExtentRecord> index,
 
 ExtentPipeline::~ExtentPipeline() { stop(); }
 
-void ExtentPipeline::start(std::int64_t position) {
+void ExtentPipeline::start(std::int64_t position, std::int64_t count) {
   if (position < 0 || unsign(position) >= index_.size()) throw std::invalid_argument("position is out of range");
   stop();
   buffers_->reopen();
@@ -92,7 +92,16 @@ void ExtentPipeline::start(std::int64_t position) {
   stream_ = std::make_unique<ChunkStream>(file_, options_.engine, unsign(index_[unsign(position)].offset),
                                           file_.size_bytes());
   running_ = true;
+  allowed_ = count;
   assembler_ = std::thread([this, position] { assemble_all(position); });
+}
+
+void ExtentPipeline::extend(std::int64_t count) {
+  {
+    std::lock_guard lock(mutex_);
+    allowed_ += count;
+  }
+  ready_changed_.notify_all();
 }
 
 void ExtentPipeline::stop() {
@@ -165,7 +174,7 @@ bool ExtentPipeline::assemble(std::int64_t position) {
     // A full queue ends read-ahead, not only a lack of buffers: the user may have taken many and given them back.
     const Clock::time_point started = Clock::now();
     std::unique_lock lock(mutex_);
-    ready_changed_.wait(lock, [this] { return !running_ || ready_.size() < options_.prefetch; });
+    ready_changed_.wait(lock, [this] { return !running_ || (allowed_ > 0 && ready_.size() < options_.prefetch); });
     if (!running_) return false;
     stats_.buffer_wait_seconds += seconds_since(started);
   }
@@ -209,6 +218,7 @@ bool ExtentPipeline::assemble(std::int64_t position) {
     stats_.gather_seconds += gather_seconds;
     stats_.scatter_seconds += scatter_seconds;
     ++stats_.minibatches;
+    --allowed_;
     ready_.push_back(std::move(minibatch));
     buffers_->set_starving(false);  // what the user waits for is here: no reason for another buffer
   }

@@ -74,7 +74,7 @@ struct PipelineStats {
   double consumer_wait_seconds = 0;  // the user waited
 };
 
-// Produces the sequence from any position on, over and over, until stopped. `next` is for one thread.
+// Produces the sequence from any position on, over and over, as far as allowed. `next` is for one thread.
 class ExtentPipeline {
  public:
   // Throws std::invalid_argument when the index does not fit the file.
@@ -83,8 +83,11 @@ class ExtentPipeline {
   ExtentPipeline(const ExtentPipeline&) = delete;
   ExtentPipeline& operator=(const ExtentPipeline&) = delete;
 
-  // Starts at `position`; the cpu tier holds what the schedule says for it.
-  void start(std::int64_t position);
+  // Starts at `position`, to assemble `count` minibatches; the cpu tier holds what the schedule says for it.
+  void start(std::int64_t position, std::int64_t count);
+
+  // Goes on for `count` more. In between nothing is staged, so that other work (evaluation) has the memory.
+  void extend(std::int64_t count);
 
   // Joins the threads; the cpu tier's content is undefined afterwards. Idempotent.
   void stop();
@@ -125,6 +128,7 @@ class ExtentPipeline {
   std::deque<StagedMinibatch> ready_;
   std::exception_ptr failure_;
   bool running_ = false;
+  std::int64_t allowed_ = 0;  // minibatches still to assemble
   PipelineStats stats_;
 
   // The assembler's own, kept between minibatches.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -135,11 +136,13 @@ class BlockModel(nn.Module):
 
     Args:
         layers: one module per block, (block, x [num_src, in]) -> [num_dst, out], with an `in_width` attribute.
-        activation: applied after every layer but the last.
-        dropout: probability with which activations are dropped in training, after every layer but the last.
+        activation: applied after every layer but the last, with the probability of dropout (0 when not training).
+        dropout: that probability in training.
     """
 
-    def __init__(self, layers: Sequence[nn.Module], activation: Callable[[Tensor], Tensor], dropout: float) -> None:
+    def __init__(
+        self, layers: Sequence[nn.Module], activation: Callable[[Tensor, float], Tensor], dropout: float
+    ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.activation, self.dropout = activation, dropout
@@ -172,8 +175,38 @@ class BlockModel(nn.Module):
         for index, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
             h = layer(block, h)
             if index < num_layers - 1:
-                h = F.dropout(self.activation(h), self.dropout, self.training)
+                h = self.activation(h, self.dropout if self.training else 0.0)
         return h
+
+
+class _ReluDropout(torch.autograd.Function):
+    """Dropout after ReLU, whose result tells the gradient all that it needs: no mask, no second activation is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
+        kept = torch.relu(x)
+        if probability > 0:
+            kept.mul_(torch.empty_like(kept, dtype=torch.bool).bernoulli_(1 - probability)).div_(1 - probability)
+        ctx.save_for_backward(kept)
+        ctx.probability = probability
+        return kept
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (kept,) = ctx.saved_tensors
+        return gradient.mul(kept > 0).div_(1 - ctx.probability), None
+
+
+def relu_dropout(x: Tensor, probability: float) -> Tensor:
+    """ReLU, then each element zeroed with `probability` and the others scaled up to make up for it."""
+    kept: Tensor = _ReluDropout.apply(x, probability)  # type: ignore[no-untyped-call]
+    return kept
+
+
+def elu_dropout(x: Tensor, probability: float) -> Tensor:
+    """ELU, then dropout."""
+    return F.dropout(F.elu(x), probability)
 
 
 def make_model(
@@ -219,14 +252,14 @@ def make_model(
     widths = [in_width] + [hidden] * (num_layers - 1) + [num_classes]
     pairs = list(pairwise(widths))
     if name == "sage":
-        return BlockModel([SAGELayer(*pair) for pair in pairs], F.relu, dropout)
+        return BlockModel([SAGELayer(*pair) for pair in pairs], relu_dropout, dropout)
     if name == "gcn":
-        return BlockModel([GCNLayer(*pair) for pair in pairs], F.relu, dropout)
+        return BlockModel([GCNLayer(*pair) for pair in pairs], relu_dropout, dropout)
     if num_layers > 1 and hidden % heads:
         raise ConfigError(f"hidden must be a multiple of heads for gat, found hidden={hidden} and heads={heads}")
     layers = [GATLayer(before, after // heads, heads, residual=True) for before, after in pairs[:-1]]
     layers.append(GATLayer(*pairs[-1], heads, concat=False, residual=True))
-    return BlockModel(layers, F.elu, dropout)
+    return BlockModel(layers, elu_dropout, dropout)
 
 
 def _transform_first(block: Block, in_width: int, out_width: int, heads: int = 1) -> bool:

@@ -49,7 +49,7 @@ def row(name, records):
     shares = [f"{share:.1%}" for share in (accuracy, *hits, 1 - sum(hits))]
     seconds = statistics.median(
         epoch["train_seconds"] for epoch in epochs
-    )  # what else the machine does is no part of it
+    )  # less moved by what else runs
     return [name, shares[0], seconds, mean("read_bytes"), *shares[1:]]
 
 

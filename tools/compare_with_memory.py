@@ -47,9 +47,7 @@ def row(name, records):
     hits = [mean(f"hit_rate_{tier}") for tier in TIERS]
     accuracy = records[-1]["test_accuracy"]
     shares = [f"{share:.1%}" for share in (accuracy, *hits, 1 - sum(hits))]
-    seconds = statistics.median(
-        epoch["train_seconds"] for epoch in epochs
-    )  # less moved by what else runs
+    seconds = statistics.median(epoch["train_seconds"] for epoch in epochs)  # less moved by what else runs
     return [name, shares[0], seconds, mean("read_bytes"), *shares[1:]]
 
 

@@ -102,8 +102,9 @@ def test_a_refusal_names_its_cause(monkeypatch):
 
 def test_folder_agrees_with_findmnt_and_leaves_nothing_behind(tmp_path):
     found = look_at_folder(tmp_path)
-    told = subprocess.run(["findmnt", "--json", "--target", tmp_path], capture_output=True, check=True)
-    assert found.filesystem == json.loads(told.stdout)["filesystems"][0]["fstype"]
+    told = subprocess.run(["findmnt", "--json", "--target", tmp_path], capture_output=True, check=False)
+    known = told.returncode == 0  # in a chroot the folder may lie on no mount that can be seen
+    assert found.filesystem == (json.loads(told.stdout)["filesystems"][0]["fstype"] if known else "unknown")
     assert found.total_bytes == psutil.disk_usage(str(tmp_path)).total
     assert list(tmp_path.iterdir()) == []
 

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from email import message_from_string
 from pathlib import Path
@@ -40,18 +41,24 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
 
 @pytest.mark.slow
 def test_installed_command_works_from_any_folder(wheel, tmp_path):
-    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
+    elsewhere, environment = tmp_path / "elsewhere", tmp_path / "environment"
     elsewhere.mkdir()
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site, wheel]
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    python = environment / "bin" / "python"
+
+    def told(*command):
+        done = subprocess.run(command, cwd=elsewhere, check=True, capture_output=True, text=True, env={"PATH": ""})
+        return done.stdout.strip()
+
+    # What diskgnn needs comes from this environment, by its path alone, so that no editable diskgnn comes with it.
+    site = Path(told(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"))
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
     subprocess.run(install, check=True, stdin=subprocess.DEVNULL)
-    environment = {**os.environ, "PYTHONPATH": str(site)}
-    command = [site / "bin" / "diskgnn", "--version"]
-    told = subprocess.run(command, cwd=elsewhere, env=environment, check=True, capture_output=True, text=True)
-    assert told.stdout == f"diskgnn {diskgnn.__version__}\n"
+
+    assert told(environment / "bin" / "diskgnn", "--version") == f"diskgnn {diskgnn.__version__}"
     where = "import diskgnn, diskgnn._native; print(diskgnn.__file__, diskgnn._native.__file__)"
-    told = subprocess.run([sys.executable, "-c", where], cwd=elsewhere, env=environment, check=True,
-                          capture_output=True, text=True)  # fmt: skip
-    assert all(path.startswith(str(site)) for path in told.stdout.split())
+    assert all(Path(path).is_relative_to(site) for path in told(python, "-c", where).split())
 
 
 def test_version_is_the_same_everywhere():

@@ -7,6 +7,7 @@ minibatch size from PACKED.
 """
 
 import json
+import statistics
 import sys
 from pathlib import Path
 
@@ -46,7 +47,8 @@ def row(name, records):
     hits = [mean(f"hit_rate_{tier}") for tier in TIERS]
     accuracy = records[-1]["test_accuracy"]
     shares = [f"{share:.1%}" for share in (accuracy, *hits, 1 - sum(hits))]
-    return [name, shares[0], mean("train_seconds"), mean("read_bytes"), *shares[1:]]
+    seconds = statistics.median(epoch["train_seconds"] for epoch in epochs)  # less moved by what else runs
+    return [name, shares[0], seconds, mean("read_bytes"), *shares[1:]]
 
 
 def main(graph, packed, metrics):
@@ -61,8 +63,8 @@ def main(graph, packed, metrics):
 
     train_in_memory(graph, packed, from_disk[0], record, BarReporter(output.messages, transient=True))
     output.table(
-        "from disk and in memory, means over the epochs",
-        ["", "test accuracy", "epoch_seconds", "read_bytes", *(f"{tier} hits" for tier in TIERS), "disk"],
+        "from disk and in memory: test accuracy of the best epoch; median seconds, mean bytes and rows of an epoch",
+        ["", "test accuracy", "epoch_seconds", "read_bytes", *(f"{tier} hits" for tier in TIERS), "rows from disk"],
         [row("from disk", from_disk), row("in memory", in_memory)],
     )
 

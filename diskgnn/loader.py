@@ -30,8 +30,9 @@ class Loader:
     """The minibatches of one split of a packed directory, in the order in which they were prepared.
 
     Epoch e yields prepared epoch e modulo the number of prepared ones. Reading goes on in the background, at most
-    `prefetch` minibatches ahead; between epochs only the cpu tier stays in memory. A minibatch's tensors lie in a buffer that is reused once you have
-    dropped all of them; keeping minibatches is fine and costs memory. One thread iterates at a time.
+    `prefetch` minibatches ahead; between epochs only the cpu tier stays in memory. A minibatch's tensors lie in a
+    buffer that is reused once you have dropped all of them; keeping minibatches is fine and costs memory. One thread
+    iterates at a time.
 
     Example:
         with diskgnn.Loader("packed") as loader:

@@ -147,7 +147,7 @@ def pack(
     config |= {
         "row_bytes": features.row_bytes,
         "keep_input_nodes": keep_input_nodes,
-        "node_dtype": "int32" if graph.num_nodes < 1 << 31 else "int64",
+        "node_dtype": graph.indices.dtype.name,
         "graph": graph.manifest.digest,
     }
     with ArtifactWriter(out, artifacts.PACKED, config=config, source=samples.manifest, overwrite=overwrite) as writer:

@@ -7,31 +7,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from graphs import make_graph
 
-from diskgnn import artifacts
-from diskgnn.artifacts import ArtifactWriter
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.errors import ArtifactError, ConfigError, InputError
-from diskgnn.graph import FEATURE_STORAGE, Graph
 from diskgnn.minibatch import BatchSource
 from diskgnn.sampling import Samples, sample
-
-
-def make_graph(path, *, num_nodes=200, dtype="float32", width=7, train=57, seed=0):
-    """A random graph of 5 in-edges a node; node 0 has none."""
-    random = np.random.default_rng(seed)
-    sources = [np.sort(random.choice(num_nodes, 0 if node == 0 else 5, replace=False)) for node in range(num_nodes)]
-    bits = random.integers(0, 256, (num_nodes, width * np.dtype(FEATURE_STORAGE[dtype]).itemsize), np.uint8)
-    with ArtifactWriter(path, artifacts.GRAPH, config={"num_classes": 4, "feature_dtype": dtype}) as writer:
-        writer.save_array(artifacts.INDPTR, np.cumsum([0, *map(len, sources)]).astype(np.int64))
-        writer.save_array(artifacts.INDICES, np.concatenate(sources).astype(np.int32))
-        writer.save_array(artifacts.FEATURES, bits.view(FEATURE_STORAGE[dtype]))
-        writer.save_array(artifacts.LABELS, random.integers(0, 4, num_nodes))
-        nodes = random.permutation(num_nodes)
-        writer.save_array("train.npy", nodes[:train])
-        writer.save_array("valid.npy", nodes[train : train + 21])
-        writer.publish()
-    return Graph.open(path)
 
 
 @pytest.fixture(scope="module")

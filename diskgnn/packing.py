@@ -391,14 +391,11 @@ def _partitions(
 
     def read(number: int) -> tuple[int, int, npt.NDArray[np.uint8], int]:
         first, last = spans[number]
+        wanted = first + np.flatnonzero(needed[first:last])
         rows, read_bytes = read_rows(
-            features.path,
-            features.data_offset_bytes,
-            features.row_bytes,
-            first + np.flatnonzero(needed[first:last]),
-            buffers[number % 2],
+            features.path, features.data_offset_bytes, features.row_bytes, wanted, buffers[number % 2]
         )
-        return first, last, rows, read_bytes
+        return first, int(wanted[-1]) + 1, rows, read_bytes
 
     with ThreadPoolExecutor(1) as reader:
         upcoming = reader.submit(read, 0) if spans else None

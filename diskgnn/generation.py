@@ -129,7 +129,7 @@ def generate(
 ) -> StageReport:
     """Write a synthetic graph directory on which a GNN clearly beats a model that sees no edges.
 
-    Degrees follow a power law (in and out; tail exponent 2.67), ids are scrambled, edges are directed, distinct
+    Degrees follow a power law (in and out; tail exponent 2.33), ids are scrambled, edges are directed, distinct
     and join no node to itself. The same arguments give the same bytes, whatever `memory` and `threads` are.
 
     Args:

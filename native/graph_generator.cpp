@@ -102,7 +102,7 @@ GraphGenerator::GraphGenerator(const GraphModel& model)
       centroids_(model.num_classes * model.feature_width) {
   for (const int large : {0, 1}) {
     const std::uint64_t size = small_class_size_ + static_cast<std::uint64_t>(large);
-    rank_scale_[large] = std::pow(static_cast<double>(size) + 1.0, 0.4) - 1.0;
+    rank_scale_[large] = std::sqrt(std::sqrt(static_cast<double>(size) + 1.0)) - 1.0;
   }
   const auto scale = static_cast<float>(model.feature_signal / std::sqrt(static_cast<double>(model.feature_width)));
   const std::uint64_t key = combine(model.seed, kCentroids);
@@ -123,13 +123,13 @@ std::uint64_t GraphGenerator::class_of_position(std::uint64_t position) const {
   return num_large_classes_ + (position - in_large) / small_class_size_;
 }
 
-// Inverse of the distribution function of the density (r + 1)^-0.6. Its exponent makes the inverse a power of 5/2:
-// multiplications and a square root, which IEEE 754 rounds the same on every machine, unlike pow.
+// Inverse of the distribution function of the density (r + 1)^-0.75. Its exponent makes the inverse a fourth power:
+// multiplications, which IEEE 754 rounds the same on every machine, unlike pow.
 std::uint64_t GraphGenerator::rank(std::uint64_t bits, std::uint64_t label) const {
   const std::uint64_t size = class_size(label);
   const double scaled = unit(bits) * rank_scale_[size - small_class_size_];
   const double x = scaled + 1.0;
-  const double power = x * x * std::sqrt(x);
+  const double power = (x * x) * (x * x);
   return std::min(static_cast<std::uint64_t>(power - 1.0), size - 1);
 }
 

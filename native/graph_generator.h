@@ -44,7 +44,7 @@ enum class FeatureType { kFloat32, kFloat16, kBFloat16, kInt8 };
 //
 // A node is known by its position, in which classes are contiguous and each class's nodes are ordered from the
 // most popular on; ids are positions scrambled by a permutation. Both ends of an edge are drawn within a class
-// with probability proportional to (rank + 1)^-0.6, so in- and out-degrees have tails of exponent 1 + 1/0.6.
+// with probability proportional to (rank + 1)^-0.75, so in- and out-degrees have tails of exponent 1 + 1/0.75.
 //
 // Homophily differs between nodes, as in real graphs: with h the graph's, the in-edges of a share h of the nodes
 // come from their own class with probability 0.2 h + 0.8, those of the others with probability 0.2 h. So no model

@@ -93,9 +93,9 @@ def test_homophily_is_what_was_asked(homophily):
 def test_degrees_follow_the_power_law(end):
     num_nodes, num_classes, num_edges = 100_003, 4, 3_000_000
     degrees = np.bincount(draw_edges(make_generator(num_nodes, num_classes), num_edges)[end], minlength=num_nodes)
-    # The expected degree of the node of rank r in its class, from the distribution function of (r + 1)^-0.6.
+    # The expected degree of the node of rank r in its class, from the distribution function of (r + 1)^-0.75.
     size = num_nodes // num_classes
-    bounds = (np.arange(size + 1) + 1.0) ** 0.4
+    bounds = (np.arange(size + 1) + 1.0) ** 0.25
     expected = num_edges / num_classes * np.diff(bounds) / (bounds[-1] - 1)
     expected = np.sort(np.tile(expected, num_classes))[::-1]
     degrees = np.sort(degrees)[::-1]
@@ -104,7 +104,7 @@ def test_degrees_follow_the_power_law(end):
         assert degrees[:top].sum() == pytest.approx(expected[:top].sum(), rel=0.04), top
     ranks = np.arange(100, 10_000)
     slope = np.polyfit(np.log(ranks), np.log(degrees[ranks]), 1)[0]
-    assert slope == pytest.approx(-0.6, abs=0.03)
+    assert slope == pytest.approx(-0.75, abs=0.03)
 
 
 def test_ids_say_nothing_about_class_or_degree():

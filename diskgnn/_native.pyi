@@ -44,6 +44,13 @@ class NeighborSampler:
             ValueError: a seed out of range or repeated, or a block of more than 2^31 - 1 edges.
         """
 
+def exchange(next_use: Int32, nodes: npt.NDArray[Any], batch: int) -> Int32:
+    """next_use[nodes], which is then set to `batch`: one step of the backward pass that finds next uses.
+
+    Raises:
+        IndexError: a node out of range.
+    """
+
 class BeladyPlanner:
     """Belady's MIN with bypass over a cyclic sequence of minibatches (native/belady.h). Not thread-safe.
 

@@ -21,7 +21,10 @@ from diskgnn import _native
 from diskgnn.progress import Advance
 from diskgnn.sampling import Samples
 
-WARM_UP_ROUNDS = 4  # more than two are needed only by sequences so short that they never settle
+# One warm-up round finds what is resident at the wrap. A second one can improve on it by a row or so, which matters only
+# in short sequences: where rounds are cheap, they go on until the residents settle.
+MAX_WARM_UP_ROUNDS = 4
+CHEAP_ROUND_ACCESSES = 4_000_000
 MAX_BATCHES = 1 << 29  # next uses are int32 and span two cycles
 
 
@@ -96,7 +99,8 @@ class Schedule:
         location = np.full(accesses.num_nodes, -1, np.int32)
         location[static_nodes] = -2 - np.arange(len(static_nodes), dtype=np.int32)
         self._planner = _native.BeladyPlanner(location, self.num_static, self.cpu_rows, accesses.num_batches)
-        for _ in range(WARM_UP_ROUNDS if self.cpu_rows else 0):
+        rounds = MAX_WARM_UP_ROUNDS if accesses.offsets[-1] <= CHEAP_ROUND_ACCESSES else 1
+        for _ in range(rounds if self.cpu_rows else 0):
             settled = any(
                 self._planner.warm_up(nodes, next_uses) for nodes, next_uses in self._accesses_and_next_uses()
             )
@@ -123,13 +127,13 @@ class Schedule:
         num_batches = accesses.num_batches
         next_use = np.empty(accesses.num_nodes, np.int32)
         for batch in reversed(range(num_batches)):
-            next_use[accesses.nodes(batch)] = num_batches + batch  # ends as the first use, one cycle on
+            _native.exchange(
+                next_use, accesses.nodes(batch), num_batches + batch
+            )  # ends as the first use, one cycle on
         with self._next_uses.open("wb") as file:
             for batch in reversed(range(num_batches)):
-                nodes = accesses.nodes(batch)
                 file.seek(int(accesses.offsets[batch]) * 4)
-                next_use[nodes].tofile(file)
-                next_use[nodes] = batch
+                _native.exchange(next_use, accesses.nodes(batch), batch).tofile(file)
 
     def _accesses_and_next_uses(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32]]]:
         accesses = self._accesses

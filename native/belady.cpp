@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <stdexcept>
+#include <utility>
 
 #include "radix_sort.h"
 #include "random.h"
@@ -23,6 +24,19 @@ struct Miss {
 int bits_for(std::uint64_t values) { return static_cast<int>(std::bit_width(values)); }
 
 }  // namespace
+
+template <typename Node>
+std::vector<std::int32_t> exchange_next_uses(std::span<std::int32_t> next_use, std::span<const Node> nodes,
+                                             std::int32_t batch) {
+  std::vector<std::int32_t> before(nodes.size());
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (i + kPrefetchDistance < nodes.size()) {
+      __builtin_prefetch(&next_use[static_cast<std::size_t>(nodes[i + kPrefetchDistance])], 1);
+    }
+    before[i] = std::exchange(next_use[static_cast<std::size_t>(nodes[i])], batch);
+  }
+  return before;
+}
 
 BeladyPlanner::BeladyPlanner(std::span<std::int32_t> location, std::int32_t num_static, std::int32_t capacity,
                              std::int32_t num_batches)
@@ -220,6 +234,10 @@ std::vector<std::int32_t> BeladyPlanner::wrap() const {
   return wrap;
 }
 
+template std::vector<std::int32_t> exchange_next_uses(std::span<std::int32_t>, std::span<const std::int32_t>,
+                                                      std::int32_t);
+template std::vector<std::int32_t> exchange_next_uses(std::span<std::int32_t>, std::span<const std::int64_t>,
+                                                      std::int32_t);
 template bool BeladyPlanner::warm_up(std::span<const std::int32_t>, std::span<const std::int32_t>);
 template bool BeladyPlanner::warm_up(std::span<const std::int64_t>, std::span<const std::int32_t>);
 template Placement<std::int32_t> BeladyPlanner::place(std::span<const std::int32_t>, std::span<const std::int32_t>);

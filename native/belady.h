@@ -16,6 +16,12 @@ struct Placement {
   std::vector<std::int32_t> admissions;  // [A * 2]: extent row, slot; applied after the minibatch is assembled
 };
 
+// One step of the backward pass that finds next uses: returns what `next_use` [N] said for `nodes` and then sets it to
+// `batch` for them.
+template <typename Node>
+std::vector<std::int32_t> exchange_next_uses(std::span<std::int32_t> next_use, std::span<const Node> nodes,
+                                             std::int32_t batch);
+
 // Runs over the sequence in rounds. Warm-up rounds find which rows are resident when a cycle ends, starting from
 // an empty tier and then from what the round before ended with; the last round (`place`) starts with these rows
 // and is forced to end with them, so that the schedule can be repeated for ever.

@@ -108,6 +108,20 @@ template <typename T>
 using Out = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 template <typename Node>
+nb::ndarray<nb::numpy, std::int32_t, nb::ndim<1>> exchange(Out<std::int32_t> next_use, In<Node> nodes,
+                                                           std::int32_t batch) {
+  std::vector<std::int32_t> before;
+  {
+    nb::gil_scoped_release release;
+    for (const Node node : span_of(nodes)) {
+      if (node < 0 || static_cast<std::size_t>(node) >= next_use.size()) throw std::out_of_range("node out of range");
+    }
+    before = exchange_next_uses<Node>({next_use.data(), next_use.size()}, span_of(nodes), batch);
+  }
+  return to_numpy(std::move(before));
+}
+
+template <typename Node>
 bool warm_up(BeladyPlanner& planner, In<Node> nodes, In<std::int32_t> next_uses) {
   if (nodes.size() != next_uses.size()) throw std::invalid_argument("nodes and next_uses differ in length");
   nb::gil_scoped_release release;
@@ -431,6 +445,8 @@ NB_MODULE(_native, m) {
       .def(nb::init<In<std::int64_t>, nb::object>(), "indptr"_a.noconvert(), "indices"_a.noconvert())
       .def("sample", &NeighborSampler::sample, "seeds"_a.noconvert(), "fanouts"_a.noconvert(), "key"_a, "minibatch"_a);
 
+  m.def("exchange", &exchange<std::int32_t>, "next_use"_a.noconvert(), "nodes"_a.noconvert(), "batch"_a);
+  m.def("exchange", &exchange<std::int64_t>, "next_use"_a.noconvert(), "nodes"_a.noconvert(), "batch"_a);
   nb::class_<BeladyPlanner>(m, "BeladyPlanner")
       .def(
           "__init__",

@@ -2,9 +2,9 @@
 
     python tools/compare_accuracy.py data/quickstart/graph --seeds 5 --prepared 1,2,5
 
-Each seed samples, initialises and drops out anew. In memory every epoch is sampled afresh; from disk the prepared epochs
-are reused in turn. Test accuracy is that of the best validation epoch. A row is one way of training: mean, standard
-deviation, and the difference to in-memory in units of its deviation.
+Each seed samples, initialises and drops out anew. In memory every epoch is sampled afresh; from disk the prepared
+epochs are reused in turn. Test accuracy is that of the best validation epoch. A row is one way of training: mean,
+standard deviation, and the difference to in-memory in units of its deviation.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Accesses:
         with scratch.open("wb") as file:
             for minibatch in samples.read(split):
                 self.dtype = minibatch.input_nodes.dtype
-                minibatch.input_nodes.tofile(file)
+                file.write(minibatch.input_nodes.data)  # not tofile: it drops errno
                 self.counts[minibatch.input_nodes] += 1
                 lengths.append(len(minibatch.input_nodes))
                 advance(1)
@@ -128,7 +128,7 @@ class Schedule:
             for batch in reversed(range(num_batches)):
                 nodes = accesses.nodes(batch)
                 file.seek(int(accesses.offsets[batch]) * 4)
-                next_use[nodes].tofile(file)
+                file.write(next_use[nodes].data)
                 next_use[nodes] = batch
 
     def _accesses_and_next_uses(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32]]]:

@@ -42,6 +42,7 @@ class NeighborSampler:
 
         Raises:
             ValueError: a seed out of range or repeated, or a block of more than 2^31 - 1 edges.
+            IndexError: the topology leads outside of itself.
         """
 
 def exchange(next_use: Int32, nodes: npt.NDArray[Any], batch: int) -> Int32:

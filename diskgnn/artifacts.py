@@ -320,11 +320,24 @@ class ArtifactWriter:
             self._release_lock()
         else:
             self._lock.close()
+        if isinstance(error, OSError) and not isinstance(error, DiskFullError) and _is_disk_full(error):
+            kept = (
+                "what is complete was kept: the same command goes on with it" if self._resumable else "nothing is left"
+            )
+            raise DiskFullError(
+                f"the disk ran full while {self.final} was written ({error}); {kept}. "
+                f"Free some space or choose an output on another disk."
+            ) from error
 
     def _release_lock(self) -> None:
         with suppress(OSError):
             Path(self._lock.name).unlink()
         self._lock.close()
+
+
+def _is_disk_full(error: OSError) -> bool:
+    # ndarray.tofile says how many items it wrote, and drops errno.
+    return error.errno in (errno.ENOSPC, errno.EDQUOT) or (error.errno is None and "requested and" in str(error))
 
 
 def _exchange(one: Path, other: Path) -> None:

@@ -87,9 +87,10 @@ def decode_header(data: Any, schema: pa.Schema) -> Header:
     """The header in `data` (bytes-like), sharing its memory.
 
     Raises:
-        pyarrow.ArrowInvalid: not such a header.
+        pyarrow.ArrowException, OSError: not such a header.
     """
     batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+    batch.validate()  # Arrow believes what a message says about its buffers' lengths
     columns = {field.name: batch.column(i).values.to_numpy() for i, field in enumerate(schema)}
     num_layers = sum(name.startswith("indptr_") for name in columns)
     return Header(

@@ -7,6 +7,7 @@ memory and everything runs through the same code.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import warnings
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from diskgnn import artifacts
 from diskgnn.artifacts import Manifest
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph import FEATURE_STORAGE
 from diskgnn.row_reading import read_rows, row_buffer
 from diskgnn.units import format_size, parse_size
@@ -57,6 +58,7 @@ class FeatureStore:
         self.row_bytes, self.num_static = int(config["row_bytes"]), int(config["num_static"])
         self._packed, self._split, self._engine = packed, split, engine
         self._device = device
+        self._check_files_fit()
         self.num_device = self._split_static(device_cache, pinned_cache)
         self.device_rows, self.pinned = self._load_static()
         self.wrap: npt.NDArray[np.int32] = packed.array(artifacts.wrap_file(split), mmap=False)
@@ -69,6 +71,26 @@ class FeatureStore:
         self._locked: list[int] = []
         if device.type == "cuda":
             self.page_lock([(array.ctypes.data, array.nbytes) for array in (self.pinned,) if array.nbytes])
+
+    def _check_files_fit(self) -> None:
+        """Whether the files have the rows that the config speaks of: memory is taken and addressed by these numbers."""
+        config, files = self._packed.config, self._packed.files
+        itemsize = np.dtype(self._storage).itemsize
+        rows = {artifacts.STATIC: self.num_static}
+        rows[artifacts.initial_file(self._split)] = int(config["splits"][self._split]["initial_rows"])
+        sound = self.width > 0 and self.row_bytes == self.width * itemsize
+        for name, count in rows.items():
+            sound = (
+                sound
+                and name in files
+                and (files[name].dtype, files[name].shape) == (self._storage, (count, self.width))
+            )
+        wrap = files.get(artifacts.wrap_file(self._split))
+        sound = sound and wrap is not None and wrap.dtype == "<i4" and wrap.shape is not None and len(wrap.shape) == 1
+        if not sound or wrap.shape[0] < rows[artifacts.initial_file(self._split)]:  # type: ignore[union-attr,index]
+            raise ArtifactError(
+                f"{self._packed.path}: its files do not have the rows that it speaks of; prepare it again"
+            )
 
     def _split_static(self, device_cache: int | str | None, pinned_cache: int | str | None) -> int:
         """How many static rows the device tier holds; the pinned tier must take the rest."""
@@ -156,7 +178,15 @@ class FeatureStore:
                 data = os.pread(
                     descriptor, int(record["num_admissions"]) * 8, int(record["offset"] + record["admissions_offset"])
                 )
+                if len(data) != int(record["num_admissions"]) * 8:
+                    raise OSError(errno.EIO, f"{path} ends early: it was truncated")
                 admissions = np.frombuffer(data, np.int32).reshape(-1, 2)
+                limits = (int(record["num_rows"]), len(self.wrap))
+                if len(data) and ((admissions < 0) | (admissions >= limits)).any():
+                    raise ArtifactError(
+                        f"extent {number} of {path} is damaged: an admission is out of range; check with "
+                        f"`diskgnn verify {self._packed.path}`, prepare it again"
+                    )
                 last_extent[admissions[:, 1]], last_row[admissions[:, 1]] = number, admissions[:, 0]
                 read_bytes += len(data)
         finally:

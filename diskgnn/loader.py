@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 import weakref
@@ -83,6 +84,10 @@ class Loader:
         if engine not in ("auto", "io_uring", "threads"):
             raise ConfigError(f"engine: expected auto, io_uring or threads, found {engine!r}")
         self._device = torch.device(device)
+        if self._device.type == "cuda" and not torch.cuda.is_available():
+            raise ConfigError(
+                f"device={str(device)!r} cannot be used here: torch finds no CUDA device; use device='cpu'"
+            )
         if prefetch is None:
             prefetch = 2 if self._device.type == "cuda" else 1
         for name, value in (("prefetch", prefetch), ("threads", 1 if threads is None else threads)):
@@ -104,6 +109,7 @@ class Loader:
         self._index = self._packed.array(artifacts.index_file(split), mmap=False)
         if self._index.dtype != extents.INDEX_DTYPE or len(self._index) != self.num_batches * self.num_epochs:
             raise ArtifactError(f"{self._packed.path}: the index of {split!r} is not one; prepare it again")
+        self._pid = os.getpid()
         self._store: FeatureStore | None = None
         self._pipeline: _native.Pipeline | None = None
         self._next_position: int | None = None  # that the running pipeline delivers
@@ -112,6 +118,7 @@ class Loader:
         self._epoch, self._consumed = 0, 0
         self._resume: tuple[int, int] | None = None
         self._restored_bytes = 0
+        self._closed_stats: dict[str, int | float] = {}
         self._transfers: deque[tuple[Any, MiniBatch]] = deque()
         self._copy_stream: Any = None
         self._finalizer: Any = None
@@ -131,6 +138,10 @@ class Loader:
         """
         if epoch < 0:
             raise ConfigError(f"epoch: expected at least 0, found {epoch}")
+        if self._pid != os.getpid():
+            raise ConfigError(
+                "this Loader was made before a fork, and its threads are not here: make one in each process"
+            )
         self._iteration += 1
         iteration = self._iteration
         first = self._resume[1] if self._resume is not None and self._resume[0] == epoch else 0
@@ -143,32 +154,38 @@ class Loader:
 
     def _iterate(self, epoch: int, first: int, iteration: int) -> Iterator[MiniBatch]:
         for number in range(first, self.num_batches):
-            if iteration != self._iteration:
-                raise ConfigError(
-                    f"the loader was closed, or another epoch was started, while epoch {epoch} was iterated: "
-                    "use one Loader for each loop that runs at the same time"
-                )
-            yield self._next(epoch, number)
+            self._require_current(epoch, iteration)
+            try:
+                batch = self._next(epoch, number)
+            except RuntimeError as error:
+                self._require_current(epoch, iteration)  # closed by another thread while this one waited
+                raise self._damaged(error) from error
+            except (pa.ArrowException, IndexError) as error:
+                raise self._damaged(error) from error
+            yield batch
         if iteration == self._iteration and self._pipeline is not None:
             self._pipeline.rest()
 
+    def _require_current(self, epoch: int, iteration: int) -> None:
+        if iteration != self._iteration:
+            raise ConfigError(
+                f"the loader was closed, or another epoch was started, while epoch {epoch} was iterated: "
+                "use one Loader for each loop that runs at the same time"
+            )
+
+    def _damaged(self, error: Exception) -> ArtifactError:
+        return ArtifactError(f"{error}; check with `diskgnn verify {self._packed.path}`, prepare it again")
+
     def _next(self, epoch: int, number: int) -> MiniBatch:
         assert self._pipeline is not None
-        try:
-            position, header, rows = self._pipeline.next()
-        except RuntimeError as error:
-            self._next_position = None
-            raise ArtifactError(
-                f"{error}; check with `diskgnn verify {self._packed.path}`, prepare it again"
-            ) from error
-        except BaseException:
-            self._next_position = None
-            raise
-        assert position == self._next_position
+        expected, self._next_position = self._next_position, None  # not known any more when what follows fails
+        position, header, rows = self._pipeline.next()
+        assert position == expected
+        batch = self._minibatch(epoch, number, header, rows)
         self._next_position = (position + 1) % len(self._index)
         self._pending -= 1
         self._consumed = number + 1
-        return self._minibatch(epoch, number, header, rows)
+        return batch
 
     def _minibatch(
         self, epoch: int, number: int, header: npt.NDArray[np.uint8], rows: npt.NDArray[np.uint8]
@@ -285,7 +302,9 @@ class Loader:
         counters = dict.fromkeys(
             ("requested_rows", "device_rows", "pinned_rows", "cpu_rows", "disk_rows", "read_bytes", "wait_seconds"), 0
         )
-        found: dict[str, int | float] = {**counters, **(self._pipeline.stats() if self._pipeline else {})}
+        found: dict[str, int | float] = {**counters, **self._closed_stats}
+        for name, value in (self._pipeline.stats() if self._pipeline else {}).items():
+            found[name] = found.get(name, 0) + value
         found["read_bytes"] += self._restored_bytes
         found["restored_bytes"] = self._restored_bytes
         return found
@@ -320,6 +339,10 @@ class Loader:
         """Join all threads and free the tiers; minibatches that you hold stay valid. Idempotent."""
         self._iteration += 1
         self._next_position = None
+        if self._pipeline is not None and self._pid == os.getpid():
+            self._pipeline.stop()
+            for name, value in self._pipeline.stats().items():
+                self._closed_stats[name] = self._closed_stats.get(name, 0) + value
         if self._finalizer is not None:
             self._finalizer()
             self._finalizer = None

@@ -7,6 +7,7 @@ in every extent: rows of an extent are sorted by node, so they are one contiguou
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -234,11 +235,11 @@ class _SplitPlanner:
                     num_inputs, num_rows = len(placement.addresses), len(placement.disk_nodes)
                     record["offset"] = offset
                     record["header_crc32c"] = _native.crc32c(memoryview(header.message).cast("B"))
-                    os.pwrite(descriptor, header.message, offset)
+                    _write_fully(descriptor, header.message, offset)
                     offset += extents.fill_record(
                         record, header, num_inputs, num_rows, len(placement.admissions), row_bytes
                     )
-                    placement.disk_nodes.tofile(nodes_file)
+                    nodes_file.write(placement.disk_nodes.data)
                     self.needed[placement.disk_nodes] = True
                     static = int(np.count_nonzero(placement.addresses < schedule.num_static))
                     for name, rows in (
@@ -335,8 +336,18 @@ def _reserve(path: Path, num_bytes: int) -> None:
     with path.open("r+b") as file:
         try:
             os.posix_fallocate(file.fileno(), 0, num_bytes)
-        except OSError:  # a file system without fallocate: the space was checked
-            os.ftruncate(file.fileno(), num_bytes)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            os.ftruncate(file.fileno(), num_bytes)  # a file system without fallocate: the space was checked
+
+
+def _write_fully(descriptor: int, data: Any, offset: int) -> None:
+    """A write may be short: on a disk that is nearly full, or of more than 2 GiB."""
+    view = memoryview(data).cast("B")
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
 
 
 def _target(
@@ -377,7 +388,7 @@ def _partitions(
     """
     # Two partitions are in memory; half of the budget stays for headers, page cache and the interpreter.
     partition_bytes = max(MIN_PARTITION_BYTES, memory_bytes // 4)
-    rows_per_partition = max(1, partition_bytes // features.row_bytes)
+    rows_per_partition = min(max(1, partition_bytes // features.row_bytes), features.num_rows)
     buffers = [row_buffer(rows_per_partition, features.row_bytes) for _ in range(2)]
     spans = []
     first = 0

@@ -50,7 +50,7 @@ class Accesses:
         with scratch.open("wb") as file:
             for minibatch in samples.read(split):
                 self.dtype = minibatch.input_nodes.dtype
-                minibatch.input_nodes.tofile(file)
+                file.write(minibatch.input_nodes.data)  # not tofile: it drops errno
                 self.counts[minibatch.input_nodes] += 1
                 lengths.append(len(minibatch.input_nodes))
                 advance(1)
@@ -127,13 +127,12 @@ class Schedule:
         num_batches = accesses.num_batches
         next_use = np.empty(accesses.num_nodes, np.int32)
         for batch in reversed(range(num_batches)):
-            _native.exchange(
-                next_use, accesses.nodes(batch), num_batches + batch
-            )  # ends as the first use, one cycle on
+            # What stays in the end is each node's first use, one cycle on.
+            _native.exchange(next_use, accesses.nodes(batch), num_batches + batch)
         with self._next_uses.open("wb") as file:
             for batch in reversed(range(num_batches)):
                 file.seek(int(accesses.offsets[batch]) * 4)
-                _native.exchange(next_use, accesses.nodes(batch), batch).tofile(file)
+                file.write(_native.exchange(next_use, accesses.nodes(batch), batch).data)
 
     def _accesses_and_next_uses(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32]]]:
         accesses = self._accesses

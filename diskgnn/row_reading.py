@@ -46,7 +46,7 @@ def read_rows(
     Raises:
         OSError: the file cannot be read, or ends early.
     """
-    breaks = np.flatnonzero(np.diff(rows) * row_bytes > GAP_BYTES)
+    breaks = np.flatnonzero((np.diff(rows) - 1) * row_bytes > GAP_BYTES)
     starts = rows[np.concatenate([[0], breaks + 1])].astype(np.int64)
     ends = rows[np.concatenate([breaks, [len(rows) - 1]])].astype(np.int64) + 1
     lengths = (ends - starts) * row_bytes

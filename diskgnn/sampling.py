@@ -7,12 +7,13 @@ the number of threads, and a killed run goes on with the shards that are missing
 from __future__ import annotations
 
 import hashlib
+import operator
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ import pyarrow as pa
 
 from diskgnn import _native, artifacts
 from diskgnn.artifacts import ArtifactWriter, ChecksummedFile, Manifest, PathLike
+from diskgnn.checked_files import sync
 from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.graph import Graph
 from diskgnn.memory import available_cores, memory_budget
@@ -27,6 +29,7 @@ from diskgnn.progress import SILENT, Reporter, StageReport
 
 MINIBATCHES_PER_SHARD = 32
 MAX_SHARDS_PER_EPOCH = 4096
+MAX_FANOUT = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -131,9 +134,7 @@ def sample(
                             resumable=True)  # fmt: skip
     with writer:
         tasks = [(split, epoch) for split in config["splits"] for epoch in range(config["splits"][split]["epochs"])]
-        edges = _sample_epochs(
-            writer, graph, tasks, config, memory_budget(memory), threads or available_cores(), reporter
-        )
+        edges = _sample_epochs(writer, graph, tasks, config, memory_budget(memory), threads, reporter)
         manifest = writer.publish()
     topology_bytes = graph.indptr.nbytes + graph.indices.nbytes
     batches = sum(s["epochs"] * s["batches_per_epoch"] for s in config["splits"].values())
@@ -163,9 +164,7 @@ def samples_config(
     """
     fanouts = _checked_fanouts("fanouts", fanouts)
     eval_fanouts = fanouts if eval_fanouts is None else _checked_fanouts("eval_fanouts", eval_fanouts)
-    for name, value in (("batch_size", batch_size), ("epochs", epochs)):
-        if value < 1:
-            raise ConfigError(f"{name}: expected at least 1, found {value}")
+    batch_size, epochs = _whole_number("batch_size", batch_size), _whole_number("epochs", epochs)
     if len(eval_fanouts) != len(fanouts):
         raise ConfigError(
             f"eval_fanouts has {len(eval_fanouts)} layers, fanouts has {len(fanouts)}: one model needs both"
@@ -175,12 +174,16 @@ def samples_config(
     splits = [split for split in artifacts.SPLITS if split in splits and len(graph.splits.get(split, ()))]
     if not splits:
         raise InputError(f"{graph.manifest.path} has no nodes in the splits asked for: nothing to sample")
+    for split in splits:
+        nodes = graph.splits[split]
+        if nodes.min() < 0 or nodes.max() >= graph.num_nodes:
+            raise ArtifactError(f"{graph.manifest.path}: {split} has nodes that are not in the graph; make it again")
 
     return {
         "fanouts": list(fanouts),
         "eval_fanouts": list(eval_fanouts),
         "batch_size": batch_size,
-        "seed": seed,
+        "seed": operator.index(seed),
         "num_nodes": graph.num_nodes,
         "splits": {
             split: {
@@ -192,12 +195,27 @@ def samples_config(
     }
 
 
+def _whole_number(name: str, value: SupportsIndex) -> int:
+    """`value` as an int: NumPy's numbers are welcome, but no JSON."""
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise ConfigError(f"{name}: expected a whole number, found {value!r}") from error
+    if number < 1:
+        raise ConfigError(f"{name}: expected at least 1, found {number}")
+    return number
+
+
 def _checked_fanouts(name: str, fanouts: Sequence[int]) -> tuple[int, ...]:
-    if not fanouts or any(fanout < -1 or fanout == 0 for fanout in fanouts):
+    try:
+        numbers = tuple(operator.index(fanout) for fanout in fanouts)
+    except TypeError:
+        numbers = ()
+    if not numbers or any(number < -1 or number == 0 or number > MAX_FANOUT for number in numbers):
         raise ConfigError(
-            f"{name}: expected one number per layer, each at least 1 or -1 for all, found {list(fanouts)}"
+            f"{name}: expected one whole number per layer, each at least 1 or -1 for all, found {fanouts!r}"
         )
-    return tuple(fanouts)
+    return numbers
 
 
 def load_topology(graph: Graph, memory_bytes: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
@@ -249,6 +267,7 @@ def _sample_epochs(
                 shard_writer.write_batch(one_row(schema, columns))
                 edges += sum(len(block[1]) for block in blocks)
                 advance(1)
+        sync(temporary)  # its name says that it is complete, also after a power cut
         temporary.rename(writer.path(name))
         writer.add(name, crc32c=sink.crc32c)
         return edges
@@ -263,9 +282,13 @@ def _sample_epochs(
                 futures = [pool.submit(write_shard, split, epoch, shard, seeds, advance) for shard in shards]
                 wait(futures, return_when=FIRST_EXCEPTION)
                 edges += sum(future.result() for future in futures)
-        except BaseException:
+        except BaseException as error:
             cancelled.set()
             pool.shutdown(cancel_futures=True)
+            if isinstance(error, IndexError):  # the native sampler's
+                raise ArtifactError(
+                    f"{graph.manifest.path} is damaged ({error}); check with `diskgnn verify`, make it again"
+                ) from error
             raise
     return edges
 
@@ -303,28 +326,52 @@ class Samples:
         """Minibatches in one epoch of `split`."""
         return int(self.manifest.config["splits"][split]["batches_per_epoch"])
 
-    def read(self, split: str, *, reverse: bool = False) -> Iterator[SampledMinibatch]:
-        """The minibatches of the sequence of `split`, one in memory at a time.
+    def read(self, split: str) -> Iterator[SampledMinibatch]:
+        """The minibatches of the sequence of `split`, each shard compared with its checksum before it is used.
 
         Raises:
-            ArtifactError: a shard cannot be read.
+            ArtifactError: a shard is damaged.
         """
-        per_epoch = self.batches_per_epoch(split)
+        manifest, per_epoch = self.manifest, self.batches_per_epoch(split)
         per_shard = shard_minibatches(per_epoch)
-        shards = [(epoch, s) for epoch in range(self.epochs(split)) for s in range(-(-per_epoch // per_shard))]
-        for epoch, shard in reversed(shards) if reverse else shards:
-            path = self.manifest.file(artifacts.shard_file(split, epoch, shard))
-            try:
-                with pa.OSFile(str(path)) as source, pa.ipc.open_file(source) as reader:
-                    numbers = range(reader.num_record_batches)
-                    for number in reversed(numbers) if reverse else numbers:
-                        yield _sampled_minibatch(reader.get_batch(number))
-            except pa.ArrowInvalid as error:
+        schema: pa.Schema = None
+        for epoch in range(self.epochs(split)):
+            numbers = 0
+            for shard in range(-(-per_epoch // per_shard)):
+                name = artifacts.shard_file(split, epoch, shard)
+                try:
+                    with pa.memory_map(str(manifest.file(name))) as source:
+                        data = source.read_buffer()
+                        if _native.crc32c(memoryview(data).cast("B")) != manifest.files[name].crc32c:
+                            raise pa.ArrowInvalid("it does not have the checksum that was written")
+                        with pa.ipc.open_file(data) as reader:
+                            schema = schema or self._checked_schema(reader.schema)
+                            if reader.schema != schema:
+                                raise pa.ArrowInvalid("it has other columns than the first shard")
+                            numbers += reader.num_record_batches
+                            for number in range(reader.num_record_batches):
+                                yield self._minibatch(reader.get_batch(number))
+                except (pa.ArrowException, OSError) as error:
+                    path = manifest.file(name)
+                    raise ArtifactError(
+                        f"{path} is damaged ({error}); check with `diskgnn verify`, sample again"
+                    ) from error
+            if numbers != per_epoch:
                 raise ArtifactError(
-                    f"{path} is damaged ({error}); check with `diskgnn verify`, sample again"
-                ) from error
+                    f"{manifest.path} has {numbers} minibatches in epoch {epoch} of {split!r}, expected {per_epoch}; "
+                    "sample again"
+                )
 
+    def _checked_schema(self, found: pa.Schema) -> pa.Schema:
+        expected = [samples_schema(len(self.manifest.config["fanouts"]), ids) for ids in (pa.int32(), pa.int64())]
+        if found not in expected:
+            raise pa.ArrowInvalid(f"its columns are {found.names}, expected {expected[0].names}")
+        return found
 
-def _sampled_minibatch(batch: pa.RecordBatch) -> SampledMinibatch:
-    columns = [column.values.to_numpy() for column in batch.columns]
-    return SampledMinibatch(columns[0], columns[1], tuple(zip(columns[2::2], columns[3::2], strict=True)))
+    def _minibatch(self, batch: pa.RecordBatch) -> SampledMinibatch:
+        batch.validate()
+        columns = [column.values.to_numpy() for column in batch.columns]
+        input_nodes, num_nodes = columns[1], self.manifest.config["num_nodes"]
+        if not (0 < len(columns[0]) <= len(input_nodes) and 0 <= input_nodes.min() <= input_nodes.max() < num_nodes):
+            raise pa.ArrowInvalid("a minibatch has no seeds, or nodes that are none of the graph's")
+        return SampledMinibatch(columns[0], input_nodes, tuple(zip(columns[2::2], columns[3::2], strict=True)))

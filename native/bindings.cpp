@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -152,6 +153,9 @@ void read_ranges_into(const std::string& path, const std::string& engine, In<std
   if (offsets.size() != lengths.size()) throw std::invalid_argument("offsets and lengths differ in length");
   std::vector<ByteRange> ranges(offsets.size());
   for (std::size_t i = 0; i < ranges.size(); ++i) {
+    if (offsets(i) < 0 || lengths(i) < 0 || offsets(i) > std::numeric_limits<std::int64_t>::max() - lengths(i)) {
+      throw std::invalid_argument("offsets and lengths are at least 0");
+    }
     ranges[i] = {static_cast<std::uint64_t>(offsets(i)), static_cast<std::uint64_t>(lengths(i))};
   }
   nb::gil_scoped_release release;
@@ -204,6 +208,11 @@ class Pipeline {
                       span_of(wrap_)};
     pipeline_ = std::make_unique<ExtentPipeline>(DirectFile(path), std::move(records), tiers,
                                                  PipelineOptions{engine_kind(engine), prefetch, threads, verify});
+  }
+
+  Pipeline(Pipeline&&) = default;
+  ~Pipeline() {
+    if (pipeline_ != nullptr && !pipeline_->in_own_process()) static_cast<void>(pipeline_.release());
   }
 
   void start(std::int64_t position, std::int64_t count) {

@@ -44,7 +44,7 @@ void check_index(const std::vector<ExtentRecord>& index, std::size_t row_bytes, 
       return begin >= 0 && count >= 0 && count <= kMaxCount && begin <= extent.header_bytes &&
              count * item_bytes <= extent.header_bytes - begin;
     };
-    const bool sound = extent.offset == offset && extent.header_bytes >= 0 && extent.header_bytes <= kMaxCount &&
+    const bool sound = extent.offset == offset && extent.header_bytes > 0 && extent.header_bytes <= kMaxCount &&
                        extent.rows_offset >= extent.header_bytes && extent.rows_offset <= kMaxCount &&
                        extent.num_rows >= 0 && extent.num_rows <= extent.num_inputs &&
                        in_header(extent.addresses_offset, extent.num_inputs, 4) &&
@@ -86,6 +86,7 @@ ExtentPipeline::~ExtentPipeline() { stop(); }
 
 void ExtentPipeline::start(std::int64_t position, std::int64_t count) {
   if (position < 0 || unsign(position) >= index_.size()) throw std::invalid_argument("position is out of range");
+  require_own_process();
   stop();
   buffers_->reopen();
   failure_ = nullptr;
@@ -104,7 +105,12 @@ void ExtentPipeline::extend(std::int64_t count) {
   ready_changed_.notify_all();
 }
 
+void ExtentPipeline::require_own_process() const {
+  if (!in_own_process()) throw std::logic_error("the pipeline's threads are in the process that started them");
+}
+
 void ExtentPipeline::stop() {
+  if (!in_own_process()) return;
   {
     std::lock_guard lock(mutex_);
     running_ = false;
@@ -113,6 +119,7 @@ void ExtentPipeline::stop() {
   buffers_->close();
   if (stream_ != nullptr) stream_->stop();
   if (assembler_.joinable()) assembler_.join();
+  std::lock_guard lock(mutex_);
   if (stream_ != nullptr) {
     stats_.read_bytes += static_cast<std::int64_t>(stream_->read_bytes());
     stream_.reset();
@@ -121,17 +128,19 @@ void ExtentPipeline::stop() {
 }
 
 std::optional<StagedMinibatch> ExtentPipeline::next(std::chrono::milliseconds timeout) {
+  require_own_process();
   const Clock::time_point started = Clock::now();
   std::unique_lock lock(mutex_);
-  if (ready_.empty() && failure_ == nullptr) {
+  if (ready_.empty() && failure_ == nullptr && running_) {
     // Should every buffer be with the user, waiting for one to come back would be waiting for ever.
     buffers_->set_starving(true);
-    ready_changed_.wait_for(lock, timeout, [this] { return !ready_.empty() || failure_ != nullptr; });
+    ready_changed_.wait_for(lock, timeout, [this] { return !ready_.empty() || failure_ != nullptr || !running_; });
     buffers_->set_starving(false);
     stats_.consumer_wait_seconds += seconds_since(started);
   }
   if (ready_.empty()) {
     if (failure_ != nullptr) std::rethrow_exception(failure_);
+    if (!running_) throw std::runtime_error("the pipeline was stopped");
     return std::nullopt;
   }
   StagedMinibatch minibatch = std::move(ready_.front());

@@ -1,6 +1,8 @@
 // The online half: one thread reads extents ahead, one assembles minibatches from the tiers, the user takes them.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -89,10 +91,15 @@ class ExtentPipeline {
   // Goes on for `count` more. In between nothing is staged, so that other work (evaluation) has the memory.
   void extend(std::int64_t count);
 
-  // Joins the threads; the cpu tier's content is undefined afterwards. Idempotent.
+  // Joins the threads; the cpu tier's content is undefined afterwards. Idempotent. A waiting `next` throws.
   void stop();
 
-  // The next minibatch, or nothing within `timeout`. Rethrows what went wrong in a thread.
+  // False after a fork: the threads, and whoever waits on a lock of theirs, are in the parent. Then `stop` does nothing
+  // and the rest throws; the object must be leaked, for destroying a condition variable waits for its waiters.
+  bool in_own_process() const { return owner_ == getpid(); }
+
+  // The next minibatch, or nothing within `timeout`. Rethrows what went wrong in a thread; std::runtime_error when the
+  // pipeline is not running.
   std::optional<StagedMinibatch> next(std::chrono::milliseconds timeout);
 
   PipelineStats stats() const;
@@ -113,8 +120,10 @@ class ExtentPipeline {
   bool scatter(const ExtentRecord& extent, std::byte* rows);
   void admit(const ExtentRecord& extent, const std::byte* header, const std::byte* rows);
   void wrap_around();
+  void require_own_process() const;
   [[noreturn]] void throw_damaged(std::int64_t position, const char* what) const;
 
+  const pid_t owner_ = getpid();
   DirectFile file_;
   std::vector<ExtentRecord> index_;
   Tiers tiers_;

@@ -73,9 +73,12 @@ SampledMinibatch<Node> sample_minibatch(std::span<const std::int64_t> indptr, st
       if (i + kPrefetchDistance < num_dst)
         __builtin_prefetch(&indptr[static_cast<std::size_t>(nodes[i + kPrefetchDistance])]);
       const auto node = static_cast<std::size_t>(nodes[i]);
-      const std::int64_t begin = indptr[node];
+      const std::int64_t begin = indptr[node], end = indptr[node + 1];
+      if (begin < 0 || begin > end || end > static_cast<std::int64_t>(indices.size())) {
+        throw std::out_of_range("indptr is damaged at node " + std::to_string(node));
+      }
       const std::size_t first = positions.size();
-      draw_positions(key, static_cast<int>(layer), nodes[i], indptr[node + 1] - begin, fanouts[layer], positions);
+      draw_positions(key, static_cast<int>(layer), nodes[i], end - begin, fanouts[layer], positions);
       for (std::size_t p = first; p < positions.size(); ++p) positions[p] += begin;
       if (positions.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
         throw std::invalid_argument("a block has more than 2^31 - 1 edges; use smaller batches or fanouts");
@@ -88,6 +91,10 @@ SampledMinibatch<Node> sample_minibatch(std::span<const std::int64_t> indptr, st
         __builtin_prefetch(&indices[static_cast<std::size_t>(positions[e + kPrefetchDistance])]);
       }
       neighbors[e] = indices[static_cast<std::size_t>(positions[e])];
+      if (neighbors[e] < 0 || neighbors[e] >= num_nodes) {
+        throw std::out_of_range("neighbour " + std::to_string(neighbors[e]) + " is not in [0, " +
+                                std::to_string(num_nodes) + ")");
+      }
     }
     block.indices.resize(neighbors.size());
     for (std::size_t e = 0; e < neighbors.size(); ++e) {

@@ -32,7 +32,8 @@ void draw_positions(DrawKey key, int layer, std::int64_t node, std::int64_t degr
                     std::vector<std::int64_t>& positions);
 
 // Samples `fanouts` (from the seeds outwards) around distinct `seeds`. Throws std::invalid_argument when a seed is
-// out of range or repeated, or when a block would need more than 2^31 - 1 edges.
+// out of range or repeated, or when a block would need more than 2^31 - 1 edges; std::out_of_range when the topology
+// leads outside of itself (a damaged file).
 template <typename Node>
 SampledMinibatch<Node> sample_minibatch(std::span<const std::int64_t> indptr, std::span<const Node> indices,
                                         std::span<const std::int64_t> seeds, std::span<const std::int32_t> fanouts,

@@ -36,6 +36,10 @@ constexpr unsigned kMaxPoolThreads = 16;
                               " bytes at offset " + std::to_string(request.offset) + ", found " + std::to_string(done));
 }
 
+// A direct read that stops between two multiples of the alignment has met the end of the file; asking for the rest
+// from there would be refused.
+bool met_end(const DirectFile& file, std::uint64_t done) { return file.is_direct() && done % kDirectAlignment != 0; }
+
 class ThreadEngine final : public ReadEngine {
  public:
   ThreadEngine(const DirectFile& file, unsigned depth) : file_(file) {
@@ -108,7 +112,7 @@ class ThreadEngine final : public ReadEngine {
       if (count < 0) return {request, done, errno};
       if (count == 0) break;
       done += static_cast<std::uint64_t>(count);
-      if (done >= request.required_bytes) break;
+      if (done >= request.required_bytes || met_end(file_, done)) break;
     }
     return {request, done, 0};
   }
@@ -181,7 +185,7 @@ class UringEngine final : public ReadEngine {
       if (result < 0) throw_read_error(-result, file_, request.offset, request.destination.size());
       state.done += static_cast<std::uint64_t>(result);
       if (state.done < request.required_bytes) {
-        if (result == 0) throw_short_read(file_, request, state.done);
+        if (result == 0 || met_end(file_, state.done)) throw_short_read(file_, request, state.done);
         enqueue(slot);
         continue;
       }

@@ -148,7 +148,7 @@ def test_a_sequence_on_which_min_alternates(tmp_path):
 
 
 def fewest_misses_by_integer_programming(batches, capacity):
-    """Least misses of any schedule that repeats each cycle: keep most intervals from one access of a node to its next."""
+    """Least misses of any schedule that repeats each cycle: as many intervals between accesses kept as fit."""
     intervals = [(t, next_use(batches, node, t)) for t, batch in enumerate(batches) for node in batch]
     load = np.zeros((len(batches), len(intervals)))  # after each minibatch
     for number, (first, last) in enumerate(intervals):
@@ -165,8 +165,14 @@ def fewest_misses_by_integer_programming(batches, capacity):
 
 @pytest.mark.parametrize(
     ("capacity", "num_static", "dtype", "exact"),
-    [(10, 0, np.int32, True), (60, 0, np.int32, True), (60, 20, np.int64, False), (100, 0, np.int64, True), (150, 0, np.int32, False)],
-)  # fmt: skip
+    [
+        (10, 0, np.int32, True),
+        (60, 0, np.int32, True),
+        (60, 20, np.int64, False),
+        (100, 0, np.int64, True),
+        (150, 0, np.int32, False),
+    ],
+)
 def test_a_longer_random_sequence(tmp_path, capacity, num_static, dtype, exact):
     random = np.random.default_rng(0)
     # As in real samples some nodes are hot: node i is drawn in proportion to 1 / (i + 1).

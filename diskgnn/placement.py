@@ -21,8 +21,8 @@ from diskgnn import _native
 from diskgnn.progress import Advance
 from diskgnn.sampling import Samples
 
-# One warm-up round finds what is resident at the wrap. A second one can improve on it by a row or so, which matters only
-# in short sequences: where rounds are cheap, they go on until the residents settle.
+# One warm-up round finds what is resident at the wrap. A second one can improve on it by a row or so, which matters
+# only in short sequences: where rounds are cheap, they go on until the residents settle.
 MAX_WARM_UP_ROUNDS = 4
 CHEAP_ROUND_ACCESSES = 4_000_000
 MAX_BATCHES = 1 << 29  # next uses are int32 and span two cycles

@@ -14,12 +14,23 @@ from diskgnn.cli.options import Size, combined
 from diskgnn.cli.rendering import BarReporter, Output, format_seconds
 from diskgnn.units import format_size
 
+_LOADER_OPTIONS = ("device_cache", "pinned_cache", "prefetch", "engine", "verify")
 _loader_options = combined(
     click.option("--device", default="cpu", show_default=True, help="Where the model is: cpu, cuda, cuda:1."),
-    click.option("--device-cache", type=Size(), help="GPU memory for the hottest rows.  [default: none]"),
+    click.option("--device-cache", type=Size(),
+                 help="GPU memory for the hottest static rows.  [default: all that fit half of what is free]"),
     click.option("--pinned-cache", type=Size(),
-                 help="Page-locked memory for the next hottest, which the GPU reads by itself.  [default: none]"),
+                 help="Host memory, page-locked for a GPU, for the other static rows.  [default: as they need]"),
+    click.option("--prefetch", type=int, help="Minibatches read ahead.  [default: 1, on a GPU 2]"),
+    click.option("--engine", type=click.Choice(["auto", "io_uring", "threads"]), default="auto", show_default=True,
+                 help="How the disk is read."),
+    click.option("--verify", is_flag=True, help="Compare all rows read with their checksums."),
 )  # fmt: skip
+
+
+def _split_loader_options(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Takes the `Loader`'s keyword arguments out of a command's."""
+    return {name: arguments.pop(name) for name in _LOADER_OPTIONS}
 
 
 @click.command(cls=Command)
@@ -38,6 +49,8 @@ _loader_options = combined(
 @click.option("--lr", type=float, default=0.003, show_default=True, help="Adam's learning rate.")
 @click.option("--weight-decay", type=float, default=0.0, show_default=True, help="Adam's weight decay.")
 @click.option("--epochs", type=int, default=10, show_default=True, help="Epochs in all, resumed ones included.")
+@click.option("--evaluate-every", type=int, default=1, show_default=True, help="Epochs between evaluations.")
+@click.option("--amp", is_flag=True, help="Compute in bfloat16 where that is safe (autocast).")
 @_loader_options
 @click.option(
     "--checkpoint",
@@ -50,16 +63,15 @@ _loader_options = combined(
 @click.option("--tensorboard", type=options.OUTPUT, metavar="DIR", help="Write metrics for TensorBoard into DIR.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of initial weights and dropout.")
 @click.pass_obj
-def train(
-    output: Output, /, packed: Path, device_cache: int | None, pinned_cache: int | None, **arguments: Any
-) -> None:
+def train(output: Output, /, packed: Path, **arguments: Any) -> None:
     """Train a node classifier on the minibatches in PACKED and report the best epoch's test accuracy."""
     from diskgnn.training import train
 
+    loader_options = _split_loader_options(arguments)
     result = train(
         packed,
         **arguments,
-        loader_options={"device_cache": device_cache, "pinned_cache": pinned_cache},
+        loader_options=loader_options,
         callback=lambda record: show_epoch(output, record),
         reporter=BarReporter(output.messages, transient=True),  # each epoch ends with a line of its own
     )
@@ -100,17 +112,14 @@ def show_epoch(output: Output, record: dict[str, Any]) -> None:
 )
 @_loader_options
 @click.pass_obj
-def evaluate(
-    output: Output, /, packed: Path, checkpoint: Path, split: str, device: str,
-    device_cache: int | None, pinned_cache: int | None,
-) -> None:  # fmt: skip
+def evaluate(output: Output, /, packed: Path, checkpoint: Path, split: str, device: str, **arguments: Any) -> None:
     """Loss and accuracy of a trained model on one split of PACKED."""
     from diskgnn.checkpoints import load_model
     from diskgnn.evaluation import evaluate
 
     result = evaluate(
         load_model(checkpoint), packed, device, split=split,
-        loader_options={"device_cache": device_cache, "pinned_cache": pinned_cache}, reporter=output.reporter,
+        loader_options=_split_loader_options(arguments), reporter=output.reporter,
     )  # fmt: skip
     output.fields(f"{split} split of {packed}", {**vars(result), "accuracy": f"{result.accuracy:.2%}"})
     output.result(result)

@@ -48,6 +48,7 @@ from diskgnn.manifest import (
     open_artifact,
     read_manifest,
     verify_artifact,
+    verify_file,
 )
 from diskgnn.units import format_size
 
@@ -56,7 +57,7 @@ __all__ = [
     "VERSIONS", "ArrayFile", "ArtifactWriter", "ChecksummedFile", "ExternalFile", "FileEntry", "Manifest", "PathLike",
     "checksum_file", "extents_file", "free_bytes", "index_file", "initial_file", "npy_data_offset", "npy_header",
     "npy_header_bytes", "open_artifact", "read_manifest", "require_free_bytes", "shard_file", "split_file",
-    "verify_artifact", "wrap_file",
+    "verify_artifact", "verify_file", "wrap_file",
 ]  # fmt: skip
 
 # graph/

@@ -87,7 +87,7 @@ def decode_header(data: Any, schema: pa.Schema) -> Header:
     """The header in `data` (bytes-like), sharing its memory.
 
     Raises:
-        pyarrow.ArrowException, OSError: not such a header.
+        pyarrow.ArrowException, EOFError, OSError: not such a header.
     """
     batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema)
     batch.validate()  # Arrow believes what a message says about its buffers' lengths

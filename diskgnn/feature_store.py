@@ -11,6 +11,7 @@ import errno
 import itertools
 import os
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from diskgnn import artifacts
+from diskgnn import _native, artifacts
 from diskgnn.artifacts import Manifest
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph import FEATURE_STORAGE
@@ -47,18 +48,23 @@ class FeatureStore:
         device_cache: int | str | None,
         pinned_cache: int | str | None,
         engine: str,
+        verify: bool,
     ) -> None:
-        """Allocates the tiers and fills the static ones.
+        """Allocates the tiers and fills the static ones; `verify` compares all that is read with its checksum.
 
         Raises:
+            ArtifactError: the files do not fit what the config says, or do not have their checksums.
             ConfigError: the static rows fit neither the device nor the pinned tier, or memory cannot be page-locked.
         """
         config = packed.config
         self.width, self.dtype = int(config["feature_width"]), TORCH_DTYPES[config["feature_dtype"]]
         self.row_bytes, self.num_static = int(config["row_bytes"]), int(config["num_static"])
-        self._packed, self._split, self._engine = packed, split, engine
+        self._packed, self._split, self._engine, self._verify = packed, split, engine, verify
         self._device = device
         self._check_files_fit()
+        if verify:
+            for name in (artifacts.STATIC, artifacts.initial_file(split)):
+                artifacts.verify_file(packed, name)
         self.num_device = self._split_static(device_cache, pinned_cache)
         self.device_rows, self.pinned = self._load_static()
         self.wrap: npt.NDArray[np.int32] = packed.array(artifacts.wrap_file(split), mmap=False)
@@ -168,47 +174,65 @@ class FeatureStore:
             path = self._packed.file(artifacts.initial_file(self._split))
             rows = np.arange(self.initial_rows)
             read_bytes += read_rows(path, self._data_offset, self.row_bytes, rows, self._memory, engine=self._engine)[1]
-        path = self._packed.file(artifacts.extents_file(self._split))
         last_extent = np.full(len(self.wrap), -1, np.int64)
         last_row = np.zeros(len(self.wrap), np.int64)
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            for number in range(position):
-                record = index[number]
-                data = os.pread(
-                    descriptor, int(record["num_admissions"]) * 8, int(record["offset"] + record["admissions_offset"])
-                )
-                if len(data) != int(record["num_admissions"]) * 8:
-                    raise OSError(errno.EIO, f"{path} ends early: it was truncated")
-                admissions = np.frombuffer(data, np.int32).reshape(-1, 2)
-                limits = (int(record["num_rows"]), len(self.wrap))
-                if len(data) and ((admissions < 0) | (admissions >= limits)).any():
-                    raise ArtifactError(
-                        f"extent {number} of {path} is damaged: an admission is out of range; check with "
-                        f"`diskgnn verify {self._packed.path}`, prepare it again"
-                    )
-                last_extent[admissions[:, 1]], last_row[admissions[:, 1]] = number, admissions[:, 0]
-                read_bytes += len(data)
-        finally:
-            os.close(descriptor)
+        for number, admissions in enumerate(self._admissions(index[:position])):
+            last_extent[admissions[:, 1]], last_row[admissions[:, 1]] = number, admissions[:, 0]
+            read_bytes += admissions.nbytes
         slots = np.flatnonzero(last_extent >= 0)
         slots = slots[np.lexsort((last_row[slots], last_extent[slots]))]
         bounds = np.flatnonzero(np.diff(last_extent[slots], prepend=-1, append=-1))
-        window_rows = max(1, _RESTORE_WINDOW_BYTES // self.row_bytes)
+        for begin, end in itertools.pairwise(bounds):
+            of_extent = slots[begin:end]
+            read_bytes += self._copy_rows(index, int(last_extent[of_extent[0]]), last_row[of_extent], of_extent)
+        return read_bytes
+
+    def _admissions(self, index: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.int32]]:
+        """[A, 2] extent row and slot, of each extent of `index`."""
+        path = self._packed.file(artifacts.extents_file(self._split))
+        with path.open("rb", buffering=0) as file:
+            for number, record in enumerate(index):
+                offset, length = int(record["admissions_offset"]), 8 * int(record["num_admissions"])
+                first, last = (0, int(record["header_bytes"])) if self._verify else (offset, offset + length)
+                data = os.pread(file.fileno(), last - first, int(record["offset"]) + first)
+                if len(data) != last - first:
+                    raise OSError(errno.EIO, f"{path} ends early: it was truncated")
+                if self._verify and _native.crc32c(data) != record["header_crc32c"]:
+                    raise self._damaged(number, "its header does not have the checksum that was written")
+                admissions = np.frombuffer(data, np.int32, length // 4, offset - first).reshape(-1, 2)
+                limits = (int(record["num_rows"]), len(self.wrap))
+                if ((admissions < 0) | (admissions >= limits)).any():
+                    raise self._damaged(number, "an admission is out of range")
+                yield admissions
+
+    def _copy_rows(
+        self, index: npt.NDArray[Any], number: int, rows: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]
+    ) -> int:
+        """Copy `rows` (ascending) of extent `number` to `slots`; to verify, all rows are read. Returns bytes read."""
+        record, path = index[number], self._packed.file(artifacts.extents_file(self._split))
+        data_offset, num_rows = int(record["offset"] + record["rows_offset"]), int(record["num_rows"])
+        window_rows = min(max(1, _RESTORE_WINDOW_BYTES // self.row_bytes), num_rows)
         buffer = row_buffer(window_rows, self.row_bytes)
         cpu = self.cpu.reshape(-1, self.row_bytes)
-        for begin, end in itertools.pairwise(bounds):
-            record = index[last_extent[slots[begin]]]
-            rows = last_row[slots[begin:end]]
-            windows = np.flatnonzero(np.diff(rows // window_rows, prepend=-1, append=-1))
-            for lo, hi in itertools.pairwise(windows):
-                data_offset = int(record["offset"] + record["rows_offset"])
-                data_rows, was_read = read_rows(
-                    path, data_offset, self.row_bytes, rows[lo:hi], buffer, engine=self._engine
-                )
-                cpu[slots[begin + lo : begin + hi]] = data_rows.reshape(-1, self.row_bytes)[rows[lo:hi] - rows[lo]]
-                read_bytes += was_read
+        read_bytes = crc = 0
+        for first in range(0, num_rows, window_rows):
+            begin, end = np.searchsorted(rows, [first, first + window_rows])
+            wanted = np.arange(first, min(first + window_rows, num_rows)) if self._verify else rows[begin:end]
+            if len(wanted) == 0:
+                continue
+            data, was_read = read_rows(path, data_offset, self.row_bytes, wanted, buffer, engine=self._engine)
+            cpu[slots[begin:end]] = data.reshape(-1, self.row_bytes)[rows[begin:end] - wanted[0]]
+            read_bytes += was_read
+            crc = _native.crc32c(data, crc) if self._verify else 0
+        if self._verify and crc != record["rows_crc32c"]:
+            raise self._damaged(number, "its rows do not have the checksum that was written")
         return read_bytes
+
+    def _damaged(self, number: int, what: str) -> ArtifactError:
+        return ArtifactError(
+            f"extent {number} of {self._packed.file(artifacts.extents_file(self._split))} is damaged: {what}; check "
+            f"with `diskgnn verify {self._packed.path}`, prepare it again"
+        )
 
     def page_lock(self, regions: list[tuple[int, int]]) -> None:
         """Page-lock memory given as (address, bytes), so that copies to the device run by themselves.

@@ -67,7 +67,7 @@ class Loader:
             prefetch: minibatches assembled ahead of the user; by default 1 on a cpu, where each costs memory that
                 training needs and computing outlasts reading, and 2 on a GPU.
             engine: 'io_uring', 'threads', or 'auto': io_uring where it is allowed.
-            verify: compare all rows with their checksums as they are read (headers always are).
+            verify: compare all rows with their checksums as they are read (headers of minibatches always are).
             threads: threads that gather cached rows; half of the cores, at most 4, by default.
 
         Raises:
@@ -138,10 +138,7 @@ class Loader:
         """
         if epoch < 0:
             raise ConfigError(f"epoch: expected at least 0, found {epoch}")
-        if self._pid != os.getpid():
-            raise ConfigError(
-                "this Loader was made before a fork, and its threads are not here: make one in each process"
-            )
+        self._require_own_process()
         self._iteration += 1
         iteration = self._iteration
         first = self._resume[1] if self._resume is not None and self._resume[0] == epoch else 0
@@ -160,13 +157,16 @@ class Loader:
             except RuntimeError as error:
                 self._require_current(epoch, iteration)  # closed by another thread while this one waited
                 raise self._damaged(error) from error
-            except (pa.ArrowException, IndexError) as error:
-                raise self._damaged(error) from error
             yield batch
         if iteration == self._iteration and self._pipeline is not None:
             self._pipeline.rest()
 
+    def _require_own_process(self) -> None:
+        if self._pid != os.getpid():
+            raise ConfigError("this Loader was made before a fork, its threads are not here: make one in each process")
+
     def _require_current(self, epoch: int, iteration: int) -> None:
+        self._require_own_process()
         if iteration != self._iteration:
             raise ConfigError(
                 f"the loader was closed, or another epoch was started, while epoch {epoch} was iterated: "
@@ -191,7 +191,10 @@ class Loader:
         self, epoch: int, number: int, header: npt.NDArray[np.uint8], rows: npt.NDArray[np.uint8]
     ) -> MiniBatch:
         assert self._store is not None
-        decoded = extents.decode_header(header, self._schema)
+        try:
+            decoded = extents.decode_header(header, self._schema)
+        except (pa.ArrowException, EOFError, OSError) as error:
+            raise self._damaged(error) from error
 
         def tensor(array: npt.NDArray[Any]) -> Tensor:
             # Arrow's views are read-only; this one of the same bytes may be written, as torch expects.
@@ -268,7 +271,9 @@ class Loader:
             warnings.warn(f"reading with a pool of threads, not io_uring: {_native.io_uring_refusal()}", stacklevel=4)
 
     def _open(self) -> None:
-        self._store = FeatureStore(self._packed, self.split, self._device, engine=self._engine, **self._tiers)
+        self._store = FeatureStore(
+            self._packed, self.split, self._device, engine=self._engine, verify=self._verify, **self._tiers
+        )
         try:
             self._pipeline = _native.Pipeline(
                 str(self._packed.file(artifacts.extents_file(self.split))),

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -222,11 +222,20 @@ def verify_artifact(path: PathLike, *, reporter: Reporter = SILENT) -> Manifest:
     """
     manifest = open_artifact(path)
     with reporter.stage(f"verify {path}", manifest.total_bytes, "B") as advance:
-        for name, entry in manifest.files.items():
-            found = checksum_file(manifest.file(name), advance)
-            if found != entry.crc32c:
-                raise ArtifactError(
-                    f"{manifest.file(name)} is damaged: its CRC-32C is {found:08x}, expected {entry.crc32c:08x}; "
-                    f"{MADE_BY[manifest.format]} again"
-                )
+        for name in manifest.files:
+            verify_file(manifest, name, advance)
     return manifest
+
+
+def verify_file(manifest: Manifest, name: str, advance: Callable[[int], None] = lambda _: None) -> None:
+    """Compare one file of an artifact with its checksum.
+
+    Raises:
+        ArtifactError: its content is not what was written.
+    """
+    found, expected = checksum_file(manifest.file(name), advance), manifest.files[name].crc32c
+    if found != expected:
+        raise ArtifactError(
+            f"{manifest.file(name)} is damaged: its CRC-32C is {found:08x}, expected {expected:08x}; "
+            f"{MADE_BY[manifest.format]} again"
+        )

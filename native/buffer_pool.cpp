@@ -87,6 +87,8 @@ std::vector<std::span<std::byte>> BufferPool::allocate_all() {
 }
 
 void BufferPool::give_back(std::unique_ptr<Buffer> buffer) {
+  // After a fork the pool's waiters are in the parent, where they hold the lock or are in the midst of waking up.
+  if (owner_ != getpid()) return;
   {
     std::lock_guard lock(mutex_);
     if (allocated_ > limit_ || resting_) {

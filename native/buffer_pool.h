@@ -1,6 +1,8 @@
 // The memory that minibatches are staged in: allocated once, leased out, given back when the user drops the minibatch.
 #pragma once
 
+#include <unistd.h>
+
 #include <condition_variable>
 #include <cstddef>
 #include <memory>
@@ -59,6 +61,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
  private:
   void give_back(std::unique_ptr<Buffer> buffer);
 
+  const pid_t owner_ = getpid();
   const std::size_t limit_, header_bytes_, rows_bytes_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -66,15 +66,10 @@ def prepare(
     ArtifactWriter(final, artifacts.PACKED, config={}, overwrite=overwrite)
     for cache in (cpu_cache, *(() if eval_cpu_cache is None else (eval_cpu_cache,))):
         cache_rows(cache, graph.feature_file.row_bytes, graph.num_nodes)
-    config = samples_config(
-        graph,
-        fanouts=fanouts,
-        batch_size=batch_size,
-        epochs=epochs,
-        eval_fanouts=eval_fanouts,
-        splits=artifacts.SPLITS,
-        seed=seed,
-    )
+    sampling: dict[str, Any] = {
+        "fanouts": fanouts, "batch_size": batch_size, "epochs": epochs, "eval_fanouts": eval_fanouts, "seed": seed,
+    }  # fmt: skip
+    config = samples_config(graph, **sampling, splits=artifacts.SPLITS)
     scratch = final.with_name(f".{final.name}.samples")
     samples_path = scratch if samples is None else Path(samples)
     reports = []
@@ -83,11 +78,7 @@ def prepare(
             sample(
                 graph,
                 samples_path,
-                fanouts=fanouts,
-                batch_size=batch_size,
-                epochs=epochs,
-                eval_fanouts=eval_fanouts,
-                seed=seed,
+                **sampling,
                 memory=memory,
                 threads=threads,
                 overwrite=overwrite or samples is None,

@@ -89,6 +89,23 @@ def static_rows(static_cache: int | str, row_bytes: int, num_nodes: int) -> int:
     return min(torch.cuda.mem_get_info()[0] // 2 // row_bytes, num_nodes)
 
 
+def tier_rows(
+    row_bytes: int,
+    num_nodes: int,
+    static_cache: int | str,
+    cpu_cache: int | str,
+    eval_cpu_cache: int | str | None,
+) -> tuple[int, int, int]:
+    """Static rows, slots of the train split's cpu tier, and of each other split's.
+
+    Raises:
+        ConfigError: see `cache_rows`.
+    """
+    train_rows = cache_rows(cpu_cache, row_bytes, num_nodes)
+    eval_rows = train_rows // EVAL_SHARE if eval_cpu_cache is None else cache_rows(eval_cpu_cache, row_bytes, num_nodes)
+    return static_rows(static_cache, row_bytes, num_nodes), train_rows, eval_rows
+
+
 def pack(
     graph: PathLike | Graph,
     samples: PathLike | Samples,
@@ -132,12 +149,8 @@ def pack(
             f"run `diskgnn sample {graph.manifest.path} ...` again"
         )
     features = graph.feature_file
-    num_static = static_rows(static_cache, features.row_bytes, graph.num_nodes)
-    train_rows = cache_rows(cpu_cache, features.row_bytes, graph.num_nodes)
-    eval_rows = (
-        train_rows // EVAL_SHARE
-        if eval_cpu_cache is None
-        else cache_rows(eval_cpu_cache, features.row_bytes, graph.num_nodes)
+    num_static, train_rows, eval_rows = tier_rows(
+        features.row_bytes, graph.num_nodes, static_cache, cpu_cache, eval_cpu_cache
     )
     threads = available_cores() if threads is None else threads
     if threads < 1:

@@ -17,7 +17,7 @@ from diskgnn.artifacts import ArtifactWriter, PathLike
 from diskgnn.errors import ArtifactError
 from diskgnn.graph import Graph
 from diskgnn.memory import available_cores, memory_budget
-from diskgnn.packing import EVAL_SHARE, cache_rows, pack, static_rows
+from diskgnn.packing import pack, tier_rows
 from diskgnn.placement import hottest_nodes
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.row_reading import read_rows, row_buffer
@@ -64,8 +64,8 @@ def prepare(
     final = Path(out).absolute()
     # Refuse before hours of sampling, not after.
     ArtifactWriter(final, artifacts.PACKED, config={}, overwrite=overwrite)
-    for cache in (cpu_cache, *(() if eval_cpu_cache is None else (eval_cpu_cache,))):
-        cache_rows(cache, graph.feature_file.row_bytes, graph.num_nodes)
+    tier_rows(graph.feature_file.row_bytes, graph.num_nodes, static_cache, cpu_cache, eval_cpu_cache)
+    memory_budget(memory)
     sampling: dict[str, Any] = {
         "fanouts": fanouts, "batch_size": batch_size, "epochs": epochs, "eval_fanouts": eval_fanouts, "seed": seed,
     }  # fmt: skip
@@ -173,12 +173,8 @@ def estimate(
         seed=seed,
     )
     num_threads = available_cores() if threads is None else threads
-    num_static = static_rows(static_cache, features.row_bytes, graph.num_nodes)
-    train_rows = cache_rows(cpu_cache, features.row_bytes, graph.num_nodes)
-    eval_rows = (
-        train_rows // EVAL_SHARE
-        if eval_cpu_cache is None
-        else cache_rows(eval_cpu_cache, features.row_bytes, graph.num_nodes)
+    num_static, train_rows, eval_rows = tier_rows(
+        features.row_bytes, graph.num_nodes, static_cache, cpu_cache, eval_cpu_cache
     )
     probes = {split: _probe(graph, split, config, reporter) for split in config["splits"]}
     packed_bytes = (num_static + train_rows + eval_rows * (len(probes) - 1)) * features.row_bytes

@@ -1,0 +1,113 @@
+"""prepare and its estimate, over a generated graph."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from diskgnn import ArtifactError, ConfigError, estimate, generate, prepare
+from diskgnn.artifacts import open_artifact, verify_artifact
+from diskgnn.errors import OutputExistsError
+from diskgnn.graph import Graph
+from diskgnn.packing import pack
+from diskgnn.sampling import sample
+
+SETTINGS = {"fanouts": [4, 3], "batch_size": 64, "epochs": 2, "seed": 5}
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    out = tmp_path_factory.mktemp("prepare") / "graph"
+    generate(out, num_nodes=5000, avg_degree=8, num_classes=4, feature_width=16, train_fraction=0.2,
+             valid_fraction=0.05, test_fraction=0.05, homophily=0.7)  # fmt: skip
+    return out
+
+
+def test_prepare_is_sample_and_pack(graph, tmp_path):
+    reports = prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
+    assert [report.stage for report in reports] == ["sample", "pack"]
+    sample(graph, tmp_path / "samples", **SETTINGS)
+    pack(graph, tmp_path / "samples", tmp_path / "apart", cpu_cache="10%")
+    assert open_artifact(tmp_path / "packed").digest == open_artifact(tmp_path / "apart").digest
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["apart", "packed", "samples"]  # no scratch left
+    verify_artifact(tmp_path / "packed")
+
+
+def test_prepare_goes_on_with_what_was_sampled(graph, tmp_path, monkeypatch):
+    import diskgnn.preparation as preparation
+
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation, "pack", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
+    assert not (tmp_path / "packed").exists()
+    reports = prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
+    assert [report.stage for report in reports] == ["pack"]
+    # Other settings are sampled anew.
+    shutil.rmtree(tmp_path / "packed")
+    reports = prepare(graph, tmp_path / "packed", **{**SETTINGS, "seed": 6}, cpu_cache="10%")
+    assert [report.stage for report in reports] == ["sample", "pack"]
+
+
+def test_samples_are_kept_where_asked(graph, tmp_path):
+    prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache=0, samples=tmp_path / "kept")
+    reports = prepare(graph, tmp_path / "other", **SETTINGS, cpu_cache="5%", samples=tmp_path / "kept")
+    assert [report.stage for report in reports] == ["pack"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"cpu_cache": "150%"}, ConfigError),
+        ({"cpu_cache": "lots"}, ConfigError),
+        ({"static_cache": "lots"}, ConfigError),
+        ({"eval_cpu_cache": "lots"}, ConfigError),
+        ({"memory": "lots"}, ConfigError),
+        ({"fanouts": []}, ConfigError),
+        ({"batch_size": 0}, ConfigError),
+    ],
+)
+def test_nonsense_is_refused_before_sampling(graph, tmp_path, changed, error):
+    with pytest.raises(error):
+        prepare(graph, tmp_path / "packed", **{**SETTINGS, "cpu_cache": "10%", **changed})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_output_that_exists_is_refused_before_sampling(graph, tmp_path):
+    (tmp_path / "packed").mkdir()
+    with pytest.raises(OutputExistsError):
+        prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
+    assert [path.name for path in tmp_path.iterdir()] == ["packed"]
+    with pytest.raises(ArtifactError, match="convert"):
+        prepare(tmp_path / "nowhere", tmp_path / "new", **SETTINGS, cpu_cache="10%")
+
+
+def test_the_estimate_is_close_and_writes_nothing(graph, tmp_path):
+    found = estimate(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
+    assert list(tmp_path.iterdir()) == []
+    prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
+    packed = open_artifact(tmp_path / "packed")
+    splits = packed.config["splits"]
+    assert found.minibatches == sum(s["epochs"] * s["batches_per_epoch"] for s in splits.values())
+    train = splits["train"]
+    rows = train["rows"]["requested"] / (train["epochs"] * train["batches_per_epoch"])
+    assert found.rows_per_minibatch == pytest.approx(rows, rel=0.1)
+    # What a static cache would have to read bounds what Belady's schedule reads.
+    assert train["rows"]["disk"] / train["rows"]["requested"] <= found.train_disk_row_share * 1.05
+    assert 0.8 < found.packed_bytes / packed.total_bytes < 2
+    largest = train["max_inputs"] * packed.config["row_bytes"]
+    assert found.training_memory_bytes > 2 * 0.9 * largest + train["cpu_rows"] * packed.config["row_bytes"]
+    assert found.sample_seconds > 0
+    assert found.pack_seconds > 0
+
+
+def test_everything_fits_in_memory(graph, tmp_path):
+    prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="100%", eval_cpu_cache="100%")
+    splits = open_artifact(tmp_path / "packed").config["splits"]
+    assert all(split["rows"]["disk"] == 0 for split in splits.values())
+    accessed = splits["train"]["cpu_rows"]
+    assert accessed <= Graph.open(graph).num_nodes
+    assert np.load(tmp_path / "packed" / "train-initial.npy").shape[0] == accessed

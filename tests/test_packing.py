@@ -240,7 +240,8 @@ def test_static_rows_serve_splits_that_never_ask_for_them(tmp_path):
 
 @pytest.mark.parametrize(
     ("cache", "rows"),
-    [(0, 0), (99, 0), (100, 1), (250, 2), ("1KiB", 10), ("1GiB", 50), ("0%", 0), ("10%", 5), ("100%", 50), (" 50 % ", 25)],
+    [(0, 0), (99, 0), (100, 1), (250, 2), ("1KiB", 10), ("1GiB", 50), ("0%", 0),
+     ("10%", 5), ("100%", 50), (" 9 % ", 4)],
 )  # fmt: skip
 def test_sizes_of_caches(cache, rows):
     assert cache_rows(cache, 100, 50) == rows

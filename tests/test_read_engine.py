@@ -60,7 +60,7 @@ def test_ranges_are_what_another_io_uring_binding_gives(path):
             for start, length in ranges:
                 buffer = bytearray(length)
                 sqe = liburing.io_uring_get_sqe(ring)
-                liburing.io_uring_prep_read(sqe, file.fileno(), buffer, length, start)
+                liburing.io_uring_prep_read(sqe, file.fileno(), buffer, start)
                 liburing.io_uring_submit_and_wait(ring, 1)
                 liburing.io_uring_wait_cqe(ring, cqe)
                 assert cqe[0].res == length

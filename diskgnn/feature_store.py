@@ -110,7 +110,8 @@ class FeatureStore:
         if device_cache is not None:
             device_bytes = parse_size(device_cache)
         elif pinned_cache is not None:
-            device_bytes = max(0, total_bytes - parse_size(pinned_cache))
+            pinned_rows = min(parse_size(pinned_cache) // self.row_bytes, self.num_static)
+            device_bytes = (self.num_static - pinned_rows) * self.row_bytes
         elif self._device.type == "cuda":
             device_bytes = torch.cuda.mem_get_info(self._device)[0] // _DEVICE_RESERVE_SHARE
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ GAP_BYTES = 64 << 10
 
 def row_buffer(num_rows: int, row_bytes: int) -> npt.NDArray[np.uint8]:
     """Page-aligned memory that `read_rows` can read up to `num_rows` neighbouring rows into."""
-    return np.frombuffer(mmap.mmap(-1, num_rows * row_bytes + 2 * ALIGNMENT), np.uint8)
+    memory = mmap.mmap(-1, num_rows * row_bytes + 2 * ALIGNMENT, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # huge pages, where the kernel has them: rows are gathered at random
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)
 
 
 def read_rows(

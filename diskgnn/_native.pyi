@@ -149,7 +149,7 @@ class Pipeline:
 
         Raises:
             OSError: a read failed.
-            RuntimeError: an extent is damaged.
+            RuntimeError: an extent is damaged, or the pipeline was stopped.
         """
 
     def stats(self) -> dict[str, int | float]: ...

@@ -1,5 +1,6 @@
 // Which rows the cpu tier holds at each minibatch of a cyclic sequence: Belady's MIN with bypass (Belady, 1966),
-// at the granularity of minibatches, optimal because every future access is known.
+// at the granularity of minibatches. Optimal for a sequence that is played once, since every future access is known;
+// for one that is repeated, wherever the residents settle (see the rounds below).
 #pragma once
 
 #include <cstdint>

@@ -79,7 +79,7 @@ def table(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     lines = [
         line("loader, idle consumer", rate(loader["rate"]), f"{rate(loader['raw_rate'])} O_DIRECT, same file",
              loader["of_raw_rate"], ">= 0.95"),
-        line("rows read, small graph", f"{rows['small_planned_rows']:,}", f"{rows['small_bound_rows']:,} Belady, brute force",
+        line("rows read, small graph", f"{rows['small_planned_rows']:,}", f"{rows['small_bound_rows']:,.0f} Belady, brute force",
              rows["of_bound"], "<= 1.00"),
         line("rows read", f"{rows['planned_rows']:,} of {rows['accesses']:,}",
              f"{rows['static_cache_rows']:,} static cache", rows["of_static_cache"], "<= 0.80"),

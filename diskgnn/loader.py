@@ -302,8 +302,9 @@ class Loader:
         """Counters since the loader was made, of what was assembled (which may be ahead of what was consumed).
 
         requested_rows, and of these device_rows, pinned_rows, cpu_rows, disk_rows; read_bytes from disk, of which
-        restored_bytes filled the cpu tier; wait_seconds that the user waited; read_wait_seconds, gather_seconds,
-        scatter_seconds and buffer_wait_seconds of the assembling thread.
+        restored_bytes filled the cpu tier; wait_seconds that the user waited; and of the assembling thread
+        read_wait_seconds (for the disk), header_seconds, gather_seconds (rows from memory), scatter_seconds (rows from
+        the extent) and buffer_wait_seconds (for the user).
         """
         counters = dict.fromkeys(
             ("requested_rows", "device_rows", "pinned_rows", "cpu_rows", "disk_rows", "read_bytes", "wait_seconds"), 0

@@ -254,6 +254,7 @@ class Pipeline {
     result["disk_rows"] = stats.disk_rows;
     result["read_bytes"] = stats.read_bytes;
     result["read_wait_seconds"] = stats.read_wait_seconds;
+    result["header_seconds"] = stats.header_seconds;
     result["gather_seconds"] = stats.gather_seconds;
     result["scatter_seconds"] = stats.scatter_seconds;
     result["buffer_wait_seconds"] = stats.buffer_wait_seconds;

@@ -176,6 +176,13 @@ void ExtentPipeline::assemble_all(std::int64_t position) {
   }
 }
 
+std::span<const std::byte> ExtentPipeline::peek() {
+  const Clock::time_point started = Clock::now();
+  const std::span<const std::byte> chunk = stream_->peek();
+  read_wait_seconds_ += seconds_since(started);
+  return chunk;
+}
+
 // False when the pipeline is stopped.
 bool ExtentPipeline::assemble(std::int64_t position) {
   const ExtentRecord& extent = index_[unsign(position)];
@@ -192,10 +199,11 @@ bool ExtentPipeline::assemble(std::int64_t position) {
   if (minibatch.buffer == nullptr) return false;
   const double buffer_wait = seconds_since(wanted_buffer);
 
+  read_wait_seconds_ = 0;
   const Clock::time_point wanted_header = Clock::now();
   std::byte* const header = minibatch.buffer->header();
   for (std::size_t done = 0; done < unsign(extent.rows_offset);) {
-    const std::span<const std::byte> chunk = stream_->peek();
+    const std::span<const std::byte> chunk = peek();
     if (chunk.empty()) return false;
     const std::size_t bytes = std::min(chunk.size(), unsign(extent.rows_offset) - done);
     if (done < minibatch.header_bytes) {
@@ -207,23 +215,25 @@ bool ExtentPipeline::assemble(std::int64_t position) {
   if (crc32c({header, minibatch.header_bytes}, 0) != static_cast<std::uint32_t>(extent.header_crc32c)) {
     throw_damaged(position, "its header does not have the checksum that was written");
   }
-  const double header_wait = seconds_since(wanted_header);
+  classify(extent, header, minibatch);
+  const double header_seconds = seconds_since(wanted_header) - read_wait_seconds_;
 
   const Clock::time_point wanted_cached = Clock::now();
-  classify(extent, header, minibatch);
   std::byte* const rows = minibatch.buffer->rows();
   gather(rows);
   const double gather_seconds = seconds_since(wanted_cached);
 
+  const double header_wait = read_wait_seconds_;
   const Clock::time_point wanted_rows = Clock::now();
   if (!scatter(extent, rows)) return false;
   admit(extent, header, rows);
-  const double scatter_seconds = seconds_since(wanted_rows);
+  const double scatter_seconds = seconds_since(wanted_rows) - (read_wait_seconds_ - header_wait);
 
   {
     std::lock_guard lock(mutex_);
     stats_.buffer_wait_seconds += buffer_wait;
-    stats_.read_wait_seconds += header_wait;
+    stats_.read_wait_seconds += read_wait_seconds_;
+    stats_.header_seconds += header_seconds;
     stats_.gather_seconds += gather_seconds;
     stats_.scatter_seconds += scatter_seconds;
     ++stats_.minibatches;
@@ -296,7 +306,7 @@ bool ExtentPipeline::scatter(const ExtentRecord& extent, std::byte* rows) {
   std::size_t row = 0, within = 0;
   std::uint32_t crc = 0;
   while (row < unsign(extent.num_rows)) {
-    std::span<const std::byte> chunk = stream_->peek();
+    std::span<const std::byte> chunk = peek();
     if (chunk.empty()) return false;
     const std::size_t left = (unsign(extent.num_rows) - row) * row_bytes - within;
     chunk = chunk.first(std::min(chunk.size(), left));
@@ -321,7 +331,7 @@ bool ExtentPipeline::scatter(const ExtentRecord& extent, std::byte* rows) {
   std::size_t padding =
       unsign(padded_extent_bytes(extent, row_bytes)) - unsign(extent.rows_offset) - unsign(extent.num_rows) * row_bytes;
   while (padding > 0) {
-    const std::span<const std::byte> chunk = stream_->peek();
+    const std::span<const std::byte> chunk = peek();
     if (chunk.empty()) return false;
     const std::size_t bytes = std::min(padding, chunk.size());
     stream_->consume(bytes);

@@ -70,6 +70,7 @@ struct PipelineStats {
   std::int64_t requested_rows = 0, device_rows = 0, pinned_rows = 0, cpu_rows = 0, disk_rows = 0;
   std::int64_t read_bytes = 0;
   double read_wait_seconds = 0;      // the assembler waited for the disk
+  double header_seconds = 0;         // headers copied and checked, inputs split by tier
   double gather_seconds = 0;         // rows from memory tiers
   double scatter_seconds = 0;        // rows from the extent, and admissions
   double buffer_wait_seconds = 0;    // the assembler waited for the user
@@ -113,6 +114,7 @@ class ExtentPipeline {
     const std::byte* row;
   };
 
+  std::span<const std::byte> peek();
   void assemble_all(std::int64_t position);
   bool assemble(std::int64_t position);
   void classify(const ExtentRecord& extent, const std::byte* header, StagedMinibatch& minibatch);
@@ -141,6 +143,7 @@ class ExtentPipeline {
   PipelineStats stats_;
 
   // The assembler's own, kept between minibatches.
+  double read_wait_seconds_ = 0;  // of this minibatch
   std::vector<CachedRow> cached_;
   std::vector<std::size_t> output_of_row_;  // [R] where in the staged rows each extent row goes
 };

@@ -1,0 +1,200 @@
+"""tools/bench: every stage against a physical limit or a peer, page cache dropped or bypassed, in one table.
+
+    tools/bench --nodes 1000000 --folder data/bench
+    tools/bench --nodes 16000000 --folder data/bench --limit 2GiB --repeat 1 --json bench.json
+
+A graph is generated in --folder, which is removed in the end. Each stage runs in a process of its own, in turns with
+what it is compared with; figures are medians. With --limit, what users run (generate, prepare, the loader) runs in a
+memory cgroup, page cache included (needs root). docs/PERFORMANCE.md says what each line means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.stages import STAGES, Settings
+from diskgnn.units import format_size, parse_size
+from out_of_core import MemoryCgroup
+
+ROOT = Path(__file__).parents[2]
+IN_CGROUP = ("generate", "prepare", "loader")
+INTERPRETER_BYTES = 400_000_000
+
+
+def run_stage(name: str, settings: Settings, limit: int | None) -> dict[str, Any]:
+    """Measure one stage in a process of its own."""
+    settings_path = Path(settings.folder) / "settings.json"
+    settings_path.write_text(json.dumps(asdict(settings)))
+    cgroup = MemoryCgroup(limit) if limit is not None and name in IN_CGROUP else None
+    started = time.perf_counter()
+    try:
+        finished = subprocess.run(
+            [sys.executable, "-m", "benchmarks.stages", name, str(settings_path)],
+            preexec_fn=None if cgroup is None else cgroup.join,
+            env={**os.environ, "PYTHONPATH": f"{ROOT / 'tools'}:{ROOT}"},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        if cgroup is not None:
+            cgroup.remove()
+    if finished.returncode != 0:
+        sys.exit(f"{name} failed with exit code {finished.returncode}")
+    print(f"{name}: {time.perf_counter() - started:.1f} s", file=sys.stderr)
+    return dict(json.loads(finished.stdout.splitlines()[-1]))
+
+
+def line(stage: str, figure: str, limit: str, ratio: float | None, aim: str) -> dict[str, Any]:
+    """One line of the table; `aim` is '>= 0.95' or the like, empty where there is none."""
+    reached = None
+    if aim and ratio is not None:
+        relation, value = aim.split()
+        reached = ratio >= float(value) if relation == ">=" else ratio <= float(value)
+    return {"stage": stage, "figure": figure, "limit": limit, "ratio": ratio, "aim": aim, "reached": reached}
+
+
+def rate(bytes_per_second: float) -> str:
+    """Bytes per second for people; decimal, as disks are sold."""
+    return f"{bytes_per_second / 1e9:.2f} GB/s"
+
+
+def table(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines of the table, from what the stages reported."""
+    loader, prepare, rows = results["loader"], results["prepare"], results["rows"]
+    sampling, training, peer = results["sampling"], results["training"], results["random_reads"]
+    total = prepare["seconds"] + loader["restore_seconds"] + loader["seconds"]
+    packs = {name: median(turn[name] for turn in prepare["turns"]) for name in prepare["turns"][0]}
+    lines = [
+        line("loader, idle consumer", rate(loader["rate"]), f"{rate(loader['raw_rate'])} O_DIRECT, same file",
+             loader["of_raw_rate"], ">= 0.95"),
+        line("rows read, small graph", f"{rows['small_planned_rows']:,}", f"{rows['small_bound_rows']:,.0f} Belady, brute force",
+             rows["of_bound"], "<= 1.00"),
+        line("rows read", f"{rows['planned_rows']:,} of {rows['accesses']:,}",
+             f"{rows['static_cache_rows']:,} static cache", rows["of_static_cache"], "<= 0.80"),
+        line("rows read", f"{rows['planned_rows']:,}", f"{peer['missed_rows']:,} LRU cache",
+             rows["planned_rows"] / max(peer["missed_rows"], 1), ""),
+        line("assembly into x", rate(loader["x_rate"]), f"{rate(loader['copy_rate_one_thread'])} memcpy, 1 thread",
+             loader["x_rate"] / loader["copy_rate_one_thread"], ">= 0.70"),
+        line("assembly into x", rate(loader["x_rate"]),
+             f"{rate(loader['copy_rate_all_threads'])} memcpy, {loader['threads']} threads",
+             loader["x_rate"] / loader["copy_rate_all_threads"], ">= 0.70"),
+        *(line("sampling", f"{sampling['edges_per_second'] / 1e6:.1f} M edges/s", f"{value / 1e6:.1f} {name}",
+               sampling["of_best_peer"] if name == sampling["best_peer"] else sampling["edges_per_second"] / value,
+               ">= 3") for name, value in sampling["peers"].items()),
+        line("planning", f"{packs['place_seconds']:.1f} s", f"{packs['seconds']:.1f} s prepare", prepare["place_share"],
+             "<= 0.15"),
+        line("packing", rate(packs["rate"]), f"{rate(packs['mixed_rate'])} read and write mixed",
+             prepare["of_mixed_rate"], ">= 0.85"),
+        line("packing", rate(packs["rate"]), f"{rate(packs['read_rate'])} read alone", prepare["of_read_rate"], ""),
+        line("training on CPU", f"{training['from_disk_seconds']:.3f} s/minibatch",
+             f"{training['from_memory_seconds']:.3f} from a list in memory", training["of_memory"], "<= 1.05"),
+        line("prepare + 1 epoch", f"{total:.1f} s", f"{peer['seconds']:.1f} s random reads, LRU", total / peer["seconds"],
+             "<= 0.5"),
+        line("epoch predicted", f"{loader['predicted_seconds']:.2f} s", f"{loader['seconds']:.2f} s measured",
+             loader["predicted_seconds"] / loader["seconds"], ""),
+    ]  # fmt: skip
+    for stage in ("prepare", "loader"):
+        budget = results[stage]["budget_bytes"] + INTERPRETER_BYTES
+        peak = results[stage]["peak_bytes"]
+        lines.append(line(f"peak memory, {stage}", format_size(peak), f"{format_size(budget)}: budget + 400 MB",
+                          peak / budget, "<= 1"))  # fmt: skip
+    return lines
+
+
+def growth(results: dict[str, dict[str, Any]], nodes: int) -> list[dict[str, Any]]:
+    """What each stage takes per access and per node: flat where it scales."""
+    accesses = results["rows"]["accesses"]
+    turns = results["prepare"]["turns"]
+    seconds = {name: median(turn[f"{name}_seconds"] for turn in turns) for name in ("sample", "place", "pack")}
+    seconds |= {"loader epoch": results["loader"]["seconds"], "generate": results["generate"]["seconds"]}
+    return [
+        {"stage": name, "seconds": value, "ns_per_access": value / accesses * 1e9, "ns_per_node": value / nodes * 1e9}
+        for name, value in seconds.items()
+    ]
+
+
+def show(lines: list[dict[str, Any]], grown: list[dict[str, Any]], loader: dict[str, Any]) -> None:
+    """Print the tables."""
+    print(f"\n{'stage':<24}{'figure':>26}   {'limit or peer':<38}{'ratio':>7}  {'aim':<8}")
+    for each in lines:
+        ratio = "-" if each["ratio"] is None else f"{each['ratio']:.3f}"
+        verdict = {True: "reached", False: "NOT reached", None: ""}[each["reached"]]
+        print(f"{each['stage']:<24}{each['figure']:>26}   {each['limit']:<38}{ratio:>7}  {each['aim']:<8}{verdict}")
+    print(f"\n{'how it grows':<24}{'seconds':>10}{'ns/access':>12}{'ns/node':>12}")
+    for each in grown:
+        print(f"{each['stage']:<24}{each['seconds']:>10.2f}{each['ns_per_access']:>12.1f}{each['ns_per_node']:>12.1f}")
+    turn = loader["turns"][-1]
+    parts = {name: turn[f"{name}_seconds"] for name in ("read_wait", "header", "gather", "scatter", "buffer_wait")}
+    each = 1000 / loader["minibatches"]
+    print("\nassembling thread, ms per minibatch: " + ", ".join(f"{name} {s * each:.1f}" for name, s in parts.items()))
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="tools/bench", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("--folder", type=Path, required=True, help="for all data; must not exist; removed in the end")
+    parser.add_argument("--nodes", type=int, default=1_000_000)
+    parser.add_argument("--degree", type=float, default=12.5)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--dtype", default="float32", help="float32, float16, bfloat16 or int8")
+    parser.add_argument("--classes", type=int, default=47)
+    parser.add_argument("--train-fraction", type=float, default=0.02)
+    parser.add_argument("--fanouts", default="10,10,10", help="from the seeds outwards")
+    parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--cpu-cache", default="10%", help="a size, or a share of all rows")
+    parser.add_argument("--limit", help="memory cgroup for what users run, page cache included; needs root")
+    parser.add_argument("--memory", help="budget given to generate and prepare; half of --limit, or 1GiB")
+    parser.add_argument("--repeat", type=int, default=3, help="turns of each measurement")
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--train-minibatches", type=int, default=12, help="trained on, from disk and from memory")
+    parser.add_argument("--peer-seconds", type=float, default=60, help="about how long the random reads may take")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="write everything measured here, too")
+    parser.add_argument("--keep", action="store_true", help="keep the folder")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, print, clean up."""
+    options = arguments()
+    limit = None if options.limit is None else parse_size(options.limit)
+    settings = Settings(
+        folder=str(options.folder.absolute()),
+        fanouts=[int(fanout) for fanout in options.fanouts.split(",")],
+        memory=parse_size(options.memory or "1GiB") if options.memory or limit is None else limit // 2,
+        **{name: getattr(options, name) for name in (
+            "nodes", "degree", "width", "dtype", "classes", "train_fraction", "batch_size", "cpu_cache", "repeat",
+            "seed", "hidden", "train_minibatches", "peer_seconds")},
+    )  # fmt: skip
+    options.folder.mkdir(parents=True)
+    load_before = os.getloadavg()
+    try:
+        results = {name: run_stage(name, settings, limit) for name in STAGES}
+    finally:
+        if not options.keep:
+            shutil.rmtree(options.folder)
+    lines, grown = table(results), growth(results, settings.nodes)
+    machine = {"cores": len(os.sched_getaffinity(0)), "kernel": platform.release(), "load_average_before": load_before,
+               "load_average_after": os.getloadavg()}  # fmt: skip
+    if options.json:
+        record = {"command": sys.argv[1:], "machine": machine, "table": lines, "growth": grown, "results": results}
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
+    show(lines, grown, results["loader"])
+    print(f"load average {load_before[0]:.1f} before, {machine['load_average_after'][0]:.1f} after, {machine['cores']} cores")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""The physical limits that stages are compared with: disk rates past the page cache, memory copies; and their clocks."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from diskgnn import _native
+from diskgnn.disk_rates import scratch_file
+from diskgnn.progress import Advance
+
+READ_BYTES, READ_DEPTH = 1 << 20, 16
+WRITE_BYTES, WRITERS = 4 << 20, 4
+PAGE_BYTES = 4096
+MAX_LIMIT_BYTES = 4 << 30  # of one measurement of a limit
+COPY_BYTES = 128 << 20
+
+
+def drop_page_cache(*folders: Path) -> None:
+    """Write back and forget what the page cache holds of the files below `folders`."""
+    for file in (file for folder in folders for file in folder.rglob("*") if file.is_file()):
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            os.fdatasync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def sequential_read(path: Path, max_bytes: int = MAX_LIMIT_BYTES) -> tuple[int, float]:
+    """(bytes, seconds) of reading `path` front to back with O_DIRECT, up to `max_bytes`."""
+    num_bytes = min(path.stat().st_size, max_bytes)
+    bytes_each = READ_BYTES if num_bytes >= READ_BYTES else PAGE_BYTES  # a tiny file has a rate, too
+    offsets = np.arange(num_bytes // bytes_each, dtype=np.uint64) * np.uint64(bytes_each)
+    _, direct, read_bytes, seconds = _native.measure_reads(str(path), offsets, bytes_each, READ_DEPTH, 60.0)
+    if not direct:
+        raise SystemExit(f"{path}: this file system has no O_DIRECT, so the page cache cannot be bypassed")
+    return read_bytes, seconds
+
+
+def random_page_reads_per_second(path: Path, max_reads: int = 1 << 16) -> float:
+    """4 KiB reads per second at random offsets, 32 at a time."""
+    pages = np.random.default_rng(0).permutation(path.stat().st_size // PAGE_BYTES)[:max_reads]
+    _, _, read_bytes, seconds = _native.measure_reads(
+        str(path), pages.astype(np.uint64) * np.uint64(PAGE_BYTES), PAGE_BYTES, 32, 5.0
+    )
+    return read_bytes / PAGE_BYTES / seconds
+
+
+def mixed_rate(source: Path, read_bytes: int, write_bytes: int) -> float:
+    """Bytes per second, read and written together, while `source` is read and a file beside it written at once.
+
+    Both are O_DIRECT, front to back, in the proportion given; bytes beyond `MAX_LIMIT_BYTES` are not measured. Writing
+    ends with fsync, and the space is reserved first, as packing does.
+    """
+    scale = min(1.0, MAX_LIMIT_BYTES / (read_bytes + write_bytes), source.stat().st_size / max(read_bytes, 1))
+    chunks = max(1, round(write_bytes * scale / WRITE_BYTES))
+    data = mmap.mmap(-1, WRITE_BYTES)  # page-aligned
+    data[:] = np.random.default_rng(0).bytes(WRITE_BYTES)
+    with scratch_file(source.parent) as (descriptor, _), ThreadPoolExecutor(WRITERS + 1) as pool:
+        os.posix_fallocate(descriptor, 0, chunks * WRITE_BYTES)
+        started = time.perf_counter()
+        writes = [pool.submit(os.pwrite, descriptor, data, i * WRITE_BYTES) for i in range(chunks)]
+        done_read, _ = sequential_read(source, max(PAGE_BYTES, int(read_bytes * scale)))
+        done_written = sum(write.result() for write in writes)
+        os.fsync(descriptor)
+        return (done_read + done_written) / (time.perf_counter() - started)
+
+
+def copy_rate(threads: int, num_bytes: int = COPY_BYTES) -> float:
+    """Bytes copied per second by `threads` threads, each between two arrays of `num_bytes` of its own."""
+    pairs = [(np.ones(num_bytes, np.uint8), np.zeros(num_bytes, np.uint8)) for _ in range(threads)]
+    barrier = threading.Barrier(threads + 1)
+
+    def copy(pair: tuple[np.ndarray, np.ndarray]) -> None:
+        np.copyto(pair[1], pair[0])  # its pages exist now
+        barrier.wait()
+        for _ in range(4):
+            np.copyto(pair[1], pair[0])  # without the GIL
+        barrier.wait()
+
+    with ThreadPoolExecutor(threads) as pool:
+        futures = [pool.submit(copy, pair) for pair in pairs]
+        barrier.wait()
+        started = time.perf_counter()
+        barrier.wait()
+        seconds = time.perf_counter() - started
+        for future in futures:
+            future.result()
+    return 4 * threads * num_bytes / seconds
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had resident so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds that `work` takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+class StageClock:
+    """A `Reporter` that shows nothing and notes what each stage takes."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.totals: dict[str, int] = {}
+
+    @contextmanager
+    def stage(self, description: str, total: int, unit: str) -> Iterator[Advance]:
+        """Time one stage; `total` is what it has to do."""
+        started = time.perf_counter()
+        yield lambda _: None
+        self.seconds[description] = self.seconds.get(description, 0.0) + time.perf_counter() - started
+        self.totals[description] = total

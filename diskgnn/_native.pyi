@@ -110,6 +110,9 @@ def pack_partition(
 ) -> None:
     """Write the rows of nodes [first_node, last_node) into every extent that needs them (native/extent_packer.h)."""
 
+class DamagedExtentError(RuntimeError):
+    """An extent that is not what was packed."""
+
 class Pipeline:
     """Reads extents ahead, assembles minibatches from the tiers, hands them out (native/extent_pipeline.h).
 
@@ -154,8 +157,8 @@ class Pipeline:
 
     def stats(self) -> dict[str, int | float]: ...
     def engine(self) -> str: ...
-    def buffers(self) -> list[tuple[int, int]]:
-        """(address, bytes) of all kept buffers, for page-locking."""
+    def allocate_locked(self) -> list[tuple[int, int]]:
+        """(address, bytes) of all kept buffers, allocated now to be page-locked; before `start`."""
 
 # csc_builder: node ids (src, dst, edges, indices) are int32 or int64
 

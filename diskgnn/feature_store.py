@@ -1,8 +1,8 @@
 """The four tiers while training: device, pinned and cpu rows in memory, and the disk's extents behind them.
 
-device: the hottest static rows, a tensor on the device. pinned: the other static rows, in host memory (page-locked with
-CUDA). cpu: C slots under the schedule that was planned offline. With device="cpu" the device tier is a tensor in host
-memory and everything runs through the same code.
+device: the hottest static rows, a tensor on the device. pinned: the other static rows, in host memory. cpu: C slots
+under the schedule that was planned offline. With device="cpu" the device tier is a tensor in host memory and everything
+runs through the same code. Static rows are shared by the stores of one packed directory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import itertools
 import os
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +25,9 @@ from diskgnn import _native, artifacts
 from diskgnn.artifacts import Manifest
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph import FEATURE_STORAGE
+from diskgnn.packing import cache_rows
 from diskgnn.row_reading import read_rows, row_buffer
-from diskgnn.units import format_size, parse_size
+from diskgnn.units import format_size
 
 TORCH_DTYPES = {
     "float32": torch.float32,
@@ -32,8 +35,20 @@ TORCH_DTYPES = {
     "bfloat16": torch.bfloat16,
     "int8": torch.int8,
 }
-_RESTORE_WINDOW_BYTES = 16 << 20
+_LOAD_WINDOW_BYTES = _RESTORE_WINDOW_BYTES = 16 << 20
 _DEVICE_RESERVE_SHARE = 2  # by default the device tier leaves this part of the free GPU memory to the model: 1 / 2
+
+
+@dataclass(frozen=True, eq=False)
+class StaticRows:
+    """The static rows of one packed directory, split between two tiers."""
+
+    device: Tensor  # [num_device, D] on the device
+    pinned: npt.NDArray[np.uint8]  # [(num_static - num_device) * row_bytes]
+
+
+# Those that some store uses now, by digest, device and num_device.
+_shared_static_rows: WeakValueDictionary[tuple[str, str, int], StaticRows] = WeakValueDictionary()
 
 
 class FeatureStore:
@@ -66,7 +81,12 @@ class FeatureStore:
             for name in (artifacts.STATIC, artifacts.initial_file(split)):
                 artifacts.verify_file(packed, name)
         self.num_device = self._split_static(device_cache, pinned_cache)
-        self.device_rows, self.pinned = self._load_static()
+        key = (packed.digest, str(device), self.num_device)
+        # Kept by the store, and by it alone: the last one to go frees the rows.
+        self._static = _shared_static_rows.get(key) or self._load_static()
+        _shared_static_rows[key] = self._static
+        self.device_rows, self.pinned = self._static.device, self._static.pinned
+        artifacts.verify_file(packed, artifacts.wrap_file(split))  # a wrong one would give wrong rows
         self.wrap: npt.NDArray[np.int32] = packed.array(artifacts.wrap_file(split), mmap=False)
         self.initial_rows = int(config["splits"][split]["initial_rows"])
         # The initial rows are read straight into place, so slot 0 lies where row 0 lies in the file.
@@ -75,8 +95,6 @@ class FeatureStore:
         self._memory = row_buffer(len(self.wrap) + -(-self._data_offset // self.row_bytes), self.row_bytes)
         self.cpu = self._memory[self._data_offset : self._data_offset + len(self.wrap) * self.row_bytes]
         self._locked: list[int] = []
-        if device.type == "cuda":
-            self.page_lock([(array.ctypes.data, array.nbytes) for array in (self.pinned,) if array.nbytes])
 
     def _check_files_fit(self) -> None:
         """Whether the files have the rows that the config speaks of: memory is taken and addressed by these numbers."""
@@ -100,46 +118,52 @@ class FeatureStore:
 
     def _split_static(self, device_cache: int | str | None, pinned_cache: int | str | None) -> int:
         """How many static rows the device tier holds; the pinned tier must take the rest."""
-        if self.num_static == 0 and parse_size(device_cache or 0) + parse_size(pinned_cache or 0) > 0:
+        num_static, num_nodes = self.num_static, int(self._packed.config["num_nodes"])
+        wanted = [None if cache is None else cache_rows(cache, self.row_bytes, num_nodes)
+                  for cache in (device_cache, pinned_cache)]  # fmt: skip
+        if num_static == 0 and any(wanted):
             warnings.warn(
                 f"{self._packed.path} has no static rows for the device and pinned tiers: "
                 "prepare it with static_cache (--static-cache) to use them",
                 stacklevel=4,
             )
-        total_bytes = self.num_static * self.row_bytes
-        if device_cache is not None:
-            device_bytes = parse_size(device_cache)
-        elif pinned_cache is not None:
-            pinned_rows = min(parse_size(pinned_cache) // self.row_bytes, self.num_static)
-            device_bytes = (self.num_static - pinned_rows) * self.row_bytes
-        elif self._device.type == "cuda":
-            device_bytes = torch.cuda.mem_get_info(self._device)[0] // _DEVICE_RESERVE_SHARE
-        else:
-            device_bytes = 0
-        num_device = min(device_bytes // self.row_bytes, self.num_static)
-        pinned_bytes = (self.num_static - num_device) * self.row_bytes
-        if pinned_cache is not None and pinned_bytes > parse_size(pinned_cache):
+        device_rows, pinned_rows = wanted
+        if device_rows is None:
+            if pinned_rows is not None:
+                device_rows = num_static - min(pinned_rows, num_static)
+            elif self._device.type == "cuda":
+                device_rows = torch.cuda.mem_get_info(self._device)[0] // _DEVICE_RESERVE_SHARE // self.row_bytes
+            else:
+                device_rows = 0
+        if pinned_rows is not None and device_rows + pinned_rows < num_static:
             raise ConfigError(
-                f"{self._packed.path} was prepared with {format_size(total_bytes)} of static rows; device_cache "
-                f"{format_size(device_bytes)} and pinned_cache {format_size(parse_size(pinned_cache))} are too small "
-                "together. Raise one, or prepare again with a smaller static_cache"
+                f"{self._packed.path} was prepared with {format_size(num_static * self.row_bytes)} of static rows; "
+                f"device_cache {format_size(device_rows * self.row_bytes)} and pinned_cache "
+                f"{format_size(pinned_rows * self.row_bytes)} are too small together. Raise one, or prepare again with "
+                "a smaller static_cache"
             )
-        return num_device
+        return min(device_rows, num_static)
 
-    def _load_static(self) -> tuple[Tensor, npt.NDArray[np.uint8]]:
+    def _load_static(self) -> StaticRows:
+        device = torch.empty((self.num_device, self.width), dtype=self.dtype, device=self._device)
+        pinned = row_buffer(self.num_static - self.num_device, self.row_bytes)[
+            : (self.num_static - self.num_device) * self.row_bytes
+        ]
         path = self._packed.file(artifacts.STATIC)
-        parts = []
-        for first, last in ((0, self.num_device), (self.num_device, self.num_static)):
-            if first == last:
-                parts.append(np.empty(0, np.uint8))
-                continue
-            buffer = row_buffer(last - first, self.row_bytes)
-            rows = np.arange(first, last)
-            parts.append(
-                read_rows(path, artifacts.npy_data_offset(path), self.row_bytes, rows, buffer, engine=self._engine)[0]
-            )
-        device_rows = self.as_rows(parts[0])
-        return (device_rows.to(self._device) if self._device.type != "cpu" else device_rows), parts[1]
+        data_offset = artifacts.npy_data_offset(path)
+        window_rows = max(1, _LOAD_WINDOW_BYTES // self.row_bytes)
+        buffer = row_buffer(window_rows, self.row_bytes)
+        for first in range(0, self.num_static, window_rows):
+            last = min(first + window_rows, self.num_static)
+            data, _ = read_rows(path, data_offset, self.row_bytes, np.arange(first, last), buffer, engine=self._engine)
+            on_device = min(max(self.num_device - first, 0), last - first)
+            if on_device:
+                device[first : first + on_device] = self.as_rows(data[: on_device * self.row_bytes])
+            begin = (first + on_device - self.num_device) * self.row_bytes
+            if on_device < last - first:
+                rest = data[on_device * self.row_bytes :]
+                pinned[begin : begin + len(rest)] = rest
+        return StaticRows(device, pinned)
 
     def as_rows(self, data: npt.NDArray[np.uint8]) -> Tensor:
         """[n, D] tensor over row bytes, sharing their memory."""
@@ -158,12 +182,19 @@ class FeatureStore:
         """
         if self.num_device == 0:
             return staged.to(self._device, non_blocking=True)
-        addresses = addresses.to(self._device, non_blocking=True)
+        # Positions are found on the host: on the device, finding them would have the host wait for it.
         on_device = addresses < self.num_device
+        device_positions, staged_positions = on_device.nonzero().squeeze(1), (~on_device).nonzero().squeeze(1)
         x = torch.empty((len(addresses), self.width), dtype=self.dtype, device=self._device)
-        x[on_device] = self.device_rows[addresses[on_device].long()]
-        x[~on_device] = staged.to(self._device, non_blocking=True)
+        for positions, rows in (
+            (device_positions, self.device_rows[self._moved(addresses[device_positions].long())]),
+            (staged_positions, self._moved(staged)),
+        ):
+            x.index_copy_(0, self._moved(positions), rows)
         return x
+
+    def _moved(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self._device, non_blocking=True)
 
     def restore(self, index: npt.NDArray[Any], position: int) -> int:
         """Fill the cpu tier with what the schedule has in it before minibatch `position`; returns bytes read.

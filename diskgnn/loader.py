@@ -27,6 +27,13 @@ from diskgnn.minibatch import Block, MiniBatch
 _told_about_threads = threading.Event()
 
 
+def _shut_down(pipeline: _native.Pipeline, store: FeatureStore, transfers: deque[tuple[Any, MiniBatch]]) -> None:
+    pipeline.stop()
+    while transfers:
+        transfers.popleft()[0].synchronize()
+    store.close()
+
+
 class Loader:
     """The minibatches of one split of a packed directory, in the order in which they were prepared.
 
@@ -107,6 +114,7 @@ class Loader:
         self._tiers = {"device_cache": device_cache, "pinned_cache": pinned_cache}
         node_type = pa.from_numpy_dtype(config["node_dtype"]) if config["keep_input_nodes"] else None
         self._schema = extents.header_schema(self.num_layers, node_type)
+        artifacts.verify_file(self._packed, artifacts.index_file(split))  # a wrong one would give wrong rows
         self._index = self._packed.array(artifacts.index_file(split), mmap=False)
         if self._index.dtype != extents.INDEX_DTYPE or len(self._index) != self.num_batches * self.num_epochs:
             raise ArtifactError(f"{self._packed.path}: the index of {split!r} is not one; prepare it again")
@@ -153,12 +161,7 @@ class Loader:
     def _iterate(self, epoch: int, first: int, iteration: int) -> Iterator[MiniBatch]:
         for number in range(first, self.num_batches):
             self._require_current(epoch, iteration)
-            try:
-                batch = self._next(epoch, number)
-            except RuntimeError as error:
-                self._require_current(epoch, iteration)  # closed by another thread while this one waited
-                raise self._damaged(error) from error
-            yield batch
+            yield self._next(epoch, number, iteration)
         if iteration == self._iteration and self._pipeline is not None:
             self._pipeline.rest()
 
@@ -177,10 +180,16 @@ class Loader:
     def _damaged(self, error: Exception) -> ArtifactError:
         return ArtifactError(f"{error}; check with `diskgnn verify {self._packed.path}`, prepare it again")
 
-    def _next(self, epoch: int, number: int) -> MiniBatch:
+    def _next(self, epoch: int, number: int, iteration: int) -> MiniBatch:
         assert self._pipeline is not None
         expected, self._next_position = self._next_position, None  # not known any more when what follows fails
-        position, header, rows = self._pipeline.next()
+        try:
+            position, header, rows = self._pipeline.next()
+        except _native.DamagedExtentError as error:
+            raise self._damaged(error) from error
+        except RuntimeError:
+            self._require_current(epoch, iteration)  # closed by another thread while this one waited
+            raise
         assert position == expected
         batch = self._minibatch(epoch, number, header, rows)
         self._next_position = (position + 1) % len(self._index)
@@ -232,9 +241,11 @@ class Loader:
             batch.x,
             batch.y,
             batch.seeds,
+            batch.input_nodes,
             *(t for block in batch.blocks for t in (block.indptr, block.indices)),
         ):
-            used.record_stream(stream)
+            if used is not None:
+                used.record_stream(stream)
         self._transfers.append((done, host))  # the host buffer is in use until then
         while self._transfers and self._transfers[0][0].query():
             self._transfers.popleft()
@@ -292,11 +303,11 @@ class Loader:
             )
         except ValueError as error:
             raise ArtifactError(f"{error}; prepare {self._packed.path} again") from error
+        # Also when the loader is dropped without being closed, no thread and no locked memory stays behind.
+        self._finalizer = weakref.finalize(self, _shut_down, self._pipeline, self._store, self._transfers)
         if self._device.type == "cuda":
             self._copy_stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-            self._store.page_lock(self._pipeline.buffers())
-        # Also when the loader is dropped without being closed, no thread stays behind.
-        self._finalizer = weakref.finalize(self, _native.Pipeline.stop, self._pipeline)
+            self._store.page_lock(self._pipeline.allocate_locked())
 
     def stats(self) -> Mapping[str, int | float]:
         """Counters since the loader was made, of what was assembled (which may be ahead of what was consumed).
@@ -353,10 +364,6 @@ class Loader:
         if self._finalizer is not None:
             self._finalizer()
             self._finalizer = None
-        while self._transfers:
-            self._transfers.popleft()[0].synchronize()
-        if self._store is not None:
-            self._store.close()
         self._pipeline = self._store = None
 
     def __enter__(self) -> Loader:

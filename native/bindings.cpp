@@ -264,9 +264,9 @@ class Pipeline {
 
   std::string engine() const { return pipeline_->engine_name(); }
 
-  nb::list buffers() {
+  nb::list allocate_locked() {
     nb::list regions;
-    for (const std::span<std::byte> region : pipeline_->buffers().allocate_all()) {
+    for (const std::span<std::byte> region : pipeline_->buffers().allocate_locked()) {
       regions.append(nb::make_tuple(reinterpret_cast<std::uintptr_t>(region.data()), region.size()));
     }
     return regions;
@@ -485,6 +485,7 @@ NB_MODULE(_native, m) {
   def_pack_partition(&pack_partition_of<std::int32_t>);
   def_pack_partition(&pack_partition_of<std::int64_t>);
 
+  nb::exception<DamagedExtent>(m, "DamagedExtentError", PyExc_RuntimeError);
   nb::class_<Pipeline>(m, "Pipeline")
       .def(nb::init<const std::string&, In<std::int64_t>, std::size_t, std::int64_t, std::int64_t, Bytes,
                     Out<std::uint8_t>, In<std::int32_t>, const std::string&, std::size_t, unsigned, bool>(),
@@ -497,6 +498,6 @@ NB_MODULE(_native, m) {
       .def("next", &Pipeline::next)
       .def("stats", &Pipeline::stats)
       .def("engine", &Pipeline::engine)
-      .def("buffers", &Pipeline::buffers);
+      .def("allocate_locked", &Pipeline::allocate_locked);
   bind_graph_generator(m);
 }

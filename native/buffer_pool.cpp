@@ -68,21 +68,18 @@ void BufferPool::reopen() {
 
 void BufferPool::rest() {
   std::lock_guard lock(mutex_);
-  if (pinned_) return;
   resting_ = true;
-  allocated_ -= free_.size();
-  free_.clear();
+  allocated_ -= std::erase_if(free_, [](const auto& buffer) { return !buffer->page_locked; });
 }
 
-std::vector<std::span<std::byte>> BufferPool::allocate_all() {
+std::vector<std::span<std::byte>> BufferPool::allocate_locked() {
   std::lock_guard lock(mutex_);
-  pinned_ = true;
-  while (allocated_ < limit_) {
-    free_.push_back(std::make_unique<Buffer>(header_bytes_, rows_bytes_));
-    ++allocated_;
-  }
   std::vector<std::span<std::byte>> regions;
-  for (const auto& buffer : free_) regions.push_back(buffer->memory());
+  for (; allocated_ < limit_; ++allocated_) {
+    free_.push_back(std::make_unique<Buffer>(header_bytes_, rows_bytes_));
+    free_.back()->page_locked = true;
+    regions.push_back(free_.back()->memory());
+  }
   return regions;
 }
 
@@ -91,7 +88,7 @@ void BufferPool::give_back(std::unique_ptr<Buffer> buffer) {
   if (owner_ != getpid()) return;
   {
     std::lock_guard lock(mutex_);
-    if (allocated_ > limit_ || resting_) {
+    if ((allocated_ > limit_ || resting_) && !buffer->page_locked) {
       --allocated_;
     } else {
       free_.push_back(std::move(buffer));

@@ -35,6 +35,8 @@ class Buffer {
   std::byte* rows() const { return memory_.bytes().data() + header_bytes_; }
   std::span<std::byte> memory() const { return memory_.bytes(); }
 
+  bool page_locked = false;  // by the pool's owner: must not be freed before it is unlocked
+
  private:
   std::size_t header_bytes_;
   PageMemory memory_;
@@ -55,8 +57,8 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   // Between epochs nothing is staged: frees what is here and what comes back, until the next `acquire`.
   void rest();
 
-  // All buffers that are kept, allocated now, so that they can be page-locked once.
-  std::vector<std::span<std::byte>> allocate_all();
+  // Allocates all buffers that are kept, to be page-locked; before any is leased.
+  std::vector<std::span<std::byte>> allocate_locked();
 
  private:
   void give_back(std::unique_ptr<Buffer> buffer);
@@ -70,7 +72,6 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   bool starving_ = false;
   bool closed_ = false;
   bool resting_ = false;
-  bool pinned_ = false;  // page-locked by the user of `allocate_all`: never freed
 };
 
 }  // namespace diskgnn

@@ -31,6 +31,14 @@ ChunkStream::~ChunkStream() {
   engine_.reset();  // waits for reads in flight before the memory goes
 }
 
+void ChunkStream::allow(std::uint64_t bytes) {
+  {
+    std::lock_guard lock(mutex_);
+    allowed_bytes_ += bytes;
+  }
+  freed_.notify_all();
+}
+
 void ChunkStream::stop() {
   {
     std::lock_guard lock(mutex_);
@@ -47,12 +55,14 @@ std::uint64_t ChunkStream::read_bytes() const {
 
 void ChunkStream::read_ahead() {
   unsigned in_flight = 0;
+  const auto can_submit = [this] { return allowed_bytes_ > 0 && submitted_ - taken_ < kNumChunks; };
   try {
     std::unique_lock lock(mutex_);
     while (!stopping_) {
-      while (in_flight < kDepth && submitted_ - taken_ < kNumChunks) {
+      while (in_flight < kDepth && can_submit()) {
         Chunk& chunk = chunks_[submitted_ % kNumChunks];
-        chunk.bytes = std::min<std::uint64_t>(kChunkBytes, end_offset_ - next_offset_);
+        chunk.bytes = std::min({std::uint64_t{kChunkBytes}, end_offset_ - next_offset_, allowed_bytes_});
+        allowed_bytes_ -= chunk.bytes;
         engine_->submit({next_offset_, chunk.memory.first(chunk.bytes), chunk.bytes, submitted_ % kNumChunks});
         ++submitted_;
         ++in_flight;
@@ -60,7 +70,7 @@ void ChunkStream::read_ahead() {
         if (next_offset_ == end_offset_) next_offset_ = 0;
       }
       if (in_flight == 0) {
-        freed_.wait(lock, [this] { return stopping_ || submitted_ - taken_ < kNumChunks; });
+        freed_.wait(lock, [&] { return stopping_ || can_submit(); });
         continue;
       }
       lock.unlock();

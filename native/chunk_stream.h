@@ -19,9 +19,13 @@ namespace diskgnn {
 
 class ChunkStream {
  public:
-  // Streams [0, end_offset) of `file` over and over, beginning at `start_offset`; both multiples of kDirectAlignment.
+  // Streams [0, end_offset) of `file` over and over, beginning at `start_offset`, as far as `allow` lets it; all
+  // offsets and lengths are multiples of kDirectAlignment.
   ChunkStream(const DirectFile& file, EngineKind engine, std::uint64_t start_offset, std::uint64_t end_offset);
   ~ChunkStream();  // stops and joins
+
+  // Lets `bytes` more be read.
+  void allow(std::uint64_t bytes);
 
   // The unread bytes of the current chunk, waiting for it if need be. Empty when the stream was stopped.
   // Throws what the reader threw.
@@ -54,9 +58,10 @@ class ChunkStream {
   mutable std::mutex mutex_;
   std::condition_variable ready_, freed_;
   std::uint64_t next_offset_;
-  std::size_t submitted_ = 0;  // chunks, counted from the start
-  std::size_t taken_ = 0;      // chunks used up
-  std::size_t position_ = 0;   // in the current chunk
+  std::uint64_t allowed_bytes_ = 0;  // still to be submitted
+  std::size_t submitted_ = 0;        // chunks, counted from the start
+  std::size_t taken_ = 0;            // chunks used up
+  std::size_t position_ = 0;         // in the current chunk
   std::uint64_t read_bytes_ = 0;
   bool stopping_ = false;
   std::exception_ptr failure_;

@@ -74,8 +74,12 @@ ExtentPipeline::ExtentPipeline(DirectFile file, std::vector<ExtentRecord> index,
       tiers_.cpu.size() != tiers_.wrap.size() * tiers_.row_bytes) {
     throw std::invalid_argument("the tiers' sizes do not fit their numbers of rows");
   }
+  std::vector<bool> taken(tiers_.wrap.size(), false);
   for (const std::int32_t slot : tiers_.wrap) {
-    if (slot < 0 || unsign(slot) >= tiers_.wrap.size()) throw std::invalid_argument("wrap is not a permutation");
+    if (slot < 0 || unsign(slot) >= taken.size() || taken[unsign(slot)]) {
+      throw std::invalid_argument("wrap is not a permutation");
+    }
+    taken[unsign(slot)] = true;
   }
   // One more than are ready: the user's loop still holds a minibatch while it asks for the next.
   buffers_ = std::make_shared<BufferPool>(options_.prefetch + 1, largest(index_, &ExtentRecord::header_bytes),
@@ -87,22 +91,40 @@ ExtentPipeline::~ExtentPipeline() { stop(); }
 void ExtentPipeline::start(std::int64_t position, std::int64_t count) {
   if (position < 0 || unsign(position) >= index_.size()) throw std::invalid_argument("position is out of range");
   require_own_process();
-  stop();
+  std::lock_guard control(control_mutex_);
+  stop_threads();
   buffers_->reopen();
-  failure_ = nullptr;
-  stream_ = std::make_unique<ChunkStream>(file_, options_.engine, unsign(index_[unsign(position)].offset),
-                                          file_.size_bytes());
-  running_ = true;
-  allowed_ = count;
+  auto stream = std::make_unique<ChunkStream>(file_, options_.engine, unsign(index_[unsign(position)].offset),
+                                              file_.size_bytes());
+  {
+    std::lock_guard lock(mutex_);
+    failure_ = nullptr;
+    stream_ = std::move(stream);
+    running_ = true;
+    allowed_ = 0;
+    next_allowed_ = position;
+    allow(count);
+  }
   assembler_ = std::thread([this, position] { assemble_all(position); });
 }
 
 void ExtentPipeline::extend(std::int64_t count) {
   {
     std::lock_guard lock(mutex_);
-    allowed_ += count;
+    if (stream_ != nullptr) allow(count);
   }
   ready_changed_.notify_all();
+}
+
+// Under the lock: lets `count` more minibatches, and the bytes of their extents, through.
+void ExtentPipeline::allow(std::int64_t count) {
+  allowed_ += count;
+  std::int64_t bytes = 0;
+  for (; count > 0; --count) {
+    bytes += padded_extent_bytes(index_[unsign(next_allowed_)], tiers_.row_bytes);
+    if (unsign(++next_allowed_) == index_.size()) next_allowed_ = 0;
+  }
+  stream_->allow(unsign(bytes));
 }
 
 void ExtentPipeline::require_own_process() const {
@@ -111,6 +133,11 @@ void ExtentPipeline::require_own_process() const {
 
 void ExtentPipeline::stop() {
   if (!in_own_process()) return;
+  std::lock_guard control(control_mutex_);
+  stop_threads();
+}
+
+void ExtentPipeline::stop_threads() {
   {
     std::lock_guard lock(mutex_);
     running_ = false;
@@ -150,6 +177,11 @@ std::optional<StagedMinibatch> ExtentPipeline::next(std::chrono::milliseconds ti
   return minibatch;
 }
 
+std::string ExtentPipeline::engine_name() const {
+  std::lock_guard lock(mutex_);
+  return stream_ == nullptr ? "" : stream_->engine_name();
+}
+
 PipelineStats ExtentPipeline::stats() const {
   std::lock_guard lock(mutex_);
   PipelineStats stats = stats_;
@@ -158,7 +190,7 @@ PipelineStats ExtentPipeline::stats() const {
 }
 
 void ExtentPipeline::throw_damaged(std::int64_t position, const char* what) const {
-  throw std::runtime_error("extent " + std::to_string(position) + " of " + file_.path() + " is damaged: " + what);
+  throw DamagedExtent("extent " + std::to_string(position) + " of " + file_.path() + " is damaged: " + what);
 }
 
 void ExtentPipeline::assemble_all(std::int64_t position) {

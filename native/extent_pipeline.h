@@ -14,6 +14,8 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -38,6 +40,12 @@ struct ExtentRecord {
   std::int64_t rows_crc32c;
 };
 static_assert(sizeof(ExtentRecord) == 80);
+
+// An extent that is not what was packed.
+class DamagedExtent : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 // Where rows are in memory. Addresses: [0, num_device) on the device (not staged here), [num_device, num_static)
 // pinned, [num_static, num_static + C) cpu, beyond that rows of the extent.
@@ -104,7 +112,7 @@ class ExtentPipeline {
   std::optional<StagedMinibatch> next(std::chrono::milliseconds timeout);
 
   PipelineStats stats() const;
-  const char* engine_name() const { return stream_ == nullptr ? "" : stream_->engine_name(); }
+  std::string engine_name() const;
   BufferPool& buffers() { return *buffers_; }
   std::size_t row_bytes() const { return tiers_.row_bytes; }
 
@@ -115,6 +123,8 @@ class ExtentPipeline {
   };
 
   std::span<const std::byte> peek();
+  void allow(std::int64_t count);
+  void stop_threads();
   void assemble_all(std::int64_t position);
   bool assemble(std::int64_t position);
   void classify(const ExtentRecord& extent, const std::byte* header, StagedMinibatch& minibatch);
@@ -134,12 +144,14 @@ class ExtentPipeline {
   std::unique_ptr<ChunkStream> stream_;
   std::thread assembler_;
 
+  std::mutex control_mutex_;  // start and stop come one at a time
   mutable std::mutex mutex_;
   std::condition_variable ready_changed_;
   std::deque<StagedMinibatch> ready_;
   std::exception_ptr failure_;
   bool running_ = false;
-  std::int64_t allowed_ = 0;  // minibatches still to assemble
+  std::int64_t allowed_ = 0;       // minibatches still to assemble
+  std::int64_t next_allowed_ = 0;  // position of the first that is not allowed yet
   PipelineStats stats_;
 
   // The assembler's own, kept between minibatches.

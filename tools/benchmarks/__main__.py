@@ -193,7 +193,9 @@ def main() -> None:
         record = {"command": sys.argv[1:], "machine": machine, "table": lines, "growth": grown, "results": results}
         options.json.write_text(json.dumps(record, indent=1) + "\n")
     show(lines, grown, results["loader"])
-    print(f"load average {load_before[0]:.1f} before, {machine['load_average_after'][0]:.1f} after, {machine['cores']} cores")
+    print(
+        f"load average {load_before[0]:.1f} before, {machine['load_average_after'][0]:.1f} after, {machine['cores']} cores"
+    )
 
 
 if __name__ == "__main__":

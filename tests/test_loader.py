@@ -631,3 +631,69 @@ def test_caches_without_static_rows_are_warned_of(graph, tmp_path):
     packed = prepare_graph(graph, tmp_path, epochs=1, static_cache=0)
     with Loader(packed, device_cache="1MiB") as loader, pytest.warns(UserWarning, match="static"):
         next(loader.epoch(0))
+
+
+# What a review found
+
+
+@pytest.mark.parametrize("name", ["train-wrap.npy", "train-index.npy"])
+def test_a_flipped_bit_in_what_says_where_rows_are_is_always_noticed(mutable, name):
+    first, size = artifacts.npy_data_offset(mutable / name), (mutable / name).stat().st_size
+    for offset in range(first, size, max(1, (size - first) // 7)):
+        flip(mutable / name, offset)
+        with pytest.raises(ArtifactError, match="damaged"), Loader(mutable) as loader:
+            next(loader.epoch(0))
+        flip(mutable / name, offset)
+    with Loader(mutable) as loader:
+        next(loader.epoch(0))
+
+
+def test_no_byte_is_read_that_was_not_asked_for(packed):
+    index = np.load(packed / "valid-index.npy")
+    row_bytes = open_artifact(packed).config["row_bytes"]
+    initial_bytes = np.load(packed / "valid-initial.npy").nbytes
+    with Loader(packed, "valid") as loader:
+        for count in (1, 2, 3):
+            assert len(list(loader.epoch(count - 1))) == loader.num_batches
+            expected = count * extents.extent_bytes(index, row_bytes).sum() + initial_bytes
+            assert loader.stats()["read_bytes"] == expected
+
+
+def test_locked_buffers_are_never_freed(packed):
+    loader = Loader(packed)
+    next(loader.epoch(0))
+    loader.close()
+    loader._open()
+    regions = loader._pipeline.allocate_locked()
+    assert len(regions) == 2
+    batches = list(loader.epoch(0))  # more than there are locked buffers
+    addresses = {batch.x.data_ptr() for batch in batches}
+    assert any(start <= address < start + size for start, size in regions for address in addresses)
+    del batches
+    with open("/proc/self/maps") as maps:  # noqa: PTH123
+        mapped = [[int(part, 16) for part in line.split()[0].split("-")] for line in maps]
+    for start, size in regions:
+        assert any(low <= start and start + size <= high for low, high in mapped)
+    loader.close()
+
+
+def test_static_rows_are_shared_by_the_loaders_of_one_directory(packed):
+    loaders = [Loader(packed, split) for split in ("train", "valid")]
+    for loader in loaders:
+        next(loader.epoch(0))
+    first, second = (loader._store for loader in loaders)
+    assert first.num_static > 0
+    assert np.shares_memory(first.pinned, second.pinned)
+    for loader in loaders:
+        loader.close()
+
+
+def test_memory_that_runs_out_is_not_called_damage(packed, monkeypatch):
+    def full(*_):
+        raise RuntimeError("CUDA out of memory")
+
+    with Loader(packed) as loader:
+        batches = loader.epoch(0)
+        monkeypatch.setattr(loader, "_minibatch", full)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            next(batches)

@@ -11,7 +11,7 @@ import operator
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import chain, tee
 from typing import Any, SupportsIndex
@@ -331,7 +331,10 @@ def _sample_in_memory(
 
     with ThreadPoolExecutor(threads) as pool:
         try:
-            return sum(future.result() for future in [pool.submit(write_shards) for _ in range(threads)])
+            futures = [pool.submit(write_shards) for _ in range(threads)]
+            while wait(futures, timeout=0.1).not_done:
+                pass  # a signal that another thread got is handled when this one wakes
+            return sum(future.result() for future in futures)
         except BaseException:
             stopping.set()
             raise

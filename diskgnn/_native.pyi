@@ -1,7 +1,7 @@
 """The native core (native/bindings.cpp). Arrays are C-contiguous; the GIL is released while they are worked on."""
 
 import enum
-from collections.abc import Buffer  # type: ignore[attr-defined,unused-ignore]
+from collections.abc import Buffer, Sequence  # type: ignore[attr-defined,unused-ignore]
 from typing import Any
 
 import numpy as np
@@ -228,3 +228,82 @@ class GraphGenerator:
 
     def features(self, first: int, type: FeatureType, out: npt.NDArray[np.uint8]) -> None:  # noqa: A002
         """`out` [rows, row bytes]."""
+
+class Expansion32:
+    """A minibatch that is sampled layer by layer, its nodes int32 (native/sweep_sampler.h).
+
+    For each layer: `TopologySweep.count`, `TopologySweep.draw`, `relabel`; after the last one, `take`.
+
+    Raises:
+        ValueError: a seed out of range or repeated.
+    """
+
+    def __init__(self, seeds: Int64, fanouts: Int32, key: int, minibatch: int, num_nodes: int) -> None: ...
+    def relabel(self) -> None: ...
+    def take(self) -> tuple[npt.NDArray[Any], list[tuple[Int32, Int32]]]:
+        """What `NeighborSampler.sample` returns; nothing is left here."""
+
+    @property
+    def layer(self) -> int: ...
+    @property
+    def memory_bytes(self) -> int:
+        """Held now."""
+
+    @property
+    def drawn_bytes(self) -> int:
+        """What `draw` will add."""
+
+    @property
+    def relabel_bytes(self) -> int:
+        """What `relabel` needs in passing, its result included; at most."""
+
+    @property
+    def next_layer_bytes(self) -> int:
+        """What will be held when the next layer is counted; at most."""
+
+class Expansion64(Expansion32):
+    """The same with int64 nodes."""
+
+class TopologySweep:
+    """Sweeps over a CSC topology on disk, front to back, past the page cache.
+
+    `threads` times READERS_PER_THREAD readers hold `window_bytes` of indices (a multiple of 4096) and half as much of
+    indptr; offsets are those of the data in the files, in bytes.
+
+    Raises:
+        OSError: a file cannot be opened.
+    """
+
+    READERS_PER_THREAD: int
+
+    def __init__(
+        self,
+        *,
+        indptr_path: str,
+        indptr_offset: int,
+        indices_path: str,
+        indices_offset: int,
+        num_nodes: int,
+        num_edges: int,
+        engine: str,
+        window_bytes: int,
+        threads: int,
+    ) -> None: ...
+    def count(self, group: Sequence[Expansion32]) -> None:
+        """Find out how many edges each minibatch will draw in its next layer: sweeps indptr.
+
+        Raises:
+            IndexError: the topology leads outside of itself.
+            ValueError: a block of more than 2^31 - 1 edges.
+            OSError: a read failed.
+        """
+
+    def draw(self, group: Sequence[Expansion32]) -> None:
+        """Draw the neighbours of minibatches that were counted: sweeps indptr and indices. Raises what `count` does."""
+
+    def stop(self) -> None:
+        """Make `count` and `draw` raise RuntimeError soon, now and from now on. Callable from any thread."""
+
+    @property
+    def read_bytes(self) -> int:
+        """By all sweeps so far."""

@@ -10,9 +10,10 @@ import hashlib
 import operator
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import chain, tee
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -26,6 +27,7 @@ from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.graph import Graph
 from diskgnn.memory import available_cores, memory_budget
 from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.sweeping import PlannedMinibatch, SampledArrays, SweepingSampler
 
 MINIBATCHES_PER_SHARD = 32
 MAX_SHARDS_PER_EPOCH = 4096
@@ -107,7 +109,8 @@ def sample(
         eval_fanouts: fanouts for the other splits; the same as `fanouts` by default.
         splits: which splits to sample; those that the graph lacks are left out.
         seed: same seed, same bytes.
-        memory: budget in bytes or as '2GiB'; topology is loaded when it fits, memory-mapped otherwise.
+        memory: budget in bytes or as '2GiB'; topology is loaded when it fits, and
+            otherwise read front to back, again and again, for as many minibatches at a time as fit.
         threads: sampling threads; all cores by default.
         overwrite: replace an existing `out`.
 
@@ -134,14 +137,13 @@ def sample(
                             resumable=True)  # fmt: skip
     with writer:
         tasks = [(split, epoch) for split in config["splits"] for epoch in range(config["splits"][split]["epochs"])]
-        edges = _sample_epochs(writer, graph, tasks, config, memory_budget(memory), threads, reporter)
+        edges, read_bytes = _sample_epochs(writer, graph, tasks, config, memory_budget(memory), threads, reporter)
         manifest = writer.publish()
-    topology_bytes = graph.indptr.nbytes + graph.indices.nbytes
     batches = sum(s["epochs"] * s["batches_per_epoch"] for s in config["splits"].values())
     return StageReport(
         "sample",
         time.perf_counter() - started,
-        topology_bytes,
+        read_bytes,
         manifest.total_bytes,
         {"minibatches": batches, "edges": edges, "epochs": epochs},
     )
@@ -218,19 +220,6 @@ def _checked_fanouts(name: str, fanouts: Sequence[int]) -> tuple[int, ...]:
     return numbers
 
 
-def load_topology(graph: Graph, memory_bytes: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-    """indptr and indices: in memory when they fit `memory_bytes`, otherwise memory-mapped without read-ahead."""
-    if graph.indptr.nbytes + graph.indices.nbytes <= memory_bytes:
-        return np.array(graph.indptr), np.array(graph.indices)
-    for array in (graph.indptr, graph.indices):
-        mapped: Any = getattr(array, "_mmap", None)
-        if mapped is not None:
-            import mmap
-
-            mapped.madvise(mmap.MADV_RANDOM)
-    return graph.indptr, graph.indices
-
-
 def _sample_epochs(
     writer: ArtifactWriter,
     graph: Graph,
@@ -239,58 +228,135 @@ def _sample_epochs(
     memory_bytes: int,
     threads: int,
     reporter: Reporter,
-) -> int:
-    indptr, indices = load_topology(graph, memory_bytes)
-    sampler = _native.NeighborSampler(indptr, indices)
-    schema = samples_schema(len(config["fanouts"]), pa.from_numpy_dtype(indices.dtype))
-    cancelled = threading.Event()
+) -> tuple[int, int]:
+    """Write the shards that are missing; (edges sampled, bytes of topology read)."""
     total = sum(config["splits"][split]["batches_per_epoch"] for split, _ in tasks)
-
-    def write_shard(split: str, epoch: int, shard: int, seeds: list[npt.NDArray[np.int64]], advance: Any) -> int:
-        name, per_shard = artifacts.shard_file(split, epoch, shard), shard_minibatches(len(seeds))
-        fanouts = np.array(config["fanouts" if split == "train" else "eval_fanouts"], np.int32)
-        key = batch_key(config["seed"], split, epoch)
-        first = shard * per_shard
-        numbers = range(first, min(first + per_shard, len(seeds)))
-        if writer.path(name).is_file():  # complete: it got its name when it was closed
-            writer.add(name)
-            advance(len(numbers))
-            return 0
-        edges = 0
-        temporary = writer.path(name + ".tmp")
-        with ChecksummedFile(temporary) as sink, pa.ipc.new_file(sink, schema) as shard_writer:
-            for number in numbers:
-                if cancelled.is_set():
-                    return 0
-                input_nodes, blocks = sampler.sample(seeds[number], fanouts, key, number)
-                columns = [seeds[number], input_nodes, *(array for block in blocks for array in block)]
-                shard_writer.write_batch(one_row(schema, columns))
-                edges += sum(len(block[1]) for block in blocks)
-                advance(1)
-        sync(temporary)  # its name says that it is complete, also after a power cut
-        temporary.rename(writer.path(name))
-        writer.add(name, crc32c=sink.crc32c)
-        return edges
-
-    with reporter.stage("sample", total, "minibatches") as advance, ThreadPoolExecutor(threads) as pool:
+    with reporter.stage("sample", total, "minibatches") as advance:
+        shards = _missing_shards(writer, graph, tasks, config, advance)
+        schema = samples_schema(len(config["fanouts"]), pa.from_numpy_dtype(graph.indices.dtype))
+        topology_bytes = graph.indptr.nbytes + graph.indices.nbytes
         try:
-            edges = 0
-            for split, epoch in tasks:
-                seeds = epoch_seeds(graph.splits[split], split=split, epoch=epoch, seed=config["seed"],
-                                    batch_size=config["batch_size"])  # fmt: skip
-                shards = range(-(-len(seeds) // shard_minibatches(len(seeds))))
-                futures = [pool.submit(write_shard, split, epoch, shard, seeds, advance) for shard in shards]
-                wait(futures, return_when=FIRST_EXCEPTION)
-                edges += sum(future.result() for future in futures)
-        except BaseException as error:
-            cancelled.set()
-            pool.shutdown(cancel_futures=True)
-            if isinstance(error, IndexError):  # the native sampler's
-                raise ArtifactError(
-                    f"{graph.manifest.path} is damaged ({error}); check with `diskgnn verify`, make it again"
-                ) from error
-            raise
+            if topology_bytes <= memory_bytes:
+                return _sample_in_memory(writer, graph, shards, schema, threads, advance), topology_bytes
+            return _sample_by_sweeping(writer, graph, shards, schema, memory_bytes, threads, advance)
+        except IndexError as error:  # the native samplers'
+            raise ArtifactError(
+                f"{graph.manifest.path} is damaged ({error}); check with `diskgnn verify`, make it again"
+            ) from error
+
+
+@dataclass(frozen=True)
+class _Shard:
+    name: str
+    minibatches: tuple[PlannedMinibatch, ...]
+
+
+def _missing_shards(
+    writer: ArtifactWriter,
+    graph: Graph,
+    tasks: Sequence[tuple[str, int]],
+    config: dict[str, Any],
+    advance: Callable[[int], None],
+) -> Iterator[_Shard]:
+    """What to sample, in order. Shards of a run that was killed are added to the artifact as they are."""
+    for split, epoch in tasks:
+        seeds = epoch_seeds(graph.splits[split], split=split, epoch=epoch, seed=config["seed"],
+                            batch_size=config["batch_size"])  # fmt: skip
+        fanouts = np.array(config["fanouts" if split == "train" else "eval_fanouts"], np.int32)
+        key, per_shard = batch_key(config["seed"], split, epoch), shard_minibatches(len(seeds))
+        for first in range(0, len(seeds), per_shard):
+            name = artifacts.shard_file(split, epoch, first // per_shard)
+            numbers = range(first, min(first + per_shard, len(seeds)))
+            if writer.path(name).is_file():  # complete: it got its name when it was closed
+                writer.add(name)
+                advance(len(numbers))
+            else:
+                yield _Shard(name, tuple(PlannedMinibatch(seeds[number], fanouts, key, number) for number in numbers))
+
+
+def _write_shard(
+    writer: ArtifactWriter,
+    shard: _Shard,
+    schema: pa.Schema,
+    sampled: Iterator[SampledArrays],
+    advance: Callable[[int], None],
+) -> int:
+    """Write the minibatches of `shard`, the next ones of `sampled`; the number of their edges."""
+    edges = 0
+    temporary = writer.path(shard.name + ".tmp")
+    with ChecksummedFile(temporary) as sink, pa.ipc.new_file(sink, schema) as file:
+        for minibatch in shard.minibatches:
+            input_nodes, blocks = next(sampled)
+            file.write_batch(one_row(schema, [minibatch.seeds, input_nodes, *chain.from_iterable(blocks)]))
+            edges += sum(len(indices) for _, indices in blocks)
+            advance(1)
+    sync(temporary)  # its name says that it is complete, also after a power cut
+    temporary.rename(writer.path(shard.name))
+    writer.add(shard.name, crc32c=sink.crc32c)
     return edges
+
+
+def _sample_in_memory(
+    writer: ArtifactWriter,
+    graph: Graph,
+    shards: Iterator[_Shard],
+    schema: pa.Schema,
+    threads: int,
+    advance: Callable[[int], None],
+) -> int:
+    """Shards in parallel, from topology that is loaded whole; edges sampled."""
+    sampler = _native.NeighborSampler(np.array(graph.indptr), np.array(graph.indices))
+    stopping, lock = threading.Event(), threading.Lock()
+
+    def sampled(shard: _Shard) -> Iterator[SampledArrays]:
+        for minibatch in shard.minibatches:
+            if stopping.is_set():
+                raise CancelledError
+            yield sampler.sample(minibatch.seeds, minibatch.fanouts, minibatch.key, minibatch.number)
+
+    def write_shards() -> int:
+        edges = 0
+        try:
+            while True:
+                with lock:
+                    shard = next(shards, None)
+                if shard is None:
+                    return edges
+                edges += _write_shard(writer, shard, schema, sampled(shard), advance)
+        except CancelledError:
+            return edges
+        except BaseException:
+            stopping.set()
+            raise
+
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            futures = [pool.submit(write_shards) for _ in range(threads)]
+            while wait(futures, timeout=0.1).not_done:
+                pass  # a signal that another thread got is handled when this one wakes
+            return sum(future.result() for future in futures)
+        except BaseException:
+            stopping.set()
+            raise
+
+
+def _sample_by_sweeping(
+    writer: ArtifactWriter,
+    graph: Graph,
+    shards: Iterator[_Shard],
+    schema: pa.Schema,
+    memory_bytes: int,
+    threads: int,
+    advance: Callable[[int], None],
+) -> tuple[int, int]:
+    """One shard after the other, from sweeps over topology that stays on disk; (edges sampled, bytes read)."""
+    edges = 0
+    planned, to_write = tee(shards)
+    with SweepingSampler(graph, memory_bytes=memory_bytes, threads=threads) as sampler:
+        sampled = sampler.sample(minibatch for shard in planned for minibatch in shard.minibatches)
+        for shard in to_write:
+            edges += _write_shard(writer, shard, schema, sampled, advance)
+        return edges, sampler.read_bytes
 
 
 def shard_minibatches(num_batches: int) -> int:

@@ -7,12 +7,11 @@
 #include <unordered_set>
 
 #include "random.h"
-#include "relabel_table.h"
 
 namespace diskgnn {
 namespace {
 
-// How far ahead memory is asked for: topology and table are far larger than the caches, so latency is the cost.
+// How far ahead memory is asked for: the topology is far larger than the caches, so latency is the cost.
 constexpr std::size_t kPrefetchDistance = 16;
 // Up to this fanout, looking through what was drawn already is faster than a hash set.
 constexpr int kLinearSearchFanout = 32;
@@ -45,13 +44,8 @@ void draw_positions(DrawKey key, int layer, std::int64_t node, std::int64_t degr
 }
 
 template <typename Node>
-SampledMinibatch<Node> sample_minibatch(std::span<const std::int64_t> indptr, std::span<const Node> indices,
-                                        std::span<const std::int64_t> seeds, std::span<const std::int32_t> fanouts,
-                                        DrawKey key) {
-  const auto num_nodes = static_cast<std::int64_t>(indptr.size()) - 1;
-  SampledMinibatch<Node> minibatch;
-  std::vector<Node>& nodes = minibatch.input_nodes;
-  RelabelTable<Node> table(seeds.size() * 64);
+void insert_seeds(std::span<const std::int64_t> seeds, std::int64_t num_nodes, RelabelTable<Node>& table,
+                  std::vector<Node>& nodes) {
   for (const std::int64_t seed : seeds) {
     if (seed < 0 || seed >= num_nodes) {
       throw std::invalid_argument("seed " + std::to_string(seed) + " is not in [0, " + std::to_string(num_nodes) + ")");
@@ -60,6 +54,17 @@ SampledMinibatch<Node> sample_minibatch(std::span<const std::int64_t> indptr, st
     table.insert(static_cast<Node>(seed), nodes);
     if (nodes.size() == before) throw std::invalid_argument("seed " + std::to_string(seed) + " is repeated");
   }
+}
+
+template <typename Node>
+SampledMinibatch<Node> sample_minibatch(std::span<const std::int64_t> indptr, std::span<const Node> indices,
+                                        std::span<const std::int64_t> seeds, std::span<const std::int32_t> fanouts,
+                                        DrawKey key) {
+  const auto num_nodes = static_cast<std::int64_t>(indptr.size()) - 1;
+  SampledMinibatch<Node> minibatch;
+  std::vector<Node>& nodes = minibatch.input_nodes;
+  RelabelTable<Node> table(seeds.size() * 64);
+  insert_seeds(seeds, num_nodes, table, nodes);
 
   std::vector<std::int64_t> positions;
   std::vector<Node> neighbors;
@@ -97,16 +102,17 @@ SampledMinibatch<Node> sample_minibatch(std::span<const std::int64_t> indptr, st
       }
     }
     block.indices.resize(neighbors.size());
-    for (std::size_t e = 0; e < neighbors.size(); ++e) {
-      if (e + kPrefetchDistance < neighbors.size()) table.prefetch(neighbors[e + kPrefetchDistance]);
-      block.indices[e] = table.insert(neighbors[e], nodes);
-    }
+    table.insert_all(neighbors, nodes, block.indices);
     minibatch.blocks.push_back(std::move(block));
   }
   std::reverse(minibatch.blocks.begin(), minibatch.blocks.end());
   return minibatch;
 }
 
+template void insert_seeds(std::span<const std::int64_t>, std::int64_t, RelabelTable<std::int32_t>&,
+                           std::vector<std::int32_t>&);
+template void insert_seeds(std::span<const std::int64_t>, std::int64_t, RelabelTable<std::int64_t>&,
+                           std::vector<std::int64_t>&);
 template SampledMinibatch<std::int32_t> sample_minibatch(std::span<const std::int64_t>, std::span<const std::int32_t>,
                                                          std::span<const std::int64_t>, std::span<const std::int32_t>,
                                                          DrawKey);

@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "relabel_table.h"
+
 namespace diskgnn {
 
 struct SampledBlock {
@@ -30,6 +32,12 @@ struct DrawKey {
 // it.
 void draw_positions(DrawKey key, int layer, std::int64_t node, std::int64_t degree, int fanout,
                     std::vector<std::int64_t>& positions);
+
+// Makes distinct `seeds` the first of a minibatch's `nodes`. Throws std::invalid_argument when one is out of range or
+// repeated.
+template <typename Node>
+void insert_seeds(std::span<const std::int64_t> seeds, std::int64_t num_nodes, RelabelTable<Node>& table,
+                  std::vector<Node>& nodes);
 
 // Samples `fanouts` (from the seeds outwards) around distinct `seeds`. Throws std::invalid_argument when a seed is
 // out of range or repeated, or when a block would need more than 2^31 - 1 edges; std::out_of_range when the topology

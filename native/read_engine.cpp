@@ -21,7 +21,6 @@ namespace diskgnn {
 namespace {
 
 constexpr std::uint64_t kRangeChunkBytes = 1 << 20;
-constexpr unsigned kRangeDepth = 16;
 constexpr unsigned kMaxPoolThreads = 16;
 
 [[noreturn]] void throw_read_error(int error, const DirectFile& file, std::uint64_t offset, std::uint64_t bytes) {
@@ -265,6 +264,11 @@ std::unique_ptr<ReadEngine> make_read_engine(EngineKind kind, const DirectFile& 
 void read_ranges(const DirectFile& file, EngineKind kind, std::span<const ByteRange> ranges, std::uint64_t base,
                  std::span<std::byte> destination) {
   const std::unique_ptr<ReadEngine> engine = make_read_engine(kind, file, kRangeDepth, {});
+  read_ranges(*engine, ranges, base, destination);
+}
+
+void read_ranges(ReadEngine& engine, std::span<const ByteRange> ranges, std::uint64_t base,
+                 std::span<std::byte> destination) {
   unsigned in_flight = 0;
   for (const ByteRange& range : ranges) {
     const std::uint64_t end = range.offset + range.bytes;
@@ -276,15 +280,15 @@ void read_ranges(const DirectFile& file, EngineKind kind, std::span<const ByteRa
     while (offset < end) {
       const std::uint64_t bytes = std::min(kRangeChunkBytes, aligned_end - offset);
       if (in_flight == kRangeDepth) {
-        engine->wait();
+        engine.wait();
         --in_flight;
       }
-      engine->submit({offset, destination.subspan(offset - base, bytes), std::min(bytes, end - offset), 0});
+      engine.submit({offset, destination.subspan(offset - base, bytes), std::min(bytes, end - offset), 0});
       ++in_flight;
       offset += bytes;
     }
   }
-  for (; in_flight > 0; --in_flight) engine->wait();
+  for (; in_flight > 0; --in_flight) engine.wait();
 }
 
 }  // namespace diskgnn

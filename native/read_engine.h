@@ -54,4 +54,9 @@ struct ByteRange {
 void read_ranges(const DirectFile& file, EngineKind kind, std::span<const ByteRange> ranges, std::uint64_t base,
                  std::span<std::byte> destination);
 
+// The same with an engine of depth kRangeDepth that is used again and again, and has nothing in flight.
+inline constexpr unsigned kRangeDepth = 16;
+void read_ranges(ReadEngine& engine, std::span<const ByteRange> ranges, std::uint64_t base,
+                 std::span<std::byte> destination);
+
 }  // namespace diskgnn

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "random.h"
@@ -30,6 +31,21 @@ class RelabelTable {
     return entries_[slot].local;
   }
 
+  // The local numbers of `neighbors` in `locals`; new nodes are appended to `nodes`.
+  void insert_all(std::span<const Node> neighbors, std::vector<Node>& nodes, std::span<std::int32_t> locals) {
+    // How far ahead memory is asked for: the table is far larger than the caches, so latency is the cost.
+    constexpr std::size_t kPrefetchDistance = 16;
+    for (std::size_t e = 0; e < neighbors.size(); ++e) {
+      if (e + kPrefetchDistance < neighbors.size()) prefetch(neighbors[e + kPrefetchDistance]);
+      locals[e] = insert(neighbors[e], nodes);
+    }
+  }
+
+  // Bytes of a table for `expected_nodes`.
+  static std::uint64_t bytes_for(std::uint64_t expected_nodes) {
+    return (std::uint64_t{1} << bits_for(expected_nodes)) * sizeof(Entry);
+  }
+
   void prefetch(Node node) const { __builtin_prefetch(&entries_[slot_of(node)], 1); }
 
  private:
@@ -43,9 +59,14 @@ class RelabelTable {
     return static_cast<std::size_t>((static_cast<std::uint64_t>(node) * 0x9e3779b97f4a7c15) >> shift_);
   }
 
-  void resize(std::size_t expected_nodes) {
+  static int bits_for(std::uint64_t expected_nodes) {
     int bits = 4;
-    while ((std::size_t{1} << bits) < expected_nodes * 2) ++bits;
+    while ((std::uint64_t{1} << bits) < expected_nodes * 2) ++bits;
+    return bits;
+  }
+
+  void resize(std::size_t expected_nodes) {
+    const int bits = bits_for(expected_nodes);
     entries_.assign(std::size_t{1} << bits, Entry{kEmpty, 0});
     mask_ = entries_.size() - 1;
     shift_ = 64 - bits;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from contextlib import suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <string>
 #include <system_error>
-#include <vector>
 
+#include "buffer_pool.h"
 #include "crc32c.h"
+#include "direct_file.h"
 #include "parallel.h"
 #include "row_copy.h"
 
@@ -18,6 +20,7 @@ namespace {
 
 constexpr std::size_t kWriteBytes = 4 << 20;
 constexpr std::size_t kPrefetchDistance = 8;
+constexpr unsigned kWritersPerThread = 2;  // while one waits for the disk the other copies
 
 void write_fully(int descriptor, std::span<const std::byte> data, std::int64_t offset) {
   std::size_t done = 0;
@@ -32,6 +35,39 @@ void write_fully(int descriptor, std::span<const std::byte> data, std::int64_t o
   sync_file_range(descriptor, offset, static_cast<std::int64_t>(data.size()), SYNC_FILE_RANGE_WRITE);
 }
 
+// The same file again, past the page cache: copying into it costs more than the disk does. Where the file system has
+// no O_DIRECT, everything goes through the cache.
+class DirectDescriptor {
+ public:
+  explicit DirectDescriptor(int descriptor)
+      : descriptor_(open(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC)) {}
+  ~DirectDescriptor() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  DirectDescriptor(const DirectDescriptor&) = delete;
+  DirectDescriptor& operator=(const DirectDescriptor&) = delete;
+  explicit operator bool() const { return descriptor_ >= 0; }
+  int get() const { return descriptor_; }
+
+ private:
+  const int descriptor_;
+};
+
+// Whole pages directly, the ragged ends through the page cache: their pages are shared with a header or with the rows
+// of another partition. `data[i]` is aligned in memory as `offset + i` is in the file.
+void write_rows(int descriptor, const DirectDescriptor& direct, std::span<const std::byte> data, std::int64_t offset) {
+  constexpr auto kPage = static_cast<std::int64_t>(kDirectAlignment);
+  const std::int64_t end = offset + static_cast<std::int64_t>(data.size());
+  const std::int64_t first = (offset + kPage - 1) / kPage * kPage, last = end / kPage * kPage;
+  if (!direct || first >= last) return write_fully(descriptor, data, offset);
+  const auto part = [&](std::int64_t from, std::int64_t to) {
+    return data.subspan(static_cast<std::size_t>(from - offset), static_cast<std::size_t>(to - from));
+  };
+  if (offset < first) write_fully(descriptor, part(offset, first), offset);
+  write_fully(direct.get(), part(first, last), first);
+  if (last < end) write_fully(descriptor, part(last, end), last);
+}
+
 }  // namespace
 
 template <typename Node>
@@ -39,25 +75,28 @@ void pack_partition(const ExtentRows<Node>& extents, std::span<const std::byte> 
                     std::int64_t last_node, std::size_t row_bytes, unsigned num_threads) {
   const std::size_t rows_per_write = std::max<std::size_t>(1, kWriteBytes / row_bytes);
   std::atomic<std::size_t> next{0};
-  run_on_threads(num_threads, [&] {
-    std::vector<std::byte> buffer(rows_per_write * row_bytes);
+  const DirectDescriptor direct(extents.descriptor);
+  run_on_threads(num_threads * kWritersPerThread, [&] {
+    const PageMemory memory(rows_per_write * row_bytes + kDirectAlignment);
     for (std::size_t t = next++; t < extents.offsets.size(); t = next++) {
       const auto begin = extents.nodes.begin() + extents.cursors[t];
       const auto end = extents.nodes.begin() + extents.bounds[t + 1];
       const auto stop = std::lower_bound(begin, end, static_cast<Node>(last_node));
       for (auto run = begin; run < stop;) {
         const auto count = std::min(rows_per_write, static_cast<std::size_t>(stop - run));
+        const std::int64_t offset = extents.offsets[t] + ((run - extents.nodes.begin()) - extents.bounds[t]) *
+                                                             static_cast<std::int64_t>(row_bytes);
+        std::byte* const buffer = memory.bytes().data() + static_cast<std::size_t>(offset) % kDirectAlignment;
         for (std::size_t i = 0; i < count; ++i) {
           const auto row_of = [&](std::size_t k) {
             return partition.data() +
                    static_cast<std::size_t>(run[static_cast<std::ptrdiff_t>(k)] - first_node) * row_bytes;
           };
           if (i + kPrefetchDistance < count) prefetch_row(row_of(i + kPrefetchDistance), row_bytes);
-          copy_row(buffer.data() + i * row_bytes, row_of(i), row_bytes);
+          copy_row(buffer + i * row_bytes, row_of(i), row_bytes);
         }
-        const std::span<const std::byte> rows(buffer.data(), count * row_bytes);
-        const std::int64_t row = (run - extents.nodes.begin()) - extents.bounds[t];
-        write_fully(extents.descriptor, rows, extents.offsets[t] + row * static_cast<std::int64_t>(row_bytes));
+        const std::span<const std::byte> rows(buffer, count * row_bytes);
+        write_rows(extents.descriptor, direct, rows, offset);
         extents.checksums[t] = crc32c(rows, extents.checksums[t]);
         run += static_cast<std::ptrdiff_t>(count);
       }

@@ -190,7 +190,8 @@ def train(
                     writer.write({"event": "epoch", **asdict(result)}, progress.epoch * total)
                     save()
         except KeyboardInterrupt:
-            save()
+            with _interrupts_deferred():  # of an impatient second one
+                save()
             raise
         finished = _train_result(net, progress, resumed_from)
         writer.write({"event": "end", "best_epoch": finished.best_epoch, "valid_accuracy": finished.valid_accuracy,
@@ -209,24 +210,23 @@ def _step(net: nn.Module, optimizer: torch.optim.Optimizer, batch: MiniBatch, am
 
 @contextmanager
 def _interrupts_deferred() -> Iterator[None]:
-    """Ctrl-C takes effect when the block ends: a step is done wholly or not at all, so that it can be saved."""
-    previous = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or previous is None:
-        yield
-        return
-    interrupted = False
-
-    def remember(*_: object) -> None:
-        nonlocal interrupted
-        interrupted = True
-
-    signal.signal(signal.SIGINT, remember)
+    """Ctrl-C, and SIGTERM where the caller handles it, take effect when the block ends: a step is done wholly or not
+    at all, so that it can be saved."""
+    previous: dict[int, Any] = {
+        number: handler
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if callable(handler := signal.getsignal(number)) and threading.current_thread() is threading.main_thread()
+    }
+    received: list[int] = []
+    for number in previous:
+        signal.signal(number, lambda number, _: received.append(number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
-    if interrupted:
-        signal.raise_signal(signal.SIGINT)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    for number in received:
+        signal.raise_signal(number)
 
 
 def _open_sources(

@@ -201,6 +201,76 @@ def test_from_a_generated_graph_to_a_trained_model(tmp_path):
     assert resumed["resumed_from"] == [2, 0]
 
 
+@pytest.fixture
+def packed(tmp_path):
+    """Five training minibatches, valid and test."""
+    run("generate", tmp_path / "generated", "--num-nodes", 200, "--num-classes", 3, "--feature-width", 4,
+        "--train-fraction", 0.5, "--valid-fraction", 0.2, "--test-fraction", 0.2)  # fmt: skip
+    run("prepare", tmp_path / "generated", tmp_path / "packed", "--fanouts", "3", "--batch-size", 20,
+        "--cpu-cache", "10%")  # fmt: skip
+    return tmp_path / "packed"
+
+
+def train_json(packed, *arguments):
+    result = run("train", packed, "--hidden", 4, "--epochs", 3, *arguments, "--json")
+    losses = [epoch["loss"] for epoch in json.loads(result.stdout)["epochs"]]
+    return losses, json.loads(result.stdout)["resumed_from"]
+
+
+def test_sigterm_saves_the_checkpoint_and_resume_goes_on_from_it(packed, tmp_path, monkeypatch):
+    from diskgnn import training
+
+    step, steps = training._step, []
+
+    def terminated_in_the_eighth_step(*arguments):
+        steps.append(None)
+        if len(steps) == 8:
+            signal.raise_signal(signal.SIGTERM)
+        return step(*arguments)
+
+    expected, _ = train_json(packed)
+    monkeypatch.setattr(training, "_step", terminated_in_the_eighth_step)
+    before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("SIGTERM was not handled"))
+    try:
+        training_arguments = ["train", packed, "--hidden", 4, "--epochs", 3, "--checkpoint", tmp_path / "run"]
+        result = run(*training_arguments, exit_code=143)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert result.stderr.endswith("error: terminated\n")
+    assert train_json(packed, "--checkpoint", tmp_path / "run", "--resume") == (expected, [1, 3])
+
+
+def test_checkpoint_every_n_minibatches_is_what_a_crash_leaves(packed, tmp_path, monkeypatch):
+    from diskgnn import training
+
+    step, steps = training._step, []
+
+    def crashing_in_the_tenth_step(*arguments):
+        steps.append(None)
+        if len(steps) == 10:
+            raise AssertionError("a crash")
+        return step(*arguments)
+
+    expected, _ = train_json(packed)
+    monkeypatch.setattr(training, "_step", crashing_in_the_tenth_step)
+    arguments = ["train", packed, "--hidden", 4, "--epochs", 3, "--checkpoint", tmp_path, "--checkpoint-every", 3]
+    assert isinstance(CliRunner().invoke(main, [str(each) for each in arguments]).exception, AssertionError)
+    assert train_json(packed, "--checkpoint", tmp_path, "--resume") == (expected, [1, 3])
+    assert "checkpoint_every_batches" in run(*arguments[:-1], 0, exit_code=2).stderr
+
+
+def test_sigterm_ends_any_command_with_143(monkeypatch):
+    @click.command(cls=Command)
+    def terminated():
+        signal.raise_signal(signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    result = CliRunner().invoke(terminated)
+    assert result.exit_code == 143
+    assert result.stderr == "error: terminated\n"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_doctor(tmp_path):
     document = json.loads(run("doctor", tmp_path, "--size", "1MiB", "--json").stdout)
     assert document["folder"]["rates"]["file_bytes"] == 1 << 20

@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import warnings
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 import click
 
 from diskgnn.cli.rendering import Output
 from diskgnn.errors import DiskGNNError
 
-INTERRUPTED = 130  # 128 + SIGINT, what a shell expects of a program that Ctrl-C ended
+# 128 + the signal's number: what a shell expects of a program that a signal ended.
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: what batch systems and containers send before they kill."""
+
+
+@contextmanager
+def _sigterm_like_ctrl_c() -> Iterator[None]:
+    """SIGTERM unwinds as Ctrl-C does: training saves its checkpoint, half-written output is removed."""
+    previous = signal.getsignal(signal.SIGTERM)
+    if previous in (signal.SIG_IGN, None) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def terminate(*_: object) -> NoReturn:
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 class Command(click.Command):
@@ -31,7 +58,11 @@ class Command(click.Command):
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_, **__: output.warn(str(message))
             try:
-                return super().invoke(ctx)
+                with _sigterm_like_ctrl_c():
+                    return super().invoke(ctx)
+            except Terminated:
+                output.error("terminated")
+                ctx.exit(TERMINATED)
             except KeyboardInterrupt:
                 output.error("interrupted")
                 ctx.exit(INTERRUPTED)

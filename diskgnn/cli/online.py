@@ -56,7 +56,14 @@ def _split_loader_options(arguments: dict[str, Any]) -> dict[str, Any]:
     "--checkpoint",
     type=options.OUTPUT,
     metavar="DIR",
-    help="Keep a checkpoint here, written after each epoch and on Ctrl-C.",
+    help="Keep a checkpoint here, written after each epoch and on Ctrl-C or SIGTERM.",
+)
+@click.option(
+    "--checkpoint-every",
+    "checkpoint_every_batches",
+    type=int,
+    metavar="N",
+    help="Write it also after every N minibatches of an epoch: what a crash can cost.",
 )
 @click.option("--resume", is_flag=True, help="Go on exactly where the checkpoint was written.")
 @click.option("--metrics", type=options.OUTPUT, metavar="FILE", help="Append metrics to FILE, one JSON object a line.")

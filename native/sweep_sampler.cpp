@@ -8,6 +8,10 @@
 #include <stdexcept>
 #include <utility>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include "parallel.h"
 #include "radix_sort.h"
 #include "relabel_table.h"
@@ -375,6 +379,9 @@ void TopologySweep::count(std::span<Expansion<Node>* const> group) {
 
 template <typename Node>
 void TopologySweep::draw(std::span<Expansion<Node>* const> group) {
+#ifdef __GLIBC__
+  malloc_trim(0);  // tables and vectors of finished minibatches: malloc keeps what has been freed, a budget cannot
+#endif
   for (Expansion<Node>* expansion : group) {
     if (expansion->indptr_.empty()) throw std::logic_error("draw comes after count");
     expansion->drawn_.emplace(static_cast<std::size_t>(expansion->drawn_bytes()));

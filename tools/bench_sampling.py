@@ -1,0 +1,144 @@
+"""Sample a generated graph in memory, by sweeping within a part of the topology's size, and from a memory map.
+
+    python tools/bench_sampling.py --folder data/bench-sampling --nodes 16000000 --ratio 4
+
+`sweep` has a budget of topology / RATIO and runs in a memory cgroup (v1 or v2; only as root) that is limited to that
+budget plus --headroom for interpreter and libraries, page cache included. `memory` has no limit. `map` is what one
+would do without either, random reads of a memory map, in the same cgroup; its time is that of a few minibatches,
+scaled. Each run is a process of its own and starts with nothing of the graph in the page cache. Runs alternate;
+medians are shown, and the most that was read and resident.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import mmap
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from out_of_core import MemoryCgroup
+
+from diskgnn import _native, artifacts
+from diskgnn.generation import generate
+from diskgnn.graph import Graph
+from diskgnn.memory import available_cores
+from diskgnn.sampling import Samples, batch_key, epoch_seeds, sample
+from diskgnn.units import format_size, parse_size
+
+
+def sample_epoch(options: argparse.Namespace, graph: Graph, memory_bytes: int) -> dict[str, Any]:
+    """Sample one epoch within a budget."""
+    out = options.folder / "samples"
+    report = sample(graph, out, fanouts=options.fanouts, batch_size=options.batch_size, splits=["train"],
+                    memory=memory_bytes, threads=options.threads, overwrite=True)  # fmt: skip
+    record = {"seconds": report.seconds, "read_bytes": report.read_bytes, "digest": Samples.open(out).manifest.digest}
+    shutil.rmtree(out)
+    return record | report.details
+
+
+def sample_map(options: argparse.Namespace, graph: Graph) -> dict[str, Any]:
+    """Sample a few minibatches through a memory map without read-ahead; the seconds are those of an epoch."""
+    for array in (graph.indptr, graph.indices):
+        mapped: Any = array
+        mapped._mmap.madvise(mmap.MADV_RANDOM)
+    sampler = _native.NeighborSampler(graph.indptr, graph.indices)
+    seeds = epoch_seeds(graph.splits["train"], split="train", epoch=0, seed=0, batch_size=options.batch_size)
+    numbers = range(min(len(seeds), options.map_minibatches))
+    fanouts, key = np.array(options.fanouts, np.int32), batch_key(0, "train", 0)
+    started = time.perf_counter()
+    with ThreadPoolExecutor(options.threads) as pool:
+        list(pool.map(lambda number: sampler.sample(seeds[number], fanouts, key, number) and None, numbers))
+    return {"seconds": (time.perf_counter() - started) * len(seeds) / len(numbers), "minibatches": len(numbers)}
+
+
+def run_apart(method: str, topology_bytes: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Run this script for one `method`, in a cgroup unless it is 'memory'."""
+    for name in (artifacts.INDPTR, artifacts.INDICES):
+        with (options.folder / "graph" / name).open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    limited = method != "memory" and os.geteuid() == 0
+    budget_bytes = topology_bytes // options.ratio
+    cgroup = MemoryCgroup(budget_bytes + options.headroom) if limited else None
+    command = [sys.executable, __file__, *sys.argv[1:], "--method", method]
+    try:
+        finished = subprocess.run(
+            command, preexec_fn=cgroup.join if cgroup else None, stdout=subprocess.PIPE, text=True, check=True
+        )
+        record: dict[str, Any] = json.loads(finished.stdout)
+        return record | {"method": method}
+    finally:
+        if cgroup:
+            cgroup.remove()
+
+
+def main() -> None:
+    """Parse arguments, run, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True, help="where everything is written; deleted in the end")
+    parser.add_argument("--nodes", type=int, default=16_000_000)
+    parser.add_argument("--degree", type=float, default=12.5)
+    parser.add_argument("--train-fraction", type=float, default=0.02)
+    parser.add_argument("--fanouts", type=lambda text: [int(part) for part in text.split(",")], default=[10, 10, 10])
+    parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--ratio", type=int, default=4, help="topology over budget")
+    parser.add_argument("--headroom", type=parse_size, default=parse_size("400MB"))
+    parser.add_argument("--map-minibatches", type=int, default=6, help="0: leave the memory map out")
+    parser.add_argument("--threads", type=int, default=available_cores())
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="write the records here, too")
+    parser.add_argument("--method", choices=("memory", "sweep", "map"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.method:
+        graph = Graph.open(options.folder / "graph")
+        topology_bytes = graph.indptr.nbytes + graph.indices.nbytes
+        if options.method == "map":
+            record = sample_map(options, graph)
+        else:
+            budget_bytes = topology_bytes if options.method == "memory" else topology_bytes // options.ratio
+            record = sample_epoch(options, graph, budget_bytes)
+        peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(json.dumps(record | {"peak_bytes": peak_bytes}))
+        return
+    options.folder.mkdir(parents=True)
+    try:
+        generate(options.folder / "graph", num_nodes=options.nodes, avg_degree=options.degree, num_classes=16,
+                 feature_width=1, feature_dtype="int8", train_fraction=options.train_fraction, valid_fraction=0,
+                 test_fraction=0, homophily=0.6)  # fmt: skip
+        graph = Graph.open(options.folder / "graph")
+        topology_bytes = graph.indptr.nbytes + graph.indices.nbytes
+        methods = ("memory", "sweep", "map") if options.map_minibatches else ("memory", "sweep")
+        records = [run_apart(method, topology_bytes, options) for _ in range(options.repeat) for method in methods]
+    finally:
+        shutil.rmtree(options.folder)
+    if len({record["digest"] for record in records if "digest" in record}) != 1:
+        sys.exit("the samples differ")
+    budget_bytes = topology_bytes // options.ratio
+    print(f"topology {format_size(topology_bytes)}, budget {format_size(budget_bytes)}; the same samples each time")
+    print(f"{'':<8}{'seconds':>10}{'of memory':>11}{'read':>12}{'resident':>12}")
+    reference = None
+    for method in methods:
+        runs = [record for record in records if record["method"] == method]
+        seconds = statistics.median(record["seconds"] for record in runs)
+        reference = reference or seconds
+        read, peak = (
+            format_size(max(record[key] for record in runs)) if key in runs[0] else "-"
+            for key in ("read_bytes", "peak_bytes")
+        )
+        print(f"{method:<8}{seconds:>10.2f}{seconds / reference:>10.2f}x{read:>12}{peak:>12}")
+    if options.json:
+        options.json.write_text(json.dumps(records, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

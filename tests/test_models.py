@@ -71,8 +71,8 @@ def dense_sage(layer: SAGELayer, block: Block, x: np.ndarray) -> np.ndarray:
 
 
 def dense_gcn(layer: GCNLayer, block: Block, x: np.ndarray) -> np.ndarray:
-    p, edges = arrays(layer), counts(block)
-    in_degrees = np.maximum(edges.sum(1, keepdims=True), 1)
+    p, edges = arrays(layer), counts(block) + np.eye(block.num_dst, block.num_src)
+    in_degrees = edges.sum(1, keepdims=True)
     out_degrees = np.maximum(edges.sum(0, keepdims=True), 1)
     return edges / np.sqrt(in_degrees * out_degrees) @ x @ p["weight"].T + p["bias"]
 

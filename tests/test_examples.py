@@ -23,8 +23,8 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight training minibatches of two layers, float16 features, three classes."""
     folder = tmp_path_factory.mktemp("examples")
     diskgnn.generate(
-        folder / "graph", num_nodes=600, avg_degree=8, num_classes=3, feature_width=8, feature_dtype="float16", homophily=0.8,
-        train_fraction=0.5, valid_fraction=0.2, test_fraction=0.3,
+        folder / "graph", num_nodes=600, avg_degree=8, num_classes=3, feature_width=8, feature_dtype="float16",
+        homophily=0.8, train_fraction=0.5, valid_fraction=0.2, test_fraction=0.3,
     )  # fmt: skip
     diskgnn.prepare(
         folder / "graph", folder / "packed", fanouts=[4, 4], batch_size=40, epochs=2, cpu_cache="10%", static_cache=0,
@@ -41,9 +41,7 @@ def load(path: Path) -> ModuleType:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_examples_learn(
-    path: Path, packed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_examples_learn(path: Path, packed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     pytest.importorskip("dgl")
     pytest.importorskip("torch_geometric")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -54,7 +52,9 @@ def test_examples_learn(
     assert float(lines[-1].removeprefix("test accuracy ")) > 0.6  # chance is a third
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
+)
 def test_links_lead_somewhere(page: Path):
     links = [link for link in re.findall(r"\]\(([^)#]+)", page.read_text()) if "://" not in link]
     assert [link for link in links if not (page.parent / link).exists()] == []

@@ -15,7 +15,6 @@ from torch.nn import functional as F
 
 from diskgnn.minibatch import Block
 
-
 _EDGES_GATHERED = 1 << 14  # at a time, where their rows have to be
 
 

@@ -15,6 +15,8 @@ from torch.nn import functional as F
 
 from diskgnn.minibatch import Block
 
+_EDGES_GATHERED = 1 << 14  # at a time, where their rows have to be
+
 
 def own_and_mean(x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
     """The destinations' own rows of x, and the mean of their neighbours' rows (zeros where there are none).
@@ -75,12 +77,15 @@ def _segment_sums(x: Tensor, indptr: Tensor) -> Tensor:
 
 
 def _edge_products(by_destination: Tensor, by_source: Tensor, block: Block) -> Tensor:
-    """[num_edges] dot products of each edge's destination row and source row: the op with which embedding_bag
-    computes the gradient of its weights."""
-    product: Tensor = torch.ops.aten._embedding_bag_per_sample_weights_backward(
-        by_destination, by_source, block.indices, block.indptr[:-1], block.destinations, 0
-    )
-    return product
+    """[num_edges] dot products of each edge's destination row and source row."""
+    # What embedding_bag's gradient of its weights computes with. It is private: a torch without it gathers rows, some
+    # edges at a time.
+    private = getattr(torch.ops.aten, "_embedding_bag_per_sample_weights_backward", None)
+    if private is not None:
+        product: Tensor = private(by_destination, by_source, block.indices, block.indptr[:-1], block.destinations, 0)
+        return product
+    parts = zip(*(torch.split(ends, _EDGES_GATHERED) for ends in (block.destinations, block.indices)), strict=True)
+    return torch.cat([(by_destination[i] * by_source[j]).sum(dim=1) for i, j in parts])
 
 
 class _OwnAndMean(torch.autograd.Function):

@@ -47,12 +47,12 @@ class SAGELayer(nn.Module):
 
 
 class GCNLayer(nn.Module):
-    """Graph convolution: sum of x_j W / sqrt(out-degree of j * in-degree of i) over i's neighbours j, plus b.
+    """Graph convolution: sum of x_j W / sqrt(out-degree of j * in-degree of i) over i and its neighbours j, plus b.
 
-    Kipf and Welling, Semi-Supervised Classification with Graph Convolutional Networks, ICLR 2017. Degrees are
-    those within the block, as in DGL's GraphConv(norm="both", allow_zero_in_degree=True), which it equals. A node
-    counts itself only if it is its own neighbour (convert the graph with self-loops); without neighbours it gets
-    just b.
+    Kipf and Welling, Semi-Supervised Classification with Graph Convolutional Networks, ICLR 2017: every node counts
+    itself once (their A + I), once more for each self-loop that was sampled. Degrees are those within the block plus
+    this one, so that the layer equals DGL's GraphConv(norm="both") on the block with an edge from each destination
+    to itself added.
     """
 
     def __init__(self, in_width: int, out_width: int) -> None:
@@ -64,12 +64,22 @@ class GCNLayer(nn.Module):
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """[num_src, in_width] -> [num_dst, out_width]."""
-        sources = block.out_degrees.to(x.dtype).rsqrt()[block.indices]
-        destinations = block.in_degrees.to(x.dtype).rsqrt()[block.destinations]
-        weights = (sources * destinations).unsqueeze(1)
         if _transform_first(block, self.in_width, self.out_width):
-            return weighted_sums(F.linear(x, self.weight).unsqueeze(1), weights, block).squeeze(1) + self.bias
-        return F.linear(weighted_sums(x.unsqueeze(1), weights, block).squeeze(1), self.weight, self.bias)
+            out = self._sums(block, F.linear(x, self.weight))
+            out += self.bias
+            return out
+        return F.linear(self._sums(block, x), self.weight, self.bias)
+
+    @staticmethod
+    def _sums(block: Block, x: Tensor) -> Tensor:
+        degrees = block.out_degrees.clone()
+        degrees[: block.num_dst] += 1
+        # Sources that are no destinations and that nobody drew have no edge, hence no weight.
+        sources = degrees.clamp(min=1).to(x.dtype).rsqrt()
+        destinations = (block.in_degrees + 1).to(x.dtype).rsqrt()
+        weights = sources[block.indices] * destinations[block.destinations]
+        sums = weighted_sums(x.unsqueeze(1), weights.unsqueeze(1), block).squeeze(1)
+        return sums + (sources[: block.num_dst] * destinations).unsqueeze(1) * x[: block.num_dst]
 
 
 class GATLayer(nn.Module):

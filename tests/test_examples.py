@@ -1,51 +1,36 @@
-"""The examples run as written, on a source in memory and on a loader that returns it."""
+"""The examples run as written on a packed directory, and learn; the guide's files are there."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator
-from itertools import pairwise
+import re
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pytest
 import torch
 
 import diskgnn
-from diskgnn import Block, MiniBatch
 
 os.environ.setdefault("DGLBACKEND", "pytorch")
-EXAMPLES = sorted((Path(__file__).parents[1] / "docs" / "examples").glob("*.py"))
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
 
 
-class InMemory:
-    """Two minibatches of two layers, whose labels can be read off the seeds' own features."""
-
-    num_batches, num_classes, feature_width, num_layers = 2, 3, 8, 2
-
-    def __init__(self, packed: str, split: str, **_: object) -> None:
-        assert packed == "packed"
-        assert split in ("train", "valid", "test")
-
-    def __enter__(self) -> InMemory:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def epoch(self, epoch: int) -> Iterator[MiniBatch]:
-        for index in range(self.num_batches):
-            rng = np.random.default_rng(index)
-            sizes, blocks = (60, 30, 15), []
-            for num_src, num_dst in pairwise(sizes):
-                indptr = torch.arange(num_dst + 1, dtype=torch.int32) * 4
-                blocks.append(
-                    Block(indptr, torch.from_numpy(rng.integers(num_src, size=num_dst * 4, dtype=np.int32)), num_src)
-                )
-            x = torch.from_numpy(rng.normal(size=(60, 8)).astype(np.float16))
-            yield MiniBatch(x, x[:15, :3].argmax(dim=1), tuple(blocks), torch.arange(15), epoch, index)
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight training minibatches of two layers, float16 features, three classes."""
+    folder = tmp_path_factory.mktemp("examples")
+    diskgnn.generate(
+        folder / "graph", num_nodes=600, avg_degree=8, num_classes=3, feature_width=8, feature_dtype="float16",
+        homophily=0.8, train_fraction=0.5, valid_fraction=0.2, test_fraction=0.3,
+    )  # fmt: skip
+    diskgnn.prepare(
+        folder / "graph", folder / "packed", fanouts=[4, 4], batch_size=40, epochs=2, cpu_cache="10%", static_cache=0,
+        threads=1,
+    )  # fmt: skip
+    return folder / "packed"
 
 
 def load(path: Path) -> ModuleType:
@@ -56,13 +41,26 @@ def load(path: Path) -> ModuleType:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_examples_learn(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_examples_learn(path: Path, packed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     pytest.importorskip("dgl")
     pytest.importorskip("torch_geometric")
-    monkeypatch.setattr(diskgnn, "Loader", InMemory, raising=False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # the source yields CPU tensors
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     torch.manual_seed(0)
-    load(path).main("packed", 20)
+    load(path).main(str(packed), 10)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 21
-    assert float(lines[-1].removeprefix("test accuracy ")) > 0.8
+    assert len(lines) == 11
+    assert float(lines[-1].removeprefix("test accuracy ")) > 0.6  # chance is a third
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
+)
+def test_links_lead_somewhere(page: Path):
+    links = [link for link in re.findall(r"\]\(([^)#]+)", page.read_text()) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_readme_links_guide_and_examples():
+    text = (ROOT / "README.md").read_text()
+    for path in ("docs/GUIDE.md", *(f"docs/examples/{example.name}" for example in EXAMPLES)):
+        assert f"]({path})" in text

@@ -221,6 +221,21 @@ def test_split_warnings(tmp_path: Path, data: dict[str, Any]) -> None:
 def test_classes(tmp_path: Path, data: dict[str, Any]) -> None:
     convert(tmp_path / "graph", **data, num_classes=10)
     assert Graph.open(tmp_path / "graph").num_classes == 10
+    for unsigned in (np.uint8, np.uint16, np.uint64):
+        labels = np.maximum(data["labels"], 0).astype(unsigned)
+        convert(tmp_path / "graph", **{**data, "labels": labels}, overwrite=True)
+        np.testing.assert_array_equal(Graph.open(tmp_path / "graph").labels, labels)
+
+
+def test_labels_that_can_hardly_be_classes_need_num_classes(tmp_path: Path, data: dict[str, Any]) -> None:
+    data["labels"][7] = 9999
+    convert(tmp_path / "few", **data)
+    assert Graph.open(tmp_path / "few").num_classes == 10_000
+    data["labels"][7] = 10_000
+    with pytest.raises(InputError, match="pass --num-classes 10001"):
+        convert(tmp_path / "many", **data)
+    convert(tmp_path / "many", **data, num_classes=10_001)
+    assert Graph.open(tmp_path / "many").num_classes == 10_001
 
 
 def test_one_node_without_edges(tmp_path: Path) -> None:
@@ -282,6 +297,21 @@ BAD = [
         {"labels": [0] * 30 + [5] + [0] * 19, "num_classes": 5},
         InputError,
         r"expected 0 to 4, .* found 5 at node 30",
+    ),
+    (
+        {"labels": np.array([0] * 30 + [2**64 - 1] + [0] * 19, np.uint64)},
+        InputError,
+        r"labels: expected 0 or more, or -1 .* found 9223372036854775807 or more at node 30",
+    ),
+    (
+        {"labels": np.array([0] * 30 + [2**64 - 1] + [0] * 19, np.uint64), "num_classes": 5},
+        InputError,
+        r"expected 0 to 4, .* found 9223372036854775807 or more at node 30",
+    ),
+    (
+        {"labels": [0] * 30 + [10**12] + [-1] + [0] * 18},
+        InputError,
+        r"found 1000000000000 at node 30, .* than the 49 nodes with a label.*--num-classes 1000000000001 if",
     ),
     ({"num_classes": 0}, ConfigError, r"expected at least 1 class, found 0"),
     ({"train": []}, InputError, r"train: expected node ids, found none; training needs"),

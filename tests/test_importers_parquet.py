@@ -146,6 +146,11 @@ def test_bad_parquet(tmp_path: Path, data: dict[str, Any]) -> None:
             replaced(nodes, "label", pa.array([0.5] * 50)),
             r"whole numbers in column 'label', found double",
         ),
+        (
+            "nodes",
+            replaced(nodes, "label", pa.array([0] * 30 + [2**64 - 1] + [None] * 19, pa.uint64())),
+            r"labels: expected 0 or more, .* found 9223372036854775807 or more at node 30",
+        ),
         ("nodes", replaced(nodes, "split", pa.array(words)), r"found 'holdout' in row 8"),
         ("nodes", replaced(nodes, "split", pa.array([1] * 50)), r"'train', 'valid' or 'test' in column 'split'"),
         ("nodes", replaced(nodes, "split", pa.array(["test"] * 50)), r"train: expected node ids, found none"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from diskgnn import Block, ConfigError, models
+from diskgnn import Block, ConfigError, aggregation, models
 from diskgnn.aggregation import attention, own_and_mean, weighted_sums
 from diskgnn.models import MODEL_NAMES, GATLayer, GCNLayer, SAGELayer, make_model
 
@@ -71,8 +72,8 @@ def dense_sage(layer: SAGELayer, block: Block, x: np.ndarray) -> np.ndarray:
 
 
 def dense_gcn(layer: GCNLayer, block: Block, x: np.ndarray) -> np.ndarray:
-    p, edges = arrays(layer), counts(block)
-    in_degrees = np.maximum(edges.sum(1, keepdims=True), 1)
+    p, edges = arrays(layer), counts(block) + np.eye(block.num_dst, block.num_src)
+    in_degrees = edges.sum(1, keepdims=True)
     out_degrees = np.maximum(edges.sum(0, keepdims=True), 1)
     return edges / np.sqrt(in_degrees * out_degrees) @ x @ p["weight"].T + p["bias"]
 
@@ -147,6 +148,22 @@ def test_aggregation_gradients(block: Block):
         x, weights = variable(block.num_src, distinct, 3), variable(block.num_edges, 2)
         assert torch.autograd.gradcheck(lambda x, w: weighted_sums(x, w, block), (x, weights))
         assert torch.autograd.gradcheck(lambda *a: attention(*a, block, 0.2), (x, sources, destinations))
+
+
+@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+def test_without_torchs_private_product(block: Block, monkeypatch: pytest.MonkeyPatch):
+    destinations, sources = torch.randn(block.num_dst, 7), torch.randn(block.num_src, 7)
+    expected = aggregation._edge_products(destinations, sources, block)
+
+    class Torch:  # a torch whose aten has no op at all
+        ops = SimpleNamespace(aten=SimpleNamespace())
+
+        def __getattr__(self, name: str):
+            return getattr(torch, name)
+
+    monkeypatch.setattr(aggregation, "torch", Torch())
+    monkeypatch.setattr(aggregation, "_EDGES_GATHERED", 2)
+    torch.testing.assert_close(aggregation._edge_products(destinations, sources, block), expected)
 
 
 def test_attention_survives_scores_that_overflow_exp():

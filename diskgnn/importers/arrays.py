@@ -16,7 +16,7 @@ import numpy.typing as npt
 from diskgnn.artifacts import npy_data_offset
 from diskgnn.csc import EdgeChunk, EdgeSource
 from diskgnn.errors import ConfigError, DataWarning, InputError
-from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource
+from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource, as_signed
 
 Source = str | os.PathLike[str] | npt.ArrayLike  # a path, or anything that NumPy takes as an array
 
@@ -67,15 +67,6 @@ def whole_numbers(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array
 
 
-def _ids(chunk: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """As int32 or int64 in native order; unsigned ids past int64 stay out of every range."""
-    if chunk.dtype in (np.int32, np.int64):
-        return chunk
-    if chunk.dtype.kind == "u" and chunk.dtype.itemsize == 8:
-        chunk = np.minimum(chunk, np.uint64(2**63 - 1))
-    return chunk.astype(np.int64)
-
-
 def edge_source(edges: Source) -> tuple[EdgeSource, int]:
     """Stream of an edge list [2, E] or [E, 2], and E. An array [2, 2] is taken as [2, E].
 
@@ -90,7 +81,7 @@ def edge_source(edges: Source) -> tuple[EdgeSource, int]:
 
     def stream() -> Iterator[EdgeChunk]:
         for start in range(0, len(src), CHUNK_EDGES):
-            yield _ids(src[start : start + CHUNK_EDGES]), _ids(dst[start : start + CHUNK_EDGES])
+            yield as_signed(src[start : start + CHUNK_EDGES]), as_signed(dst[start : start + CHUNK_EDGES])
 
     return stream, len(src)
 
@@ -131,7 +122,7 @@ def _csc_edges(starts: npt.NDArray[Any], sources: npt.NDArray[Any]) -> Iterator[
         nodes = np.arange(first, first + len(bounds) - 1, dtype=np.int64)
         for start in range(int(bounds[0]), int(bounds[-1]), CHUNK_EDGES):
             stop = min(start + CHUNK_EDGES, int(bounds[-1]))
-            src = _ids(sources[start:stop])
+            src = as_signed(sources[start:stop])
             clipped = np.clip(bounds, start, stop)
             yield src, np.repeat(nodes, clipped[1:] - clipped[:-1]).astype(src.dtype)
 
@@ -221,8 +212,12 @@ def labels(source: Source) -> RowSource:
         )
     whole_numbers("labels", array)
     stored_bytes = array.nbytes if isinstance(source, (str, os.PathLike)) else 0
-    dtype = np.dtype(np.int64)
-    return RowSource("labels", len(array), (), dtype, partial(_slices, array, dtype), stored_bytes=stored_bytes)
+
+    def chunks() -> Iterator[npt.NDArray[np.int64]]:
+        for start in range(0, len(array), CHUNK_EDGES):
+            yield as_signed(array[start : start + CHUNK_EDGES]).astype(np.int64, copy=False)
+
+    return RowSource("labels", len(array), (), np.dtype(np.int64), chunks, stored_bytes=stored_bytes)
 
 
 def split_ids(split: str, source: Source, num_nodes: int) -> npt.NDArray[np.int64]:
@@ -240,4 +235,4 @@ def split_ids(split: str, source: Source, num_nodes: int) -> npt.NDArray[np.int6
         return np.flatnonzero(array).astype(np.int64)
     if len(array) == 0:  # np.asarray([]) is float64
         return np.empty(0, np.int64)
-    return np.array(_ids(whole_numbers(split, array)), np.int64)
+    return np.array(as_signed(whole_numbers(split, array)), np.int64)

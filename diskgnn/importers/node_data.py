@@ -19,6 +19,8 @@ from diskgnn.progress import Reporter
 
 # The exponent bits of each float dtype: all of them are set in NaN and in infinity, and in no other number.
 _EXPONENT_BITS = {"float32": 0x7F800000, "float16": 0x7C00, "bfloat16": 0x7F80}
+# As many classes may be inferred from the labels of however few nodes; a model's last layer costs memory for each.
+_PLAUSIBLE_CLASSES = 10_000
 _SCAN_VALUES = 1 << 18  # at a time, so that temporary arrays stay in the processor's cache
 
 
@@ -105,24 +107,37 @@ def write_labels(writer: ArtifactWriter, rows: RowSource, num_classes: int | Non
     """Copy labels [N] into the graph; return the number of classes (`num_classes`, or the largest label plus 1).
 
     Raises:
-        InputError: a label that is no class and not -1; names the first node that has one.
+        InputError: a label that is no class and not -1, or labels so large that they can hardly be classes; names the
+            first node that has one.
     """
     limit = np.iinfo(np.int64).max if num_classes is None else num_classes
-    largest, position = -1, 0
+    largest, largest_node, labelled, position = -1, 0, 0, 0
     with writer.array_file(artifacts.LABELS, np.int64, rows.num_rows) as file:
         for chunk in rows.chunks():
             wrong = (chunk < -1) | (chunk >= limit)
             if wrong.any():
                 node = int(wrong.argmax())
                 classes = "0 or more" if num_classes is None else f"0 to {num_classes - 1}"
+                found = f"{chunk[node]} or more" if chunk[node] == np.iinfo(np.int64).max else str(chunk[node])
                 raise InputError(
-                    f"labels: expected {classes}, or -1 for none; found {chunk[node]} at node {position + node}: "
+                    f"labels: expected {classes}, or -1 for none; found {found} at node {position + node}: "
                     f"correct the labels" + ("" if num_classes is None else " or pass a larger number of classes")
                 )
-            largest = max(largest, int(chunk.max(initial=-1)))
+            if chunk.max(initial=-1) > largest:
+                node = int(chunk.argmax())
+                largest, largest_node = int(chunk[node]), position + node
+            labelled += int(np.count_nonzero(chunk != -1))
             position += len(chunk)
             file.write(chunk)
-    return max(largest + 1, 1) if num_classes is None else num_classes
+    if num_classes is not None:
+        return num_classes
+    if largest >= max(labelled, _PLAUSIBLE_CLASSES):
+        raise InputError(
+            f"labels: expected classes counted from 0; found {largest} at node {largest_node}, which makes more "
+            f"classes than the {labelled} nodes with a label: number the classes without gaps "
+            f"(np.unique(labels, return_inverse=True)), or pass --num-classes {largest + 1} if this is meant"
+        )
+    return max(largest + 1, 1)
 
 
 def write_splits(

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from diskgnn.csc import EdgeChunk, EdgeSource
 from diskgnn.errors import ConfigError, DataWarning, InputError
-from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource
+from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource, as_signed
 
 _SPLIT_NAMES = {"train": "train", "valid": "valid", "val": "valid", "validation": "valid", "test": "test"}
 _FEATURE_TYPES = {pa.float16(): np.float16, pa.float32(): np.float32, pa.float64(): np.float64, pa.int8(): np.int8}
@@ -126,10 +126,7 @@ def _ids(column: pa.Array, name: str, position: int) -> npt.NDArray[Any]:
     if column.null_count:
         row = position + int(np.asarray(column.is_null()).argmax())
         raise InputError(f"edges: expected a node id in column {name!r}, found null in edge {row} (counted from 0)")
-    ids = np.asarray(column)
-    if ids.dtype == np.uint64:
-        ids = np.minimum(ids, np.uint64(2**63 - 1))  # out of every range
-    return ids if ids.dtype == np.int32 else ids.astype(np.int64, copy=False)
+    return as_signed(np.asarray(column))
 
 
 def features(table: Table, columns: TableColumns) -> RowSource:
@@ -253,7 +250,9 @@ def labels(table: Table, columns: TableColumns) -> RowSource:
     _require_integers(table, columns.label)
 
     def read(batch: pa.RecordBatch, position: int) -> npt.NDArray[Any]:
-        return batch.column(0).cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+        column = batch.column(0)
+        values = as_signed(column.fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
+        return np.where(column.is_null().to_numpy(zero_copy_only=False), -1, values)
 
     return _rows(table, "labels", [columns.label], (), np.dtype(np.int64), read)
 

@@ -35,3 +35,13 @@ class RowSource:
     def total_bytes(self) -> int:
         """Bytes of all rows."""
         return self.num_rows * self.row_bytes
+
+
+def as_signed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Whole numbers as int32 or int64 in native order; unsigned ones past int64 become its largest, which is out of
+    every range."""
+    if values.dtype in (np.int32, np.int64):
+        return values
+    if values.dtype.kind == "u" and values.dtype.itemsize == 8:
+        values = np.minimum(values, np.uint64(2**63 - 1))
+    return values.astype(np.int64)

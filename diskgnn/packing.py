@@ -26,6 +26,7 @@ from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph import FEATURE_STORAGE, FeatureFile, Graph
 from diskgnn.memory import available_cores, memory_budget
 from diskgnn.placement import MAX_BATCHES, Accesses, Schedule, hottest_nodes
+from diskgnn.prediction import disk_need, probe_samples
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.row_reading import ALIGNMENT, read_rows, row_buffer
 from diskgnn.sampling import Samples
@@ -137,7 +138,8 @@ def pack(
     Raises:
         ConfigError: a cache or a budget that makes no sense.
         ArtifactError: samples made from another graph, damaged inputs.
-        DiskFullError: the disk cannot hold the result; names the bytes missing.
+        DiskFullError: the disk cannot hold the result; names the bytes missing. Refused before placing when a few
+            minibatches say so for sure, otherwise after it, when the size is known exactly.
         OutputExistsError: `out` exists.
     """
     started = time.perf_counter()
@@ -165,11 +167,13 @@ def pack(
         "graph": graph.manifest.digest,
     }
     with ArtifactWriter(out, artifacts.PACKED, config=config, source=samples.manifest, overwrite=overwrite) as writer:
-        artifacts.require_free_bytes(writer.staging, 2 * samples.manifest.total_bytes, f"placing {out}")
+        probes = {split: probe_samples(samples, split, graph.num_nodes) for split in samples.splits}
+        cpu_rows = {split: train_rows if split == "train" else eval_rows for split in probes}
+        need = disk_need(probes, features.row_bytes, num_static, cpu_rows, keep_input_nodes)
+        certain_bytes = max(need.certain_packed, samples.manifest.total_bytes)  # headers alone are as large
+        artifacts.require_free_bytes(writer.staging, certain_bytes, f"packing {out}")
         planner = _SplitPlanner(writer, graph, samples, keep_input_nodes, reporter)
-        plans = [
-            planner.plan(split, num_static, train_rows if split == "train" else eval_rows) for split in samples.splits
-        ]
+        plans = [planner.plan(split, num_static, cpu_rows[split]) for split in samples.splits]
         read_bytes = _pack_rows(writer, graph, plans, planner, memory_budget(memory), threads, reporter)
         writer.config |= {"num_static": len(planner.static_nodes), "splits": {}}
         for plan in plans:

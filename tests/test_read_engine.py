@@ -248,3 +248,25 @@ def test_where_few_threads_can_be_started_they_read(path):
         read("threads")
         """,
     )
+
+
+@pytest.mark.skipif(not _native.HAVE_LIBURING, reason="built without liburing")
+def test_that_threads_read_is_said_once_by_whoever_comes_first(path, tmp_path):
+    run_script(
+        path,
+        f"""
+        import warnings, diskgnn
+        from pathlib import Path
+        folder = Path({str(tmp_path)!r})
+        refuse(errno.EPERM, 426)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            diskgnn.generate(folder / "graph", num_nodes=500, avg_degree=4, num_classes=2, feature_width=4,
+                             train_fraction=0.2, valid_fraction=0.1, test_fraction=0.1, homophily=0.5, threads=1)
+            arguments = dict(fanouts=[2], batch_size=50, cpu_cache="10%", threads=1)
+            diskgnn.estimate(folder / "graph", folder / "packed", **arguments)
+            assert len([w for w in caught if "refuses io_uring_enter" in str(w.message)]) == 1
+            diskgnn.prepare(folder / "graph", folder / "packed", **arguments)
+        assert len([w for w in caught if "io_uring" in str(w.message)]) == 1
+        """,
+    )

@@ -19,7 +19,7 @@ from diskgnn.memory import available_cores, memory_budget
 from diskgnn.packing import pack, tier_rows
 from diskgnn.prediction import DiskNeed, Probe, disk_need, probe_by_sampling
 from diskgnn.progress import SILENT, Reporter, StageReport
-from diskgnn.row_reading import read_rows, row_buffer
+from diskgnn.row_reading import read_rows, row_buffer, warn_if_no_io_uring
 from diskgnn.sampling import Samples, sample, samples_config
 
 _PROBE_READ_BYTES = 128 << 20
@@ -49,8 +49,10 @@ def prepare(
 ) -> list[StageReport]:
     """Make the packed directory `out`, ready to train from: `sampling.sample`, then `packing.pack`.
 
-    Args are theirs. The samples are scratch, beside `out`, unless `samples` names a directory to keep them in. A killed
-    run with the same arguments goes on with what was sampled.
+    Args are theirs; without `static_cache` the device and pinned tiers get what `pack` calls 'auto': nothing without a
+    GPU, and with one the least of half of its free memory, a quarter of the `memory` budget and 4 GiB. The samples are
+    scratch, beside `out`, unless `samples` names a directory to keep them in. A killed run with the same arguments
+    goes on with what was sampled.
 
     Returns:
         The reports of both stages.
@@ -63,8 +65,10 @@ def prepare(
     final = Path(out).absolute()
     # Refuse before hours of sampling, not after.
     ArtifactWriter(final, artifacts.PACKED, config={}, overwrite=overwrite)
-    tiers = tier_rows(graph.feature_file.row_bytes, graph.num_nodes, static_cache, cpu_cache, eval_cpu_cache)
-    memory_budget(memory)
+    memory_bytes = memory_budget(memory)
+    tiers = tier_rows(
+        graph.feature_file.row_bytes, graph.num_nodes, static_cache, cpu_cache, eval_cpu_cache, memory_bytes
+    )
     sampling: dict[str, Any] = {
         "fanouts": fanouts, "batch_size": batch_size, "epochs": epochs, "eval_fanouts": eval_fanouts, "seed": seed,
     }  # fmt: skip
@@ -218,12 +222,14 @@ def estimate(
         seed=seed,
     )
     num_threads = available_cores() if threads is None else threads
-    tiers = tier_rows(features.row_bytes, graph.num_nodes, static_cache, cpu_cache, eval_cpu_cache)
+    memory_bytes = memory_budget(memory)
+    tiers = tier_rows(features.row_bytes, graph.num_nodes, static_cache, cpu_cache, eval_cpu_cache, memory_bytes)
     num_static, train_rows, eval_rows = tiers
     probes, need = _predict(graph, config, tiers, keep_input_nodes, reporter)
     scratch_bytes = need.samples + need.placing
     free_disk_bytes = artifacts.free_bytes(Path(out).absolute().parent)
     train = probes.get("train") or next(iter(probes.values()))
+    warn_if_no_io_uring()
     rate = _read_rate(graph)
     largest_bytes = max(int(probe.max_rows * features.row_bytes + probe.structure_bytes) for probe in probes.values())
     evaluated_rows = eval_rows if set(probes) - {"train"} else 0
@@ -236,7 +242,7 @@ def estimate(
         scratch_bytes=scratch_bytes,
         free_disk_bytes=free_disk_bytes,
         missing_disk_bytes=max(0, need.packed + scratch_bytes - free_disk_bytes),
-        prepare_memory_bytes=max(memory_budget(memory), 5 * graph.num_nodes),
+        prepare_memory_bytes=max(memory_bytes, 5 * graph.num_nodes + graph.num_nodes // 8),
         training_memory_bytes=(num_static + train_rows + evaluated_rows) * features.row_bytes
         + (prefetch + 1) * largest_bytes
         + _STREAM_BYTES,

@@ -118,7 +118,7 @@ def require_free_bytes(folder: Path, needed_bytes: int, what: str) -> None:
         raise DiskFullError(
             f"{what} needs {format_size(needed_bytes)} ({needed_bytes} bytes) under {folder}, but only "
             f"{format_size(free)} are free: {needed_bytes - free} bytes are missing. "
-            f"Free some space or choose an output on another disk; nothing was written."
+            f"Free some space or choose an output on another disk."
         )
 
 

@@ -21,7 +21,6 @@ from diskgnn.errors import ConfigError
 from diskgnn.memory import available_cores, cgroup_limit_bytes, cgroup_settings
 from diskgnn.progress import SILENT, Reporter
 
-_IO_URING_SETUP = 425  # the same system call number on every architecture
 _STATX_DIOALIGN, _AT_EMPTY_PATH = 0x2000, 0x1000
 
 
@@ -160,26 +159,21 @@ def usable_cores(self_cgroup: Path = Path("/proc/self/cgroup"), root: Path = Pat
 
 
 def look_at_io_uring() -> IoUring:
-    """Ask the kernel for a ring, the only sure way to know: policies refuse it in several places."""
-    compiled_in = bool(_native.HAVE_LIBURING)
-    parameters = ctypes.create_string_buffer(120)  # struct io_uring_params, all zero
-    libc = ctypes.CDLL(None, use_errno=True)
-    descriptor = libc.syscall(_IO_URING_SETUP, 1, parameters)
-    if descriptor >= 0:
-        os.close(descriptor)
-        return IoUring(compiled_in, compiled_in, "allowed")
-    return IoUring(False, compiled_in, _why_refused(ctypes.get_errno()))
+    """Set up a ring as the reader does, the only sure way to know: policies refuse it in several places."""
+    refusal = _native.io_uring_refusal()
+    return IoUring(not refusal, bool(_native.HAVE_LIBURING), explain_refusal(refusal) if refusal else "allowed")
 
 
-def _why_refused(code: int) -> str:
-    if code == errno.ENOSYS:
-        return "refused (ENOSYS): the kernel is older than 5.1 or built without io_uring, or a sandbox hides it"
-    if code == errno.EPERM:
+def explain_refusal(refusal: str) -> str:
+    """What `_native.io_uring_refusal` says, with the likely cause."""
+    if os.strerror(errno.ENOSYS) in refusal:
+        return f"{refusal} (it is older than 5.1 or built without io_uring, or a sandbox hides it)"
+    if os.strerror(errno.EPERM) in refusal:
         with suppress(OSError, ValueError):
             if int(Path("/proc/sys/kernel/io_uring_disabled").read_text()) > 0:
-                return "refused (EPERM): switched off by sysctl kernel.io_uring_disabled"
-        return "refused (EPERM): by a seccomp profile, as a container's default one does"
-    return f"refused ({errno.errorcode.get(code, code)}): {os.strerror(code)}"
+                return f"{refusal} (switched off by sysctl kernel.io_uring_disabled)"
+        return f"{refusal} (by a seccomp profile, as a container's default one does)"
+    return refusal
 
 
 def look_at_folder(path: Path) -> Folder:

@@ -34,7 +34,7 @@ class OutputExistsError(DiskGNNError, FileExistsError):
 
 
 class DiskFullError(DiskGNNError, OSError):
-    """The disk has too little free space for what is about to be written; nothing was written."""
+    """The disk has too little free space for what is about to be written, or ran full meanwhile."""
 
     exit_code = 6
 

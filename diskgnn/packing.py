@@ -8,6 +8,7 @@ in every extent: rows of an extent are sorted by node, so they are one contiguou
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import time
 from collections.abc import Iterator
@@ -26,13 +27,15 @@ from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph import FEATURE_STORAGE, FeatureFile, Graph
 from diskgnn.memory import available_cores, memory_budget
 from diskgnn.placement import MAX_BATCHES, Accesses, Schedule, hottest_nodes
+from diskgnn.prediction import disk_need, probe_samples
 from diskgnn.progress import SILENT, Reporter, StageReport
-from diskgnn.row_reading import ALIGNMENT, read_rows, row_buffer
+from diskgnn.row_reading import ALIGNMENT, read_rows, row_buffer, warn_if_no_io_uring
 from diskgnn.sampling import Samples
 from diskgnn.units import parse_size
 
 MIN_PARTITION_BYTES = 1 << 20
 FLUSH_HEADER_BYTES = 256 << 20
+MAX_AUTO_STATIC_BYTES = 4 << 30
 EVAL_SHARE = 4  # evaluation's cpu tier is this part of training's, unless given
 
 
@@ -78,15 +81,19 @@ def cache_rows(cache: int | str, row_bytes: int, num_nodes: int) -> int:
     return min(parse_size(cache) // row_bytes, num_nodes)
 
 
-def static_rows(static_cache: int | str, row_bytes: int, num_nodes: int) -> int:
-    """Rows that `static_cache` stands for; 'auto' is half of the free GPU memory, 0 without a GPU."""
+def static_rows(static_cache: int | str, row_bytes: int, num_nodes: int, memory_bytes: int) -> int:
+    """Rows that `static_cache` stands for.
+
+    'auto' is 0 without a GPU; with one, the least of half of its free memory, a quarter of `memory_bytes` and 4 GiB.
+    """
     if static_cache != "auto":
         return cache_rows(static_cache, row_bytes, num_nodes)
     import torch
 
     if not torch.cuda.is_available():
         return 0
-    return min(torch.cuda.mem_get_info()[0] // 2 // row_bytes, num_nodes)
+    auto_bytes = min(torch.cuda.mem_get_info()[0] // 2, memory_bytes // 4, MAX_AUTO_STATIC_BYTES)
+    return min(auto_bytes // row_bytes, num_nodes)
 
 
 def tier_rows(
@@ -95,15 +102,16 @@ def tier_rows(
     static_cache: int | str,
     cpu_cache: int | str,
     eval_cpu_cache: int | str | None,
+    memory_bytes: int,
 ) -> tuple[int, int, int]:
-    """Static rows, slots of the train split's cpu tier, and of each other split's.
+    """Static rows, slots of the train split's cpu tier, and of each other split's; see `pack`.
 
     Raises:
         ConfigError: see `cache_rows`.
     """
     train_rows = cache_rows(cpu_cache, row_bytes, num_nodes)
     eval_rows = train_rows // EVAL_SHARE if eval_cpu_cache is None else cache_rows(eval_cpu_cache, row_bytes, num_nodes)
-    return static_rows(static_cache, row_bytes, num_nodes), train_rows, eval_rows
+    return static_rows(static_cache, row_bytes, num_nodes, memory_bytes), train_rows, eval_rows
 
 
 def pack(
@@ -127,7 +135,8 @@ def pack(
         samples: samples directory.
         out: the packed directory to write.
         cpu_cache: the cpu tier of the train sequence: bytes, '2GiB', or '10%' of all rows.
-        static_cache: rows for the device and pinned tiers together; 'auto' is half of the free GPU memory, 0 without.
+        static_cache: rows for the device and pinned tiers together; 'auto' is nothing without a GPU, and with one the
+            least of half of its free memory, a quarter of the `memory` budget and 4 GiB.
         eval_cpu_cache: the cpu tier of each other sequence, in memory while evaluating; a quarter of `cpu_cache`.
         memory: budget for packing itself.
         keep_input_nodes: store each minibatch's node ids too, for `MiniBatch.input_nodes`.
@@ -137,7 +146,8 @@ def pack(
     Raises:
         ConfigError: a cache or a budget that makes no sense.
         ArtifactError: samples made from another graph, damaged inputs.
-        DiskFullError: the disk cannot hold the result; names the bytes missing.
+        DiskFullError: the disk cannot hold the result; names the bytes missing. Refused before placing when a few
+            minibatches say so for sure, otherwise after it, when the size is known exactly.
         OutputExistsError: `out` exists.
     """
     started = time.perf_counter()
@@ -148,9 +158,10 @@ def pack(
             f"{samples.manifest.path} was sampled from another graph than {graph.manifest.path}; "
             f"run `diskgnn sample {graph.manifest.path} ...` again"
         )
-    features = graph.feature_file
+    warn_if_no_io_uring()
+    features, memory_bytes = graph.feature_file, memory_budget(memory)
     num_static, train_rows, eval_rows = tier_rows(
-        features.row_bytes, graph.num_nodes, static_cache, cpu_cache, eval_cpu_cache
+        features.row_bytes, graph.num_nodes, static_cache, cpu_cache, eval_cpu_cache, memory_bytes
     )
     threads = available_cores() if threads is None else threads
     if threads < 1:
@@ -164,13 +175,18 @@ def pack(
         "node_dtype": graph.indices.dtype.name,
         "graph": graph.manifest.digest,
     }
+    shards = samples.manifest.files
+    read_bytes = 2 * samples.manifest.total_bytes  # to place, and to write the headers
     with ArtifactWriter(out, artifacts.PACKED, config=config, source=samples.manifest, overwrite=overwrite) as writer:
-        artifacts.require_free_bytes(writer.staging, 2 * samples.manifest.total_bytes, f"placing {out}")
+        probes = {split: probe_samples(samples, split, graph.num_nodes) for split in samples.splits}
+        cpu_rows = {split: train_rows if split == "train" else eval_rows for split in probes}
+        read_bytes += sum(shards[artifacts.shard_file(split, 0, 0)].bytes for split in probes)
+        need = disk_need(probes, features.row_bytes, num_static, cpu_rows, keep_input_nodes)
+        certain_bytes = max(need.certain_packed, samples.manifest.total_bytes)  # headers alone are as large
+        artifacts.require_free_bytes(writer.staging, certain_bytes, f"packing {out}")
         planner = _SplitPlanner(writer, graph, samples, keep_input_nodes, reporter)
-        plans = [
-            planner.plan(split, num_static, train_rows if split == "train" else eval_rows) for split in samples.splits
-        ]
-        read_bytes = _pack_rows(writer, graph, plans, planner, memory_budget(memory), threads, reporter)
+        plans = [planner.plan(split, num_static, cpu_rows[split]) for split in samples.splits]
+        read_bytes += planner.read_bytes + _pack_rows(writer, graph, plans, planner, memory_bytes, threads, reporter)
         writer.config |= {"num_static": len(planner.static_nodes), "splits": {}}
         for plan in plans:
             writer.config["splits"][plan.split] = {
@@ -185,7 +201,7 @@ def pack(
     return StageReport(
         "pack",
         time.perf_counter() - started,
-        read_bytes + samples.manifest.total_bytes,
+        read_bytes,
         manifest.total_bytes,
         {f"{plan.split}_{name}_rows": plan.counts[name] for plan in plans for name in ("requested", "disk")},
     )
@@ -199,6 +215,7 @@ class _SplitPlanner:
     ) -> None:
         self.writer, self.graph, self.samples, self.reporter = writer, graph, samples, reporter
         self.static_nodes = np.empty(0, np.int64)
+        self.read_bytes = 0  # of scratch files
         self.needed = np.zeros(graph.num_nodes, np.bool_)  # by any extent, initial or static file
         node_type = pa.from_numpy_dtype(graph.indices.dtype) if keep_input_nodes else None
         self._keep_input_nodes = keep_input_nodes
@@ -220,12 +237,16 @@ class _SplitPlanner:
             nodes_path = writer.path(f"{split}.nodes")
             index, counts = self._write_headers(split, schedule, num_batches, nodes_path, advance)
         bounds = np.concatenate([[0], np.cumsum(index["num_rows"])]).astype(np.int64)
+        self.read_bytes += accesses.read_bytes + nodes_path.stat().st_size  # the nodes will be read to pack their rows
         return SplitPlan(split, index, bounds, nodes_path, schedule.initial_nodes, schedule.wrap, counts)
 
     def _write_headers(
         self, split: str, schedule: Schedule, num_batches: int, nodes_path: Path, advance: Any
     ) -> tuple[npt.NDArray[Any], dict[str, int]]:
         index = np.zeros(num_batches, extents.INDEX_DTYPE)
+        # In ascending order and once: each minibatch's own labels would be read at random from a cold file.
+        split_nodes = np.unique(self.graph.splits[split])
+        split_labels = self.graph.labels[split_nodes].astype(np.int64)
         counts = {"requested": 0, "static": 0, "cpu": 0, "disk": 0}
         row_bytes = self.graph.feature_file.row_bytes
         offset = unflushed = 0
@@ -237,7 +258,7 @@ class _SplitPlanner:
                     header = extents.encode_header(
                         extents.Header(
                             minibatch.seeds,
-                            self.graph.labels[minibatch.seeds].astype(np.int64),
+                            split_labels[np.searchsorted(split_nodes, minibatch.seeds)],
                             minibatch.blocks,
                             placement.addresses,
                             placement.admissions,
@@ -295,7 +316,7 @@ def _pack_rows(
         total = int(plan.index["offset"][-1]) + int(extents.extent_bytes(plan.index, row_bytes)[-1])
         path = writer.path(artifacts.extents_file(plan.split))
         _reserve(path, total)
-        nodes = np.memmap(plan.nodes_path, graph.indices.dtype, "r") if plan.bounds[-1] else _no_nodes(graph)
+        nodes = _map_nodes(plan, graph.indices.dtype)
         targets[path.name] = _target(path, nodes, plan.bounds, plan.index["offset"] + plan.index["rows_offset"], 0)
 
         path = writer.path(artifacts.initial_file(plan.split))
@@ -341,8 +362,14 @@ def _pack_rows(
     return read_bytes
 
 
-def _no_nodes(graph: Graph) -> npt.NDArray[Any]:
-    return np.empty(0, graph.indices.dtype)
+def _map_nodes(plan: SplitPlan, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The nodes of a split's rows. Each partition needs a short run of each extent: read ahead, it would need all."""
+    if plan.bounds[-1] == 0:  # nothing to map
+        return np.empty(0, dtype)
+    with plan.nodes_path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    mapped.madvise(mmap.MADV_RANDOM)
+    return np.frombuffer(mapped, dtype)
 
 
 def _reserve(path: Path, num_bytes: int) -> None:

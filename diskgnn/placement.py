@@ -4,7 +4,8 @@ Sampling has fixed every future access, so nothing is guessed: the most accessed
 bypass (Belady, IBM Systems Journal 1966) schedules the cpu tier. Sequences are cyclic: training for more epochs than
 were prepared starts over, so the last minibatches already keep what the first ones need.
 
-Node-sized memory is one int32 per node (and one bit); per-access data streams through scratch files.
+Node-sized memory is one int32 per node (counts, then next uses, then locations) and one bit (what is there at the
+start); packing adds one byte (what is needed). Per-access data streams through scratch files.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from diskgnn.sampling import Samples
 MAX_WARM_UP_ROUNDS = 4
 CHEAP_ROUND_ACCESSES = 4_000_000
 MAX_BATCHES = 1 << 29  # next uses are int32 and span two cycles
+_CHUNK_NODES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Accesses:
                 lengths.append(len(minibatch.input_nodes))
                 advance(1)
         self.offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])  # [B+1] in accesses
+        self.read_bytes = 0  # from the scratch files so far
 
     @property
     def num_batches(self) -> int:
@@ -63,12 +66,13 @@ class Accesses:
 
     def nodes(self, batch: int) -> npt.NDArray[Any]:
         """[U] input nodes of minibatch `batch`."""
-        return _read_slice(self.scratch, self.dtype, self.offsets, batch)
+        return self.read_slice(self.scratch, self.dtype, batch)
 
-
-def _read_slice(path: Path, dtype: np.dtype[Any], offsets: npt.NDArray[np.int64], batch: int) -> npt.NDArray[Any]:
-    first, count = int(offsets[batch]), int(offsets[batch + 1] - offsets[batch])
-    return np.fromfile(path, dtype, count, offset=first * dtype.itemsize)
+    def read_slice(self, path: Path, dtype: np.dtype[Any], batch: int) -> npt.NDArray[Any]:
+        """[U] what a file of one `dtype` per access holds for minibatch `batch`."""
+        first, count = int(self.offsets[batch]), int(self.offsets[batch + 1] - self.offsets[batch])
+        self.read_bytes += count * dtype.itemsize
+        return np.fromfile(path, dtype, count, offset=first * dtype.itemsize)
 
 
 def hottest_nodes(counts: npt.NDArray[np.int32], num_rows: int) -> npt.NDArray[np.int64]:
@@ -76,10 +80,25 @@ def hottest_nodes(counts: npt.NDArray[np.int32], num_rows: int) -> npt.NDArray[n
     num_rows = min(num_rows, int(np.count_nonzero(counts)))
     if num_rows == 0:
         return np.empty(0, np.int64)
-    at_least = np.cumsum(np.bincount(counts)[::-1])[::-1]  # at_least[c]: nodes counted c times or more
+    # In chunks: NumPy makes int64 of all that it counts and finds, twice the size of `counts`.
+    histogram = np.zeros(int(counts.max()) + 1, np.int64)
+    for first in range(0, len(counts), _CHUNK_NODES):
+        found = np.bincount(counts[first : first + _CHUNK_NODES])
+        histogram[: len(found)] += found
+    at_least = np.cumsum(histogram[::-1])[::-1]  # at_least[c]: nodes counted c times or more
     threshold = int(np.flatnonzero(at_least >= num_rows)[-1])
-    above = np.flatnonzero(counts > threshold)
-    nodes = np.concatenate([above, np.flatnonzero(counts == threshold)[: num_rows - len(above)]])
+    wanted_at_threshold = num_rows - int(at_least[threshold] - histogram[threshold])
+    nodes = np.empty(num_rows, np.int64)
+    filled = 0
+    for first in range(0, len(counts), _CHUNK_NODES):
+        chunk = counts[first : first + _CHUNK_NODES]
+        chosen = chunk > threshold
+        at_threshold = np.flatnonzero(chunk == threshold)[:wanted_at_threshold]
+        chosen[at_threshold] = True
+        wanted_at_threshold -= len(at_threshold)
+        found = first + np.flatnonzero(chosen)
+        nodes[filled : filled + len(found)] = found
+        filled += len(found)
     return nodes[np.lexsort((nodes, -counts[nodes]))]
 
 
@@ -88,8 +107,7 @@ class Schedule:
 
     def __init__(self, accesses: Accesses, static_nodes: npt.NDArray[np.int64], cpu_rows: int) -> None:
         """Plans with `cpu_rows` slots, or as many as there are rows to keep if those are fewer (then all are kept)."""
-        counts = accesses.counts
-        kept = int(np.count_nonzero(counts)) - int(np.count_nonzero(counts[static_nodes]))
+        kept = int(np.count_nonzero(accesses.counts)) - int(np.count_nonzero(accesses.counts[static_nodes]))
         del accesses.counts  # one node-sized array at a time
         self.cpu_rows = min(cpu_rows, kept)
         self.num_static = len(static_nodes)
@@ -137,5 +155,5 @@ class Schedule:
     def _accesses_and_next_uses(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32]]]:
         accesses = self._accesses
         for batch in range(accesses.num_batches):
-            next_uses = _read_slice(self._next_uses, np.dtype(np.int32), accesses.offsets, batch)
+            next_uses = accesses.read_slice(self._next_uses, np.dtype(np.int32), batch)
             yield accesses.nodes(batch), next_uses

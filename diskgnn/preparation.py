@@ -10,20 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from diskgnn import _native, artifacts
+from diskgnn import artifacts
 from diskgnn.artifacts import ArtifactWriter, PathLike
 from diskgnn.errors import ArtifactError
 from diskgnn.graph import Graph
 from diskgnn.memory import available_cores, memory_budget
 from diskgnn.packing import pack, tier_rows
-from diskgnn.placement import hottest_nodes
+from diskgnn.prediction import DiskNeed, Probe, disk_need, probe_by_sampling
 from diskgnn.progress import SILENT, Reporter, StageReport
-from diskgnn.row_reading import read_rows, row_buffer
-from diskgnn.sampling import Samples, batch_key, epoch_seeds, sample, samples_config
+from diskgnn.row_reading import read_rows, row_buffer, warn_if_no_io_uring
+from diskgnn.sampling import Samples, sample, samples_config
 
-_PROBE_MINIBATCHES = 16
 _PROBE_READ_BYTES = 128 << 20
 _STREAM_BYTES = 24 << 20  # what the online reader has in flight
 # Measured on one core: placing costs about this much per access, all passes and the headers together.
@@ -51,21 +49,26 @@ def prepare(
 ) -> list[StageReport]:
     """Make the packed directory `out`, ready to train from: `sampling.sample`, then `packing.pack`.
 
-    Args are theirs. The samples are scratch, beside `out`, unless `samples` names a directory to keep them in. A killed
-    run with the same arguments goes on with what was sampled.
+    Args are theirs; without `static_cache` the device and pinned tiers get what `pack` calls 'auto': nothing without a
+    GPU, and with one the least of half of its free memory, a quarter of the `memory` budget and 4 GiB. The samples are
+    scratch, beside `out`, unless `samples` names a directory to keep them in. A killed run with the same arguments
+    goes on with what was sampled.
 
     Returns:
         The reports of both stages.
 
     Raises:
-        ConfigError, InputError, ArtifactError, OutputExistsError, DiskFullError: see both.
+        ConfigError, InputError, ArtifactError, OutputExistsError, DiskFullError: see both. A disk that samples and
+            packed data surely do not fit is refused before sampling, by the prediction that `estimate` makes.
     """
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     final = Path(out).absolute()
     # Refuse before hours of sampling, not after.
     ArtifactWriter(final, artifacts.PACKED, config={}, overwrite=overwrite)
-    tier_rows(graph.feature_file.row_bytes, graph.num_nodes, static_cache, cpu_cache, eval_cpu_cache)
-    memory_budget(memory)
+    memory_bytes = memory_budget(memory)
+    tiers = tier_rows(
+        graph.feature_file.row_bytes, graph.num_nodes, static_cache, cpu_cache, eval_cpu_cache, memory_bytes
+    )
     sampling: dict[str, Any] = {
         "fanouts": fanouts, "batch_size": batch_size, "epochs": epochs, "eval_fanouts": eval_fanouts, "seed": seed,
     }  # fmt: skip
@@ -74,6 +77,8 @@ def prepare(
     samples_path = scratch if samples is None else Path(samples)
     reports = []
     if not _is_sampled(samples_path, graph, config):
+        _, need = _predict(graph, config, tiers, keep_input_nodes, reporter)
+        _require_space(need, final, samples_path)
         reports.append(
             sample(
                 graph,
@@ -114,6 +119,45 @@ def _is_sampled(path: Path, graph: Graph, config: dict[str, Any]) -> bool:
     return manifest.config == config and (manifest.source or {}).get("digest") == graph.manifest.digest
 
 
+def _predict(
+    graph: Graph, config: dict[str, Any], tiers: tuple[int, int, int], keep_input_nodes: bool, reporter: Reporter
+) -> tuple[dict[str, Probe], DiskNeed]:
+    """A few minibatches of each split, and what they say about the disk. `tiers` are those of `packing.tier_rows`."""
+    num_static, train_rows, eval_rows = tiers
+    probes = {split: probe_by_sampling(graph, split, config, reporter) for split in config["splits"]}
+    cpu_rows = {split: train_rows if split == "train" else eval_rows for split in probes}
+    return probes, disk_need(probes, graph.feature_file.row_bytes, num_static, cpu_rows, keep_input_nodes)
+
+
+def _require_space(need: DiskNeed, final: Path, samples: Path) -> None:
+    """Refuse what surely does not fit. What an earlier run left half-done is reused or replaced, so it counts as free.
+
+    Raises:
+        DiskFullError: names the bytes missing.
+    """
+    packed_bytes = max(0, need.certain_packed - _bytes_in(final.with_name(f".{final.name}.partial")))
+    samples_bytes = max(0, need.certain_samples - _bytes_in(samples.with_name(f".{samples.name}.partial")))
+    if _device(final) == _device(samples):
+        artifacts.require_free_bytes(
+            final.parent, packed_bytes + samples_bytes, f"preparing {final}, samples included,"
+        )
+    else:
+        artifacts.require_free_bytes(samples.parent, samples_bytes, f"sampling {samples}")
+        artifacts.require_free_bytes(final.parent, packed_bytes, f"packing {final}")
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*") if path.is_file())
+
+
+def _device(path: Path) -> int:
+    """The file system that `path` is on, or will be."""
+    path = path.absolute()
+    while not path.exists():
+        path = path.parent
+    return path.stat().st_dev
+
+
 @dataclass(frozen=True)
 class Estimate:
     """What `prepare` would take. Reads and caches are estimated from a few minibatches of each split."""
@@ -125,8 +169,9 @@ class Estimate:
     packed_bytes: int
     scratch_bytes: int  # needed beside that while preparing
     free_disk_bytes: int
+    missing_disk_bytes: int  # of packed and scratch bytes together; 0 when they fit
     prepare_memory_bytes: int
-    training_memory_bytes: int  # of the loader: cpu tier, minibatches in flight, read buffers
+    training_memory_bytes: int  # of the loader; see `estimate`
     sample_seconds: float
     place_seconds: float
     pack_seconds: float
@@ -158,6 +203,10 @@ def estimate(
     half of them need most, measured on the other half: Belady's schedule does better, so disk bytes and pack seconds
     are upper bounds in general. The disk's rate is measured by reading 128 MiB of the features.
 
+    `training_memory_bytes` is the loader's: static rows (in GPU memory as far as `device_cache` goes), the cpu tiers
+    of training and of evaluation, the minibatches in flight and the read ring. The model, its optimizer and
+    activations, and the interpreter with torch come on top.
+
     Raises:
         ConfigError, InputError, ArtifactError: as `prepare`.
     """
@@ -173,82 +222,34 @@ def estimate(
         seed=seed,
     )
     num_threads = available_cores() if threads is None else threads
-    num_static, train_rows, eval_rows = tier_rows(
-        features.row_bytes, graph.num_nodes, static_cache, cpu_cache, eval_cpu_cache
-    )
-    probes = {split: _probe(graph, split, config, reporter) for split in config["splits"]}
-    packed_bytes = (num_static + train_rows + eval_rows * (len(probes) - 1)) * features.row_bytes
-    scratch_bytes = 0
-    sample_seconds = accesses = 0.0
-    for split, probe in probes.items():
-        batches = config["splits"][split]["epochs"] * config["splits"][split]["batches_per_epoch"]
-        kept = num_static + (train_rows if split == "train" else eval_rows)
-        header_bytes = 4 * (probe.edges + 2 * probe.rows) + (4 * probe.rows if keep_input_nodes else 0)
-        packed_bytes += int(batches * (header_bytes + probe.disk_share(kept) * probe.rows * features.row_bytes))
-        scratch_bytes += int(batches * (4 * probe.edges + 4 * probe.rows + 12 * probe.rows))
-        sample_seconds += batches * probe.seconds / num_threads
-        accesses += batches * probe.rows
+    memory_bytes = memory_budget(memory)
+    tiers = tier_rows(features.row_bytes, graph.num_nodes, static_cache, cpu_cache, eval_cpu_cache, memory_bytes)
+    num_static, train_rows, eval_rows = tiers
+    probes, need = _predict(graph, config, tiers, keep_input_nodes, reporter)
+    scratch_bytes = need.samples + need.placing
+    free_disk_bytes = artifacts.free_bytes(Path(out).absolute().parent)
     train = probes.get("train") or next(iter(probes.values()))
+    warn_if_no_io_uring()
     rate = _read_rate(graph)
-    in_flight = (prefetch + 1) * max(int(p.max_rows * features.row_bytes + 4 * p.edges) for p in probes.values())
+    largest_bytes = max(int(probe.max_rows * features.row_bytes + probe.structure_bytes) for probe in probes.values())
+    evaluated_rows = eval_rows if set(probes) - {"train"} else 0
     return Estimate(
-        minibatches=sum(s["epochs"] * s["batches_per_epoch"] for s in config["splits"].values()),
+        minibatches=sum(probe.num_batches for probe in probes.values()),
         rows_per_minibatch=train.rows,
         edges_per_minibatch=train.edges,
         train_disk_row_share=train.disk_share(num_static + train_rows),
-        packed_bytes=packed_bytes,
+        packed_bytes=need.packed,
         scratch_bytes=scratch_bytes,
-        free_disk_bytes=artifacts.free_bytes(Path(out).absolute().parent),
-        prepare_memory_bytes=max(memory_budget(memory), 5 * graph.num_nodes),
-        training_memory_bytes=train_rows * features.row_bytes + in_flight + _STREAM_BYTES,
-        sample_seconds=sample_seconds,
-        place_seconds=accesses * _PLACE_SECONDS_PER_ACCESS,
-        pack_seconds=(graph.num_nodes * features.row_bytes + packed_bytes) / rate,
+        free_disk_bytes=free_disk_bytes,
+        missing_disk_bytes=max(0, need.packed + scratch_bytes - free_disk_bytes),
+        prepare_memory_bytes=max(memory_bytes, 5 * graph.num_nodes + graph.num_nodes // 8),
+        training_memory_bytes=(num_static + train_rows + evaluated_rows) * features.row_bytes
+        + (prefetch + 1) * largest_bytes
+        + _STREAM_BYTES,
+        sample_seconds=sum(probe.num_batches * probe.seconds for probe in probes.values()) / num_threads,
+        place_seconds=sum(probe.num_batches * probe.rows for probe in probes.values()) * _PLACE_SECONDS_PER_ACCESS,
+        pack_seconds=(graph.num_nodes * features.row_bytes + need.packed) / rate,
     )
-
-
-@dataclass(frozen=True)
-class _Probe:
-    """A few minibatches of one split, sampled."""
-
-    rows: float  # mean per minibatch
-    max_rows: int
-    edges: float  # mean per minibatch
-    seconds: float  # mean per minibatch, on one thread
-    minibatches: tuple[npt.NDArray[Any], ...]  # input nodes
-    num_nodes: int
-
-    def disk_share(self, kept_rows: int) -> float:
-        """Share of accesses that a cache of the `kept_rows` hottest rows does not serve."""
-        if kept_rows >= self.num_nodes:
-            return 0.0
-        chosen, measured = self.minibatches[::2], self.minibatches[1::2] or self.minibatches
-        counts = np.zeros(self.num_nodes, np.int32)
-        for nodes in chosen:
-            counts[nodes] += 1
-        hot = np.zeros(self.num_nodes, np.bool_)
-        hot[hottest_nodes(counts, kept_rows)] = True
-        return 1 - sum(int(np.count_nonzero(hot[nodes])) for nodes in measured) / sum(map(len, measured))
-
-
-def _probe(graph: Graph, split: str, config: dict[str, Any], reporter: Reporter) -> _Probe:
-    seeds = epoch_seeds(graph.splits[split], split=split, epoch=0, seed=config["seed"], batch_size=config["batch_size"])
-    numbers = np.unique(np.linspace(0, len(seeds) - 1, _PROBE_MINIBATCHES).astype(int))
-    fanouts = np.array(config["fanouts" if split == "train" else "eval_fanouts"], np.int32)
-    key = batch_key(config["seed"], split, 0)
-    sampler = _native.NeighborSampler(graph.indptr, graph.indices)
-    nodes, edges = [], 0
-    started = time.perf_counter()
-    with reporter.stage(f"sample a few of {split}", len(numbers), "minibatches") as advance:
-        for number in numbers:
-            input_nodes, blocks = sampler.sample(seeds[number], fanouts, key, int(number))
-            nodes.append(input_nodes)
-            edges += sum(len(indices) for _, indices in blocks)
-            advance(1)
-    seconds = time.perf_counter() - started
-    count = len(numbers)
-    rows = [len(found) for found in nodes]
-    return _Probe(sum(rows) / count, max(rows), edges / count, seconds / count, tuple(nodes), graph.num_nodes)
 
 
 def _read_rate(graph: Graph) -> float:

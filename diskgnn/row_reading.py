@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import mmap
+import warnings
 from contextlib import suppress
-from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,17 @@ ALIGNMENT = 4096
 # Gaps up to this size are read along: a request of its own would cost more (random 64 KiB reads reach a disk's
 # sequential rate).
 GAP_BYTES = 64 << 10
+
+
+@cache
+def _warn_once(refusal: str) -> None:
+    warnings.warn(f"reading with a pool of threads, not io_uring: {refusal}", stacklevel=4)
+
+
+def warn_if_no_io_uring(engine: str = "auto") -> None:
+    """Warn, once in this process, when `engine` 'auto' means threads because io_uring cannot be used here."""
+    if engine == "auto" and (refusal := _native.io_uring_refusal()):
+        _warn_once(refusal)
 
 
 def row_buffer(num_rows: int, row_bytes: int) -> npt.NDArray[np.uint8]:

@@ -1,11 +1,13 @@
 #include "extent_packer.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <string>
 #include <system_error>
 
@@ -21,6 +23,7 @@ namespace {
 constexpr std::size_t kWriteBytes = 4 << 20;
 constexpr std::size_t kPrefetchDistance = 8;
 constexpr unsigned kWritersPerThread = 2;  // while one waits for the disk the other copies
+constexpr std::ptrdiff_t kFirstStretchNodes = 4096;
 
 void write_fully(int descriptor, std::span<const std::byte> data, std::int64_t offset) {
   std::size_t done = 0;
@@ -68,6 +71,23 @@ void write_rows(int descriptor, const DirectDescriptor& direct, std::span<const 
   if (last < end) write_fully(descriptor, part(last, end), last);
 }
 
+// The first of the ascending nodes [begin, end) that is not below `limit`, near `begin`. `nodes` is a memory map that
+// is not read ahead: each stretch is asked for as a whole before it is looked at, and nothing far behind the result.
+template <typename Node>
+const Node* find_run_end(const Node* begin, const Node* end, Node limit) {
+  constexpr std::uintptr_t kPageBytes = 4096;
+  std::ptrdiff_t step = kFirstStretchNodes;
+  while (begin < end) {
+    const Node* const stop = begin + std::min(step, end - begin);
+    const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(begin) / kPageBytes * kPageBytes;
+    madvise(reinterpret_cast<void*>(first), reinterpret_cast<std::uintptr_t>(stop) - first, MADV_WILLNEED);
+    if (stop[-1] >= limit) return std::lower_bound(begin, stop, limit);
+    begin = stop;
+    step *= 2;
+  }
+  return end;
+}
+
 }  // namespace
 
 template <typename Node>
@@ -79,12 +99,12 @@ void pack_partition(const ExtentRows<Node>& extents, std::span<const std::byte> 
   run_on_threads(num_threads * kWritersPerThread, [&] {
     const PageMemory memory(rows_per_write * row_bytes + kDirectAlignment);
     for (std::size_t t = next++; t < extents.offsets.size(); t = next++) {
-      const auto begin = extents.nodes.begin() + extents.cursors[t];
-      const auto end = extents.nodes.begin() + extents.bounds[t + 1];
-      const auto stop = std::lower_bound(begin, end, static_cast<Node>(last_node));
-      for (auto run = begin; run < stop;) {
+      const Node* const begin = extents.nodes.data() + extents.cursors[t];
+      const Node* const end = extents.nodes.data() + extents.bounds[t + 1];
+      const Node* const stop = find_run_end(begin, end, static_cast<Node>(last_node));
+      for (const Node* run = begin; run < stop;) {
         const auto count = std::min(rows_per_write, static_cast<std::size_t>(stop - run));
-        const std::int64_t offset = extents.offsets[t] + ((run - extents.nodes.begin()) - extents.bounds[t]) *
+        const std::int64_t offset = extents.offsets[t] + ((run - extents.nodes.data()) - extents.bounds[t]) *
                                                              static_cast<std::int64_t>(row_bytes);
         std::byte* const buffer = memory.bytes().data() + static_cast<std::size_t>(offset) % kDirectAlignment;
         for (std::size_t i = 0; i < count; ++i) {
@@ -100,7 +120,7 @@ void pack_partition(const ExtentRows<Node>& extents, std::span<const std::byte> 
         extents.checksums[t] = crc32c(rows, extents.checksums[t]);
         run += static_cast<std::ptrdiff_t>(count);
       }
-      extents.cursors[t] = stop - extents.nodes.begin();
+      extents.cursors[t] = stop - extents.nodes.data();
     }
   });
   posix_fadvise(extents.descriptor, 0, 0, POSIX_FADV_DONTNEED);

@@ -42,7 +42,13 @@ bool met_end(const DirectFile& file, std::uint64_t done) { return file.is_direct
 class ThreadEngine final : public ReadEngine {
  public:
   ThreadEngine(const DirectFile& file, unsigned depth) : file_(file) {
-    for (unsigned i = 0; i < std::min(depth, kMaxPoolThreads); ++i) threads_.emplace_back([this] { work(); });
+    const unsigned wanted = std::min(depth, kMaxPoolThreads);
+    threads_.reserve(wanted);
+    try {
+      for (unsigned i = 0; i < wanted; ++i) threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+      if (threads_.empty()) throw;  // else those that started do the reading
+    }
   }
 
   ~ThreadEngine() override {
@@ -127,12 +133,52 @@ class ThreadEngine final : public ReadEngine {
 
 #ifdef DISKGNN_HAVE_LIBURING
 
+// Why reads cannot go through `ring`, which the kernel has set up; empty when they can. A policy may refuse
+// io_uring_enter alone, and kernels before 5.6 set up rings without knowing IORING_OP_READ.
+std::string ring_refusal(io_uring& ring) {
+  io_uring_probe* probe = io_uring_get_probe_ring(&ring);
+  const bool can_read = probe != nullptr && io_uring_opcode_supported(probe, IORING_OP_READ) != 0 &&
+                        io_uring_opcode_supported(probe, IORING_OP_READ_FIXED) != 0;
+  io_uring_free_probe(probe);
+  if (!can_read) {
+    errno = EOPNOTSUPP;
+    return "the kernel's io_uring cannot read (it is older than 5.6)";
+  }
+  io_uring_prep_nop(io_uring_get_sqe(&ring));
+  io_uring_cqe* completion = nullptr;
+  int error = io_uring_submit_and_wait(&ring, 1);
+  while (error == -EINTR) error = io_uring_submit_and_wait(&ring, 1);
+  if (error < 0 || io_uring_peek_cqe(&ring, &completion) != 0) {
+    errno = error < 0 ? -error : EIO;
+    return std::string("the kernel refuses io_uring_enter: ") + std::strerror(errno);
+  }
+  io_uring_cqe_seen(&ring, completion);
+  return {};
+}
+
+// Sets up a ring that reads can go through. Returns why there is none (with errno set) or nothing.
+std::string open_ring(io_uring& ring, unsigned depth) {
+  const int error = -io_uring_queue_init(depth, &ring, 0);
+  if (error != 0) {
+    errno = error;
+    return std::string("the kernel refuses io_uring_setup: ") + std::strerror(error);
+  }
+  std::string refusal = ring_refusal(ring);
+  if (!refusal.empty()) {
+    const int cause = errno;
+    io_uring_queue_exit(&ring);
+    errno = cause;
+  }
+  return refusal;
+}
+
 class UringEngine final : public ReadEngine {
  public:
   UringEngine(const DirectFile& file, unsigned depth, std::span<std::byte> registered)
       : file_(file), slots_(depth), registered_(registered) {
-    const int error = -io_uring_queue_init(depth, &ring_, 0);
-    if (error != 0) throw std::system_error(error, std::generic_category(), "io_uring is refused here");
+    if (const std::string refusal = open_ring(ring_, depth); !refusal.empty()) {
+      throw std::system_error(errno, std::generic_category(), refusal);
+    }
     for (unsigned i = depth; i-- > 0;) free_slots_.push_back(i);
     if (!registered_.empty()) {
       const iovec region{registered_.data(), registered_.size()};
@@ -233,10 +279,9 @@ class UringEngine final : public ReadEngine {
 std::string io_uring_refusal() {
 #ifdef DISKGNN_HAVE_LIBURING
   io_uring ring{};
-  const int error = -io_uring_queue_init(2, &ring, 0);
-  if (error != 0) return std::string("the kernel refuses io_uring_setup: ") + std::strerror(error);
-  io_uring_queue_exit(&ring);
-  return {};
+  std::string refusal = open_ring(ring, 2);
+  if (refusal.empty()) io_uring_queue_exit(&ring);
+  return refusal;
 #else
   return "diskgnn was built without liburing";
 #endif

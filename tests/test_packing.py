@@ -3,7 +3,9 @@
 import errno
 import os
 import subprocess
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -277,3 +279,74 @@ def test_ctrl_c_leaves_nothing(graph, samples, tmp_path, monkeypatch):
             with pytest.raises(KeyboardInterrupt):
                 pack(graph, samples, tmp_path / "packed", cpu_cache="10%", static_cache=0)
         assert list(tmp_path.iterdir()) == []
+
+
+def test_labels_are_read_once_in_ascending_order(graph, samples, tmp_path):
+    """They may be cold, on a disk that is slow at random."""
+    asked = []
+
+    class Labels:
+        def __getitem__(self, nodes):
+            asked.append(np.asarray(nodes).tolist())
+            return graph.labels[nodes]
+
+    pack(replace(graph, labels=Labels()), samples, tmp_path / "packed", cpu_cache=0, static_cache=0)
+    pack(graph, samples, tmp_path / "expected", cpu_cache=0, static_cache=0)
+    assert asked == [sorted(graph.splits[split]) for split in ("train", "valid")]
+    assert files(tmp_path / "packed") == files(tmp_path / "expected")
+
+
+def test_the_nodes_of_rows_are_not_read_ahead(graph, samples, tmp_path, monkeypatch):
+    flags = []
+    pack_partition = packing._pack_partition
+
+    def look(target, *arguments):
+        if target.path.suffix == ".bin":
+            mapping = Path("/proc/self/smaps").read_text().split(f"{target.path.stem}.nodes\n")[1]
+            flags.append(mapping.split("VmFlags:")[1].splitlines()[0].split())
+        pack_partition(target, *arguments)
+
+    monkeypatch.setattr(packing, "_pack_partition", look)
+    pack(graph, samples, tmp_path / "packed", cpu_cache=0, static_cache=0)
+    assert len(flags) == 2
+    assert all("rr" in found for found in flags)  # MADV_RANDOM
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_long_runs_of_many_extents(tmp_path, dtype):
+    """Longer than the stretches in which a run's end is looked for; each partition may have all, some or none."""
+    random = np.random.default_rng(0)
+    num_nodes = 60_000
+    rows = random.integers(0, 256, (num_nodes, 3), np.uint8)
+    extents_nodes = [np.flatnonzero(random.random(num_nodes) < share).astype(dtype) for share in (0.9, 0, 0.01, 0.5, 1)]
+    bounds = np.cumsum([0, *map(len, extents_nodes)])
+    offsets, cursors, checksums = bounds[:-1] * 3, bounds[:-1].copy(), np.zeros(5, np.uint32)
+    nodes = np.concatenate(extents_nodes)
+    path = tmp_path / "rows"
+    with path.open("wb") as file:
+        for first, last in pairwise([0, 1, 4095, 4097, 30_000, 30_001, num_nodes]):
+            _native.pack_partition(file.fileno(), nodes, bounds, offsets, cursors, checksums,
+                                   rows[first:last].reshape(-1), first, last, 3, 2)  # fmt: skip
+    assert path.read_bytes() == rows[nodes].tobytes()
+    assert cursors.tolist() == bounds[1:].tolist()
+    assert checksums.tolist() == [_native.crc32c(rows[each].tobytes()) for each in extents_nodes]
+
+
+def test_what_was_read_is_counted(graph, samples, tmp_path):
+    """Samples in two passes; the scratch file of input nodes twice backwards and twice forwards with next uses."""
+    report = pack(graph, samples, tmp_path / "packed", cpu_cache="10%", static_cache=0)
+    requested = report.details["train_requested_rows"] + report.details["valid_requested_rows"]
+    disk = report.details["train_disk_rows"] + report.details["valid_disk_rows"]
+    least = 2 * samples.manifest.total_bytes + 6 * 4 * requested + 4 * disk + graph.features.nbytes * 0.9
+    assert least < report.read_bytes < 3 * least
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "memory_bytes", "rows"),
+    [(1000, 1 << 40, 5), (1 << 40, 4000, 10), (1 << 40, 1 << 40, (4 << 30) // 100), (None, 1 << 40, 0)],
+)
+def test_automatic_static_rows(monkeypatch, free_bytes, memory_bytes, rows):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: free_bytes is not None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free_bytes, 1 << 41))
+    assert packing.static_rows("auto", 100, 1 << 40, memory_bytes) == rows

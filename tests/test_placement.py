@@ -1,6 +1,8 @@
 """The schedule of the cpu tier against simulations that share nothing with it: brute force, exact optimum, replay."""
 
+import gc
 import itertools
+import tracemalloc
 from collections import Counter
 from dataclasses import dataclass
 
@@ -230,3 +232,33 @@ def test_a_schedule_is_a_pure_function_of_the_sequence(tmp_path):
     for left, right in zip(first[0], second[0], strict=True):
         np.testing.assert_array_equal(left.addresses, right.addresses)
         np.testing.assert_array_equal(left.admissions, right.admissions)
+
+
+def test_no_more_than_one_int32_a_node_is_in_memory(tmp_path):
+    num_nodes = 3_000_000
+    random = np.random.default_rng(0)
+    batches = [np.unique(random.integers(0, num_nodes, 1000)) for _ in range(4)]
+
+    def peak(work):
+        gc.collect()
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        result = work()
+        return result, tracemalloc.get_traced_memory()[1] - before
+
+    tracemalloc.start()
+    try:
+        accesses, taken = peak(lambda: Accesses(FakeSamples(batches), "train", num_nodes, tmp_path / "a", SILENCE))
+        assert taken < 4.5 * num_nodes
+        static, taken = peak(lambda: hottest_nodes(accesses.counts, 500))
+        assert taken < 4 * num_nodes  # of one chunk of a million
+        schedule, taken = peak(lambda: Schedule(accesses, static, 100))
+        assert taken < 0.5 * num_nodes  # another array of one int32 takes the place of the counts
+        assert sum(len(placement.addresses) for placement in schedule) == sum(map(len, batches))
+    finally:
+        tracemalloc.stop()
+    expected = np.bincount(np.concatenate(batches), minlength=num_nodes)
+    assert static.tolist() == np.lexsort((np.arange(num_nodes), -expected))[:500].tolist()
+    scratch_bytes = 4 * sum(map(len, batches))
+    # Backwards twice, then forwards in at least one warm-up round and once more, with the next uses.
+    assert accesses.read_bytes >= 6 * scratch_bytes

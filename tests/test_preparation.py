@@ -5,9 +5,9 @@ import shutil
 import numpy as np
 import pytest
 
-from diskgnn import ArtifactError, ConfigError, estimate, generate, prepare
+from diskgnn import ArtifactError, ConfigError, artifacts, estimate, generate, prepare
 from diskgnn.artifacts import open_artifact, verify_artifact
-from diskgnn.errors import OutputExistsError
+from diskgnn.errors import DiskFullError, OutputExistsError
 from diskgnn.graph import Graph
 from diskgnn.packing import pack
 from diskgnn.sampling import sample
@@ -85,7 +85,7 @@ def test_output_that_exists_is_refused_before_sampling(graph, tmp_path):
         prepare(tmp_path / "nowhere", tmp_path / "new", **SETTINGS, cpu_cache="10%")
 
 
-def test_the_estimate_is_close_and_writes_nothing(graph, tmp_path):
+def test_the_estimate_is_close_and_writes_nothing(graph, tmp_path, monkeypatch):
     found = estimate(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
     assert list(tmp_path.iterdir()) == []
     prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
@@ -100,6 +100,14 @@ def test_the_estimate_is_close_and_writes_nothing(graph, tmp_path):
     assert 0.8 < found.packed_bytes / packed.total_bytes < 2
     largest = train["max_inputs"] * packed.config["row_bytes"]
     assert found.training_memory_bytes > 2 * 0.9 * largest + train["cpu_rows"] * packed.config["row_bytes"]
+    static = estimate(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%", static_cache="20%", eval_cpu_cache=0)
+    static_rows, eval_rows = 1000, splits["train"]["cpu_rows"] // 4
+    grown = (static_rows - eval_rows) * packed.config["row_bytes"]
+    assert static.training_memory_bytes == found.training_memory_bytes + grown
+    assert found.missing_disk_bytes == 0
+    monkeypatch.setattr(artifacts, "free_bytes", lambda folder: 1000)
+    full = estimate(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
+    assert full.missing_disk_bytes == found.packed_bytes + found.scratch_bytes - 1000
     assert found.sample_seconds > 0
     assert found.pack_seconds > 0
 
@@ -111,3 +119,37 @@ def test_everything_fits_in_memory(graph, tmp_path):
     accessed = splits["train"]["cpu_rows"]
     assert accessed <= Graph.open(graph).num_nodes
     assert np.load(tmp_path / "packed" / "train-initial.npy").shape[0] == accessed
+
+
+def test_a_disk_that_is_too_small_is_refused_before_sampling(graph, tmp_path, monkeypatch):
+    monkeypatch.setattr(artifacts, "free_bytes", lambda folder: 100_000)
+    with pytest.raises(DiskFullError, match=r"samples included.* \d+ bytes are missing") as caught:
+        prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
+    assert "nothing was written" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_packing_is_refused_before_placing(graph, tmp_path, monkeypatch):
+    sample(graph, tmp_path / "samples", **SETTINGS)
+    with monkeypatch.context() as patch:
+        patch.setattr(artifacts, "free_bytes", lambda folder: 2 * open_artifact(tmp_path / "samples").total_bytes)
+        patch.setattr("diskgnn.packing.Accesses", None)  # placing would fail
+        with pytest.raises(DiskFullError, match=r"\d+ bytes are missing"):
+            pack(graph, tmp_path / "samples", tmp_path / "packed", cpu_cache=0)
+    assert [path.name for path in tmp_path.iterdir()] == ["samples"]
+
+
+@pytest.mark.parametrize("cache", ["0%", "2%", "10%", "30%", "60%", "90%", "100%"])
+@pytest.mark.parametrize("settings", [{"batch_size": 8, "epochs": 3}, {"batch_size": 100}, {"batch_size": 1000}])
+def test_what_fits_is_not_refused(graph, tmp_path, monkeypatch, cache, settings):
+    """The disk has just what the result and the samples take."""
+    settings = {"fanouts": [4, 3], "cpu_cache": cache, "eval_cpu_cache": cache, **settings}
+    prepare(graph, tmp_path / "packed", **settings, samples=tmp_path / "samples")
+    needed = sum(open_artifact(tmp_path / name).total_bytes for name in ("packed", "samples"))
+    predicted = estimate(graph, tmp_path / "packed", **settings)
+    assert predicted.packed_bytes + predicted.scratch_bytes > 0.9 * needed
+    monkeypatch.setattr(artifacts, "free_bytes", lambda folder: needed)
+    prepare(graph, tmp_path / "packed", **settings, overwrite=True)
+    monkeypatch.setattr(artifacts, "free_bytes", lambda folder: needed // 3)
+    with pytest.raises(DiskFullError):
+        prepare(graph, tmp_path / "packed", **settings, overwrite=True)

@@ -3,6 +3,10 @@
 import errno
 import mmap
 import os
+import platform
+import subprocess
+import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -150,3 +154,119 @@ def test_rows_past_4_gib(tmp_path):
     for engine in ENGINES:
         found, _ = read_rows(path, (5 << 30) % 100, 100, rows, row_buffer(3, 100), engine=engine)
         assert found.tobytes() == last.tobytes()
+
+
+REFUSE = """
+    import ctypes, struct, sys
+    def refuse(code, *numbers):
+        '''Install a seccomp filter under which these system calls fail with `code`.'''
+        def instruction(code, jt, jf, k): return struct.pack("HBBI", code, jt, jf, k)
+        checks = [instruction(0x15, len(numbers) - i, 0, number) for i, number in enumerate(numbers)]
+        program = [instruction(0x20, 0, 0, 0), *checks, instruction(0x06, 0, 0, 0x7fff0000),
+                   instruction(0x06, 0, 0, 0x00050000 | code)]
+        buffer = ctypes.create_string_buffer(b"".join(program))
+        class Filter(ctypes.Structure):
+            _fields_ = [("length", ctypes.c_ushort), ("program", ctypes.c_void_p)]
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.prctl(38, 1, 0, 0, 0) == 0    # no new privileges
+        found = Filter(len(program), ctypes.addressof(buffer))
+        assert libc.prctl(22, 2, ctypes.byref(found), 0, 0) == 0, ctypes.get_errno()
+    import errno, mmap, numpy as np
+    from diskgnn import _native
+    def read(engine):
+        buffer = np.frombuffer(mmap.mmap(-1, 3_000_001 + 8192), np.uint8)
+        _native.read_ranges(sys.argv[1], engine, np.array([0]), np.array([3_000_001]), 0, buffer)
+        assert buffer[:3_000_001].tobytes() == open(sys.argv[1], "rb").read()
+"""
+
+
+def run_script(path, script):
+    script = textwrap.dedent(REFUSE) + textwrap.dedent(script)
+    done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+
+
+@pytest.mark.skipif("io_uring" not in ENGINES, reason="io_uring is refused here")
+@pytest.mark.parametrize(
+    ("call", "code", "told"),
+    [(425, errno.EPERM, "io_uring_setup"), (426, errno.EPERM, "io_uring_enter"), (427, errno.EINVAL, "cannot read")],
+)
+def test_wherever_the_kernel_refuses_io_uring_threads_read(path, call, code, told):
+    """setup, enter, or register, by which it is asked whether it can read: kernels before 5.6 do not know that."""
+    run_script(
+        path,
+        f"""
+        from diskgnn.doctor import look_at_io_uring
+        assert _native.io_uring_refusal() == "" and look_at_io_uring().usable
+        refuse({code}, {call})
+        assert {told!r} in _native.io_uring_refusal(), _native.io_uring_refusal()
+        assert not look_at_io_uring().usable and {told!r} in look_at_io_uring().kernel
+        read("auto")
+        try:
+            read("io_uring")
+        except OSError as error:
+            assert {told!r} in str(error), error
+        else:
+            sys.exit(5)
+        """,
+    )
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="the number of clone is not known")
+def test_where_no_thread_can_be_started(path):
+    """Reading with threads is an error, work that this thread can do by itself is done; the process lives."""
+    clone = 56 if platform.machine() == "x86_64" else 220
+    run_script(
+        path,
+        f"""
+        refuse(errno.EAGAIN, {clone}, 435)
+        try:
+            read("threads")
+        except OSError as error:
+            assert error.errno == errno.EAGAIN, error
+        else:
+            sys.exit(5)
+        rows = np.arange(12, dtype=np.uint8)
+        with open(sys.argv[1] + ".out", "w+b") as file:
+            checksums = np.zeros(2, np.uint32)
+            _native.pack_partition(file.fileno(), np.array([0, 2, 1, 2], np.int32), np.array([0, 2, 4]),
+                                   np.array([0, 8]), np.array([0, 2]), checksums, rows, 0, 3, 4, 3)
+            assert list(file.read()) == [0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 8, 9, 10, 11]
+        """,
+    )
+
+
+def test_where_few_threads_can_be_started_they_read(path):
+    """Memory for the stacks of some of the 16."""
+    run_script(
+        path,
+        """
+        import resource
+        read("threads")
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (28 << 20), resource.RLIM_INFINITY))
+        read("threads")
+        """,
+    )
+
+
+@pytest.mark.skipif(not _native.HAVE_LIBURING, reason="built without liburing")
+def test_that_threads_read_is_said_once_by_whoever_comes_first(path, tmp_path):
+    run_script(
+        path,
+        f"""
+        import warnings, diskgnn
+        from pathlib import Path
+        folder = Path({str(tmp_path)!r})
+        refuse(errno.EPERM, 426)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            diskgnn.generate(folder / "graph", num_nodes=500, avg_degree=4, num_classes=2, feature_width=4,
+                             train_fraction=0.2, valid_fraction=0.1, test_fraction=0.1, homophily=0.5, threads=1)
+            arguments = dict(fanouts=[2], batch_size=50, cpu_cache="10%", threads=1)
+            diskgnn.estimate(folder / "graph", folder / "packed", **arguments)
+            assert len([w for w in caught if "refuses io_uring_enter" in str(w.message)]) == 1
+            diskgnn.prepare(folder / "graph", folder / "packed", **arguments)
+        assert len([w for w in caught if "io_uring" in str(w.message)]) == 1
+        """,
+    )

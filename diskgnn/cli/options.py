@@ -107,8 +107,8 @@ caches = combined(
     click.option("--cpu-cache", type=CACHE, required=True,
                  help="Main memory for feature rows while training: 2GiB, or 10% of all rows."),
     click.option("--static-cache", type=Size("auto", share=True), default="auto", show_default=True,
-                 help="The hottest rows, for --device-cache and --pinned-cache of `train`; 'auto' is half of the free "
-                      "GPU memory, nothing without a GPU."),
+                 help="The hottest rows, for --device-cache and --pinned-cache of `train`; 'auto' is nothing without a "
+                      "GPU, and with one the least of half of its free memory, a quarter of --memory and 4 GiB."),
     click.option("--eval-cpu-cache", type=CACHE,
                  help="Main memory for feature rows while evaluating.  [default: a quarter of --cpu-cache]"),
     click.option("--keep-input-nodes", is_flag=True, help="Also store which node each row belongs to."),

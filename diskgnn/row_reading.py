@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 from contextlib import suppress
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 

@@ -1,6 +1,7 @@
 // Global node -> local number, in order of first appearance: an open-addressing table sized to one minibatch.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,7 +14,10 @@ namespace diskgnn {
 template <typename Node>
 class RelabelTable {
  public:
-  explicit RelabelTable(std::size_t expected_nodes) { resize(expected_nodes); }
+  explicit RelabelTable(std::size_t expected_nodes = 0) { resize(expected_nodes); }
+
+  // Forgets everything but its size: what a minibatch has needed, the next one like it will need.
+  void clear(std::size_t expected_nodes) { resize(std::max(expected_nodes, entries_.size() / 2)); }
 
   // The local number of `node`; a new node gets the next one and is appended to `nodes`.
   std::int32_t insert(Node node, std::vector<Node>& nodes) {

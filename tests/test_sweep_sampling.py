@@ -331,7 +331,20 @@ def test_memory_stays_within_the_budget(tmp_path):
 def test_the_benchmark_runs(tmp_path):
     """On a tiny graph, so that it cannot rot."""
     tool = Path(__file__).parents[1] / "tools" / "bench_sampling.py"
-    arguments = "--nodes 20000 --degree 8 --train-fraction 0.05 --batch-size 64 --map-minibatches 2 --repeat 1".split()
+    arguments = [
+        "--nodes",
+        "20000",
+        "--degree",
+        "8",
+        "--train-fraction",
+        "0.05",
+        "--batch-size",
+        "64",
+        "--map-minibatches",
+        "2",
+        "--repeat",
+        "1",
+    ]
     finished = subprocess.run(
         [sys.executable, tool, "--folder", tmp_path / "bench", "--json", tmp_path / "records.json", *arguments],
         env={**os.environ, "PYTHONPATH": str(tool.parents[1])}, stdout=subprocess.PIPE, text=True, check=True,

@@ -23,9 +23,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from out_of_core import MemoryCgroup
+
 from benchmarks.stages import STAGES, Settings
 from diskgnn.units import format_size, parse_size
-from out_of_core import MemoryCgroup
 
 ROOT = Path(__file__).parents[2]
 IN_CGROUP = ("generate", "prepare", "loader")
@@ -79,8 +80,8 @@ def table(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     lines = [
         line("loader, idle consumer", rate(loader["rate"]), f"{rate(loader['raw_rate'])} O_DIRECT, same file",
              loader["of_raw_rate"], ">= 0.95"),
-        line("rows read, small graph", f"{rows['small_planned_rows']:,}", f"{rows['small_bound_rows']:,.0f} Belady, brute force",
-             rows["of_bound"], "<= 1.00"),
+        line("rows read, small graph", f"{rows['small_planned_rows']:,}",
+             f"{rows['small_bound_rows']:,.0f} Belady, brute force", rows["of_bound"], "<= 1.00"),
         line("rows read", f"{rows['planned_rows']:,} of {rows['accesses']:,}",
              f"{rows['static_cache_rows']:,} static cache", rows["of_static_cache"], "<= 0.80"),
         line("rows read", f"{rows['planned_rows']:,}", f"{peer['missed_rows']:,} LRU cache",
@@ -100,8 +101,8 @@ def table(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
         line("packing", rate(packs["rate"]), f"{rate(packs['read_rate'])} read alone", prepare["of_read_rate"], ""),
         line("training on CPU", f"{training['from_disk_seconds']:.3f} s/minibatch",
              f"{training['from_memory_seconds']:.3f} from a list in memory", training["of_memory"], "<= 1.05"),
-        line("prepare + 1 epoch", f"{total:.1f} s", f"{peer['seconds']:.1f} s random reads, LRU", total / peer["seconds"],
-             "<= 0.5"),
+        line("prepare + 1 epoch", f"{total:.1f} s", f"{peer['seconds']:.1f} s random reads, LRU",
+             total / peer["seconds"], "<= 0.5"),
         line("epoch predicted", f"{loader['predicted_seconds']:.2f} s", f"{loader['seconds']:.2f} s measured",
              loader["predicted_seconds"] / loader["seconds"], ""),
     ]  # fmt: skip
@@ -193,9 +194,7 @@ def main() -> None:
         record = {"command": sys.argv[1:], "machine": machine, "table": lines, "growth": grown, "results": results}
         options.json.write_text(json.dumps(record, indent=1) + "\n")
     show(lines, grown, results["loader"])
-    print(
-        f"load average {load_before[0]:.1f} before, {machine['load_average_after'][0]:.1f} after, {machine['cores']} cores"
-    )
+    print(f"load average {load_before[0]:.1f} before, {os.getloadavg()[0]:.1f} after, on {machine['cores']} cores")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The physical limits that stages are compared with: disk rates past the page cache, memory copies; and their clocks."""
+"""The physical limits that stages are compared with, disk rates past the page cache and memory copies; and clocks."""
 
 from __future__ import annotations
 

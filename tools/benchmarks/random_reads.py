@@ -1,8 +1,8 @@
 """The peer of `prepare` + one epoch: rows read one by one with O_DIRECT, and an LRU cache of the same bytes.
 
 What GraphBolt's and Ginex's loaders do, as fast as this disk lets it: every 4 KiB page that a minibatch lacks is read
-once (neighbouring pages in one request), 32 requests are in flight, rows are cut out of the pages by NumPy, and sampling
-costs nothing: it is taken from the prepared samples.
+once (neighbouring pages in one request), 32 requests are in flight, rows are cut out of the pages by NumPy, and
+sampling costs nothing: it is taken from the prepared samples.
 """
 
 from __future__ import annotations

@@ -1,0 +1,101 @@
+"""tools/bench runs as written, at a size where its figures say nothing: so that it cannot rot. And its two oracles."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphs import make_graph
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+
+
+@pytest.mark.slow
+def test_every_line_of_the_table_is_measured(tmp_path):
+    pytest.importorskip("dgl")
+    folder, record = tmp_path / "data", tmp_path / "bench.json"
+    options = ["--nodes", "3000", "--classes", "5", "--width", "9", "--dtype", "float16", "--train-fraction", "0.2",
+               "--fanouts", "3,3", "--batch-size", "64", "--repeat", "1", "--train-minibatches", "3", "--hidden", "8",
+               "--memory", "256MiB"]  # fmt: skip
+    finished = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--folder", folder, "--json", record, *options],
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'tools'}:{ROOT}", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert not folder.exists()
+    found = json.loads(record.read_text())
+    for line in found["table"]:
+        assert line["ratio"] > 0, line
+        assert line["stage"] in finished.stdout
+    assert {line["aim"] for line in found["table"] if line["reached"] is None} == {""}
+    rows, peer = found["results"]["rows"], found["results"]["random_reads"]
+    # Five minibatches: the best rounds may differ in turn, the planner's are all the same.
+    assert rows["small_bound_rows"] <= rows["small_planned_rows"] < 1.03 * rows["small_bound_rows"]
+    # Nothing reads less than Belady's schedule does; LRU starts empty here, and the others with a full cache.
+    assert rows["planned_rows"] <= min(rows["static_cache_rows"], peer["missed_rows"]) < rows["accesses"]
+    assert peer["requested_rows"] == rows["accesses"]
+
+
+def fewest_misses(batches, capacity):
+    """The fewest misses over all ways to choose what is kept, by trying every one of them; the first time is free."""
+    states = {frozenset(): 0}
+    for batch in batches:
+        needed = frozenset(batch)
+        following: dict[frozenset, int] = {}
+        for kept, misses in states.items():
+            at_hand = kept | needed
+            for chosen in map(frozenset, itertools.combinations(sorted(at_hand), min(capacity, len(at_hand)))):
+                following[chosen] = min(misses + len(needed - kept), following.get(chosen, sys.maxsize))
+        states = following
+    return min(states.values())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_belady_by_brute_force_is_the_least_of_all_ways(seed):
+    from benchmarks.stages import belady_rows
+
+    random = np.random.default_rng(seed)
+    batches = [random.choice(7, 3, replace=False) for _ in range(4)]
+    rounds = 12
+    late, early = (fewest_misses(batches * count, 2) for count in (2 * rounds, rounds))
+    assert belady_rows(batches, 2, 7, rounds=2 * rounds) == (late - early) / rounds
+
+
+def test_the_peer_reads_what_a_plain_lru_cache_lacks(tmp_path):
+    from benchmarks.random_reads import LruCache, PageReader, measure_epoch
+
+    graph = make_graph(tmp_path / "graph", num_nodes=300, width=100)
+    random = np.random.default_rng(0)
+    batches = [random.choice(300, 40, replace=False) for _ in range(12)]
+    epoch = measure_epoch(graph.feature_file, batches, 60, max_seconds=1e9)
+    last_use: dict[int, int] = {}  # of what is cached
+    misses = 0
+    cache = LruCache(300, 60)
+    for now, batch in enumerate(batches):
+        slots = cache.access(batch)[0]
+        assert set(batch[slots >= 0]) == set(batch) & set(last_use)
+        misses += len(set(batch) - set(last_use))
+        last_use |= dict.fromkeys(batch, now)
+        # Rows of one minibatch are equally recent: which of them go is the cache's choice.
+        kept = set(cache.node_of[cache.node_of >= 0])
+        assert len(kept) == min(60, len(last_use))
+        assert min(last_use[node] for node in kept) >= max((last_use[n] for n in set(last_use) - kept), default=-1)
+        last_use = {node: last_use[node] for node in kept}
+    assert (epoch.missed_rows, epoch.read_rows, epoch.requested_rows) == (misses, misses, 12 * 40)
+
+    reader = PageReader(graph.feature_file)
+    nodes = np.array([299, 0, 17, 16, 150])
+    np.testing.assert_array_equal(reader.read(nodes)[0].view(np.float32), graph.features[nodes])
+    reader.forget()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-import warnings
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -23,8 +21,7 @@ from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.feature_store import FeatureStore
 from diskgnn.memory import available_cores
 from diskgnn.minibatch import Block, MiniBatch
-
-_told_about_threads = threading.Event()
+from diskgnn.row_reading import warn_if_no_io_uring
 
 
 def _shut_down(pipeline: _native.Pipeline, store: FeatureStore, transfers: deque[tuple[Any, MiniBatch]]) -> None:
@@ -278,9 +275,7 @@ class Loader:
         self._restored_bytes += self._store.restore(self._index, position)
         self._pipeline.start(position, count)
         self._next_position, self._pending = position, count
-        if self._engine == "auto" and self._pipeline.engine() == "threads" and not _told_about_threads.is_set():
-            _told_about_threads.set()
-            warnings.warn(f"reading with a pool of threads, not io_uring: {_native.io_uring_refusal()}", stacklevel=4)
+        warn_if_no_io_uring(self._engine)
 
     def _open(self) -> None:
         self._store = FeatureStore(

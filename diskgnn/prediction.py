@@ -16,7 +16,7 @@ from diskgnn import _native
 from diskgnn.graph import Graph
 from diskgnn.progress import Reporter
 from diskgnn.row_reading import ALIGNMENT
-from diskgnn.sampling import Samples, batch_key, epoch_seeds, load_topology
+from diskgnn.sampling import Samples, batch_key, epoch_seeds
 
 PROBE_MINIBATCHES = 16
 # A few minibatches stand for all: what they say is trusted to this part when a disk is refused.
@@ -129,7 +129,7 @@ def probe_by_sampling(graph: Graph, split: str, config: dict[str, Any], reporter
     numbers = np.unique(np.linspace(0, len(seeds) - 1, PROBE_MINIBATCHES).astype(int))
     fanouts = np.array(config["fanouts" if split == "train" else "eval_fanouts"], np.int32)
     key = batch_key(config["seed"], split, 0)
-    sampler = _native.NeighborSampler(*load_topology(graph, 0))
+    sampler = _native.NeighborSampler(*graph.topology_at_random())
     nodes, structures = [], []
     started = time.perf_counter()
     with reporter.stage(f"sample a few of {split}", len(numbers), "minibatches") as advance:

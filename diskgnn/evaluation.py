@@ -122,7 +122,10 @@ def check_model(model: nn.Module, source: BatchSource, device: torch.device) -> 
 
 @contextmanager
 def minibatches(source: BatchSource, epoch: int) -> Iterator[Iterator[MiniBatch]]:
-    """The minibatches of an epoch, ended (its threads joined) when the block is left, however it is left."""
+    """The minibatches of an epoch; its iterator is closed when the block is left, however it is left.
+
+    What the iterator itself started ends with it; a `Loader` keeps its threads, idle, until it is closed.
+    """
     batches = source.epoch(epoch)
     try:
         yield batches

@@ -120,6 +120,20 @@ def test_options_reach_the_library(tmp_path, monkeypatch):
     assert json.loads(run(*arguments, "--json").stdout)["details"] == {"minibatches": 7, "index_bytes": 1 << 20}
 
 
+@pytest.mark.parametrize("command", [["train"], ["evaluate", "--checkpoint", "run"]], ids=lambda command: command[0])
+def test_shares_of_rows_reach_the_loader(command, monkeypatch):
+    from diskgnn import checkpoints, evaluation, training
+
+    def seen(*_, loader_options, **__):
+        raise errors.ConfigError(str([loader_options["device_cache"], loader_options["pinned_cache"]]))
+
+    monkeypatch.setattr(training, "train", seen)
+    monkeypatch.setattr(evaluation, "evaluate", seen)
+    monkeypatch.setattr(checkpoints, "load_model", lambda directory: None)
+    caches = ["--device-cache", "10%", "--pinned-cache", "1MiB"]
+    assert "['10%', 1048576]" in run(*command, "packed", *caches, exit_code=2).stderr
+
+
 def test_inspect_tells_people_and_machines_the_same(graph):
     told = run("inspect", graph).stdout
     document = json.loads(run("inspect", graph, "--json").stdout)

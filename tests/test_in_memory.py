@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import torch
 from graphs import make_graph
 
-from diskgnn.baselines.in_memory import InMemory
+from diskgnn.baselines.in_memory import InMemory, in_memory_sources
 from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.minibatch import BatchSource
 from diskgnn.sampling import Samples, sample
@@ -180,6 +180,19 @@ def test_sources_share_their_arrays(graph, tmp_path):
             np.testing.assert_array_equal(batch.x, graph.features[batch.input_nodes])
         with pytest.raises(ConfigError, match="another graph"):
             InMemory(make_graph(tmp_path / "other", seed=1), fanouts=[3], batch_size=10, share=train)
+
+
+def test_sources_of_all_splits_are_what_prepare_samples(graph):
+    sources = in_memory_sources(graph, fanouts=[3], batch_size=10, eval_fanouts=[2], seed=4)
+    assert list(sources) == ["train_source", "valid_source"]  # there is no test split
+    for name, source in sources.items():
+        fanouts = [3] if name == "train_source" else [2]
+        expected = InMemory(graph, name.removesuffix("_source"), fanouts=fanouts, batch_size=10, seed=4)
+        for one, other in zip(source.epoch(0), expected.epoch(0), strict=True):
+            assert_same(one, other)
+        assert np.shares_memory(source._features, sources["train_source"]._features)
+    both = in_memory_sources(graph, fanouts=[3], batch_size=10)["valid_source"]
+    assert next(both.epoch(0)).blocks[0].in_degrees.max() == 3
 
 
 def test_stats_count_rows_received(graph):

@@ -16,18 +16,13 @@ import tempfile
 from pathlib import Path
 
 from diskgnn import prepare, train
-from diskgnn.baselines.in_memory import InMemory
+from diskgnn.baselines.in_memory import in_memory_sources
 from diskgnn.graph import Graph
 
 
 def in_memory(graph: Graph, options: argparse.Namespace, seed: int) -> float:
     """Test accuracy of one run with fresh samples every epoch."""
-    sources: dict[str, InMemory] = {}
-    for split in ("train", "valid", "test"):
-        sources[f"{split}_source"] = InMemory(
-            graph, split, fanouts=options.fanouts, batch_size=options.batch_size, seed=seed,
-            share=sources.get("train_source"),
-        )  # fmt: skip
+    sources = in_memory_sources(graph, fanouts=options.fanouts, batch_size=options.batch_size, seed=seed)
     accuracy = train(**sources, epochs=options.epochs, seed=seed, model=options.model).test_accuracy
     assert accuracy is not None
     return accuracy

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from diskgnn.artifacts import PACKED, open_artifact
-from diskgnn.baselines.in_memory import InMemory
+from diskgnn.baselines.in_memory import in_memory_sources
 from diskgnn.cli.online import show_epoch
 from diskgnn.cli.rendering import BarReporter, Output
 from diskgnn.training import train
@@ -21,18 +21,10 @@ TIERS = ("device", "pinned", "cpu")
 
 
 def train_in_memory(graph, packed, settings, callback, reporter):
-    """The run that `settings`, a metrics file's start record, describes, on `InMemory` sources."""
+    """The run that `settings`, a metrics file's start record, describes, on in-memory sources."""
     prepared = open_artifact(packed, PACKED).config
-    sources = {}
-    for split, fanouts in (("train", "fanouts"), ("valid", "eval_fanouts"), ("test", "eval_fanouts")):
-        sources[f"{split}_source"] = InMemory(
-            graph,
-            split,
-            fanouts=prepared[fanouts],
-            batch_size=prepared["batch_size"],
-            seed=prepared["seed"],
-            share=sources.get("train_source"),
-        )
+    same = ("fanouts", "eval_fanouts", "batch_size", "seed")
+    sources = in_memory_sources(graph, **{name: prepared[name] for name in same})
     names = ("model", "hidden", "num_layers", "heads", "dropout", "lr", "weight_decay", "epochs", "seed")
     return train(**sources, **{name: settings[name] for name in names}, callback=callback, reporter=reporter)
 

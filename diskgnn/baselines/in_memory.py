@@ -227,3 +227,33 @@ class InMemory:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def in_memory_sources(
+    graph: PathLike | Graph,
+    *,
+    fanouts: Sequence[int],
+    batch_size: int,
+    eval_fanouts: Sequence[int] | None = None,
+    seed: int = 0,
+) -> dict[str, InMemory]:
+    """Sources of all splits that the graph has, over the same arrays, as `diskgnn.train` takes them.
+
+    Args are those of `diskgnn.prepare`, and so are the minibatches.
+
+    Example:
+        >>> diskgnn.train(**in_memory_sources("graph", fanouts=[10, 10], batch_size=1024), epochs=10)
+    """
+    graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+    sources: dict[str, InMemory] = {}
+    for split in artifacts.SPLITS:
+        if len(graph.splits.get(split, ())):
+            sources[f"{split}_source"] = InMemory(
+                graph,
+                split,
+                fanouts=fanouts if split == "train" or eval_fanouts is None else eval_fanouts,
+                batch_size=batch_size,
+                seed=seed,
+                share=sources.get("train_source"),
+            )
+    return sources

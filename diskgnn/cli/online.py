@@ -10,17 +10,19 @@ import click
 
 from diskgnn.cli import options
 from diskgnn.cli.command import Command
-from diskgnn.cli.options import Size, combined
+from diskgnn.cli.options import CACHE, combined
 from diskgnn.cli.rendering import BarReporter, Output, format_seconds
 from diskgnn.units import format_size
 
 _LOADER_OPTIONS = ("device_cache", "pinned_cache", "prefetch", "engine", "verify")
 _loader_options = combined(
     click.option("--device", default="cpu", show_default=True, help="Where the model is: cpu, cuda, cuda:1."),
-    click.option("--device-cache", type=Size(),
-                 help="GPU memory for the hottest static rows.  [default: all that fit half of what is free]"),
-    click.option("--pinned-cache", type=Size(),
-                 help="Host memory, page-locked for a GPU, for the other static rows.  [default: as they need]"),
+    click.option("--device-cache", type=CACHE,
+                 help="GPU memory for the hottest static rows: 4GiB, or 10% of all rows.  [default: all that fit half "
+                      "of what is free]"),
+    click.option("--pinned-cache", type=CACHE,
+                 help="Host memory, page-locked for a GPU, for the other static rows: 4GiB, or 10% of all rows.  "
+                      "[default: as they need]"),
     click.option("--prefetch", type=int, help="Minibatches read ahead.  [default: 1, on a GPU 2]"),
     click.option("--engine", type=click.Choice(["auto", "io_uring", "threads"]), default="auto", show_default=True,
                  help="How the disk is read."),

@@ -110,6 +110,17 @@ def pack_partition(
 ) -> None:
     """Write the rows of nodes [first_node, last_node) into every extent that needs them (native/extent_packer.h)."""
 
+def scatter_rows(
+    descriptor: int,
+    offset: int,
+    places: Int64,
+    sources: Int64,
+    partition: npt.NDArray[np.uint8],
+    row_bytes: int,
+    threads: int,
+) -> None:
+    """Write row sources[i] of `partition` as row places[i] of the rows at `offset`; places ascend."""
+
 class DamagedExtentError(RuntimeError):
     """An extent that is not what was packed."""
 

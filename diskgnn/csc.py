@@ -23,6 +23,7 @@ import numpy.typing as npt
 from diskgnn import _native, artifacts
 from diskgnn.artifacts import ArtifactWriter
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.memory import available_cores
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.units import format_size
 
@@ -79,7 +80,7 @@ def write_csc(
         ConfigError: `memory_bytes` cannot hold the in-edges of the node (or few nodes) that has the most.
         DiskFullError: the disk cannot hold the scratch file and the output.
     """
-    threads = threads or len(os.sched_getaffinity(0))
+    threads = threads or available_cores()
     # Bins of 2^shift nodes, few enough to count all of them at once.
     shift = max(0, (max(num_nodes, 1) - 1).bit_length() - (_MAX_BINS.bit_length() - 1))
     bin_edges = _count(edges, num_nodes, shift, reverse, num_input_edges, reporter)

@@ -18,7 +18,7 @@ from diskgnn import __version__, _native
 from diskgnn.artifacts import PathLike
 from diskgnn.disk_rates import ReadRates, measure_read_rates, scratch_file
 from diskgnn.errors import ConfigError
-from diskgnn.memory import available_cores, cgroup_limit_bytes, cgroup_settings
+from diskgnn.memory import cgroup_limit_bytes, usable_cores
 from diskgnn.progress import SILENT, Reporter
 
 _STATX_DIOALIGN, _AT_EMPTY_PATH = 0x2000, 0x1000
@@ -144,18 +144,6 @@ def _look_at_torch() -> tuple[str | None, tuple[Gpu, ...]]:
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else range(0)
     properties = [torch.cuda.get_device_properties(device) for device in devices]
     return torch.__version__, tuple(Gpu(each.name, each.total_memory) for each in properties)
-
-
-def usable_cores(self_cgroup: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> float:
-    """Cores that this process may keep busy: its affinity, or the cgroup's quota (v1 or v2) where that is less."""
-    cores = float(available_cores())
-    for file in cgroup_settings("cpu", "cpu.max", "cpu.cfs_quota_us", self_cgroup, root):
-        with suppress(OSError, ValueError):  # "max 100000": no quota
-            quota, *rest = file.read_text().split()
-            period = rest[0] if rest else (file.parent / "cpu.cfs_period_us").read_text()
-            if int(quota) > 0:
-                cores = min(cores, int(quota) / int(period))
-    return cores
 
 
 def look_at_io_uring() -> IoUring:

@@ -9,7 +9,6 @@ depend neither on threads nor on memory. native/graph_generator.h says how each 
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -27,7 +26,7 @@ from diskgnn.artifacts import ArtifactWriter, PathLike
 from diskgnn.csc import index_dtype, write_csc
 from diskgnn.errors import ConfigError
 from diskgnn.graph import FEATURE_STORAGE
-from diskgnn.memory import memory_budget
+from diskgnn.memory import available_cores, memory_budget
 from diskgnn.progress import SILENT, Reporter, StageReport
 
 _MAX_CHUNK_BYTES = 8 << 20
@@ -170,7 +169,7 @@ def generate(
     parameters.check()
     if threads is not None and threads < 1:
         raise ConfigError(f"expected at least one thread, found --threads {threads}")
-    threads = threads or len(os.sched_getaffinity(0))
+    threads = threads or available_cores()
     memory_bytes = memory_budget(memory)
     chunk_bytes = _chunk_bytes(parameters, memory_bytes, threads)
     config: dict[str, Any] = {"generator": "degree-corrected planted partition"} | asdict(parameters)

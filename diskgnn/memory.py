@@ -1,7 +1,8 @@
-"""How much memory this process may use."""
+"""How much memory and how many cores this process may use."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -44,15 +45,40 @@ def cgroup_settings(
 
 def cgroup_limit_bytes(self_cgroup: Path = Path("/proc/self/cgroup"), root: Path = _CGROUP_ROOT) -> int | None:
     """The memory limit of this process's cgroup (v1 or v2; the tightest of its parents), None without."""
-    limits: list[int] = []
+    return min((limit for limit, _ in _cgroup_limits(self_cgroup, root)), default=None)
+
+
+def cgroup_available_bytes(self_cgroup: Path = Path("/proc/self/cgroup"), root: Path = _CGROUP_ROOT) -> int | None:
+    """What the limits of this process's cgroup and its parents leave of them, None without a limit.
+
+    File cache that is not in active use counts as left: the kernel gives it up first.
+    """
+    return min((limit - _used_bytes(file) for limit, file in _cgroup_limits(self_cgroup, root)), default=None)
+
+
+def _cgroup_limits(self_cgroup: Path, root: Path) -> Iterator[tuple[int, Path]]:
+    """(bytes, the file that says so) of each memory limit that this process is under."""
     for file in cgroup_settings("memory", "memory.max", "memory.limit_in_bytes", self_cgroup, root):
         with suppress(OSError, ValueError):  # "max"
-            limits.append(int(file.read_text()))
-    return min((limit for limit in limits if limit < 1 << 60), default=None)
+            if (limit := int(file.read_text())) < 1 << 60:
+                yield limit, file
+
+
+def _used_bytes(limit_file: Path) -> int:
+    """Bytes that a cgroup uses, without the file cache that it would give up; at most its limit."""
+    v2 = limit_file.name == "memory.max"
+    used = inactive = 0
+    with suppress(OSError, ValueError):
+        limit = int(limit_file.read_text())
+        used = min(limit, int(limit_file.with_name("memory.current" if v2 else "memory.usage_in_bytes").read_text()))
+        name = "inactive_file" if v2 else "total_inactive_file"
+        fields = dict(line.split() for line in limit_file.with_name("memory.stat").read_text().splitlines())
+        inactive = int(fields.get(name, 0))
+    return max(0, used - inactive)
 
 
 def memory_budget(memory: int | str) -> int:
-    """Bytes that `memory` stands for: a size, or 'auto': half of what is available, a cgroup's limit included.
+    """Bytes that `memory` stands for: a size, or 'auto': half of what is available, also within the cgroup's limits.
 
     Raises:
         ConfigError: `memory` is no size.
@@ -60,10 +86,22 @@ def memory_budget(memory: int | str) -> int:
     if memory != "auto":
         return parse_size(memory)
     available = int(psutil.virtual_memory().available)
-    limit = cgroup_limit_bytes()
-    return min(available, limit if limit is not None else available) // 2
+    left = cgroup_available_bytes()
+    return min(available, left if left is not None else available) // 2
+
+
+def usable_cores(self_cgroup: Path = Path("/proc/self/cgroup"), root: Path = _CGROUP_ROOT) -> float:
+    """Cores that this process may keep busy: its affinity, or the cgroup's quota (v1 or v2) where that is less."""
+    cores = float(len(os.sched_getaffinity(0)))
+    for file in cgroup_settings("cpu", "cpu.max", "cpu.cfs_quota_us", self_cgroup, root):
+        with suppress(OSError, ValueError):  # "max 100000": no quota
+            quota, *rest = file.read_text().split()
+            period = rest[0] if rest else (file.parent / "cpu.cfs_period_us").read_text()
+            if int(quota) > 0:
+                cores = min(cores, int(quota) / int(period))
+    return cores
 
 
 def available_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
+    """Threads that pay: `usable_cores`, rounded up; at least 1."""
+    return max(1, math.ceil(usable_cores()))

@@ -328,14 +328,12 @@ def _pack_rows(
             path, plan.initial_nodes, bounds, np.array([len(header)], np.int64), _native.crc32c(header)
         )
 
-    static_shape = (len(static_nodes), features.width)
     static_path = writer.path(artifacts.STATIC)
-    if len(static_nodes):
-        static_out = np.lib.format.open_memmap(static_path, "w+", storage, static_shape)
-        by_node = np.argsort(static_nodes)
-        sorted_static = static_nodes[by_node]
-    else:
-        np.save(static_path, np.empty(static_shape, storage))
+    static_header = artifacts.npy_header_bytes(storage, (len(static_nodes), features.width))
+    static_path.write_bytes(static_header)
+    _reserve(static_path, len(static_header) + len(static_nodes) * row_bytes)
+    by_node = np.argsort(static_nodes)
+    sorted_static = static_nodes[by_node]
 
     read_bytes = 0
     needed_bytes = int(np.count_nonzero(planner.needed)) * row_bytes
@@ -343,14 +341,12 @@ def _pack_rows(
         for first, last, rows, was_read in _partitions(features, planner.needed, memory_bytes):
             for target in targets.values():
                 _pack_partition(target, rows, first, last, row_bytes, threads)
-            if len(static_nodes):
-                lo, hi = np.searchsorted(sorted_static, [first, last])
-                matrix = rows.view(storage).reshape(-1, features.width)
-                static_out[by_node[lo:hi]] = matrix[sorted_static[lo:hi] - first]
+            lo, hi = np.searchsorted(sorted_static, [first, last])
+            _write_static(
+                static_path, len(static_header), by_node[lo:hi], sorted_static[lo:hi] - first, rows, row_bytes, threads
+            )
             read_bytes += was_read
             advance(int(np.count_nonzero(planner.needed[first:last])) * row_bytes)
-    if len(static_nodes):
-        static_out.flush()
     writer.add(artifacts.STATIC)
     for plan in plans:
         extents_name, initial_name = artifacts.extents_file(plan.split), artifacts.initial_file(plan.split)
@@ -415,6 +411,26 @@ def _pack_partition(
             row_bytes,
             threads,
         )
+    finally:
+        os.close(descriptor)
+
+
+def _write_static(
+    path: Path,
+    offset: int,
+    places: npt.NDArray[np.int64],
+    sources: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.uint8],
+    row_bytes: int,
+    threads: int,
+) -> None:
+    """Row sources[i] of a partition becomes row places[i] of the static file. Not through a map: no SIGBUS."""
+    if len(places) == 0:
+        return
+    order = np.argsort(places)
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        _native.scatter_rows(descriptor, offset, places[order], sources[order], rows, row_bytes, threads)
     finally:
         os.close(descriptor)
 

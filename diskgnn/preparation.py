@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from diskgnn.prediction import DiskNeed, Probe, disk_need, probe_by_sampling
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.row_reading import read_rows, row_buffer, warn_if_no_io_uring
 from diskgnn.sampling import Samples, sample, samples_config
+from diskgnn.units import format_size
 
 _PROBE_READ_BYTES = 128 << 20
 _STREAM_BYTES = 24 << 20  # what the online reader has in flight
@@ -51,8 +54,8 @@ def prepare(
 
     Args are theirs; without `static_cache` the device and pinned tiers get what `pack` calls 'auto': nothing without a
     GPU, and with one the least of half of its free memory, a quarter of the `memory` budget and 4 GiB. The samples are
-    scratch, beside `out`, unless `samples` names a directory to keep them in. A killed run with the same arguments
-    goes on with what was sampled.
+    scratch, beside `out`, unless `samples` names a directory to keep them in. A run that fails or is interrupted keeps
+    what was sampled and warns where; the same arguments go on with it.
 
     Returns:
         The reports of both stages.
@@ -76,38 +79,57 @@ def prepare(
     scratch = final.with_name(f".{final.name}.samples")
     samples_path = scratch if samples is None else Path(samples)
     reports = []
-    if not _is_sampled(samples_path, graph, config):
-        _, need = _predict(graph, config, tiers, keep_input_nodes, reporter)
-        _require_space(need, final, samples_path)
+    sampled = _is_sampled(samples_path, graph, config)
+    with _saying_what_is_kept(samples_path, scratch=samples is None):
+        if not sampled:
+            _, need = _predict(graph, config, tiers, keep_input_nodes, reporter)
+            _require_space(need, final, samples_path)
+            reports.append(
+                sample(
+                    graph,
+                    samples_path,
+                    **sampling,
+                    memory=memory,
+                    threads=threads,
+                    overwrite=overwrite or samples is None,
+                    reporter=reporter,
+                )
+            )
         reports.append(
-            sample(
+            pack(
                 graph,
                 samples_path,
-                **sampling,
+                final,
+                cpu_cache=cpu_cache,
+                static_cache=static_cache,
+                eval_cpu_cache=eval_cpu_cache,
                 memory=memory,
+                keep_input_nodes=keep_input_nodes,
                 threads=threads,
-                overwrite=overwrite or samples is None,
+                overwrite=overwrite,
                 reporter=reporter,
             )
         )
-    reports.append(
-        pack(
-            graph,
-            samples_path,
-            final,
-            cpu_cache=cpu_cache,
-            static_cache=static_cache,
-            eval_cpu_cache=eval_cpu_cache,
-            memory=memory,
-            keep_input_nodes=keep_input_nodes,
-            threads=threads,
-            overwrite=overwrite,
-            reporter=reporter,
-        )
-    )
     if samples is None:
         shutil.rmtree(scratch)
     return reports
+
+
+@contextmanager
+def _saying_what_is_kept(samples: Path, scratch: bool) -> Iterator[None]:
+    """When preparing ends early, warn of the hidden directories that hold what was sampled."""
+    try:
+        yield
+    except BaseException:
+        hidden = [samples.with_name(f".{samples.name}.partial"), *([samples] if scratch else [])]
+        for kept in hidden:
+            if (size := _bytes_in(kept)) > 0:
+                warnings.warn(
+                    f"what was sampled is kept in {kept} ({format_size(size)}): the same command goes on with it; "
+                    f"to give it up, remove that directory",
+                    stacklevel=4,
+                )
+        raise
 
 
 def _is_sampled(path: Path, graph: Graph, config: dict[str, Any]) -> bool:

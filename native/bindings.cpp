@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -190,6 +191,19 @@ void pack_partition_of(int descriptor, In<Node> nodes, In<std::int64_t> bounds, 
                                  {checksums.data(), num_extents}};
   pack_partition(extents, std::as_bytes(std::span(partition.data(), partition.size())), first_node, last_node,
                  row_bytes, threads);
+}
+
+void scatter_rows_of(int descriptor, std::int64_t offset, In<std::int64_t> places, In<std::int64_t> sources,
+                     Bytes partition, std::size_t row_bytes, unsigned threads) {
+  const std::span<const std::int64_t> rows = span_of(sources);
+  const auto num_rows = static_cast<std::int64_t>(row_bytes == 0 ? 0 : partition.size() / row_bytes);
+  const auto inside = [num_rows](std::int64_t row) { return 0 <= row && row < num_rows; };
+  if (places.size() != rows.size() || !std::all_of(rows.begin(), rows.end(), inside)) {
+    throw std::invalid_argument("sources: expected a row of the partition for each place");
+  }
+  nb::gil_scoped_release release;
+  scatter_rows(descriptor, offset, span_of(places), rows, std::as_bytes(std::span(partition.data(), partition.size())),
+               row_bytes, threads);
 }
 
 // Keeps the arrays of the tiers alive for as long as the pipeline's threads use them.
@@ -541,6 +555,8 @@ NB_MODULE(_native, m) {
   };
   def_pack_partition(&pack_partition_of<std::int32_t>);
   def_pack_partition(&pack_partition_of<std::int64_t>);
+  m.def("scatter_rows", &scatter_rows_of, "descriptor"_a, "offset"_a, "places"_a.noconvert(), "sources"_a.noconvert(),
+        "partition"_a.noconvert(), "row_bytes"_a, "threads"_a);
 
   nb::exception<DamagedExtent>(m, "DamagedExtentError", PyExc_RuntimeError);
   nb::class_<Pipeline>(m, "Pipeline")

@@ -25,15 +25,19 @@ constexpr std::size_t kPrefetchDistance = 8;
 constexpr unsigned kWritersPerThread = 2;  // while one waits for the disk the other copies
 constexpr std::ptrdiff_t kFirstStretchNodes = 4096;
 
-void write_fully(int descriptor, std::span<const std::byte> data, std::int64_t offset) {
+void write_all(int descriptor, std::span<const std::byte> data, std::int64_t offset) {
   std::size_t done = 0;
   while (done < data.size()) {
     const ssize_t count =
         pwrite(descriptor, data.data() + done, data.size() - done, offset + static_cast<std::int64_t>(done));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw std::system_error(errno, std::generic_category(), "writing rows of an extent");
+    if (count < 0) throw std::system_error(errno, std::generic_category(), "writing rows");
     done += static_cast<std::size_t>(count);
   }
+}
+
+void write_fully(int descriptor, std::span<const std::byte> data, std::int64_t offset) {
+  write_all(descriptor, data, offset);
   // Start the write-back now: left alone, dirty pages pile up until the memory limit stalls everybody.
   sync_file_range(descriptor, offset, static_cast<std::int64_t>(data.size()), SYNC_FILE_RANGE_WRITE);
 }
@@ -124,6 +128,29 @@ void pack_partition(const ExtentRows<Node>& extents, std::span<const std::byte> 
     }
   });
   posix_fadvise(extents.descriptor, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+void scatter_rows(int descriptor, std::int64_t offset, std::span<const std::int64_t> places,
+                  std::span<const std::int64_t> sources, std::span<const std::byte> partition, std::size_t row_bytes,
+                  unsigned num_threads) {
+  const std::size_t rows_per_task = std::max<std::size_t>(1, kWriteBytes / row_bytes);
+  std::atomic<std::size_t> next{0};
+  run_on_threads(num_threads, [&] {
+    std::vector<std::byte> buffer(rows_per_task * row_bytes);
+    for (std::size_t first = next.fetch_add(rows_per_task); first < places.size();
+         first = next.fetch_add(rows_per_task)) {
+      const std::size_t last = std::min(first + rows_per_task, places.size());
+      for (std::size_t run = first, end = first; run < last; run = end) {
+        for (; end < last && places[end] - places[run] == static_cast<std::int64_t>(end - run); ++end) {
+          const std::byte* const row = partition.data() + static_cast<std::size_t>(sources[end]) * row_bytes;
+          copy_row(buffer.data() + (end - run) * row_bytes, row, row_bytes);
+        }
+        write_all(descriptor, std::span(buffer).first((end - run) * row_bytes),
+                  offset + places[run] * static_cast<std::int64_t>(row_bytes));
+      }
+    }
+  });
+  sync_file_range(descriptor, 0, 0, SYNC_FILE_RANGE_WRITE);
 }
 
 template void pack_partition(const ExtentRows<std::int32_t>&, std::span<const std::byte>, std::int64_t, std::int64_t,

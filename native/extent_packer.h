@@ -24,4 +24,10 @@ template <typename Node>
 void pack_partition(const ExtentRows<Node>& extents, std::span<const std::byte> partition, std::int64_t first_node,
                     std::int64_t last_node, std::size_t row_bytes, unsigned num_threads);
 
+// Writes row `sources[i]` of `partition` as row `places[i]` of the file's rows, which start at `offset`. `places`
+// ascend: neighbours are written together. Throws std::system_error when a write fails.
+void scatter_rows(int descriptor, std::int64_t offset, std::span<const std::int64_t> places,
+                  std::span<const std::int64_t> sources, std::span<const std::byte> partition, std::size_t row_bytes,
+                  unsigned num_threads);
+
 }  // namespace diskgnn

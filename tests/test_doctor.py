@@ -18,10 +18,9 @@ from diskgnn.doctor import (
     look_at_folder,
     look_at_io_uring,
     look_at_machine,
-    usable_cores,
 )
 from diskgnn.errors import ConfigError, DiskFullError
-from diskgnn.memory import cgroup_limit_bytes
+from diskgnn.memory import cgroup_limit_bytes, usable_cores
 
 
 def cgroup(tmp_path: Path, line: str, files: dict[str, str]) -> tuple[Path, Path]:

@@ -350,3 +350,38 @@ def test_automatic_static_rows(monkeypatch, free_bytes, memory_bytes, rows):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: free_bytes is not None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free_bytes, 1 << 41))
     assert packing.static_rows("auto", 100, 1 << 40, memory_bytes) == rows
+
+
+@pytest.mark.parametrize("reserved", [True, False])
+def test_a_disk_that_static_rows_fill_is_an_error(small_disk, tmp_path, monkeypatch, reserved):
+    """An error and no SIGBUS, also on a file system that cannot reserve space."""
+    graph = make_graph(tmp_path / "graph", width=1433)
+    sample(graph, tmp_path / "samples", fanouts=[3], batch_size=8, threads=1)
+    monkeypatch.setattr(artifacts, "require_free_bytes", lambda *arguments: None)
+    if not reserved:
+
+        def refuse(*arguments):
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+        monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with pytest.raises(DiskFullError, match="ran full"):
+        pack(graph, tmp_path / "samples", small_disk / "packed", cpu_cache=0, static_cache="100%")
+    assert list(small_disk.iterdir()) == []
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_scattered_rows(tmp_path, threads):
+    """More than one thread's share, with runs of neighbours and without."""
+    random = np.random.default_rng(0)
+    rows = random.integers(0, 256, (5000, 3000), np.uint8)
+    places = np.flatnonzero(random.random(9000) < 0.6)[:5000]
+    sources = random.permutation(5000)[: len(places)]
+    path = tmp_path / "rows"
+    path.write_bytes(bytes(10 + 9000 * 3000))
+    with path.open("r+b") as file:
+        _native.scatter_rows(file.fileno(), 10, places, sources, rows.reshape(-1), 3000, threads)
+    expected = np.zeros((9000, 3000), np.uint8)
+    expected[places] = rows[sources]
+    assert path.read_bytes() == bytes(10) + expected.tobytes()
+    with path.open("r+b") as file, pytest.raises(ValueError, match="row of the partition"):
+        _native.scatter_rows(file.fileno(), 10, places[:1], np.array([5000]), rows.reshape(-1), 3000, threads)

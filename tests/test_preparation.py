@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from diskgnn import ArtifactError, ConfigError, artifacts, estimate, generate, prepare
-from diskgnn.artifacts import open_artifact, verify_artifact
+from diskgnn.artifacts import ArtifactWriter, open_artifact, verify_artifact
 from diskgnn.errors import DiskFullError, OutputExistsError
 from diskgnn.graph import Graph
 from diskgnn.packing import pack
@@ -41,8 +41,10 @@ def test_prepare_goes_on_with_what_was_sampled(graph, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(preparation, "pack", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
+        with pytest.warns(UserWarning, match=r"kept in \S*/\.packed\.samples \(\d.*same command") as told:
+            with pytest.raises(KeyboardInterrupt):
+                prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
+        assert len(told) == 1
     assert not (tmp_path / "packed").exists()
     reports = prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
     assert [report.stage for report in reports] == ["pack"]
@@ -50,6 +52,20 @@ def test_prepare_goes_on_with_what_was_sampled(graph, tmp_path, monkeypatch):
     shutil.rmtree(tmp_path / "packed")
     reports = prepare(graph, tmp_path / "packed", **{**SETTINGS, "seed": 6}, cpu_cache="10%")
     assert [report.stage for report in reports] == ["sample", "pack"]
+
+
+def test_what_an_interrupted_sampling_keeps_is_said(graph, tmp_path, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ArtifactWriter, "publish", interrupted)
+        with pytest.warns(UserWarning, match=r"kept in \S*/\.kept\.partial \(\d.*same command"):
+            with pytest.raises(KeyboardInterrupt):
+                prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%", samples=tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
+    prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%", samples=tmp_path / "kept")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "packed"]
 
 
 def test_samples_are_kept_where_asked(graph, tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import weakref
 from collections import deque
@@ -19,6 +18,7 @@ from diskgnn import _native, artifacts
 from diskgnn.artifacts import PathLike
 from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.graph import Graph
+from diskgnn.memory import available_cores
 from diskgnn.minibatch import Block, MiniBatch
 from diskgnn.sampling import batch_key, epoch_seeds
 
@@ -83,7 +83,7 @@ class InMemory:
             )
         self.split, self._fanouts, self._batch_size, self._seed = split, tuple(fanouts), batch_size, seed
         self._sample_epochs = sample_epochs if split == "train" else 1
-        self._threads = threads or max(1, len(os.sched_getaffinity(0)) // 2)
+        self._threads = threads or max(1, available_cores() // 2)
         if share is None:
             self._sampler = _native.NeighborSampler(np.array(graph.indptr), np.array(graph.indices))
             self._features = graph.manifest.array(artifacts.FEATURES, mmap=False)

@@ -156,6 +156,8 @@ def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, **argumen
     if estimate:
         prediction = preparation.estimate(graph, out, **arguments, reporter=output.reporter)
         output.fields(f"preparing {graph} would take", vars(prediction))
+        if missing := prediction.missing_disk_bytes:
+            output.warn(f"it does not fit the disk under {out.absolute().parent}: {missing} bytes missing")
         output.result(prediction)
     else:
         _finish(output, preparation.prepare(graph, out, **arguments, reporter=output.reporter))

@@ -41,9 +41,9 @@ def test_prepare_goes_on_with_what_was_sampled(graph, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(preparation, "pack", interrupted)
-        with pytest.warns(UserWarning, match=r"kept in \S*/\.packed\.samples \(\d.*same command") as told:
-            with pytest.raises(KeyboardInterrupt):
-                prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
+        told = pytest.warns(UserWarning, match=r"kept in \S*/\.packed\.samples \(\d.*same command")
+        with told, pytest.raises(KeyboardInterrupt):
+            prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
         assert len(told) == 1
     assert not (tmp_path / "packed").exists()
     reports = prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
@@ -60,9 +60,9 @@ def test_what_an_interrupted_sampling_keeps_is_said(graph, tmp_path, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(ArtifactWriter, "publish", interrupted)
-        with pytest.warns(UserWarning, match=r"kept in \S*/\.kept\.partial \(\d.*same command"):
-            with pytest.raises(KeyboardInterrupt):
-                prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%", samples=tmp_path / "kept")
+        told = pytest.warns(UserWarning, match=r"kept in \S*/\.kept\.partial \(\d.*same command")
+        with told, pytest.raises(KeyboardInterrupt):
+            prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%", samples=tmp_path / "kept")
     assert not (tmp_path / "kept").exists()
     prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%", samples=tmp_path / "kept")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "packed"]

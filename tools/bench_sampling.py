@@ -67,9 +67,12 @@ def run_apart(method: str, topology_bytes: int, options: argparse.Namespace) -> 
         with (options.folder / "graph" / name).open("rb") as file:
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    limited = method != "memory" and os.geteuid() == 0
-    budget_bytes = topology_bytes // options.ratio
-    cgroup = MemoryCgroup(budget_bytes + options.headroom) if limited else None
+    cgroup = None
+    if method != "memory":
+        try:
+            cgroup = MemoryCgroup(topology_bytes // options.ratio + options.headroom)
+        except OSError as error:
+            print(f"{method} runs without a limit: no memory cgroup can be made ({error})", file=sys.stderr)
     command = [sys.executable, __file__, *sys.argv[1:], "--method", method]
     try:
         finished = subprocess.run(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 
 from diskgnn import _native
 from diskgnn.graph import FeatureFile
@@ -69,7 +70,11 @@ class LruCache:
 
 
 class PageReader:
-    """Reads rows of a file by whole pages into an address space as large as the file, most of it never touched."""
+    """Reads rows of a file by whole pages into an address space as large as the file.
+
+    Where memory allows, all of it is backed beforehand, for what a page fault costs is not the disk's fault; what was
+    read is never used again. Elsewhere `forget` gives the pages back after every minibatch.
+    """
 
     def __init__(self, features: FeatureFile) -> None:
         self.features = features
@@ -77,6 +82,10 @@ class PageReader:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
         self._memory = mmap.mmap(-1, -(-end // PAGE_BYTES) * PAGE_BYTES, flags=flags)
         self._bytes = np.frombuffer(self._memory, np.uint8)
+        self._keeps_pages = len(self._bytes) < psutil.virtual_memory().available // 2
+        if self._keeps_pages:
+            self._memory.madvise(mmap.MADV_HUGEPAGE)
+            self._bytes[::PAGE_BYTES] = 0
         first, count = features.data_offset_bytes, features.num_rows * features.row_bytes
         self._rows = self._bytes[first : first + count].reshape(features.num_rows, features.row_bytes)
         self._pool = ThreadPoolExecutor(READERS)
@@ -101,8 +110,9 @@ class PageReader:
         return self._rows[nodes], len(pages), len(offsets)
 
     def forget(self) -> None:
-        """Give the pages read so far back to the system."""
-        self._memory.madvise(mmap.MADV_DONTNEED)
+        """Give the pages read so far back to the system, unless there is room for all."""
+        if not self._keeps_pages:
+            self._memory.madvise(mmap.MADV_DONTNEED)
 
 
 def measure_epoch(

@@ -289,20 +289,25 @@ def sampling(settings: Settings) -> dict[str, Any]:
 
     runners = samplers(Graph.open(settings.graph), settings)
     # First ours, then each peer, in turns; the first turn, which warms all of them up, does not count.
-    runs: dict[str, list[float]] = {}
+    runs: dict[str, list[tuple[float, float]]] = {}
     for turn in range(settings.repeat + 1):
         for name, run in runners:
-            rate = run()
+            rates = run()
             if turn:
-                runs.setdefault(name, []).append(rate)
-    rates = {name: median(values) for name, values in runs.items()}
-    ours = rates.pop("diskgnn")
-    best = max(rates, key=lambda name: rates[name]) if rates else None
+                runs.setdefault(name, []).append(rates)
+    ours = runs.pop("diskgnn")
     return {
-        "edges_per_second": ours,
-        "peers": rates,
-        "best_peer": best,
-        "of_best_peer": median(a / b for a, b in zip(runs["diskgnn"], runs[best], strict=True)) if best else None,
+        "edges_per_second": median(rate for rate, _ in ours),
+        "edges_per_cpu_second": median(rate for _, rate in ours),  # tells more while others use the cores
+        "peers": {
+            name: {
+                "edges_per_second": median(rate for rate, _ in theirs),
+                "edges_per_cpu_second": median(rate for _, rate in theirs),
+                "ratio": median(a / b for (a, _), (b, _) in zip(ours, theirs, strict=True)),
+                "cpu_ratio": median(a / b for (_, a), (_, b) in zip(ours, theirs, strict=True)),
+            }
+            for name, theirs in runs.items()
+        },
     }
 
 
@@ -379,6 +384,8 @@ def random_reads(settings: Settings) -> dict[str, Any]:
         "missed_rows": epoch.missed_rows,
         "read_share": epoch.read_rows / max(epoch.missed_rows, 1),
         "pages_per_missed_row": epoch.read_pages / max(epoch.read_rows, 1),
+        "pages_per_request": epoch.read_pages / max(epoch.requests, 1),
+        "read_bytes_per_second": epoch.read_pages * limits.PAGE_BYTES / max(epoch.read_seconds, 1e-9),
         "requests_per_second": epoch.requests / max(epoch.read_seconds, 1e-9),
         "random_page_reads_per_second": reads_per_second,
         "cache_seconds": epoch.cache_seconds,

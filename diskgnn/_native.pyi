@@ -1,4 +1,4 @@
-"""The native core (native/bindings.cpp). Arrays are C-contiguous; the GIL is released while they are worked on."""
+"""The native core (native/bindings/). Arrays are C-contiguous; the GIL is released while they are worked on."""
 
 import enum
 from collections.abc import Buffer, Sequence  # type: ignore[attr-defined,unused-ignore]

@@ -1,0 +1,64 @@
+// Checksums and reads.
+#include <limits>
+
+#include "bindings/arrays.h"
+#include "crc32c.h"
+#include "direct_file.h"
+#include "read_engine.h"
+#include "read_rate.h"
+
+namespace diskgnn {
+namespace {
+
+void read_ranges_into(const std::string& path, const std::string& engine, In<std::int64_t> offsets,
+                      In<std::int64_t> lengths, std::uint64_t base, Out<std::uint8_t> destination) {
+  if (offsets.size() != lengths.size()) throw std::invalid_argument("offsets and lengths differ in length");
+  std::vector<ByteRange> ranges(offsets.size());
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    if (offsets(i) < 0 || lengths(i) < 0 || offsets(i) > std::numeric_limits<std::int64_t>::max() - lengths(i)) {
+      throw std::invalid_argument("offsets and lengths are at least 0");
+    }
+    ranges[i] = {static_cast<std::uint64_t>(offsets(i)), static_cast<std::uint64_t>(lengths(i))};
+  }
+  nb::gil_scoped_release release;
+  const DirectFile file(path);
+  read_ranges(file, engine_kind(engine), ranges, base,
+              std::as_writable_bytes(std::span(destination.data(), destination.size())));
+}
+
+}  // namespace
+
+void bind_reading(nb::module_& m) {
+#ifdef DISKGNN_HAVE_LIBURING
+  m.attr("HAVE_LIBURING") = true;
+#else
+  m.attr("HAVE_LIBURING") = false;
+#endif
+
+  m.def(
+      "measure_reads",
+      [](const std::string& path, In<std::uint64_t> offsets, std::uint64_t bytes_each, unsigned depth,
+         double max_seconds, const std::string& engine) {
+        ReadRate rate;
+        {
+          nb::gil_scoped_release release;
+          rate = measure_reads(DirectFile(path), engine_kind(engine), span_of(offsets), bytes_each, depth, max_seconds);
+        }
+        return nb::make_tuple(rate.engine, rate.direct, rate.read_bytes, rate.seconds);
+      },
+      "path"_a, "offsets"_a.noconvert(), "bytes_each"_a, "depth"_a, "max_seconds"_a, "engine"_a = "auto");
+
+  m.def(
+      "crc32c",
+      [](Bytes data, std::uint32_t crc) {
+        nb::gil_scoped_release release;
+        return crc32c(std::as_bytes(std::span(data.data(), data.size())), crc);
+      },
+      "data"_a, "crc"_a = 0);
+  m.def("crc32c_combine", &crc32c_combine, "crc_a"_a, "crc_b"_a, "bytes_b"_a);
+  m.def("io_uring_refusal", &io_uring_refusal);
+  m.def("read_ranges", &read_ranges_into, "path"_a, "engine"_a, "offsets"_a.noconvert(), "lengths"_a.noconvert(),
+        "base"_a, "destination"_a.noconvert());
+}
+
+}  // namespace diskgnn

@@ -134,6 +134,9 @@ void scatter_rows(int descriptor, std::int64_t offset, std::span<const std::int6
                   std::span<const std::int64_t> sources, std::span<const std::byte> partition, std::size_t row_bytes,
                   unsigned num_threads) {
   const std::size_t rows_per_task = std::max<std::size_t>(1, kWriteBytes / row_bytes);
+  const auto row_of = [&](std::size_t i) {
+    return partition.data() + static_cast<std::size_t>(sources[i]) * row_bytes;
+  };
   std::atomic<std::size_t> next{0};
   run_on_threads(num_threads, [&] {
     std::vector<std::byte> buffer(rows_per_task * row_bytes);
@@ -142,8 +145,8 @@ void scatter_rows(int descriptor, std::int64_t offset, std::span<const std::int6
       const std::size_t last = std::min(first + rows_per_task, places.size());
       for (std::size_t run = first, end = first; run < last; run = end) {
         for (; end < last && places[end] - places[run] == static_cast<std::int64_t>(end - run); ++end) {
-          const std::byte* const row = partition.data() + static_cast<std::size_t>(sources[end]) * row_bytes;
-          copy_row(buffer.data() + (end - run) * row_bytes, row, row_bytes);
+          if (end + kPrefetchDistance < last) prefetch_row(row_of(end + kPrefetchDistance), row_bytes);
+          copy_row(buffer.data() + (end - run) * row_bytes, row_of(end), row_bytes);
         }
         write_all(descriptor, std::span(buffer).first((end - run) * row_bytes),
                   offset + places[run] * static_cast<std::int64_t>(row_bytes));

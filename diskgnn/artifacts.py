@@ -31,7 +31,7 @@ from diskgnn.checked_files import (
     npy_header_bytes,
     sync,
 )
-from diskgnn.errors import ArtifactError, DiskFullError, OutputExistsError
+from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, OutputExistsError
 from diskgnn.manifest import (
     GRAPH,
     MANIFEST,
@@ -198,28 +198,39 @@ class ArtifactWriter:
 
     def check_output(self) -> None:
         """Refuse an output that exists (unless overwriting an artifact), before any work is done."""
-        if not self.final.exists():
+        if not self.final.exists() or (self.final.is_dir() and not any(self.final.iterdir())):
             return
-        if not self._overwrite:
-            raise OutputExistsError(f"{self.final} exists already; pass --overwrite (overwrite=True) to replace it")
-        # Overwriting deletes a directory: only one that holds an artifact and nothing else.
+        # Overwriting deletes a directory: only one that holds the same kind of artifact and nothing else. Anything else
+        # is a slip, such as the input's name given as the output.
         try:
-            known = {MANIFEST, *read_manifest(self.final).files}
-            foreign = sorted(entry.name for entry in self.final.iterdir() if entry.name not in known)
+            manifest = read_manifest(self.final)
         except ArtifactError as error:
             raise OutputExistsError(
-                f"{self.final} exists and is no artifact that can be overwritten ({error}). Choose another output, "
-                f"or remove it by hand."
+                f"{self.final} exists and is no artifact ({error}): it is never overwritten. Choose another output, or "
+                f"remove it by hand."
             ) from error
-        if foreign:
+        if manifest.format != self.format:
+            raise OutputExistsError(
+                f"{self.final} exists and is a {manifest.format!r}: it is never overwritten with a {self.format!r}. "
+                f"Choose another output."
+            )
+        known = {MANIFEST, *manifest.files}
+        if foreign := sorted(entry.name for entry in self.final.iterdir() if entry.name not in known):
             raise OutputExistsError(
                 f"{self.final} holds files that are no part of the artifact ({', '.join(foreign[:5])}): refusing to "
                 f"delete them. Choose another output, or move them away."
             )
+        if not self._overwrite:
+            raise OutputExistsError(f"{self.final} exists already; pass --overwrite (overwrite=True) to replace it")
 
     def __enter__(self) -> ArtifactWriter:
-        self.final.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = self._take_lock()
+        try:
+            self.final.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = self._take_lock()
+        except OSError as error:
+            raise ConfigError(
+                f"cannot write {self.final}: {error.strerror or error}; choose an output in another folder"
+            ) from error
         try:
             identity = json.dumps([self.format, VERSIONS[self.format], self.config, self.source], sort_keys=True)
             stamp = self.staging / RESUME_STAMP
@@ -273,6 +284,11 @@ class ArtifactWriter:
     def add_external(self, name: str, path: Path, *, crc32c: int) -> None:
         """Register a file that stays where it is, under the name that it would have here."""
         path = path.absolute()
+        if path.resolve().is_relative_to(self.final):
+            raise OutputExistsError(
+                f"{path} lies in {self.final}, which would be replaced, and is to be referred to: it would be deleted. "
+                f"Choose another output, or move the file out of there first."
+            )
         self._add(name, path, crc32c)
         self.external[name] = ExternalFile(str(path), path.stat().st_mtime_ns)
 

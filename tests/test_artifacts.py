@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 
 from diskgnn import artifacts, manifest
 from diskgnn.artifacts import GRAPH, SAMPLES, ArtifactWriter, open_artifact, verify_artifact
-from diskgnn.errors import ArtifactError, DiskFullError, OutputExistsError
+from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, OutputExistsError
 from diskgnn.graph import Graph
 
 
@@ -364,13 +364,43 @@ def test_overwriting(tmp_path: Path) -> None:
     assert (path / "notes.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("content", [{}, {"manifest.json": '{"name": "a browser extension"}'}, {"x": "y"}])
+def test_an_empty_directory_is_a_fine_output(tmp_path: Path) -> None:
+    (tmp_path / "graph").mkdir()
+    write(tmp_path / "graph")
+    assert names(tmp_path) == ["graph"]
+
+
+def test_an_artifact_of_another_kind_is_never_overwritten(tmp_path: Path) -> None:
+    digest = write(tmp_path / "graph").digest
+    with pytest.raises(OutputExistsError, match=r"is a 'diskgnn.graph'"):
+        ArtifactWriter(tmp_path / "graph", artifacts.PACKED, config={}, overwrite=True)
+    assert artifacts.open_artifact(tmp_path / "graph").digest == digest
+
+
+def test_a_file_that_is_referred_to_is_not_deleted_with_the_output(tmp_path: Path) -> None:
+    write(tmp_path / "graph")
+    inside = next(path for path in (tmp_path / "graph").iterdir() if path.suffix == ".npy")
+    with (
+        pytest.raises(OutputExistsError, match="would be deleted"),
+        ArtifactWriter(tmp_path / "graph", GRAPH, config={}, overwrite=True) as writer,
+    ):
+        writer.add_external("features.npy", inside, crc32c=0)
+    assert inside.exists()
+    assert names(tmp_path) == ["graph"]
+
+
+def test_an_output_that_cannot_be_written_is_a_clear_error() -> None:
+    with pytest.raises(ConfigError, match="cannot write /proc/graph"):
+        write(Path("/proc/graph"))
+
+
+@pytest.mark.parametrize("content", [{"manifest.json": '{"name": "a browser extension"}'}, {"x": "y"}])
 def test_only_artifacts_are_overwritten(tmp_path: Path, content: dict[str, str]) -> None:
     path = tmp_path / "graph"
     path.mkdir()
     for name, text in content.items():
         (path / name).write_text(text)
-    with pytest.raises(OutputExistsError, match="no artifact that can be overwritten"):
+    with pytest.raises(OutputExistsError, match="no artifact"):
         write(path, overwrite=True)
     assert {entry.name: entry.read_text() for entry in path.iterdir()} == content
     shutil.rmtree(path)
@@ -390,6 +420,7 @@ def test_damaged_artifacts_can_be_overwritten(tmp_path: Path) -> None:
 def test_an_output_that_appears_meanwhile_is_not_lost(tmp_path: Path) -> None:
     with pytest.raises(OutputExistsError), ArtifactWriter(tmp_path / "graph", GRAPH, config={}) as writer:  # noqa: PT012
         (tmp_path / "graph").mkdir()
+        (tmp_path / "graph" / "mine").touch()
         writer.publish()
     assert names(tmp_path) == ["graph"]
 

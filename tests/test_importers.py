@@ -408,3 +408,19 @@ def test_a_full_disk(tmp_path: Path, data: dict[str, Any], monkeypatch: pytest.M
     with pytest.raises(DiskFullError, match=r"graph needs .* bytes are missing"):
         convert(tmp_path / "graph", **data)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mask_of_numbers_is_not_taken_for_ids(tmp_path: Path, data: dict[str, Any]) -> None:
+    mask = np.zeros(NUM_NODES, np.uint8)
+    mask[:20] = 1
+    with pytest.raises(InputError, match=r"mask.astype\(bool\)"):
+        convert(tmp_path / "graph", **{**data, "train": mask})
+
+
+def test_features_inside_the_output_are_not_deleted(tmp_path: Path, data: dict[str, Any]) -> None:
+    convert(tmp_path / "graph", **data)
+    features = tmp_path / "graph" / "features.npy"
+    changed = {**data, "features": features, "reference_features": True, "overwrite": True}
+    with pytest.raises(OutputExistsError, match="would be deleted"):
+        convert(tmp_path / "graph", **changed)
+    np.testing.assert_array_equal(np.load(features), data["features"])

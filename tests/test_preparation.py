@@ -94,6 +94,7 @@ def test_nonsense_is_refused_before_sampling(graph, tmp_path, changed, error):
 
 def test_output_that_exists_is_refused_before_sampling(graph, tmp_path):
     (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "notes.txt").write_text("mine")
     with pytest.raises(OutputExistsError):
         prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
     assert [path.name for path in tmp_path.iterdir()] == ["packed"]
@@ -169,3 +170,16 @@ def test_what_fits_is_not_refused(graph, tmp_path, monkeypatch, cache, settings)
     monkeypatch.setattr(artifacts, "free_bytes", lambda folder: needed // 3)
     with pytest.raises(DiskFullError):
         prepare(graph, tmp_path / "packed", **settings, overwrite=True)
+
+
+def test_inputs_are_never_overwritten(graph, tmp_path):
+    own = shutil.copytree(graph, tmp_path / "graph")
+    digest = open_artifact(own).digest
+    for attempt in (
+        lambda: prepare(own, own, **SETTINGS, cpu_cache=0, overwrite=True),
+        lambda: sample(own, own, **SETTINGS, overwrite=True),
+        lambda: prepare(own, tmp_path / "packed", **SETTINGS, cpu_cache=0, samples=own, overwrite=True),
+    ):
+        with pytest.raises(OutputExistsError, match="never overwritten"):
+            attempt()
+        assert open_artifact(own).digest == digest

@@ -183,6 +183,11 @@ def _check_split(
             f"{split}: expected node ids from 0 to {num_nodes - 1}, found {ids[position]} at position {position}; "
             f"for a mask pass truth values (dtype bool)"
         )
+    if len(ids) == num_nodes > 2 and ids.max() <= 1:
+        raise InputError(
+            f"{split}: expected node ids, found {num_nodes} numbers (one per node) that are all 0 or 1; if they are a "
+            f"mask, save it as truth values: mask.astype(bool)"
+        )
     members = np.zeros(num_nodes, np.bool_)
     members[ids] = True
     repeated = len(ids) - int(np.count_nonzero(members))

@@ -298,7 +298,7 @@ def test_errors_have_their_own_exit_codes_and_name_the_fix(graph, tmp_path):
     result = run("inspect", tmp_path / "nothing", exit_code=errors.ArtifactError.exit_code)
     assert result.stderr.startswith("error: ")
     assert "Traceback" not in result.output
-    again = ["sample", graph, graph, "--fanouts", "2"]
+    again = ["generate", graph, "--num-nodes", "1000"]
     assert "--overwrite" in run(*again, exit_code=errors.OutputExistsError.exit_code).stderr
     bad = run("sample", graph, tmp_path / "s", "--fanouts", "0", exit_code=errors.ConfigError.exit_code)
     assert "fanouts" in bad.stderr

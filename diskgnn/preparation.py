@@ -192,7 +192,7 @@ class Estimate:
     scratch_bytes: int  # needed beside that while preparing
     free_disk_bytes: int
     missing_disk_bytes: int  # of packed and scratch bytes together; 0 when they fit
-    prepare_memory_bytes: int
+    prepare_memory_bytes: int  # of arrays and buffers; within the budget, but for 5 bytes per node
     training_memory_bytes: int  # of the loader; see `estimate`
     sample_seconds: float
     place_seconds: float
@@ -255,6 +255,8 @@ def estimate(
     rate = _read_rate(graph)
     largest_bytes = max(int(probe.max_rows * features.row_bytes + probe.structure_bytes) for probe in probes.values())
     evaluated_rows = eval_rows if set(probes) - {"train"} else 0
+    # Sampling holds the topology if it fits, packing two partitions of the features, of a quarter of the budget each.
+    used_bytes = max(graph.indptr.nbytes + graph.indices.nbytes, 2 * features.num_rows * features.row_bytes)
     return Estimate(
         minibatches=sum(probe.num_batches for probe in probes.values()),
         rows_per_minibatch=train.rows,
@@ -264,7 +266,7 @@ def estimate(
         scratch_bytes=scratch_bytes,
         free_disk_bytes=free_disk_bytes,
         missing_disk_bytes=max(0, need.packed + scratch_bytes - free_disk_bytes),
-        prepare_memory_bytes=max(memory_bytes, 5 * graph.num_nodes + graph.num_nodes // 8),
+        prepare_memory_bytes=max(min(memory_bytes, used_bytes), 5 * graph.num_nodes + graph.num_nodes // 8),
         training_memory_bytes=(num_static + train_rows + evaluated_rows) * features.row_bytes
         + (prefetch + 1) * largest_bytes
         + _STREAM_BYTES,

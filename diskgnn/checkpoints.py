@@ -9,10 +9,13 @@ state of the best validation accuracy, or None).
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
+import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ import torch
 from torch import nn
 
 from diskgnn.artifacts import PathLike
-from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, DiskGNNError
 
 FORMAT, VERSION = "diskgnn.checkpoint", 1
 FILE = "checkpoint.pt"
@@ -31,21 +34,65 @@ def checkpoint_exists(directory: PathLike) -> bool:
     return (Path(directory) / FILE).exists()
 
 
-def save_checkpoint(directory: PathLike, content: Mapping[str, Any]) -> Path:
-    """Write `content` as the checkpoint in `directory`; the one before stays whole until this one is durable."""
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    temporary = directory / f".{FILE}.partial"
-    with temporary.open("wb") as file:
-        torch.save({"format": FORMAT, "version": VERSION, **content}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(directory / FILE)
-    descriptor = os.open(directory, os.O_RDONLY)
+@contextmanager
+def writing(path: PathLike, option: str) -> Iterator[None]:
+    """What the operating system refuses within the block becomes an error that names `path` and its `option`.
+
+    Raises:
+        DiskFullError: the disk or the quota is full.
+        ConfigError: anything else: no permission, a file where a directory should be, ...
+    """
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        yield
+    except DiskGNNError:
+        raise
+    except (OSError, RuntimeError) as error:
+        cause: BaseException | None = error  # torch.save raises a RuntimeError while it handles the OSError
+        while cause is not None and not isinstance(cause, OSError):
+            cause = cause.__context__
+        if cause is None:
+            raise
+        if cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(
+                f"the disk is full: cannot write {path}; make room, or choose another {option}"
+            ) from error
+        reason = cause.strerror or str(cause)
+        raise ConfigError(f"{option}: cannot write {path} ({reason}); choose another place") from error
+
+
+def check_writable(directory: PathLike, option: str = "--checkpoint") -> None:
+    """Make `directory` and try to write a file in it.
+
+    Raises:
+        ConfigError, DiskFullError: see `writing`.
+    """
+    with writing(directory, option):
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+            file.write(bytes(4096))
+            os.fsync(file.fileno())
+
+
+def save_checkpoint(directory: PathLike, content: Mapping[str, Any]) -> Path:
+    """Write `content` as the checkpoint in `directory`; the one before stays whole until this one is durable.
+
+    Raises:
+        ConfigError, DiskFullError: see `writing`.
+    """
+    directory = Path(directory)
+    temporary = directory / f".{FILE}.partial"
+    with writing(directory / FILE, "--checkpoint"):
+        directory.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            torch.save({"format": FORMAT, "version": VERSION, **content}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(directory / FILE)
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     return directory / FILE
 
 

@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from diskgnn.artifacts import PathLike
+from diskgnn.checkpoints import check_writable, writing
 from diskgnn.errors import ConfigError
 from diskgnn.minibatch import BatchSource
 
@@ -86,7 +87,9 @@ class MetricsWriter:
         global_step: minibatches trained on before `resumed_at`; TensorBoard's steps count on from there.
 
     Raises:
-        ConfigError: TensorBoard is not installed, or `path` holds something that is no metrics file.
+        ConfigError: TensorBoard is not installed, `path` holds something that is no metrics file, or the one or the
+            other cannot be written.
+        DiskFullError: there is no room for them.
     """
 
     def __init__(
@@ -101,18 +104,20 @@ class MetricsWriter:
         self._board = None if tensorboard is None else _open_board(tensorboard, global_step if resumed_at else None)
         self._file = None
         if path is not None:
-            path = Path(path)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if resumed_at is not None and path.exists():
-                _drop_records_after(path, *resumed_at)
-            self._file = path.open("a", encoding="utf-8")
+            self._path = Path(path)
+            with writing(path, "--metrics"):
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                if resumed_at is not None and self._path.exists():
+                    _drop_records_after(self._path, *resumed_at)
+                self._file = self._path.open("a", encoding="utf-8")
 
     def write(self, record: Record, global_step: int) -> None:
         """Hand over one record, `global_step` minibatches after the start of training."""
         record = {key: _finite(value) for key, value in record.items()}
         if self._file is not None:
-            self._file.write(json.dumps(record) + "\n")
-            self._file.flush()
+            with writing(self._path, "--metrics"):
+                self._file.write(json.dumps(record) + "\n")
+                self._file.flush()
         if self._board is not None and record["event"] in ("step", "epoch"):
             for key, value in record.items():
                 if isinstance(value, (int, float)) and key not in ("epoch", "batch"):
@@ -127,7 +132,8 @@ class MetricsWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._file is not None:
-            self._file.close()
+            with writing(self._path, "--metrics"):
+                self._file.close()
         if self._board is not None:
             self._board.close()
 
@@ -143,6 +149,7 @@ def _open_board(folder: PathLike, purge_step: int | None) -> SummaryWriter:
         raise ConfigError(
             "metrics for TensorBoard were asked for, but it is not installed: pip install 'diskgnn[tensorboard]'"
         ) from error
+    check_writable(folder, "--tensorboard")
     return SummaryWriter(str(folder), purge_step=purge_step)
 
 

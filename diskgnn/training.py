@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from diskgnn import artifacts
 from diskgnn.artifacts import PathLike
-from diskgnn.checkpoints import check_config, checkpoint_exists, load_checkpoint, save_checkpoint
+from diskgnn.checkpoints import check_config, check_writable, checkpoint_exists, load_checkpoint, save_checkpoint
 from diskgnn.errors import ConfigError, DivergedError, OutputExistsError
 from diskgnn.evaluation import check_model, checked_device, evaluate, minibatches, open_loader, parameter_dtype
 from diskgnn.metrics import EpochResult, MetricsWriter, Record, Span
@@ -103,6 +103,7 @@ def train(
     Raises:
         ConfigError: arguments, model and sources that do not fit each other, or the checkpoint.
         ArtifactError: the checkpoint is damaged, or of other minibatches.
+        DiskFullError: there is no room for the checkpoint or the metrics.
         OutputExistsError: `checkpoint` holds one already and `resume` is False.
         DivergedError: a loss is not finite; names the epoch and the minibatch.
         KeyboardInterrupt: after the checkpoint was written.
@@ -145,6 +146,8 @@ def train(
                 _raise_if_diverged(progress)
                 save_checkpoint(checkpoint, _checkpoint(config, net, optimizer, progress))
 
+        if checkpoint is not None:
+            check_writable(checkpoint)  # now, not after the first epoch
         total = source.num_batches
         writer = resources.enter_context(
             MetricsWriter(metrics, tensorboard, callback, resumed_from, progress.epoch * total + progress.batch)

@@ -1,5 +1,6 @@
 """The trainer against a loop written out in the test, against itself after being killed, and against NumPy."""
 
+import errno
 import json
 import os
 import signal
@@ -16,10 +17,11 @@ from torch.nn import functional as F
 from diskgnn import artifacts
 from diskgnn.artifacts import ArtifactWriter
 from diskgnn.baselines.in_memory import InMemory
-from diskgnn.checkpoints import FILE, load_checkpoint, load_model
-from diskgnn.errors import ArtifactError, ConfigError, DivergedError, OutputExistsError
+from diskgnn.checkpoints import FILE, load_checkpoint, load_model, save_checkpoint
+from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, DivergedError, OutputExistsError
 from diskgnn.evaluation import evaluate
 from diskgnn.graph import Graph
+from diskgnn.metrics import MetricsWriter
 from diskgnn.models import make_model
 from diskgnn.training import train
 
@@ -310,11 +312,11 @@ def test_a_crash_while_saving_leaves_the_checkpoint_before(sources, tmp_path, mo
     def crashing(content, file):
         if content["position"]["batch"] == 6:
             file.write(b"half of it")
-            raise OSError("no space left")
+            raise OSError(errno.ENOSPC, "no space left")
         save(content, file)
 
     monkeypatch.setattr(torch, "save", crashing)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(DiskFullError, match=FILE):
         train(sources["train"], model=make_net(), epochs=1, checkpoint=tmp_path, checkpoint_every_batches=2)
     assert load_checkpoint(tmp_path)["position"]["batch"] == 4
     assert not source_threads()
@@ -538,3 +540,20 @@ def test_on_cuda(sources, tmp_path):
     result = train(sources["make"]("train"), model=make_net(), checkpoint=tmp_path, resume=True, **arguments)
     # Sums over edges are atomic there, so their order is not fixed; a wrong random state would be far off.
     np.testing.assert_allclose([e.loss for e in result.epochs], [e.loss for e in whole.epochs], rtol=1e-3)
+
+
+@pytest.mark.parametrize("option", ["checkpoint", "metrics", "tensorboard"])
+def test_outputs_are_tried_before_the_first_step(sources, tmp_path, option):
+    (tmp_path / "file").write_text("in the way")
+    path, events = tmp_path / "file" / "out", []
+    with pytest.raises(ConfigError, match=f"--{option}: cannot write {path} .*(Not a directory|File exists)"):
+        train(sources["train"], model=make_net(), epochs=1, callback=events.append, **{option: path})
+    assert not events
+
+
+def test_a_full_disk_names_the_path(tmp_path):
+    with pytest.raises(DiskFullError, match=r"cannot write /dev/full; .* another --metrics"):
+        MetricsWriter("/dev/full").write({"event": "start"}, 0)
+    (tmp_path / f".{FILE}.partial").symlink_to("/dev/full")
+    with pytest.raises(DiskFullError, match="another --checkpoint"):
+        save_checkpoint(tmp_path, {"model": torch.zeros(1 << 20)})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -110,11 +112,19 @@ def train(
     """
     for name, value in (("epochs", epochs), ("evaluate_every", evaluate_every),
                         ("record_every_batches", record_every_batches),
-                        ("checkpoint_every_batches", checkpoint_every_batches)):  # fmt: skip
+                        ("checkpoint_every_batches", checkpoint_every_batches),
+                        ("num_layers (--layers)", num_layers)):  # fmt: skip
         if value is not None and value < 1:
             raise ConfigError(f"{name}: expected at least 1, found {value}")
+    for name, rate in (("lr", lr), ("weight_decay", weight_decay)):
+        if not 0 <= rate < math.inf:
+            raise ConfigError(f"{name}: expected a finite number that is not negative, found {rate}")
+    if not 0 <= dropout < 1:
+        raise ConfigError(f"dropout: expected a number in [0, 1), found {dropout}")
     if checkpoint is None and (resume or checkpoint_every_batches is not None):
-        raise ConfigError("resume and checkpoint_every_batches need a checkpoint directory: pass checkpoint")
+        raise ConfigError(
+            "--resume and --checkpoint-every (checkpoint_every_batches) need --checkpoint DIR (checkpoint)"
+        )
     if checkpoint is not None and not resume and checkpoint_exists(checkpoint):
         raise OutputExistsError(
             f"{checkpoint} holds a checkpoint already; pass --resume (resume=True) to go on from it, or choose "
@@ -140,6 +150,13 @@ def train(
         if checkpoint is not None and checkpoint_exists(checkpoint):
             _restore(checkpoint, config, net, optimizer, source, progress)
             resumed_from = (progress.epoch, progress.batch)
+            if progress.epoch >= epochs:
+                warnings.warn(
+                    f"the run in {checkpoint} is complete already: {progress.epoch} epochs; more with --epochs",
+                    stacklevel=2,
+                )
+        elif resume:
+            warnings.warn(f"no checkpoint in {checkpoint}, starting from the beginning", stacklevel=2)
 
         def save() -> None:
             if checkpoint is not None:
@@ -298,7 +315,8 @@ def _raise_if_diverged(progress: _Progress) -> None:
         batch = int(finite.int().argmin())
         raise DivergedError(
             f"the loss of epoch {progress.epoch}, minibatch {batch} is {progress.losses[batch].item()}; use a "
-            f"lower learning rate, or look for NaN features (`diskgnn inspect`)"
+            f"lower learning rate, look for NaN features (`diskgnn inspect GRAPH`), or for damaged files "
+            f"(`diskgnn verify PACKED`)"
         )
 
 

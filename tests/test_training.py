@@ -294,7 +294,8 @@ def test_training_on_for_more_epochs(sources, tmp_path):
     more = train(sources["make"]("train"), model=make_net(), epochs=3, checkpoint=tmp_path, resume=True)
     assert more.resumed_from == (2, 0)
     assert [epoch.loss for epoch in more.epochs] == [epoch.loss for epoch in whole.epochs]
-    again = train(sources["make"]("train"), model=make_net(), epochs=3, checkpoint=tmp_path, resume=True)
+    with pytest.warns(UserWarning, match="complete already: 3 epochs"):
+        again = train(sources["make"]("train"), model=make_net(), epochs=3, checkpoint=tmp_path, resume=True)
     assert again.epochs == more.epochs
 
 
@@ -389,8 +390,13 @@ def test_a_named_model_comes_back_from_its_checkpoint(sources, tmp_path):
         ({"device": "nonsense"}, "device 'nonsense'"),
         ({"epochs": 0}, "epochs"),
         ({"evaluate_every": 0}, "evaluate_every"),
-        ({"resume": True}, "checkpoint"),
-        ({"checkpoint_every_batches": 5}, "checkpoint"),
+        ({"resume": True}, "--checkpoint DIR"),
+        ({"checkpoint_every_batches": 5}, "--checkpoint DIR"),
+        ({"lr": -1.0}, "lr: .*found -1"),
+        ({"lr": float("nan")}, "lr: .*found nan"),
+        ({"weight_decay": -0.1}, "weight_decay: .*found -0.1"),
+        ({"dropout": 1.0}, "dropout: .*found 1.0"),
+        ({"num_layers": 0}, "--layers.*found 0"),
     ],
 )
 def test_what_cannot_work_is_refused_before_the_first_step(sources, arguments, message):
@@ -429,10 +435,10 @@ def test_a_loss_that_is_not_finite_ends_training(tmp_path, every):
     graph = make_graph(tmp_path / "graph", nan_row=17)
     with InMemory(graph, fanouts=[3], batch_size=10) as source:
         first = next(batch.index for batch in source.epoch(0) if batch.x.isnan().any())
-        with pytest.raises(DivergedError, match=f"epoch 0, minibatch {first} is nan"):
+        with pytest.raises(DivergedError, match=rf"epoch 0, minibatch {first} is nan.*verify PACKED"):
             train(source, model=Net(layers=1), epochs=1, record_every_batches=every, checkpoint=tmp_path / "c")
     assert not source_threads()
-    assert not (tmp_path / "c").exists()
+    assert not (tmp_path / "c" / FILE).exists()
 
 
 @pytest.mark.parametrize("feature_dtype", ["int8", "float16"])
@@ -557,3 +563,9 @@ def test_a_full_disk_names_the_path(tmp_path):
     (tmp_path / f".{FILE}.partial").symlink_to("/dev/full")
     with pytest.raises(DiskFullError, match="another --checkpoint"):
         save_checkpoint(tmp_path, {"model": torch.zeros(1 << 20)})
+
+
+def test_resuming_without_a_checkpoint_says_so(sources, tmp_path):
+    with pytest.warns(UserWarning, match=f"no checkpoint in {tmp_path}, starting from the beginning"):
+        result = train(sources["make"]("train"), model=make_net(), epochs=1, checkpoint=tmp_path, resume=True)
+    assert result.resumed_from is None

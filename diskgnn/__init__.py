@@ -64,3 +64,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     return value
+
+
+def __dir__() -> list[str]:
+    """Also the names that were not used yet, for tab completion."""
+    return sorted({*globals(), *__all__} - {"Any", "TYPE_CHECKING", "import_module"})

@@ -19,7 +19,7 @@ from diskgnn.artifacts import ArtifactWriter
 from diskgnn.cli import main
 from diskgnn.cli.command import Command
 from diskgnn.cli.options import Column, Fanouts, Size
-from diskgnn.cli.rendering import format_seconds, format_value, label, to_json
+from diskgnn.cli.rendering import Output, format_seconds, format_value, label, to_json
 from diskgnn.progress import StageReport
 
 
@@ -250,7 +250,8 @@ def test_sigterm_saves_the_checkpoint_and_resume_goes_on_from_it(packed, tmp_pat
         result = run(*training_arguments, exit_code=143)
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert result.stderr.endswith("error: terminated\n")
+    said = f"the checkpoint is in {tmp_path / 'run'}: go on with the same command and --resume\nerror: terminated\n"
+    assert result.stderr.endswith(said)
     assert train_json(packed, "--checkpoint", tmp_path / "run", "--resume") == (expected, [1, 3])
 
 
@@ -402,3 +403,40 @@ def test_json_takes_numpy_and_dataclasses():
     assert json.loads(json.dumps(to_json([report, {1: Path("a")}]))) == [
         {"stage": "x", "seconds": 1.0, "read_bytes": 2, "written_bytes": 3, "details": {"rows": 7}}, {"1": "a"},
     ]  # fmt: skip
+
+
+def test_interrupted_without_a_checkpoint_says_so(packed, tmp_path, monkeypatch):
+    from diskgnn import training
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "_step", interrupted)
+    said = run("train", packed, "--hidden", 4, exit_code=130).stderr
+    assert said.endswith("there is no checkpoint to go on from (--checkpoint DIR keeps one)\nerror: interrupted\n")
+
+
+def test_evaluating_a_checkpoint_of_another_depth(packed, tmp_path):
+    run("train", packed, "--hidden", 4, "--epochs", 1, "--checkpoint", tmp_path / "run")
+    run("prepare", tmp_path / "generated", tmp_path / "deep", "--fanouts", "2,2,2", "--batch-size", 20,
+        "--cpu-cache", "10%")  # fmt: skip
+    said = run("evaluate", tmp_path / "deep", "--checkpoint", tmp_path / "run", exit_code=2).stderr
+    assert f"the checkpoint has 1 layers, {tmp_path / 'deep'} has 3" in said
+
+
+@pytest.mark.parametrize(("value", "styled"), [("1", False), ("", True)])
+def test_no_color_turns_styling_off(monkeypatch, capsys, value, styled):
+    monkeypatch.setenv("NO_COLOR", value)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    monkeypatch.setenv("TERM", "xterm-256color")
+    output = Output(as_json=False)
+    output.fields("title", {"loss": 1.0})
+    output.warn("careful")
+    said = "".join(capsys.readouterr())
+    assert "title" in said
+    assert ("\x1b[" in said) == styled
+
+
+def test_public_names_are_listed():
+    code = "import diskgnn, sys; sys.exit(str(set(diskgnn.__all__) - set(dir(diskgnn)) or 'torch' in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr.strip() == "False"

@@ -74,16 +74,25 @@ def _split_loader_options(arguments: dict[str, Any]) -> dict[str, Any]:
 @click.pass_obj
 def train(output: Output, /, packed: Path, **arguments: Any) -> None:
     """Train a node classifier on the minibatches in PACKED and report the best epoch's test accuracy."""
+    from diskgnn.checkpoints import checkpoint_exists
     from diskgnn.training import train
 
     loader_options = _split_loader_options(arguments)
-    result = train(
-        packed,
-        **arguments,
-        loader_options=loader_options,
-        callback=lambda record: show_epoch(output, record),
-        reporter=BarReporter(output.messages, transient=True),  # each epoch ends with a line of its own
-    )
+    try:
+        result = train(
+            packed,
+            **arguments,
+            loader_options=loader_options,
+            callback=lambda record: show_epoch(output, record),
+            reporter=BarReporter(output.messages, transient=True),  # each epoch ends with a line of its own
+        )
+    except KeyboardInterrupt:
+        checkpoint = arguments["checkpoint"]
+        if checkpoint is not None and checkpoint_exists(checkpoint):
+            output.note(f"the checkpoint is in {checkpoint}: go on with the same command and --resume")
+        else:
+            output.note("there is no checkpoint to go on from (--checkpoint DIR keeps one)")
+        raise
     accuracies = {name: getattr(result, name) for name in ("valid_accuracy", "test_accuracy")}
     shown = {name: f"{value:.2%}" for name, value in accuracies.items() if value is not None}
     output.fields(f"trained {len(result.epochs)} epochs", {"best_epoch": result.best_epoch, **shown})
@@ -123,11 +132,20 @@ def show_epoch(output: Output, record: dict[str, Any]) -> None:
 @click.pass_obj
 def evaluate(output: Output, /, packed: Path, checkpoint: Path, split: str, device: str, **arguments: Any) -> None:
     """Loss and accuracy of a trained model on one split of PACKED."""
+    from diskgnn.artifacts import PACKED, open_artifact
     from diskgnn.checkpoints import load_model
+    from diskgnn.errors import ConfigError
     from diskgnn.evaluation import evaluate
 
+    model = load_model(checkpoint)
+    trained, prepared = len(model.layers), len(open_artifact(packed, PACKED).config["fanouts"])
+    if trained != prepared:
+        raise ConfigError(
+            f"the checkpoint has {trained} layers, {packed} has {prepared}: evaluate on what was prepared with "
+            f"{trained} fanouts, or train on {packed}"
+        )
     result = evaluate(
-        load_model(checkpoint), packed, device, split=split,
+        model, packed, device, split=split,
         loader_options=_split_loader_options(arguments), reporter=output.reporter,
     )  # fmt: skip
     output.fields(f"{split} split of {packed}", {**vars(result), "accuracy": f"{result.accuracy:.2%}"})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
@@ -118,8 +119,10 @@ class Output:
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
-        self.messages = Console(stderr=True, highlight=False)
-        self.results = Console(highlight=False)
+        # https://no-color.org; Rich itself would keep bold and dim
+        colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+        self.messages = Console(stderr=True, highlight=False, color_system=colors)
+        self.results = Console(highlight=False, color_system=colors)
         if not self.results.is_terminal:
             self.results.width = 200  # a file or a pipe has no right edge to wrap at
         self.reporter = BarReporter(self.messages)

@@ -138,7 +138,8 @@ def evaluate(output: Output, /, packed: Path, checkpoint: Path, split: str, devi
     from diskgnn.evaluation import evaluate
 
     model = load_model(checkpoint)
-    trained, prepared = len(model.layers), len(open_artifact(packed, PACKED).config["fanouts"])
+    trained = len(list(model.get_submodule("layers").children()))
+    prepared = len(open_artifact(packed, PACKED).config["fanouts"])
     if trained != prepared:
         raise ConfigError(
             f"the checkpoint has {trained} layers, {packed} has {prepared}: evaluate on what was prepared with "

@@ -11,10 +11,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from diskgnn import artifacts
 from diskgnn.artifacts import PathLike
 from diskgnn.errors import ConfigError
 from diskgnn.metrics import Span
 from diskgnn.minibatch import BatchSource, Block, MiniBatch
+from diskgnn.models import BlockModel
 from diskgnn.progress import SILENT, Reporter
 
 
@@ -57,6 +59,12 @@ def evaluate(
     """
     device = checked_device(device)
     if not isinstance(source, BatchSource):
+        prepared = len(artifacts.open_artifact(source, artifacts.PACKED).config["fanouts"])
+        if isinstance(model, BlockModel) and len(model.layers) != prepared:
+            raise ConfigError(
+                f"the trained model has {len(model.layers)} layers, {source} has {prepared}: evaluate it on "
+                f"what was prepared with {len(model.layers)} fanouts, or train on {source}"
+            )
         with open_loader(source, split, device, **(loader_options or {})) as loader:
             return evaluate(model, loader, device, amp=amp, reporter=reporter)
     check_model(model.to(device), source, device)

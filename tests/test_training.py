@@ -209,6 +209,7 @@ def test_a_resumed_run_is_the_uninterrupted_run(sources, tmp_path, trained):
     assert (result.best_epoch, result.test_accuracy) == (whole.best_epoch, whole.test_accuracy)
 
 
+@pytest.mark.filterwarnings("ignore:no checkpoint in")
 def test_killed_again_and_again_at_any_moment(sources, tmp_path):
     whole, parts = [], []
     arguments = {"seed": 5, "lr": 0.02, "record_every_batches": 1, "epochs": 4}
@@ -234,6 +235,7 @@ def test_killed_again_and_again_at_any_moment(sources, tmp_path):
     assert not source_threads()
 
 
+@pytest.mark.filterwarnings("ignore:no checkpoint in")
 def test_ctrl_c_waits_for_the_step_to_end(sources, tmp_path):
     class Interrupted(Net):
         def forward(self, blocks, x):

@@ -221,7 +221,7 @@ def estimate(
 ) -> Estimate:
     """Predict what `prepare` with the same arguments would take; nothing is written where `out` is.
 
-    Up to 16 minibatches of each split are sampled. Hits are predicted as those of a cache that holds the rows that
+    Up to 8 minibatches of each split are sampled. Hits are predicted as those of a cache that holds the rows that
     half of them need most, measured on the other half: Belady's schedule does better, so disk bytes and pack seconds
     are upper bounds in general. The disk's rate is measured by reading 128 MiB of the features.
 

@@ -156,6 +156,7 @@ def test_packing_is_refused_before_placing(graph, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["samples"]
 
 
+@pytest.mark.filterwarnings("ignore:what was sampled is kept")
 @pytest.mark.parametrize("cache", ["0%", "2%", "10%", "30%", "60%", "90%", "100%"])
 @pytest.mark.parametrize("settings", [{"batch_size": 8, "epochs": 3}, {"batch_size": 100}, {"batch_size": 1000}])
 def test_what_fits_is_not_refused(graph, tmp_path, monkeypatch, cache, settings):

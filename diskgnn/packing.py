@@ -1,19 +1,13 @@
 """The packer: graph/ + samples/ -> packed/, every minibatch's rows contiguous on disk in the order of training.
 
-First each split's sequence is placed (see `placement`) and the extents' headers are written. Then the feature file is
-read once, front to back, in partitions that fit the memory budget, and each partition's rows go to their final places
-in every extent: rows of an extent are sorted by node, so they are one contiguous run. All I/O is large and sequential.
+First each split's sequence is placed (see `placement`) and the extents' headers are written, here; then their rows (see
+`row_packing`).
 """
 
 from __future__ import annotations
 
-import errno
-import mmap
 import os
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,44 +18,19 @@ import pyarrow as pa
 from diskgnn import _native, artifacts, extents
 from diskgnn.artifacts import ArtifactWriter, PathLike
 from diskgnn.errors import ArtifactError, ConfigError
-from diskgnn.graph import FEATURE_STORAGE, FeatureFile, Graph
+from diskgnn.graph import Graph
 from diskgnn.memory import available_cores, memory_budget
 from diskgnn.placement import MAX_BATCHES, Accesses, Schedule, hottest_nodes
 from diskgnn.prediction import disk_need, probe_samples
 from diskgnn.progress import SILENT, Reporter, StageReport
-from diskgnn.row_reading import ALIGNMENT, read_rows, row_buffer, warn_if_no_io_uring
+from diskgnn.row_packing import SplitPlan, pack_rows, write_fully
+from diskgnn.row_reading import warn_if_no_io_uring
 from diskgnn.sampling import Samples
 from diskgnn.units import parse_size
 
-MIN_PARTITION_BYTES = 1 << 20
 FLUSH_HEADER_BYTES = 256 << 20
 MAX_AUTO_STATIC_BYTES = 4 << 30
 EVAL_SHARE = 4  # evaluation's cpu tier is this part of training's, unless given
-
-
-@dataclass
-class SplitPlan:
-    """One split after placement: headers are on disk, rows are still to come."""
-
-    split: str
-    index: npt.NDArray[Any]  # [T] extents.INDEX_DTYPE, rows_crc32c still 0
-    bounds: npt.NDArray[np.int64]  # [T+1] extent t's nodes are disk_nodes[bounds[t]:bounds[t+1]]
-    nodes_path: Path  # scratch: disk nodes of all extents
-    initial_nodes: npt.NDArray[np.int64]  # [C]
-    wrap: npt.NDArray[np.int32]  # [C]
-    counts: dict[str, int]  # rows per cycle: requested, static, cpu, disk
-
-
-@dataclass
-class RowTarget:
-    """A file that takes rows sorted by node in each of its T extents (see native/extent_packer.h)."""
-
-    path: Path
-    nodes: npt.NDArray[Any]  # memory map or array
-    bounds: npt.NDArray[np.int64]  # [T+1]
-    offsets: npt.NDArray[np.int64]  # [T]
-    cursors: npt.NDArray[np.int64]  # [T]
-    checksums: npt.NDArray[np.uint32]  # [T]
 
 
 def cache_rows(cache: int | str, row_bytes: int, num_nodes: int) -> int:
@@ -186,7 +155,9 @@ def pack(
         artifacts.require_free_bytes(writer.staging, certain_bytes, f"packing {out}")
         planner = _SplitPlanner(writer, graph, samples, keep_input_nodes, reporter)
         plans = [planner.plan(split, num_static, cpu_rows[split]) for split in samples.splits]
-        read_bytes += planner.read_bytes + _pack_rows(writer, graph, plans, planner, memory_bytes, threads, reporter)
+        read_bytes += planner.read_bytes + pack_rows(
+            writer, graph, plans, planner.static_nodes, planner.needed, memory_bytes, threads, reporter
+        )
         writer.config |= {"num_static": len(planner.static_nodes), "splits": {}}
         for plan in plans:
             writer.config["splits"][plan.split] = {
@@ -269,7 +240,7 @@ class _SplitPlanner:
                     num_inputs, num_rows = len(placement.addresses), len(placement.disk_nodes)
                     record["offset"] = offset
                     record["header_crc32c"] = _native.crc32c(memoryview(header.message).cast("B"))
-                    _write_fully(descriptor, header.message, offset)
+                    write_fully(descriptor, header.message, offset)
                     offset += extents.fill_record(
                         record, header, num_inputs, num_rows, len(placement.admissions), row_bytes
                     )
@@ -292,198 +263,3 @@ class _SplitPlanner:
         finally:
             os.close(descriptor)
         return index, counts
-
-
-def _pack_rows(
-    writer: ArtifactWriter,
-    graph: Graph,
-    plans: list[SplitPlan],
-    planner: _SplitPlanner,
-    memory_bytes: int,
-    threads: int,
-    reporter: Reporter,
-) -> int:
-    features, static_nodes = graph.feature_file, planner.static_nodes
-    storage = np.dtype(FEATURE_STORAGE[features.dtype])
-    row_bytes = features.row_bytes
-    missing = len(static_nodes) * row_bytes
-    for plan in plans:
-        missing += (int(plan.bounds[-1]) + len(plan.initial_nodes)) * row_bytes + len(plan.index) * ALIGNMENT
-    artifacts.require_free_bytes(writer.staging, missing, f"packing {writer.final}")
-
-    targets: dict[str, RowTarget] = {}
-    for plan in plans:
-        total = int(plan.index["offset"][-1]) + int(extents.extent_bytes(plan.index, row_bytes)[-1])
-        path = writer.path(artifacts.extents_file(plan.split))
-        _reserve(path, total)
-        nodes = _map_nodes(plan, graph.indices.dtype)
-        targets[path.name] = _target(path, nodes, plan.bounds, plan.index["offset"] + plan.index["rows_offset"], 0)
-
-        path = writer.path(artifacts.initial_file(plan.split))
-        header = artifacts.npy_header_bytes(storage, (len(plan.initial_nodes), features.width))
-        path.write_bytes(header)
-        _reserve(path, len(header) + len(plan.initial_nodes) * row_bytes)
-        bounds = np.array([0, len(plan.initial_nodes)], np.int64)
-        targets[path.name] = _target(
-            path, plan.initial_nodes, bounds, np.array([len(header)], np.int64), _native.crc32c(header)
-        )
-
-    static_path = writer.path(artifacts.STATIC)
-    static_header = artifacts.npy_header_bytes(storage, (len(static_nodes), features.width))
-    static_path.write_bytes(static_header)
-    _reserve(static_path, len(static_header) + len(static_nodes) * row_bytes)
-    by_node = np.argsort(static_nodes)
-    sorted_static = static_nodes[by_node]
-
-    read_bytes = 0
-    needed_bytes = int(np.count_nonzero(planner.needed)) * row_bytes
-    with reporter.stage("pack", needed_bytes, "B") as advance:
-        for first, last, rows, was_read in _partitions(features, planner.needed, memory_bytes):
-            for target in targets.values():
-                _pack_partition(target, rows, first, last, row_bytes, threads)
-            lo, hi = np.searchsorted(sorted_static, [first, last])
-            _write_static(
-                static_path, len(static_header), by_node[lo:hi], sorted_static[lo:hi] - first, rows, row_bytes, threads
-            )
-            read_bytes += was_read
-            advance(int(np.count_nonzero(planner.needed[first:last])) * row_bytes)
-    writer.add(artifacts.STATIC)
-    for plan in plans:
-        extents_name, initial_name = artifacts.extents_file(plan.split), artifacts.initial_file(plan.split)
-        plan.index["rows_crc32c"] = targets[extents_name].checksums
-        writer.add(extents_name, crc32c=_file_checksum(plan.index, row_bytes))
-        writer.add(initial_name, crc32c=int(targets[initial_name].checksums[0]))
-        writer.save_array(artifacts.index_file(plan.split), plan.index)
-        writer.save_array(artifacts.wrap_file(plan.split), plan.wrap)
-    return read_bytes
-
-
-def _map_nodes(plan: SplitPlan, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """The nodes of a split's rows. Each partition needs a short run of each extent: read ahead, it would need all."""
-    if plan.bounds[-1] == 0:  # nothing to map
-        return np.empty(0, dtype)
-    with plan.nodes_path.open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    mapped.madvise(mmap.MADV_RANDOM)
-    return np.frombuffer(mapped, dtype)
-
-
-def _reserve(path: Path, num_bytes: int) -> None:
-    with path.open("r+b") as file:
-        try:
-            os.posix_fallocate(file.fileno(), 0, num_bytes)
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-                raise
-            os.ftruncate(file.fileno(), num_bytes)  # a file system without fallocate: the space was checked
-
-
-def _write_fully(descriptor: int, data: Any, offset: int) -> None:
-    """A write may be short: on a disk that is nearly full, or of more than 2 GiB."""
-    view = memoryview(data).cast("B")
-    while view:
-        written = os.pwrite(descriptor, view, offset)
-        view, offset = view[written:], offset + written
-
-
-def _target(
-    path: Path, nodes: npt.NDArray[Any], bounds: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], crc32c: int
-) -> RowTarget:
-    checksums = np.full(len(offsets), crc32c, np.uint32)
-    return RowTarget(path, nodes, bounds, np.ascontiguousarray(offsets), bounds[:-1].copy(), checksums)
-
-
-def _pack_partition(
-    target: RowTarget, rows: npt.NDArray[np.uint8], first: int, last: int, row_bytes: int, threads: int
-) -> None:
-    descriptor = os.open(target.path, os.O_WRONLY)
-    try:
-        _native.pack_partition(
-            descriptor,
-            target.nodes,
-            target.bounds,
-            target.offsets,
-            target.cursors,
-            target.checksums,
-            rows,
-            first,
-            last,
-            row_bytes,
-            threads,
-        )
-    finally:
-        os.close(descriptor)
-
-
-def _write_static(
-    path: Path,
-    offset: int,
-    places: npt.NDArray[np.int64],
-    sources: npt.NDArray[np.int64],
-    rows: npt.NDArray[np.uint8],
-    row_bytes: int,
-    threads: int,
-) -> None:
-    """Row sources[i] of a partition becomes row places[i] of the static file. Not through a map: no SIGBUS."""
-    if len(places) == 0:
-        return
-    order = np.argsort(places)
-    descriptor = os.open(path, os.O_WRONLY)
-    try:
-        _native.scatter_rows(descriptor, offset, places[order], sources[order], rows, row_bytes, threads)
-    finally:
-        os.close(descriptor)
-
-
-def _partitions(
-    features: FeatureFile, needed: npt.NDArray[np.bool_], memory_bytes: int
-) -> Iterator[tuple[int, int, npt.NDArray[np.uint8], int]]:
-    """(first node, last node, their rows as bytes, bytes read) in ascending order; the next is read meanwhile.
-
-    The rows are valid until the next partition is asked for. Rows that are not `needed` may be absent (garbage).
-    """
-    # Two partitions are in memory; half of the budget stays for headers, page cache and the interpreter.
-    partition_bytes = max(MIN_PARTITION_BYTES, memory_bytes // 4)
-    rows_per_partition = min(max(1, partition_bytes // features.row_bytes), features.num_rows)
-    buffers = [row_buffer(rows_per_partition, features.row_bytes) for _ in range(2)]
-    spans = []
-    first = 0
-    while first < features.num_rows:
-        if not needed[first : first + rows_per_partition].any():
-            first += rows_per_partition
-            continue
-        first += int(np.argmax(needed[first:]))
-        spans.append((first, min(first + rows_per_partition, features.num_rows)))
-        first = spans[-1][1]
-
-    def read(number: int) -> tuple[int, int, npt.NDArray[np.uint8], int]:
-        first, last = spans[number]
-        wanted = first + np.flatnonzero(needed[first:last])
-        rows, read_bytes = read_rows(
-            features.path, features.data_offset_bytes, features.row_bytes, wanted, buffers[number % 2]
-        )
-        return first, int(wanted[-1]) + 1, rows, read_bytes
-
-    with ThreadPoolExecutor(1) as reader:
-        upcoming = reader.submit(read, 0) if spans else None
-        for number in range(len(spans)):
-            assert upcoming is not None
-            partition = upcoming.result()
-            if number + 1 < len(spans):
-                upcoming = reader.submit(read, number + 1)
-            yield partition
-
-
-def _file_checksum(index: npt.NDArray[Any], row_bytes: int) -> int:
-    """CRC-32C of an extents file, put together from those of its parts and of the zeros between them."""
-    crc = 0
-    zeros = bytes(ALIGNMENT)
-    for record, total_bytes in zip(index, extents.extent_bytes(index, row_bytes), strict=True):
-        rows_bytes = int(record["num_rows"]) * row_bytes
-        after_header = int(record["rows_offset"] - record["header_bytes"])
-        after_rows = int(total_bytes) - int(record["rows_offset"]) - rows_bytes
-        crc = _native.crc32c_combine(crc, int(record["header_crc32c"]), int(record["header_bytes"]))
-        crc = _native.crc32c(zeros[:after_header], crc)
-        crc = _native.crc32c_combine(crc, int(record["rows_crc32c"]), rows_bytes)
-        crc = _native.crc32c(zeros[:after_rows], crc)
-    return crc

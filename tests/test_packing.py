@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from graphs import make_graph, prepare_graph, write_graph
 
-from diskgnn import _native, artifacts, extents, packing
+from diskgnn import _native, artifacts, extents, packing, row_packing
 from diskgnn.artifacts import ArtifactWriter, open_artifact, verify_artifact
 from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, OutputExistsError
 from diskgnn.graph import Graph
@@ -94,7 +94,7 @@ def test_bytes_do_not_depend_on_memory_or_threads(graph, samples, tmp_path, monk
     """28 bytes are one row: as many partitions as rows."""
     options = {"cpu_cache": "10%", "static_cache": "5%"}
     pack(graph, samples, tmp_path / "large", threads=1, **options)
-    monkeypatch.setattr(packing, "MIN_PARTITION_BYTES", partition_bytes)
+    monkeypatch.setattr(row_packing, "MIN_PARTITION_BYTES", partition_bytes)
     pack(graph, samples, tmp_path / "small", threads=threads, memory=0, **options)
     assert files(tmp_path / "large") == files(tmp_path / "small")
     assert len(files(tmp_path / "large")) == 1 + 1 + 2 * 4
@@ -275,7 +275,7 @@ def test_ctrl_c_leaves_nothing(graph, samples, tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(packing, stage, interrupt)
+            patch.setattr(row_packing, stage, interrupt)
             with pytest.raises(KeyboardInterrupt):
                 pack(graph, samples, tmp_path / "packed", cpu_cache="10%", static_cache=0)
         assert list(tmp_path.iterdir()) == []
@@ -298,7 +298,7 @@ def test_labels_are_read_once_in_ascending_order(graph, samples, tmp_path):
 
 def test_the_nodes_of_rows_are_not_read_ahead(graph, samples, tmp_path, monkeypatch):
     flags = []
-    pack_partition = packing._pack_partition
+    pack_partition = row_packing._pack_partition
 
     def look(target, *arguments):
         if target.path.suffix == ".bin":
@@ -306,7 +306,7 @@ def test_the_nodes_of_rows_are_not_read_ahead(graph, samples, tmp_path, monkeypa
             flags.append(mapping.split("VmFlags:")[1].splitlines()[0].split())
         pack_partition(target, *arguments)
 
-    monkeypatch.setattr(packing, "_pack_partition", look)
+    monkeypatch.setattr(row_packing, "_pack_partition", look)
     pack(graph, samples, tmp_path / "packed", cpu_cache=0, static_cache=0)
     assert len(flags) == 2
     assert all("rr" in found for found in flags)  # MADV_RANDOM

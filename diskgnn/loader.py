@@ -6,6 +6,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -250,14 +251,7 @@ class Loader:
 
     def _to_device(self, host: MiniBatch, addresses: Tensor) -> MiniBatch:
         assert self._store is not None
-        x = self._store.assemble(addresses, host.x)
-        if self._device.type == "cpu":
-            return MiniBatch(x, host.y, host.blocks, host.seeds, host.epoch, host.index, host.input_nodes)
-        empty = host.x[:0]
-        moved = MiniBatch(empty, host.y, host.blocks, host.seeds, host.epoch, host.index, host.input_nodes).to(
-            self._device, non_blocking=True
-        )
-        return MiniBatch(x, moved.y, moved.blocks, moved.seeds, host.epoch, host.index, moved.input_nodes)
+        return replace(host, x=self._store.assemble(addresses, host.x)).to(self._device, non_blocking=True)
 
     def _seek(self, position: int, count: int) -> None:
         """Make the pipeline deliver `count` minibatches of the sequence from `position` on."""

@@ -1,0 +1,1 @@
+"""Every loader on the same graph, disk and memory: `diskgnn compare`."""

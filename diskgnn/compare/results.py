@@ -1,0 +1,94 @@
+"""What a comparison measured: plain frozen records that the table, the JSON file and the HTML report are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from diskgnn.tracing import TraceEvent
+
+
+@dataclass(frozen=True)
+class EpochPoint:
+    """Where one loader's training stood after one epoch."""
+
+    epoch: int  # counted from 0
+    seconds: float  # wall clock since the loader began: preparation and training, without evaluation
+    loss: float
+    valid_accuracy: float | None  # in [0, 1], like the next
+    test_accuracy: float | None
+
+
+@dataclass(frozen=True)
+class EpochCost:
+    """What the minibatches of one epoch cost; `minibatches` of them were run (`--max-batches` may leave some out)."""
+
+    minibatches: int
+    seconds: float
+    wait_seconds: float  # the consumer waited
+    requested_rows: int
+    device_rows: int  # of the requested, served by each tier
+    pinned_rows: int
+    cpu_rows: int
+    disk_rows: int
+    read_bytes: int  # from the disk, as the loader counts
+    device_read_bytes: int | None  # as the kernel counts for the process (/proc/self/io), page cache misses included
+    read_requests: int | None  # sent to the disk; None where the kernel decides (page cache)
+
+
+@dataclass(frozen=True)
+class LoaderResult:
+    """One loader's run, or why there is none."""
+
+    name: str  # as shown: 'cached-reads, SIEVE'
+    loader: str  # key in `compare.loaders.LOADERS`: 'cached-reads'
+    variant: str  # what distinguishes it from others of the same loader, '' where nothing does
+    status: str  # 'ok', 'unavailable' (a library is missing), 'failed', 'out of memory'
+    message: str = ""  # why not ok
+    seed: int = 0
+    prepare_seconds: float = 0.0
+    prepared_bytes: int = 0  # of disk, beyond the graph itself
+    loading: EpochCost | None = None  # an idle consumer
+    training: EpochCost | None = None  # the model's forward, backward and step for every minibatch
+    row_bytes: int = 0
+    belady_rows: int | None = None  # the fewest rows that any cache of the same size reads in the same minibatches
+    bound: str = ""  # what limits this loader at best: 'sequential reads', 'random reads', 'memory'
+    bound_seconds: float = 0.0  # an epoch at that limit, with the disk's rates of the same run
+    peak_process_bytes: int = 0
+    peak_cgroup_bytes: int | None = None  # None without a cgroup
+    epochs: tuple[EpochPoint, ...] = ()
+    trace: tuple[TraceEvent, ...] = ()  # of a few minibatches of the training epoch
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """Rows read in one epoch by one loader at one cache size; `rows_read` is None where the loader has no cache."""
+
+    name: str
+    cache: str  # '10%'
+    cache_rows: int
+    requested_rows: int
+    rows_read: int
+    belady_rows: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All of it."""
+
+    command: str  # to run it again
+    started: str  # ISO 8601, with time zone
+    diskgnn_version: str
+    machine: Mapping[str, Any]  # cores, memory_bytes, cpu, gpu, kernel, python, torch, disk
+    graph: Mapping[str, Any]  # name, num_nodes, num_edges, feature_width, feature_dtype, feature_bytes, num_classes
+    settings: Mapping[
+        str, Any
+    ]  # memory_bytes, fanouts, batch_size, epochs, max_batches, model, hidden, cpu_cache, seeds
+    memory_capped: bool  # whether a cgroup capped memory, page cache included
+    cache_dropped: bool  # whether the page cache was dropped before each loader
+    sequential_bytes_per_second: float  # raw O_DIRECT reads of the graph's disk, in the same run
+    random_reads_per_second: float  # 4 KiB
+    results: tuple[LoaderResult, ...] = ()
+    sweep: tuple[SweepPoint, ...] = ()
+    warnings: tuple[str, ...] = field(default=())

@@ -265,15 +265,15 @@ def test_ctrl_c_then_going_on(packed, whole, monkeypatch):
     with Loader(packed) as loader:
         batches = loader.epoch(0)
         received = [key(next(batches)) for _ in range(3)]
-        minibatch = loader._minibatch
+        minibatch = loader._transfer._minibatch
 
         def interrupted(*arguments):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(loader, "_minibatch", interrupted)
+        monkeypatch.setattr(loader._transfer, "_minibatch", interrupted)
         with pytest.raises(KeyboardInterrupt):
             next(batches)
-        monkeypatch.setattr(loader, "_minibatch", minibatch)
+        monkeypatch.setattr(loader._transfer, "_minibatch", minibatch)
         loader.load_state_dict(loader.state_dict())
         received += [key(batch) for batch in loader.epoch(0)]
     assert received == batches_of(whole, 0)
@@ -692,6 +692,6 @@ def test_memory_that_runs_out_is_not_called_damage(packed, monkeypatch):
 
     with Loader(packed) as loader:
         batches = loader.epoch(0)
-        monkeypatch.setattr(loader, "_minibatch", full)
+        monkeypatch.setattr(loader._transfer, "_minibatch", full)
         with pytest.raises(RuntimeError, match="out of memory"):
             next(batches)

@@ -45,11 +45,11 @@ class RowConversion:
         if scale is not None and (stored is not torch.int8 or dtype is torch.int8):
             raise ConfigError(f"scale: expected int8 rows to be delivered as float32, found {stored} as {dtype}")
         self.stored, self.dtype = stored, torch.float32 if scale is not None else dtype or stored
-        self.scale = self.zero_point = None
+        self.scale: Tensor | None = None  # [D] float32
+        self.zero_point: Tensor | None = None  # [D] float32
         if scale is not None:
-            self.scale, self.zero_point = (
-                _per_column(name, value, width, device) for name, value in (("scale", scale), ("zero_point", zero_point))
-            )
+            self.scale = _per_column("scale", scale, width, device)
+            self.zero_point = _per_column("zero_point", zero_point, width, device)
 
     @property
     def changes(self) -> bool:
@@ -119,7 +119,7 @@ class Assembler:
         self.num_reached = store.num_static if self.zero_copy else store.num_device
         self.pinned_rows_read = 0  # by the device
         self._pinned = store.as_rows(store.pinned) if self.zero_copy else store.device_rows[:0]
-        if self.num_reached > self.num_device:
+        if self._device.type == "cuda" and self.num_reached > self.num_device:
             store.page_lock_pinned()
         if self._kernel and self._selects:
             rows = (max_inputs, store.width)
@@ -189,4 +189,3 @@ class Assembler:
     def bytes_per_minibatch(self) -> int:
         """Device memory that x takes."""
         return self._max_inputs * self._store.width * self._conversion.dtype.itemsize
-

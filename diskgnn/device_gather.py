@@ -21,11 +21,11 @@ _TILE_WORDS = 2048  # 16 words, four such reads, a thread
 _WORDS = {4: torch.int32, 2: torch.int16, 1: torch.int8}
 
 
-@triton.jit(
+@triton.jit(  # type: ignore[untyped-decorator]
     do_not_specialize=["num_rows", "num_device", "num_reached"],  # or training pauses to compile for a new size
     do_not_specialize_on_alignment=["addresses", "positions"],
 )
-def _gather(  # type: ignore[no-untyped-def]  # noqa: ANN202
+def _gather(  # type: ignore[no-untyped-def]
     addresses,  # int32 [U]
     positions,  # int32 [U], 1 + the staged row of the inputs that are staged
     device_rows,  # [num_device, width]
@@ -82,7 +82,7 @@ def gather_rows(
     that a row is read in whole lines. Where `out` has another dtype they are converted on the way.
 
     Args:
-        addresses: [U] int32: in [0, num_device) a row of `device_rows`, then one of `pinned_rows`; beyond, a staged one.
+        addresses: [U] int32: in [0, num_device) a row of `device_rows`, then one of `pinned_rows`; beyond, staged.
         positions: [U] int32: of an input that is staged, 1 + its row in `staged_rows`; of others, anything.
         device_rows: [num_device, D] on the device.
         pinned_rows: [P, D], on the host, page-locked and mapped (`diskgnn.page_locking`), or on the device.

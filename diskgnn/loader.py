@@ -21,7 +21,7 @@ from diskgnn.feature_store import TORCH_DTYPES, FeatureStore
 from diskgnn.memory import available_cores
 from diskgnn.minibatch import MiniBatch
 from diskgnn.row_reading import warn_if_no_io_uring
-from diskgnn.transfer import HeaderReader, Transfer, UndecodableHeaderError
+from diskgnn.transfer import IN_FLIGHT, HeaderReader, Transfer, UndecodableHeaderError
 
 
 class Loader:
@@ -111,9 +111,10 @@ class Loader:
         self.num_classes = int(config["num_classes"])
         self.feature_width = int(config["feature_width"])
         self.num_layers = len(config["fanouts"])
+        self.num_static = int(config["num_static"])
         self._engine, self._prefetch, self._verify = engine, prefetch, verify
         self._threads = max(1, min(4, available_cores() // 2)) if threads is None else threads
-        self._tiers = {"device_cache": device_cache, "pinned_cache": pinned_cache}
+        self._tiers: dict[str, int | str | None] = {"device_cache": device_cache, "pinned_cache": pinned_cache}
         self._zero_copy = zero_copy
         self._conversion = RowConversion(
             TORCH_DTYPES[config["feature_dtype"]], self.feature_width,
@@ -251,6 +252,50 @@ class Loader:
         self._transfer = Transfer(self._pipeline, assembler, self._reader, self._device)
         # Also when the loader is dropped without being closed, no thread and no locked memory stays behind.
         self._finalizer = weakref.finalize(self, self._transfer.close)
+
+    @property
+    def device(self) -> torch.device:
+        """Where minibatches are delivered."""
+        return self._device
+
+    @property
+    def device_cache(self) -> int | str | None:
+        """Static rows kept on the device, as `Loader` was given it; what is set counts until the first epoch starts."""
+        return self._tiers["device_cache"]
+
+    @device_cache.setter
+    def device_cache(self, size: int | str | None) -> None:
+        self._tiers["device_cache"] = size
+
+    @property
+    def device_bytes_ahead(self) -> int:
+        """Device memory for minibatches, beyond the one that the caller computes on."""
+        x_bytes = self._max_inputs * self.feature_width * self._conversion.dtype.itemsize
+        staged_bytes = self._max_inputs * self.feature_width * self._conversion.stored.itemsize
+        return (IN_FLIGHT - 1) * (x_bytes + self._reader.max_header_bytes) + staged_bytes
+
+    def largest_minibatch(self) -> MiniBatch:
+        """The minibatch of the sequence that takes most memory, with zeros for features: to try a model on.
+
+        Reads its header, and takes memory for nothing else.
+
+        Raises:
+            ArtifactError: the header is damaged.
+        """
+        row_bytes = self.feature_width * self._conversion.dtype.itemsize
+        record = self._index[np.argmax(self._index["header_bytes"] + row_bytes * self._index["num_inputs"])]
+        path = self._packed.file(artifacts.extents_file(self.split))
+        header = np.fromfile(path, np.uint8, int(record["header_bytes"]), offset=int(record["offset"]))
+        if _native.crc32c(header) != record["header_crc32c"]:
+            raise self._damaged(ArtifactError(f"an extent of {path} is damaged: its header"))
+
+        def zeros(addresses: Tensor, _: Tensor) -> Tensor:
+            return torch.zeros((len(addresses), self.feature_width), dtype=self._conversion.dtype, device=self._device)
+
+        try:
+            return self._reader.read(header, zeros, 0, 0)
+        except UndecodableHeaderError as error:
+            raise self._damaged(error) from error
 
     def stats(self) -> Mapping[str, int | float]:
         """Counters since the loader was made, of what was assembled (which may be ahead of what was consumed).

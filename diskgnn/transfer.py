@@ -1,16 +1,16 @@
 """From what the pipeline staged on the host to minibatches on the device, one minibatch ahead of the training loop.
 
 On a GPU a thread of its own takes staged minibatches, and enqueues their copies and the gathering of x on a stream of
-its own. So the next minibatch moves while the training loop computes, also in loops that wait for the GPU at every step:
+its own. So the next minibatch moves while the training loop computes, also if the loop waits for the GPU at every step:
 
     disk      read i+3 | read i+4 | ...
     assemble  gather i+2 | gather i+3 | ...
     transfer  copy i+1 | wait until the loop is done with i | copy i+2 | ...
     loop      compute i | compute i+1 | ...
 
-Nothing waits for the whole device. The loop's stream waits for the copy of a minibatch by an event. The thread waits for
-the end of a copy, before the host buffer goes back to be filled again, and for the loop's work on a minibatch, before the
-next but one is copied: so at most three are in GPU memory, however far ahead of the GPU the loop runs.
+Nothing waits for the whole device. The loop's stream waits for the copy of a minibatch by an event. The thread waits
+for the end of a copy, before the host buffer goes back to be filled again, and for the loop's work on a minibatch,
+before the next but one is copied: so at most three are in GPU memory, however far ahead of the GPU the loop runs.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Transfer:
             self._lock = PageLock(pipeline.allocate_locked(), device)
         self._thread: threading.Thread | None = None
         self._arrived: SimpleQueue[_Arrived | BaseException] = SimpleQueue()
-        self._asked: SimpleQueue[Any] = SimpleQueue()  # an event, or None, for each minibatch to transfer; False to stop
+        self._asked: SimpleQueue[Any] = SimpleQueue()  # an event or None for each minibatch; False to stop
         self._wait_seconds = 0.0  # of the caller for the thread
         self.trace: list[TraceEvent] | None = None  # of the thread's copies, if they are wanted
 

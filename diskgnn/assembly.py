@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Sequence
 from functools import cache
@@ -75,19 +74,26 @@ def _per_column(name: str, value: float | Sequence[float] | Tensor, width: int, 
 
 def runs_kernel(device: torch.device) -> bool:
     """Whether x is filled by the kernel on `device`."""
-    return device.type == "cuda" and _has_triton()
+    return device.type == "cuda" and _kernel_runs(device)
 
 
 @cache
-def _has_triton() -> bool:
-    if importlib.util.find_spec("triton") is not None:
-        return True
-    warnings.warn(
-        "triton is not installed, which torch for CUDA on Linux brings along: the host gathers the pinned tier, and "
-        "rows of the device tier take a copy more (pip install triton)",
-        stacklevel=4,
-    )
-    return False
+def _kernel_runs(device: torch.device) -> bool:
+    """Tries it: Triton may be missing, or the C compiler that it needs when it is first used."""
+    try:
+        from diskgnn.device_gather import gather_rows
+
+        rows, address = torch.zeros((1, 4), device=device), torch.zeros(1, dtype=torch.int32, device=device)
+        gather_rows(address, address, rows, rows[:0], rows[:0], torch.empty_like(rows))
+    except Exception as error:  # whatever it is, there is another way
+        warnings.warn(
+            f"Triton's kernels do not run here ({type(error).__name__}: {error}): the host gathers the pinned tier, "
+            "and rows of the device tier are copied once more. Triton comes with torch for CUDA (else: pip install "
+            "triton), and needs a C compiler",
+            stacklevel=4,
+        )
+        return False
+    return True
 
 
 class Assembler:
@@ -107,13 +113,15 @@ class Assembler:
             zero_copy: the device reads pinned rows from host memory; by default where the kernel runs.
 
         Raises:
-            ConfigError: `zero_copy` on a GPU without triton, or memory cannot be page-locked.
+            ConfigError: `zero_copy` on a GPU without the kernel, or memory cannot be page-locked.
         """
         self._store, self._conversion, self._max_inputs = store, conversion, max_inputs
         self._device = store.device_rows.device
         self._kernel = runs_kernel(self._device)
         if zero_copy and self._device.type == "cuda" and not self._kernel:
-            raise ConfigError("zero_copy: expected triton to be installed (pip install triton), or zero_copy=False")
+            raise ConfigError(
+                "zero_copy: expected Triton's kernels to run here (pip install triton); use zero_copy=False"
+            )
         self.zero_copy = self._kernel if zero_copy is None else zero_copy
         self.num_device = store.num_device
         self.num_reached = store.num_static if self.zero_copy else store.num_device

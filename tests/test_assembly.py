@@ -1,5 +1,9 @@
 """x of every minibatch, wherever its rows are and whoever gathers them, against the features themselves."""
 
+import subprocess
+import sys
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import torch
@@ -107,16 +111,29 @@ def test_conversions_that_make_no_sense(stored, options, message):
 
 
 def test_without_triton_the_kernel_is_done_without(monkeypatch):
-    monkeypatch.setattr(assembly.importlib.util, "find_spec", lambda name: None)
-    assembly._has_triton.cache_clear()
-    with pytest.warns(UserWarning, match="pip install triton"):
-        assert not assembly.runs_kernel(torch.device("cuda"))
-    assembly._has_triton.cache_clear()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if find_spec("triton"):
+        assert assembly._kernel_runs.__wrapped__(device)  # in the interpreter, where there is no GPU
+    monkeypatch.setitem(sys.modules, "diskgnn.device_gather", None)
+    with pytest.warns(UserWarning, match=r"NotFoundError.*pip install triton"):
+        assert not assembly._kernel_runs.__wrapped__(device)
     assert not assembly.runs_kernel(torch.device("cpu"))
+
+
+def test_nothing_but_the_kernel_needs_triton(tmp_path):
+    packed = prepare_graph(make_graph(tmp_path / "graph"), tmp_path, static_cache="20%")
+    script = """
+import sys, warnings
+sys.modules["triton"] = None
+import diskgnn
+with diskgnn.Loader(sys.argv[1], zero_copy=True, device_cache="5%") as loader:
+    assert len(list(loader.epoch(0))) == loader.num_batches
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", script, packed], check=True, timeout=60)
 
 
 @pytest.mark.cuda
 def test_zero_copy_without_the_kernel_is_refused(prepared, monkeypatch):
     monkeypatch.setattr(assembly, "runs_kernel", lambda device: False)
-    with pytest.raises(ConfigError, match="triton"), Loader(prepared[1], device="cuda", zero_copy=True) as loader:
+    with pytest.raises(ConfigError, match="Triton"), Loader(prepared[1], device="cuda", zero_copy=True) as loader:
         next(loader.epoch(0))

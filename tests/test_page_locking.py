@@ -52,7 +52,9 @@ def test_regions_are_locked_until_released(runtime):
 
 def test_a_refusal_names_the_limit_and_leaves_nothing_locked(runtime, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda which: (64 << 10, 64 << 10))
-    expected = "cannot page-lock 8.0 MiB of host memory, of 15.0 MiB in all (CUDA error 2; the limit on locked memory is "
+    expected = (
+        "cannot page-lock 8.0 MiB of host memory, of 15.0 MiB in all (CUDA error 2; the limit on locked memory is "
+    )
     with pytest.raises(ConfigError, match=re.escape(expected + "64.0 KiB)")):
         PageLock([(4096, 7 << 20), (1 << 30, 8 << 20)], torch.device("cpu"))
     assert runtime.locked == {}

@@ -170,11 +170,13 @@ def test_copies_are_traced(packed, ahead):
 def test_the_largest_minibatch_is_that_of_the_longest_extent(packed):
     with Loader(packed) as loader:
         largest = loader.largest_minibatch()
-        sizes = [(batch.x.shape[0], sum(b.num_edges for b in batch.blocks)) for e in (0, 1) for batch in loader.epoch(e)]
+        sizes = [
+            (batch.x.shape[0], sum(b.num_edges for b in batch.blocks)) for e in (0, 1) for batch in loader.epoch(e)
+        ]
     assert largest.x.shape[0] >= max(size for size, _ in sizes) * 0.9
     assert (largest.x.shape[0], sum(block.num_edges for block in largest.blocks)) in sizes
     assert not largest.x.any()
-    assert [block.num_src for block in largest.blocks][0] == largest.x.shape[0]
+    assert largest.blocks[0].num_src == largest.x.shape[0]
     assert largest.blocks[-1].num_dst == len(largest.y)
 
 

@@ -157,7 +157,8 @@ def test_waiting_is_the_loops_not_the_threads(packed, ahead):
 
 def test_copies_are_traced(packed, ahead):
     with Loader(packed) as loader:
-        next(loader.epoch(0))
+        list(loader.epoch(0))
+        loader._transfer._join()
         trace = loader._transfer.trace = []
         list(loader.epoch(1))
         loader._transfer._join()

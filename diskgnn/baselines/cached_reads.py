@@ -32,9 +32,7 @@ class RowsOnDisk:
             raise ConfigError(f"engine='io_uring' cannot be used here: {refusal}; use engine='auto'")
         warn_if_no_io_uring(engine)
         self._graph, file = graph, graph.feature_file
-        self._reader = _native.RowReader(
-            str(file.path), file.data_offset_bytes, file.row_bytes, file.num_rows, engine
-        )
+        self._reader = _native.RowReader(str(file.path), file.data_offset_bytes, file.row_bytes, file.num_rows, engine)
         cache_bytes = cached_rows * file.row_bytes
         self._cache = row_buffer(cached_rows, file.row_bytes)[:cache_bytes]
 
@@ -59,7 +57,7 @@ class CachedRows:
         """See `CachedReads`."""
         if policy not in POLICIES:
             raise ConfigError(f"policy: expected one of {', '.join(POLICIES)}, found {policy!r}")
-        capacity = cache_rows(cpu_cache, graph.feature_file)
+        capacity = cache_rows(cpu_cache, graph.feature_file.row_bytes, graph.num_nodes)
         self._rows: RowsOnDisk | None = RowsOnDisk(graph, capacity, engine=engine)
         self._cache = _native.RowCache(policy, graph.num_nodes, capacity) if capacity else None
         self._lock = threading.Lock()  # sources may share these rows
@@ -88,10 +86,10 @@ class CachedReads(OnlineSource):
     S3-FIFO, and LRU; queries and replacements go row by row through the minibatch.
     Different: missed rows are sorted, and rows whose pages touch share one request of at most 32 KiB, where GraphBolt
     sends one for each row: never more requests, never more bytes. A row is not pinned while its minibatch is
-    gathered; GraphBolt pins it and fails, or hangs, if the cache is not a few times larger than a minibatch. Here any
-    size works: hits are copied out before rows are admitted. Sampling is our native sampler's, and topology is in memory
-    unless `topology='mmap'`. The policy's own memory, at most 40 bytes a cached row and 4 a node, is not taken out of
-    `cpu_cache`.
+    gathered; GraphBolt pins it and fails, or hangs, if the cache is not a few times larger than a minibatch. Any size
+    works here: hits are copied out before rows are admitted. Sampling is our native sampler's, and topology is in
+    memory unless `topology='mmap'`. The policy's own memory, at most 40 bytes a cached row and 4 a node, is not taken
+    out of `cpu_cache`.
 
     Hits and misses do not depend on `threads`: one thread gathers, minibatch after minibatch. The first epoch starts
     with an empty cache; later ones, and sources that share it, find what was left in it.

@@ -57,9 +57,9 @@ class MMap(OnlineSource):
     Kept: the page cache is the only cache of features, its size what memory leaves. Different: sampling is our native
     sampler's, the copy is native, without Python's lock, and topology is in memory unless `topology='mmap'`.
 
-    The kernel reads `read_ahead_kb` around a page that is touched under advice 'normal' (8 MiB on some machines: hundreds
-    of times what is needed), and that page alone under 'random'. Nobody asked for what it reads: all rows count as
-    disk_rows; read_bytes is what the kernel says that this process has read meanwhile, by whatever thread;
+    Around a page that is touched, the kernel reads `read_ahead_kb` under advice 'normal' (8 MiB on some machines:
+    hundreds of times what is needed), and that page alone under 'random'. Nobody asked for what it reads: all rows count
+    as disk_rows; read_bytes is what the kernel says that this process has read meanwhile, by whatever thread;
     read_requests is 0, for not known.
 
     Args beside those of `OnlineSource`:

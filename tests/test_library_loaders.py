@@ -1,6 +1,7 @@
 """Sources over other libraries' loaders: what they yield are minibatches of the graph; what is missing is said."""
 
 import sys
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -71,7 +72,11 @@ def test_dgl(tmp_path, dgl_source, workers, dtype, width):
 
 
 @pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
-def test_dgl_draws_anew_each_epoch_and_again_for_the_same(graph, dgl_source):
+def test_dgl_draws_anew_each_epoch_and_again_for_the_same(graph, dgl_source, request):
+    import dgl
+
+    request.addfinalizer(partial(dgl.utils.set_num_threads, dgl.utils.get_num_threads()))
+    dgl.utils.set_num_threads(1)  # each of its threads has its own random numbers and takes nodes as they come
     with dgl_source(graph, **SAMPLING, sample_epochs=2) as source:
         first, second, third = ([batch.input_nodes for batch in source.epoch(epoch)] for epoch in range(3))
     assert all(torch.equal(one, other) for one, other in zip(first, third, strict=True))

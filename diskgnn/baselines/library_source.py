@@ -32,8 +32,8 @@ class LibrarySource(EpochSource):
     """A `BatchSource` over another library's loader. Subclasses give `_load_topology` and `_load`.
 
     Minibatches have the seeds that `diskgnn.sample` would give them, in the same order; their neighbours are drawn by
-    the library, from its own random numbers, which are seeded when an epoch starts. What goes on from a state has the
-    same seeds, but other neighbours.
+    the library, from its own random numbers, which are seeded when an epoch starts (on several threads, DGL's draws
+    differ from run to run all the same). What goes on from a state has the same seeds, but other neighbours.
 
     All rows count as disk_rows, read_requests is 0 for not known, and read_bytes is what the kernel says that this
     process has read meanwhile; unless a subclass knows better.

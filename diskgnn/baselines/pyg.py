@@ -37,9 +37,9 @@ def require_sampler() -> None:
 class PyG(LibrarySource):
     """A `BatchSource` over `torch_geometric.loader.NeighborLoader`: what PyG's users have today.
 
-    Faithful to: PyG 2 on pyg-lib, with the topology in memory and `data.x` in a memory map. PyG draws a node's neighbours
-    once and uses them in every layer, where ours are drawn anew: its minibatches are smaller. Subgraphs are converted
-    to blocks, trimmed as by `trim_to_layer`. Different: the sampler is given the CSC that it works on, so no
+    Faithful to: PyG 2 on pyg-lib, with the topology in memory and `data.x` in a memory map. PyG draws a node's
+    neighbours once and uses them in every layer, where ours are drawn anew: its minibatches are smaller. Subgraphs are
+    converted to blocks, trimmed as by `trim_to_layer`. Different: the sampler is given the CSC that it works on, so no
     edge_index of 16 bytes an edge is made first.
 
     Where this was written, no pyg-lib could be had: the loader was run with a sampler written in Python in its place.

@@ -111,19 +111,24 @@ UNTRACED: Stages = _Untraced()
 def write_trace(events: Sequence[TraceEvent], path: PathLike) -> None:
     """Write `events` as a trace-event file; open it at ui.perfetto.dev or chrome://tracing. Times start at 0.
 
+    Events of one track that overlap, such as reads in flight, get lanes of their own: within a `tid`, the format lets
+    events follow or contain each other.
+
     Raises:
         OSError: the file cannot be written.
     """
-    tracks = sorted({event.track for event in events}, key=lambda track: (track != TRAIN_TRACK, track))
-    threads = {track: number for number, track in enumerate(tracks)}
+    ordered = sorted(events, key=lambda event: (event.start_ns, -event.end_ns))
+    lanes = _lanes(ordered)
+    numbers = sorted({*lanes}, key=lambda lane: (lane[0] != TRAIN_TRACK, lane))
+    threads = {lane: number for number, lane in enumerate(numbers)}
     start_ns = min((event.start_ns for event in events), default=0)
     process = os.getpid()
     records: list[dict[str, Any]] = [_metadata("process_name", process, 0, "diskgnn")]
-    for track, thread in threads.items():
-        records.append(_metadata("thread_name", process, thread, track))
-    for event in sorted(events, key=lambda event: (event.start_ns, -event.end_ns)):
+    for (track, lane), thread in threads.items():
+        records.append(_metadata("thread_name", process, thread, f"{track} {lane + 1}" if lane else track))
+    for event, lane_of_event in zip(ordered, lanes, strict=True):
         records.append({
-            "name": event.stage, "cat": event.track, "ph": "X", "pid": process, "tid": threads[event.track],
+            "name": event.stage, "cat": event.track, "ph": "X", "pid": process, "tid": threads[lane_of_event],
             "ts": (event.start_ns - start_ns) / 1000, "dur": (event.end_ns - event.start_ns) / 1000,
             "args": {"minibatch": event.minibatch},
         })  # fmt: skip
@@ -148,6 +153,24 @@ def read_trace(path: PathLike) -> list[TraceEvent]:
         ]  # fmt: skip
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{path} is no trace that `diskgnn train --trace` wrote ({error!r})") from error
+
+
+def _lanes(ordered: Sequence[TraceEvent]) -> list[tuple[str, int]]:
+    """(track, lane) of each event: the first lane of its track where it overlaps none, or lies within another stage."""
+    open_events: dict[str, list[list[TraceEvent]]] = {}
+    found = []
+    for event in ordered:
+        lanes = open_events.setdefault(event.track, [])
+        for stack in lanes:
+            while stack and stack[-1].end_ns <= event.start_ns:
+                stack.pop()
+        fits = (not stack or (stack[-1].end_ns >= event.end_ns and stack[-1].stage != event.stage) for stack in lanes)
+        lane = next((number for number, fit in enumerate(fits) if fit), len(lanes))
+        if lane == len(lanes):
+            lanes.append([])
+        lanes[lane].append(event)
+        found.append((event.track, lane))
+    return found
 
 
 def _metadata(name: str, process: int, thread: int, value: str) -> dict[str, Any]:

@@ -147,6 +147,15 @@ def test_there_is_a_limit():
     assert MAX_EVENTS >= 100_000
 
 
+def test_reads_in_flight_get_lanes_of_their_own(tmp_path):
+    reads = [TraceEvent("disk", "read", number, 10_000 * number, 10_000 * number + 25_000) for number in range(6)]
+    inner = [TraceEvent("assemble", "gather", 0, 0, 9_000), TraceEvent("assemble", "copy", 0, 2_000, 3_000)]
+    write_trace([*reversed(reads), *inner], tmp_path / "trace.json")
+    tracks = valid_tracks(tmp_path / "trace.json")
+    lanes = {name: [event["args"]["minibatch"] for event in events] for name, events in tracks.items()}
+    assert lanes == {"disk": [0, 3], "disk 2": [1, 4], "disk 3": [2, 5], "assemble": [0, 0]}
+
+
 def test_round_trip_and_foreign_files(tmp_path):
     events = [
         TraceEvent("train", "wait", 0, 1_000_000_007, 1_000_004_000),

@@ -1,0 +1,82 @@
+"""Rows that caches read in the same minibatches, counted without reading any: Belady's bound and the sweep.
+
+Every count starts with an empty cache and covers one epoch: what fills a cache beforehand counts as read. Minibatches
+are sampled once; each cache then sees the same input nodes in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.compare.results import SweepPoint
+from diskgnn.graph import Graph
+from diskgnn.placement import Accesses, Schedule, hottest_nodes
+from diskgnn.sampling import Samples, sample
+
+_NO_STATIC = np.empty(0, np.int64)
+
+
+class InputNodes:
+    """The input nodes of one epoch's minibatches, on disk: the sequence that every cache is asked."""
+
+    def __init__(self, graph: Graph, folder: Path, sampling: Mapping[str, Any], memory_bytes: int) -> None:
+        """Samples epoch 0 of the train split into `folder`."""
+        self.num_nodes, self._folder, self._rounds = graph.num_nodes, folder, 0
+        sample(graph, folder / "samples", **sampling, splits=["train"], memory=memory_bytes)
+        self._samples = Samples.open(folder / "samples")
+        self.requested_rows = sum(len(nodes) for nodes in self)
+
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+        for minibatch in self._samples.read("train"):
+            yield minibatch.input_nodes
+
+    def accesses(self) -> Accesses:
+        """The same, as `Schedule` takes it: for one use."""
+        self._rounds += 1
+        scratch = self._folder / f"{self._rounds}.accesses"
+        return Accesses(self._samples, "train", self.num_nodes, scratch, lambda _: None)
+
+
+def belady_rows(inputs: InputNodes, cache_rows: int) -> int:
+    """The fewest rows that any cache of `cache_rows` reads, from empty (Belady's MIN with bypass)."""
+    accesses = inputs.accesses()
+    schedule = Schedule(accesses, _NO_STATIC, cache_rows, from_empty=True)
+    return sum(len(placement.disk_nodes) for placement in schedule)
+
+
+def diskgnn_rows(inputs: InputNodes, cache_rows: int) -> int:
+    """What a prepared epoch holds: its extents' rows, and those that fill the cache when it starts."""
+    schedule = Schedule(inputs.accesses(), _NO_STATIC, cache_rows)
+    return len(schedule.initial_nodes) + sum(len(placement.disk_nodes) for placement in schedule)
+
+
+def static_rows(inputs: InputNodes, cache_rows: int) -> int:
+    """With the rows that are needed most often in memory, loaded once, and nothing else (DiskGNN's cache)."""
+    accesses = inputs.accesses()
+    accesses.scratch.unlink()
+    hottest = hottest_nodes(accesses.counts, cache_rows)
+    return len(hottest) + inputs.requested_rows - int(accesses.counts[hottest].sum())
+
+
+# Names as in the table of loaders.
+COUNTERS: dict[str, Callable[[InputNodes, int], int]] = {
+    "diskgnn": diskgnn_rows,
+    "static-packed": static_rows,
+}
+
+
+def sweep(inputs: InputNodes, caches: Sequence[tuple[str, int]]) -> list[SweepPoint]:
+    """Rows that each of `COUNTERS` reads with each of `caches` (as given, and in rows)."""
+    points = []
+    for cache, cache_rows in caches:
+        fewest = belady_rows(inputs, cache_rows)
+        points += [
+            SweepPoint(name, cache, cache_rows, inputs.requested_rows, count(inputs, cache_rows), fewest)
+            for name, count in COUNTERS.items()
+        ]
+    return points

@@ -114,8 +114,8 @@ class ExtentPipeline {
 
   PipelineStats stats() const;
 
-  // Keeps events from now on, of which `take_trace` returns those since its last call. A kRead, too, has the position of
-  // a minibatch: the one that its first byte belongs to.
+  // Keeps events from now on, of which `take_trace` returns those since its last call. A kRead, too, has the position
+  // of a minibatch: the one that its first byte belongs to.
   void start_tracing() { trace_.start(); }
   StageTrace::Taken take_trace();
   std::string engine_name() const;

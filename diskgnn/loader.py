@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ from diskgnn.feature_store import FeatureStore
 from diskgnn.memory import available_cores
 from diskgnn.minibatch import Block, MiniBatch
 from diskgnn.row_reading import warn_if_no_io_uring
+from diskgnn.tracing import TraceEvent
 
 
 def _shut_down(pipeline: _native.Pipeline, store: FeatureStore, transfers: deque[tuple[Any, MiniBatch]]) -> None:
@@ -126,6 +128,8 @@ class Loader:
         self._resume: tuple[int, int] | None = None
         self._restored_bytes = 0
         self._closed_stats: dict[str, int | float] = {}
+        self._tracing = False
+        self._closed_trace: list[TraceEvent] = []
         self._transfers: deque[tuple[Any, MiniBatch]] = deque()
         self._copy_stream: Any = None
         self._finalizer: Any = None
@@ -292,6 +296,8 @@ class Loader:
             )
         except ValueError as error:
             raise ArtifactError(f"{error}; prepare {self._packed.path} again") from error
+        if self._tracing:
+            self._pipeline.start_tracing()
         # Also when the loader is dropped without being closed, no thread and no locked memory stays behind.
         self._finalizer = weakref.finalize(self, _shut_down, self._pipeline, self._store, self._transfers)
         if self._device.type == "cuda":
@@ -304,7 +310,7 @@ class Loader:
         requested_rows, and of these device_rows, pinned_rows, cpu_rows, disk_rows; read_bytes from disk, of which
         restored_bytes filled the cpu tier; wait_seconds that the user waited; and of the assembling thread
         read_wait_seconds (for the disk), header_seconds, gather_seconds (rows from memory), scatter_seconds (rows from
-        the extent) and buffer_wait_seconds (for the user).
+        the extent, and those admitted) and buffer_wait_seconds (for the user; pauses between epochs do not count).
         """
         counters = dict.fromkeys(
             ("requested_rows", "device_rows", "pinned_rows", "cpu_rows", "disk_rows", "read_bytes", "wait_seconds"), 0
@@ -315,6 +321,43 @@ class Loader:
         found["read_bytes"] += self._restored_bytes
         found["restored_bytes"] = self._restored_bytes
         return found
+
+    def start_tracing(self) -> None:
+        """Keep from now on what the loader's threads do, for `take_trace`. Costs nothing before it is called.
+
+        At most 2^20 events (32 MiB, some 2,000 minibatches of 100 MB) are kept between two calls of `take_trace`; later
+        ones are dropped with a warning.
+        """
+        self._require_own_process()
+        self._tracing = True
+        if self._pipeline is not None:
+            self._pipeline.start_tracing()
+
+    def take_trace(self) -> list[TraceEvent]:
+        """The events since the last call, in no particular order; none when tracing was not started.
+
+        Track 'disk': 'read', a chunk from submission to completion, with the minibatch that its first byte belongs to;
+        several are in flight at once. Track 'assemble', one stage at a time: 'wait for consumer', 'wait for disk',
+        'header', 'gather', 'scatter' and 'admit', whose sums over all minibatches are what `stats` says.
+
+        Example:
+            with diskgnn.Loader("packed") as loader:
+                loader.start_tracing()
+                for batch in loader.epoch(0):
+                    ...
+                gathering_ns = sum(e.end_ns - e.start_ns for e in loader.take_trace() if e.stage == "gather")
+        """
+        self._require_own_process()
+        events, self._closed_trace = self._closed_trace, []
+        if self._pipeline is not None:
+            found, lost = self._pipeline.take_trace()
+            if lost:
+                warnings.warn(f"{lost} events did not fit the trace: call take_trace more often", stacklevel=2)
+            events += [
+                TraceEvent("disk" if stage == "read" else "assemble", stage, position % self.num_batches, start, end)
+                for stage, position, start, end in found
+            ]
+        return events
 
     def state_dict(self) -> dict[str, Any]:
         """Where iteration stands: the epoch, how many of its minibatches were received, and of which artifact."""
@@ -348,6 +391,7 @@ class Loader:
         self._next_position = None
         if self._pipeline is not None and self._pid == os.getpid():
             self._pipeline.stop()
+            self._closed_trace = self.take_trace()
             for name, value in self._pipeline.stats().items():
                 self._closed_stats[name] = self._closed_stats.get(name, 0) + value
         if self._finalizer is not None:

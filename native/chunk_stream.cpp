@@ -12,9 +12,10 @@ constexpr std::size_t kNumChunks = 48;  // in flight or waiting to be taken: 24 
 }  // namespace
 
 ChunkStream::ChunkStream(const DirectFile& file, EngineKind engine, std::uint64_t start_offset,
-                         std::uint64_t end_offset)
+                         std::uint64_t end_offset, StageTrace& trace)
     : file_(file),
       end_offset_(end_offset),
+      trace_(trace),
       memory_(kChunkBytes * kNumChunks),
       chunks_(kNumChunks),
       engine_(make_read_engine(engine, file_, kDepth, memory_.bytes())),
@@ -61,7 +62,9 @@ void ChunkStream::read_ahead() {
     while (!stopping_) {
       while (in_flight < kDepth && can_submit()) {
         Chunk& chunk = chunks_[submitted_ % kNumChunks];
+        chunk.offset = next_offset_;
         chunk.bytes = std::min({std::uint64_t{kChunkBytes}, end_offset_ - next_offset_, allowed_bytes_});
+        chunk.submitted_ns = trace_.is_on() ? now_ns() : 0;
         allowed_bytes_ -= chunk.bytes;
         engine_->submit({next_offset_, chunk.memory.first(chunk.bytes), chunk.bytes, submitted_ % kNumChunks});
         ++submitted_;
@@ -76,6 +79,7 @@ void ChunkStream::read_ahead() {
       lock.unlock();
       const std::size_t completed = engine_->wait();
       --in_flight;
+      trace_read(chunks_[completed]);
       lock.lock();
       chunks_[completed].ready = true;
       read_bytes_ += chunks_[completed].bytes;
@@ -88,6 +92,11 @@ void ChunkStream::read_ahead() {
   }
 }
 
+void ChunkStream::trace_read(const Chunk& chunk) {
+  if (!trace_.is_on()) return;
+  trace_.add({Stage::kRead, static_cast<std::int64_t>(chunk.offset), chunk.submitted_ns, now_ns()});
+}
+
 std::span<const std::byte> ChunkStream::peek() {
   std::unique_lock lock(mutex_);
   Chunk& chunk = chunks_[taken_ % kNumChunks];
@@ -95,6 +104,12 @@ std::span<const std::byte> ChunkStream::peek() {
   if (chunk.ready) return chunk.memory.subspan(position_, chunk.bytes - position_);
   if (failure_ != nullptr) std::rethrow_exception(failure_);
   return {};
+}
+
+std::span<const std::byte> ChunkStream::peek_ready() {
+  std::lock_guard lock(mutex_);
+  const Chunk& chunk = chunks_[taken_ % kNumChunks];
+  return chunk.ready ? chunk.memory.subspan(position_, chunk.bytes - position_) : std::span<const std::byte>();
 }
 
 void ChunkStream::consume(std::size_t bytes) {

@@ -14,14 +14,16 @@
 #include "buffer_pool.h"
 #include "direct_file.h"
 #include "read_engine.h"
+#include "stage_clock.h"
 
 namespace diskgnn {
 
 class ChunkStream {
  public:
   // Streams [0, end_offset) of `file` over and over, beginning at `start_offset`, as far as `allow` lets it; all
-  // offsets and lengths are multiples of kDirectAlignment.
-  ChunkStream(const DirectFile& file, EngineKind engine, std::uint64_t start_offset, std::uint64_t end_offset);
+  // offsets and lengths are multiples of kDirectAlignment. `trace` gets every read, from submission to completion.
+  ChunkStream(const DirectFile& file, EngineKind engine, std::uint64_t start_offset, std::uint64_t end_offset,
+              StageTrace& trace);
   ~ChunkStream();  // stops and joins
 
   // Lets `bytes` more be read.
@@ -30,6 +32,9 @@ class ChunkStream {
   // The unread bytes of the current chunk, waiting for it if need be. Empty when the stream was stopped.
   // Throws what the reader threw.
   std::span<const std::byte> peek();
+
+  // The same, but empty when there is nothing yet.
+  std::span<const std::byte> peek_ready();
 
   // Takes `bytes` of what `peek` returned; a chunk that is used up is read into again.
   void consume(std::size_t bytes);
@@ -43,14 +48,18 @@ class ChunkStream {
  private:
   struct Chunk {
     std::span<std::byte> memory;
-    std::size_t bytes = 0;  // of the file
+    std::uint64_t offset = 0;  // in the file
+    std::size_t bytes = 0;
+    std::int64_t submitted_ns = 0;  // while tracing
     bool ready = false;
   };
 
   void read_ahead();
+  void trace_read(const Chunk& chunk);
 
   const DirectFile& file_;
   const std::uint64_t end_offset_;
+  StageTrace& trace_;
   PageMemory memory_;
   std::vector<Chunk> chunks_;
   std::unique_ptr<ReadEngine> engine_;

@@ -95,7 +95,7 @@ void ExtentPipeline::start(std::int64_t position, std::int64_t count) {
   stop_threads();
   buffers_->reopen();
   auto stream = std::make_unique<ChunkStream>(file_, options_.engine, unsign(index_[unsign(position)].offset),
-                                              file_.size_bytes());
+                                              file_.size_bytes(), trace_);
   {
     std::lock_guard lock(mutex_);
     failure_ = nullptr;
@@ -186,7 +186,22 @@ PipelineStats ExtentPipeline::stats() const {
   std::lock_guard lock(mutex_);
   PipelineStats stats = stats_;
   if (stream_ != nullptr) stats.read_bytes += static_cast<std::int64_t>(stream_->read_bytes());
+  stats.read_wait_seconds = clock_.seconds(Stage::kWaitForDisk);
+  stats.header_seconds = clock_.seconds(Stage::kHeader);
+  stats.gather_seconds = clock_.seconds(Stage::kGather);
+  stats.scatter_seconds = clock_.seconds(Stage::kScatter) + clock_.seconds(Stage::kAdmit);
+  stats.buffer_wait_seconds = clock_.seconds(Stage::kWaitForConsumer);
   return stats;
+}
+
+StageTrace::Taken ExtentPipeline::take_trace() {
+  StageTrace::Taken taken = trace_.take();
+  for (StageEvent& event : taken.events) {
+    if (event.stage != Stage::kRead) continue;
+    const auto after = std::ranges::upper_bound(index_, event.position, {}, &ExtentRecord::offset);
+    event.position = after - index_.begin() - 1;
+  }
+  return taken;
 }
 
 void ExtentPipeline::throw_damaged(std::int64_t position, const char* what) const {
@@ -209,9 +224,12 @@ void ExtentPipeline::assemble_all(std::int64_t position) {
 }
 
 std::span<const std::byte> ExtentPipeline::peek() {
-  const Clock::time_point started = Clock::now();
-  const std::span<const std::byte> chunk = stream_->peek();
-  read_wait_seconds_ += seconds_since(started);
+  std::span<const std::byte> chunk = stream_->peek_ready();
+  if (!chunk.empty()) return chunk;
+  const Stage interrupted = clock_.stage();
+  clock_.enter(Stage::kWaitForDisk);
+  chunk = stream_->peek();
+  clock_.enter(interrupted);
   return chunk;
 }
 
@@ -219,61 +237,54 @@ std::span<const std::byte> ExtentPipeline::peek() {
 bool ExtentPipeline::assemble(std::int64_t position) {
   const ExtentRecord& extent = index_[unsign(position)];
   {
-    // A full queue ends read-ahead, not only a lack of buffers: the user may have taken many and given them back.
-    const Clock::time_point started = Clock::now();
     std::unique_lock lock(mutex_);
-    ready_changed_.wait(lock, [this] { return !running_ || (allowed_ > 0 && ready_.size() < options_.prefetch); });
+    ready_changed_.wait(lock, [this] { return !running_ || allowed_ > 0; });
+    clock_.begin(position, Stage::kWaitForConsumer);
+    // A full queue ends read-ahead, not only a lack of buffers: the user may have taken many and given them back.
+    ready_changed_.wait(lock, [this] { return !running_ || ready_.size() < options_.prefetch; });
     if (!running_) return false;
-    stats_.buffer_wait_seconds += seconds_since(started);
   }
-  const Clock::time_point wanted_buffer = Clock::now();
   StagedMinibatch minibatch{position, buffers_->acquire(), unsign(extent.header_bytes), 0};
   if (minibatch.buffer == nullptr) return false;
-  const double buffer_wait = seconds_since(wanted_buffer);
 
-  read_wait_seconds_ = 0;
-  const Clock::time_point wanted_header = Clock::now();
+  clock_.enter(Stage::kHeader);
   std::byte* const header = minibatch.buffer->header();
-  for (std::size_t done = 0; done < unsign(extent.rows_offset);) {
-    const std::span<const std::byte> chunk = peek();
-    if (chunk.empty()) return false;
-    const std::size_t bytes = std::min(chunk.size(), unsign(extent.rows_offset) - done);
-    if (done < minibatch.header_bytes) {
-      std::memcpy(header + done, chunk.data(), std::min(bytes, minibatch.header_bytes - done));
-    }
-    stream_->consume(bytes);
-    done += bytes;
-  }
-  if (crc32c({header, minibatch.header_bytes}, 0) != static_cast<std::uint32_t>(extent.header_crc32c)) {
-    throw_damaged(position, "its header does not have the checksum that was written");
-  }
+  if (!copy_header(extent, header)) return false;
   classify(extent, header, minibatch);
-  const double header_seconds = seconds_since(wanted_header) - read_wait_seconds_;
 
-  const Clock::time_point wanted_cached = Clock::now();
+  clock_.enter(Stage::kGather);
   std::byte* const rows = minibatch.buffer->rows();
   gather(rows);
-  const double gather_seconds = seconds_since(wanted_cached);
-
-  const double header_wait = read_wait_seconds_;
-  const Clock::time_point wanted_rows = Clock::now();
+  clock_.enter(Stage::kScatter);
   if (!scatter(extent, rows)) return false;
+  clock_.enter(Stage::kAdmit);
   admit(extent, header, rows);
-  const double scatter_seconds = seconds_since(wanted_rows) - (read_wait_seconds_ - header_wait);
+  clock_.end();
 
   {
     std::lock_guard lock(mutex_);
-    stats_.buffer_wait_seconds += buffer_wait;
-    stats_.read_wait_seconds += read_wait_seconds_;
-    stats_.header_seconds += header_seconds;
-    stats_.gather_seconds += gather_seconds;
-    stats_.scatter_seconds += scatter_seconds;
     ++stats_.minibatches;
     --allowed_;
     ready_.push_back(std::move(minibatch));
     buffers_->set_starving(false);  // what the user waits for is here: no reason for another buffer
   }
   ready_changed_.notify_all();
+  return true;
+}
+
+bool ExtentPipeline::copy_header(const ExtentRecord& extent, std::byte* header) {
+  const std::size_t header_bytes = unsign(extent.header_bytes);
+  for (std::size_t done = 0; done < unsign(extent.rows_offset);) {
+    const std::span<const std::byte> chunk = peek();
+    if (chunk.empty()) return false;
+    const std::size_t bytes = std::min(chunk.size(), unsign(extent.rows_offset) - done);
+    if (done < header_bytes) std::memcpy(header + done, chunk.data(), std::min(bytes, header_bytes - done));
+    stream_->consume(bytes);
+    done += bytes;
+  }
+  if (crc32c({header, header_bytes}, 0) != static_cast<std::uint32_t>(extent.header_crc32c)) {
+    throw_damaged(&extent - index_.data(), "its header does not have the checksum that was written");
+  }
   return true;
 }
 

@@ -23,6 +23,7 @@
 #include "chunk_stream.h"
 #include "direct_file.h"
 #include "read_engine.h"
+#include "stage_clock.h"
 
 namespace diskgnn {
 
@@ -81,7 +82,7 @@ struct PipelineStats {
   double header_seconds = 0;         // headers copied and checked, inputs split by tier
   double gather_seconds = 0;         // rows from memory tiers
   double scatter_seconds = 0;        // rows from the extent, and admissions
-  double buffer_wait_seconds = 0;    // the assembler waited for the user
+  double buffer_wait_seconds = 0;    // the assembler waited for the user, though more was to be assembled
   double consumer_wait_seconds = 0;  // the user waited
 };
 
@@ -112,6 +113,11 @@ class ExtentPipeline {
   std::optional<StagedMinibatch> next(std::chrono::milliseconds timeout);
 
   PipelineStats stats() const;
+
+  // Keeps events from now on, of which `take_trace` returns those since its last call. A kRead, too, has the position
+  // of a minibatch: the one that its first byte belongs to.
+  void start_tracing() { trace_.start(); }
+  StageTrace::Taken take_trace();
   std::string engine_name() const;
   BufferPool& buffers() { return *buffers_; }
   std::size_t row_bytes() const { return tiers_.row_bytes; }
@@ -127,6 +133,7 @@ class ExtentPipeline {
   void stop_threads();
   void assemble_all(std::int64_t position);
   bool assemble(std::int64_t position);
+  bool copy_header(const ExtentRecord& extent, std::byte* header);
   void classify(const ExtentRecord& extent, const std::byte* header, StagedMinibatch& minibatch);
   void gather(std::byte* rows);
   bool scatter(const ExtentRecord& extent, std::byte* rows);
@@ -141,6 +148,8 @@ class ExtentPipeline {
   Tiers tiers_;
   PipelineOptions options_;
   std::shared_ptr<BufferPool> buffers_;
+  StageTrace trace_;
+  StageClock clock_{trace_};  // the assembler's
   std::unique_ptr<ChunkStream> stream_;
   std::thread assembler_;
 
@@ -155,7 +164,6 @@ class ExtentPipeline {
   PipelineStats stats_;
 
   // The assembler's own, kept between minibatches.
-  double read_wait_seconds_ = 0;  // of this minibatch
   std::vector<CachedRow> cached_;
   std::vector<std::size_t> output_of_row_;  // [R] where in the staged rows each extent row goes
 };

@@ -86,6 +86,17 @@ class Pipeline {
     return result;
   }
 
+  void start_tracing() { pipeline_->start_tracing(); }
+
+  nb::tuple take_trace() {
+    const StageTrace::Taken taken = pipeline_->take_trace();
+    nb::list events;
+    for (const StageEvent& event : taken.events) {
+      events.append(nb::make_tuple(stage_name(event.stage), event.position, event.start_ns, event.end_ns));
+    }
+    return nb::make_tuple(events, taken.lost);
+  }
+
   std::string engine() const { return pipeline_->engine_name(); }
 
   nb::list allocate_locked() {
@@ -129,6 +140,8 @@ void bind_pipeline(nb::module_& m) {
       .def("stop", &Pipeline::stop)
       .def("next", &Pipeline::next)
       .def("stats", &Pipeline::stats)
+      .def("start_tracing", &Pipeline::start_tracing)
+      .def("take_trace", &Pipeline::take_trace)
       .def("engine", &Pipeline::engine)
       .def("allocate_locked", &Pipeline::allocate_locked);
 }

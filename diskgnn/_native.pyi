@@ -146,6 +146,13 @@ class Pipeline:
         threads: int,
         verify: bool,
     ) -> None: ...
+    def set_order(self, order: Int64) -> None:
+        """From now on, position i of the sequence is extent order[i].
+
+        Raises:
+            ValueError: no permutation, there is a cpu tier, or minibatches in another order are still to come.
+        """
+
     def start(self, position: int, count: int) -> None:
         """Start at `position` of the sequence, to assemble `count`; `cpu` holds what the schedule says for it."""
 

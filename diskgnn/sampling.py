@@ -48,22 +48,29 @@ def batch_key(seed: int, split: str, epoch: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed}/{split}/{epoch}".encode(), digest_size=8).digest(), "little")
 
 
+def permutation(count: int, key: int) -> npt.NDArray[np.int64]:
+    """[count] a shuffled order of 0 to count - 1, the same on every machine and with every NumPy.
+
+    Sorts by SplitMix64 of the position.
+    """
+    state = np.arange(count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    state += np.uint64(key)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.argsort(state ^ (state >> np.uint64(31)), kind="stable")
+
+
 def epoch_seeds(
     nodes: npt.NDArray[np.int64], *, split: str, epoch: int, seed: int, batch_size: int
 ) -> list[npt.NDArray[np.int64]]:
     """The seeds of each minibatch of one epoch: shuffled for 'train', in the given order otherwise.
 
-    Repeated nodes are dropped; the last minibatch may be smaller. The shuffle sorts by SplitMix64 of the position,
-    so it is the same on every machine and with every NumPy.
+    Repeated nodes are dropped; the last minibatch may be smaller.
     """
     _, first = np.unique(nodes, return_index=True)
     nodes = np.asarray(nodes)[np.sort(first)].astype(np.int64)
     if split == "train":
-        state = np.arange(len(nodes), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        state += np.uint64(batch_key(seed, f"{split}/shuffle", epoch))
-        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        nodes = nodes[np.argsort(state ^ (state >> np.uint64(31)), kind="stable")]
+        nodes = nodes[permutation(len(nodes), batch_key(seed, f"{split}/shuffle", epoch))]
     return [nodes[start : start + batch_size] for start in range(0, len(nodes), batch_size)]
 
 

@@ -187,6 +187,8 @@ def _show(output: Output, comparison: Comparison) -> None:
 
 
 def _row(result: LoaderResult, comparison: Comparison) -> Sequence[Any]:
+    from diskgnn.compare.results import disk_bytes
+
     loading, training = result.loading, result.training
     if result.status != "ok" or training is None:
         return (result.name, *("" for _ in range(9)), result.peak_cgroup_bytes, result.status)
@@ -199,7 +201,7 @@ def _row(result: LoaderResult, comparison: Comparison) -> Sequence[Any]:
         training.seconds,
         training.wait_seconds,
         result.bound_seconds,
-        None if loading is None else max(loading.read_bytes, loading.device_read_bytes or 0),
+        None if loading is None else disk_bytes(loading),
         rows,
         rows / result.belady_rows if rows is not None and result.belady_rows else "",
         result.peak_cgroup_bytes or result.peak_process_bytes,

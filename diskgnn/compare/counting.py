@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn import _native
 from diskgnn.compare.results import SweepPoint
 from diskgnn.graph import Graph
 from diskgnn.placement import Accesses, Schedule, hottest_nodes
@@ -63,10 +64,24 @@ def static_rows(inputs: InputNodes, cache_rows: int) -> int:
     return len(hottest) + inputs.requested_rows - int(accesses.counts[hottest].sum())
 
 
-# Names as in the table of loaders.
+def policy_rows(policy: str) -> Callable[[InputNodes, int], int]:
+    """What an online eviction policy misses."""
+
+    def count(inputs: InputNodes, cache_rows: int) -> int:
+        if cache_rows == 0:
+            return inputs.requested_rows
+        cache = _native.RowCache(policy, inputs.num_nodes, cache_rows)
+        return sum(int(np.count_nonzero(cache.lookup(nodes)[0] < 0)) for nodes in inputs)
+
+    return count
+
+
 COUNTERS: dict[str, Callable[[InputNodes, int], int]] = {
+    "cached reads, LRU": policy_rows("lru"),
+    "cached reads, S3-FIFO": policy_rows("s3-fifo"),
+    "cached reads, SIEVE": policy_rows("sieve"),
+    "static cache, packed": static_rows,
     "diskgnn": diskgnn_rows,
-    "static-packed": static_rows,
 }
 
 

@@ -2,7 +2,8 @@
 
 Memory is shared out alike. All run under one cap, page cache included. Those with a cache of rows get the same
 `cache_bytes`; what the cap leaves beyond that is everybody's for minibatches, the model, and (through the page cache)
-topology or memory-mapped features. Preparing may use half of the cap.
+topology or memory-mapped features. Those that sample while training load the topology if it takes at most a quarter of
+the cap, and map it otherwise. Preparing may use half of the cap; a quarter where it runs beside training.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from diskgnn.errors import ConfigError
+from diskgnn.graph import Graph
 from diskgnn.minibatch import BatchSource
 
 SEQUENTIAL, RANDOM, MEMORY = "sequential reads", "random reads", "memory"
+TOPOLOGY_SHARE = 4  # of the cap, one part in so many may be topology in memory
 MAX_SEVERAL_EPOCHS = 4  # that 'diskgnn:several' prepares
 
 
@@ -33,9 +37,21 @@ class Setting:
     device: str = "cpu"
 
     @property
-    def sampling(self) -> dict[str, object]:
+    def sampling(self) -> dict[str, Any]:
         """What decides the minibatches, as all sources take it."""
-        return {"fanouts": self.fanouts, "batch_size": self.batch_size, "seed": self.seed}
+        return {"fanouts": list(self.fanouts), "batch_size": self.batch_size, "seed": self.seed}
+
+    @property
+    def online(self) -> dict[str, Any]:
+        """What sources take that sample while training."""
+        graph = Graph.open(self.graph)
+        small = (graph.indptr.nbytes + graph.indices.nbytes) * TOPOLOGY_SHARE <= self.memory_bytes
+        return {"graph": graph, "topology": "memory" if small else "mmap", **self.sampling}
+
+    @property
+    def packed(self) -> Path:
+        """Where those that pack do so."""
+        return Path(self.folder) / "packed"
 
 
 @dataclass(frozen=True)
@@ -56,7 +72,57 @@ class Variant:
 def _in_memory(setting: Setting) -> BatchSource:
     from diskgnn.baselines.in_memory import InMemory
 
-    return InMemory(setting.graph, "train", **setting.sampling)  # type: ignore[arg-type]
+    return InMemory(setting.graph, "train", **setting.sampling)
+
+
+def _mapped(advice: str, gather_threads: int) -> Callable[[Setting], BatchSource]:
+    def open_mapped(setting: Setting) -> BatchSource:
+        from diskgnn.baselines.mmap import MMap
+
+        return MMap(**setting.online, advice=advice, gather_threads=gather_threads)
+
+    return open_mapped
+
+
+def _cached_reads(policy: str) -> Callable[[Setting], BatchSource]:
+    def open_cached(setting: Setting) -> BatchSource:
+        from diskgnn.baselines.cached_reads import CachedReads
+
+        return CachedReads(**setting.online, cpu_cache=setting.cache_bytes, policy=policy)
+
+    return open_cached
+
+
+def _prepare_static(setting: Setting) -> None:
+    from diskgnn.baselines.static_packed import prepare_static_packed
+
+    prepare_static_packed(
+        setting.graph,
+        setting.packed,
+        **setting.sampling,
+        static_cache=setting.cache_bytes,
+        memory=setting.memory_bytes // 2,
+    )
+
+
+def _static_packed(setting: Setting) -> BatchSource:
+    from diskgnn.baselines.static_packed import StaticPacked
+
+    return StaticPacked(setting.packed, seed=setting.seed, device=setting.device)
+
+
+def _fresh(setting: Setting) -> BatchSource:
+    from diskgnn.fresh_epochs import FreshEpochs
+
+    return FreshEpochs(
+        setting.graph,
+        setting.folder,
+        **setting.sampling,
+        cpu_cache=setting.cache_bytes,
+        num_epochs=setting.epochs,
+        memory=setting.memory_bytes // 4,
+        device=setting.device,
+    )
 
 
 def _prepare_epochs(num_epochs: Callable[[Setting], int]) -> Callable[[Setting], None]:
@@ -65,8 +131,8 @@ def _prepare_epochs(num_epochs: Callable[[Setting], int]) -> Callable[[Setting],
 
         prepare(
             setting.graph,
-            _packed(setting),
-            **setting.sampling,  # type: ignore[arg-type]
+            setting.packed,
+            **setting.sampling,
             epochs=num_epochs(setting),
             cpu_cache=setting.cache_bytes,
             static_cache=0,
@@ -76,23 +142,33 @@ def _prepare_epochs(num_epochs: Callable[[Setting], int]) -> Callable[[Setting],
     return prepare
 
 
-def _packed(setting: Setting) -> Path:
-    return Path(setting.folder) / "packed"
-
-
 def _loader(setting: Setting) -> BatchSource:
     from diskgnn.loader import Loader
 
-    return Loader(_packed(setting), "train", device=setting.device)
+    return Loader(setting.packed, "train", device=setting.device)
 
 
 LOADERS: dict[str, tuple[Variant, ...]] = {
     "in-memory": (Variant("in-memory", "", "in memory", _in_memory, MEMORY, uncapped=True),),
+    "mmap": (
+        Variant("mmap", "normal", "mmap, kernel reads ahead", _mapped("normal", 1), SEQUENTIAL),
+        Variant("mmap", "random", "mmap, random advice", _mapped("random", 1), RANDOM),
+        Variant("mmap", "parallel", "mmap, touched in parallel", _mapped("random", 32), RANDOM),
+    ),
+    "cached-reads": tuple(
+        Variant("cached-reads", policy, f"cached reads, {name}", _cached_reads(policy), RANDOM, cached=True)
+        for policy, name in (("lru", "LRU"), ("s3-fifo", "S3-FIFO"), ("sieve", "SIEVE"))
+    ),
+    "static-packed": (
+        Variant("static-packed", "plain", "static cache, packed", _static_packed, SEQUENTIAL,
+                _prepare_static, cached=True),
+    ),
     "diskgnn": (
         Variant("diskgnn", "one", "diskgnn, one epoch reused", _loader, SEQUENTIAL,
                 _prepare_epochs(lambda _: 1), cached=True),
         Variant("diskgnn", "several", "diskgnn, several epochs", _loader, SEQUENTIAL,
                 _prepare_epochs(lambda setting: min(setting.epochs, MAX_SEVERAL_EPOCHS)), cached=True),
+        Variant("diskgnn", "fresh", "diskgnn, every epoch fresh", _fresh, SEQUENTIAL, cached=True),
     ),
 }  # fmt: skip
 

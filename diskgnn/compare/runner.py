@@ -25,7 +25,7 @@ from diskgnn.artifacts import PathLike
 from diskgnn.compare import page_cache
 from diskgnn.compare.loaders import MEMORY, SEQUENTIAL, Setting, Variant, select
 from diskgnn.compare.processes import Outcome, run_in_process
-from diskgnn.compare.results import Comparison, EpochCost, EpochPoint, LoaderResult, SweepPoint
+from diskgnn.compare.results import Comparison, EpochCost, EpochPoint, LoaderResult, SweepPoint, disk_bytes
 from diskgnn.compare.training_graph import make_training_graph
 from diskgnn.disk_rates import ReadRates, measure_read_rates
 from diskgnn.errors import ConfigError, DiskGNNError
@@ -55,7 +55,7 @@ class Rates:
         """The least that an epoch of `cost` can take where `bound` is the limit."""
         if bound == MEMORY:
             return cost.requested_rows * row_bytes / self.memory_bytes_per_second
-        read_bytes = max(cost.read_bytes, cost.device_read_bytes or 0)
+        read_bytes = disk_bytes(cost)
         seconds = read_bytes / self.sequential_bytes_per_second
         if bound == SEQUENTIAL:
             return seconds
@@ -320,6 +320,7 @@ def _with_training(
         result,
         training=EpochCost(**trained["cost"]),
         open_seconds=trained["open_seconds"],
+        prepared_bytes=max(result.prepared_bytes, trained["prepared_bytes"]),
         epochs=tuple(points),
         trace=tuple(TraceEvent(**event) for event in trained["trace"]),
     )

@@ -51,7 +51,7 @@ def load(setting: Mapping[str, Any], loader: str, variant: str) -> dict[str, Any
     resolved, chosen = _resolve(setting, loader, variant)
     source, open_seconds = _open(resolved, chosen)
     try:
-        meter = _Meter(source, resolved)
+        meter = _Meter(source)
         with minibatches(source, 0) as batches:
             for batch in batches:
                 batch.to(resolved.device, non_blocking=True)
@@ -92,14 +92,17 @@ def train(
                 if weights is not None:
                     torch.save(net.state_dict(), Path(weights) / f"{record['epoch']}.pt")
 
-        meter = _Meter(source, resolved)
+        meter = _Meter(source)
         train(
             source, model=net, lr=model["lr"], epochs=resolved.epochs, device=resolved.device, seed=resolved.seed,
             callback=finish_epoch, trace=trace,
         )  # fmt: skip
         cost = meter.cost(resolved.epochs, sum(epoch["train_seconds"] for epoch in epochs))
         events = [] if trace is None else [asdict(event) for event in excerpt(read_trace(trace), source.num_batches)]
-        return {"open_seconds": open_seconds, "cost": asdict(cost), "epochs": epochs, "trace": events}
+        # Of those that prepare while training, by the epoch.
+        prepared_bytes = source.stats().get("prepare_written_bytes", 0) / resolved.epochs
+        return {"open_seconds": open_seconds, "cost": asdict(cost), "epochs": epochs, "trace": events,
+                "prepared_bytes": round(prepared_bytes)}  # fmt: skip
     finally:
         source.close()
 
@@ -177,10 +180,8 @@ def _open(setting: Setting, variant: Variant) -> tuple[BatchSource, float]:
 class _Meter:
     """What a source and the kernel count from now on."""
 
-    def __init__(self, source: BatchSource, setting: Setting) -> None:
-        from diskgnn.graph import Graph
-
-        self._source, self._row_bytes = source, Graph.open(setting.graph).feature_file.row_bytes
+    def __init__(self, source: BatchSource) -> None:
+        self._source = source
         self._started, self._before, self._read = time.perf_counter(), dict(source.stats()), device_read_bytes()
 
     def cost(self, epochs: int = 1, seconds: float | None = None) -> EpochCost:
@@ -188,6 +189,7 @@ class _Meter:
         seconds = time.perf_counter() - self._started if seconds is None else seconds
         now, read = self._source.stats(), device_read_bytes()
         spent = {name: (value - self._before.get(name, 0)) / epochs for name, value in now.items()}
+        requests = spent.get("read_requests", 0)
         return EpochCost(
             minibatches=self._source.num_batches,
             seconds=seconds / epochs,
@@ -196,8 +198,8 @@ class _Meter:
             **{tier: round(spent[tier]) for tier in _TIERS},
             read_bytes=round(spent["read_bytes"]),
             device_read_bytes=None if read is None or self._read is None else round((read - self._read) / epochs),
-            read_requests=round(spent["read_requests"]) if "read_requests" in spent else None,
-            filled_rows=round(spent.get("restored_bytes", 0) / self._row_bytes),
+            read_requests=None if requests == 0 and spent["read_bytes"] else round(requests),  # 0: not known
+            filled_rows=round(spent.get("filled_rows", 0)),
         )
 
 

@@ -35,6 +35,12 @@ class NeighborSampler:
     """Uniform neighbour sampling without replacement over a CSC topology, which it keeps alive. Thread-safe."""
 
     def __init__(self, indptr: Int64, indices: npt.NDArray[Any]) -> None: ...
+    def cache_neighbors(self, starts: Int64, neighbors: npt.NDArray[Any]) -> None:
+        """Look node v's in-neighbours up in neighbors[starts[v]:] from now on, unless starts[v] is -1; draws stay.
+
+        Call it before any thread samples.
+        """
+
     def sample(
         self, seeds: Int64, fanouts: Int32, key: int, minibatch: int
     ) -> tuple[npt.NDArray[Any], list[tuple[Int32, Int32]]]:
@@ -93,6 +99,57 @@ def read_ranges(
 
     Raises:
         OSError: the file cannot be opened or read, or ends before a range does.
+    """
+
+class RowCache:
+    """Which rows an online eviction policy keeps (native/row_cache.h). Not thread-safe.
+
+    Raises:
+        ValueError: a policy other than 'lru', 's3-fifo' and 'sieve', or a capacity below 1.
+    """
+
+    def __init__(self, policy: str, num_nodes: int, capacity: int) -> None: ...
+    def lookup(self, nodes: npt.NDArray[Any]) -> tuple[Int32, Int32]:
+        """(slots [U], -1 where the row has to be read; admissions [A * 2] as position in `nodes`, slot, in order).
+
+        Raises:
+            IndexError: a node out of range.
+        """
+
+class RowReader:
+    """Rows of a file, row i at data_offset + i * row_bytes, read at random (native/row_reader.h). Not thread-safe.
+
+    Raises:
+        OSError: the file cannot be opened.
+        ValueError: it is too short.
+    """
+
+    def __init__(self, path: str, data_offset: int, row_bytes: int, num_rows: int, engine: str = "auto") -> None: ...
+    def gather(
+        self,
+        nodes: npt.NDArray[Any],
+        slots: Int32,
+        admissions: Int32,
+        cache: npt.NDArray[np.uint8],
+        x: npt.NDArray[np.uint8],
+    ) -> tuple[int, int]:
+        """Fill x [U * row_bytes] from `cache` and the file, then admit rows into `cache`: (requests, bytes read).
+
+        Raises:
+            OSError: a read failed; the reader cannot be used any more.
+            IndexError: a node, slot or position out of range.
+        """
+
+    @property
+    def engine(self) -> str: ...
+
+def gather_rows(
+    source: npt.NDArray[np.uint8], row_bytes: int, nodes: npt.NDArray[Any], x: npt.NDArray[np.uint8], threads: int
+) -> None:
+    """x [U * row_bytes] = rows `nodes` of `source`, by several threads.
+
+    Raises:
+        IndexError: a node out of range.
     """
 
 def pack_partition(

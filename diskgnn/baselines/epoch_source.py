@@ -19,7 +19,7 @@ from torch import Tensor
 from diskgnn import artifacts
 from diskgnn.artifacts import PathLike
 from diskgnn.errors import ArtifactError, ConfigError, InputError
-from diskgnn.graph import Graph
+from diskgnn.graph import FEATURE_STORAGE, Graph
 from diskgnn.memory import available_cores
 from diskgnn.minibatch import MiniBatch
 from diskgnn.sampling import epoch_seeds
@@ -167,6 +167,18 @@ class EpochSource:
     def _labels(self, seeds: npt.NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(self._graph.labels[seeds].astype(np.int64))
 
+    def _check_shared(self, share: EpochSource | None) -> None:
+        """Refuse to share what another kind of source, or one over another graph, holds."""
+        if share is None:
+            return
+        if type(share) is not type(self):
+            raise ConfigError(f"share: expected another {type(self).__name__}, found a {type(share).__name__}")
+        if share._graph.manifest.digest != self._graph.manifest.digest:
+            raise ConfigError(
+                f"share: expected a source over {self._graph.manifest.path}, found one over another graph, "
+                f"{share._graph.manifest.path}"
+            )
+
     def stats(self) -> Mapping[str, int | float]:
         """Counters since the source was made, of the minibatches received: requested_rows, of these device_rows,
         pinned_rows, cpu_rows, disk_rows; read_bytes and read_requests of the disk; wait_seconds of the user."""
@@ -249,6 +261,12 @@ def at_least_one(name: str, value: int | None) -> None:
     """
     if value is not None and value < 1:
         raise ConfigError(f"{name}: expected at least 1, found {value}")
+
+
+def empty_rows(num_rows: int, graph: Graph) -> tuple[Tensor, npt.NDArray[np.uint8]]:
+    """Memory for rows of the graph's features: as a tensor [num_rows, D], and as bytes."""
+    rows = np.empty((num_rows, graph.feature_file.width), FEATURE_STORAGE[graph.feature_file.dtype])
+    return as_rows(rows, graph), rows.view(np.uint8).reshape(-1)
 
 
 def as_rows(rows: npt.NDArray[Any], graph: Graph) -> Tensor:

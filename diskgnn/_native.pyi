@@ -35,6 +35,12 @@ class NeighborSampler:
     """Uniform neighbour sampling without replacement over a CSC topology, which it keeps alive. Thread-safe."""
 
     def __init__(self, indptr: Int64, indices: npt.NDArray[Any]) -> None: ...
+    def cache_neighbors(self, starts: Int64, neighbors: npt.NDArray[Any]) -> None:
+        """Look node v's in-neighbours up in neighbors[starts[v]:] from now on, unless starts[v] is -1; draws stay.
+
+        Call it before any thread samples.
+        """
+
     def sample(
         self, seeds: Int64, fanouts: Int32, key: int, minibatch: int
     ) -> tuple[npt.NDArray[Any], list[tuple[Int32, Int32]]]:

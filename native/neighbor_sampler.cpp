@@ -85,8 +85,14 @@ template <typename Node>
 template <typename Node>
 SampledMinibatch<Node> sample_minibatch(std::span<const std::int64_t> indptr, std::span<const Node> indices,
                                         std::span<const std::int64_t> seeds, std::span<const std::int32_t> fanouts,
-                                        DrawKey key) {
+                                        DrawKey key, const NeighborCache<Node>& cache) {
   const auto num_nodes = static_cast<std::int64_t>(indptr.size()) - 1;
+  const auto num_edges = static_cast<std::int64_t>(indices.size());
+  const auto num_cached = static_cast<std::int64_t>(cache.neighbors.size());
+  // Positions from num_edges on are those of the cache.
+  const auto column = [&](std::int64_t position) {
+    return position < num_edges ? indices.data() + position : cache.neighbors.data() + (position - num_edges);
+  };
   SampledMinibatch<Node> minibatch;
   auto& [table, nodes, positions, neighbors] = scratch_of_this_thread<Node>();
   table.clear(seeds.size());
@@ -104,12 +110,15 @@ SampledMinibatch<Node> sample_minibatch(std::span<const std::int64_t> indptr, st
         __builtin_prefetch(&indptr[static_cast<std::size_t>(nodes[i + kPrefetchDistance])]);
       const auto node = static_cast<std::size_t>(nodes[i]);
       const std::int64_t begin = indptr[node], end = indptr[node + 1];
-      if (begin < 0 || begin > end || end > static_cast<std::int64_t>(indices.size())) {
+      if (begin < 0 || begin > end || end > num_edges) {
         throw std::out_of_range("indptr is damaged at node " + std::to_string(node));
       }
+      const std::int64_t cached = cache.starts.empty() ? -1 : cache.starts[node];
+      if (cached >= 0 && cached > num_cached - (end - begin)) throw std::out_of_range("the neighbour cache is damaged");
+      const std::int64_t start = cached < 0 ? begin : num_edges + cached;
       const std::size_t first = positions.size();
       draw_positions(key, static_cast<int>(layer), nodes[i], end - begin, fanouts[layer], positions);
-      for (std::size_t p = first; p < positions.size(); ++p) positions[p] += begin;
+      for (std::size_t p = first; p < positions.size(); ++p) positions[p] += start;
       if (positions.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
         throw std::invalid_argument("a block has more than 2^31 - 1 edges; use smaller batches or fanouts");
       }
@@ -118,9 +127,9 @@ SampledMinibatch<Node> sample_minibatch(std::span<const std::int64_t> indptr, st
     neighbors.resize(positions.size());
     for (std::size_t e = 0; e < positions.size(); ++e) {
       if (e + kPrefetchDistance < positions.size()) {
-        __builtin_prefetch(&indices[static_cast<std::size_t>(positions[e + kPrefetchDistance])]);
+        __builtin_prefetch(column(positions[e + kPrefetchDistance]));
       }
-      neighbors[e] = indices[static_cast<std::size_t>(positions[e])];
+      neighbors[e] = *column(positions[e]);
       if (neighbors[e] < 0 || neighbors[e] >= num_nodes) {
         throw std::out_of_range("neighbour " + std::to_string(neighbors[e]) + " is not in [0, " +
                                 std::to_string(num_nodes) + ")");
@@ -141,9 +150,9 @@ template void insert_seeds(std::span<const std::int64_t>, std::int64_t, RelabelT
                            std::vector<std::int64_t>&);
 template SampledMinibatch<std::int32_t> sample_minibatch(std::span<const std::int64_t>, std::span<const std::int32_t>,
                                                          std::span<const std::int64_t>, std::span<const std::int32_t>,
-                                                         DrawKey);
+                                                         DrawKey, const NeighborCache<std::int32_t>&);
 template SampledMinibatch<std::int64_t> sample_minibatch(std::span<const std::int64_t>, std::span<const std::int64_t>,
                                                          std::span<const std::int64_t>, std::span<const std::int32_t>,
-                                                         DrawKey);
+                                                         DrawKey, const NeighborCache<std::int64_t>&);
 
 }  // namespace diskgnn

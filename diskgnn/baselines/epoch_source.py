@@ -167,6 +167,18 @@ class EpochSource:
     def _labels(self, seeds: npt.NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(self._graph.labels[seeds].astype(np.int64))
 
+    def _check_shared(self, share: EpochSource | None) -> None:
+        """Refuse to share what another kind of source, or one over another graph, holds."""
+        if share is None:
+            return
+        if type(share) is not type(self):
+            raise ConfigError(f"share: expected another {type(self).__name__}, found a {type(share).__name__}")
+        if share._graph.manifest.digest != self._graph.manifest.digest:
+            raise ConfigError(
+                f"share: expected a source over {self._graph.manifest.path}, found one over another graph, "
+                f"{share._graph.manifest.path}"
+            )
+
     def stats(self) -> Mapping[str, int | float]:
         """Counters since the source was made, of the minibatches received: requested_rows, of these device_rows,
         pinned_rows, cpu_rows, disk_rows; read_bytes and read_requests of the disk; wait_seconds of the user."""

@@ -58,7 +58,7 @@ class MMap(OnlineSource):
     sampler's, the copy is native, without Python's lock, and topology is in memory unless `topology='mmap'`.
 
     Around a page that is touched, the kernel reads `read_ahead_kb` under advice 'normal' (8 MiB on some machines:
-    hundreds of times what is needed), and that page alone under 'random'. Nobody asked for what it reads: all rows count
+    hundreds of times what is needed), that page alone under 'random'. Nobody asked for what it reads: all rows count
     as disk_rows; read_bytes is what the kernel says that this process has read meanwhile, by whatever thread;
     read_requests is 0, for not known.
 

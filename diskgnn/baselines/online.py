@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -47,6 +47,18 @@ class SampledBlocks:
     nodes: npt.NDArray[Any]  # [U] int32 or int64, the seeds first
     blocks: tuple[Block, ...]  # outermost first
 
+    def minibatch(self, x: Tensor, y: Tensor, epoch: int, index: int) -> MiniBatch:
+        """The minibatch, now that its features are there."""
+        return MiniBatch(
+            x=x,
+            y=y,
+            blocks=self.blocks,
+            seeds=torch.from_numpy(self.seeds),
+            epoch=epoch,
+            index=index,
+            input_nodes=torch.from_numpy(self.nodes.astype(np.int64, copy=False)),
+        )
+
 
 class OnlineSource(EpochSource):
     """A `BatchSource` that samples in background threads and gets its rows from a `FeatureRows`.
@@ -89,17 +101,6 @@ class OnlineSource(EpochSource):
         self._rows: FeatureRows = rows(self._graph) if share is None else share._rows
         self._prefetch = prefetch or (1 if self._rows.ordered else self._threads)
 
-    def _check_shared(self, share: OnlineSource | None) -> None:
-        if share is None:
-            return
-        if type(share) is not type(self):
-            raise ConfigError(f"share: expected another {type(self).__name__}, found a {type(share).__name__}")
-        if share._graph.manifest.digest != self._graph.manifest.digest:
-            raise ConfigError(
-                f"share: expected a source over {self._graph.manifest.path}, found one over another graph, "
-                f"{share._graph.manifest.path}"
-            )
-
     def _minibatches(self, epoch: int, start: int) -> Generator[tuple[MiniBatch, RowCounts], None, None]:
         sampled_epoch = self._sampled_epoch(epoch)
         key, seeds = batch_key(self._seed, self.split, sampled_epoch), self._seeds(sampled_epoch)
@@ -133,35 +134,40 @@ class OnlineSource(EpochSource):
 
     def _sample(self, epoch: int, index: int, seeds: npt.NDArray[np.int64], key: int) -> SampledBlocks:
         with self._traced("sample", index):
-            nodes, sampled = self._sampler.sample(seeds, np.array(self._fanouts, np.int32), key, index)
-            num_src, blocks = len(nodes), []
-            for indptr, indices in sampled:
-                blocks.append(Block(torch.from_numpy(indptr), torch.from_numpy(indices), num_src))
-                num_src = len(indptr) - 1
-            return SampledBlocks(seeds, nodes, tuple(blocks))
+            return sample_blocks(self._sampler, seeds, self._fanouts, key, index)
 
     def _fill(self, epoch: int, index: int, pending: Future[SampledBlocks]) -> tuple[MiniBatch, RowCounts]:
         sampled = pending.result()
         with self._traced("gather", index):
             x, counts = self._rows.gather(sampled.nodes)
-        return self._minibatch(epoch, index, sampled, x), counts
-
-    def _minibatch(self, epoch: int, index: int, sampled: SampledBlocks, x: Tensor) -> MiniBatch:
-        return MiniBatch(
-            x=x,
-            y=self._labels(sampled.seeds),
-            blocks=sampled.blocks,
-            seeds=torch.from_numpy(sampled.seeds),
-            epoch=epoch,
-            index=index,
-            input_nodes=torch.from_numpy(sampled.nodes.astype(np.int64, copy=False)),
-        )
+        return sampled.minibatch(x, self._labels(sampled.seeds), epoch, index), counts
 
     def close(self) -> None:
         """Join the threads of an epoch that was left early, free what the source holds. Idempotent."""
         super().close()
         if self._owns_rows:
             self._rows.close()
+
+
+def sample_blocks(
+    sampler: _native.NeighborSampler, seeds: npt.NDArray[np.int64], fanouts: Sequence[int], key: int, index: int
+) -> SampledBlocks:
+    """Minibatch `index` of the epoch that `key` is of (`sampling.batch_key`)."""
+    nodes, sampled = sampler.sample(seeds, np.array(fanouts, np.int32), key, index)
+    return as_blocks(seeds, nodes, sampled)
+
+
+def as_blocks(
+    seeds: npt.NDArray[np.int64],
+    nodes: npt.NDArray[Any],
+    sampled: Sequence[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]],
+) -> SampledBlocks:
+    """(indptr, indices) per block, outermost first, as blocks."""
+    num_src, blocks = len(nodes), []
+    for indptr, indices in sampled:
+        blocks.append(Block(torch.from_numpy(indptr), torch.from_numpy(indices), num_src))
+        num_src = len(indptr) - 1
+    return SampledBlocks(seeds, nodes, tuple(blocks))
 
 
 def load_sampler(graph: Graph, topology: str) -> _native.NeighborSampler:

@@ -61,8 +61,8 @@ class StaticPacked(Loader):
     """A `BatchSource` over one split of a directory from `prepare_static_packed`.
 
     Kept of the original: sampling done once, before training; the rows that the sampled epoch needs most often fixed
-    in memory (on a GPU first, the rest in host memory); each minibatch's other rows contiguous on disk and read past the
-    page cache; reading, assembling and training overlapped; minibatches in a new order each epoch.
+    in memory (on a GPU first, the rest in host memory); each minibatch's other rows contiguous on disk and read past
+    the page cache; reading, assembling and training overlapped; minibatches in a new order each epoch.
 
     Different: our packer writes the extents (one pass over the features for all of them, as the paper's batched packing
     does, but out of core), with the graph blocks in the same read instead of a pickled file of their own, and our
@@ -91,7 +91,7 @@ class StaticPacked(Loader):
         splits = artifacts.open_artifact(packed, artifacts.PACKED).config["splits"]
         if any(plan["cpu_rows"] or plan["epochs"] != 1 for plan in splits.values()):
             raise ArtifactError(
-                f"{packed} was prepared with a cpu tier or with several epochs: expected one epoch and static rows only; "
-                f"make it with prepare_static_packed"
+                f"{packed} was prepared with a cpu tier or several epochs: expected one epoch and static rows only; make "
+                f"it with prepare_static_packed"
             )
         super().__init__(packed, split, shuffle_seed=seed if split == "train" else None, **options)

@@ -79,6 +79,10 @@ def test_each_count_is_that_of_a_cache_written_here(inputs, cache_rows):
     counted, online = inputs
     assert counting.belady_rows(counted, cache_rows) == fewest_misses(online, cache_rows)
     assert counting.static_rows(counted, cache_rows) == static_misses(online, cache_rows)
+    superbatches = [online[first : first + 3] for first in range(0, len(online), 3)]
+    assert counting.ginex_rows(counted, cache_rows, superbatch=3) == sum(
+        fewest_misses(superbatch, cache_rows) for superbatch in superbatches
+    )
     if cache_rows:
         assert counting.policy_rows("lru")(counted, cache_rows) == lru_misses(online, cache_rows)
     else:

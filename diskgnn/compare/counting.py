@@ -19,6 +19,7 @@ from diskgnn.graph import Graph
 from diskgnn.placement import Accesses, Schedule, hottest_nodes
 from diskgnn.sampling import Samples, sample
 
+GINEX_SUPERBATCH = 100  # minibatches, as `baselines.ginex.Ginex` has it
 _NO_STATIC = np.empty(0, np.int64)
 
 
@@ -76,10 +77,26 @@ def policy_rows(policy: str) -> Callable[[InputNodes, int], int]:
     return count
 
 
+def ginex_rows(inputs: InputNodes, cache_rows: int, superbatch: int = GINEX_SUPERBATCH) -> int:
+    """Belady's MIN within each superbatch; nothing is carried over to the next (Ginex)."""
+    accesses, misses = inputs.accesses(), 0
+    for first in range(0, accesses.num_batches, superbatch):
+        numbers = range(first, min(first + superbatch, accesses.num_batches))
+        next_use = np.full(inputs.num_nodes, len(numbers), np.int32)  # that many stand for never
+        next_uses = [_native.exchange(next_use, accesses.nodes(number), number - first) for number in reversed(numbers)]
+        location = np.full(inputs.num_nodes, -1, np.int32)
+        planner = _native.BeladyPlanner(location, 0, cache_rows, len(numbers))
+        for number in numbers:
+            misses += len(planner.place(accesses.nodes(number), next_uses.pop())[1])
+    accesses.scratch.unlink()
+    return misses
+
+
 COUNTERS: dict[str, Callable[[InputNodes, int], int]] = {
     "cached reads, LRU": policy_rows("lru"),
     "cached reads, S3-FIFO": policy_rows("s3-fifo"),
     "cached reads, SIEVE": policy_rows("sieve"),
+    "Ginex": ginex_rows,
     "static cache, packed": static_rows,
     "diskgnn": diskgnn_rows,
 }

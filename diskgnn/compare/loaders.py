@@ -2,12 +2,14 @@
 
 Memory is shared out alike. All run under one cap, page cache included. Those with a cache of rows get the same
 `cache_bytes`; what the cap leaves beyond that is everybody's for minibatches, the model, and (through the page cache)
-topology or memory-mapped features. Those that sample while training load the topology if it takes at most a quarter of
-the cap, and map it otherwise. Preparing may use half of the cap; a quarter where it runs beside training.
+topology or memory-mapped features. Those that sample while training may hold a quarter of the cap of topology: they
+load it if that suffices, and otherwise map it (or, Ginex and the partition buffer, hold what they can of it). Preparing
+may use half of the cap; a quarter where it runs beside training.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from diskgnn.graph import Graph
 from diskgnn.minibatch import BatchSource
 
 SEQUENTIAL, RANDOM, MEMORY = "sequential reads", "random reads", "memory"
+RESIDENT_PARTITIONS = 8  # about so many should fit a partition buffer, of 8 to 128 in all
 TOPOLOGY_SHARE = 4  # of the cap, one part in so many may be topology in memory
 MAX_SEVERAL_EPOCHS = 4  # that 'diskgnn:several' prepares
 
@@ -45,13 +48,18 @@ class Setting:
     def online(self) -> dict[str, Any]:
         """What sources take that sample while training."""
         graph = Graph.open(self.graph)
-        small = (graph.indptr.nbytes + graph.indices.nbytes) * TOPOLOGY_SHARE <= self.memory_bytes
+        small = topology_bytes(graph) <= self.memory_bytes // TOPOLOGY_SHARE
         return {"graph": graph, "topology": "memory" if small else "mmap", **self.sampling}
 
     @property
     def packed(self) -> Path:
         """Where those that pack do so."""
         return Path(self.folder) / "packed"
+
+
+def topology_bytes(graph: Graph) -> int:
+    """Of `graph`, loaded."""
+    return graph.indptr.nbytes + graph.indices.nbytes
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,6 @@ class Variant:
     bound: str  # SEQUENTIAL, RANDOM or MEMORY: what its design cannot beat
     prepare: Callable[[Setting], None] | None = None  # writes to the setting's folder
     cached: bool = False  # whether it keeps rows in `cache_bytes`: then Belady's bound is a bound for it
-    modules: tuple[str, ...] = ()  # beyond diskgnn's own: without them it is unavailable
     uncapped: bool = False  # runs without the cap, too, where it does not fit: the upper bound
 
 
@@ -91,6 +98,51 @@ def _cached_reads(policy: str) -> Callable[[Setting], BatchSource]:
         return CachedReads(**setting.online, cpu_cache=setting.cache_bytes, policy=policy)
 
     return open_cached
+
+
+def _ginex(setting: Setting) -> BatchSource:
+    from diskgnn.baselines.ginex import Ginex
+
+    graph = Graph.open(setting.graph)
+    share_bytes = setting.memory_bytes // TOPOLOGY_SHARE
+    fixed_bytes = 2 * graph.indptr.nbytes  # offsets, and the table of what is cached
+    whole = topology_bytes(graph) <= share_bytes
+    return Ginex(
+        graph,
+        **setting.sampling,
+        cpu_cache=setting.cache_bytes,
+        neighbor_cache="100%" if whole else max(0, share_bytes - fixed_bytes),
+        scratch=setting.folder,
+    )
+
+
+def _partition_buffer_bytes(setting: Setting, graph: Graph) -> int:
+    """Rows and edges share the buffer, so it gets what the others have for a cache and for topology."""
+    return setting.cache_bytes + min(topology_bytes(graph), setting.memory_bytes // TOPOLOGY_SHARE)
+
+
+def _prepare_partitions(setting: Setting) -> None:
+    from diskgnn.baselines.partitioning import prepare_partitions
+
+    graph = Graph.open(setting.graph)
+    total_bytes = graph.feature_file.num_rows * graph.feature_file.row_bytes + 2 * topology_bytes(graph)
+    wanted = RESIDENT_PARTITIONS * total_bytes / max(1, _partition_buffer_bytes(setting, graph))
+    num_partitions = 1 << max(3, min(7, math.ceil(math.log2(wanted))))
+    prepare_partitions(
+        graph,
+        setting.packed,
+        num_partitions=min(num_partitions, graph.num_nodes),
+        seed=setting.seed,
+        memory=setting.memory_bytes // 2,
+    )
+
+
+def _partition_buffer(setting: Setting) -> BatchSource:
+    from diskgnn.baselines.partition_buffer import PartitionBuffer
+
+    graph = Graph.open(setting.graph)
+    memory = _partition_buffer_bytes(setting, graph)
+    return PartitionBuffer(graph, setting.packed, **setting.sampling, memory=memory)
 
 
 def _prepare_static(setting: Setting) -> None:
@@ -158,6 +210,10 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
     "cached-reads": tuple(
         Variant("cached-reads", policy, f"cached reads, {name}", _cached_reads(policy), RANDOM, cached=True)
         for policy, name in (("lru", "LRU"), ("s3-fifo", "S3-FIFO"), ("sieve", "SIEVE"))
+    ),
+    "ginex": (Variant("ginex", "", "Ginex", _ginex, RANDOM, cached=True),),
+    "partition-buffer": (
+        Variant("partition-buffer", "", "partition buffer", _partition_buffer, SEQUENTIAL, _prepare_partitions),
     ),
     "static-packed": (
         Variant("static-packed", "plain", "static cache, packed", _static_packed, SEQUENTIAL,

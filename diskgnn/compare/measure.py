@@ -25,10 +25,15 @@ def main(step_path: str, result_path: str) -> None:
 
             outcome = {"result": run_step(step["step"], step["arguments"])}
         except Exception as error:
-            kind = "out of memory" if isinstance(error, MemoryError) else "failed"
-            outcome = {"status": kind, "message": f"{type(error).__name__}: {error}"}
+            outcome = {"status": _status(error), "message": f"{type(error).__name__}: {error}"}
     outcome |= {"peak_bytes": peak_bytes(), "warnings": sorted({str(warning.message) for warning in caught})}
     Path(result_path).write_text(json.dumps(outcome))
+
+
+def _status(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    return "unavailable" if isinstance(error, ImportError) else "failed"
 
 
 def _die_with(parent: int) -> None:

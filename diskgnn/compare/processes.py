@@ -23,7 +23,7 @@ _TAIL_CHARACTERS = 500
 class Outcome:
     """What came of one step."""
 
-    status: str  # 'ok', 'failed', 'out of memory'
+    status: str  # 'ok', 'unavailable', 'failed', 'out of memory'
     message: str = ""
     result: Any = None
     peak_process_bytes: int = 0

@@ -37,7 +37,7 @@ class EpochCost:
     # As the kernel counts for the process (/proc/self/io): page cache misses included, those on program code, too.
     device_read_bytes: int | None
     read_requests: int | None  # sent to the disk; None where the kernel decides (page cache)
-    filled_rows: int = 0  # read to fill caches before the first minibatch needs them, beyond `disk_rows`
+    filled_rows: int = 0  # read to fill a cache or a buffer before a minibatch needs them, beyond `disk_rows`
 
 
 @dataclass(frozen=True)

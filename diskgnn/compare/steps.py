@@ -199,7 +199,7 @@ class _Meter:
             read_bytes=round(spent["read_bytes"]),
             device_read_bytes=None if read is None or self._read is None else round((read - self._read) / epochs),
             read_requests=None if requests == 0 and spent["read_bytes"] else round(requests),  # 0: not known
-            filled_rows=round(spent.get("filled_rows", 0)),
+            filled_rows=round(spent.get("filled_rows", 0) + spent.get("loaded_rows", 0)),
         )
 
 

@@ -4,7 +4,7 @@ Memory is shared out alike. All run under one cap, page cache included. Those wi
 `cache_bytes`; what the cap leaves beyond that is everybody's for minibatches, the model, and (through the page cache)
 topology or memory-mapped features. Those that sample while training may hold a quarter of the cap of topology: they
 load it if that suffices, and otherwise map it (or, Ginex and the partition buffer, hold what they can of it). Preparing
-may use half of the cap; a quarter where it runs beside training.
+may use half of the cap; a quarter where it runs beside training. Other libraries' loaders hold topology as they do.
 """
 
 from __future__ import annotations
@@ -200,6 +200,24 @@ def _loader(setting: Setting) -> BatchSource:
     return Loader(setting.packed, "train", device=setting.device)
 
 
+def _pyg(setting: Setting) -> BatchSource:
+    from diskgnn.baselines.pyg import PyG
+
+    return PyG(setting.graph, **setting.sampling)
+
+
+def _dgl(setting: Setting) -> BatchSource:
+    from diskgnn.baselines.dgl_loader import DGL
+
+    return DGL(setting.graph, **setting.sampling)
+
+
+def _graphbolt(setting: Setting) -> BatchSource:
+    from diskgnn.baselines.graphbolt import GraphBolt
+
+    return GraphBolt(setting.graph, **setting.sampling, cpu_cache=setting.cache_bytes)
+
+
 LOADERS: dict[str, tuple[Variant, ...]] = {
     "in-memory": (Variant("in-memory", "", "in memory", _in_memory, MEMORY, uncapped=True),),
     "mmap": (
@@ -226,6 +244,9 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
                 _prepare_epochs(lambda setting: min(setting.epochs, MAX_SEVERAL_EPOCHS)), cached=True),
         Variant("diskgnn", "fresh", "diskgnn, every epoch fresh", _fresh, SEQUENTIAL, cached=True),
     ),
+    "pyg": (Variant("pyg", "", "PyG", _pyg, RANDOM),),
+    "dgl": (Variant("dgl", "", "DGL", _dgl, RANDOM),),
+    "graphbolt": (Variant("graphbolt", "", "GraphBolt", _graphbolt, RANDOM),),  # does not tell what its cache had
 }  # fmt: skip
 
 

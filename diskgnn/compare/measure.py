@@ -11,6 +11,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from diskgnn.errors import UnavailableError
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -33,7 +35,8 @@ def main(step_path: str, result_path: str) -> None:
 def _status(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "out of memory"
-    return "unavailable" if isinstance(error, ImportError) else "failed"
+    unavailable = isinstance(error, (ImportError, UnavailableError))
+    return "unavailable" if unavailable else "failed"
 
 
 def _die_with(parent: int) -> None:

@@ -203,6 +203,13 @@ class Pipeline:
         threads: int,
         verify: bool,
     ) -> None: ...
+    def set_order(self, order: Int64) -> None:
+        """From now on, position i of the sequence is extent order[i].
+
+        Raises:
+            ValueError: no permutation, there is a cpu tier, or minibatches in another order are still to come.
+        """
+
     def start(self, position: int, count: int) -> None:
         """Start at `position` of the sequence, to assemble `count`; `cpu` holds what the schedule says for it."""
 
@@ -224,6 +231,12 @@ class Pipeline:
         """
 
     def stats(self) -> dict[str, int | float]: ...
+    def start_tracing(self) -> None:
+        """Keep events from now on, at most 2^20 between two calls of `take_trace`."""
+
+    def take_trace(self) -> tuple[list[tuple[str, int, int, int]], int]:
+        """((stage, position of the minibatch, start, end in ns) since the last call, how many did not fit)."""
+
     def engine(self) -> str: ...
     def allocate_locked(self) -> list[tuple[int, int]]:
         """(address, bytes) of all kept buffers, allocated now to be page-locked; before `start`."""

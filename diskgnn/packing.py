@@ -139,6 +139,7 @@ def pack(
         key: samples.manifest.config[key] for key in ("fanouts", "eval_fanouts", "batch_size", "seed")
     } | {key: graph.manifest.config[key] for key in ("num_nodes", "num_classes", "feature_dtype", "feature_width")}
     config |= {
+        "first_epoch": samples.manifest.config.get("first_epoch", 0),  # older samples do not say
         "row_bytes": features.row_bytes,
         "keep_input_nodes": keep_input_nodes,
         "node_dtype": graph.indices.dtype.name,

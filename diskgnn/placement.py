@@ -105,8 +105,13 @@ def hottest_nodes(counts: npt.NDArray[np.int32], num_rows: int) -> npt.NDArray[n
 class Schedule:
     """The placement of one sequence. Read `initial_nodes`, iterate once, then read `wrap`."""
 
-    def __init__(self, accesses: Accesses, static_nodes: npt.NDArray[np.int64], cpu_rows: int) -> None:
-        """Plans with `cpu_rows` slots, or as many as there are rows to keep if those are fewer (then all are kept)."""
+    def __init__(
+        self, accesses: Accesses, static_nodes: npt.NDArray[np.int64], cpu_rows: int, *, from_empty: bool = False
+    ) -> None:
+        """Plans with `cpu_rows` slots, or as many as there are rows to keep if those are fewer (then all are kept).
+
+        `from_empty`: once and for a tier that is empty when the sequence starts: the bound for any cache that is.
+        """
         kept = int(np.count_nonzero(accesses.counts)) - int(np.count_nonzero(accesses.counts[static_nodes]))
         del accesses.counts  # one node-sized array at a time
         self.cpu_rows = min(cpu_rows, kept)
@@ -118,7 +123,7 @@ class Schedule:
         location[static_nodes] = -2 - np.arange(len(static_nodes), dtype=np.int32)
         self._planner = _native.BeladyPlanner(location, self.num_static, self.cpu_rows, accesses.num_batches)
         rounds = MAX_WARM_UP_ROUNDS if accesses.offsets[-1] <= CHEAP_ROUND_ACCESSES else 1
-        for _ in range(rounds if self.cpu_rows else 0):
+        for _ in range(rounds if self.cpu_rows and not from_empty else 0):
             settled = any(
                 self._planner.warm_up(nodes, next_uses) for nodes, next_uses in self._accesses_and_next_uses()
             )

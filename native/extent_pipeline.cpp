@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 
@@ -58,6 +59,16 @@ void check_index(const std::vector<ExtentRecord>& index, std::size_t row_bytes, 
   }
 }
 
+template <typename Number>
+bool is_permutation(std::span<const Number> numbers) {
+  std::vector<bool> taken(numbers.size(), false);
+  for (const Number number : numbers) {
+    if (number < 0 || unsign(number) >= taken.size() || taken[unsign(number)]) return false;
+    taken[unsign(number)] = true;
+  }
+  return true;
+}
+
 std::size_t largest(const std::vector<ExtentRecord>& index, std::int64_t ExtentRecord::* field) {
   std::int64_t value = 0;
   for (const ExtentRecord& extent : index) value = std::max(value, extent.*field);
@@ -74,13 +85,9 @@ ExtentPipeline::ExtentPipeline(DirectFile file, std::vector<ExtentRecord> index,
       tiers_.cpu.size() != tiers_.wrap.size() * tiers_.row_bytes) {
     throw std::invalid_argument("the tiers' sizes do not fit their numbers of rows");
   }
-  std::vector<bool> taken(tiers_.wrap.size(), false);
-  for (const std::int32_t slot : tiers_.wrap) {
-    if (slot < 0 || unsign(slot) >= taken.size() || taken[unsign(slot)]) {
-      throw std::invalid_argument("wrap is not a permutation");
-    }
-    taken[unsign(slot)] = true;
-  }
+  if (!is_permutation(tiers_.wrap)) throw std::invalid_argument("wrap is not a permutation");
+  order_.resize(index_.size());
+  std::iota(order_.begin(), order_.end(), 0);
   // One more than are ready: the user's loop still holds a minibatch while it asks for the next.
   buffers_ = std::make_shared<BufferPool>(options_.prefetch + 1, largest(index_, &ExtentRecord::header_bytes),
                                           largest(index_, &ExtentRecord::num_inputs) * tiers_.row_bytes);
@@ -88,14 +95,23 @@ ExtentPipeline::ExtentPipeline(DirectFile file, std::vector<ExtentRecord> index,
 
 ExtentPipeline::~ExtentPipeline() { stop(); }
 
+void ExtentPipeline::set_order(std::vector<std::int64_t> order) {
+  std::lock_guard lock(mutex_);
+  if (!tiers_.wrap.empty()) throw std::invalid_argument("the cpu tier's schedule fixes the order");
+  if (allowed_ > 0 && running_) throw std::invalid_argument("minibatches in another order are still to come");
+  if (order.size() != index_.size() || !is_permutation(std::span<const std::int64_t>(order))) {
+    throw std::invalid_argument("order is not a permutation of the extents");
+  }
+  order_ = std::move(order);
+}
+
 void ExtentPipeline::start(std::int64_t position, std::int64_t count) {
   if (position < 0 || unsign(position) >= index_.size()) throw std::invalid_argument("position is out of range");
   require_own_process();
   std::lock_guard control(control_mutex_);
   stop_threads();
   buffers_->reopen();
-  auto stream = std::make_unique<ChunkStream>(file_, options_.engine, unsign(index_[unsign(position)].offset),
-                                              file_.size_bytes());
+  auto stream = std::make_unique<ChunkStream>(file_, options_.engine, trace_);
   {
     std::lock_guard lock(mutex_);
     failure_ = nullptr;
@@ -116,15 +132,16 @@ void ExtentPipeline::extend(std::int64_t count) {
   ready_changed_.notify_all();
 }
 
-// Under the lock: lets `count` more minibatches, and the bytes of their extents, through.
+// Under the lock: lets `count` more minibatches, and their extents, through.
 void ExtentPipeline::allow(std::int64_t count) {
   allowed_ += count;
-  std::int64_t bytes = 0;
+  std::vector<ByteRange> ranges;
   for (; count > 0; --count) {
-    bytes += padded_extent_bytes(index_[unsign(next_allowed_)], tiers_.row_bytes);
+    const ExtentRecord& extent = index_[unsign(order_[unsign(next_allowed_)])];
+    ranges.push_back({unsign(extent.offset), unsign(padded_extent_bytes(extent, tiers_.row_bytes))});
     if (unsign(++next_allowed_) == index_.size()) next_allowed_ = 0;
   }
-  stream_->allow(unsign(bytes));
+  stream_->allow(ranges);
 }
 
 void ExtentPipeline::require_own_process() const {
@@ -186,11 +203,28 @@ PipelineStats ExtentPipeline::stats() const {
   std::lock_guard lock(mutex_);
   PipelineStats stats = stats_;
   if (stream_ != nullptr) stats.read_bytes += static_cast<std::int64_t>(stream_->read_bytes());
+  stats.read_wait_seconds = clock_.seconds(Stage::kWaitForDisk);
+  stats.header_seconds = clock_.seconds(Stage::kHeader);
+  stats.gather_seconds = clock_.seconds(Stage::kGather);
+  stats.scatter_seconds = clock_.seconds(Stage::kScatter) + clock_.seconds(Stage::kAdmit);
+  stats.buffer_wait_seconds = clock_.seconds(Stage::kWaitForConsumer);
   return stats;
 }
 
-void ExtentPipeline::throw_damaged(std::int64_t position, const char* what) const {
-  throw DamagedExtent("extent " + std::to_string(position) + " of " + file_.path() + " is damaged: " + what);
+StageTrace::Taken ExtentPipeline::take_trace() {
+  StageTrace::Taken taken = trace_.take();
+  std::vector<std::int64_t> position_of(order_.size());
+  for (std::size_t i = 0; i < order_.size(); ++i) position_of[unsign(order_[i])] = static_cast<std::int64_t>(i);
+  for (StageEvent& event : taken.events) {
+    if (event.stage != Stage::kRead) continue;
+    const auto after = std::ranges::upper_bound(index_, event.position, {}, &ExtentRecord::offset);
+    event.position = position_of[unsign(after - index_.begin() - 1)];
+  }
+  return taken;
+}
+
+void ExtentPipeline::throw_damaged(std::int64_t extent, const char* what) const {
+  throw DamagedExtent("extent " + std::to_string(extent) + " of " + file_.path() + " is damaged: " + what);
 }
 
 void ExtentPipeline::assemble_all(std::int64_t position) {
@@ -209,71 +243,69 @@ void ExtentPipeline::assemble_all(std::int64_t position) {
 }
 
 std::span<const std::byte> ExtentPipeline::peek() {
-  const Clock::time_point started = Clock::now();
-  const std::span<const std::byte> chunk = stream_->peek();
-  read_wait_seconds_ += seconds_since(started);
+  std::span<const std::byte> chunk = stream_->peek_ready();
+  if (!chunk.empty()) return chunk;
+  const Stage interrupted = clock_.stage();
+  clock_.enter(Stage::kWaitForDisk);
+  chunk = stream_->peek();
+  clock_.enter(interrupted);
   return chunk;
 }
 
 // False when the pipeline is stopped.
 bool ExtentPipeline::assemble(std::int64_t position) {
-  const ExtentRecord& extent = index_[unsign(position)];
+  const ExtentRecord* found = nullptr;
   {
-    // A full queue ends read-ahead, not only a lack of buffers: the user may have taken many and given them back.
-    const Clock::time_point started = Clock::now();
     std::unique_lock lock(mutex_);
-    ready_changed_.wait(lock, [this] { return !running_ || (allowed_ > 0 && ready_.size() < options_.prefetch); });
+    ready_changed_.wait(lock, [this] { return !running_ || allowed_ > 0; });
+    clock_.begin(position, Stage::kWaitForConsumer);
+    // A full queue ends read-ahead, not only a lack of buffers: the user may have taken many and given them back.
+    ready_changed_.wait(lock, [this] { return !running_ || ready_.size() < options_.prefetch; });
     if (!running_) return false;
-    stats_.buffer_wait_seconds += seconds_since(started);
+    found = &index_[unsign(order_[unsign(position)])];  // only now: the order may change before it is allowed
   }
-  const Clock::time_point wanted_buffer = Clock::now();
+  const ExtentRecord& extent = *found;
   StagedMinibatch minibatch{position, buffers_->acquire(), unsign(extent.header_bytes), 0};
   if (minibatch.buffer == nullptr) return false;
-  const double buffer_wait = seconds_since(wanted_buffer);
 
-  read_wait_seconds_ = 0;
-  const Clock::time_point wanted_header = Clock::now();
+  clock_.enter(Stage::kHeader);
   std::byte* const header = minibatch.buffer->header();
-  for (std::size_t done = 0; done < unsign(extent.rows_offset);) {
-    const std::span<const std::byte> chunk = peek();
-    if (chunk.empty()) return false;
-    const std::size_t bytes = std::min(chunk.size(), unsign(extent.rows_offset) - done);
-    if (done < minibatch.header_bytes) {
-      std::memcpy(header + done, chunk.data(), std::min(bytes, minibatch.header_bytes - done));
-    }
-    stream_->consume(bytes);
-    done += bytes;
-  }
-  if (crc32c({header, minibatch.header_bytes}, 0) != static_cast<std::uint32_t>(extent.header_crc32c)) {
-    throw_damaged(position, "its header does not have the checksum that was written");
-  }
+  if (!copy_header(extent, header)) return false;
   classify(extent, header, minibatch);
-  const double header_seconds = seconds_since(wanted_header) - read_wait_seconds_;
 
-  const Clock::time_point wanted_cached = Clock::now();
+  clock_.enter(Stage::kGather);
   std::byte* const rows = minibatch.buffer->rows();
   gather(rows);
-  const double gather_seconds = seconds_since(wanted_cached);
-
-  const double header_wait = read_wait_seconds_;
-  const Clock::time_point wanted_rows = Clock::now();
+  clock_.enter(Stage::kScatter);
   if (!scatter(extent, rows)) return false;
+  clock_.enter(Stage::kAdmit);
   admit(extent, header, rows);
-  const double scatter_seconds = seconds_since(wanted_rows) - (read_wait_seconds_ - header_wait);
+  clock_.end();
 
   {
     std::lock_guard lock(mutex_);
-    stats_.buffer_wait_seconds += buffer_wait;
-    stats_.read_wait_seconds += read_wait_seconds_;
-    stats_.header_seconds += header_seconds;
-    stats_.gather_seconds += gather_seconds;
-    stats_.scatter_seconds += scatter_seconds;
     ++stats_.minibatches;
     --allowed_;
     ready_.push_back(std::move(minibatch));
     buffers_->set_starving(false);  // what the user waits for is here: no reason for another buffer
   }
   ready_changed_.notify_all();
+  return true;
+}
+
+bool ExtentPipeline::copy_header(const ExtentRecord& extent, std::byte* header) {
+  const std::size_t header_bytes = unsign(extent.header_bytes);
+  for (std::size_t done = 0; done < unsign(extent.rows_offset);) {
+    const std::span<const std::byte> chunk = peek();
+    if (chunk.empty()) return false;
+    const std::size_t bytes = std::min(chunk.size(), unsign(extent.rows_offset) - done);
+    if (done < header_bytes) std::memcpy(header + done, chunk.data(), std::min(bytes, header_bytes - done));
+    stream_->consume(bytes);
+    done += bytes;
+  }
+  if (crc32c({header, header_bytes}, 0) != static_cast<std::uint32_t>(extent.header_crc32c)) {
+    throw_damaged(&extent - index_.data(), "its header does not have the checksum that was written");
+  }
   return true;
 }
 
@@ -287,7 +319,7 @@ void ExtentPipeline::classify(const ExtentRecord& extent, const std::byte* heade
   std::size_t output = 0;
   for (std::size_t i = 0; i < unsign(extent.num_inputs); ++i) {
     const std::int64_t address = load_int32(addresses, i);
-    if (address < 0) throw_damaged(minibatch.position, "an address is negative");
+    if (address < 0) throw_damaged(&extent - index_.data(), "an address is negative");
     if (address < tiers_.num_device) {
       ++device_rows;
       continue;
@@ -300,14 +332,14 @@ void ExtentPipeline::classify(const ExtentRecord& extent, const std::byte* heade
     } else {
       const std::int64_t row = slot - num_cpu;
       if (row >= extent.num_rows || output_of_row_[unsign(row)] != kUnassigned) {
-        throw_damaged(minibatch.position, "an address is not one of its rows, or is repeated");
+        throw_damaged(&extent - index_.data(), "an address is not one of its rows, or is repeated");
       }
       output_of_row_[unsign(row)] = output;
       ++disk_rows;
     }
     ++output;
   }
-  if (disk_rows != extent.num_rows) throw_damaged(minibatch.position, "a row has no address");
+  if (disk_rows != extent.num_rows) throw_damaged(&extent - index_.data(), "a row has no address");
   minibatch.num_staged = output;
   std::lock_guard lock(mutex_);
   stats_.requested_rows += extent.num_inputs;

@@ -21,12 +21,13 @@ import torch
 
 from diskgnn import _native
 from diskgnn.artifacts import PathLike
-from diskgnn.baselines.epoch_source import EpochSource, RowCounts, as_rows, at_least_one
+from diskgnn.baselines.epoch_source import EpochSource, RowCounts, at_least_one, empty_rows
+from diskgnn.baselines.online import as_blocks
 from diskgnn.baselines.partition_order import ORDERS, BufferPlan, group_size, num_batches, num_states, plan_epoch
 from diskgnn.baselines.partitioning import EDGES, FEATURES, Partitions
 from diskgnn.errors import ConfigError
-from diskgnn.graph import FEATURE_STORAGE, Graph
-from diskgnn.minibatch import Block, MiniBatch
+from diskgnn.graph import Graph
+from diskgnn.minibatch import MiniBatch
 from diskgnn.row_reading import read_rows, row_buffer, warn_if_no_io_uring
 from diskgnn.sampling import batch_key
 from diskgnn.units import parse_size
@@ -54,12 +55,11 @@ class _Loaded:
 class _Buffer:
     """The partitions in memory: rows, ids, and edges between them. `load` is for one thread at a time."""
 
-    def __init__(self, partitions: Partitions, graph: Graph, num_slots: int, engine: str) -> None:
+    def __init__(self, partitions: Partitions, num_slots: int, engine: str) -> None:
         self._partitions, self._engine = partitions, engine
         memory = row_buffer(num_slots * partitions.stride, partitions.row_bytes)
-        self._bytes = memory[: num_slots * partitions.partition_bytes].reshape(num_slots, -1)
-        storage = np.dtype(FEATURE_STORAGE[graph.feature_file.dtype])
-        self.rows = self._bytes.reshape(num_slots * partitions.stride, -1).view(storage)  # [slots * stride, D]
+        self.rows = memory[: num_slots * partitions.partition_bytes]  # [slots * stride * row_bytes]
+        self._slot_rows = self.rows.reshape(num_slots, -1)
         self._slots = np.full(num_slots, -1, np.int64)  # the partition in each slot
         self._buckets: dict[tuple[int, int], Edges] = {}  # by (destination's, source's partition), both resident
         self._nodes = np.zeros((num_slots, partitions.stride), np.int64)
@@ -77,7 +77,7 @@ class _Buffer:
             offset = partition * partitions.partition_bytes
             _native.read_ranges(
                 str(partitions.manifest.file(FEATURES)), self._engine, np.array([offset]), np.array([num_bytes]),
-                offset, self._bytes[slot],
+                offset, self._slot_rows[slot],
             )  # fmt: skip
             self._nodes[slot, : last - first] = partitions.nodes[first:last]
             self._slots[slot] = partition
@@ -232,7 +232,7 @@ class PartitionBuffer(EpochSource):
         if start == len(plan.batches):
             return
         if self._buffer is None:
-            self._buffer = _Buffer(self._partitions, self._graph, plan.slots.shape[1], self._engine)
+            self._buffer = _Buffer(self._partitions, plan.slots.shape[1], self._engine)
         loader = ThreadPoolExecutor(1, thread_name_prefix=self._thread_name("load"))
         pool = ThreadPoolExecutor(self._threads, thread_name_prefix=self._thread_name("sample"))
         stopping = threading.Event()
@@ -291,18 +291,15 @@ class PartitionBuffer(EpochSource):
         places = state.slot_of[partition] * self._partitions.stride + position
         with self._traced("sample", index):
             found, sampled = state.sampler.sample(places, np.array(self._fanouts, np.int32), key, index)
-        num_src, blocks = len(found), []
-        for indptr, indices in sampled:
-            blocks.append(Block(torch.from_numpy(indptr), torch.from_numpy(indices), num_src))
-            num_src = len(indptr) - 1
         with self._traced("gather", index):
-            x = as_rows(np.take(self._buffer.rows, found, axis=0), self._graph)
+            x, x_bytes = empty_rows(len(found), self._graph)
+            _native.gather_rows(self._buffer.rows, self._partitions.row_bytes, found, x_bytes, 1)
             nodes = state.nodes[found]
         seeds = nodes[: len(places)]
         return MiniBatch(
             x=x,
             y=self._labels(seeds),
-            blocks=tuple(blocks),
+            blocks=as_blocks(seeds, nodes, sampled).blocks,
             seeds=torch.from_numpy(seeds.copy()),
             epoch=epoch,
             index=index,

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from diskgnn import artifacts
 from diskgnn.artifacts import ArtifactWriter, Manifest, PathLike
-from diskgnn.baselines.row_runs import RowRun, copy_runs
+from diskgnn.baselines.row_runs import RowRun, RunFile, copy_runs
 from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.extents import align
 from diskgnn.graph import Graph
@@ -109,7 +109,7 @@ def prepare_partitions(
         ]
         with reporter.stage("copy features", graph.num_nodes, "rows") as advance:
             read_bytes = copy_runs(
-                features, writer.path(FEATURES), runs, features_bytes, memory_bytes=memory_bytes,
+                features, [RunFile(writer.path(FEATURES), features_bytes, runs)], memory_bytes=memory_bytes,
                 threads=available_cores() if threads is None else threads, advance=advance,
             )  # fmt: skip
         writer.add(EDGES)

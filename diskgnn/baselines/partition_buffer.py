@@ -24,11 +24,11 @@ from diskgnn.artifacts import PathLike
 from diskgnn.baselines.epoch_source import EpochSource, RowCounts, at_least_one, empty_rows
 from diskgnn.baselines.online import as_blocks
 from diskgnn.baselines.partition_order import ORDERS, BufferPlan, group_size, num_batches, num_states, plan_epoch
-from diskgnn.baselines.partitioning import EDGES, FEATURES, Partitions
+from diskgnn.baselines.partitioning import EDGE_BYTES, EDGES, FEATURES, Partitions
 from diskgnn.errors import ConfigError
 from diskgnn.graph import Graph
 from diskgnn.minibatch import MiniBatch
-from diskgnn.row_reading import read_rows, row_buffer, warn_if_no_io_uring
+from diskgnn.row_reading import ALIGNMENT, row_buffer, warn_if_no_io_uring
 from diskgnn.sampling import batch_key
 from diskgnn.units import parse_size
 
@@ -102,10 +102,12 @@ class _Buffer:
         first, last = self._partitions.buckets[destination, source : source + 2].tolist()
         if first == last:
             return np.empty((0, 2), np.int32)
-        buffer = row_buffer(last - first, 8)
-        path = self._partitions.manifest.file(EDGES)
-        data, _ = read_rows(path, 0, 8, np.array([first, last - 1]), buffer, engine=self._engine)
-        return data.view(np.int32).reshape(-1, 2)
+        offset, num_bytes = first * EDGE_BYTES, (last - first) * EDGE_BYTES
+        base = offset // ALIGNMENT * ALIGNMENT
+        buffer = row_buffer(last - first, EDGE_BYTES)
+        path = str(self._partitions.manifest.file(EDGES))
+        _native.read_ranges(path, self._engine, np.array([offset]), np.array([num_bytes]), base, buffer)
+        return buffer[offset - base : offset - base + num_bytes].view(np.int32).reshape(-1, 2)
 
     def _sampler(self, slots: npt.NDArray[np.int64]) -> _native.NeighborSampler:
         """Over the edges between the partitions in `slots`: in-neighbours by slot, then as in the graph."""

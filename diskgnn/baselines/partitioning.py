@@ -39,7 +39,7 @@ NODES, STARTS, FEATURES, EDGES, BUCKETS, TRAIN = (
     "nodes.npy", "starts.npy", "features.bin", "edges.bin", "buckets.npy", "train.npy",
 )  # fmt: skip
 MAX_PARTITIONS = 256  # buckets are numbered in 16 bits
-_EDGE_BYTES = 8
+EDGE_BYTES = 8
 _BYTES_PER_EDGE = 64  # in passing, while edges are sorted into buckets
 
 
@@ -94,7 +94,7 @@ def prepare_partitions(
     }  # fmt: skip
     features_bytes = num_partitions * stride * features.row_bytes
     with ArtifactWriter(out, PARTITIONS, config=config, source=graph.manifest, overwrite=overwrite) as writer:
-        artifacts.require_free_bytes(writer.staging, features_bytes + graph.num_edges * _EDGE_BYTES, f"writing {out}")
+        artifacts.require_free_bytes(writer.staging, features_bytes + graph.num_edges * EDGE_BYTES, f"writing {out}")
         nodes, starts, place = _deal_nodes(graph, num_partitions, train_first, seed)
         writer.save_array(NODES, nodes)
         writer.save_array(STARTS, starts)
@@ -165,7 +165,7 @@ def _write_edges(
             last = np.cumsum(found)
             for number in np.flatnonzero(found):
                 data = in_order[last[number] - found[number] : last[number]]
-                _write_fully(file.fileno(), data, int(cursors[number]) * _EDGE_BYTES)
+                _write_fully(file.fileno(), data, int(cursors[number]) * EDGE_BYTES)
                 cursors[number] += found[number]
             advance(len(bucket))
     assert (cursors == ends).all()
@@ -233,7 +233,7 @@ class Partitions:
         features_bytes = found.num_partitions * found.stride * found.row_bytes
         if (
             manifest.files[FEATURES].bytes != features_bytes
-            or manifest.files[EDGES].bytes != int(found.buckets[-1, -1]) * _EDGE_BYTES
+            or manifest.files[EDGES].bytes != int(found.buckets[-1, -1]) * EDGE_BYTES
             or found.starts[-1] != len(found.nodes)
         ):
             raise ArtifactError(f"{manifest.path}: its files do not fit each other; {again}")

@@ -13,6 +13,7 @@ from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from diskgnn.row_reading import ALIGNMENT, row_buffer, warn_if_no_io_uring
 from diskgnn.sampling import batch_key
 from diskgnn.units import parse_size
 
+_READERS = 4
 Edges = npt.NDArray[np.int32]  # [n, 2] destination and source, as positions in their partitions; by destination
 
 
@@ -66,37 +68,35 @@ class _Buffer:
 
     def load(self, slots: npt.NDArray[np.int64]) -> _Loaded:
         """Read what is missing for `slots` to hold these partitions; slots that keep theirs are not touched."""
-        partitions = self._partitions
-        read_bytes = read_requests = rows = 0
-        entering = np.flatnonzero((slots >= 0) & (slots != self._slots))
+        entering = np.flatnonzero((slots >= 0) & (slots != self._slots)).tolist()
         self._slots[entering] = -1  # also should reading fail
-        for slot in entering.tolist():
-            partition = int(slots[slot])
-            first, last = int(partitions.starts[partition]), int(partitions.starts[partition + 1])
-            num_bytes = (last - first) * partitions.row_bytes
-            offset = partition * partitions.partition_bytes
-            _native.read_ranges(
-                str(partitions.manifest.file(FEATURES)), self._engine, np.array([offset]), np.array([num_bytes]),
-                offset, self._slot_rows[slot],
-            )  # fmt: skip
-            self._nodes[slot, : last - first] = partitions.nodes[first:last]
-            self._slots[slot] = partition
-            read_bytes += num_bytes + (last - first) * partitions.nodes.itemsize
-            read_requests += 1
-            rows += last - first
         resident = set(slots[slots >= 0].tolist())
         self._buckets = {pair: edges for pair, edges in self._buckets.items() if resident.issuperset(pair)}
-        for destination in resident:
-            for source in resident:
-                if (destination, source) not in self._buckets:
-                    edges = self._read_bucket(destination, source)
-                    self._buckets[destination, source] = edges
-                    read_bytes += edges.nbytes
-                    read_requests += len(edges) > 0
-        slot_of = np.full(partitions.num_partitions, -1, np.int64)
+        missing = [pair for pair in product(sorted(resident), repeat=2) if pair not in self._buckets]
+        with ThreadPoolExecutor(_READERS) as readers:  # buckets may be small: several at a time keep the disk busy
+            row_counts = readers.map(self._read_rows, entering, slots[entering].tolist())
+            buckets = readers.map(self._read_bucket, *zip(*missing, strict=True)) if missing else iter(())
+            rows = sum(row_counts)
+            self._buckets.update(zip(missing, buckets, strict=True))
+        self._slots[entering] = slots[entering]
+        read_bytes = rows * (self._partitions.row_bytes + self._partitions.nodes.itemsize)
+        read_bytes += sum(self._buckets[pair].nbytes for pair in missing)
+        slot_of = np.full(self._partitions.num_partitions, -1, np.int64)
         slot_of[slots[slots >= 0]] = np.flatnonzero(slots >= 0)
         state = BufferState(self._sampler(slots), self._nodes.reshape(-1).copy(), slot_of)
-        return _Loaded(state, read_bytes, read_requests, rows)
+        return _Loaded(state, read_bytes, len(entering) + len(missing), rows)
+
+    def _read_rows(self, slot: int, partition: int) -> int:
+        """Read a partition's rows and ids into a slot; how many."""
+        partitions = self._partitions
+        first, last = int(partitions.starts[partition]), int(partitions.starts[partition + 1])
+        offset, num_bytes = partition * partitions.partition_bytes, (last - first) * partitions.row_bytes
+        path = str(partitions.manifest.file(FEATURES))
+        _native.read_ranges(
+            path, self._engine, np.array([offset]), np.array([num_bytes]), offset, self._slot_rows[slot]
+        )
+        self._nodes[slot, : last - first] = partitions.nodes[first:last]
+        return last - first
 
     def _read_bucket(self, destination: int, source: int) -> Edges:
         first, last = self._partitions.buckets[destination, source : source + 2].tolist()

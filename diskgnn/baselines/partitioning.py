@@ -58,7 +58,7 @@ def prepare_partitions(
     """Write the directory that `PartitionBuffer` reads.
 
     Nodes are dealt out to partitions of equal size at random, as MariusGNN's preprocessing does. Features and topology
-    are read front to back; memory beside the budget is 24 bytes per node.
+    are read front to back; memory beside the budget is 40 bytes per node, at most.
 
     Args:
         graph: graph directory, or an opened one.

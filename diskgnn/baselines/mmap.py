@@ -15,7 +15,7 @@ from diskgnn.artifacts import PathLike
 from diskgnn.baselines.epoch_source import RowCounts, at_least_one, empty_rows
 from diskgnn.baselines.online import OnlineSource
 from diskgnn.errors import ConfigError
-from diskgnn.graph import Graph
+from diskgnn.graph import FEATURE_STORAGE, Graph
 
 _ADVICE = {"random": mmap.MADV_RANDOM, "normal": mmap.MADV_NORMAL}
 
@@ -28,21 +28,15 @@ class MappedRows:
     def __init__(self, graph: Graph, *, advice: str = "random", gather_threads: int = 32) -> None:
         """See `MMap`."""
         at_least_one("gather_threads", gather_threads)
-        if advice not in _ADVICE:
-            raise ConfigError(f"advice: expected one of {', '.join(_ADVICE)}, found {advice!r}")
         self._graph, self._threads = graph, gather_threads
-        file = graph.feature_file
-        with file.path.open("rb") as opened:
-            self._map = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-        self._map.madvise(_ADVICE[advice])
-        self._bytes = np.frombuffer(self._map, np.uint8)[file.data_offset_bytes :][: file.num_rows * file.row_bytes]
-        self._read_bytes = _bytes_read_by_process()
+        self._bytes = map_features(graph, advice).view(np.uint8).reshape(-1)
+        self._read_bytes = bytes_read_by_process()
 
     def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, RowCounts]:
         """x [U, D] of `nodes`; what the kernel read meanwhile."""
         x, x_bytes = empty_rows(len(nodes), self._graph)
         _native.gather_rows(self._bytes, self._graph.feature_file.row_bytes, nodes, x_bytes, self._threads)
-        before, self._read_bytes = self._read_bytes, _bytes_read_by_process()
+        before, self._read_bytes = self._read_bytes, bytes_read_by_process()
         return x, RowCounts(disk_rows=len(nodes), read_bytes=self._read_bytes - before)
 
     def close(self) -> None:
@@ -89,7 +83,23 @@ class MMap(OnlineSource):
         )
 
 
-def _bytes_read_by_process() -> int:
+def map_features(graph: Graph, advice: str) -> npt.NDArray[Any]:
+    """[N, D] the features as stored, in a read-only memory map of its own, so that `advice` concerns nobody else.
+
+    Raises:
+        ConfigError: `advice` is neither 'random' nor 'normal'.
+    """
+    if advice not in _ADVICE:
+        raise ConfigError(f"advice: expected one of {', '.join(_ADVICE)}, found {advice!r}")
+    file = graph.feature_file
+    with file.path.open("rb") as opened:
+        mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    mapped.madvise(_ADVICE[advice])
+    values = np.frombuffer(mapped, FEATURE_STORAGE[file.dtype], file.num_rows * file.width, file.data_offset_bytes)
+    return values.reshape(file.num_rows, file.width)
+
+
+def bytes_read_by_process() -> int:
     """Bytes that the kernel fetched from disks for this process so far; 0 where it does not say."""
     try:
         lines = Path("/proc/self/io").read_text().splitlines()

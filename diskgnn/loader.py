@@ -338,7 +338,7 @@ class Loader:
 
         Track 'disk': 'read', a chunk from submission to completion, with the minibatch that its first byte belongs to;
         several are in flight at once. Track 'assemble', one stage at a time: 'wait for consumer', 'wait for disk',
-        'header', 'gather', 'scatter' and 'admit', whose sums over all minibatches are what `stats` says.
+        'header', 'gather' and 'scatter', whose sums over all minibatches are what `stats` says.
 
         Example:
             with diskgnn.Loader("packed") as loader:

@@ -156,13 +156,11 @@ void ExtentPipeline::stop_threads() {
 
 std::optional<StagedMinibatch> ExtentPipeline::next(std::chrono::milliseconds timeout) {
   require_own_process();
+  buffers_->count_kept();
   const Clock::time_point started = Clock::now();
   std::unique_lock lock(mutex_);
   if (ready_.empty() && failure_ == nullptr && running_) {
-    // Should every buffer be with the user, waiting for one to come back would be waiting for ever.
-    buffers_->set_starving(true);
     ready_changed_.wait_for(lock, timeout, [this] { return !ready_.empty() || failure_ != nullptr || !running_; });
-    buffers_->set_starving(false);
     stats_.consumer_wait_seconds += seconds_since(started);
   }
   if (ready_.empty()) {
@@ -173,6 +171,7 @@ std::optional<StagedMinibatch> ExtentPipeline::next(std::chrono::milliseconds ti
   StagedMinibatch minibatch = std::move(ready_.front());
   ready_.pop_front();
   lock.unlock();
+  buffers_->hand_out(*minibatch.buffer);
   ready_changed_.notify_all();
   return minibatch;
 }
@@ -265,7 +264,6 @@ bool ExtentPipeline::assemble(std::int64_t position) {
     ++stats_.minibatches;
     --allowed_;
     ready_.push_back(std::move(minibatch));
-    buffers_->set_starving(false);  // what the user waits for is here: no reason for another buffer
   }
   ready_changed_.notify_all();
   return true;

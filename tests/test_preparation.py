@@ -150,7 +150,7 @@ def test_packing_is_refused_before_placing(graph, tmp_path, monkeypatch):
     sample(graph, tmp_path / "samples", **SETTINGS)
     with monkeypatch.context() as patch:
         patch.setattr(artifacts, "free_bytes", lambda folder: 2 * open_artifact(tmp_path / "samples").total_bytes)
-        patch.setattr("diskgnn.packing.Accesses", None)  # placing would fail
+        patch.setattr("diskgnn.header_packing.Accesses", None)  # placing would fail
         with pytest.raises(DiskFullError, match=r"\d+ bytes are missing"):
             pack(graph, tmp_path / "samples", tmp_path / "packed", cpu_cache=0)
     assert [path.name for path in tmp_path.iterdir()] == ["samples"]

@@ -14,8 +14,8 @@ from diskgnn.artifacts import ArtifactWriter, PathLike
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph import Graph
 from diskgnn.header_packing import SplitPlanner
-from diskgnn.memory import available_cores, memory_budget
-from diskgnn.prediction import disk_need, probe_samples
+from diskgnn.memory import memory_budget, thread_count
+from diskgnn.prediction import disk_need, most_packed_bytes, probe_samples
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.row_packing import pack_rows
 from diskgnn.row_reading import warn_if_no_io_uring
@@ -125,9 +125,7 @@ def pack(
     num_static, train_rows, eval_rows = tier_rows(
         features.row_bytes, graph.num_nodes, static_cache, cpu_cache, eval_cpu_cache, memory_bytes
     )
-    threads = available_cores() if threads is None else threads
-    if threads < 1:
-        raise ConfigError(f"threads: expected at least 1, found {threads}")
+    threads = thread_count(threads)
     config: dict[str, Any] = {
         key: samples.manifest.config[key] for key in ("fanouts", "eval_fanouts", "batch_size", "seed")
     } | {key: graph.manifest.config[key] for key in ("num_nodes", "num_classes", "feature_dtype", "feature_width")}
@@ -140,12 +138,15 @@ def pack(
     shards = samples.manifest.files
     read_bytes = 2 * samples.manifest.total_bytes  # to place, and to write the headers
     with ArtifactWriter(out, artifacts.PACKED, config=config, source=samples.manifest, overwrite=overwrite) as writer:
-        probes = {split: probe_samples(samples, split, graph.num_nodes) for split in samples.splits}
-        cpu_rows = {split: train_rows if split == "train" else eval_rows for split in probes}
-        read_bytes += sum(shards[artifacts.shard_file(split, 0, 0)].bytes for split in probes)
-        need = disk_need(probes, features.row_bytes, num_static, cpu_rows, keep_input_nodes)
-        certain_bytes = max(need.certain_packed, samples.manifest.total_bytes)  # headers alone are as large
-        artifacts.require_free_bytes(writer.staging, certain_bytes, f"packing {out}")
+        cpu_rows = {split: train_rows if split == "train" else eval_rows for split in samples.splits}
+        node_bytes = graph.indices.itemsize
+        most_bytes = most_packed_bytes(samples, node_bytes, features.row_bytes, num_static, cpu_rows)
+        if most_bytes > artifacts.free_bytes(writer.staging):
+            probes = {split: probe_samples(samples, split, graph.num_nodes) for split in samples.splits}
+            read_bytes += sum(shards[artifacts.shard_file(split, 0, 0)].bytes for split in probes)
+            need = disk_need(probes, features.row_bytes, num_static, cpu_rows, keep_input_nodes)
+            certain_bytes = max(need.certain_packed, samples.manifest.total_bytes)  # headers alone are as large
+            artifacts.require_free_bytes(writer.staging, certain_bytes, f"packing {out}")
         pages = _native.PageWriter()
         planner = SplitPlanner(writer, pages, graph, samples, keep_input_nodes, reporter)
         plans = [planner.plan(split, num_static, cpu_rows[split]) for split in samples.splits]

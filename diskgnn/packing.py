@@ -6,7 +6,9 @@ their rows (`row_packing`).
 
 from __future__ import annotations
 
+import ctypes
 import time
+from pathlib import Path
 from typing import Any
 
 from diskgnn import _native, artifacts
@@ -50,12 +52,23 @@ def static_rows(static_cache: int | str, row_bytes: int, num_nodes: int, memory_
     """
     if static_cache != "auto":
         return cache_rows(static_cache, row_bytes, num_nodes)
+    if not _has_gpu_driver():
+        return 0
     import torch
 
     if not torch.cuda.is_available():
         return 0
     auto_bytes = min(torch.cuda.mem_get_info()[0] // 2, memory_bytes // 4, MAX_AUTO_STATIC_BYTES)
     return min(auto_bytes // row_bytes, num_nodes)
+
+
+def _has_gpu_driver() -> bool:
+    """Whether it is worth importing torch, which takes seconds, to ask for GPUs."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return Path("/dev/kfd").exists()  # AMD's
+    return True
 
 
 def tier_rows(

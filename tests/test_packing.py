@@ -3,6 +3,7 @@
 import errno
 import os
 import subprocess
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -394,9 +395,26 @@ def test_what_was_read_is_counted(graph, samples, tmp_path):
 )
 def test_automatic_static_rows(monkeypatch, free_bytes, memory_bytes, rows):
     torch = pytest.importorskip("torch")
+    monkeypatch.setattr(packing, "_has_gpu_driver", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: free_bytes is not None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free_bytes, 1 << 41))
     assert packing.static_rows("auto", 100, 1 << 40, memory_bytes) == rows
+
+
+def test_torch_is_not_imported_for_nothing(graph, samples, tmp_path):
+    """It takes seconds; without a driver there is no GPU to give rows to."""
+    torch = pytest.importorskip("torch")
+    assert packing._has_gpu_driver() or not torch.cuda.is_available()
+    script = """
+import sys
+from diskgnn import pack, packing
+packing._has_gpu_driver = lambda: False
+pack(*sys.argv[1:], cpu_cache=0)
+sys.exit("torch" in sys.modules)
+"""
+    subprocess.run(
+        [sys.executable, "-c", script, graph.manifest.path, samples.manifest.path, tmp_path / "packed"], check=True
+    )
 
 
 @pytest.mark.parametrize("reserved", [True, False])

@@ -68,7 +68,9 @@ void BeladyPlanner::release(std::int32_t slot) {
 // A free slot, or that of the resident needed last if that is later than `next_use`; -1 when nothing gives way.
 std::int32_t BeladyPlanner::take_slot(std::int32_t next_use) {
   if (free_slots_.empty()) {
-    while (furthest_ > now_ && waiting_[static_cast<std::size_t>(furthest_)].empty()) --furthest_;
+    while (furthest_ > now_ && waiting_[static_cast<std::size_t>(furthest_)].empty()) {
+      waiting_[static_cast<std::size_t>(furthest_--)] = std::vector<std::int32_t>();  // its memory, too
+    }
     if (furthest_ <= std::max(next_use, now_)) return kAbsent;
     std::vector<std::int32_t>& last = waiting_[static_cast<std::size_t>(furthest_)];
     const std::int32_t victim = last.back();
@@ -106,7 +108,7 @@ template <typename Node>
 void BeladyPlanner::settle(std::span<const Node> nodes, std::span<const std::int32_t> next_uses,
                            Placement<Node>* placement) {
   if (now_ >= num_batches_) throw std::logic_error("more minibatches than the sequence has");
-  std::vector<std::int32_t>().swap(waiting_[static_cast<std::size_t>(now_)]);  // each hit below waits for its next use
+  waiting_[static_cast<std::size_t>(now_)] = std::vector<std::int32_t>();  // each hit below waits for its next use
   if (placement != nullptr) placement->addresses.resize(nodes.size());
   // Told apart without a branch, which nobody could predict.
   hits_.resize(nodes.size());
@@ -204,7 +206,7 @@ void BeladyPlanner::start_cycle() {
   for (std::int32_t slot = 0; slot < capacity_; ++slot) {
     if (node_of_slot_[static_cast<std::size_t>(slot)] >= 0) release(slot);
   }
-  for (std::vector<std::int32_t>& slots : waiting_) slots.clear();
+  for (std::vector<std::int32_t>& slots : waiting_) slots = std::vector<std::int32_t>();
   free_slots_.clear();
   for (std::int32_t slot = capacity_; slot-- > static_cast<std::int32_t>(initial_nodes_.size());) {
     free_slots_.push_back(slot);

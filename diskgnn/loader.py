@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import torch
 from torch import Tensor
@@ -21,6 +23,8 @@ from diskgnn.feature_store import TORCH_DTYPES, FeatureStore
 from diskgnn.memory import available_cores
 from diskgnn.minibatch import MiniBatch
 from diskgnn.row_reading import warn_if_no_io_uring
+from diskgnn.sampling import batch_key, permutation
+from diskgnn.tracing import TraceEvent
 from diskgnn.transfer import IN_FLIGHT, HeaderReader, Transfer, UndecodableHeaderError
 
 
@@ -28,10 +32,12 @@ class Loader:
     """The minibatches of one split of a packed directory, in the order in which they were prepared.
 
     Epoch e yields prepared epoch e modulo the number of prepared ones. Reading goes on in the background, at most
-    `prefetch` minibatches ahead; between epochs only the cpu tier stays in memory. A minibatch's tensors lie in a
-    buffer that is reused once you have dropped all of them; keeping minibatches is fine and costs memory. One thread
-    iterates at a time. A loader does not go with you into a forked process (its threads stay behind): using it there is
-    refused, dropping it is fine; make one in each process.
+    `prefetch` minibatches ahead; between epochs the system may take all memory but the cpu tier's. A minibatch's
+    tensors lie in a buffer that is reused once you have dropped all of them; keeping minibatches is fine and costs
+    memory. One thread iterates at a time. A loader does not go with you into a forked process (its threads stay
+    behind): using it there is refused, dropping it is fine; make one in each process.
+
+    With `shuffle_seed`, each epoch's minibatches come in an order of its own (which the cpu tier's schedule rules out).
 
     Example:
         with diskgnn.Loader("packed") as loader:
@@ -53,6 +59,7 @@ class Loader:
         scale: float | Sequence[float] | Tensor | None = None,
         zero_point: float | Sequence[float] | Tensor = 0.0,
         prefetch: int | None = None,
+        shuffle_seed: int | None = None,
         engine: str = "auto",
         verify: bool = False,
         threads: int | None = None,
@@ -74,6 +81,8 @@ class Loader:
                 computed on the device.
             prefetch: minibatches assembled ahead of the user; by default 1 on a cpu, where each costs memory that
                 training needs and computing outlasts reading, and 2 on a GPU, where one more is on the GPU already.
+            shuffle_seed: yield the minibatches of epoch e in an order that follows from this number and e, instead of
+                the prepared one; for directories prepared without a cpu tier.
             engine: 'io_uring', 'threads', or 'auto': io_uring where it is allowed.
             verify: compare all rows with their checksums as they are read (headers of minibatches always are).
             threads: threads that gather cached rows; half of the cores, at most 4, by default.
@@ -113,6 +122,12 @@ class Loader:
         self.num_layers = len(config["fanouts"])
         self.num_static = int(config["num_static"])
         self._engine, self._prefetch, self._verify = engine, prefetch, verify
+        if shuffle_seed is not None and config["splits"][split]["cpu_rows"]:
+            raise ConfigError(
+                f"shuffle_seed: {self._packed.path} has a cpu tier, which is planned for one order; prepare it with "
+                "cpu_cache=0"
+            )
+        self._shuffle_seed = shuffle_seed
         self._threads = max(1, min(4, available_cores() // 2)) if threads is None else threads
         self._tiers: dict[str, int | str | None] = {"device_cache": device_cache, "pinned_cache": pinned_cache}
         self._zero_copy = zero_copy
@@ -136,8 +151,10 @@ class Loader:
         self._iteration = 0
         self._epoch, self._consumed = 0, 0
         self._resume: tuple[int, int] | None = None
-        self._restored_bytes = 0
+        self._restored_bytes = self._filled_rows = 0
         self._closed_stats: dict[str, int | float] = {}
+        self._tracing = False
+        self._closed_trace: list[TraceEvent] = []
         self._transfer: Transfer | None = None
         self._finalizer: Any = None
 
@@ -164,8 +181,17 @@ class Loader:
         self._epoch, self._consumed = epoch, first
         base = epoch % self.num_epochs * self.num_batches
         if first < self.num_batches:
-            self._seek(base + first, self.num_batches - first)
+            self._seek(base + first, self.num_batches - first, self._order(epoch, base))
         return self._iterate(epoch, first, iteration)
+
+    def _order(self, epoch: int, base: int) -> npt.NDArray[np.int64] | None:
+        """[T] the extent at each position of the sequence; None when it is in the order of the file."""
+        if self._shuffle_seed is None:
+            return None
+        order = np.arange(len(self._index), dtype=np.int64)
+        key = batch_key(self._shuffle_seed, f"{self.split}/order", epoch)
+        order[base : base + self.num_batches] = base + permutation(self.num_batches, key)
+        return order
 
     def _iterate(self, epoch: int, first: int, iteration: int) -> Iterator[MiniBatch]:
         for number in range(first, self.num_batches):
@@ -205,11 +231,13 @@ class Loader:
         self._consumed = number + 1
         return batch
 
-    def _seek(self, position: int, count: int) -> None:
-        """Make the pipeline deliver `count` minibatches of the sequence from `position` on."""
+    def _seek(self, position: int, count: int, order: npt.NDArray[np.int64] | None) -> None:
+        """Make the pipeline deliver `count` minibatches of the sequence, in `order`, from `position` on."""
         if self._next_position == position and self._pending == 0:
             assert self._pipeline is not None
             assert self._transfer is not None
+            if order is not None:
+                self._pipeline.set_order(order)
             self._pipeline.extend(count)
             self._transfer.start(self._epoch, position % self.num_batches, count)
             self._pending = count
@@ -222,6 +250,9 @@ class Loader:
         self._transfer.stop()
         self._next_position = None
         self._restored_bytes += self._store.restore(self._index, position)
+        self._filled_rows += self._store.initial_rows
+        if order is not None:
+            self._pipeline.set_order(order)
         self._pipeline.start(position, count)
         self._transfer.start(self._epoch, position % self.num_batches, count)
         self._next_position, self._pending = position, count
@@ -250,6 +281,9 @@ class Loader:
         except ValueError as error:
             raise ArtifactError(f"{error}; prepare {self._packed.path} again") from error
         self._transfer = Transfer(self._pipeline, assembler, self._reader, self._device)
+        self._filled_rows += self._store.num_static
+        if self._tracing:
+            self._transfer.start_tracing()
         # Also when the loader is dropped without being closed, no thread and no locked memory stays behind.
         self._finalizer = weakref.finalize(self, self._transfer.close)
 
@@ -301,9 +335,10 @@ class Loader:
         """Counters since the loader was made, of what was assembled (which may be ahead of what was consumed).
 
         requested_rows, and of these device_rows, pinned_rows, cpu_rows, disk_rows; read_bytes from disk, of which
-        restored_bytes filled the cpu tier; wait_seconds that the user waited; and of the assembling thread
+        restored_bytes filled the cpu tier; filled_rows, with which static and cpu tier started; wait_seconds that the
+        user waited; and of the assembling thread
         read_wait_seconds (for the disk), header_seconds, gather_seconds (rows from memory), scatter_seconds (rows from
-        the extent) and buffer_wait_seconds (for the user).
+        the extent, and those admitted) and buffer_wait_seconds (for the user; pauses between epochs do not count).
         """
         counters = dict.fromkeys(
             ("requested_rows", "device_rows", "pinned_rows", "cpu_rows", "disk_rows", "read_bytes", "wait_seconds"), 0
@@ -312,13 +347,53 @@ class Loader:
         for name, value in (self._transfer.stats() if self._transfer else {}).items():
             found[name] = found.get(name, 0) + value
         found["read_bytes"] += self._restored_bytes
-        found["restored_bytes"] = self._restored_bytes
+        found["restored_bytes"], found["filled_rows"] = self._restored_bytes, self._filled_rows
         return found
+
+    def start_tracing(self) -> None:
+        """Keep from now on what the loader's threads do, for `take_trace`. Costs nothing before it is called.
+
+        At most 2^20 events (32 MiB, some 2,000 minibatches of 100 MB) are kept between two calls of `take_trace`; later
+        ones are dropped with a warning.
+        """
+        self._require_own_process()
+        self._tracing = True
+        if self._transfer is not None:
+            self._transfer.start_tracing()
+
+    def take_trace(self) -> list[TraceEvent]:
+        """The events since the last call, in no particular order; none when tracing was not started.
+
+        Track 'disk': 'read', a chunk from submission to completion, with the minibatch that its first byte belongs to;
+        several are in flight at once. Track 'assemble', one stage at a time: 'wait for consumer', 'wait for disk',
+        'header', 'gather' and 'scatter', whose sums over all minibatches are what `stats` says. Track 'transfer', on a
+        GPU: 'copy', a minibatch on its way to it.
+
+        Example:
+            with diskgnn.Loader("packed") as loader:
+                loader.start_tracing()
+                for batch in loader.epoch(0):
+                    ...
+                gathering_ns = sum(e.end_ns - e.start_ns for e in loader.take_trace() if e.stage == "gather")
+        """
+        self._require_own_process()
+        events, self._closed_trace = self._closed_trace, []
+        if self._transfer is not None:
+            found, lost, copies = self._transfer.take_trace()
+            if lost:
+                warnings.warn(f"{lost} events did not fit the trace: call take_trace more often", stacklevel=2)
+            events += [
+                TraceEvent("disk" if stage == "read" else "assemble", stage, position % self.num_batches, start, end)
+                for stage, position, start, end in found
+            ]
+            events += copies
+        return events
 
     def state_dict(self) -> dict[str, Any]:
         """Where iteration stands: the epoch, how many of its minibatches were received, and of which artifact."""
         epoch, batch = self._resume if self._resume is not None else (self._epoch, self._consumed)
-        return {"epoch": epoch, "batch": batch, "split": self.split, "digest": self._packed.digest}
+        state = {"epoch": epoch, "batch": batch, "split": self.split, "digest": self._packed.digest}
+        return state if self._shuffle_seed is None else {**state, "shuffle_seed": self._shuffle_seed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state`: the next `epoch(state['epoch'])` skips what had been received.
@@ -336,6 +411,11 @@ class Loader:
                 f"the state is of the {split!r} sequence of another packed directory than {self._packed.path}: "
                 "resume with the one that it was saved with"
             )
+        if state.get("shuffle_seed") != self._shuffle_seed:
+            raise ArtifactError(
+                f"the state is of minibatches shuffled with seed {state.get('shuffle_seed')}, these are with "
+                f"{self._shuffle_seed}: resume with the shuffle_seed that it was saved with"
+            )
         if not (isinstance(epoch, int) and isinstance(batch, int) and epoch >= 0 and 0 <= batch <= self.num_batches):
             raise ConfigError(f"expected an epoch and at most {self.num_batches} minibatches, found {epoch}, {batch}")
         self._iteration += 1
@@ -347,6 +427,7 @@ class Loader:
         self._next_position = None
         if self._transfer is not None and self._pid == os.getpid():
             self._transfer.stop()
+            self._closed_trace = self.take_trace()
             for name, value in self._transfer.stats().items():
                 self._closed_stats[name] = self._closed_stats.get(name, 0) + value
         if self._finalizer is not None:

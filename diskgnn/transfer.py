@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -35,6 +36,8 @@ from diskgnn.page_locking import PageLock
 from diskgnn.tracing import TraceEvent
 
 IN_FLIGHT = 3  # minibatches in device memory: computed on, transferred ahead, and one that is just being dropped
+
+MAX_TRACED_COPIES = 1 << 16  # between two calls of `take_trace`; the last ones are kept
 
 _TORCH_DTYPES = {"int32": torch.int32, "int64": torch.int64}
 
@@ -128,7 +131,8 @@ class Transfer:
         self._arrived: SimpleQueue[_Arrived | BaseException] = SimpleQueue()
         self._asked: SimpleQueue[Any] = SimpleQueue()  # an event or None for each minibatch; False to stop
         self._wait_seconds = 0.0  # of the caller for the thread
-        self.trace: list[TraceEvent] | None = None  # of the thread's copies, if they are wanted
+        self._tracing = False
+        self._copies: deque[TraceEvent] = deque(maxlen=MAX_TRACED_COPIES)
 
     def stats(self) -> dict[str, int | float]:
         """The pipeline's counters, with what it does not see: see `Loader.stats`."""
@@ -138,6 +142,16 @@ class Transfer:
         if self._ahead:
             found["wait_seconds"] = self._wait_seconds  # the pipeline's consumer is the thread
         return found
+
+    def start_tracing(self) -> None:
+        """Keep what the pipeline's threads and this one do from now on."""
+        self._tracing = True
+        self._pipeline.start_tracing()
+
+    def take_trace(self) -> tuple[list[tuple[str, int, int, int]], int, list[TraceEvent]]:
+        """What `Pipeline.take_trace` returns, and copies, each from being enqueued until the host knows its end."""
+        found, lost = self._pipeline.take_trace()
+        return found, lost, [self._copies.popleft() for _ in range(len(self._copies))]
 
     def start(self, epoch: int, first: int, count: int) -> None:
         """Transfer minibatches `first` to `first + count` of an epoch, which the pipeline was started for."""
@@ -197,8 +211,8 @@ class Transfer:
         del batch  # the caller's alone: its memory is free when the caller drops it
         if copied is not None:
             copied.synchronize()  # then the buffer may be filled again
-        if self.trace is not None:
-            self.trace.append(TraceEvent("transfer", "copy", number, start_ns, time.perf_counter_ns()))
+        if self._tracing:
+            self._copies.append(TraceEvent("transfer", "copy", number, start_ns, time.perf_counter_ns()))
 
     def _minibatch(
         self, header: npt.NDArray[np.uint8], rows: npt.NDArray[np.uint8], epoch: int, number: int

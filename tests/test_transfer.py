@@ -15,7 +15,6 @@ from graphs import assert_rows_are_features, make_graph, prepare_graph
 from diskgnn import transfer
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.loader import Loader
-from diskgnn.tracing import TraceEvent
 
 
 @pytest.fixture(scope="module")
@@ -159,10 +158,13 @@ def test_copies_are_traced(packed, ahead):
     with Loader(packed) as loader:
         list(loader.epoch(0))
         loader._transfer._join()
-        trace = loader._transfer.trace = []
+        loader.start_tracing()
         list(loader.epoch(1))
         loader._transfer._join()
-    assert all(isinstance(event, TraceEvent) and event.track == "transfer" for event in trace)
+        events = loader.take_trace()
+        assert not [event for event in loader.take_trace() if event.track == "transfer"]
+    assert {event.track for event in events} == {"disk", "assemble", "transfer"}
+    trace = [event for event in events if event.track == "transfer"]
     assert [event.minibatch for event in trace] == list(range(loader.num_batches))
     assert all(event.start_ns < event.end_ns for event in trace)
     assert all(before.end_ns <= after.start_ns for before, after in itertools.pairwise(trace))

@@ -240,6 +240,8 @@ def test_a_truncated_feature_file_is_an_error_in_the_loop(tmp_path):
             file.truncate(graph.feature_file.data_offset_bytes + 5000)
         with pytest.raises(OSError, match="ends early"):
             list(source.epoch(0))
+        with pytest.raises(ConfigError, match="has failed"):  # not with rows that were never read
+            list(source.epoch(0))
 
 
 def test_mmap_reads_no_more_than_the_pages_it_touches(tmp_path):

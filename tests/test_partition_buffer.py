@@ -236,6 +236,20 @@ def test_all_neighbours_when_everything_is_resident(graph, folder):
                 np.testing.assert_array_equal(np.sort(found), graph.indices[slice(*graph.indptr[seed : seed + 2])])
 
 
+def test_all_neighbours_in_buckets_of_many_pages(tmp_path):
+    graph = make_graph(tmp_path / "graph", num_nodes=400, in_degree=150, width=2)
+    prepare_partitions(graph, tmp_path / "partitions", num_partitions=2)
+    assert np.diff(Partitions.open(tmp_path / "partitions", graph).buckets).min() * 8 > 64 << 10
+    with buffer(graph, tmp_path / "partitions", resident=2, fanouts=[-1]) as source:
+        for batch in source.epoch(0):
+            np.testing.assert_array_equal(batch.blocks[0].in_degrees, np.diff(graph.indptr)[batch.seeds.numpy()])
+            assert_rows_are_features(batch, graph)
+            for i, seed in enumerate(batch.seeds.tolist()):
+                found = batch.input_nodes[batch.blocks[0].indices[slice(*batch.blocks[0].indptr[i : i + 2].tolist())]]
+                expected = graph.indices[slice(*graph.indptr[seed : seed + 2])]
+                np.testing.assert_array_equal(np.sort(found), expected)
+
+
 def test_reads_what_enters_and_nothing_else(graph, folder):
     with buffer(graph, folder / "random", order="comet") as source:
         list(source.epoch(0))

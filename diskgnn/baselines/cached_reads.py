@@ -66,10 +66,15 @@ class CachedRows:
         """x [U, D] of `nodes`."""
         with self._lock:
             if self._rows is None:
-                raise ConfigError("the source whose rows these are is closed; make a new one")
-            if self._cache is None:
-                return self._rows.gather(nodes, np.full(len(nodes), -1, np.int32), np.empty(0, np.int32))
-            return self._rows.gather(nodes, *self._cache.lookup(nodes))
+                raise ConfigError("the source whose rows these are is closed, or has failed; make a new one")
+            slots, admissions = np.full(len(nodes), -1, np.int32), np.empty(0, np.int32)
+            try:
+                if self._cache is not None:
+                    slots, admissions = self._cache.lookup(nodes)
+                return self._rows.gather(nodes, slots, admissions)
+            except BaseException:
+                self._rows = self._cache = None  # rows that the policy believes to be cached may not be there
+                raise
 
     def close(self) -> None:
         """Close the file, free the cache."""

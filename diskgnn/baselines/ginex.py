@@ -54,7 +54,8 @@ class Ginex(EpochSource):
     Args beside those of `EpochSource`:
         cpu_cache: the feature cache: bytes, '512MiB', or '10%' of all rows. It is in memory during an epoch.
         superbatch: minibatches sampled and planned together. The more, the better the cache does and the longer the
-            first one takes before training begins.
+            first one takes before training begins. Inspecting one takes 4 bytes an input node of all its minibatches,
+            and 4 bytes a node of the graph.
         neighbor_cache: see `neighbor_cache.sampler_with_neighbor_cache`; by default all neighbours are in memory.
         scratch: folder for the files of two superbatches, about 4 bytes an edge and 8 an input node; by default
             beside the graph. They are gone when the epoch ends.

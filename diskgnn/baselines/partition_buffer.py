@@ -13,6 +13,7 @@ from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,16 +22,18 @@ import torch
 
 from diskgnn import _native
 from diskgnn.artifacts import PathLike
-from diskgnn.baselines.epoch_source import EpochSource, RowCounts, as_rows, at_least_one
+from diskgnn.baselines.epoch_source import EpochSource, RowCounts, at_least_one, empty_rows
+from diskgnn.baselines.online import as_blocks
 from diskgnn.baselines.partition_order import ORDERS, BufferPlan, group_size, num_batches, num_states, plan_epoch
-from diskgnn.baselines.partitioning import EDGES, FEATURES, Partitions
+from diskgnn.baselines.partitioning import EDGE_BYTES, EDGES, FEATURES, Partitions
 from diskgnn.errors import ConfigError
-from diskgnn.graph import FEATURE_STORAGE, Graph
-from diskgnn.minibatch import Block, MiniBatch
-from diskgnn.row_reading import read_rows, row_buffer, warn_if_no_io_uring
+from diskgnn.graph import Graph
+from diskgnn.minibatch import MiniBatch
+from diskgnn.row_reading import ALIGNMENT, row_buffer, warn_if_no_io_uring
 from diskgnn.sampling import batch_key
 from diskgnn.units import parse_size
 
+_READERS = 4
 Edges = npt.NDArray[np.int32]  # [n, 2] destination and source, as positions in their partitions; by destination
 
 
@@ -54,58 +57,57 @@ class _Loaded:
 class _Buffer:
     """The partitions in memory: rows, ids, and edges between them. `load` is for one thread at a time."""
 
-    def __init__(self, partitions: Partitions, graph: Graph, num_slots: int, engine: str) -> None:
+    def __init__(self, partitions: Partitions, num_slots: int, engine: str) -> None:
         self._partitions, self._engine = partitions, engine
         memory = row_buffer(num_slots * partitions.stride, partitions.row_bytes)
-        self._bytes = memory[: num_slots * partitions.partition_bytes].reshape(num_slots, -1)
-        storage = np.dtype(FEATURE_STORAGE[graph.feature_file.dtype])
-        self.rows = self._bytes.reshape(num_slots * partitions.stride, -1).view(storage)  # [slots * stride, D]
+        self.rows = memory[: num_slots * partitions.partition_bytes]  # [slots * stride * row_bytes]
+        self._slot_rows = self.rows.reshape(num_slots, -1)
         self._slots = np.full(num_slots, -1, np.int64)  # the partition in each slot
         self._buckets: dict[tuple[int, int], Edges] = {}  # by (destination's, source's partition), both resident
         self._nodes = np.zeros((num_slots, partitions.stride), np.int64)
 
     def load(self, slots: npt.NDArray[np.int64]) -> _Loaded:
         """Read what is missing for `slots` to hold these partitions; slots that keep theirs are not touched."""
-        partitions = self._partitions
-        read_bytes = read_requests = rows = 0
-        entering = np.flatnonzero((slots >= 0) & (slots != self._slots))
+        entering = np.flatnonzero((slots >= 0) & (slots != self._slots)).tolist()
         self._slots[entering] = -1  # also should reading fail
-        for slot in entering.tolist():
-            partition = int(slots[slot])
-            first, last = int(partitions.starts[partition]), int(partitions.starts[partition + 1])
-            num_bytes = (last - first) * partitions.row_bytes
-            offset = partition * partitions.partition_bytes
-            _native.read_ranges(
-                str(partitions.manifest.file(FEATURES)), self._engine, np.array([offset]), np.array([num_bytes]),
-                offset, self._bytes[slot],
-            )  # fmt: skip
-            self._nodes[slot, : last - first] = partitions.nodes[first:last]
-            self._slots[slot] = partition
-            read_bytes += num_bytes + (last - first) * partitions.nodes.itemsize
-            read_requests += 1
-            rows += last - first
         resident = set(slots[slots >= 0].tolist())
         self._buckets = {pair: edges for pair, edges in self._buckets.items() if resident.issuperset(pair)}
-        for destination in resident:
-            for source in resident:
-                if (destination, source) not in self._buckets:
-                    edges = self._read_bucket(destination, source)
-                    self._buckets[destination, source] = edges
-                    read_bytes += edges.nbytes
-                    read_requests += len(edges) > 0
-        slot_of = np.full(partitions.num_partitions, -1, np.int64)
+        missing = [pair for pair in product(sorted(resident), repeat=2) if pair not in self._buckets]
+        with ThreadPoolExecutor(_READERS) as readers:  # buckets may be small: several at a time keep the disk busy
+            row_counts = readers.map(self._read_rows, entering, slots[entering].tolist())
+            buckets = readers.map(self._read_bucket, *zip(*missing, strict=True)) if missing else iter(())
+            rows = sum(row_counts)
+            self._buckets.update(zip(missing, buckets, strict=True))
+        self._slots[entering] = slots[entering]
+        read_bytes = rows * (self._partitions.row_bytes + self._partitions.nodes.itemsize)
+        read_bytes += sum(self._buckets[pair].nbytes for pair in missing)
+        slot_of = np.full(self._partitions.num_partitions, -1, np.int64)
         slot_of[slots[slots >= 0]] = np.flatnonzero(slots >= 0)
         state = BufferState(self._sampler(slots), self._nodes.reshape(-1).copy(), slot_of)
-        return _Loaded(state, read_bytes, read_requests, rows)
+        return _Loaded(state, read_bytes, len(entering) + len(missing), rows)
+
+    def _read_rows(self, slot: int, partition: int) -> int:
+        """Read a partition's rows and ids into a slot; how many."""
+        partitions = self._partitions
+        first, last = int(partitions.starts[partition]), int(partitions.starts[partition + 1])
+        offset, num_bytes = partition * partitions.partition_bytes, (last - first) * partitions.row_bytes
+        path = str(partitions.manifest.file(FEATURES))
+        _native.read_ranges(
+            path, self._engine, np.array([offset]), np.array([num_bytes]), offset, self._slot_rows[slot]
+        )
+        self._nodes[slot, : last - first] = partitions.nodes[first:last]
+        return last - first
 
     def _read_bucket(self, destination: int, source: int) -> Edges:
         first, last = self._partitions.buckets[destination, source : source + 2].tolist()
         if first == last:
             return np.empty((0, 2), np.int32)
-        buffer = row_buffer(last - first, 8)
-        path = self._partitions.manifest.file(EDGES)
-        data, _ = read_rows(path, 0, 8, np.array([first, last - 1]), buffer, engine=self._engine)
-        return data.view(np.int32).reshape(-1, 2)
+        offset, num_bytes = first * EDGE_BYTES, (last - first) * EDGE_BYTES
+        base = offset // ALIGNMENT * ALIGNMENT
+        buffer = row_buffer(last - first, EDGE_BYTES)
+        path = str(self._partitions.manifest.file(EDGES))
+        _native.read_ranges(path, self._engine, np.array([offset]), np.array([num_bytes]), base, buffer)
+        return buffer[offset - base : offset - base + num_bytes].view(np.int32).reshape(-1, 2)
 
     def _sampler(self, slots: npt.NDArray[np.int64]) -> _native.NeighborSampler:
         """Over the edges between the partitions in `slots`: in-neighbours by slot, then as in the graph."""
@@ -232,7 +234,7 @@ class PartitionBuffer(EpochSource):
         if start == len(plan.batches):
             return
         if self._buffer is None:
-            self._buffer = _Buffer(self._partitions, self._graph, plan.slots.shape[1], self._engine)
+            self._buffer = _Buffer(self._partitions, plan.slots.shape[1], self._engine)
         loader = ThreadPoolExecutor(1, thread_name_prefix=self._thread_name("load"))
         pool = ThreadPoolExecutor(self._threads, thread_name_prefix=self._thread_name("sample"))
         stopping = threading.Event()
@@ -291,18 +293,15 @@ class PartitionBuffer(EpochSource):
         places = state.slot_of[partition] * self._partitions.stride + position
         with self._traced("sample", index):
             found, sampled = state.sampler.sample(places, np.array(self._fanouts, np.int32), key, index)
-        num_src, blocks = len(found), []
-        for indptr, indices in sampled:
-            blocks.append(Block(torch.from_numpy(indptr), torch.from_numpy(indices), num_src))
-            num_src = len(indptr) - 1
         with self._traced("gather", index):
-            x = as_rows(np.take(self._buffer.rows, found, axis=0), self._graph)
+            x, x_bytes = empty_rows(len(found), self._graph)
+            _native.gather_rows(self._buffer.rows, self._partitions.row_bytes, found, x_bytes, 1)
             nodes = state.nodes[found]
         seeds = nodes[: len(places)]
         return MiniBatch(
             x=x,
             y=self._labels(seeds),
-            blocks=tuple(blocks),
+            blocks=as_blocks(seeds, nodes, sampled).blocks,
             seeds=torch.from_numpy(seeds.copy()),
             epoch=epoch,
             index=index,

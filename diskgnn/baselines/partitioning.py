@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from diskgnn import artifacts
 from diskgnn.artifacts import ArtifactWriter, Manifest, PathLike
-from diskgnn.baselines.row_runs import RowRun, copy_runs
+from diskgnn.baselines.row_runs import RowRun, RunFile, copy_runs
 from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.extents import align
 from diskgnn.graph import Graph
@@ -39,7 +39,7 @@ NODES, STARTS, FEATURES, EDGES, BUCKETS, TRAIN = (
     "nodes.npy", "starts.npy", "features.bin", "edges.bin", "buckets.npy", "train.npy",
 )  # fmt: skip
 MAX_PARTITIONS = 256  # buckets are numbered in 16 bits
-_EDGE_BYTES = 8
+EDGE_BYTES = 8
 _BYTES_PER_EDGE = 64  # in passing, while edges are sorted into buckets
 
 
@@ -58,7 +58,7 @@ def prepare_partitions(
     """Write the directory that `PartitionBuffer` reads.
 
     Nodes are dealt out to partitions of equal size at random, as MariusGNN's preprocessing does. Features and topology
-    are read front to back; memory beside the budget is 24 bytes per node.
+    are read front to back; memory beside the budget is 40 bytes per node, at most.
 
     Args:
         graph: graph directory, or an opened one.
@@ -94,7 +94,7 @@ def prepare_partitions(
     }  # fmt: skip
     features_bytes = num_partitions * stride * features.row_bytes
     with ArtifactWriter(out, PARTITIONS, config=config, source=graph.manifest, overwrite=overwrite) as writer:
-        artifacts.require_free_bytes(writer.staging, features_bytes + graph.num_edges * _EDGE_BYTES, f"writing {out}")
+        artifacts.require_free_bytes(writer.staging, features_bytes + graph.num_edges * EDGE_BYTES, f"writing {out}")
         nodes, starts, place = _deal_nodes(graph, num_partitions, train_first, seed)
         writer.save_array(NODES, nodes)
         writer.save_array(STARTS, starts)
@@ -109,7 +109,7 @@ def prepare_partitions(
         ]
         with reporter.stage("copy features", graph.num_nodes, "rows") as advance:
             read_bytes = copy_runs(
-                features, writer.path(FEATURES), runs, features_bytes, memory_bytes=memory_bytes,
+                features, [RunFile(writer.path(FEATURES), features_bytes, runs)], memory_bytes=memory_bytes,
                 threads=available_cores() if threads is None else threads, advance=advance,
             )  # fmt: skip
         writer.add(EDGES)
@@ -165,7 +165,7 @@ def _write_edges(
             last = np.cumsum(found)
             for number in np.flatnonzero(found):
                 data = in_order[last[number] - found[number] : last[number]]
-                _write_fully(file.fileno(), data, int(cursors[number]) * _EDGE_BYTES)
+                _write_fully(file.fileno(), data, int(cursors[number]) * EDGE_BYTES)
                 cursors[number] += found[number]
             advance(len(bucket))
     assert (cursors == ends).all()
@@ -233,7 +233,7 @@ class Partitions:
         features_bytes = found.num_partitions * found.stride * found.row_bytes
         if (
             manifest.files[FEATURES].bytes != features_bytes
-            or manifest.files[EDGES].bytes != int(found.buckets[-1, -1]) * _EDGE_BYTES
+            or manifest.files[EDGES].bytes != int(found.buckets[-1, -1]) * EDGE_BYTES
             or found.starts[-1] != len(found.nodes)
         ):
             raise ArtifactError(f"{manifest.path}: its files do not fit each other; {again}")

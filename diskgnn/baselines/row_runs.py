@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,44 +28,60 @@ class RowRun:
     places: npt.NDArray[np.int64] | None = None  # [n]; None puts them in the order of `nodes`
 
 
+@dataclass(frozen=True)
+class RunFile:
+    """A file that consists of runs, and of zeros or what it held before elsewhere."""
+
+    path: Path
+    total_bytes: int
+    runs: Sequence[RowRun]
+
+
 def copy_runs(
     features: FeatureFile,
-    path: Path,
-    runs: Sequence[RowRun],
-    total_bytes: int,
+    files: Sequence[RunFile],
     *,
     memory_bytes: int,
     threads: int,
     advance: Advance,
 ) -> int:
-    """Write `path`, of `total_bytes`, which holds `runs` and zeros elsewhere; bytes read.
+    """Write the runs of all `files`; bytes read.
 
     The features are read once, front to back, in windows of a quarter of `memory_bytes`, the next one while this one is
     written; gaps that no run needs are skipped. `advance` is told of rows written.
     """
     needed = np.zeros(features.num_rows, np.bool_)
-    for run in runs:
-        needed[run.nodes] = True
+    for file in files:
+        for run in file.runs:
+            needed[run.nodes] = True
     read_bytes = 0
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        os.ftruncate(descriptor, total_bytes)
+    with ExitStack() as stack:
+        outputs = []
+        for file in files:
+            descriptor = os.open(file.path, os.O_WRONLY | os.O_CREAT, 0o644)
+            stack.callback(os.close, descriptor)
+            os.ftruncate(descriptor, file.total_bytes)
+            outputs += [(descriptor, run) for run in file.runs]
         for first, last, rows, was_read in _windows(features, needed, memory_bytes):
             read_bytes += was_read
-            for run in runs:
-                begin, end = np.searchsorted(run.nodes, [first, last])
-                if begin == end:
-                    continue
-                places = np.arange(begin, end) if run.places is None else run.places[begin:end]
-                sources = run.nodes[begin:end].astype(np.int64) - first
-                if run.places is not None:
-                    order = np.argsort(places)
-                    places, sources = places[order], sources[order]
-                _native.scatter_rows(descriptor, run.offset, places, sources, rows, features.row_bytes, threads)
-                advance(int(end - begin))
-    finally:
-        os.close(descriptor)
+            for descriptor, run in outputs:
+                advance(_copy_part(descriptor, run, first, last, rows, features.row_bytes, threads))
     return read_bytes
+
+
+def _copy_part(
+    descriptor: int, run: RowRun, first: int, last: int, rows: npt.NDArray[np.uint8], row_bytes: int, threads: int
+) -> int:
+    """Write the rows of nodes [first, last) that `run` has; how many they are."""
+    begin, end = np.searchsorted(run.nodes, [first, last])
+    if begin < end:
+        places = np.arange(begin, end) if run.places is None else run.places[begin:end]
+        sources = run.nodes[begin:end].astype(np.int64) - first
+        if run.places is not None:
+            order = np.argsort(places)
+            places, sources = places[order], sources[order]
+        _native.scatter_rows(descriptor, run.offset, places, sources, rows, row_bytes, threads)
+    return int(end - begin)
 
 
 def _windows(

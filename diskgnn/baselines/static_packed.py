@@ -91,7 +91,7 @@ class StaticPacked(Loader):
         splits = artifacts.open_artifact(packed, artifacts.PACKED).config["splits"]
         if any(plan["cpu_rows"] or plan["epochs"] != 1 for plan in splits.values()):
             raise ArtifactError(
-                f"{packed} was prepared with a cpu tier or several epochs: expected one epoch and static rows only; make "
-                f"it with prepare_static_packed"
+                f"{packed} was prepared with a cpu tier or several epochs, expected one epoch and static rows only: "
+                f"make it with prepare_static_packed"
             )
         super().__init__(packed, split, shuffle_seed=seed if split == "train" else None, **options)

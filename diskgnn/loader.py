@@ -39,10 +39,10 @@ class Loader:
     """The minibatches of one split of a packed directory, in the order in which they were prepared.
 
     Epoch e yields prepared epoch e modulo the number of prepared ones. Reading goes on in the background, at most
-    `prefetch` minibatches ahead; between epochs only the cpu tier stays in memory. A minibatch's tensors lie in a
-    buffer that is reused once you have dropped all of them; keeping minibatches is fine and costs memory. One thread
-    iterates at a time. A loader does not go with you into a forked process (its threads stay behind): using it there is
-    refused, dropping it is fine; make one in each process.
+    `prefetch` minibatches ahead; between epochs the system may take all memory but the cpu tier's. A minibatch's
+    tensors lie in a buffer that is reused once you have dropped all of them; keeping minibatches is fine and costs
+    memory. One thread iterates at a time. A loader does not go with you into a forked process (its threads stay
+    behind): using it there is refused, dropping it is fine; make one in each process.
 
     With `shuffle_seed`, each epoch's minibatches come in an order of its own (which the cpu tier's schedule rules out).
 
@@ -363,7 +363,7 @@ class Loader:
 
         Track 'disk': 'read', a chunk from submission to completion, with the minibatch that its first byte belongs to;
         several are in flight at once. Track 'assemble', one stage at a time: 'wait for consumer', 'wait for disk',
-        'header', 'gather', 'scatter' and 'admit', whose sums over all minibatches are what `stats` says.
+        'header', 'gather' and 'scatter', whose sums over all minibatches are what `stats` says.
 
         Example:
             with diskgnn.Loader("packed") as loader:

@@ -16,9 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kPrefetchDistance = 8;
-constexpr std::size_t kGatherGrain = 2048;  // rows that a thread takes at a time
-constexpr std::size_t kUnassigned = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t kPrefetchBytes = 8192;  // of rows to come, while one is gathered
+constexpr std::size_t kGatherGrain = 2048;    // rows that a thread takes at a time
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -81,6 +80,7 @@ ExtentPipeline::ExtentPipeline(DirectFile file, std::vector<ExtentRecord> index,
     : file_(std::move(file)), index_(std::move(index)), tiers_(tiers), options_(options) {
   check_index(index_, tiers_.row_bytes, file_);
   if (tiers_.num_device < 0 || tiers_.num_static < tiers_.num_device ||
+      tiers_.num_static > std::numeric_limits<std::int32_t>::max() ||
       tiers_.pinned.size() != unsign(tiers_.num_static - tiers_.num_device) * tiers_.row_bytes ||
       tiers_.cpu.size() != tiers_.wrap.size() * tiers_.row_bytes) {
     throw std::invalid_argument("the tiers' sizes do not fit their numbers of rows");
@@ -173,13 +173,11 @@ void ExtentPipeline::stop_threads() {
 
 std::optional<StagedMinibatch> ExtentPipeline::next(std::chrono::milliseconds timeout) {
   require_own_process();
+  buffers_->count_kept();
   const Clock::time_point started = Clock::now();
   std::unique_lock lock(mutex_);
   if (ready_.empty() && failure_ == nullptr && running_) {
-    // Should every buffer be with the user, waiting for one to come back would be waiting for ever.
-    buffers_->set_starving(true);
     ready_changed_.wait_for(lock, timeout, [this] { return !ready_.empty() || failure_ != nullptr || !running_; });
-    buffers_->set_starving(false);
     stats_.consumer_wait_seconds += seconds_since(started);
   }
   if (ready_.empty()) {
@@ -190,6 +188,7 @@ std::optional<StagedMinibatch> ExtentPipeline::next(std::chrono::milliseconds ti
   StagedMinibatch minibatch = std::move(ready_.front());
   ready_.pop_front();
   lock.unlock();
+  buffers_->hand_out(*minibatch.buffer);
   ready_changed_.notify_all();
   return minibatch;
 }
@@ -206,7 +205,7 @@ PipelineStats ExtentPipeline::stats() const {
   stats.read_wait_seconds = clock_.seconds(Stage::kWaitForDisk);
   stats.header_seconds = clock_.seconds(Stage::kHeader);
   stats.gather_seconds = clock_.seconds(Stage::kGather);
-  stats.scatter_seconds = clock_.seconds(Stage::kScatter) + clock_.seconds(Stage::kAdmit);
+  stats.scatter_seconds = clock_.seconds(Stage::kScatter);
   stats.buffer_wait_seconds = clock_.seconds(Stage::kWaitForConsumer);
   return stats;
 }
@@ -272,14 +271,13 @@ bool ExtentPipeline::assemble(std::int64_t position) {
   std::byte* const header = minibatch.buffer->header();
   if (!copy_header(extent, header)) return false;
   classify(extent, header, minibatch);
+  admit(extent, header);
 
   clock_.enter(Stage::kGather);
   std::byte* const rows = minibatch.buffer->rows();
   gather(rows);
   clock_.enter(Stage::kScatter);
   if (!scatter(extent, rows)) return false;
-  clock_.enter(Stage::kAdmit);
-  admit(extent, header, rows);
   clock_.end();
 
   {
@@ -287,7 +285,6 @@ bool ExtentPipeline::assemble(std::int64_t position) {
     ++stats_.minibatches;
     --allowed_;
     ready_.push_back(std::move(minibatch));
-    buffers_->set_starving(false);  // what the user waits for is here: no reason for another buffer
   }
   ready_changed_.notify_all();
   return true;
@@ -309,91 +306,100 @@ bool ExtentPipeline::copy_header(const ExtentRecord& extent, std::byte* header) 
   return true;
 }
 
-// Splits the inputs by tier: what to copy from memory, and where each row of the extent goes.
+// Splits the inputs by tier: what to copy from memory, and where each row of the extent goes. Which tier comes next is
+// as good as random, so nothing branches on it: each input is noted for all, and counted where it belongs.
 void ExtentPipeline::classify(const ExtentRecord& extent, const std::byte* header, StagedMinibatch& minibatch) {
   const std::byte* const addresses = header + extent.addresses_offset;
-  const auto num_cpu = static_cast<std::int64_t>(tiers_.wrap.size());
-  cached_.clear();
-  output_of_row_.assign(unsign(extent.num_rows), kUnassigned);
-  std::int64_t device_rows = 0, pinned_rows = 0, disk_rows = 0;
-  std::size_t output = 0;
-  for (std::size_t i = 0; i < unsign(extent.num_inputs); ++i) {
-    const std::int64_t address = load_int32(addresses, i);
-    if (address < 0) throw_damaged(&extent - index_.data(), "an address is negative");
-    if (address < tiers_.num_device) {
-      ++device_rows;
-      continue;
-    }
-    if (address < tiers_.num_static) {
-      cached_.push_back({output, tiers_.pinned.data() + unsign(address - tiers_.num_device) * tiers_.row_bytes});
-      ++pinned_rows;
-    } else if (const std::int64_t slot = address - tiers_.num_static; slot < num_cpu) {
-      cached_.push_back({output, tiers_.cpu.data() + unsign(slot) * tiers_.row_bytes});
-    } else {
-      const std::int64_t row = slot - num_cpu;
-      if (row >= extent.num_rows || output_of_row_[unsign(row)] != kUnassigned) {
-        throw_damaged(&extent - index_.data(), "an address is not one of its rows, or is repeated");
-      }
-      output_of_row_[unsign(row)] = output;
-      ++disk_rows;
-    }
-    ++output;
+  const auto num_inputs = unsign(extent.num_inputs), num_rows = unsign(extent.num_rows);
+  const auto num_device = static_cast<std::int32_t>(tiers_.num_device);
+  const auto num_static = static_cast<std::int32_t>(tiers_.num_static);
+  const std::int64_t first_on_disk = tiers_.num_static + static_cast<std::int64_t>(tiers_.wrap.size());
+  cached_.resize(num_inputs + 1);
+  destinations_.assign(num_rows + 1, {});
+  std::size_t output = 0, num_cached = 0, num_static_rows = 0;
+  std::int32_t lowest = 0;
+  for (std::size_t i = 0; i < num_inputs; ++i) {
+    const std::int32_t address = load_int32(addresses, i);
+    lowest = std::min(lowest, address);
+    const bool on_device = address < num_device, on_disk = address >= first_on_disk;
+    cached_[num_cached] = {static_cast<std::int32_t>(output), address};
+    // A row that the extent does not have goes to the last place, hence one that it has stays without a destination.
+    const std::size_t row = on_disk ? unsign(address - first_on_disk) : num_rows;
+    destinations_[std::min(row, num_rows)].output = static_cast<std::int32_t>(output);
+    num_cached += !on_device && !on_disk;
+    num_static_rows += address < num_static;
+    output += !on_device;
   }
-  if (disk_rows != extent.num_rows) throw_damaged(&extent - index_.data(), "a row has no address");
+  cached_.resize(num_cached);
+  if (lowest < 0) throw_damaged(&extent - index_.data(), "an address is negative");
+  const bool all_once =
+      output - num_cached == num_rows && std::none_of(destinations_.begin(), destinations_.end() - 1,
+                                                      [](const Destination& to) { return to.output == kNowhere; });
+  if (!all_once) throw_damaged(&extent - index_.data(), "its addresses are not those of its rows, each once");
   minibatch.num_staged = output;
+  const auto device_rows = static_cast<std::int64_t>(num_inputs - output);
+  const auto pinned_rows = static_cast<std::int64_t>(num_static_rows) - device_rows;
   std::lock_guard lock(mutex_);
   stats_.requested_rows += extent.num_inputs;
   stats_.device_rows += device_rows;
   stats_.pinned_rows += pinned_rows;
-  stats_.disk_rows += disk_rows;
-  stats_.cpu_rows += extent.num_inputs - device_rows - pinned_rows - disk_rows;
+  stats_.disk_rows += extent.num_rows;
+  stats_.cpu_rows += static_cast<std::int64_t>(num_cached) - pinned_rows;
+}
+
+// Notes which rows the cpu tier takes, to be copied when they come by: all rows that leave it have been gathered then.
+void ExtentPipeline::admit(const ExtentRecord& extent, const std::byte* header) {
+  const std::byte* const admissions = header + extent.admissions_offset;
+  for (std::size_t i = 0; i < unsign(extent.num_admissions); ++i) {
+    const std::int32_t row = load_int32(admissions, 2 * i), slot = load_int32(admissions, 2 * i + 1);
+    if (row < 0 || row >= extent.num_rows || slot < 0 || unsign(slot) >= tiers_.wrap.size()) {
+      throw_damaged(&extent - index_.data(), "an admission is out of range");
+    }
+    destinations_[unsign(row)].slot = slot;
+  }
+}
+
+const std::byte* ExtentPipeline::cached_row(std::int32_t address) const {
+  const bool pinned = address < tiers_.num_static;
+  const std::byte* const tier = pinned ? tiers_.pinned.data() : tiers_.cpu.data();
+  return tier + unsign(address - (pinned ? tiers_.num_device : tiers_.num_static)) * tiers_.row_bytes;
 }
 
 void ExtentPipeline::gather(std::byte* rows) {
   std::atomic<std::size_t> next{0};
-  const std::size_t row_bytes = tiers_.row_bytes;
+  const std::size_t row_bytes = tiers_.row_bytes, ahead = std::max<std::size_t>(2, kPrefetchBytes / row_bytes);
   const std::size_t grains = (cached_.size() + kGatherGrain - 1) / kGatherGrain;
+  const auto copy = is_streamable(row_bytes) ? stream_row : copy_row;
   run_on_threads(static_cast<unsigned>(std::min<std::size_t>(options_.threads, std::max<std::size_t>(1, grains))), [&] {
     for (std::size_t grain = next++; grain < grains; grain = next++) {
       const std::size_t end = std::min(cached_.size(), (grain + 1) * kGatherGrain);
       for (std::size_t i = grain * kGatherGrain; i < end; ++i) {
-        if (i + kPrefetchDistance < end) prefetch_row(cached_[i + kPrefetchDistance].row, row_bytes);
-        copy_row(rows + cached_[i].output * row_bytes, cached_[i].row, row_bytes);
+        if (i + ahead < end) prefetch_lines(cached_row(cached_[i + ahead].address), row_bytes);
+        copy(rows + unsign(cached_[i].output) * row_bytes, cached_row(cached_[i].address), row_bytes);
       }
     }
+    finish_streaming();
   });
 }
 
-// Moves rows from the stream to their places as chunks arrive; a row may lie across two chunks.
+// Moves rows from the stream to their places as chunks arrive.
 bool ExtentPipeline::scatter(const ExtentRecord& extent, std::byte* rows) {
-  const std::size_t row_bytes = tiers_.row_bytes;
-  std::size_t row = 0, within = 0;
+  const std::size_t rows_bytes = unsign(extent.num_rows) * tiers_.row_bytes;
+  std::size_t padding = unsign(padded_extent_bytes(extent, tiers_.row_bytes) - extent.rows_offset) - rows_bytes;
   std::uint32_t crc = 0;
-  while (row < unsign(extent.num_rows)) {
-    std::span<const std::byte> chunk = peek();
-    if (chunk.empty()) return false;
-    const std::size_t left = (unsign(extent.num_rows) - row) * row_bytes - within;
-    chunk = chunk.first(std::min(chunk.size(), left));
-    if (options_.verify) crc = crc32c(chunk, crc);
-    const std::byte* from = chunk.data();
-    const std::byte* const end = from + chunk.size();
-    while (from < end) {
-      const std::size_t bytes = std::min(row_bytes - within, static_cast<std::size_t>(end - from));
-      std::memcpy(rows + output_of_row_[row] * row_bytes + within, from, bytes);
-      from += bytes;
-      within += bytes;
-      if (within == row_bytes) {
-        within = 0;
-        ++row;
-      }
-    }
-    stream_->consume(chunk.size());
+  for (std::size_t done = 0; done < rows_bytes;) {
+    std::span<const std::byte> piece = peek();
+    if (piece.empty()) return false;
+    piece = piece.first(std::min(piece.size(), rows_bytes - done));
+    if (options_.verify) crc = crc32c(piece, crc);
+    scatter_piece(piece, done, rows);
+    stream_->consume(piece.size());
+    done += piece.size();
   }
+  finish_streaming();
   if (options_.verify && crc != static_cast<std::uint32_t>(extent.rows_crc32c)) {
     throw_damaged(&extent - index_.data(), "its rows do not have the checksum that was written");
   }
-  std::size_t padding =
-      unsign(padded_extent_bytes(extent, row_bytes)) - unsign(extent.rows_offset) - unsign(extent.num_rows) * row_bytes;
   while (padding > 0) {
     const std::span<const std::byte> chunk = peek();
     if (chunk.empty()) return false;
@@ -404,15 +410,18 @@ bool ExtentPipeline::scatter(const ExtentRecord& extent, std::byte* rows) {
   return true;
 }
 
-void ExtentPipeline::admit(const ExtentRecord& extent, const std::byte* header, const std::byte* rows) {
-  const std::byte* const admissions = header + extent.admissions_offset;
+// `piece` begins `offset` bytes after the start of row 0; a row may lie across two pieces.
+void ExtentPipeline::scatter_piece(std::span<const std::byte> piece, std::size_t offset, std::byte* rows) {
   const std::size_t row_bytes = tiers_.row_bytes;
-  for (std::size_t i = 0; i < unsign(extent.num_admissions); ++i) {
-    const std::int32_t row = load_int32(admissions, 2 * i), slot = load_int32(admissions, 2 * i + 1);
-    if (row < 0 || row >= extent.num_rows || slot < 0 || unsign(slot) >= tiers_.wrap.size()) {
-      throw_damaged(&extent - index_.data(), "an admission is out of range");
-    }
-    copy_row(tiers_.cpu.data() + unsign(slot) * row_bytes, rows + output_of_row_[unsign(row)] * row_bytes, row_bytes);
+  const auto copy = is_streamable(row_bytes) ? stream_row : copy_row;
+  std::size_t row = offset / row_bytes, within = offset % row_bytes;
+  while (!piece.empty()) {
+    const Destination to = destinations_[row++];
+    const std::size_t bytes = std::min(row_bytes - within, piece.size());
+    copy(rows + unsign(to.output) * row_bytes + within, piece.data(), bytes);
+    if (to.slot != kNowhere) copy(tiers_.cpu.data() + unsign(to.slot) * row_bytes + within, piece.data(), bytes);
+    piece = piece.subspan(bytes);
+    within = 0;
   }
 }
 

@@ -128,9 +128,15 @@ class ExtentPipeline {
 
  private:
   struct CachedRow {
-    std::size_t output;
-    const std::byte* row;
+    std::int32_t output;  // among the staged rows
+    std::int32_t address;
   };
+  // Where a row of the extent goes.
+  struct Destination {
+    std::int32_t output = kNowhere;  // among the staged rows
+    std::int32_t slot = kNowhere;    // of the cpu tier, when it is admitted
+  };
+  static constexpr std::int32_t kNowhere = -1;
 
   std::span<const std::byte> peek();
   void allow(std::int64_t count);
@@ -139,9 +145,11 @@ class ExtentPipeline {
   bool assemble(std::int64_t position);
   bool copy_header(const ExtentRecord& extent, std::byte* header);
   void classify(const ExtentRecord& extent, const std::byte* header, StagedMinibatch& minibatch);
+  void admit(const ExtentRecord& extent, const std::byte* header);
+  const std::byte* cached_row(std::int32_t address) const;
   void gather(std::byte* rows);
   bool scatter(const ExtentRecord& extent, std::byte* rows);
-  void admit(const ExtentRecord& extent, const std::byte* header, const std::byte* rows);
+  void scatter_piece(std::span<const std::byte> piece, std::size_t offset, std::byte* rows);
   void wrap_around();
   void require_own_process() const;
   [[noreturn]] void throw_damaged(std::int64_t extent, const char* what) const;
@@ -170,7 +178,7 @@ class ExtentPipeline {
 
   // The assembler's own, kept between minibatches.
   std::vector<CachedRow> cached_;
-  std::vector<std::size_t> output_of_row_;  // [R] where in the staged rows each extent row goes
+  std::vector<Destination> destinations_;  // [R] of the extent's rows, and one that takes what has no place
 };
 
 }  // namespace diskgnn

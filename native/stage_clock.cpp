@@ -7,7 +7,7 @@ namespace diskgnn {
 
 const char* stage_name(Stage stage) {
   static constexpr std::array<const char*, kNumStages> kNames{"wait for consumer", "wait for disk", "header", "gather",
-                                                              "scatter",           "admit",         "read"};
+                                                              "scatter",           "read"};
   return kNames[static_cast<std::size_t>(stage)];
 }
 

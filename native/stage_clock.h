@@ -11,8 +11,8 @@
 
 namespace diskgnn {
 
-enum class Stage : std::uint8_t { kWaitForConsumer, kWaitForDisk, kHeader, kGather, kScatter, kAdmit, kRead };
-inline constexpr std::size_t kNumStages = 7;
+enum class Stage : std::uint8_t { kWaitForConsumer, kWaitForDisk, kHeader, kGather, kScatter, kRead };
+inline constexpr std::size_t kNumStages = 6;
 
 // "wait for disk" and the like.
 const char* stage_name(Stage stage);

@@ -11,6 +11,7 @@ import textwrap
 import threading
 import time
 import warnings
+from collections import deque
 
 import numpy as np
 import pytest
@@ -141,6 +142,18 @@ def test_keeping_every_minibatch_also_beyond_the_loader(packed, whole, graph, pr
         batch.x.zero_()  # the user's to write to; no neighbour suffers
         batch.y.zero_()
         batch.blocks[0].indices.zero_()
+
+
+@pytest.mark.parametrize("prefetch", [1, 2])
+def test_a_user_who_keeps_some_minibatches_still_has_the_next_assembled_ahead(packed, prefetch):
+    with Loader(packed, prefetch=prefetch) as loader:
+        assert len(loader) > 5 + prefetch
+        kept, batches = deque(maxlen=4), loader.epoch(0)
+        kept.extend(itertools.islice(batches, 5))
+        deadline = time.monotonic() + 60
+        while loader.stats()["minibatches"] < 5 + prefetch:  # without being asked for
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
 
 
 def test_part_of_a_minibatch_keeps_it_valid(packed, whole):

@@ -16,7 +16,7 @@ STAGES_OF_COUNTER = {
     "read_wait_seconds": {"wait for disk"},
     "header_seconds": {"header"},
     "gather_seconds": {"gather"},
-    "scatter_seconds": {"scatter", "admit"},
+    "scatter_seconds": {"scatter"},
     "buffer_wait_seconds": {"wait for consumer"},
 }
 EPOCHS = 2  # prepared
@@ -51,7 +51,7 @@ def test_every_minibatch_has_its_stages_inside_the_loop_that_asked_for_it(packed
             assert all(started_ns <= event.start_ns <= event.end_ns <= ended_ns for event in events)
             for minibatch in range(len(loader)):
                 stages = {event.stage for event in events if event.minibatch == minibatch and event.track == "assemble"}
-                assert stages - {"wait for disk"} == {"wait for consumer", "header", "gather", "scatter", "admit"}
+                assert stages - {"wait for disk"} == {"wait for consumer", "header", "gather", "scatter"}
             assert {event.minibatch for event in events} == set(range(len(loader)))
             assert loader.take_trace() == []
 
@@ -66,7 +66,7 @@ def test_the_assembling_thread_is_in_one_stage_at_a_time_and_takes_minibatches_i
     for _, group in itertools.groupby(events, key=lambda event: event.minibatch):
         stages = list(group)
         assert all(a.end_ns == b.start_ns for a, b in itertools.pairwise(stages))  # without a gap
-        assert (stages[0].stage, stages[-1].stage) == ("wait for consumer", "admit")
+        assert (stages[0].stage, stages[-1].stage) == ("wait for consumer", "scatter")
 
 
 def test_events_and_counters_are_of_the_same_clock(packed):

@@ -152,20 +152,44 @@ def gather_rows(
         IndexError: a node out of range.
     """
 
+class PageWriter:
+    """Writes blocks in the background, from 16 MiB of its own (native/page_writer.h)."""
+
+    def __init__(self) -> None: ...
+    def finish(self) -> None:
+        """Wait until everything queued is written.
+
+        Raises:
+            OSError: something could not be.
+        """
+
+def start_extent(
+    writer: PageWriter,
+    path: str,
+    offset: int,
+    header: npt.NDArray[np.uint8],
+    rows_offset: int,
+    tail: npt.NDArray[np.uint8],
+    complete: bool,
+) -> int:
+    """Write what comes before an extent's rows; the header's CRC-32C (native/extent_packer.h)."""
+
 def pack_partition(
-    descriptor: int,
+    writer: PageWriter,
+    path: str,
     nodes: npt.NDArray[Any],
     bounds: Int64,
     offsets: Int64,
     cursors: Int64,
     checksums: npt.NDArray[np.uint32],
+    tails: npt.NDArray[np.uint8],
     partition: npt.NDArray[np.uint8],
     first_node: int,
     last_node: int,
     row_bytes: int,
     threads: int,
 ) -> None:
-    """Write the rows of nodes [first_node, last_node) into every extent that needs them (native/extent_packer.h)."""
+    """Append the rows of nodes [first_node, last_node) to every extent that needs them (native/extent_packer.h)."""
 
 def scatter_rows(
     descriptor: int,

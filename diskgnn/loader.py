@@ -138,7 +138,7 @@ class Loader:
         self._iteration = 0
         self._epoch, self._consumed = 0, 0
         self._resume: tuple[int, int] | None = None
-        self._restored_bytes = 0
+        self._restored_bytes = self._filled_rows = 0
         self._closed_stats: dict[str, int | float] = {}
         self._tracing = False
         self._closed_trace: list[TraceEvent] = []
@@ -294,6 +294,7 @@ class Loader:
         self._pipeline.stop()
         self._next_position = None
         self._restored_bytes += self._store.restore(self._index, position)
+        self._filled_rows += self._store.initial_rows
         if order is not None:
             self._pipeline.set_order(order)
         self._pipeline.start(position, count)
@@ -321,6 +322,7 @@ class Loader:
             )
         except ValueError as error:
             raise ArtifactError(f"{error}; prepare {self._packed.path} again") from error
+        self._filled_rows += self._store.num_static
         if self._tracing:
             self._pipeline.start_tracing()
         # Also when the loader is dropped without being closed, no thread and no locked memory stays behind.
@@ -333,7 +335,8 @@ class Loader:
         """Counters since the loader was made, of what was assembled (which may be ahead of what was consumed).
 
         requested_rows, and of these device_rows, pinned_rows, cpu_rows, disk_rows; read_bytes from disk, of which
-        restored_bytes filled the cpu tier; wait_seconds that the user waited; and of the assembling thread
+        restored_bytes filled the cpu tier; filled_rows, with which static and cpu tier started; wait_seconds that the
+        user waited; and of the assembling thread
         read_wait_seconds (for the disk), header_seconds, gather_seconds (rows from memory), scatter_seconds (rows from
         the extent, and those admitted) and buffer_wait_seconds (for the user; pauses between epochs do not count).
         """
@@ -344,7 +347,7 @@ class Loader:
         for name, value in (self._pipeline.stats() if self._pipeline else {}).items():
             found[name] = found.get(name, 0) + value
         found["read_bytes"] += self._restored_bytes
-        found["restored_bytes"] = self._restored_bytes
+        found["restored_bytes"], found["filled_rows"] = self._restored_bytes, self._filled_rows
         return found
 
     def start_tracing(self) -> None:

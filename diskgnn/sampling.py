@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, tee
 from typing import Any, SupportsIndex
@@ -25,7 +26,7 @@ from diskgnn.artifacts import ArtifactWriter, ChecksummedFile, Manifest, PathLik
 from diskgnn.checked_files import sync
 from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.graph import Graph
-from diskgnn.memory import available_cores, memory_budget
+from diskgnn.memory import memory_budget, thread_count
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.sweeping import PlannedMinibatch, SampledArrays, SweepingSampler
 
@@ -140,9 +141,7 @@ def sample(
         seed=seed,
         first_epoch=first_epoch,
     )
-    threads = available_cores() if threads is None else threads
-    if threads < 1:
-        raise ConfigError(f"threads: expected at least 1, found {threads}")
+    threads = thread_count(threads)
     writer = ArtifactWriter(out, artifacts.SAMPLES, config=config, source=graph.manifest, overwrite=overwrite,
                             resumable=True)  # fmt: skip
     with writer:
@@ -247,15 +246,44 @@ def _sample_epochs(
     with reporter.stage("sample", total, "minibatches") as advance:
         shards = _missing_shards(writer, graph, tasks, config, advance)
         schema = samples_schema(len(config["fanouts"]), pa.from_numpy_dtype(graph.indices.dtype))
-        topology_bytes = graph.indptr.nbytes + graph.indices.nbytes
-        try:
-            if topology_bytes <= memory_bytes:
-                return _sample_in_memory(writer, graph, shards, schema, threads, advance), topology_bytes
+        with damage_named(graph):
+            if fits(graph, memory_bytes):
+                edges = _sample_in_memory(writer, graph, shards, schema, threads, advance)
+                return edges, graph.indptr.nbytes + graph.indices.nbytes
             return _sample_by_sweeping(writer, graph, shards, schema, memory_bytes, threads, advance)
-        except IndexError as error:  # the native samplers'
-            raise ArtifactError(
-                f"{graph.manifest.path} is damaged ({error}); check with `diskgnn verify`, make it again"
-            ) from error
+
+
+def fits(graph: Graph, memory_bytes: int) -> bool:
+    """Whether the topology is loaded for sampling; otherwise it is swept."""
+    return graph.indptr.nbytes + graph.indices.nbytes <= memory_bytes
+
+
+def sample_a_few(
+    graph: Graph, minibatches: Sequence[PlannedMinibatch], memory_bytes: int, threads: int
+) -> Iterator[SampledArrays]:
+    """(input nodes, blocks outermost first) of each minibatch, as `sample` makes them; all have as many layers."""
+    if not fits(graph, memory_bytes):
+        return _sweep_a_few(graph, minibatches, memory_bytes, threads)
+    topology = _native.NeighborSampler(np.array(graph.indptr), np.array(graph.indices))
+    return (topology.sample(each.seeds, each.fanouts, each.key, each.number) for each in minibatches)
+
+
+def _sweep_a_few(
+    graph: Graph, minibatches: Sequence[PlannedMinibatch], memory_bytes: int, threads: int
+) -> Iterator[SampledArrays]:
+    with SweepingSampler(graph, memory_bytes=memory_bytes, threads=threads) as sampler:
+        yield from sampler.sample(minibatches)
+
+
+@contextmanager
+def damage_named(graph: Graph) -> Iterator[None]:
+    """Raise what the native samplers find wrong with the graph as an ArtifactError."""
+    try:
+        yield
+    except IndexError as error:  # the native samplers'
+        raise ArtifactError(
+            f"{graph.manifest.path} is damaged ({error}); check with `diskgnn verify`, make it again"
+        ) from error
 
 
 @dataclass(frozen=True)

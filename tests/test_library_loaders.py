@@ -110,6 +110,7 @@ def test_dgl_goes_on_and_stops(graph, dgl_source, workers):
         dgl_source(graph, **SAMPLING, advice="never")
 
 
+@pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
 def test_dgl_with_all_neighbours_and_isolated_nodes(tmp_path, dgl_source):
     graph = make_graph(tmp_path / "graph", in_degree=3, id_dtype=np.int64)
     with dgl_source(graph, fanouts=[-1, 4], batch_size=50) as source:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -94,6 +95,14 @@ class Graph:
     def num_classes(self) -> int:
         """Labels are in [0, num_classes)."""
         return int(self.manifest.config["num_classes"])
+
+    def topology_at_random(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+        """`indptr` and `indices`, as memory maps that read no more than what is touched."""
+        for array in (self.indptr, self.indices):
+            mapped = getattr(array, "_mmap", None)
+            if mapped is not None:  # an empty array has none
+                mapped.madvise(mmap.MADV_RANDOM)
+        return self.indptr, self.indices
 
     @cached_property
     def feature_file(self) -> FeatureFile:

@@ -83,11 +83,15 @@ def ginex_rows(inputs: InputNodes, cache_rows: int, superbatch: int = GINEX_SUPE
     for first in range(0, accesses.num_batches, superbatch):
         numbers = range(first, min(first + superbatch, accesses.num_batches))
         next_use = np.full(inputs.num_nodes, len(numbers), np.int32)  # that many stand for never
-        next_uses = [_native.exchange(next_use, accesses.nodes(number), number - first) for number in reversed(numbers)]
+        backwards = numbers[::-1]
+        next_uses = [
+            _native.exchange(next_use, nodes, number - first)
+            for number, nodes in zip(backwards, accesses.nodes(backwards), strict=True)
+        ]
         location = np.full(inputs.num_nodes, -1, np.int32)
         planner = _native.BeladyPlanner(location, 0, cache_rows, len(numbers))
-        for number in numbers:
-            misses += len(planner.place(accesses.nodes(number), next_uses.pop())[1])
+        for nodes in accesses.nodes(numbers):
+            misses += len(planner.place(nodes, next_uses.pop())[1])
     accesses.scratch.unlink()
     return misses
 

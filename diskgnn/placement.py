@@ -66,9 +66,9 @@ class Accesses:
         """B, minibatches in the sequence."""
         return len(self.offsets) - 1
 
-    def nodes(self, batch: int) -> npt.NDArray[Any]:
-        """[U] input nodes of minibatch `batch`."""
-        return next(self.read(self.scratch, self.dtype, range(batch, batch + 1)))
+    def nodes(self, order: range) -> Iterator[npt.NDArray[Any]]:
+        """The input nodes of each minibatch in `order`; see `read`."""
+        return self.read(self.scratch, self.dtype, order)
 
     def read(self, path: Path, dtype: np.dtype[Any], order: range) -> Iterator[npt.NDArray[Any]]:
         """What a file of one `dtype` per access holds for each minibatch in `order`; valid until the next one.
@@ -165,15 +165,14 @@ class Schedule:
         num_batches = accesses.num_batches
         next_use = np.empty(accesses.num_nodes, np.int32)
         backwards = range(num_batches)[::-1]
-        for batch, nodes in zip(backwards, accesses.read(accesses.scratch, accesses.dtype, backwards), strict=True):
+        for batch, nodes in zip(backwards, accesses.nodes(backwards), strict=True):
             # What stays in the end is each node's first use, one cycle on.
             _native.exchange(next_use, nodes, num_batches + batch)
         with self._next_uses.open("wb") as file:
-            for batch, nodes in zip(backwards, accesses.read(accesses.scratch, accesses.dtype, backwards), strict=True):
+            for batch, nodes in zip(backwards, accesses.nodes(backwards), strict=True):
                 file.seek(int(accesses.offsets[batch]) * 4)
                 file.write(_native.exchange(next_use, nodes, batch).data)
 
     def _accesses_and_next_uses(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32]]]:
-        accesses, batches = self._accesses, range(self._accesses.num_batches)
-        nodes = accesses.read(accesses.scratch, accesses.dtype, batches)
-        return zip(nodes, accesses.read(self._next_uses, np.dtype(np.int32), batches), strict=True)
+        batches, int32 = range(self._accesses.num_batches), np.dtype(np.int32)
+        return zip(self._accesses.nodes(batches), self._accesses.read(self._next_uses, int32, batches), strict=True)

@@ -68,8 +68,8 @@ class _Preparation:
         try:
             self.reports = self._prepare(self.epoch, self.folder, _StoppableReporter(reporter, self._stopped))
         except BaseException as error:
-            # Frames of what was stopped hold pools of threads, and this: they would stay until they are collected.
-            self._failure = error.with_traceback(None) if isinstance(error, _StoppedError) else error
+            # Nobody waits for what was stopped, and a traceback kept would keep the packer's threads.
+            self._failure = None if isinstance(error, _StoppedError) else error
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self, reporter: Reporter) -> None:
@@ -81,14 +81,19 @@ class _Preparation:
         """Wait for it."""
         while self._thread is not None and self._thread.is_alive():
             self._thread.join(0.1)  # now and then, so that Ctrl-C is heard
-        if self._failure is not None:
-            raise self._failure
+        failure, self._failure = self._failure, None
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # or this frame and its traceback would keep each other
 
     def discard(self) -> None:
         """Stop it, join its thread, delete its files."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
+        self._failure = None
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

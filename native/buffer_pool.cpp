@@ -61,19 +61,8 @@ void BufferPool::count_kept() {
     // when there is nothing else to go on with.
     const std::size_t foreseen = locked_ ? limit_ - 1 : 1;
     kept_ = with_user_ > foreseen ? with_user_ - foreseen : 0;
-    trim();
   }
   changed_.notify_all();
-}
-
-// Under the lock: frees what the user kept and does not keep any more.
-void BufferPool::trim() {
-  while (allocated_ > limit_ + kept_) {
-    const auto surplus = std::ranges::find_if(free_, [](const auto& buffer) { return !buffer->page_locked; });
-    if (surplus == free_.end()) return;
-    free_.erase(surplus);
-    --allocated_;
-  }
 }
 
 void BufferPool::close() {
@@ -120,7 +109,10 @@ void BufferPool::give_back(std::unique_ptr<Buffer> buffer) {
     buffer->with_user = false;
     if (resting_) forget(*buffer);
     free_.push_back(std::move(buffer));
-    trim();
+    if (free_.size() > limit_) {  // so one of them at least is not page-locked
+      free_.erase(std::ranges::find_if(free_, [](const auto& kept) { return !kept->page_locked; }));
+      --allocated_;
+    }
   }
   changed_.notify_all();
 }

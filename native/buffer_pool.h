@@ -49,7 +49,7 @@ class Buffer {
 };
 
 // Has `limit` buffers, of which the user holds one while asking for the next. Who keeps more minibatches alive gets
-// that many buffers more, which are freed when they come back. Memory: limit + those kept.
+// that many buffers more; when they come back, at most `limit` stay free.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
   BufferPool(std::size_t limit, std::size_t header_bytes, std::size_t rows_bytes);
@@ -71,7 +71,6 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 
  private:
   static void forget(Buffer& buffer);
-  void trim();
   void give_back(std::unique_ptr<Buffer> buffer);
 
   const pid_t owner_ = getpid();

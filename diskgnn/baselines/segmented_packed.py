@@ -7,7 +7,7 @@ Liu et al., DiskGNN: Bridging I/O Efficiency and Model Accuracy for Out-of-Core 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -117,12 +117,18 @@ class SegmentedPacked(EpochSource):
         num_cached = manifest.files[CACHES].bytes // self._row_bytes
         self._reader = _native.RowReader(str(manifest.file(CACHES)), 0, self._row_bytes, num_cached, engine)
         self._memory: _Memory | None = None  # taken when the first epoch starts
+        self._filled_rows = 0
         warn_if_no_io_uring(engine)
+
+    def stats(self) -> Mapping[str, int | float]:
+        """Those of every source, and filled_rows: static rows that were read before the first minibatch."""
+        return {**super().stats(), "filled_rows": self._filled_rows}
 
     def _minibatches(self, epoch: int, start: int) -> Generator[tuple[MiniBatch, RowCounts], None, None]:
         order = permutation(self._num_batches, batch_key(self._seed, "train/order", epoch))
         if self._memory is None:
             self._memory = _Memory(self._packed, self._index, self._row_bytes, self._engine)
+            self._filled_rows += self._num_static
         reader = ThreadPoolExecutor(1, thread_name_prefix=self._thread_name("read"))
         gatherer = ThreadPoolExecutor(1, thread_name_prefix=self._thread_name("gather"))
         in_flight: deque[Future[tuple[MiniBatch, RowCounts]]] = deque()

@@ -187,26 +187,26 @@ def _show(output: Output, comparison: Comparison) -> None:
 
 
 def _row(result: LoaderResult, comparison: Comparison) -> Sequence[Any]:
+    """What was measured, also of a loader that failed later on; '' for the rest."""
     from diskgnn.compare.results import disk_bytes
 
     loading, training = result.loading, result.training
-    if result.status != "ok" or training is None:
-        return (result.name, *("" for _ in range(9)), result.peak_cgroup_bytes, result.status)
-    rows = None if loading is None else loading.disk_rows + loading.filled_rows
+    rows = "" if loading is None else loading.disk_rows + loading.filled_rows
     return (
         result.name,
         result.prepare_seconds,
         result.prepared_bytes,
-        None if loading is None else loading.seconds,
-        training.seconds,
-        training.wait_seconds,
-        result.bound_seconds,
-        None if loading is None else disk_bytes(loading),
+        "" if loading is None else loading.seconds,
+        "" if training is None else training.seconds,
+        "" if training is None else training.wait_seconds,
+        result.bound_seconds if result.bound else "",
+        "" if loading is None else disk_bytes(loading),
         rows,
-        rows / result.belady_rows if rows is not None and result.belady_rows else "",
+        rows / result.belady_rows if isinstance(rows, int) and result.belady_rows else "",
         result.peak_cgroup_bytes or result.peak_process_bytes,
-        _accuracy(each for each in comparison.results if each.name == result.name),
-    )
+        _accuracy(each for each in comparison.results if each.name == result.name)
+        if result.status == "ok" else result.status,
+    )  # fmt: skip
 
 
 def _accuracy(results: Iterable[LoaderResult]) -> str:

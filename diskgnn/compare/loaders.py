@@ -163,6 +163,26 @@ def _static_packed(setting: Setting) -> BatchSource:
     return StaticPacked(setting.packed, seed=setting.seed, device=setting.device)
 
 
+def _prepare_segmented(setting: Setting) -> None:
+    from diskgnn.baselines.segmented_packing import prepare_segmented_packed
+
+    features = Graph.open(setting.graph).feature_file
+    prepare_segmented_packed(
+        setting.graph,
+        setting.packed,
+        **setting.sampling,
+        static_cache=setting.cache_bytes,
+        disk_limit=features.num_rows * features.row_bytes,
+        memory=setting.memory_bytes // 2,
+    )
+
+
+def _segmented_packed(setting: Setting) -> BatchSource:
+    from diskgnn.baselines.segmented_packed import SegmentedPacked
+
+    return SegmentedPacked(setting.graph, setting.packed, seed=setting.seed)
+
+
 def _fresh(setting: Setting) -> BatchSource:
     from diskgnn.fresh_epochs import FreshEpochs
 
@@ -236,6 +256,8 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
     "static-packed": (
         Variant("static-packed", "plain", "static cache, packed", _static_packed, SEQUENTIAL,
                 _prepare_static, cached=True),
+        Variant("static-packed", "segmented", "static cache, segments", _segmented_packed, RANDOM,
+                _prepare_segmented, cached=True),
     ),
     "diskgnn": (
         Variant("diskgnn", "one", "diskgnn, one epoch reused", _loader, SEQUENTIAL,

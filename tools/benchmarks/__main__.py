@@ -19,14 +19,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from out_of_core import MemoryCgroup
-
 from benchmarks.stages import STAGES, Settings
+from diskgnn.memory_cgroup import MemoryCgroup
 from diskgnn.units import format_size, parse_size
 
 ROOT = Path(__file__).parents[2]
@@ -38,20 +38,16 @@ def run_stage(name: str, settings: Settings, limit: int | None) -> dict[str, Any
     """Measure one stage in a process of its own."""
     settings_path = Path(settings.folder) / "settings.json"
     settings_path.write_text(json.dumps(asdict(settings)))
-    cgroup = MemoryCgroup(limit) if limit is not None and name in IN_CGROUP else None
+    command = [sys.executable, "-m", "benchmarks.stages", name, str(settings_path)]
     started = time.perf_counter()
-    try:
+    with MemoryCgroup(limit) if limit is not None and name in IN_CGROUP else nullcontext() as cgroup:
         finished = subprocess.run(
-            [sys.executable, "-m", "benchmarks.stages", name, str(settings_path)],
-            preexec_fn=None if cgroup is None else cgroup.join,
+            command if cgroup is None else cgroup.command(command),
             env={**os.environ, "PYTHONPATH": f"{ROOT / 'tools'}:{ROOT}"},
             stdout=subprocess.PIPE,
             text=True,
             check=False,
         )
-    finally:
-        if cgroup is not None:
-            cgroup.remove()
     if finished.returncode != 0:
         sys.exit(f"{name} failed with exit code {finished.returncode}")
     print(f"{name}: {time.perf_counter() - started:.1f} s", file=sys.stderr)

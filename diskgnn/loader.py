@@ -24,6 +24,7 @@ from diskgnn.feature_store import FeatureStore
 from diskgnn.memory import available_cores
 from diskgnn.minibatch import Block, MiniBatch
 from diskgnn.row_reading import warn_if_no_io_uring
+from diskgnn.sampling import batch_key, permutation
 from diskgnn.tracing import TraceEvent
 
 
@@ -43,6 +44,8 @@ class Loader:
     memory. One thread iterates at a time. A loader does not go with you into a forked process (its threads stay
     behind): using it there is refused, dropping it is fine; make one in each process.
 
+    With `shuffle_seed`, each epoch's minibatches come in an order of its own (which the cpu tier's schedule rules out).
+
     Example:
         with diskgnn.Loader("packed") as loader:
             for epoch in range(10):
@@ -59,6 +62,7 @@ class Loader:
         device_cache: int | str | None = None,
         pinned_cache: int | str | None = None,
         prefetch: int | None = None,
+        shuffle_seed: int | None = None,
         engine: str = "auto",
         verify: bool = False,
         threads: int | None = None,
@@ -74,6 +78,8 @@ class Loader:
             pinned_cache: static rows kept in host memory; by default all that the device tier does not take.
             prefetch: minibatches assembled ahead of the user; by default 1 on a cpu, where each costs memory that
                 training needs and computing outlasts reading, and 2 on a GPU.
+            shuffle_seed: yield the minibatches of epoch e in an order that follows from this number and e, instead of
+                the prepared one; for directories prepared without a cpu tier.
             engine: 'io_uring', 'threads', or 'auto': io_uring where it is allowed.
             verify: compare all rows with their checksums as they are read (headers of minibatches always are).
             threads: threads that gather cached rows; half of the cores, at most 4, by default.
@@ -110,6 +116,12 @@ class Loader:
         self.feature_width = int(config["feature_width"])
         self.num_layers = len(config["fanouts"])
         self._engine, self._prefetch, self._verify = engine, prefetch, verify
+        if shuffle_seed is not None and config["splits"][split]["cpu_rows"]:
+            raise ConfigError(
+                f"shuffle_seed: {self._packed.path} has a cpu tier, which is planned for one order; prepare it with "
+                "cpu_cache=0"
+            )
+        self._shuffle_seed = shuffle_seed
         self._threads = max(1, min(4, available_cores() // 2)) if threads is None else threads
         self._tiers = {"device_cache": device_cache, "pinned_cache": pinned_cache}
         node_type = pa.from_numpy_dtype(config["node_dtype"]) if config["keep_input_nodes"] else None
@@ -126,7 +138,7 @@ class Loader:
         self._iteration = 0
         self._epoch, self._consumed = 0, 0
         self._resume: tuple[int, int] | None = None
-        self._restored_bytes = 0
+        self._restored_bytes = self._filled_rows = 0
         self._closed_stats: dict[str, int | float] = {}
         self._tracing = False
         self._closed_trace: list[TraceEvent] = []
@@ -157,8 +169,17 @@ class Loader:
         self._epoch, self._consumed = epoch, first
         base = epoch % self.num_epochs * self.num_batches
         if first < self.num_batches:
-            self._seek(base + first, self.num_batches - first)
+            self._seek(base + first, self.num_batches - first, self._order(epoch, base))
         return self._iterate(epoch, first, iteration)
+
+    def _order(self, epoch: int, base: int) -> npt.NDArray[np.int64] | None:
+        """[T] the extent at each position of the sequence; None when it is in the order of the file."""
+        if self._shuffle_seed is None:
+            return None
+        order = np.arange(len(self._index), dtype=np.int64)
+        key = batch_key(self._shuffle_seed, f"{self.split}/order", epoch)
+        order[base : base + self.num_batches] = base + permutation(self.num_batches, key)
+        return order
 
     def _iterate(self, epoch: int, first: int, iteration: int) -> Iterator[MiniBatch]:
         for number in range(first, self.num_batches):
@@ -257,10 +278,12 @@ class Loader:
         assert self._store is not None
         return replace(host, x=self._store.assemble(addresses, host.x)).to(self._device, non_blocking=True)
 
-    def _seek(self, position: int, count: int) -> None:
-        """Make the pipeline deliver `count` minibatches of the sequence from `position` on."""
+    def _seek(self, position: int, count: int, order: npt.NDArray[np.int64] | None) -> None:
+        """Make the pipeline deliver `count` minibatches of the sequence, in `order`, from `position` on."""
         if self._next_position == position and self._pending == 0:
             assert self._pipeline is not None
+            if order is not None:
+                self._pipeline.set_order(order)
             self._pipeline.extend(count)
             self._pending = count
             return
@@ -271,6 +294,9 @@ class Loader:
         self._pipeline.stop()
         self._next_position = None
         self._restored_bytes += self._store.restore(self._index, position)
+        self._filled_rows += self._store.initial_rows
+        if order is not None:
+            self._pipeline.set_order(order)
         self._pipeline.start(position, count)
         self._next_position, self._pending = position, count
         warn_if_no_io_uring(self._engine)
@@ -296,6 +322,7 @@ class Loader:
             )
         except ValueError as error:
             raise ArtifactError(f"{error}; prepare {self._packed.path} again") from error
+        self._filled_rows += self._store.num_static
         if self._tracing:
             self._pipeline.start_tracing()
         # Also when the loader is dropped without being closed, no thread and no locked memory stays behind.
@@ -308,7 +335,8 @@ class Loader:
         """Counters since the loader was made, of what was assembled (which may be ahead of what was consumed).
 
         requested_rows, and of these device_rows, pinned_rows, cpu_rows, disk_rows; read_bytes from disk, of which
-        restored_bytes filled the cpu tier; wait_seconds that the user waited; and of the assembling thread
+        restored_bytes filled the cpu tier; filled_rows, with which static and cpu tier started; wait_seconds that the
+        user waited; and of the assembling thread
         read_wait_seconds (for the disk), header_seconds, gather_seconds (rows from memory), scatter_seconds (rows from
         the extent, and those admitted) and buffer_wait_seconds (for the user; pauses between epochs do not count).
         """
@@ -319,7 +347,7 @@ class Loader:
         for name, value in (self._pipeline.stats() if self._pipeline else {}).items():
             found[name] = found.get(name, 0) + value
         found["read_bytes"] += self._restored_bytes
-        found["restored_bytes"] = self._restored_bytes
+        found["restored_bytes"], found["filled_rows"] = self._restored_bytes, self._filled_rows
         return found
 
     def start_tracing(self) -> None:
@@ -362,7 +390,8 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Where iteration stands: the epoch, how many of its minibatches were received, and of which artifact."""
         epoch, batch = self._resume if self._resume is not None else (self._epoch, self._consumed)
-        return {"epoch": epoch, "batch": batch, "split": self.split, "digest": self._packed.digest}
+        state = {"epoch": epoch, "batch": batch, "split": self.split, "digest": self._packed.digest}
+        return state if self._shuffle_seed is None else {**state, "shuffle_seed": self._shuffle_seed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state`: the next `epoch(state['epoch'])` skips what had been received.
@@ -379,6 +408,11 @@ class Loader:
             raise ArtifactError(
                 f"the state is of the {split!r} sequence of another packed directory than {self._packed.path}: "
                 "resume with the one that it was saved with"
+            )
+        if state.get("shuffle_seed") != self._shuffle_seed:
+            raise ArtifactError(
+                f"the state is of minibatches shuffled with seed {state.get('shuffle_seed')}, these are with "
+                f"{self._shuffle_seed}: resume with the shuffle_seed that it was saved with"
             )
         if not (isinstance(epoch, int) and isinstance(batch, int) and epoch >= 0 and 0 <= batch <= self.num_batches):
             raise ConfigError(f"expected an epoch and at most {self.num_batches} minibatches, found {epoch}, {batch}")

@@ -1,9 +1,11 @@
-// A file as an endless stream of bytes: read ahead in chunks by a thread of its own, taken in order by another.
+// Ranges of a file as an endless stream of bytes: read ahead in chunks by a thread of its own, taken in order by
+// another.
 #pragma once
 
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -20,14 +22,12 @@ namespace diskgnn {
 
 class ChunkStream {
  public:
-  // Streams [0, end_offset) of `file` over and over, beginning at `start_offset`, as far as `allow` lets it; all
-  // offsets and lengths are multiples of kDirectAlignment. `trace` gets every read, from submission to completion.
-  ChunkStream(const DirectFile& file, EngineKind engine, std::uint64_t start_offset, std::uint64_t end_offset,
-              StageTrace& trace);
+  // Streams the ranges of `file` that `allow` names. `trace` gets every read, from submission to completion.
+  ChunkStream(const DirectFile& file, EngineKind engine, StageTrace& trace);
   ~ChunkStream();  // stops and joins
 
-  // Lets `bytes` more be read.
-  void allow(std::uint64_t bytes);
+  // Appends ranges to the stream; offsets and lengths are multiples of kDirectAlignment.
+  void allow(std::span<const ByteRange> ranges);
 
   // The unread bytes of the current chunk, waiting for it if need be. Empty when the stream was stopped.
   // Throws what the reader threw.
@@ -58,7 +58,6 @@ class ChunkStream {
   void trace_read(const Chunk& chunk);
 
   const DirectFile& file_;
-  const std::uint64_t end_offset_;
   StageTrace& trace_;
   PageMemory memory_;
   std::vector<Chunk> chunks_;
@@ -66,11 +65,10 @@ class ChunkStream {
 
   mutable std::mutex mutex_;
   std::condition_variable ready_, freed_;
-  std::uint64_t next_offset_;
-  std::uint64_t allowed_bytes_ = 0;  // still to be submitted
-  std::size_t submitted_ = 0;        // chunks, counted from the start
-  std::size_t taken_ = 0;            // chunks used up
-  std::size_t position_ = 0;         // in the current chunk
+  std::deque<ByteRange> ranges_;  // still to be submitted
+  std::size_t submitted_ = 0;     // chunks, counted from the start
+  std::size_t taken_ = 0;         // chunks used up
+  std::size_t position_ = 0;      // in the current chunk
   std::uint64_t read_bytes_ = 0;
   bool stopping_ = false;
   std::exception_ptr failure_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 
@@ -57,6 +58,16 @@ void check_index(const std::vector<ExtentRecord>& index, std::size_t row_bytes, 
   }
 }
 
+template <typename Number>
+bool is_permutation(std::span<const Number> numbers) {
+  std::vector<bool> taken(numbers.size(), false);
+  for (const Number number : numbers) {
+    if (number < 0 || unsign(number) >= taken.size() || taken[unsign(number)]) return false;
+    taken[unsign(number)] = true;
+  }
+  return true;
+}
+
 std::size_t largest(const std::vector<ExtentRecord>& index, std::int64_t ExtentRecord::* field) {
   std::int64_t value = 0;
   for (const ExtentRecord& extent : index) value = std::max(value, extent.*field);
@@ -74,13 +85,9 @@ ExtentPipeline::ExtentPipeline(DirectFile file, std::vector<ExtentRecord> index,
       tiers_.cpu.size() != tiers_.wrap.size() * tiers_.row_bytes) {
     throw std::invalid_argument("the tiers' sizes do not fit their numbers of rows");
   }
-  std::vector<bool> taken(tiers_.wrap.size(), false);
-  for (const std::int32_t slot : tiers_.wrap) {
-    if (slot < 0 || unsign(slot) >= taken.size() || taken[unsign(slot)]) {
-      throw std::invalid_argument("wrap is not a permutation");
-    }
-    taken[unsign(slot)] = true;
-  }
+  if (!is_permutation(tiers_.wrap)) throw std::invalid_argument("wrap is not a permutation");
+  order_.resize(index_.size());
+  std::iota(order_.begin(), order_.end(), 0);
   // One more than are ready: the user's loop still holds a minibatch while it asks for the next.
   buffers_ = std::make_shared<BufferPool>(options_.prefetch + 1, largest(index_, &ExtentRecord::header_bytes),
                                           largest(index_, &ExtentRecord::num_inputs) * tiers_.row_bytes);
@@ -88,14 +95,23 @@ ExtentPipeline::ExtentPipeline(DirectFile file, std::vector<ExtentRecord> index,
 
 ExtentPipeline::~ExtentPipeline() { stop(); }
 
+void ExtentPipeline::set_order(std::vector<std::int64_t> order) {
+  std::lock_guard lock(mutex_);
+  if (!tiers_.wrap.empty()) throw std::invalid_argument("the cpu tier's schedule fixes the order");
+  if (allowed_ > 0 && running_) throw std::invalid_argument("minibatches in another order are still to come");
+  if (order.size() != index_.size() || !is_permutation(std::span<const std::int64_t>(order))) {
+    throw std::invalid_argument("order is not a permutation of the extents");
+  }
+  order_ = std::move(order);
+}
+
 void ExtentPipeline::start(std::int64_t position, std::int64_t count) {
   if (position < 0 || unsign(position) >= index_.size()) throw std::invalid_argument("position is out of range");
   require_own_process();
   std::lock_guard control(control_mutex_);
   stop_threads();
   buffers_->reopen();
-  auto stream = std::make_unique<ChunkStream>(file_, options_.engine, unsign(index_[unsign(position)].offset),
-                                              file_.size_bytes(), trace_);
+  auto stream = std::make_unique<ChunkStream>(file_, options_.engine, trace_);
   {
     std::lock_guard lock(mutex_);
     failure_ = nullptr;
@@ -116,15 +132,16 @@ void ExtentPipeline::extend(std::int64_t count) {
   ready_changed_.notify_all();
 }
 
-// Under the lock: lets `count` more minibatches, and the bytes of their extents, through.
+// Under the lock: lets `count` more minibatches, and their extents, through.
 void ExtentPipeline::allow(std::int64_t count) {
   allowed_ += count;
-  std::int64_t bytes = 0;
+  std::vector<ByteRange> ranges;
   for (; count > 0; --count) {
-    bytes += padded_extent_bytes(index_[unsign(next_allowed_)], tiers_.row_bytes);
+    const ExtentRecord& extent = index_[unsign(order_[unsign(next_allowed_)])];
+    ranges.push_back({unsign(extent.offset), unsign(padded_extent_bytes(extent, tiers_.row_bytes))});
     if (unsign(++next_allowed_) == index_.size()) next_allowed_ = 0;
   }
-  stream_->allow(unsign(bytes));
+  stream_->allow(ranges);
 }
 
 void ExtentPipeline::require_own_process() const {
@@ -195,16 +212,18 @@ PipelineStats ExtentPipeline::stats() const {
 
 StageTrace::Taken ExtentPipeline::take_trace() {
   StageTrace::Taken taken = trace_.take();
+  std::vector<std::int64_t> position_of(order_.size());
+  for (std::size_t i = 0; i < order_.size(); ++i) position_of[unsign(order_[i])] = static_cast<std::int64_t>(i);
   for (StageEvent& event : taken.events) {
     if (event.stage != Stage::kRead) continue;
     const auto after = std::ranges::upper_bound(index_, event.position, {}, &ExtentRecord::offset);
-    event.position = after - index_.begin() - 1;
+    event.position = position_of[unsign(after - index_.begin() - 1)];
   }
   return taken;
 }
 
-void ExtentPipeline::throw_damaged(std::int64_t position, const char* what) const {
-  throw DamagedExtent("extent " + std::to_string(position) + " of " + file_.path() + " is damaged: " + what);
+void ExtentPipeline::throw_damaged(std::int64_t extent, const char* what) const {
+  throw DamagedExtent("extent " + std::to_string(extent) + " of " + file_.path() + " is damaged: " + what);
 }
 
 void ExtentPipeline::assemble_all(std::int64_t position) {
@@ -234,7 +253,7 @@ std::span<const std::byte> ExtentPipeline::peek() {
 
 // False when the pipeline is stopped.
 bool ExtentPipeline::assemble(std::int64_t position) {
-  const ExtentRecord& extent = index_[unsign(position)];
+  const ExtentRecord* found = nullptr;
   {
     std::unique_lock lock(mutex_);
     ready_changed_.wait(lock, [this] { return !running_ || allowed_ > 0; });
@@ -242,7 +261,9 @@ bool ExtentPipeline::assemble(std::int64_t position) {
     // A full queue ends read-ahead, not only a lack of buffers: the user may have taken many and given them back.
     ready_changed_.wait(lock, [this] { return !running_ || ready_.size() < options_.prefetch; });
     if (!running_) return false;
+    found = &index_[unsign(order_[unsign(position)])];  // only now: the order may change before it is allowed
   }
+  const ExtentRecord& extent = *found;
   StagedMinibatch minibatch{position, buffers_->acquire(), unsign(extent.header_bytes), 0};
   if (minibatch.buffer == nullptr) return false;
 
@@ -310,11 +331,11 @@ void ExtentPipeline::classify(const ExtentRecord& extent, const std::byte* heade
     output += !on_device;
   }
   cached_.resize(num_cached);
-  if (lowest < 0) throw_damaged(minibatch.position, "an address is negative");
+  if (lowest < 0) throw_damaged(&extent - index_.data(), "an address is negative");
   const bool all_once =
       output - num_cached == num_rows && std::none_of(destinations_.begin(), destinations_.end() - 1,
                                                       [](const Destination& to) { return to.output == kNowhere; });
-  if (!all_once) throw_damaged(minibatch.position, "its addresses are not those of its rows, each once");
+  if (!all_once) throw_damaged(&extent - index_.data(), "its addresses are not those of its rows, each once");
   minibatch.num_staged = output;
   const auto device_rows = static_cast<std::int64_t>(num_inputs - output);
   const auto pinned_rows = static_cast<std::int64_t>(num_static_rows) - device_rows;

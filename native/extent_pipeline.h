@@ -95,6 +95,10 @@ class ExtentPipeline {
   ExtentPipeline(const ExtentPipeline&) = delete;
   ExtentPipeline& operator=(const ExtentPipeline&) = delete;
 
+  // From now on, position i of the sequence is extent order[i]. Without a cpu tier, whose schedule fixes the order, and
+  // while nothing is allowed that was not handed out. Throws std::invalid_argument.
+  void set_order(std::vector<std::int64_t> order);
+
   // Starts at `position`, to assemble `count` minibatches; the cpu tier holds what the schedule says for it.
   void start(std::int64_t position, std::int64_t count);
 
@@ -148,11 +152,12 @@ class ExtentPipeline {
   void scatter_piece(std::span<const std::byte> piece, std::size_t offset, std::byte* rows);
   void wrap_around();
   void require_own_process() const;
-  [[noreturn]] void throw_damaged(std::int64_t position, const char* what) const;
+  [[noreturn]] void throw_damaged(std::int64_t extent, const char* what) const;
 
   const pid_t owner_ = getpid();
   DirectFile file_;
   std::vector<ExtentRecord> index_;
+  std::vector<std::int64_t> order_;  // position in the sequence to extent, a permutation
   Tiers tiers_;
   PipelineOptions options_;
   std::shared_ptr<BufferPool> buffers_;

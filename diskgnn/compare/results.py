@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from diskgnn.errors import ConfigError
 from diskgnn.tracing import TraceEvent
 
 
@@ -33,8 +34,10 @@ class EpochCost:
     cpu_rows: int
     disk_rows: int
     read_bytes: int  # from the disk, as the loader counts
-    device_read_bytes: int | None  # as the kernel counts for the process (/proc/self/io), page cache misses included
+    # As the kernel counts for the process (/proc/self/io): page cache misses included, those on program code, too.
+    device_read_bytes: int | None
     read_requests: int | None  # sent to the disk; None where the kernel decides (page cache)
+    filled_rows: int = 0  # read to fill a cache or a buffer before a minibatch needs them, beyond `disk_rows`
 
 
 @dataclass(frozen=True)
@@ -46,31 +49,38 @@ class LoaderResult:
     variant: str  # what distinguishes it from others of the same loader, '' where nothing does
     status: str  # 'ok', 'unavailable' (a library is missing), 'failed', 'out of memory'
     message: str = ""  # why not ok
-    seed: int = 0
+    seed: int = 0  # with several seeds, one record each; only the first has `loading` and `trace`
     prepare_seconds: float = 0.0
     prepared_bytes: int = 0  # of disk, beyond the graph itself
-    loading: EpochCost | None = None  # an idle consumer
-    training: EpochCost | None = None  # the model's forward, backward and step for every minibatch
+    # An idle consumer takes epoch 0; caches are empty when it starts. `disk_rows + filled_rows` of it is what may be
+    # compared with `belady_rows`.
+    loading: EpochCost | None = None
+    # The model's forward, backward and step for every minibatch: the mean of all epochs trained.
+    training: EpochCost | None = None
     row_bytes: int = 0
-    belady_rows: int | None = None  # the fewest rows that any cache of the same size reads in the same minibatches
+    # The fewest rows that any cache of the same size reads in the minibatches of epoch 0, empty when it starts.
+    belady_rows: int | None = None
     bound: str = ""  # what limits this loader at best: 'sequential reads', 'random reads', 'memory'
     bound_seconds: float = 0.0  # an epoch at that limit, with the disk's rates of the same run
     peak_process_bytes: int = 0
     peak_cgroup_bytes: int | None = None  # None without a cgroup
     epochs: tuple[EpochPoint, ...] = ()
     trace: tuple[TraceEvent, ...] = ()  # of a few minibatches of the training epoch
+    open_seconds: float = 0.0  # to open the train source: in-memory loads everything here; part of EpochPoint.seconds
+    prepare_peak_bytes: int = 0  # of the process that prepared; the peaks above are of loading and training
+    capped: bool = True  # False: without the memory cap that the others ran under
 
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """Rows read in one epoch by one loader at one cache size; `rows_read` is None where the loader has no cache."""
+    """Rows read in one epoch by one loader at one cache size."""
 
     name: str
     cache: str  # '10%'
     cache_rows: int
     requested_rows: int
-    rows_read: int
-    belady_rows: int
+    rows_read: int  # with those that fill the cache at the start
+    belady_rows: int  # the fewest, from an empty cache
 
 
 @dataclass(frozen=True)
@@ -82,13 +92,44 @@ class Comparison:
     diskgnn_version: str
     machine: Mapping[str, Any]  # cores, memory_bytes, cpu, gpu, kernel, python, torch, disk
     graph: Mapping[str, Any]  # name, num_nodes, num_edges, feature_width, feature_dtype, feature_bytes, num_classes
-    settings: Mapping[
-        str, Any
-    ]  # memory_bytes, fanouts, batch_size, epochs, max_batches, model, hidden, cpu_cache, seeds
+    # memory_bytes, fanouts, batch_size, epochs, max_batches, model, hidden, cpu_cache, cpu_cache_bytes, seeds, device
+    settings: Mapping[str, Any]
     memory_capped: bool  # whether a cgroup capped memory, page cache included
     cache_dropped: bool  # whether the page cache was dropped before each loader
     sequential_bytes_per_second: float  # raw O_DIRECT reads of the graph's disk, in the same run
     random_reads_per_second: float  # 4 KiB
     results: tuple[LoaderResult, ...] = ()
     sweep: tuple[SweepPoint, ...] = ()
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
+    memory_bytes_per_second: float = 0.0  # one thread's copy, in the same run
+
+
+def disk_bytes(cost: EpochCost) -> int:
+    """Bytes read from the disk: as the loader counts or, where it cannot know, the kernel."""
+    return cost.read_bytes or cost.device_read_bytes or 0
+
+
+def from_json(document: Mapping[str, Any]) -> Comparison:
+    """The `Comparison` whose fields `document` holds: what json.loads makes of a file that `compare --out` wrote.
+
+    Raises:
+        ConfigError: it holds something else.
+    """
+
+    def result(record: Mapping[str, Any]) -> LoaderResult:
+        nested: dict[str, Any] = {
+            name: None if record[name] is None else EpochCost(**record[name]) for name in ("loading", "training")
+        }
+        nested["epochs"] = tuple(EpochPoint(**point) for point in record["epochs"])
+        nested["trace"] = tuple(TraceEvent(**event) for event in record["trace"])
+        return LoaderResult(**{**record, **nested})
+
+    try:
+        nested = {
+            "results": tuple(result(record) for record in document["results"]),
+            "sweep": tuple(SweepPoint(**point) for point in document["sweep"]),
+            "warnings": tuple(document["warnings"]),
+        }
+        return Comparison(**{**document, **nested})
+    except (TypeError, KeyError) as error:
+        raise ConfigError(f"expected what `diskgnn compare --out` writes, found something else ({error!r})") from error

@@ -44,6 +44,11 @@ class Pipeline {
     pipeline_->start(position, count);
   }
 
+  void set_order(In<std::int64_t> order) {
+    const auto positions = span_of(order);
+    pipeline_->set_order({positions.begin(), positions.end()});
+  }
+
   void extend(std::int64_t count) { pipeline_->extend(count); }
 
   void rest() { pipeline_->buffers().rest(); }
@@ -135,6 +140,7 @@ void bind_pipeline(nb::module_& m) {
            "path"_a, "index"_a.noconvert(), "row_bytes"_a, "num_device"_a, "num_static"_a, "pinned"_a.noconvert(),
            "cpu"_a.noconvert(), "wrap"_a.noconvert(), "engine"_a, "prefetch"_a, "threads"_a, "verify"_a)
       .def("start", &Pipeline::start, "position"_a, "count"_a)
+      .def("set_order", &Pipeline::set_order, "order"_a.noconvert())
       .def("extend", &Pipeline::extend, "count"_a)
       .def("rest", &Pipeline::rest)
       .def("stop", &Pipeline::stop)

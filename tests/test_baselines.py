@@ -1,13 +1,12 @@
 """What every baseline that samples while training keeps: x, minibatches, position, threads, counters."""
 
 import os
-import time
 from itertools import islice, product
 
 import numpy as np
 import pytest
 import torch
-from graphs import assert_rows_are_features, bits_of, make_graph, threads_of_this_process
+from graphs import assert_rows_are_features, bits_of, make_graph, threads_of_this_process, threads_that_stay
 
 from diskgnn import _native
 from diskgnn.baselines.cached_reads import POLICIES, CachedReads
@@ -120,10 +119,7 @@ def test_leaving_early_leaves_no_thread(graph, name):
             assert_rows_are_features(next(batches), graph)
             assert len(list(source.epoch(6))) == source.num_batches  # ends the one before
             assert next(batches, None) is None
-    deadline = time.monotonic() + 10  # the kernel removes a thread a moment after it was joined
-    while threads_of_this_process() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert threads_of_this_process() <= before
+    assert threads_that_stay(before) <= before
     source = make(name, graph)
     source.close()
     source.close()

@@ -163,6 +163,9 @@ class PageWriter:
             OSError: something could not be.
         """
 
+    def close(self) -> None:
+        """Wait for what was queued, and join the threads."""
+
 def start_extent(
     writer: PageWriter,
     path: str,

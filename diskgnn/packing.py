@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,10 @@ def pack(
     }
     shards = samples.manifest.files
     read_bytes = 2 * samples.manifest.total_bytes  # to place, and to write the headers
-    with ArtifactWriter(out, artifacts.PACKED, config=config, source=samples.manifest, overwrite=overwrite) as writer:
+    with (
+        ArtifactWriter(out, artifacts.PACKED, config=config, source=samples.manifest, overwrite=overwrite) as writer,
+        closing(_native.PageWriter()) as pages,
+    ):
         cpu_rows = {split: train_rows if split == "train" else eval_rows for split in samples.splits}
         node_bytes = graph.indices.itemsize
         most_bytes = most_packed_bytes(samples, node_bytes, features.row_bytes, num_static, cpu_rows)
@@ -161,7 +165,6 @@ def pack(
             need = disk_need(probes, features.row_bytes, num_static, cpu_rows, keep_input_nodes)
             certain_bytes = max(need.certain_packed, samples.manifest.total_bytes)  # headers alone are as large
             artifacts.require_free_bytes(writer.staging, certain_bytes, f"packing {out}")
-        pages = _native.PageWriter()
         planner = SplitPlanner(writer, pages, graph, samples, keep_input_nodes, reporter)
         plans = [planner.plan(split, num_static, cpu_rows[split]) for split in samples.splits]
         read_bytes += planner.read_bytes + pack_rows(

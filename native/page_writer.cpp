@@ -39,13 +39,16 @@ PageWriter::PageWriter() : memory_(kBlockBytes * kNumBlocks) {
   }
 }
 
-PageWriter::~PageWriter() {
+PageWriter::~PageWriter() { close(); }
+
+void PageWriter::close() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
   for (std::thread& writer : writers_) writer.join();
+  writers_.clear();
 }
 
 std::span<std::byte> PageWriter::take() {

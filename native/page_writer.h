@@ -47,7 +47,7 @@ class PageWriter {
   static constexpr unsigned kWriters = 4;
 
   PageWriter();
-  ~PageWriter();  // waits for what was queued, and joins
+  ~PageWriter();  // closes
   PageWriter(const PageWriter&) = delete;
   PageWriter& operator=(const PageWriter&) = delete;
 
@@ -60,6 +60,9 @@ class PageWriter {
 
   // Waits until everything queued is written. Throws what a write threw.
   void finish();
+
+  // Waits for what was queued, and joins the threads; whoever queues more writes it.
+  void close();
 
  private:
   struct Job {

@@ -274,6 +274,18 @@ def test_ctrl_c_leaves_nothing(graph, samples, tmp_path, monkeypatch):
         assert list(tmp_path.iterdir()) == []
 
 
+def test_a_failure_that_is_kept_keeps_no_threads(graph, samples, tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise MemoryError
+
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    monkeypatch.setattr(row_packing, "_target", fail)
+    with pytest.raises(MemoryError) as kept:
+        pack(graph, samples, tmp_path / "packed", cpu_cache="10%", static_cache=0)
+    assert len(list(Path("/proc/self/task").iterdir())) <= threads
+    assert kept.traceback
+
+
 def test_labels_are_read_once_in_ascending_order(graph, samples, tmp_path):
     """They may be cold, on a disk that is slow at random."""
     asked = []

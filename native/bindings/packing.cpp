@@ -110,7 +110,8 @@ void bind_packing(nb::module_& m) {
       .def("wrap", [](const BeladyPlanner& self) { return to_numpy(self.wrap()); });
   nb::class_<PageWriter>(m, "PageWriter")
       .def(nb::init<>())
-      .def("finish", &PageWriter::finish, nb::call_guard<nb::gil_scoped_release>());
+      .def("finish", &PageWriter::finish, nb::call_guard<nb::gil_scoped_release>())
+      .def("close", &PageWriter::close, nb::call_guard<nb::gil_scoped_release>());
   m.def("start_extent", &start_extent_of, "writer"_a, "path"_a, "offset"_a, "header"_a.noconvert(), "rows_offset"_a,
         "tail"_a.noconvert(), "complete"_a);
   const auto def_pack_partition = [&m](auto function) {

@@ -51,6 +51,13 @@ class NeighborSampler:
             IndexError: the topology leads outside of itself.
         """
 
+def count(counts: Int32, nodes: npt.NDArray[Any]) -> None:
+    """counts[nodes] += 1, also where a node is repeated.
+
+    Raises:
+        IndexError: a node out of range; nothing was counted.
+    """
+
 def exchange(next_use: Int32, nodes: npt.NDArray[Any], batch: int) -> Int32:
     """next_use[nodes], which is then set to `batch`: one step of the backward pass that finds next uses.
 

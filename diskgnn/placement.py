@@ -55,7 +55,7 @@ class Accesses:
             for minibatch in samples.read(split):
                 self.dtype = minibatch.input_nodes.dtype
                 file.write(minibatch.input_nodes.data)  # not tofile: it drops errno
-                self.counts[minibatch.input_nodes] += 1
+                _native.count(self.counts, minibatch.input_nodes)
                 lengths.append(len(minibatch.input_nodes))
                 advance(1)
         self.offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])  # [B+1] in accesses

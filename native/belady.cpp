@@ -13,11 +13,21 @@ namespace {
 
 constexpr std::int32_t kAbsent = -1;
 constexpr std::int32_t kMust = -1;
-constexpr std::size_t kPrefetchDistance = 16;
+constexpr std::size_t kPrefetchDistance = 64;
 
 int bits_for(std::uint64_t values) { return static_cast<int>(std::bit_width(values)); }
 
 }  // namespace
+
+template <typename Node>
+void count_nodes(std::span<std::int32_t> counts, std::span<const Node> nodes) {
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (i + kPrefetchDistance < nodes.size()) {
+      __builtin_prefetch(&counts[static_cast<std::size_t>(nodes[i + kPrefetchDistance])], 1);
+    }
+    ++counts[static_cast<std::size_t>(nodes[i])];
+  }
+}
 
 template <typename Node>
 std::vector<std::int32_t> exchange_next_uses(std::span<std::int32_t> next_use, std::span<const Node> nodes,
@@ -235,6 +245,8 @@ std::vector<std::int32_t> BeladyPlanner::wrap() const {
   return wrap;
 }
 
+template void count_nodes(std::span<std::int32_t>, std::span<const std::int32_t>);
+template void count_nodes(std::span<std::int32_t>, std::span<const std::int64_t>);
 template std::vector<std::int32_t> exchange_next_uses(std::span<std::int32_t>, std::span<const std::int32_t>,
                                                       std::int32_t);
 template std::vector<std::int32_t> exchange_next_uses(std::span<std::int32_t>, std::span<const std::int64_t>,

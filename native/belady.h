@@ -17,6 +17,10 @@ struct Placement {
   std::vector<std::int32_t> admissions;  // [A * 2]: extent row, slot; applied after the minibatch is assembled
 };
 
+// Adds 1 to the count of each node.
+template <typename Node>
+void count_nodes(std::span<std::int32_t> counts, std::span<const Node> nodes);
+
 // One step of the backward pass that finds next uses: returns what `next_use` [N] said for `nodes` and then sets it to
 // `batch` for them.
 template <typename Node>

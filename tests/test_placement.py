@@ -262,3 +262,18 @@ def test_no_more_than_one_int32_a_node_is_in_memory(tmp_path):
     scratch_bytes = 4 * sum(map(len, batches))
     # Backwards twice, then forwards in at least one warm-up round and once more, with the next uses.
     assert accesses.read_bytes >= 6 * scratch_bytes
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_counting_nodes_equals_numpys(dtype):
+    random = np.random.default_rng(0)
+    nodes = random.integers(0, 500, 3000).astype(dtype)
+    counts = random.integers(0, 9, 500).astype(np.int32)
+    expected = counts.copy()
+    np.add.at(expected, nodes, 1)
+    _native.count(counts, nodes)
+    np.testing.assert_array_equal(counts, expected)
+    for outside in (-1, 500):
+        with pytest.raises(IndexError):
+            _native.count(counts, np.array([3, outside], dtype))
+    np.testing.assert_array_equal(counts, expected)

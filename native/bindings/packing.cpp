@@ -9,14 +9,26 @@ namespace diskgnn {
 namespace {
 
 template <typename Node>
+void require_in_range(In<Node> nodes, std::size_t num_nodes) {
+  for (const Node node : span_of(nodes)) {
+    if (node < 0 || static_cast<std::size_t>(node) >= num_nodes) throw std::out_of_range("node out of range");
+  }
+}
+
+template <typename Node>
+void count(Out<std::int32_t> counts, In<Node> nodes) {
+  nb::gil_scoped_release release;
+  require_in_range(nodes, counts.size());
+  count_nodes<Node>({counts.data(), counts.size()}, span_of(nodes));
+}
+
+template <typename Node>
 nb::ndarray<nb::numpy, std::int32_t, nb::ndim<1>> exchange(Out<std::int32_t> next_use, In<Node> nodes,
                                                            std::int32_t batch) {
   std::vector<std::int32_t> before;
   {
     nb::gil_scoped_release release;
-    for (const Node node : span_of(nodes)) {
-      if (node < 0 || static_cast<std::size_t>(node) >= next_use.size()) throw std::out_of_range("node out of range");
-    }
+    require_in_range(nodes, next_use.size());
     before = exchange_next_uses<Node>({next_use.data(), next_use.size()}, span_of(nodes), batch);
   }
   return to_numpy(std::move(before));
@@ -91,6 +103,8 @@ void scatter_rows_of(int descriptor, std::int64_t offset, In<std::int64_t> place
 }  // namespace
 
 void bind_packing(nb::module_& m) {
+  m.def("count", &count<std::int32_t>, "counts"_a.noconvert(), "nodes"_a.noconvert());
+  m.def("count", &count<std::int64_t>, "counts"_a.noconvert(), "nodes"_a.noconvert());
   m.def("exchange", &exchange<std::int32_t>, "next_use"_a.noconvert(), "nodes"_a.noconvert(), "batch"_a);
   m.def("exchange", &exchange<std::int64_t>, "next_use"_a.noconvert(), "nodes"_a.noconvert(), "batch"_a);
   nb::class_<BeladyPlanner>(m, "BeladyPlanner")

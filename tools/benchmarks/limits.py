@@ -47,6 +47,12 @@ def sequential_read(path: Path, max_bytes: int = MAX_LIMIT_BYTES) -> tuple[int, 
     return read_bytes, seconds
 
 
+def read_rate(path: Path) -> float:
+    """Bytes per second of `sequential_read`."""
+    num_bytes, seconds = sequential_read(path)
+    return num_bytes / seconds
+
+
 def random_page_reads_per_second(path: Path, max_reads: int = 1 << 16) -> float:
     """4 KiB reads per second at random offsets, 32 at a time."""
     pages = np.random.default_rng(0).permutation(path.stat().st_size // PAGE_BYTES)[:max_reads]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
+from diskgnn import _native
 from diskgnn.placement import Accesses, Schedule, hottest_nodes
 
 SILENCE = lambda _: None  # noqa: E731

@@ -12,7 +12,7 @@ import psutil
 
 from diskgnn.units import parse_size
 
-_CGROUP_ROOT = Path("/sys/fs/cgroup")
+CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 
 def cgroup_settings(
@@ -20,7 +20,7 @@ def cgroup_settings(
     v2_name: str,
     v1_name: str,
     self_cgroup: Path = Path("/proc/self/cgroup"),
-    root: Path = _CGROUP_ROOT,
+    root: Path = CGROUP_ROOT,
 ) -> Iterator[Path]:
     """The files of this process's cgroup and all its parents that hold one setting (cgroup v1 or v2)."""
     try:
@@ -43,12 +43,12 @@ def cgroup_settings(
                 yield candidate / name
 
 
-def cgroup_limit_bytes(self_cgroup: Path = Path("/proc/self/cgroup"), root: Path = _CGROUP_ROOT) -> int | None:
+def cgroup_limit_bytes(self_cgroup: Path = Path("/proc/self/cgroup"), root: Path = CGROUP_ROOT) -> int | None:
     """The memory limit of this process's cgroup (v1 or v2; the tightest of its parents), None without."""
     return min((limit for limit, _ in _cgroup_limits(self_cgroup, root)), default=None)
 
 
-def cgroup_available_bytes(self_cgroup: Path = Path("/proc/self/cgroup"), root: Path = _CGROUP_ROOT) -> int | None:
+def cgroup_available_bytes(self_cgroup: Path = Path("/proc/self/cgroup"), root: Path = CGROUP_ROOT) -> int | None:
     """What the limits of this process's cgroup and its parents leave of them, None without a limit.
 
     File cache that is not in active use counts as left: the kernel gives it up first.
@@ -90,7 +90,7 @@ def memory_budget(memory: int | str) -> int:
     return min(available, left if left is not None else available) // 2
 
 
-def usable_cores(self_cgroup: Path = Path("/proc/self/cgroup"), root: Path = _CGROUP_ROOT) -> float:
+def usable_cores(self_cgroup: Path = Path("/proc/self/cgroup"), root: Path = CGROUP_ROOT) -> float:
     """Cores that this process may keep busy: its affinity, or the cgroup's quota (v1 or v2) where that is less."""
     cores = float(len(os.sched_getaffinity(0)))
     for file in cgroup_settings("cpu", "cpu.max", "cpu.cfs_quota_us", self_cgroup, root):

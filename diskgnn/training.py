@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,12 +20,20 @@ from torch.nn import functional as F
 
 from diskgnn import artifacts
 from diskgnn.artifacts import PathLike
-from diskgnn.checkpoints import check_config, check_writable, checkpoint_exists, load_checkpoint, save_checkpoint
+from diskgnn.checkpoints import (
+    check_config,
+    check_writable,
+    checkpoint_exists,
+    load_checkpoint,
+    save_checkpoint,
+    writing,
+)
 from diskgnn.errors import ConfigError, DivergedError, OutputExistsError
 from diskgnn.evaluation import check_model, checked_device, evaluate, minibatches, open_loader, parameter_dtype
 from diskgnn.metrics import EpochResult, MetricsWriter, Record, Span
 from diskgnn.minibatch import BatchSource, MiniBatch
 from diskgnn.progress import SILENT, Reporter
+from diskgnn.tracing import UNTRACED, Stages, Timeline, write_trace
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,7 @@ def train(
     record_every_batches: int = 50,
     amp: bool = False,
     evaluate_every: int = 1,
+    trace: PathLike | None = None,
     loader_options: Mapping[str, Any] | None = None,
     reporter: Reporter = SILENT,
 ) -> TrainResult:
@@ -100,6 +110,9 @@ def train(
             function; a step record every `record_every_batches` minibatches.
         amp: autocast to bfloat16.
         evaluate_every: evaluate after every so many epochs, and after the last.
+        trace: file for the timeline of stages: what this thread does (wait, forward, backward, step, evaluate; on a GPU
+            the time to launch them), and the source's threads if it says; the first `tracing.MAX_EVENTS` events. It is
+            written however training ends.
         loader_options: more arguments of the `diskgnn.Loader`s that read a packed directory: device_cache, ...
 
     Raises:
@@ -165,6 +178,7 @@ def train(
 
         if checkpoint is not None:
             check_writable(checkpoint)  # now, not after the first epoch
+        timeline = UNTRACED if trace is None else resources.enter_context(_traced(source, trace))
         total = source.num_batches
         writer = resources.enter_context(
             MetricsWriter(metrics, tensorboard, callback, resumed_from, progress.epoch * total + progress.batch)
@@ -179,10 +193,9 @@ def train(
                     reporter.stage(f"epoch {epoch}", total, "minibatches") as advance,
                 ):
                     advance(progress.batch)
-                    batch: MiniBatch | None = None
-                    for batch in batches:
+                    while (batch := _next(batches, timeline, progress.batch)) is not None:
                         with _interrupts_deferred():
-                            loss = _step(net, optimizer, batch.to(device, non_blocking=True), amp)
+                            loss = _step(net, optimizer, batch.to(device, non_blocking=True), amp, timeline)
                             progress.losses[batch.index] = loss
                             progress.batch, progress.source = batch.index + 1, source.state_dict()
                             done = progress.batch
@@ -194,11 +207,10 @@ def train(
                             if checkpoint_every_batches and done % checkpoint_every_batches == 0:
                                 save()
                         advance(1)
-                    batch = None  # its buffer is free while evaluating
                 result = _epoch_result(progress)
                 if (epoch + 1) % evaluate_every == 0 or epoch + 1 == epochs:
                     for split, opened in evaluations.items():
-                        with opened() as eval_source:
+                        with opened() as eval_source, timeline.stage(f"evaluate {split}"):
                             found = evaluate(net, eval_source, device, amp=amp, reporter=reporter)
                         scores: Any = {f"{split}_loss": found.loss, f"{split}_accuracy": found.accuracy}
                         result = replace(result, **scores)
@@ -219,13 +231,37 @@ def train(
         return finished
 
 
-def _step(net: nn.Module, optimizer: torch.optim.Optimizer, batch: MiniBatch, amp: bool) -> Tensor:
-    with torch.autocast(batch.x.device.type, torch.bfloat16, enabled=amp):
+def _next(batches: Iterator[MiniBatch], timeline: Stages, number: int) -> MiniBatch | None:
+    with timeline.stage("wait", number):
+        return next(batches, None)
+
+
+def _step(net: nn.Module, optimizer: torch.optim.Optimizer, batch: MiniBatch, amp: bool, timeline: Stages) -> Tensor:
+    with (
+        timeline.stage("forward", batch.index),
+        torch.autocast(batch.x.device.type, torch.bfloat16, enabled=amp),
+    ):
         loss = F.cross_entropy(net(batch.blocks, batch.x.to(parameter_dtype(net))), batch.y)
     optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
+    with timeline.stage("backward", batch.index):
+        loss.backward()  # type: ignore[no-untyped-call]
+    with timeline.stage("step", batch.index):
+        optimizer.step()
     return loss.detach()
+
+
+@contextmanager
+def _traced(source: BatchSource, path: PathLike) -> Iterator[Timeline]:
+    """A timeline that is written to `path`, which is tried now, when the block ends."""
+    with writing(path, "--trace"):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_trace([], path)
+    timeline = Timeline(source)
+    try:
+        yield timeline
+    finally:
+        with writing(path, "--trace"):
+            write_trace(timeline.events(), path)
 
 
 @contextmanager

@@ -10,53 +10,28 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
+from diskgnn.memory_cgroup import MemoryCgroup
 from diskgnn.units import format_size, parse_size
-
-ROOT = Path("/sys/fs/cgroup")
-
-
-class MemoryCgroup:
-    """A cgroup of its own for each command; removed afterwards."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.is_v1 = (ROOT / "memory" / "memory.limit_in_bytes").exists()
-        self.path = (ROOT / "memory" if self.is_v1 else ROOT) / f"diskgnn-out-of-core-{os.getpid()}"
-        self.path.mkdir()
-        (self.path / ("memory.limit_in_bytes" if self.is_v1 else "memory.max")).write_text(str(limit_bytes))
-
-    def join(self) -> None:
-        """Move this process in (called in the child, before exec)."""
-        (self.path / "cgroup.procs").write_text(str(os.getpid()))
-
-    def peak_bytes(self) -> int:
-        """The most that was in use, page cache included."""
-        return int((self.path / ("memory.max_usage_in_bytes" if self.is_v1 else "memory.peak")).read_text())
-
-    def remove(self) -> None:
-        """Delete the cgroup."""
-        self.path.rmdir()
 
 
 def run(name: str, arguments: list[str], limit: int | None) -> dict[str, object]:
     """Run `diskgnn ARGUMENTS` and say what it took."""
     command = [sys.executable, "-m", "diskgnn", *arguments]
     print("$ diskgnn", " ".join(arguments), flush=True)
-    cgroup = None if limit is None else MemoryCgroup(limit)
     started = time.perf_counter()
-    finished = subprocess.run(
-        command, preexec_fn=None if cgroup is None else cgroup.join, stdout=subprocess.PIPE, text=True, check=False
-    )
-    record: dict[str, object] = {"stage": name, "seconds": time.perf_counter() - started}
-    if cgroup is not None:
-        record["peak_bytes"] = cgroup.peak_bytes()
-        cgroup.remove()
+    with nullcontext() if limit is None else MemoryCgroup(limit) as cgroup:
+        inside = command if cgroup is None else cgroup.command(command)
+        finished = subprocess.run(inside, stdout=subprocess.PIPE, text=True, check=False)
+        record: dict[str, object] = {"stage": name, "seconds": time.perf_counter() - started}
+        if cgroup is not None:
+            record |= {"peak_bytes": cgroup.peak_bytes(), "oom_kills": cgroup.oom_kills()}
     if finished.returncode != 0:
         sys.exit(f"{name} failed with exit code {finished.returncode}: {finished.stdout}")
     record["result"] = json.loads(finished.stdout)

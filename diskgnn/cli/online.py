@@ -70,6 +70,12 @@ def _split_loader_options(arguments: dict[str, Any]) -> dict[str, Any]:
 @click.option("--resume", is_flag=True, help="Go on exactly where the checkpoint was written.")
 @click.option("--metrics", type=options.OUTPUT, metavar="FILE", help="Append metrics to FILE, one JSON object a line.")
 @click.option("--tensorboard", type=options.OUTPUT, metavar="DIR", help="Write metrics for TensorBoard into DIR.")
+@click.option(
+    "--trace",
+    type=options.OUTPUT,
+    metavar="FILE",
+    help="Write the timeline of what each thread did (200,000 events at most): open it at ui.perfetto.dev.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of initial weights and dropout.")
 @click.pass_obj
 def train(output: Output, /, packed: Path, **arguments: Any) -> None:

@@ -35,6 +35,12 @@ class NeighborSampler:
     """Uniform neighbour sampling without replacement over a CSC topology, which it keeps alive. Thread-safe."""
 
     def __init__(self, indptr: Int64, indices: npt.NDArray[Any]) -> None: ...
+    def cache_neighbors(self, starts: Int64, neighbors: npt.NDArray[Any]) -> None:
+        """Look node v's in-neighbours up in neighbors[starts[v]:] from now on, unless starts[v] is -1; draws stay.
+
+        Call it before any thread samples.
+        """
+
     def sample(
         self, seeds: Int64, fanouts: Int32, key: int, minibatch: int
     ) -> tuple[npt.NDArray[Any], list[tuple[Int32, Int32]]]:
@@ -95,20 +101,95 @@ def read_ranges(
         OSError: the file cannot be opened or read, or ends before a range does.
     """
 
+class RowCache:
+    """Which rows an online eviction policy keeps (native/row_cache.h). Not thread-safe.
+
+    Raises:
+        ValueError: a policy other than 'lru', 's3-fifo' and 'sieve', or a capacity below 1.
+    """
+
+    def __init__(self, policy: str, num_nodes: int, capacity: int) -> None: ...
+    def lookup(self, nodes: npt.NDArray[Any]) -> tuple[Int32, Int32]:
+        """(slots [U], -1 where the row has to be read; admissions [A * 2] as position in `nodes`, slot, in order).
+
+        Raises:
+            IndexError: a node out of range.
+        """
+
+class RowReader:
+    """Rows of a file, row i at data_offset + i * row_bytes, read at random (native/row_reader.h). Not thread-safe.
+
+    Raises:
+        OSError: the file cannot be opened.
+        ValueError: it is too short.
+    """
+
+    def __init__(self, path: str, data_offset: int, row_bytes: int, num_rows: int, engine: str = "auto") -> None: ...
+    def gather(
+        self,
+        nodes: npt.NDArray[Any],
+        slots: Int32,
+        admissions: Int32,
+        cache: npt.NDArray[np.uint8],
+        x: npt.NDArray[np.uint8],
+    ) -> tuple[int, int]:
+        """Fill x [U * row_bytes] from `cache` and the file, then admit rows into `cache`: (requests, bytes read).
+
+        Raises:
+            OSError: a read failed; the reader cannot be used any more.
+            IndexError: a node, slot or position out of range.
+        """
+
+    @property
+    def engine(self) -> str: ...
+
+def gather_rows(
+    source: npt.NDArray[np.uint8], row_bytes: int, nodes: npt.NDArray[Any], x: npt.NDArray[np.uint8], threads: int
+) -> None:
+    """x [U * row_bytes] = rows `nodes` of `source`, by several threads.
+
+    Raises:
+        IndexError: a node out of range.
+    """
+
+class PageWriter:
+    """Writes blocks in the background, from 16 MiB of its own (native/page_writer.h)."""
+
+    def __init__(self) -> None: ...
+    def finish(self) -> None:
+        """Wait until everything queued is written.
+
+        Raises:
+            OSError: something could not be.
+        """
+
+def start_extent(
+    writer: PageWriter,
+    path: str,
+    offset: int,
+    header: npt.NDArray[np.uint8],
+    rows_offset: int,
+    tail: npt.NDArray[np.uint8],
+    complete: bool,
+) -> int:
+    """Write what comes before an extent's rows; the header's CRC-32C (native/extent_packer.h)."""
+
 def pack_partition(
-    descriptor: int,
+    writer: PageWriter,
+    path: str,
     nodes: npt.NDArray[Any],
     bounds: Int64,
     offsets: Int64,
     cursors: Int64,
     checksums: npt.NDArray[np.uint32],
+    tails: npt.NDArray[np.uint8],
     partition: npt.NDArray[np.uint8],
     first_node: int,
     last_node: int,
     row_bytes: int,
     threads: int,
 ) -> None:
-    """Write the rows of nodes [first_node, last_node) into every extent that needs them (native/extent_packer.h)."""
+    """Append the rows of nodes [first_node, last_node) to every extent that needs them (native/extent_packer.h)."""
 
 def scatter_rows(
     descriptor: int,
@@ -146,6 +227,13 @@ class Pipeline:
         threads: int,
         verify: bool,
     ) -> None: ...
+    def set_order(self, order: Int64) -> None:
+        """From now on, position i of the sequence is extent order[i].
+
+        Raises:
+            ValueError: no permutation, there is a cpu tier, or minibatches in another order are still to come.
+        """
+
     def start(self, position: int, count: int) -> None:
         """Start at `position` of the sequence, to assemble `count`; `cpu` holds what the schedule says for it."""
 
@@ -167,6 +255,12 @@ class Pipeline:
         """
 
     def stats(self) -> dict[str, int | float]: ...
+    def start_tracing(self) -> None:
+        """Keep events from now on, at most 2^20 between two calls of `take_trace`."""
+
+    def take_trace(self) -> tuple[list[tuple[str, int, int, int]], int]:
+        """((stage, position of the minibatch, start, end in ns) since the last call, how many did not fit)."""
+
     def engine(self) -> str: ...
     def allocate_locked(self) -> list[tuple[int, int]]:
         """(address, bytes) of all kept buffers, allocated now to be page-locked; before `start`."""

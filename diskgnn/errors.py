@@ -15,6 +15,10 @@ class ConfigError(DiskGNNError, ValueError):
     exit_code = 2
 
 
+class UnavailableError(ConfigError):
+    """Something that needs a package which cannot be imported here."""
+
+
 class InputError(DiskGNNError, ValueError):
     """Source data (edges, features, labels, splits) that is not a valid graph."""
 

@@ -12,9 +12,9 @@ import itertools
 import os
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from diskgnn.artifacts import Manifest
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph import FEATURE_STORAGE
 from diskgnn.packing import cache_rows
+from diskgnn.page_locking import PageLock
 from diskgnn.row_reading import read_rows, row_buffer
 from diskgnn.units import format_size
 
@@ -45,6 +46,14 @@ class StaticRows:
 
     device: Tensor  # [num_device, D] on the device
     pinned: npt.NDArray[np.uint8]  # [(num_static - num_device) * row_bytes]
+    _locks: list[PageLock] = field(default_factory=list)
+
+    def page_lock(self) -> None:
+        """Page-lock the pinned rows, if they are not, for as long as they are there."""
+        if not self._locks:
+            lock = PageLock([(self.pinned.ctypes.data, self.pinned.nbytes)], self.device.device)
+            self._locks.append(lock)
+            finalize(self, lock.release)
 
 
 # Those that some store uses now, by digest, device and num_device.
@@ -94,7 +103,6 @@ class FeatureStore:
         self._data_offset = artifacts.npy_data_offset(initial)
         self._memory = row_buffer(len(self.wrap) + -(-self._data_offset // self.row_bytes), self.row_bytes)
         self.cpu = self._memory[self._data_offset : self._data_offset + len(self.wrap) * self.row_bytes]
-        self._locked: list[int] = []
 
     def _check_files_fit(self) -> None:
         """Whether the files have the rows that the config speaks of: memory is taken and addressed by these numbers."""
@@ -131,6 +139,9 @@ class FeatureStore:
         if device_rows is None:
             if pinned_rows is not None:
                 device_rows = num_static - min(pinned_rows, num_static)
+            elif shared := [rows for digest, device, rows in list(_shared_static_rows)
+                            if (digest, device) == (self._packed.digest, str(self._device))]:  # fmt: skip
+                device_rows = shared[0]  # not a second copy, split otherwise
             elif self._device.type == "cuda":
                 device_rows = torch.cuda.mem_get_info(self._device)[0] // _DEVICE_RESERVE_SHARE // self.row_bytes
             else:
@@ -174,27 +185,6 @@ class FeatureStore:
     @property
     def _storage(self) -> str:
         return FEATURE_STORAGE[self._packed.config["feature_dtype"]]
-
-    def assemble(self, addresses: Tensor, staged: Tensor) -> Tensor:
-        """x [U, D] on the device, from `addresses` [U] int32 and the rows that are not on the device [M, D].
-
-        Without a device tier, x is `staged` itself (on a cpu) or a copy of it on the device.
-        """
-        if self.num_device == 0:
-            return staged.to(self._device, non_blocking=True)
-        # Positions are found on the host: on the device, finding them would have the host wait for it.
-        on_device = addresses < self.num_device
-        device_positions, staged_positions = on_device.nonzero().squeeze(1), (~on_device).nonzero().squeeze(1)
-        x = torch.empty((len(addresses), self.width), dtype=self.dtype, device=self._device)
-        for positions, rows in (
-            (device_positions, self.device_rows[self._moved(addresses[device_positions].long())]),
-            (staged_positions, self._moved(staged)),
-        ):
-            x.index_copy_(0, self._moved(positions), rows)
-        return x
-
-    def _moved(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self._device, non_blocking=True)
 
     def restore(self, index: npt.NDArray[Any], position: int) -> int:
         """Fill the cpu tier with what the schedule has in it before minibatch `position`; returns bytes read.
@@ -266,27 +256,10 @@ class FeatureStore:
             f"with `diskgnn verify {self._packed.path}`, prepare it again"
         )
 
-    def page_lock(self, regions: list[tuple[int, int]]) -> None:
-        """Page-lock memory given as (address, bytes), so that copies to the device run by themselves.
+    def page_lock_pinned(self) -> None:
+        """Page-lock the pinned tier, once for all stores that share it, so that the device reads it by itself.
 
         Raises:
             ConfigError: the system refuses; names the limit.
         """
-        import resource
-
-        for address, num_bytes in regions:
-            error = torch.cuda.cudart().cudaHostRegister(address, num_bytes, 0)  # type: ignore[no-untyped-call]
-            if int(error) != 0:
-                limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-                raise ConfigError(
-                    f"cannot page-lock {format_size(num_bytes)} of host memory (CUDA error {int(error)}; the limit on "
-                    f"locked memory is {'none' if limit < 0 else format_size(limit)}): raise `ulimit -l`, or use a "
-                    "smaller pinned_cache"
-                )
-            self._locked.append(address)
-
-    def close(self) -> None:
-        """Unlock memory. Idempotent."""
-        for address in self._locked:
-            torch.cuda.cudart().cudaHostUnregister(address)  # type: ignore[no-untyped-call]
-        self._locked.clear()
+        self._static.page_lock()

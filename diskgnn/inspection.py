@@ -14,11 +14,14 @@ from diskgnn import artifacts
 from diskgnn.artifacts import Manifest, PathLike
 from diskgnn.errors import ArtifactError
 from diskgnn.graph import Graph
+from diskgnn.manifest import PARTITIONS, SEGMENTED
 
 _KINDS = {
     artifacts.GRAPH: "a graph",
     artifacts.SAMPLES: "sampled minibatches",
     artifacts.PACKED: "packed minibatches",
+    PARTITIONS: "a graph in partitions, for a baseline",
+    SEGMENTED: "packed minibatches with disk caches, for a baseline",
 }
 _CHUNK_NODES = 1 << 20
 _COUNTED_DEGREES = 1 << 20  # a larger median is not told apart
@@ -60,7 +63,10 @@ def describe(path: PathLike) -> Description:
     manifest = artifacts.open_artifact(path)
     facts: dict[str, Any] = {"total_bytes": manifest.total_bytes}
     try:
-        facts |= _graph_facts(Graph.open(path)) if manifest.format == artifacts.GRAPH else _sequence_facts(manifest)
+        if manifest.format == artifacts.GRAPH:
+            facts |= _graph_facts(Graph.open(path))
+        elif manifest.format in (artifacts.SAMPLES, artifacts.PACKED):
+            facts |= _sequence_facts(manifest)
     except (KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(f"{path} was not written by diskgnn: its config lacks something ({error!r})") from error
     return Description(

@@ -26,8 +26,15 @@ PathLike = str | os.PathLike[str]
 T = TypeVar("T")
 
 GRAPH, SAMPLES, PACKED = "diskgnn.graph", "diskgnn.samples", "diskgnn.packed"
-VERSIONS = {GRAPH: 1, SAMPLES: 1, PACKED: 1}
-MADE_BY = {GRAPH: "diskgnn convert", SAMPLES: "diskgnn sample", PACKED: "diskgnn prepare"}
+PARTITIONS, SEGMENTED = "diskgnn.partitions", "diskgnn.segmented"  # of baselines: partition_buffer, segmented_packed
+VERSIONS = {GRAPH: 1, SAMPLES: 1, PACKED: 1, PARTITIONS: 1, SEGMENTED: 1}
+MADE_BY = {
+    GRAPH: "diskgnn convert",
+    SAMPLES: "diskgnn sample",
+    PACKED: "diskgnn prepare",
+    PARTITIONS: "diskgnn.baselines.partitioning.prepare_partitions",
+    SEGMENTED: "diskgnn.baselines.segmented_packing.prepare_segmented_packed",
+}
 MANIFEST = "manifest.json"
 RESUME_STAMP = "resume.json"  # in the staging directory of a resumable writer: what it is making
 _MAX_MANIFEST_BYTES = 64 << 20

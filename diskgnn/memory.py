@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from diskgnn.errors import ConfigError
 from diskgnn.units import parse_size
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
@@ -105,3 +106,16 @@ def usable_cores(self_cgroup: Path = Path("/proc/self/cgroup"), root: Path = CGR
 def available_cores() -> int:
     """Threads that pay: `usable_cores`, rounded up; at least 1."""
     return max(1, math.ceil(usable_cores()))
+
+
+def thread_count(threads: int | None) -> int:
+    """`threads`, or as many as pay.
+
+    Raises:
+        ConfigError: fewer than 1.
+    """
+    if threads is None:
+        return available_cores()
+    if threads < 1:
+        raise ConfigError(f"threads: expected at least 1, found {threads}")
+    return threads

@@ -1,34 +1,29 @@
 """The packer: graph/ + samples/ -> packed/, every minibatch's rows contiguous on disk in the order of training.
 
-First each split's sequence is placed (see `placement`) and the extents' headers are written, here; then their rows (see
-`row_packing`).
+First each split's sequence is placed (see `placement`) and the extents' headers are written (`header_packing`), then
+their rows (`row_packing`).
 """
 
 from __future__ import annotations
 
-import os
+import ctypes
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
-from diskgnn import _native, artifacts, extents
+from diskgnn import _native, artifacts
 from diskgnn.artifacts import ArtifactWriter, PathLike
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph import Graph
-from diskgnn.memory import available_cores, memory_budget
-from diskgnn.placement import MAX_BATCHES, Accesses, Schedule, hottest_nodes
-from diskgnn.prediction import disk_need, probe_samples
+from diskgnn.header_packing import SplitPlanner
+from diskgnn.memory import memory_budget, thread_count
+from diskgnn.prediction import disk_need, most_packed_bytes, probe_samples
 from diskgnn.progress import SILENT, Reporter, StageReport
-from diskgnn.row_packing import SplitPlan, pack_rows, write_fully
+from diskgnn.row_packing import pack_rows
 from diskgnn.row_reading import warn_if_no_io_uring
 from diskgnn.sampling import Samples
 from diskgnn.units import parse_size
 
-FLUSH_HEADER_BYTES = 256 << 20
 MAX_AUTO_STATIC_BYTES = 4 << 30
 EVAL_SHARE = 4  # evaluation's cpu tier is this part of training's, unless given
 
@@ -57,12 +52,23 @@ def static_rows(static_cache: int | str, row_bytes: int, num_nodes: int, memory_
     """
     if static_cache != "auto":
         return cache_rows(static_cache, row_bytes, num_nodes)
+    if not _has_gpu_driver():
+        return 0
     import torch
 
     if not torch.cuda.is_available():
         return 0
     auto_bytes = min(torch.cuda.mem_get_info()[0] // 2, memory_bytes // 4, MAX_AUTO_STATIC_BYTES)
     return min(auto_bytes // row_bytes, num_nodes)
+
+
+def _has_gpu_driver() -> bool:
+    """Whether it is worth importing torch, which takes seconds, to ask for GPUs."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return Path("/dev/kfd").exists()  # AMD's
+    return True
 
 
 def tier_rows(
@@ -132,13 +138,12 @@ def pack(
     num_static, train_rows, eval_rows = tier_rows(
         features.row_bytes, graph.num_nodes, static_cache, cpu_cache, eval_cpu_cache, memory_bytes
     )
-    threads = available_cores() if threads is None else threads
-    if threads < 1:
-        raise ConfigError(f"threads: expected at least 1, found {threads}")
+    threads = thread_count(threads)
     config: dict[str, Any] = {
         key: samples.manifest.config[key] for key in ("fanouts", "eval_fanouts", "batch_size", "seed")
     } | {key: graph.manifest.config[key] for key in ("num_nodes", "num_classes", "feature_dtype", "feature_width")}
     config |= {
+        "first_epoch": samples.manifest.config.get("first_epoch", 0),  # older samples do not say
         "row_bytes": features.row_bytes,
         "keep_input_nodes": keep_input_nodes,
         "node_dtype": graph.indices.dtype.name,
@@ -147,16 +152,20 @@ def pack(
     shards = samples.manifest.files
     read_bytes = 2 * samples.manifest.total_bytes  # to place, and to write the headers
     with ArtifactWriter(out, artifacts.PACKED, config=config, source=samples.manifest, overwrite=overwrite) as writer:
-        probes = {split: probe_samples(samples, split, graph.num_nodes) for split in samples.splits}
-        cpu_rows = {split: train_rows if split == "train" else eval_rows for split in probes}
-        read_bytes += sum(shards[artifacts.shard_file(split, 0, 0)].bytes for split in probes)
-        need = disk_need(probes, features.row_bytes, num_static, cpu_rows, keep_input_nodes)
-        certain_bytes = max(need.certain_packed, samples.manifest.total_bytes)  # headers alone are as large
-        artifacts.require_free_bytes(writer.staging, certain_bytes, f"packing {out}")
-        planner = _SplitPlanner(writer, graph, samples, keep_input_nodes, reporter)
+        cpu_rows = {split: train_rows if split == "train" else eval_rows for split in samples.splits}
+        node_bytes = graph.indices.itemsize
+        most_bytes = most_packed_bytes(samples, node_bytes, features.row_bytes, num_static, cpu_rows)
+        if most_bytes > artifacts.free_bytes(writer.staging):
+            probes = {split: probe_samples(samples, split, graph.num_nodes) for split in samples.splits}
+            read_bytes += sum(shards[artifacts.shard_file(split, 0, 0)].bytes for split in probes)
+            need = disk_need(probes, features.row_bytes, num_static, cpu_rows, keep_input_nodes)
+            certain_bytes = max(need.certain_packed, samples.manifest.total_bytes)  # headers alone are as large
+            artifacts.require_free_bytes(writer.staging, certain_bytes, f"packing {out}")
+        pages = _native.PageWriter()
+        planner = SplitPlanner(writer, pages, graph, samples, keep_input_nodes, reporter)
         plans = [planner.plan(split, num_static, cpu_rows[split]) for split in samples.splits]
         read_bytes += planner.read_bytes + pack_rows(
-            writer, graph, plans, planner.static_nodes, planner.needed, memory_bytes, threads, reporter
+            writer, pages, graph, plans, planner.static_nodes, planner.needed, memory_bytes, threads, reporter
         )
         writer.config |= {"num_static": len(planner.static_nodes), "splits": {}}
         for plan in plans:
@@ -176,90 +185,3 @@ def pack(
         manifest.total_bytes,
         {f"{plan.split}_{name}_rows": plan.counts[name] for plan in plans for name in ("requested", "disk")},
     )
-
-
-class _SplitPlanner:
-    """Places one split after another; the static rows, chosen by the first, serve all."""
-
-    def __init__(
-        self, writer: ArtifactWriter, graph: Graph, samples: Samples, keep_input_nodes: bool, reporter: Reporter
-    ) -> None:
-        self.writer, self.graph, self.samples, self.reporter = writer, graph, samples, reporter
-        self.static_nodes = np.empty(0, np.int64)
-        self.read_bytes = 0  # of scratch files
-        self.needed = np.zeros(graph.num_nodes, np.bool_)  # by any extent, initial or static file
-        node_type = pa.from_numpy_dtype(graph.indices.dtype) if keep_input_nodes else None
-        self._keep_input_nodes = keep_input_nodes
-        self._schema = extents.header_schema(len(samples.manifest.config["fanouts"]), node_type)
-
-    def plan(self, split: str, num_static: int, cpu_rows: int) -> SplitPlan:
-        """Place `split`: its headers go to their final offsets, the nodes of its rows to a scratch file."""
-        writer, graph = self.writer, self.graph
-        num_batches = self.samples.epochs(split) * self.samples.batches_per_epoch(split)
-        if num_batches > MAX_BATCHES:
-            raise ConfigError(f"{split}: {num_batches} minibatches; at most {MAX_BATCHES} can be placed")
-        with self.reporter.stage(f"place {split}", 2 * num_batches, "minibatches") as advance:
-            accesses = Accesses(self.samples, split, graph.num_nodes, writer.path(f"{split}.accesses"), advance)
-            if split == self.samples.splits[0]:
-                self.static_nodes = hottest_nodes(accesses.counts, num_static)
-                self.needed[self.static_nodes] = True
-            schedule = Schedule(accesses, self.static_nodes, cpu_rows)
-            self.needed[schedule.initial_nodes] = True
-            nodes_path = writer.path(f"{split}.nodes")
-            index, counts = self._write_headers(split, schedule, num_batches, nodes_path, advance)
-        bounds = np.concatenate([[0], np.cumsum(index["num_rows"])]).astype(np.int64)
-        self.read_bytes += accesses.read_bytes + nodes_path.stat().st_size  # the nodes will be read to pack their rows
-        return SplitPlan(split, index, bounds, nodes_path, schedule.initial_nodes, schedule.wrap, counts)
-
-    def _write_headers(
-        self, split: str, schedule: Schedule, num_batches: int, nodes_path: Path, advance: Any
-    ) -> tuple[npt.NDArray[Any], dict[str, int]]:
-        index = np.zeros(num_batches, extents.INDEX_DTYPE)
-        # In ascending order and once: each minibatch's own labels would be read at random from a cold file.
-        split_nodes = np.unique(self.graph.splits[split])
-        split_labels = self.graph.labels[split_nodes].astype(np.int64)
-        counts = {"requested": 0, "static": 0, "cpu": 0, "disk": 0}
-        row_bytes = self.graph.feature_file.row_bytes
-        offset = unflushed = 0
-        descriptor = os.open(self.writer.path(artifacts.extents_file(split)), os.O_WRONLY | os.O_CREAT, 0o644)
-        try:
-            with nodes_path.open("wb") as nodes_file:
-                batches = zip(index, self.samples.read(split), schedule, strict=True)
-                for record, minibatch, placement in batches:
-                    header = extents.encode_header(
-                        extents.Header(
-                            minibatch.seeds,
-                            split_labels[np.searchsorted(split_nodes, minibatch.seeds)],
-                            minibatch.blocks,
-                            placement.addresses,
-                            placement.admissions,
-                            minibatch.input_nodes if self._keep_input_nodes else None,
-                        ),
-                        self._schema,
-                    )
-                    num_inputs, num_rows = len(placement.addresses), len(placement.disk_nodes)
-                    record["offset"] = offset
-                    record["header_crc32c"] = _native.crc32c(memoryview(header.message).cast("B"))
-                    write_fully(descriptor, header.message, offset)
-                    offset += extents.fill_record(
-                        record, header, num_inputs, num_rows, len(placement.admissions), row_bytes
-                    )
-                    nodes_file.write(placement.disk_nodes.data)
-                    self.needed[placement.disk_nodes] = True
-                    static = int(np.count_nonzero(placement.addresses < schedule.num_static))
-                    for name, rows in (
-                        ("requested", num_inputs),
-                        ("static", static),
-                        ("cpu", num_inputs - static - num_rows),
-                        ("disk", num_rows),
-                    ):
-                        counts[name] += rows
-                    unflushed += header.message.size
-                    if unflushed > FLUSH_HEADER_BYTES:
-                        os.fdatasync(descriptor)
-                        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-                        unflushed = 0
-                    advance(1)
-        finally:
-            os.close(descriptor)
-        return index, counts

@@ -10,6 +10,7 @@ start); packing adds one byte (what is needed). Per-access data streams through 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ MAX_WARM_UP_ROUNDS = 4
 CHEAP_ROUND_ACCESSES = 4_000_000
 MAX_BATCHES = 1 << 29  # next uses are int32 and span two cycles
 _CHUNK_NODES = 1 << 20
+_READ_AHEAD = 4  # minibatches
 
 
 @dataclass(frozen=True)
@@ -64,15 +66,28 @@ class Accesses:
         """B, minibatches in the sequence."""
         return len(self.offsets) - 1
 
-    def nodes(self, batch: int) -> npt.NDArray[Any]:
-        """[U] input nodes of minibatch `batch`."""
-        return self.read_slice(self.scratch, self.dtype, batch)
+    def nodes(self, order: range) -> Iterator[npt.NDArray[Any]]:
+        """The input nodes of each minibatch in `order`; see `read`."""
+        return self.read(self.scratch, self.dtype, order)
 
-    def read_slice(self, path: Path, dtype: np.dtype[Any], batch: int) -> npt.NDArray[Any]:
-        """[U] what a file of one `dtype` per access holds for minibatch `batch`."""
-        first, count = int(self.offsets[batch]), int(self.offsets[batch + 1] - self.offsets[batch])
-        self.read_bytes += count * dtype.itemsize
-        return np.fromfile(path, dtype, count, offset=first * dtype.itemsize)
+    def read(self, path: Path, dtype: np.dtype[Any], order: range) -> Iterator[npt.NDArray[Any]]:
+        """What a file of one `dtype` per access holds for each minibatch in `order`; valid until the next one.
+
+        The next few are asked for in advance: backwards, the kernel does not read ahead by itself.
+        """
+        starts = self.offsets * dtype.itemsize
+        buffer = np.empty(int(np.diff(self.offsets).max(initial=0)), dtype)
+        with path.open("rb") as file:
+            for position, batch in enumerate(order):
+                for ahead in order[position + _READ_AHEAD :][:1] if position else order[: _READ_AHEAD + 1]:
+                    first, last = int(starts[ahead]), int(starts[ahead + 1])
+                    os.posix_fadvise(file.fileno(), first, last - first, os.POSIX_FADV_WILLNEED)
+                values = buffer[: int(self.offsets[batch + 1] - self.offsets[batch])]
+                file.seek(int(starts[batch]))
+                if file.readinto(values.data) != values.nbytes:
+                    raise OSError(f"{path} ends early")
+                self.read_bytes += values.nbytes
+                yield values
 
 
 def hottest_nodes(counts: npt.NDArray[np.int32], num_rows: int) -> npt.NDArray[np.int64]:
@@ -105,8 +120,13 @@ def hottest_nodes(counts: npt.NDArray[np.int32], num_rows: int) -> npt.NDArray[n
 class Schedule:
     """The placement of one sequence. Read `initial_nodes`, iterate once, then read `wrap`."""
 
-    def __init__(self, accesses: Accesses, static_nodes: npt.NDArray[np.int64], cpu_rows: int) -> None:
-        """Plans with `cpu_rows` slots, or as many as there are rows to keep if those are fewer (then all are kept)."""
+    def __init__(
+        self, accesses: Accesses, static_nodes: npt.NDArray[np.int64], cpu_rows: int, *, from_empty: bool = False
+    ) -> None:
+        """Plans with `cpu_rows` slots, or as many as there are rows to keep if those are fewer (then all are kept).
+
+        `from_empty`: once and for a tier that is empty when the sequence starts: the bound for any cache that is.
+        """
         kept = int(np.count_nonzero(accesses.counts)) - int(np.count_nonzero(accesses.counts[static_nodes]))
         del accesses.counts  # one node-sized array at a time
         self.cpu_rows = min(cpu_rows, kept)
@@ -118,7 +138,7 @@ class Schedule:
         location[static_nodes] = -2 - np.arange(len(static_nodes), dtype=np.int32)
         self._planner = _native.BeladyPlanner(location, self.num_static, self.cpu_rows, accesses.num_batches)
         rounds = MAX_WARM_UP_ROUNDS if accesses.offsets[-1] <= CHEAP_ROUND_ACCESSES else 1
-        for _ in range(rounds if self.cpu_rows else 0):
+        for _ in range(rounds if self.cpu_rows and not from_empty else 0):
             settled = any(
                 self._planner.warm_up(nodes, next_uses) for nodes, next_uses in self._accesses_and_next_uses()
             )
@@ -144,16 +164,15 @@ class Schedule:
         accesses = self._accesses
         num_batches = accesses.num_batches
         next_use = np.empty(accesses.num_nodes, np.int32)
-        for batch in reversed(range(num_batches)):
+        backwards = range(num_batches)[::-1]
+        for batch, nodes in zip(backwards, accesses.nodes(backwards), strict=True):
             # What stays in the end is each node's first use, one cycle on.
-            _native.exchange(next_use, accesses.nodes(batch), num_batches + batch)
+            _native.exchange(next_use, nodes, num_batches + batch)
         with self._next_uses.open("wb") as file:
-            for batch in reversed(range(num_batches)):
+            for batch, nodes in zip(backwards, accesses.nodes(backwards), strict=True):
                 file.seek(int(accesses.offsets[batch]) * 4)
-                file.write(_native.exchange(next_use, accesses.nodes(batch), batch).data)
+                file.write(_native.exchange(next_use, nodes, batch).data)
 
     def _accesses_and_next_uses(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32]]]:
-        accesses = self._accesses
-        for batch in range(accesses.num_batches):
-            next_uses = accesses.read_slice(self._next_uses, np.dtype(np.int32), batch)
-            yield accesses.nodes(batch), next_uses
+        batches, int32 = range(self._accesses.num_batches), np.dtype(np.int32)
+        return zip(self._accesses.nodes(batches), self._accesses.read(self._next_uses, int32, batches), strict=True)

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn import _native
 from diskgnn.graph import Graph
 from diskgnn.progress import Reporter
 from diskgnn.row_reading import ALIGNMENT
-from diskgnn.sampling import Samples, batch_key, epoch_seeds
+from diskgnn.sampling import Samples, batch_key, damage_named, epoch_seeds, fits, sample_a_few
+from diskgnn.sweeping import PlannedMinibatch
 
 PROBE_MINIBATCHES = 8
 # A few minibatches stand for all: what they say is trusted to this part when a disk is refused.
@@ -32,7 +32,7 @@ class Probe:
     num_nodes: int  # N of the graph
     edges: float  # mean per minibatch
     structure_bytes: float  # of seeds, labels and blocks, mean per minibatch
-    seconds: float  # to sample one, on one thread; 0 when they were read
+    seconds: float  # to sample one, all threads busy; 0 when they were read
 
     @property
     def rows(self) -> float:
@@ -123,25 +123,78 @@ def disk_need(
     return DiskNeed(int(packed), int(samples), int(placing), int(certain), int(_CERTAIN_PART * samples))
 
 
-def probe_by_sampling(graph: Graph, split: str, config: dict[str, Any], reporter: Reporter) -> Probe:
-    """Sample some minibatches of the first epoch of `split`, evenly spread; `config` is that of the samples."""
-    graph = Graph.open(graph.manifest.path)  # memory maps of its own: reading at random must not slow down the caller's
-    seeds = epoch_seeds(graph.splits[split], split=split, epoch=0, seed=config["seed"], batch_size=config["batch_size"])
-    numbers = np.unique(np.linspace(0, len(seeds) - 1, PROBE_MINIBATCHES).astype(int))
-    fanouts = np.array(config["fanouts" if split == "train" else "eval_fanouts"], np.int32)
-    key = batch_key(config["seed"], split, 0)
-    sampler = _native.NeighborSampler(*graph.topology_at_random())
-    nodes, structures = [], []
-    started = time.perf_counter()
-    with reporter.stage(f"sample a few of {split}", len(numbers), "minibatches") as advance:
-        for number in numbers:
-            input_nodes, blocks = sampler.sample(seeds[number], fanouts, key, int(number))
-            nodes.append(input_nodes)
-            structures.append(_structure(len(seeds[number]), blocks))
+def most_disk_bytes(
+    graph: Graph, config: dict[str, Any], num_static: int, cpu_rows: Mapping[str, int], keep_input_nodes: bool
+) -> int:
+    """No less than the packed directory and the samples take, from the fanouts: as if no two edges had one source."""
+    row_bytes, node_bytes = graph.feature_file.row_bytes, graph.indices.itemsize
+    total = num_static * row_bytes
+    for split, plan in config["splits"].items():
+        rows = num_seeds = min(config["batch_size"], len(graph.splits[split]))
+        structure_bytes = 16 * num_seeds
+        for fanout in config["fanouts" if split == "train" else "eval_fanouts"]:
+            edges = graph.num_edges if fanout < 0 else min(rows * fanout, graph.num_edges)
+            structure_bytes += 4 * (edges + rows + 1)
+            rows = min(rows + edges, graph.num_nodes)
+        samples_bytes = structure_bytes + rows * node_bytes + ALIGNMENT
+        extent_bytes = structure_bytes + rows * (_header_row_bytes(node_bytes, keep_input_nodes) + row_bytes)
+        num_batches = plan["epochs"] * plan["batches_per_epoch"]
+        total += cpu_rows[split] * row_bytes + num_batches * (samples_bytes + extent_bytes + 2 * ALIGNMENT)
+    return total
+
+
+def most_packed_bytes(
+    samples: Samples, node_bytes: int, row_bytes: int, num_static: int, cpu_rows: Mapping[str, int]
+) -> int:
+    """No less than the packed directory takes, from the size of the samples: as if all of it were input nodes."""
+    samples_bytes, num_nodes = samples.manifest.total_bytes, int(samples.manifest.config["num_nodes"])
+    num_batches = sum(samples.epochs(split) * samples.batches_per_epoch(split) for split in samples.splits)
+    rows = min(samples_bytes // node_bytes, num_batches * num_nodes)
+    extents_bytes = 2 * samples_bytes + rows * (_header_row_bytes(node_bytes, True) + row_bytes)
+    return extents_bytes + num_batches * 3 * ALIGNMENT + (num_static + sum(cpu_rows.values())) * row_bytes
+
+
+def _header_row_bytes(node_bytes: int, keep_input_nodes: bool) -> int:
+    """Of an extent's header, at most, per input row: its address, its admission, its node."""
+    return 4 + 8 + keep_input_nodes * node_bytes
+
+
+def probe_by_sampling(
+    graph: Graph, config: dict[str, Any], memory_bytes: int, threads: int, reporter: Reporter
+) -> dict[str, Probe]:
+    """Sample some minibatches of the first epoch of each split, evenly spread; `config` is that of the samples.
+
+    Topology is loaded or swept, as it is for `sample`: reading at random from a cold disk takes far longer.
+
+    Raises:
+        ArtifactError: the graph is damaged.
+    """
+    planned: list[tuple[str, PlannedMinibatch]] = []
+    for split in config["splits"]:
+        seeds = epoch_seeds(
+            graph.splits[split], split=split, epoch=0, seed=config["seed"], batch_size=config["batch_size"]
+        )
+        fanouts = np.array(config["fanouts" if split == "train" else "eval_fanouts"], np.int32)
+        key = batch_key(config["seed"], split, 0)
+        for number in np.unique(np.linspace(0, len(seeds) - 1, PROBE_MINIBATCHES).astype(int)):
+            planned.append((split, PlannedMinibatch(seeds[number], fanouts, key, int(number))))
+    nodes: dict[str, list[npt.NDArray[Any]]] = {split: [] for split in config["splits"]}
+    structures: dict[str, list[tuple[int, int]]] = {split: [] for split in config["splits"]}
+    with damage_named(graph), reporter.stage("sample a few", len(planned), "minibatches") as advance:
+        sampled = sample_a_few(graph, [minibatch for _, minibatch in planned], memory_bytes, threads)
+        started = time.perf_counter()
+        for (split, minibatch), (input_nodes, blocks) in zip(planned, sampled, strict=True):
+            nodes[split].append(input_nodes)
+            structures[split].append(_structure(len(minibatch.seeds), blocks))
             advance(1)
-    seconds = (time.perf_counter() - started) / len(numbers)
-    plan = config["splits"][split]
-    return _probe(nodes, structures, plan["epochs"] * plan["batches_per_epoch"], graph.num_nodes, seconds)
+        seconds = (time.perf_counter() - started) / len(planned)
+    if fits(graph, memory_bytes):
+        seconds /= threads  # these took turns
+    probes = {}
+    for split, plan in config["splits"].items():
+        num_batches = plan["epochs"] * plan["batches_per_epoch"]
+        probes[split] = _probe(nodes[split], structures[split], num_batches, graph.num_nodes, seconds)
+    return probes
 
 
 def probe_samples(samples: Samples, split: str, num_nodes: int) -> Probe:

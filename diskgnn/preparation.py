@@ -17,9 +17,9 @@ from diskgnn import artifacts
 from diskgnn.artifacts import ArtifactWriter, PathLike
 from diskgnn.errors import ArtifactError
 from diskgnn.graph import Graph
-from diskgnn.memory import available_cores, memory_budget
+from diskgnn.memory import memory_budget, thread_count
 from diskgnn.packing import pack, tier_rows
-from diskgnn.prediction import DiskNeed, Probe, disk_need, probe_by_sampling
+from diskgnn.prediction import disk_need, most_disk_bytes, probe_by_sampling
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.row_reading import read_rows, row_buffer, warn_if_no_io_uring
 from diskgnn.sampling import Samples, sample, samples_config
@@ -66,6 +66,7 @@ def prepare(
     """
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     final = Path(out).absolute()
+    num_threads = thread_count(threads)
     # Refuse before hours of sampling, not after.
     ArtifactWriter(final, artifacts.PACKED, config={}, overwrite=overwrite)
     memory_bytes = memory_budget(memory)
@@ -82,8 +83,9 @@ def prepare(
     sampled = _is_sampled(samples_path, graph, config)
     with _saying_what_is_kept(samples_path, scratch=samples is None):
         if not sampled:
-            _, need = _predict(graph, config, tiers, keep_input_nodes, reporter)
-            _require_space(need, final, samples_path)
+            _require_space(
+                graph, config, tiers, keep_input_nodes, memory_bytes, num_threads, final, samples_path, reporter
+            )
             reports.append(
                 sample(
                     graph,
@@ -141,22 +143,30 @@ def _is_sampled(path: Path, graph: Graph, config: dict[str, Any]) -> bool:
     return manifest.config == config and (manifest.source or {}).get("digest") == graph.manifest.digest
 
 
-def _predict(
-    graph: Graph, config: dict[str, Any], tiers: tuple[int, int, int], keep_input_nodes: bool, reporter: Reporter
-) -> tuple[dict[str, Probe], DiskNeed]:
-    """A few minibatches of each split, and what they say about the disk. `tiers` are those of `packing.tier_rows`."""
-    num_static, train_rows, eval_rows = tiers
-    probes = {split: probe_by_sampling(graph, split, config, reporter) for split in config["splits"]}
-    cpu_rows = {split: train_rows if split == "train" else eval_rows for split in probes}
-    return probes, disk_need(probes, graph.feature_file.row_bytes, num_static, cpu_rows, keep_input_nodes)
+def _require_space(
+    graph: Graph,
+    config: dict[str, Any],
+    tiers: tuple[int, int, int],
+    keep_input_nodes: bool,
+    memory_bytes: int,
+    threads: int,
+    final: Path,
+    samples: Path,
+    reporter: Reporter,
+) -> None:
+    """Refuse what surely does not fit. Only where the fanouts leave that open, a few minibatches are asked.
 
-
-def _require_space(need: DiskNeed, final: Path, samples: Path) -> None:
-    """Refuse what surely does not fit. What an earlier run left half-done is reused or replaced, so it counts as free.
+    What an earlier run left half-done is reused or replaced, so it counts as free.
 
     Raises:
         DiskFullError: names the bytes missing.
     """
+    num_static, cpu_rows = tiers[0], _cpu_rows(config, tiers)
+    most_bytes = most_disk_bytes(graph, config, num_static, cpu_rows, keep_input_nodes)
+    if most_bytes <= min(artifacts.free_bytes(final.parent), artifacts.free_bytes(samples.absolute().parent)):
+        return
+    probes = probe_by_sampling(graph, config, memory_bytes, threads, reporter)
+    need = disk_need(probes, graph.feature_file.row_bytes, num_static, cpu_rows, keep_input_nodes)
     packed_bytes = max(0, need.certain_packed - _bytes_in(final.with_name(f".{final.name}.partial")))
     samples_bytes = max(0, need.certain_samples - _bytes_in(samples.with_name(f".{samples.name}.partial")))
     if _device(final) == _device(samples):
@@ -166,6 +176,11 @@ def _require_space(need: DiskNeed, final: Path, samples: Path) -> None:
     else:
         artifacts.require_free_bytes(samples.parent, samples_bytes, f"sampling {samples}")
         artifacts.require_free_bytes(final.parent, packed_bytes, f"packing {final}")
+
+
+def _cpu_rows(config: dict[str, Any], tiers: tuple[int, int, int]) -> dict[str, int]:
+    """Slots of each split's cpu tier; `tiers` are those of `packing.tier_rows`."""
+    return {split: tiers[1] if split == "train" else tiers[2] for split in config["splits"]}
 
 
 def _bytes_in(folder: Path) -> int:
@@ -243,11 +258,12 @@ def estimate(
         splits=artifacts.SPLITS,
         seed=seed,
     )
-    num_threads = available_cores() if threads is None else threads
+    num_threads = thread_count(threads)
     memory_bytes = memory_budget(memory)
     tiers = tier_rows(features.row_bytes, graph.num_nodes, static_cache, cpu_cache, eval_cpu_cache, memory_bytes)
     num_static, train_rows, eval_rows = tiers
-    probes, need = _predict(graph, config, tiers, keep_input_nodes, reporter)
+    probes = probe_by_sampling(graph, config, memory_bytes, num_threads, reporter)
+    need = disk_need(probes, features.row_bytes, num_static, _cpu_rows(config, tiers), keep_input_nodes)
     scratch_bytes = need.samples + need.placing
     free_disk_bytes = artifacts.free_bytes(Path(out).absolute().parent)
     train = probes.get("train") or next(iter(probes.values()))
@@ -270,7 +286,7 @@ def estimate(
         training_memory_bytes=(num_static + train_rows + evaluated_rows) * features.row_bytes
         + (prefetch + 1) * largest_bytes
         + _STREAM_BYTES,
-        sample_seconds=sum(probe.num_batches * probe.seconds for probe in probes.values()) / num_threads,
+        sample_seconds=sum(probe.num_batches * probe.seconds for probe in probes.values()),
         place_seconds=sum(probe.num_batches * probe.rows for probe in probes.values()) * _PLACE_SECONDS_PER_ACCESS,
         pack_seconds=(graph.num_nodes * features.row_bytes + need.packed) / rate,
     )

@@ -1,7 +1,8 @@
 """The second half of packing: every partition of the feature file goes to its places in every extent.
 
 The feature file is read once, front to back, in partitions that fit the memory budget. Rows of an extent are sorted by
-node, so a partition's rows are one contiguous run of it.
+node, so a partition's rows are one contiguous run of it: extents are appended to in turn, and written a whole page at a
+time, past the page cache.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ from diskgnn.graph import FEATURE_STORAGE, FeatureFile, Graph
 from diskgnn.progress import Reporter
 from diskgnn.row_reading import ALIGNMENT, read_rows, row_buffer
 
-MIN_PARTITION_BYTES = 1 << 20
+MIN_PARTITION_BYTES = 1 << 20  # whatever the budget
+# Where the budget allows it, a partition adds this much to an extent on average: worth a write of its own. More would
+# only take memory that has to be found first, and keep the disk from writing while the first partition is read.
+MEAN_RUN_BYTES = 2 << 20
+ENOUGH_PARTITION_BYTES = 16 << 20
 
 
 @dataclass
@@ -35,6 +40,7 @@ class SplitPlan:
     index: npt.NDArray[Any]  # [T] extents.INDEX_DTYPE, rows_crc32c still 0
     bounds: npt.NDArray[np.int64]  # [T+1] extent t's nodes are disk_nodes[bounds[t]:bounds[t+1]]
     nodes_path: Path  # scratch: disk nodes of all extents
+    tails: npt.NDArray[np.uint8]  # [T * 4096] of each extent, the page that is not full yet
     initial_nodes: npt.NDArray[np.int64]  # [C]
     wrap: npt.NDArray[np.int32]  # [C]
     counts: dict[str, int]  # rows per cycle: requested, static, cpu, disk
@@ -50,10 +56,12 @@ class RowTarget:
     offsets: npt.NDArray[np.int64]  # [T]
     cursors: npt.NDArray[np.int64]  # [T]
     checksums: npt.NDArray[np.uint32]  # [T]
+    tails: npt.NDArray[np.uint8]  # [T * 4096]
 
 
 def pack_rows(
     writer: ArtifactWriter,
+    pages: _native.PageWriter,
     graph: Graph,
     plans: list[SplitPlan],
     static_nodes: npt.NDArray[np.int64],
@@ -84,22 +92,10 @@ def pack_rows(
         missing += (int(plan.bounds[-1]) + len(plan.initial_nodes)) * row_bytes + len(plan.index) * ALIGNMENT
     artifacts.require_free_bytes(writer.staging, missing, f"packing {writer.final}")
 
-    targets: dict[str, RowTarget] = {}
+    targets = {}
     for plan in plans:
-        total = int(plan.index["offset"][-1]) + int(extents.extent_bytes(plan.index, row_bytes)[-1])
-        path = writer.path(artifacts.extents_file(plan.split))
-        _reserve(path, total)
-        nodes = _map_nodes(plan, graph.indices.dtype)
-        targets[path.name] = _target(path, nodes, plan.bounds, plan.index["offset"] + plan.index["rows_offset"], 0)
-
-        path = writer.path(artifacts.initial_file(plan.split))
-        header = artifacts.npy_header_bytes(storage, (len(plan.initial_nodes), features.width))
-        path.write_bytes(header)
-        _reserve(path, len(header) + len(plan.initial_nodes) * row_bytes)
-        bounds = np.array([0, len(plan.initial_nodes)], np.int64)
-        targets[path.name] = _target(
-            path, plan.initial_nodes, bounds, np.array([len(header)], np.int64), _native.crc32c(header)
-        )
+        targets[artifacts.extents_file(plan.split)] = _extents_target(writer, plan, graph.indices.dtype, row_bytes)
+        targets[artifacts.initial_file(plan.split)] = _initial_target(writer, pages, plan, storage, features.width)
 
     static_path = writer.path(artifacts.STATIC)
     static_header = artifacts.npy_header_bytes(storage, (len(static_nodes), features.width))
@@ -111,24 +107,49 @@ def pack_rows(
     read_bytes = 0
     needed_bytes = int(np.count_nonzero(needed)) * row_bytes
     with reporter.stage("pack", needed_bytes, "B") as advance:
-        for first, last, rows, was_read in _partitions(features, needed, memory_bytes):
+        partition_bytes = _partition_bytes(features, plans, memory_bytes)
+        for first, last, rows, was_read in _partitions(features, needed, partition_bytes):
             for target in targets.values():
-                _pack_partition(target, rows, first, last, row_bytes, threads)
+                _pack_partition(pages, target, rows, first, last, row_bytes, threads)
             lo, hi = np.searchsorted(sorted_static, [first, last])
             _write_static(
                 static_path, len(static_header), by_node[lo:hi], sorted_static[lo:hi] - first, rows, row_bytes, threads
             )
             read_bytes += was_read
             advance(int(np.count_nonzero(needed[first:last])) * row_bytes)
+        pages.finish()
     writer.add(artifacts.STATIC)
     for plan in plans:
         extents_name, initial_name = artifacts.extents_file(plan.split), artifacts.initial_file(plan.split)
         plan.index["rows_crc32c"] = targets[extents_name].checksums
         writer.add(extents_name, crc32c=_file_checksum(plan.index, row_bytes))
+        header_bytes = int(targets[initial_name].offsets[0])
+        os.truncate(targets[initial_name].path, header_bytes + len(plan.initial_nodes) * row_bytes)  # whole pages
         writer.add(initial_name, crc32c=int(targets[initial_name].checksums[0]))
         writer.save_array(artifacts.index_file(plan.split), plan.index)
         writer.save_array(artifacts.wrap_file(plan.split), plan.wrap)
     return read_bytes
+
+
+def _extents_target(writer: ArtifactWriter, plan: SplitPlan, node_dtype: np.dtype[Any], row_bytes: int) -> RowTarget:
+    path = writer.path(artifacts.extents_file(plan.split))
+    _reserve(path, int(plan.index["offset"][-1]) + int(extents.extent_bytes(plan.index, row_bytes)[-1]))
+    offsets = plan.index["offset"] + plan.index["rows_offset"]
+    return _target(path, _map_nodes(plan, node_dtype), plan.bounds, offsets, 0, plan.tails)
+
+
+def _initial_target(
+    writer: ArtifactWriter, pages: _native.PageWriter, plan: SplitPlan, storage: np.dtype[Any], width: int
+) -> RowTarget:
+    """One extent whose header is that of a .npy file."""
+    path, num_rows = writer.path(artifacts.initial_file(plan.split)), len(plan.initial_nodes)
+    header = np.frombuffer(artifacts.npy_header_bytes(storage, (num_rows, width)), np.uint8)
+    path.touch()
+    tail = np.zeros(ALIGNMENT, np.uint8)
+    _reserve(path, extents.align(len(header) + num_rows * width * storage.itemsize, ALIGNMENT))
+    crc32c = _native.start_extent(pages, str(path), 0, header, len(header), tail, num_rows == 0)
+    bounds, offsets = np.array([0, num_rows], np.int64), np.array([len(header)], np.int64)
+    return _target(path, plan.initial_nodes, bounds, offsets, crc32c, tail)
 
 
 def _map_nodes(plan: SplitPlan, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -151,41 +172,49 @@ def _reserve(path: Path, num_bytes: int) -> None:
             os.ftruncate(file.fileno(), num_bytes)  # a file system without fallocate: the space was checked
 
 
-def write_fully(descriptor: int, data: Any, offset: int) -> None:
-    """A write may be short: on a disk that is nearly full, or of more than 2 GiB."""
-    view = memoryview(data).cast("B")
-    while view:
-        written = os.pwrite(descriptor, view, offset)
-        view, offset = view[written:], offset + written
+def scratch_pages(path: Path, num_pages: int) -> npt.NDArray[np.uint8]:
+    """[num_pages * 4096] memory that the kernel may move to the disk: a page for each extent, however many."""
+    path.touch()
+    _reserve(path, num_pages * ALIGNMENT)
+    return np.memmap(path, np.uint8, "r+")
 
 
 def _target(
-    path: Path, nodes: npt.NDArray[Any], bounds: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], crc32c: int
+    path: Path,
+    nodes: npt.NDArray[Any],
+    bounds: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    crc32c: int,
+    tails: npt.NDArray[np.uint8],
 ) -> RowTarget:
     checksums = np.full(len(offsets), crc32c, np.uint32)
-    return RowTarget(path, nodes, bounds, np.ascontiguousarray(offsets), bounds[:-1].copy(), checksums)
+    return RowTarget(path, nodes, bounds, np.ascontiguousarray(offsets), bounds[:-1].copy(), checksums, tails)
 
 
 def _pack_partition(
-    target: RowTarget, rows: npt.NDArray[np.uint8], first: int, last: int, row_bytes: int, threads: int
+    pages: _native.PageWriter,
+    target: RowTarget,
+    rows: npt.NDArray[np.uint8],
+    first: int,
+    last: int,
+    row_bytes: int,
+    threads: int,
 ) -> None:
-    descriptor = os.open(target.path, os.O_WRONLY)
-    try:
-        _native.pack_partition(
-            descriptor,
-            target.nodes,
-            target.bounds,
-            target.offsets,
-            target.cursors,
-            target.checksums,
-            rows,
-            first,
-            last,
-            row_bytes,
-            threads,
-        )
-    finally:
-        os.close(descriptor)
+    _native.pack_partition(
+        pages,
+        str(target.path),
+        target.nodes,
+        target.bounds,
+        target.offsets,
+        target.cursors,
+        target.checksums,
+        target.tails,
+        rows,
+        first,
+        last,
+        row_bytes,
+        threads,
+    )
 
 
 def _write_static(
@@ -208,15 +237,23 @@ def _write_static(
         os.close(descriptor)
 
 
+def _partition_bytes(features: FeatureFile, plans: list[SplitPlan], memory_bytes: int) -> int:
+    """Two partitions are in memory; half of the budget stays for blocks, page cache and the interpreter."""
+    num_extents = sum(len(plan.index) for plan in plans)
+    mean_extent_bytes = 1 + sum(int(plan.bounds[-1]) for plan in plans) * features.row_bytes // num_extents
+    enough_bytes = max(
+        ENOUGH_PARTITION_BYTES, features.num_rows * features.row_bytes * MEAN_RUN_BYTES // mean_extent_bytes
+    )
+    return max(MIN_PARTITION_BYTES, min(memory_bytes // 4, enough_bytes))
+
+
 def _partitions(
-    features: FeatureFile, needed: npt.NDArray[np.bool_], memory_bytes: int
+    features: FeatureFile, needed: npt.NDArray[np.bool_], partition_bytes: int
 ) -> Iterator[tuple[int, int, npt.NDArray[np.uint8], int]]:
     """(first node, last node, their rows as bytes, bytes read) in ascending order; the next is read meanwhile.
 
     The rows are valid until the next partition is asked for. Rows that are not `needed` may be absent (garbage).
     """
-    # Two partitions are in memory; half of the budget stays for headers, page cache and the interpreter.
-    partition_bytes = max(MIN_PARTITION_BYTES, memory_bytes // 4)
     rows_per_partition = min(max(1, partition_bytes // features.row_bytes), features.num_rows)
     buffers = [row_buffer(rows_per_partition, features.row_bytes) for _ in range(2)]
     spans = []

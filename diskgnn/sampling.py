@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, tee
 from typing import Any, SupportsIndex
@@ -25,7 +26,7 @@ from diskgnn.artifacts import ArtifactWriter, ChecksummedFile, Manifest, PathLik
 from diskgnn.checked_files import sync
 from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.graph import Graph
-from diskgnn.memory import available_cores, memory_budget
+from diskgnn.memory import memory_budget, thread_count
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.sweeping import PlannedMinibatch, SampledArrays, SweepingSampler
 
@@ -48,22 +49,29 @@ def batch_key(seed: int, split: str, epoch: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed}/{split}/{epoch}".encode(), digest_size=8).digest(), "little")
 
 
+def permutation(count: int, key: int) -> npt.NDArray[np.int64]:
+    """[count] a shuffled order of 0 to count - 1, the same on every machine and with every NumPy.
+
+    Sorts by SplitMix64 of the position.
+    """
+    state = np.arange(count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    state += np.uint64(key)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.argsort(state ^ (state >> np.uint64(31)), kind="stable")
+
+
 def epoch_seeds(
     nodes: npt.NDArray[np.int64], *, split: str, epoch: int, seed: int, batch_size: int
 ) -> list[npt.NDArray[np.int64]]:
     """The seeds of each minibatch of one epoch: shuffled for 'train', in the given order otherwise.
 
-    Repeated nodes are dropped; the last minibatch may be smaller. The shuffle sorts by SplitMix64 of the position,
-    so it is the same on every machine and with every NumPy.
+    Repeated nodes are dropped; the last minibatch may be smaller.
     """
     _, first = np.unique(nodes, return_index=True)
     nodes = np.asarray(nodes)[np.sort(first)].astype(np.int64)
     if split == "train":
-        state = np.arange(len(nodes), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        state += np.uint64(batch_key(seed, f"{split}/shuffle", epoch))
-        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        nodes = nodes[np.argsort(state ^ (state >> np.uint64(31)), kind="stable")]
+        nodes = nodes[permutation(len(nodes), batch_key(seed, f"{split}/shuffle", epoch))]
     return [nodes[start : start + batch_size] for start in range(0, len(nodes), batch_size)]
 
 
@@ -91,6 +99,7 @@ def sample(
     fanouts: Sequence[int],
     batch_size: int,
     epochs: int = 1,
+    first_epoch: int = 0,
     eval_fanouts: Sequence[int] | None = None,
     splits: Sequence[str] = artifacts.SPLITS,
     seed: int = 0,
@@ -106,6 +115,7 @@ def sample(
         out: the samples directory to write. A killed run with the same arguments goes on where it stopped.
         fanouts: neighbours drawn per layer, from the seeds outwards; -1 takes all.
         batch_size: seeds per minibatch; the last one of an epoch may have fewer.
+        first_epoch: the train epochs sampled are `first_epoch` and those that follow.
         eval_fanouts: fanouts for the other splits; the same as `fanouts` by default.
         splits: which splits to sample; those that the graph lacks are left out.
         seed: same seed, same bytes.
@@ -115,7 +125,7 @@ def sample(
         overwrite: replace an existing `out`.
 
     Raises:
-        ConfigError: fanouts, batch_size, epochs or threads that make no sense.
+        ConfigError: fanouts, batch_size, epochs, first_epoch or threads that make no sense.
         InputError: the graph has no training nodes.
         ArtifactError, OutputExistsError, DiskFullError: see `diskgnn.artifacts`.
     """
@@ -129,10 +139,9 @@ def sample(
         eval_fanouts=eval_fanouts,
         splits=splits,
         seed=seed,
+        first_epoch=first_epoch,
     )
-    threads = available_cores() if threads is None else threads
-    if threads < 1:
-        raise ConfigError(f"threads: expected at least 1, found {threads}")
+    threads = thread_count(threads)
     writer = ArtifactWriter(out, artifacts.SAMPLES, config=config, source=graph.manifest, overwrite=overwrite,
                             resumable=True)  # fmt: skip
     with writer:
@@ -158,6 +167,7 @@ def samples_config(
     eval_fanouts: Sequence[int] | None,
     splits: Sequence[str],
     seed: int,
+    first_epoch: int = 0,
 ) -> dict[str, Any]:
     """The config of a samples directory: all that its content depends on, beside the graph.
 
@@ -167,6 +177,7 @@ def samples_config(
     fanouts = _checked_fanouts("fanouts", fanouts)
     eval_fanouts = fanouts if eval_fanouts is None else _checked_fanouts("eval_fanouts", eval_fanouts)
     batch_size, epochs = _whole_number("batch_size", batch_size), _whole_number("epochs", epochs)
+    first_epoch = _whole_number("first_epoch", first_epoch, least=0)
     if len(eval_fanouts) != len(fanouts):
         raise ConfigError(
             f"eval_fanouts has {len(eval_fanouts)} layers, fanouts has {len(fanouts)}: one model needs both"
@@ -186,6 +197,7 @@ def samples_config(
         "eval_fanouts": list(eval_fanouts),
         "batch_size": batch_size,
         "seed": operator.index(seed),
+        "first_epoch": first_epoch,
         "num_nodes": graph.num_nodes,
         "splits": {
             split: {
@@ -197,14 +209,14 @@ def samples_config(
     }
 
 
-def _whole_number(name: str, value: SupportsIndex) -> int:
+def _whole_number(name: str, value: SupportsIndex, least: int = 1) -> int:
     """`value` as an int: NumPy's numbers are welcome, but no JSON."""
     try:
         number = operator.index(value)
     except TypeError as error:
         raise ConfigError(f"{name}: expected a whole number, found {value!r}") from error
-    if number < 1:
-        raise ConfigError(f"{name}: expected at least 1, found {number}")
+    if number < least:
+        raise ConfigError(f"{name}: expected at least {least}, found {number}")
     return number
 
 
@@ -234,15 +246,44 @@ def _sample_epochs(
     with reporter.stage("sample", total, "minibatches") as advance:
         shards = _missing_shards(writer, graph, tasks, config, advance)
         schema = samples_schema(len(config["fanouts"]), pa.from_numpy_dtype(graph.indices.dtype))
-        topology_bytes = graph.indptr.nbytes + graph.indices.nbytes
-        try:
-            if topology_bytes <= memory_bytes:
-                return _sample_in_memory(writer, graph, shards, schema, threads, advance), topology_bytes
+        with damage_named(graph):
+            if fits(graph, memory_bytes):
+                edges = _sample_in_memory(writer, graph, shards, schema, threads, advance)
+                return edges, graph.indptr.nbytes + graph.indices.nbytes
             return _sample_by_sweeping(writer, graph, shards, schema, memory_bytes, threads, advance)
-        except IndexError as error:  # the native samplers'
-            raise ArtifactError(
-                f"{graph.manifest.path} is damaged ({error}); check with `diskgnn verify`, make it again"
-            ) from error
+
+
+def fits(graph: Graph, memory_bytes: int) -> bool:
+    """Whether the topology is loaded for sampling; otherwise it is swept."""
+    return graph.indptr.nbytes + graph.indices.nbytes <= memory_bytes
+
+
+def sample_a_few(
+    graph: Graph, minibatches: Sequence[PlannedMinibatch], memory_bytes: int, threads: int
+) -> Iterator[SampledArrays]:
+    """(input nodes, blocks outermost first) of each minibatch, as `sample` makes them; all have as many layers."""
+    if not fits(graph, memory_bytes):
+        return _sweep_a_few(graph, minibatches, memory_bytes, threads)
+    topology = _native.NeighborSampler(np.array(graph.indptr), np.array(graph.indices))
+    return (topology.sample(each.seeds, each.fanouts, each.key, each.number) for each in minibatches)
+
+
+def _sweep_a_few(
+    graph: Graph, minibatches: Sequence[PlannedMinibatch], memory_bytes: int, threads: int
+) -> Iterator[SampledArrays]:
+    with SweepingSampler(graph, memory_bytes=memory_bytes, threads=threads) as sampler:
+        yield from sampler.sample(minibatches)
+
+
+@contextmanager
+def damage_named(graph: Graph) -> Iterator[None]:
+    """Raise what the native samplers find wrong with the graph as an ArtifactError."""
+    try:
+        yield
+    except IndexError as error:  # the native samplers'
+        raise ArtifactError(
+            f"{graph.manifest.path} is damaged ({error}); check with `diskgnn verify`, make it again"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -260,10 +301,11 @@ def _missing_shards(
 ) -> Iterator[_Shard]:
     """What to sample, in order. Shards of a run that was killed are added to the artifact as they are."""
     for split, epoch in tasks:
-        seeds = epoch_seeds(graph.splits[split], split=split, epoch=epoch, seed=config["seed"],
+        sampled_epoch = epoch + (config["first_epoch"] if split == "train" else 0)
+        seeds = epoch_seeds(graph.splits[split], split=split, epoch=sampled_epoch, seed=config["seed"],
                             batch_size=config["batch_size"])  # fmt: skip
         fanouts = np.array(config["fanouts" if split == "train" else "eval_fanouts"], np.int32)
-        key, per_shard = batch_key(config["seed"], split, epoch), shard_minibatches(len(seeds))
+        key, per_shard = batch_key(config["seed"], split, sampled_epoch), shard_minibatches(len(seeds))
         for first in range(0, len(seeds), per_shard):
             name = artifacts.shard_file(split, epoch, first // per_shard)
             numbers = range(first, min(first + per_shard, len(seeds)))

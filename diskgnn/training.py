@@ -28,6 +28,7 @@ from diskgnn.checkpoints import (
     save_checkpoint,
     writing,
 )
+from diskgnn.device_memory import free_for_rows
 from diskgnn.errors import ConfigError, DivergedError, OutputExistsError
 from diskgnn.evaluation import check_model, checked_device, evaluate, minibatches, open_loader, parameter_dtype
 from diskgnn.metrics import EpochResult, MetricsWriter, Record, Span
@@ -157,6 +158,7 @@ def train(
         }  # fmt: skip
         torch.manual_seed(seed)
         net = _fitting_model(model, config, source, device)
+        _size_device_tier(net, source, evaluations, device, amp)
         optimizer = torch.optim.Adam(net.parameters(), lr=lr, weight_decay=weight_decay)
         progress = _Progress(torch.zeros(source.num_batches, device=device), Span(source), source.state_dict())
         resumed_from = None
@@ -311,6 +313,26 @@ def _open_sources(
                 raise ConfigError(f"{split}_source: expected {name}={wanted} as in training, found {found}")
         evaluations[split] = partial(_kept_open, source)
     return train_source, evaluations
+
+
+def _size_device_tier(
+    net: nn.Module,
+    source: BatchSource,
+    evaluations: Mapping[str, Callable[[], AbstractContextManager[BatchSource]]],
+    device: torch.device,
+    amp: bool,
+) -> None:
+    """Let the device tier have what the model leaves of the GPU's memory, unless its size was given."""
+    from diskgnn.loader import Loader
+
+    if device.type != "cuda" or not isinstance(source, Loader):
+        return
+    if source.num_static == 0 or source.device_cache is not None:
+        return
+    with ExitStack() as opened:
+        others = [opened.enter_context(source()) for source in evaluations.values()]
+        loaders = [loader for loader in others if isinstance(loader, Loader)]
+        source.device_cache = free_for_rows(net, source, loaders, amp=amp)
 
 
 def _kept_open(source: BatchSource) -> AbstractContextManager[BatchSource]:

@@ -15,12 +15,6 @@ constexpr std::int32_t kAbsent = -1;
 constexpr std::int32_t kMust = -1;
 constexpr std::size_t kPrefetchDistance = 16;
 
-template <typename Node>
-struct Miss {
-  Node node;
-  std::int32_t input;
-};
-
 int bits_for(std::uint64_t values) { return static_cast<int>(std::bit_width(values)); }
 
 }  // namespace
@@ -45,17 +39,15 @@ BeladyPlanner::BeladyPlanner(std::span<std::int32_t> location, std::int32_t num_
       capacity_(capacity),
       num_batches_(num_batches),
       fingerprints_(static_cast<std::size_t>(num_batches), 0),
-      head_(2 * static_cast<std::size_t>(num_batches) + 1, kAbsent),
-      next_in_list_(static_cast<std::size_t>(capacity), kAbsent),
+      waiting_(2 * static_cast<std::size_t>(num_batches) + 1),
       node_of_slot_(static_cast<std::size_t>(capacity), -1),
       initial_((location.size() + 63) / 64, 0) {
   free_slots_.reserve(node_of_slot_.size());
   for (std::int32_t slot = capacity; slot-- > 0;) free_slots_.push_back(slot);
 }
 
-void BeladyPlanner::link(std::int32_t slot, std::int32_t next_use) {
-  next_in_list_[static_cast<std::size_t>(slot)] = head_[static_cast<std::size_t>(next_use)];
-  head_[static_cast<std::size_t>(next_use)] = slot;
+void BeladyPlanner::wait(std::int32_t slot, std::int32_t next_use) {
+  waiting_[static_cast<std::size_t>(next_use)].push_back(slot);
   furthest_ = std::max(furthest_, next_use);
 }
 
@@ -76,10 +68,16 @@ void BeladyPlanner::release(std::int32_t slot) {
 // A free slot, or that of the resident needed last if that is later than `next_use`; -1 when nothing gives way.
 std::int32_t BeladyPlanner::take_slot(std::int32_t next_use) {
   if (free_slots_.empty()) {
-    while (furthest_ > now_ && head_[static_cast<std::size_t>(furthest_)] == kAbsent) --furthest_;
+    while (furthest_ > now_ && waiting_[static_cast<std::size_t>(furthest_)].empty()) {
+      waiting_[static_cast<std::size_t>(furthest_--)] = std::vector<std::int32_t>();  // its memory, too
+    }
     if (furthest_ <= std::max(next_use, now_)) return kAbsent;
-    const std::int32_t victim = head_[static_cast<std::size_t>(furthest_)];
-    head_[static_cast<std::size_t>(furthest_)] = next_in_list_[static_cast<std::size_t>(victim)];
+    std::vector<std::int32_t>& last = waiting_[static_cast<std::size_t>(furthest_)];
+    const std::int32_t victim = last.back();
+    last.pop_back();
+    if (last.size() >= kPrefetchDistance) {
+      __builtin_prefetch(&node_of_slot_[static_cast<std::size_t>(last[last.size() - kPrefetchDistance])], 1);
+    }
     release(victim);
   }
   const std::int32_t slot = free_slots_.back();
@@ -110,71 +108,75 @@ template <typename Node>
 void BeladyPlanner::settle(std::span<const Node> nodes, std::span<const std::int32_t> next_uses,
                            Placement<Node>* placement) {
   if (now_ >= num_batches_) throw std::logic_error("more minibatches than the sequence has");
-  head_[static_cast<std::size_t>(now_)] = kAbsent;  // those that waited for this minibatch are linked again below
+  waiting_[static_cast<std::size_t>(now_)] = std::vector<std::int32_t>();  // each hit below waits for its next use
   if (placement != nullptr) placement->addresses.resize(nodes.size());
-  std::vector<Miss<Node>> misses;
-  std::vector<std::int32_t> leaving;
+  // Told apart without a branch, which nobody could predict.
+  hits_.resize(nodes.size());
+  misses_.resize(nodes.size());
+  std::size_t num_hits = 0, num_misses = 0;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (i + kPrefetchDistance < nodes.size()) {
       __builtin_prefetch(&location_[static_cast<std::size_t>(nodes[i + kPrefetchDistance])]);
     }
     const std::int32_t location = location_[static_cast<std::size_t>(nodes[i])];
-    if (location == kAbsent) {
-      misses.push_back({nodes[i], static_cast<std::int32_t>(i)});
-      continue;
-    }
+    const auto input = static_cast<std::int32_t>(i);
+    hits_[num_hits] = {location, input};
+    misses_[num_misses] = {nodes[i], input, next_uses[i]};
+    num_hits += static_cast<std::size_t>(location != kAbsent);
+    num_misses += static_cast<std::size_t>(location == kAbsent);
+  }
+  hits_.resize(num_hits);
+  misses_.resize(num_misses);
+  std::vector<std::int32_t> leaving;
+  for (const auto [location, position] : hits_) {
+    const auto input = static_cast<std::size_t>(position);
     const bool is_static = location < kAbsent;
-    if (placement != nullptr) placement->addresses[i] = is_static ? -2 - location : num_static_ + location;
+    if (placement != nullptr) placement->addresses[input] = is_static ? -2 - location : num_static_ + location;
     if (is_static) continue;
-    if (!forced_ || next_uses[i] < num_batches_) {
-      link(location, next_uses[i]);
-    } else if (!starts_next_cycle(nodes[i])) {
+    if (!forced_ || next_uses[input] < num_batches_) {
+      wait(location, next_uses[input]);
+    } else if (!starts_next_cycle(nodes[input])) {
       leaving.push_back(location);
     }
   }
   for (const std::int32_t slot : leaving) release(slot);
 
-  std::vector<Miss<Node>> scratch;
-  radix_sort(misses, scratch, bits_for(location_.size()),
-             [](const Miss<Node>& m) { return static_cast<std::uint64_t>(m.node); });
-  std::vector<Node> disk_nodes(misses.size());
-  std::vector<Candidate> candidates;
-  candidates.reserve(misses.size());
-  for (std::size_t row = 0; row < misses.size(); ++row) {
-    disk_nodes[row] = misses[row].node;
-    const auto input = static_cast<std::size_t>(misses[row].input);
+  radix_sort(misses_, sorted_misses_, bits_for(location_.size()),
+             [](const Miss& m) { return static_cast<std::uint64_t>(m.node); });
+  candidates_.clear();
+  if (placement != nullptr) placement->disk_nodes.resize(misses_.size());
+  for (std::size_t i = 0; i < misses_.size(); ++i) {
+    const Miss& miss = misses_[i];
+    const auto row = static_cast<std::int32_t>(i);
     if (placement != nullptr) {
-      placement->addresses[input] = num_static_ + capacity_ + static_cast<std::int32_t>(row);
+      placement->disk_nodes[i] = static_cast<Node>(miss.node);
+      placement->addresses[static_cast<std::size_t>(miss.input)] = num_static_ + capacity_ + row;
     }
-    std::int32_t next_use = next_uses[input];
+    std::int32_t next_use = miss.next_use;
     if (forced_ && next_use >= num_batches_) {
-      if (!starts_next_cycle(misses[row].node)) continue;
+      if (!starts_next_cycle(miss.node)) continue;
       next_use = kMust;
     }
-    candidates.push_back({next_use, static_cast<std::int32_t>(row)});
+    candidates_.push_back({next_use, row});
   }
-  admit(candidates, disk_nodes, placement == nullptr ? nullptr : &placement->admissions);
-  if (placement != nullptr) placement->disk_nodes = std::move(disk_nodes);
+  admit(placement == nullptr ? nullptr : &placement->admissions);
   ++now_;
 }
 
 // Nearest next use first: who is admitted is never evicted by a later candidate of the same minibatch, and the
 // first one that finds no place ends it.
-template <typename Node>
-void BeladyPlanner::admit(std::vector<Candidate>& candidates, const std::vector<Node>& disk_nodes,
-                          std::vector<std::int32_t>* admissions) {
-  std::vector<Candidate> scratch;
-  radix_sort(candidates, scratch, bits_for(2 * static_cast<std::uint64_t>(num_batches_) + 1),
+void BeladyPlanner::admit(std::vector<std::int32_t>* admissions) {
+  radix_sort(candidates_, sorted_candidates_, bits_for(2 * static_cast<std::uint64_t>(num_batches_) + 1),
              [](const Candidate& c) { return static_cast<std::uint64_t>(c.next_use + 1); });
-  for (const Candidate& candidate : candidates) {
+  if (admissions != nullptr) admissions->reserve(2 * candidates_.size());
+  for (const Candidate& candidate : candidates_) {
     const std::int32_t slot = take_slot(candidate.next_use);
     if (slot == kAbsent) {
       if (candidate.next_use == kMust) throw std::logic_error("no slot for a row that the next cycle starts with");
       break;
     }
-    const Node node = disk_nodes[static_cast<std::size_t>(candidate.row)];
-    occupy(slot, node);
-    if (candidate.next_use != kMust) link(slot, candidate.next_use);
+    occupy(slot, misses_[static_cast<std::size_t>(candidate.row)].node);
+    if (candidate.next_use != kMust) wait(slot, candidate.next_use);
     if (admissions != nullptr) admissions->insert(admissions->end(), {candidate.row, slot});
   }
 }
@@ -182,9 +184,8 @@ void BeladyPlanner::admit(std::vector<Candidate>& candidates, const std::vector<
 // The residents at the end of a round, with their first uses in the next.
 void BeladyPlanner::collect_initial() {
   std::vector<std::pair<std::int64_t, std::int32_t>> residents;
-  for (std::int32_t use = num_batches_; use < static_cast<std::int32_t>(head_.size()); ++use) {
-    for (std::int32_t slot = head_[static_cast<std::size_t>(use)]; slot != kAbsent;
-         slot = next_in_list_[static_cast<std::size_t>(slot)]) {
+  for (std::int32_t use = num_batches_; use < static_cast<std::int32_t>(waiting_.size()); ++use) {
+    for (const std::int32_t slot : waiting_[static_cast<std::size_t>(use)]) {
       residents.emplace_back(node_of_slot_[static_cast<std::size_t>(slot)], use - num_batches_);
     }
   }
@@ -205,7 +206,7 @@ void BeladyPlanner::start_cycle() {
   for (std::int32_t slot = 0; slot < capacity_; ++slot) {
     if (node_of_slot_[static_cast<std::size_t>(slot)] >= 0) release(slot);
   }
-  std::fill(head_.begin(), head_.end(), kAbsent);
+  for (std::vector<std::int32_t>& slots : waiting_) slots = std::vector<std::int32_t>();
   free_slots_.clear();
   for (std::int32_t slot = capacity_; slot-- > static_cast<std::int32_t>(initial_nodes_.size());) {
     free_slots_.push_back(slot);
@@ -214,7 +215,7 @@ void BeladyPlanner::start_cycle() {
   furthest_ = 0;
   for (std::size_t slot = 0; slot < initial_nodes_.size(); ++slot) {
     occupy(static_cast<std::int32_t>(slot), initial_nodes_[slot]);
-    link(static_cast<std::int32_t>(slot), initial_uses_[slot]);
+    wait(static_cast<std::int32_t>(slot), initial_uses_[slot]);
   }
 }
 

@@ -53,6 +53,15 @@ class BeladyPlanner {
   std::vector<std::int32_t> wrap() const;
 
  private:
+  struct Hit {
+    std::int32_t location;
+    std::int32_t input;
+  };
+  struct Miss {
+    std::int64_t node;
+    std::int32_t input;
+    std::int32_t next_use;
+  };
   struct Candidate {
     std::int32_t next_use;  // kMust for a row that the next cycle starts with
     std::int32_t row;       // of the extent
@@ -60,12 +69,10 @@ class BeladyPlanner {
 
   template <typename Node>
   void settle(std::span<const Node> nodes, std::span<const std::int32_t> next_uses, Placement<Node>* placement);
-  template <typename Node>
-  void admit(std::vector<Candidate>& candidates, const std::vector<Node>& disk_nodes,
-             std::vector<std::int32_t>* admissions);
+  void admit(std::vector<std::int32_t>* admissions);
   void collect_initial();
   void occupy(std::int32_t slot, std::int64_t node);
-  void link(std::int32_t slot, std::int32_t next_use);
+  void wait(std::int32_t slot, std::int32_t next_use);
   void release(std::int32_t slot);
   std::int32_t take_slot(std::int32_t next_use);
   bool starts_next_cycle(std::int64_t node) const {
@@ -75,17 +82,20 @@ class BeladyPlanner {
   std::span<std::int32_t> location_;
   std::int32_t num_static_, capacity_, num_batches_;
   std::int32_t now_ = 0;
-  bool forced_ = false;                      // the last round: must end with the initial rows
-  std::uint64_t fingerprint_ = 0;            // of the set of residents
-  std::vector<std::uint64_t> fingerprints_;  // [B] after each minibatch of the round before
-  std::int32_t furthest_ = 0;                // no resident is needed later than this
-  std::vector<std::int32_t> head_;           // [2B + 1] next use -> first slot waiting for it, -1
-  std::vector<std::int32_t> next_in_list_;   // [C] slot -> next slot of the same list
-  std::vector<std::int64_t> node_of_slot_;   // [C], -1 when free
+  bool forced_ = false;                             // the last round: must end with the initial rows
+  std::uint64_t fingerprint_ = 0;                   // of the set of residents
+  std::vector<std::uint64_t> fingerprints_;         // [B] after each minibatch of the round before
+  std::int32_t furthest_ = 0;                       // no resident is needed later than this
+  std::vector<std::vector<std::int32_t>> waiting_;  // [2B + 1] slots by their next use
+  std::vector<std::int64_t> node_of_slot_;          // [C], -1 when free
   std::vector<std::int32_t> free_slots_;
   std::vector<std::int64_t> initial_nodes_;
   std::vector<std::int32_t> initial_uses_;  // the first use of each
   std::vector<std::uint64_t> initial_;      // [N] bits
+  // Of the minibatch at hand; kept, as fresh memory is dear.
+  std::vector<Hit> hits_;
+  std::vector<Miss> misses_, sorted_misses_;
+  std::vector<Candidate> candidates_, sorted_candidates_;
 };
 
 }  // namespace diskgnn

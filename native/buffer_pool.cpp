@@ -20,6 +20,11 @@ PageMemory::~PageMemory() {
   if (!bytes_.empty()) munmap(bytes_.data(), bytes_.size());
 }
 
+void PageMemory::forget() {
+  if (bytes_.empty() || madvise(bytes_.data(), bytes_.size(), MADV_FREE) == 0) return;
+  madvise(bytes_.data(), bytes_.size(), MADV_DONTNEED);  // before Linux 4.5
+}
+
 PageMemory::PageMemory(PageMemory&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
 
 BufferPool::BufferPool(std::size_t limit, std::size_t header_bytes, std::size_t rows_bytes)
@@ -27,7 +32,7 @@ BufferPool::BufferPool(std::size_t limit, std::size_t header_bytes, std::size_t 
 
 std::shared_ptr<Buffer> BufferPool::acquire() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return closed_ || !free_.empty() || allocated_ < limit_ || starving_; });
+  changed_.wait(lock, [this] { return closed_ || !free_.empty() || allocated_ < limit_ + kept_; });
   if (closed_) return nullptr;
   resting_ = false;
   std::unique_ptr<Buffer> buffer;
@@ -38,16 +43,24 @@ std::shared_ptr<Buffer> BufferPool::acquire() {
     buffer = std::make_unique<Buffer>(header_bytes_, rows_bytes_);
     ++allocated_;
   }
-  starving_ = false;
   // The deleter keeps the pool alive: a minibatch may outlive the loader.
   return {buffer.release(),
           [pool = shared_from_this()](Buffer* leased) { pool->give_back(std::unique_ptr<Buffer>(leased)); }};
 }
 
-void BufferPool::set_starving(bool starving) {
+void BufferPool::hand_out(Buffer& buffer) {
+  std::lock_guard lock(mutex_);
+  buffer.with_user = true;
+  ++with_user_;
+}
+
+void BufferPool::count_kept() {
   {
     std::lock_guard lock(mutex_);
-    starving_ = starving;
+    // Page-locked ones are held until they are copied to the device. Others would be copied more slowly: they come only
+    // when there is nothing else to go on with.
+    const std::size_t foreseen = locked_ ? limit_ - 1 : 1;
+    kept_ = with_user_ > foreseen ? with_user_ - foreseen : 0;
   }
   changed_.notify_all();
 }
@@ -63,17 +76,21 @@ void BufferPool::close() {
 void BufferPool::reopen() {
   std::lock_guard lock(mutex_);
   closed_ = false;
-  starving_ = false;
+}
+
+void BufferPool::forget(Buffer& buffer) {
+  if (!buffer.page_locked) buffer.forget();
 }
 
 void BufferPool::rest() {
   std::lock_guard lock(mutex_);
   resting_ = true;
-  allocated_ -= std::erase_if(free_, [](const auto& buffer) { return !buffer->page_locked; });
+  for (const auto& buffer : free_) forget(*buffer);
 }
 
 std::vector<std::span<std::byte>> BufferPool::allocate_locked() {
   std::lock_guard lock(mutex_);
+  locked_ = true;
   std::vector<std::span<std::byte>> regions;
   for (; allocated_ < limit_; ++allocated_) {
     free_.push_back(std::make_unique<Buffer>(header_bytes_, rows_bytes_));
@@ -88,10 +105,13 @@ void BufferPool::give_back(std::unique_ptr<Buffer> buffer) {
   if (owner_ != getpid()) return;
   {
     std::lock_guard lock(mutex_);
-    if ((allocated_ > limit_ || resting_) && !buffer->page_locked) {
+    if (buffer->with_user) --with_user_;
+    buffer->with_user = false;
+    if (resting_) forget(*buffer);
+    free_.push_back(std::move(buffer));
+    if (free_.size() > limit_) {  // so one of them at least is not page-locked
+      free_.erase(std::ranges::find_if(free_, [](const auto& kept) { return !kept->page_locked; }));
       --allocated_;
-    } else {
-      free_.push_back(std::move(buffer));
     }
   }
   changed_.notify_all();

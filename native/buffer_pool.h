@@ -23,6 +23,10 @@ class PageMemory {
   PageMemory& operator=(const PageMemory&) = delete;
   std::span<std::byte> bytes() const { return bytes_; }
 
+  // The content is not needed any more: the system may take the pages, but only when it lacks memory. Pages that it has
+  // not taken when they are written again cost nothing, where fresh ones would have to be found and cleared.
+  void forget();
+
  private:
   std::span<std::byte> bytes_;
 };
@@ -34,33 +38,39 @@ class Buffer {
   std::byte* header() const { return memory_.bytes().data(); }
   std::byte* rows() const { return memory_.bytes().data() + header_bytes_; }
   std::span<std::byte> memory() const { return memory_.bytes(); }
+  void forget() { memory_.forget(); }
 
   bool page_locked = false;  // by the pool's owner: must not be freed before it is unlocked
+  bool with_user = false;    // the pool's
 
  private:
   std::size_t header_bytes_;
   PageMemory memory_;
 };
 
-// At most `limit` buffers are kept. Who keeps more minibatches than that alive gets further buffers, which are freed
-// when they come back: slower, but a loop that collects minibatches works.
+// Has `limit` buffers, of which the user holds one while asking for the next. Who keeps more minibatches alive gets
+// that many buffers more; when they come back, at most `limit` stay free.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
   BufferPool(std::size_t limit, std::size_t header_bytes, std::size_t rows_bytes);
 
-  // Blocks until a buffer is free, `set_starving(true)` asks for one at any price, or `close` (then null).
+  // Blocks until a buffer is free or may be allocated, or `close` (then null).
   std::shared_ptr<Buffer> acquire();
-  void set_starving(bool starving);
   void close();
   void reopen();
 
-  // Between epochs nothing is staged: frees what is here and what comes back, until the next `acquire`.
+  // The user takes a minibatch in this buffer; and asks for the next one: what is held then is being kept.
+  void hand_out(Buffer& buffer);
+  void count_kept();
+
+  // Between epochs nothing is staged: until the next `acquire`, what is free may be taken by whoever needs memory.
   void rest();
 
   // Allocates all buffers that are kept, to be page-locked; before any is leased.
   std::vector<std::span<std::byte>> allocate_locked();
 
  private:
+  static void forget(Buffer& buffer);
   void give_back(std::unique_ptr<Buffer> buffer);
 
   const pid_t owner_ = getpid();
@@ -68,8 +78,9 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Buffer>> free_;
-  std::size_t allocated_ = 0;
-  bool starving_ = false;
+  std::size_t allocated_ = 0, with_user_ = 0;
+  std::size_t kept_ = 0;  // by the user, beyond the one that `limit_` foresees
+  bool locked_ = false;
   bool closed_ = false;
   bool resting_ = false;
 };

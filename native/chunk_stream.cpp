@@ -11,14 +11,12 @@ constexpr std::size_t kNumChunks = 48;  // in flight or waiting to be taken: 24 
 
 }  // namespace
 
-ChunkStream::ChunkStream(const DirectFile& file, EngineKind engine, std::uint64_t start_offset,
-                         std::uint64_t end_offset)
+ChunkStream::ChunkStream(const DirectFile& file, EngineKind engine, StageTrace& trace)
     : file_(file),
-      end_offset_(end_offset),
+      trace_(trace),
       memory_(kChunkBytes * kNumChunks),
       chunks_(kNumChunks),
-      engine_(make_read_engine(engine, file_, kDepth, memory_.bytes())),
-      next_offset_(start_offset) {
+      engine_(make_read_engine(engine, file_, kDepth, memory_.bytes())) {
   for (std::size_t i = 0; i < kNumChunks; ++i) {
     chunks_[i].memory = memory_.bytes().subspan(i * kChunkBytes, kChunkBytes);
   }
@@ -31,10 +29,16 @@ ChunkStream::~ChunkStream() {
   engine_.reset();  // waits for reads in flight before the memory goes
 }
 
-void ChunkStream::allow(std::uint64_t bytes) {
+void ChunkStream::allow(std::span<const ByteRange> ranges) {
   {
     std::lock_guard lock(mutex_);
-    allowed_bytes_ += bytes;
+    for (const ByteRange& range : ranges) {
+      if (!ranges_.empty() && ranges_.back().offset + ranges_.back().bytes == range.offset) {
+        ranges_.back().bytes += range.bytes;  // neighbours share chunks
+      } else if (range.bytes > 0) {
+        ranges_.push_back(range);
+      }
+    }
   }
   freed_.notify_all();
 }
@@ -55,19 +59,21 @@ std::uint64_t ChunkStream::read_bytes() const {
 
 void ChunkStream::read_ahead() {
   unsigned in_flight = 0;
-  const auto can_submit = [this] { return allowed_bytes_ > 0 && submitted_ - taken_ < kNumChunks; };
+  const auto can_submit = [this] { return !ranges_.empty() && submitted_ - taken_ < kNumChunks; };
   try {
     std::unique_lock lock(mutex_);
     while (!stopping_) {
       while (in_flight < kDepth && can_submit()) {
         Chunk& chunk = chunks_[submitted_ % kNumChunks];
-        chunk.bytes = std::min({std::uint64_t{kChunkBytes}, end_offset_ - next_offset_, allowed_bytes_});
-        allowed_bytes_ -= chunk.bytes;
-        engine_->submit({next_offset_, chunk.memory.first(chunk.bytes), chunk.bytes, submitted_ % kNumChunks});
+        ByteRange& range = ranges_.front();
+        chunk.offset = range.offset;
+        chunk.bytes = std::min(std::uint64_t{kChunkBytes}, range.bytes);
+        chunk.submitted_ns = trace_.is_on() ? now_ns() : 0;
+        engine_->submit({chunk.offset, chunk.memory.first(chunk.bytes), chunk.bytes, submitted_ % kNumChunks});
         ++submitted_;
         ++in_flight;
-        next_offset_ += chunk.bytes;
-        if (next_offset_ == end_offset_) next_offset_ = 0;
+        range = {range.offset + chunk.bytes, range.bytes - chunk.bytes};
+        if (range.bytes == 0) ranges_.pop_front();
       }
       if (in_flight == 0) {
         freed_.wait(lock, [&] { return stopping_ || can_submit(); });
@@ -76,6 +82,7 @@ void ChunkStream::read_ahead() {
       lock.unlock();
       const std::size_t completed = engine_->wait();
       --in_flight;
+      trace_read(chunks_[completed]);
       lock.lock();
       chunks_[completed].ready = true;
       read_bytes_ += chunks_[completed].bytes;
@@ -88,6 +95,11 @@ void ChunkStream::read_ahead() {
   }
 }
 
+void ChunkStream::trace_read(const Chunk& chunk) {
+  if (!trace_.is_on()) return;
+  trace_.add({Stage::kRead, static_cast<std::int64_t>(chunk.offset), chunk.submitted_ns, now_ns()});
+}
+
 std::span<const std::byte> ChunkStream::peek() {
   std::unique_lock lock(mutex_);
   Chunk& chunk = chunks_[taken_ % kNumChunks];
@@ -95,6 +107,12 @@ std::span<const std::byte> ChunkStream::peek() {
   if (chunk.ready) return chunk.memory.subspan(position_, chunk.bytes - position_);
   if (failure_ != nullptr) std::rethrow_exception(failure_);
   return {};
+}
+
+std::span<const std::byte> ChunkStream::peek_ready() {
+  std::lock_guard lock(mutex_);
+  const Chunk& chunk = chunks_[taken_ % kNumChunks];
+  return chunk.ready ? chunk.memory.subspan(position_, chunk.bytes - position_) : std::span<const std::byte>();
 }
 
 void ChunkStream::consume(std::size_t bytes) {

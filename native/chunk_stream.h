@@ -1,9 +1,11 @@
-// A file as an endless stream of bytes: read ahead in chunks by a thread of its own, taken in order by another.
+// Ranges of a file as an endless stream of bytes: read ahead in chunks by a thread of its own, taken in order by
+// another.
 #pragma once
 
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -14,22 +16,25 @@
 #include "buffer_pool.h"
 #include "direct_file.h"
 #include "read_engine.h"
+#include "stage_clock.h"
 
 namespace diskgnn {
 
 class ChunkStream {
  public:
-  // Streams [0, end_offset) of `file` over and over, beginning at `start_offset`, as far as `allow` lets it; all
-  // offsets and lengths are multiples of kDirectAlignment.
-  ChunkStream(const DirectFile& file, EngineKind engine, std::uint64_t start_offset, std::uint64_t end_offset);
+  // Streams the ranges of `file` that `allow` names. `trace` gets every read, from submission to completion.
+  ChunkStream(const DirectFile& file, EngineKind engine, StageTrace& trace);
   ~ChunkStream();  // stops and joins
 
-  // Lets `bytes` more be read.
-  void allow(std::uint64_t bytes);
+  // Appends ranges to the stream; offsets and lengths are multiples of kDirectAlignment.
+  void allow(std::span<const ByteRange> ranges);
 
   // The unread bytes of the current chunk, waiting for it if need be. Empty when the stream was stopped.
   // Throws what the reader threw.
   std::span<const std::byte> peek();
+
+  // The same, but empty when there is nothing yet.
+  std::span<const std::byte> peek_ready();
 
   // Takes `bytes` of what `peek` returned; a chunk that is used up is read into again.
   void consume(std::size_t bytes);
@@ -43,25 +48,27 @@ class ChunkStream {
  private:
   struct Chunk {
     std::span<std::byte> memory;
-    std::size_t bytes = 0;  // of the file
+    std::uint64_t offset = 0;  // in the file
+    std::size_t bytes = 0;
+    std::int64_t submitted_ns = 0;  // while tracing
     bool ready = false;
   };
 
   void read_ahead();
+  void trace_read(const Chunk& chunk);
 
   const DirectFile& file_;
-  const std::uint64_t end_offset_;
+  StageTrace& trace_;
   PageMemory memory_;
   std::vector<Chunk> chunks_;
   std::unique_ptr<ReadEngine> engine_;
 
   mutable std::mutex mutex_;
   std::condition_variable ready_, freed_;
-  std::uint64_t next_offset_;
-  std::uint64_t allowed_bytes_ = 0;  // still to be submitted
-  std::size_t submitted_ = 0;        // chunks, counted from the start
-  std::size_t taken_ = 0;            // chunks used up
-  std::size_t position_ = 0;         // in the current chunk
+  std::deque<ByteRange> ranges_;  // still to be submitted
+  std::size_t submitted_ = 0;     // chunks, counted from the start
+  std::size_t taken_ = 0;         // chunks used up
+  std::size_t position_ = 0;      // in the current chunk
   std::uint64_t read_bytes_ = 0;
   bool stopping_ = false;
   std::exception_ptr failure_;

@@ -2,18 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstdint>
-#include <string>
-#include <system_error>
+#include <utility>
+#include <vector>
 
-#include "buffer_pool.h"
-#include "crc32c.h"
-#include "direct_file.h"
 #include "parallel.h"
 #include "row_copy.h"
 
@@ -21,59 +16,8 @@ namespace diskgnn {
 namespace {
 
 constexpr std::size_t kWriteBytes = 4 << 20;
-constexpr std::size_t kPrefetchDistance = 8;
-constexpr unsigned kWritersPerThread = 2;  // while one waits for the disk the other copies
+constexpr std::ptrdiff_t kPrefetchDistance = 8;
 constexpr std::ptrdiff_t kFirstStretchNodes = 4096;
-
-void write_all(int descriptor, std::span<const std::byte> data, std::int64_t offset) {
-  std::size_t done = 0;
-  while (done < data.size()) {
-    const ssize_t count =
-        pwrite(descriptor, data.data() + done, data.size() - done, offset + static_cast<std::int64_t>(done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw std::system_error(errno, std::generic_category(), "writing rows");
-    done += static_cast<std::size_t>(count);
-  }
-}
-
-void write_fully(int descriptor, std::span<const std::byte> data, std::int64_t offset) {
-  write_all(descriptor, data, offset);
-  // Start the write-back now: left alone, dirty pages pile up until the memory limit stalls everybody.
-  sync_file_range(descriptor, offset, static_cast<std::int64_t>(data.size()), SYNC_FILE_RANGE_WRITE);
-}
-
-// The same file again, past the page cache: copying into it costs more than the disk does. Where the file system has
-// no O_DIRECT, everything goes through the cache.
-class DirectDescriptor {
- public:
-  explicit DirectDescriptor(int descriptor)
-      : descriptor_(open(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC)) {}
-  ~DirectDescriptor() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  DirectDescriptor(const DirectDescriptor&) = delete;
-  DirectDescriptor& operator=(const DirectDescriptor&) = delete;
-  explicit operator bool() const { return descriptor_ >= 0; }
-  int get() const { return descriptor_; }
-
- private:
-  const int descriptor_;
-};
-
-// Whole pages directly, the ragged ends through the page cache: their pages are shared with a header or with the rows
-// of another partition. `data[i]` is aligned in memory as `offset + i` is in the file.
-void write_rows(int descriptor, const DirectDescriptor& direct, std::span<const std::byte> data, std::int64_t offset) {
-  constexpr auto kPage = static_cast<std::int64_t>(kDirectAlignment);
-  const std::int64_t end = offset + static_cast<std::int64_t>(data.size());
-  const std::int64_t first = (offset + kPage - 1) / kPage * kPage, last = end / kPage * kPage;
-  if (!direct || first >= last) return write_fully(descriptor, data, offset);
-  const auto part = [&](std::int64_t from, std::int64_t to) {
-    return data.subspan(static_cast<std::size_t>(from - offset), static_cast<std::size_t>(to - from));
-  };
-  if (offset < first) write_fully(descriptor, part(offset, first), offset);
-  write_fully(direct.get(), part(first, last), first);
-  if (last < end) write_fully(descriptor, part(last, end), last);
-}
 
 // The first of the ascending nodes [begin, end) that is not below `limit`, near `begin`. `nodes` is a memory map that
 // is not read ahead: each stretch is asked for as a whole before it is looked at, and nothing far behind the result.
@@ -94,40 +38,43 @@ const Node* find_run_end(const Node* begin, const Node* end, Node limit) {
 
 }  // namespace
 
+std::uint32_t start_extent(PageWriter& writer, std::shared_ptr<const OutputFile> file, std::int64_t offset,
+                           std::span<const std::byte> header, std::size_t rows_offset, std::span<std::byte> tail,
+                           bool complete) {
+  const std::vector<std::byte> zeros(rows_offset - header.size());
+  PageAppender appender(writer, std::move(file), offset, tail, 0);
+  appender.append(header);
+  const std::uint32_t checksum = appender.checksum();
+  appender.append(zeros);
+  appender.finish(complete);
+  return checksum;
+}
+
 template <typename Node>
-void pack_partition(const ExtentRows<Node>& extents, std::span<const std::byte> partition, std::int64_t first_node,
-                    std::int64_t last_node, std::size_t row_bytes, unsigned num_threads) {
-  const std::size_t rows_per_write = std::max<std::size_t>(1, kWriteBytes / row_bytes);
+void pack_partition(PageWriter& writer, const ExtentRows<Node>& extents, std::span<const std::byte> partition,
+                    std::int64_t first_node, std::int64_t last_node, std::size_t row_bytes, unsigned num_threads) {
   std::atomic<std::size_t> next{0};
-  const DirectDescriptor direct(extents.descriptor);
-  run_on_threads(num_threads * kWritersPerThread, [&] {
-    const PageMemory memory(rows_per_write * row_bytes + kDirectAlignment);
+  run_on_threads(num_threads, [&] {
     for (std::size_t t = next++; t < extents.offsets.size(); t = next++) {
-      const Node* const begin = extents.nodes.data() + extents.cursors[t];
+      const Node* const run = extents.nodes.data() + extents.cursors[t];
       const Node* const end = extents.nodes.data() + extents.bounds[t + 1];
-      const Node* const stop = find_run_end(begin, end, static_cast<Node>(last_node));
-      for (const Node* run = begin; run < stop;) {
-        const auto count = std::min(rows_per_write, static_cast<std::size_t>(stop - run));
-        const std::int64_t offset = extents.offsets[t] + ((run - extents.nodes.data()) - extents.bounds[t]) *
-                                                             static_cast<std::int64_t>(row_bytes);
-        std::byte* const buffer = memory.bytes().data() + static_cast<std::size_t>(offset) % kDirectAlignment;
-        for (std::size_t i = 0; i < count; ++i) {
-          const auto row_of = [&](std::size_t k) {
-            return partition.data() +
-                   static_cast<std::size_t>(run[static_cast<std::ptrdiff_t>(k)] - first_node) * row_bytes;
-          };
-          if (i + kPrefetchDistance < count) prefetch_row(row_of(i + kPrefetchDistance), row_bytes);
-          copy_row(buffer + i * row_bytes, row_of(i), row_bytes);
-        }
-        const std::span<const std::byte> rows(buffer, count * row_bytes);
-        write_rows(extents.descriptor, direct, rows, offset);
-        extents.checksums[t] = crc32c(rows, extents.checksums[t]);
-        run += static_cast<std::ptrdiff_t>(count);
+      const Node* const stop = find_run_end(run, end, static_cast<Node>(last_node));
+      if (run == stop) continue;
+      const std::int64_t row = extents.cursors[t] - extents.bounds[t];
+      PageAppender appender(writer, extents.file, extents.offsets[t] + row * static_cast<std::int64_t>(row_bytes),
+                            extents.tails.subspan(t * kDirectAlignment, kDirectAlignment), extents.checksums[t]);
+      const auto row_of = [&](const Node* node) {
+        return partition.subspan(static_cast<std::size_t>(*node - first_node) * row_bytes, row_bytes);
+      };
+      for (const Node* node = run; node < stop; ++node) {
+        if (stop - node > kPrefetchDistance) prefetch_row(row_of(node + kPrefetchDistance).data(), row_bytes);
+        appender.append(row_of(node));
       }
+      extents.checksums[t] = appender.checksum();
+      appender.finish(stop == end);
       extents.cursors[t] = stop - extents.nodes.data();
     }
   });
-  posix_fadvise(extents.descriptor, 0, 0, POSIX_FADV_DONTNEED);
 }
 
 void scatter_rows(int descriptor, std::int64_t offset, std::span<const std::int64_t> places,
@@ -156,9 +103,9 @@ void scatter_rows(int descriptor, std::int64_t offset, std::span<const std::int6
   sync_file_range(descriptor, 0, 0, SYNC_FILE_RANGE_WRITE);
 }
 
-template void pack_partition(const ExtentRows<std::int32_t>&, std::span<const std::byte>, std::int64_t, std::int64_t,
-                             std::size_t, unsigned);
-template void pack_partition(const ExtentRows<std::int64_t>&, std::span<const std::byte>, std::int64_t, std::int64_t,
-                             std::size_t, unsigned);
+template void pack_partition(PageWriter&, const ExtentRows<std::int32_t>&, std::span<const std::byte>, std::int64_t,
+                             std::int64_t, std::size_t, unsigned);
+template void pack_partition(PageWriter&, const ExtentRows<std::int64_t>&, std::span<const std::byte>, std::int64_t,
+                             std::int64_t, std::size_t, unsigned);
 
 }  // namespace diskgnn

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 
@@ -15,9 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kPrefetchDistance = 8;
-constexpr std::size_t kGatherGrain = 2048;  // rows that a thread takes at a time
-constexpr std::size_t kUnassigned = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t kPrefetchBytes = 8192;  // of rows to come, while one is gathered
+constexpr std::size_t kGatherGrain = 2048;    // rows that a thread takes at a time
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -58,6 +58,16 @@ void check_index(const std::vector<ExtentRecord>& index, std::size_t row_bytes, 
   }
 }
 
+template <typename Number>
+bool is_permutation(std::span<const Number> numbers) {
+  std::vector<bool> taken(numbers.size(), false);
+  for (const Number number : numbers) {
+    if (number < 0 || unsign(number) >= taken.size() || taken[unsign(number)]) return false;
+    taken[unsign(number)] = true;
+  }
+  return true;
+}
+
 std::size_t largest(const std::vector<ExtentRecord>& index, std::int64_t ExtentRecord::* field) {
   std::int64_t value = 0;
   for (const ExtentRecord& extent : index) value = std::max(value, extent.*field);
@@ -70,17 +80,14 @@ ExtentPipeline::ExtentPipeline(DirectFile file, std::vector<ExtentRecord> index,
     : file_(std::move(file)), index_(std::move(index)), tiers_(tiers), options_(options) {
   check_index(index_, tiers_.row_bytes, file_);
   if (tiers_.num_device < 0 || tiers_.num_static < tiers_.num_device ||
+      tiers_.num_static > std::numeric_limits<std::int32_t>::max() ||
       tiers_.pinned.size() != unsign(tiers_.num_static - tiers_.num_device) * tiers_.row_bytes ||
       tiers_.cpu.size() != tiers_.wrap.size() * tiers_.row_bytes) {
     throw std::invalid_argument("the tiers' sizes do not fit their numbers of rows");
   }
-  std::vector<bool> taken(tiers_.wrap.size(), false);
-  for (const std::int32_t slot : tiers_.wrap) {
-    if (slot < 0 || unsign(slot) >= taken.size() || taken[unsign(slot)]) {
-      throw std::invalid_argument("wrap is not a permutation");
-    }
-    taken[unsign(slot)] = true;
-  }
+  if (!is_permutation(tiers_.wrap)) throw std::invalid_argument("wrap is not a permutation");
+  order_.resize(index_.size());
+  std::iota(order_.begin(), order_.end(), 0);
   // One more than are ready: the user's loop still holds a minibatch while it asks for the next.
   buffers_ = std::make_shared<BufferPool>(options_.prefetch + 1, largest(index_, &ExtentRecord::header_bytes),
                                           largest(index_, &ExtentRecord::num_inputs) * tiers_.row_bytes);
@@ -88,14 +95,23 @@ ExtentPipeline::ExtentPipeline(DirectFile file, std::vector<ExtentRecord> index,
 
 ExtentPipeline::~ExtentPipeline() { stop(); }
 
+void ExtentPipeline::set_order(std::vector<std::int64_t> order) {
+  std::lock_guard lock(mutex_);
+  if (!tiers_.wrap.empty()) throw std::invalid_argument("the cpu tier's schedule fixes the order");
+  if (allowed_ > 0 && running_) throw std::invalid_argument("minibatches in another order are still to come");
+  if (order.size() != index_.size() || !is_permutation(std::span<const std::int64_t>(order))) {
+    throw std::invalid_argument("order is not a permutation of the extents");
+  }
+  order_ = std::move(order);
+}
+
 void ExtentPipeline::start(std::int64_t position, std::int64_t count) {
   if (position < 0 || unsign(position) >= index_.size()) throw std::invalid_argument("position is out of range");
   require_own_process();
   std::lock_guard control(control_mutex_);
   stop_threads();
   buffers_->reopen();
-  auto stream = std::make_unique<ChunkStream>(file_, options_.engine, unsign(index_[unsign(position)].offset),
-                                              file_.size_bytes());
+  auto stream = std::make_unique<ChunkStream>(file_, options_.engine, trace_);
   {
     std::lock_guard lock(mutex_);
     failure_ = nullptr;
@@ -116,15 +132,16 @@ void ExtentPipeline::extend(std::int64_t count) {
   ready_changed_.notify_all();
 }
 
-// Under the lock: lets `count` more minibatches, and the bytes of their extents, through.
+// Under the lock: lets `count` more minibatches, and their extents, through.
 void ExtentPipeline::allow(std::int64_t count) {
   allowed_ += count;
-  std::int64_t bytes = 0;
+  std::vector<ByteRange> ranges;
   for (; count > 0; --count) {
-    bytes += padded_extent_bytes(index_[unsign(next_allowed_)], tiers_.row_bytes);
+    const ExtentRecord& extent = index_[unsign(order_[unsign(next_allowed_)])];
+    ranges.push_back({unsign(extent.offset), unsign(padded_extent_bytes(extent, tiers_.row_bytes))});
     if (unsign(++next_allowed_) == index_.size()) next_allowed_ = 0;
   }
-  stream_->allow(unsign(bytes));
+  stream_->allow(ranges);
 }
 
 void ExtentPipeline::require_own_process() const {
@@ -156,13 +173,11 @@ void ExtentPipeline::stop_threads() {
 
 std::optional<StagedMinibatch> ExtentPipeline::next(std::chrono::milliseconds timeout) {
   require_own_process();
+  buffers_->count_kept();
   const Clock::time_point started = Clock::now();
   std::unique_lock lock(mutex_);
   if (ready_.empty() && failure_ == nullptr && running_) {
-    // Should every buffer be with the user, waiting for one to come back would be waiting for ever.
-    buffers_->set_starving(true);
     ready_changed_.wait_for(lock, timeout, [this] { return !ready_.empty() || failure_ != nullptr || !running_; });
-    buffers_->set_starving(false);
     stats_.consumer_wait_seconds += seconds_since(started);
   }
   if (ready_.empty()) {
@@ -173,6 +188,7 @@ std::optional<StagedMinibatch> ExtentPipeline::next(std::chrono::milliseconds ti
   StagedMinibatch minibatch = std::move(ready_.front());
   ready_.pop_front();
   lock.unlock();
+  buffers_->hand_out(*minibatch.buffer);
   ready_changed_.notify_all();
   return minibatch;
 }
@@ -186,11 +202,28 @@ PipelineStats ExtentPipeline::stats() const {
   std::lock_guard lock(mutex_);
   PipelineStats stats = stats_;
   if (stream_ != nullptr) stats.read_bytes += static_cast<std::int64_t>(stream_->read_bytes());
+  stats.read_wait_seconds = clock_.seconds(Stage::kWaitForDisk);
+  stats.header_seconds = clock_.seconds(Stage::kHeader);
+  stats.gather_seconds = clock_.seconds(Stage::kGather);
+  stats.scatter_seconds = clock_.seconds(Stage::kScatter);
+  stats.buffer_wait_seconds = clock_.seconds(Stage::kWaitForConsumer);
   return stats;
 }
 
-void ExtentPipeline::throw_damaged(std::int64_t position, const char* what) const {
-  throw DamagedExtent("extent " + std::to_string(position) + " of " + file_.path() + " is damaged: " + what);
+StageTrace::Taken ExtentPipeline::take_trace() {
+  StageTrace::Taken taken = trace_.take();
+  std::vector<std::int64_t> position_of(order_.size());
+  for (std::size_t i = 0; i < order_.size(); ++i) position_of[unsign(order_[i])] = static_cast<std::int64_t>(i);
+  for (StageEvent& event : taken.events) {
+    if (event.stage != Stage::kRead) continue;
+    const auto after = std::ranges::upper_bound(index_, event.position, {}, &ExtentRecord::offset);
+    event.position = position_of[unsign(after - index_.begin() - 1)];
+  }
+  return taken;
+}
+
+void ExtentPipeline::throw_damaged(std::int64_t extent, const char* what) const {
+  throw DamagedExtent("extent " + std::to_string(extent) + " of " + file_.path() + " is damaged: " + what);
 }
 
 void ExtentPipeline::assemble_all(std::int64_t position) {
@@ -209,159 +242,164 @@ void ExtentPipeline::assemble_all(std::int64_t position) {
 }
 
 std::span<const std::byte> ExtentPipeline::peek() {
-  const Clock::time_point started = Clock::now();
-  const std::span<const std::byte> chunk = stream_->peek();
-  read_wait_seconds_ += seconds_since(started);
+  std::span<const std::byte> chunk = stream_->peek_ready();
+  if (!chunk.empty()) return chunk;
+  const Stage interrupted = clock_.stage();
+  clock_.enter(Stage::kWaitForDisk);
+  chunk = stream_->peek();
+  clock_.enter(interrupted);
   return chunk;
 }
 
 // False when the pipeline is stopped.
 bool ExtentPipeline::assemble(std::int64_t position) {
-  const ExtentRecord& extent = index_[unsign(position)];
+  const ExtentRecord* found = nullptr;
   {
-    // A full queue ends read-ahead, not only a lack of buffers: the user may have taken many and given them back.
-    const Clock::time_point started = Clock::now();
     std::unique_lock lock(mutex_);
-    ready_changed_.wait(lock, [this] { return !running_ || (allowed_ > 0 && ready_.size() < options_.prefetch); });
+    ready_changed_.wait(lock, [this] { return !running_ || allowed_ > 0; });
+    clock_.begin(position, Stage::kWaitForConsumer);
+    // A full queue ends read-ahead, not only a lack of buffers: the user may have taken many and given them back.
+    ready_changed_.wait(lock, [this] { return !running_ || ready_.size() < options_.prefetch; });
     if (!running_) return false;
-    stats_.buffer_wait_seconds += seconds_since(started);
+    found = &index_[unsign(order_[unsign(position)])];  // only now: the order may change before it is allowed
   }
-  const Clock::time_point wanted_buffer = Clock::now();
+  const ExtentRecord& extent = *found;
   StagedMinibatch minibatch{position, buffers_->acquire(), unsign(extent.header_bytes), 0};
   if (minibatch.buffer == nullptr) return false;
-  const double buffer_wait = seconds_since(wanted_buffer);
 
-  read_wait_seconds_ = 0;
-  const Clock::time_point wanted_header = Clock::now();
+  clock_.enter(Stage::kHeader);
   std::byte* const header = minibatch.buffer->header();
-  for (std::size_t done = 0; done < unsign(extent.rows_offset);) {
-    const std::span<const std::byte> chunk = peek();
-    if (chunk.empty()) return false;
-    const std::size_t bytes = std::min(chunk.size(), unsign(extent.rows_offset) - done);
-    if (done < minibatch.header_bytes) {
-      std::memcpy(header + done, chunk.data(), std::min(bytes, minibatch.header_bytes - done));
-    }
-    stream_->consume(bytes);
-    done += bytes;
-  }
-  if (crc32c({header, minibatch.header_bytes}, 0) != static_cast<std::uint32_t>(extent.header_crc32c)) {
-    throw_damaged(position, "its header does not have the checksum that was written");
-  }
+  if (!copy_header(extent, header)) return false;
   classify(extent, header, minibatch);
-  const double header_seconds = seconds_since(wanted_header) - read_wait_seconds_;
+  admit(extent, header);
 
-  const Clock::time_point wanted_cached = Clock::now();
+  clock_.enter(Stage::kGather);
   std::byte* const rows = minibatch.buffer->rows();
   gather(rows);
-  const double gather_seconds = seconds_since(wanted_cached);
-
-  const double header_wait = read_wait_seconds_;
-  const Clock::time_point wanted_rows = Clock::now();
+  clock_.enter(Stage::kScatter);
   if (!scatter(extent, rows)) return false;
-  admit(extent, header, rows);
-  const double scatter_seconds = seconds_since(wanted_rows) - (read_wait_seconds_ - header_wait);
+  clock_.end();
 
   {
     std::lock_guard lock(mutex_);
-    stats_.buffer_wait_seconds += buffer_wait;
-    stats_.read_wait_seconds += read_wait_seconds_;
-    stats_.header_seconds += header_seconds;
-    stats_.gather_seconds += gather_seconds;
-    stats_.scatter_seconds += scatter_seconds;
     ++stats_.minibatches;
     --allowed_;
     ready_.push_back(std::move(minibatch));
-    buffers_->set_starving(false);  // what the user waits for is here: no reason for another buffer
   }
   ready_changed_.notify_all();
   return true;
 }
 
-// Splits the inputs by tier: what to copy from memory, and where each row of the extent goes.
+bool ExtentPipeline::copy_header(const ExtentRecord& extent, std::byte* header) {
+  const std::size_t header_bytes = unsign(extent.header_bytes);
+  for (std::size_t done = 0; done < unsign(extent.rows_offset);) {
+    const std::span<const std::byte> chunk = peek();
+    if (chunk.empty()) return false;
+    const std::size_t bytes = std::min(chunk.size(), unsign(extent.rows_offset) - done);
+    if (done < header_bytes) std::memcpy(header + done, chunk.data(), std::min(bytes, header_bytes - done));
+    stream_->consume(bytes);
+    done += bytes;
+  }
+  if (crc32c({header, header_bytes}, 0) != static_cast<std::uint32_t>(extent.header_crc32c)) {
+    throw_damaged(&extent - index_.data(), "its header does not have the checksum that was written");
+  }
+  return true;
+}
+
+// Splits the inputs by tier: what to copy from memory, and where each row of the extent goes. Which tier comes next is
+// as good as random, so nothing branches on it: each input is noted for all, and counted where it belongs.
 void ExtentPipeline::classify(const ExtentRecord& extent, const std::byte* header, StagedMinibatch& minibatch) {
   const std::byte* const addresses = header + extent.addresses_offset;
-  const auto num_cpu = static_cast<std::int64_t>(tiers_.wrap.size());
-  cached_.clear();
-  output_of_row_.assign(unsign(extent.num_rows), kUnassigned);
-  std::int64_t device_rows = 0, pinned_rows = 0, disk_rows = 0;
-  std::size_t output = 0;
-  for (std::size_t i = 0; i < unsign(extent.num_inputs); ++i) {
-    const std::int64_t address = load_int32(addresses, i);
-    if (address < 0) throw_damaged(minibatch.position, "an address is negative");
-    if (address < tiers_.num_device) {
-      ++device_rows;
-      continue;
-    }
-    if (address < tiers_.num_static) {
-      cached_.push_back({output, tiers_.pinned.data() + unsign(address - tiers_.num_device) * tiers_.row_bytes});
-      ++pinned_rows;
-    } else if (const std::int64_t slot = address - tiers_.num_static; slot < num_cpu) {
-      cached_.push_back({output, tiers_.cpu.data() + unsign(slot) * tiers_.row_bytes});
-    } else {
-      const std::int64_t row = slot - num_cpu;
-      if (row >= extent.num_rows || output_of_row_[unsign(row)] != kUnassigned) {
-        throw_damaged(minibatch.position, "an address is not one of its rows, or is repeated");
-      }
-      output_of_row_[unsign(row)] = output;
-      ++disk_rows;
-    }
-    ++output;
+  const auto num_inputs = unsign(extent.num_inputs), num_rows = unsign(extent.num_rows);
+  const auto num_device = static_cast<std::int32_t>(tiers_.num_device);
+  const auto num_static = static_cast<std::int32_t>(tiers_.num_static);
+  const std::int64_t first_on_disk = tiers_.num_static + static_cast<std::int64_t>(tiers_.wrap.size());
+  cached_.resize(num_inputs + 1);
+  destinations_.assign(num_rows + 1, {});
+  std::size_t output = 0, num_cached = 0, num_static_rows = 0;
+  std::int32_t lowest = 0;
+  for (std::size_t i = 0; i < num_inputs; ++i) {
+    const std::int32_t address = load_int32(addresses, i);
+    lowest = std::min(lowest, address);
+    const bool on_device = address < num_device, on_disk = address >= first_on_disk;
+    cached_[num_cached] = {static_cast<std::int32_t>(output), address};
+    // A row that the extent does not have goes to the last place, hence one that it has stays without a destination.
+    const std::size_t row = on_disk ? unsign(address - first_on_disk) : num_rows;
+    destinations_[std::min(row, num_rows)].output = static_cast<std::int32_t>(output);
+    num_cached += !on_device && !on_disk;
+    num_static_rows += address < num_static;
+    output += !on_device;
   }
-  if (disk_rows != extent.num_rows) throw_damaged(minibatch.position, "a row has no address");
+  cached_.resize(num_cached);
+  if (lowest < 0) throw_damaged(&extent - index_.data(), "an address is negative");
+  const bool all_once =
+      output - num_cached == num_rows && std::none_of(destinations_.begin(), destinations_.end() - 1,
+                                                      [](const Destination& to) { return to.output == kNowhere; });
+  if (!all_once) throw_damaged(&extent - index_.data(), "its addresses are not those of its rows, each once");
   minibatch.num_staged = output;
+  const auto device_rows = static_cast<std::int64_t>(num_inputs - output);
+  const auto pinned_rows = static_cast<std::int64_t>(num_static_rows) - device_rows;
   std::lock_guard lock(mutex_);
   stats_.requested_rows += extent.num_inputs;
   stats_.device_rows += device_rows;
   stats_.pinned_rows += pinned_rows;
-  stats_.disk_rows += disk_rows;
-  stats_.cpu_rows += extent.num_inputs - device_rows - pinned_rows - disk_rows;
+  stats_.disk_rows += extent.num_rows;
+  stats_.cpu_rows += static_cast<std::int64_t>(num_cached) - pinned_rows;
+}
+
+// Notes which rows the cpu tier takes, to be copied when they come by: all rows that leave it have been gathered then.
+void ExtentPipeline::admit(const ExtentRecord& extent, const std::byte* header) {
+  const std::byte* const admissions = header + extent.admissions_offset;
+  for (std::size_t i = 0; i < unsign(extent.num_admissions); ++i) {
+    const std::int32_t row = load_int32(admissions, 2 * i), slot = load_int32(admissions, 2 * i + 1);
+    if (row < 0 || row >= extent.num_rows || slot < 0 || unsign(slot) >= tiers_.wrap.size()) {
+      throw_damaged(&extent - index_.data(), "an admission is out of range");
+    }
+    destinations_[unsign(row)].slot = slot;
+  }
+}
+
+const std::byte* ExtentPipeline::cached_row(std::int32_t address) const {
+  const bool pinned = address < tiers_.num_static;
+  const std::byte* const tier = pinned ? tiers_.pinned.data() : tiers_.cpu.data();
+  return tier + unsign(address - (pinned ? tiers_.num_device : tiers_.num_static)) * tiers_.row_bytes;
 }
 
 void ExtentPipeline::gather(std::byte* rows) {
   std::atomic<std::size_t> next{0};
-  const std::size_t row_bytes = tiers_.row_bytes;
+  const std::size_t row_bytes = tiers_.row_bytes, ahead = std::max<std::size_t>(2, kPrefetchBytes / row_bytes);
   const std::size_t grains = (cached_.size() + kGatherGrain - 1) / kGatherGrain;
+  const auto copy = is_streamable(row_bytes) ? stream_row : copy_row;
   run_on_threads(static_cast<unsigned>(std::min<std::size_t>(options_.threads, std::max<std::size_t>(1, grains))), [&] {
     for (std::size_t grain = next++; grain < grains; grain = next++) {
       const std::size_t end = std::min(cached_.size(), (grain + 1) * kGatherGrain);
       for (std::size_t i = grain * kGatherGrain; i < end; ++i) {
-        if (i + kPrefetchDistance < end) prefetch_row(cached_[i + kPrefetchDistance].row, row_bytes);
-        copy_row(rows + cached_[i].output * row_bytes, cached_[i].row, row_bytes);
+        if (i + ahead < end) prefetch_lines(cached_row(cached_[i + ahead].address), row_bytes);
+        copy(rows + unsign(cached_[i].output) * row_bytes, cached_row(cached_[i].address), row_bytes);
       }
     }
+    finish_streaming();
   });
 }
 
-// Moves rows from the stream to their places as chunks arrive; a row may lie across two chunks.
+// Moves rows from the stream to their places as chunks arrive.
 bool ExtentPipeline::scatter(const ExtentRecord& extent, std::byte* rows) {
-  const std::size_t row_bytes = tiers_.row_bytes;
-  std::size_t row = 0, within = 0;
+  const std::size_t rows_bytes = unsign(extent.num_rows) * tiers_.row_bytes;
+  std::size_t padding = unsign(padded_extent_bytes(extent, tiers_.row_bytes) - extent.rows_offset) - rows_bytes;
   std::uint32_t crc = 0;
-  while (row < unsign(extent.num_rows)) {
-    std::span<const std::byte> chunk = peek();
-    if (chunk.empty()) return false;
-    const std::size_t left = (unsign(extent.num_rows) - row) * row_bytes - within;
-    chunk = chunk.first(std::min(chunk.size(), left));
-    if (options_.verify) crc = crc32c(chunk, crc);
-    const std::byte* from = chunk.data();
-    const std::byte* const end = from + chunk.size();
-    while (from < end) {
-      const std::size_t bytes = std::min(row_bytes - within, static_cast<std::size_t>(end - from));
-      std::memcpy(rows + output_of_row_[row] * row_bytes + within, from, bytes);
-      from += bytes;
-      within += bytes;
-      if (within == row_bytes) {
-        within = 0;
-        ++row;
-      }
-    }
-    stream_->consume(chunk.size());
+  for (std::size_t done = 0; done < rows_bytes;) {
+    std::span<const std::byte> piece = peek();
+    if (piece.empty()) return false;
+    piece = piece.first(std::min(piece.size(), rows_bytes - done));
+    if (options_.verify) crc = crc32c(piece, crc);
+    scatter_piece(piece, done, rows);
+    stream_->consume(piece.size());
+    done += piece.size();
   }
+  finish_streaming();
   if (options_.verify && crc != static_cast<std::uint32_t>(extent.rows_crc32c)) {
     throw_damaged(&extent - index_.data(), "its rows do not have the checksum that was written");
   }
-  std::size_t padding =
-      unsign(padded_extent_bytes(extent, row_bytes)) - unsign(extent.rows_offset) - unsign(extent.num_rows) * row_bytes;
   while (padding > 0) {
     const std::span<const std::byte> chunk = peek();
     if (chunk.empty()) return false;
@@ -372,15 +410,18 @@ bool ExtentPipeline::scatter(const ExtentRecord& extent, std::byte* rows) {
   return true;
 }
 
-void ExtentPipeline::admit(const ExtentRecord& extent, const std::byte* header, const std::byte* rows) {
-  const std::byte* const admissions = header + extent.admissions_offset;
+// `piece` begins `offset` bytes after the start of row 0; a row may lie across two pieces.
+void ExtentPipeline::scatter_piece(std::span<const std::byte> piece, std::size_t offset, std::byte* rows) {
   const std::size_t row_bytes = tiers_.row_bytes;
-  for (std::size_t i = 0; i < unsign(extent.num_admissions); ++i) {
-    const std::int32_t row = load_int32(admissions, 2 * i), slot = load_int32(admissions, 2 * i + 1);
-    if (row < 0 || row >= extent.num_rows || slot < 0 || unsign(slot) >= tiers_.wrap.size()) {
-      throw_damaged(&extent - index_.data(), "an admission is out of range");
-    }
-    copy_row(tiers_.cpu.data() + unsign(slot) * row_bytes, rows + output_of_row_[unsign(row)] * row_bytes, row_bytes);
+  const auto copy = is_streamable(row_bytes) ? stream_row : copy_row;
+  std::size_t row = offset / row_bytes, within = offset % row_bytes;
+  while (!piece.empty()) {
+    const Destination to = destinations_[row++];
+    const std::size_t bytes = std::min(row_bytes - within, piece.size());
+    copy(rows + unsign(to.output) * row_bytes + within, piece.data(), bytes);
+    if (to.slot != kNowhere) copy(tiers_.cpu.data() + unsign(to.slot) * row_bytes + within, piece.data(), bytes);
+    piece = piece.subspan(bytes);
+    within = 0;
   }
 }
 

@@ -23,6 +23,7 @@
 #include "chunk_stream.h"
 #include "direct_file.h"
 #include "read_engine.h"
+#include "stage_clock.h"
 
 namespace diskgnn {
 
@@ -81,7 +82,7 @@ struct PipelineStats {
   double header_seconds = 0;         // headers copied and checked, inputs split by tier
   double gather_seconds = 0;         // rows from memory tiers
   double scatter_seconds = 0;        // rows from the extent, and admissions
-  double buffer_wait_seconds = 0;    // the assembler waited for the user
+  double buffer_wait_seconds = 0;    // the assembler waited for the user, though more was to be assembled
   double consumer_wait_seconds = 0;  // the user waited
 };
 
@@ -93,6 +94,10 @@ class ExtentPipeline {
   ~ExtentPipeline();
   ExtentPipeline(const ExtentPipeline&) = delete;
   ExtentPipeline& operator=(const ExtentPipeline&) = delete;
+
+  // From now on, position i of the sequence is extent order[i]. Without a cpu tier, whose schedule fixes the order, and
+  // while nothing is allowed that was not handed out. Throws std::invalid_argument.
+  void set_order(std::vector<std::int64_t> order);
 
   // Starts at `position`, to assemble `count` minibatches; the cpu tier holds what the schedule says for it.
   void start(std::int64_t position, std::int64_t count);
@@ -112,35 +117,52 @@ class ExtentPipeline {
   std::optional<StagedMinibatch> next(std::chrono::milliseconds timeout);
 
   PipelineStats stats() const;
+
+  // Keeps events from now on, of which `take_trace` returns those since its last call. A kRead, too, has the position
+  // of a minibatch: the one that its first byte belongs to.
+  void start_tracing() { trace_.start(); }
+  StageTrace::Taken take_trace();
   std::string engine_name() const;
   BufferPool& buffers() { return *buffers_; }
   std::size_t row_bytes() const { return tiers_.row_bytes; }
 
  private:
   struct CachedRow {
-    std::size_t output;
-    const std::byte* row;
+    std::int32_t output;  // among the staged rows
+    std::int32_t address;
   };
+  // Where a row of the extent goes.
+  struct Destination {
+    std::int32_t output = kNowhere;  // among the staged rows
+    std::int32_t slot = kNowhere;    // of the cpu tier, when it is admitted
+  };
+  static constexpr std::int32_t kNowhere = -1;
 
   std::span<const std::byte> peek();
   void allow(std::int64_t count);
   void stop_threads();
   void assemble_all(std::int64_t position);
   bool assemble(std::int64_t position);
+  bool copy_header(const ExtentRecord& extent, std::byte* header);
   void classify(const ExtentRecord& extent, const std::byte* header, StagedMinibatch& minibatch);
+  void admit(const ExtentRecord& extent, const std::byte* header);
+  const std::byte* cached_row(std::int32_t address) const;
   void gather(std::byte* rows);
   bool scatter(const ExtentRecord& extent, std::byte* rows);
-  void admit(const ExtentRecord& extent, const std::byte* header, const std::byte* rows);
+  void scatter_piece(std::span<const std::byte> piece, std::size_t offset, std::byte* rows);
   void wrap_around();
   void require_own_process() const;
-  [[noreturn]] void throw_damaged(std::int64_t position, const char* what) const;
+  [[noreturn]] void throw_damaged(std::int64_t extent, const char* what) const;
 
   const pid_t owner_ = getpid();
   DirectFile file_;
   std::vector<ExtentRecord> index_;
+  std::vector<std::int64_t> order_;  // position in the sequence to extent, a permutation
   Tiers tiers_;
   PipelineOptions options_;
   std::shared_ptr<BufferPool> buffers_;
+  StageTrace trace_;
+  StageClock clock_{trace_};  // the assembler's
   std::unique_ptr<ChunkStream> stream_;
   std::thread assembler_;
 
@@ -155,9 +177,8 @@ class ExtentPipeline {
   PipelineStats stats_;
 
   // The assembler's own, kept between minibatches.
-  double read_wait_seconds_ = 0;  // of this minibatch
   std::vector<CachedRow> cached_;
-  std::vector<std::size_t> output_of_row_;  // [R] where in the staged rows each extent row goes
+  std::vector<Destination> destinations_;  // [R] of the extent's rows, and one that takes what has no place
 };
 
 }  // namespace diskgnn

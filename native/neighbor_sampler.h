@@ -39,12 +39,19 @@ template <typename Node>
 void insert_seeds(std::span<const std::int64_t> seeds, std::int64_t num_nodes, RelabelTable<Node>& table,
                   std::vector<Node>& nodes);
 
+// In-neighbours of some nodes, copied into memory, for a topology whose indices are a memory map.
+template <typename Node>
+struct NeighborCache {
+  std::span<const std::int64_t> starts;  // [N] where a node's begin in `neighbors`, -1 if they are not there; or empty
+  std::span<const Node> neighbors;
+};
+
 // Samples `fanouts` (from the seeds outwards) around distinct `seeds`. Throws std::invalid_argument when a seed is
 // out of range or repeated, or when a block would need more than 2^31 - 1 edges; std::out_of_range when the topology
-// leads outside of itself (a damaged file).
+// leads outside of itself (a damaged file). `cache` changes where neighbours are looked up, not which are drawn.
 template <typename Node>
 SampledMinibatch<Node> sample_minibatch(std::span<const std::int64_t> indptr, std::span<const Node> indices,
                                         std::span<const std::int64_t> seeds, std::span<const std::int32_t> fanouts,
-                                        DrawKey key);
+                                        DrawKey key, const NeighborCache<Node>& cache = {});
 
 }  // namespace diskgnn

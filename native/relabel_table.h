@@ -38,7 +38,7 @@ class RelabelTable {
   // The local numbers of `neighbors` in `locals`; new nodes are appended to `nodes`.
   void insert_all(std::span<const Node> neighbors, std::vector<Node>& nodes, std::span<std::int32_t> locals) {
     // How far ahead memory is asked for: the table is far larger than the caches, so latency is the cost.
-    constexpr std::size_t kPrefetchDistance = 16;
+    constexpr std::size_t kPrefetchDistance = 32;
     for (std::size_t e = 0; e < neighbors.size(); ++e) {
       if (e + kPrefetchDistance < neighbors.size()) prefetch(neighbors[e + kPrefetchDistance]);
       locals[e] = insert(neighbors[e], nodes);

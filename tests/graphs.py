@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -111,3 +112,11 @@ def assert_rows_are_features(batch: MiniBatch, graph: Graph) -> None:
 def threads_of_this_process() -> int:
     """Threads that the kernel knows of, native ones included."""
     return len(list(Path("/proc/self/task").iterdir()))
+
+
+def threads_that_stay(expected: int) -> int:
+    """Threads of this process once there are `expected`, or after two seconds: the kernel lists a joined one on."""
+    deadline = time.monotonic() + 2
+    while (count := threads_of_this_process()) > expected and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return count

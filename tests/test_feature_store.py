@@ -52,26 +52,21 @@ def test_static_rows_are_split_as_asked(packed, device_cache, pinned_cache, on_d
     assert store.device_rows.dtype == torch.bfloat16
     assert store.device_rows.view(torch.int16).numpy().tobytes() == static[:on_device].tobytes()
     assert store.pinned.tobytes() == static[on_device:].tobytes()
-    store.close()
-    store.close()
+
+
+def test_static_rows_are_split_once_unless_asked_otherwise(packed):
+    first = open_store(packed, device_cache=50)
+    second, other = open_store(packed), open_store(packed, device_cache=0)
+    assert second.device_rows is first.device_rows
+    assert (second.num_device, other.num_device) == (5, 0)
+    del first, second, other
+    assert open_store(packed).num_device == 0
 
 
 @pytest.mark.parametrize(("device_cache", "pinned_cache"), [(0, 0), (100, 99), (9, 190)])
 def test_static_rows_that_fit_nowhere(packed, device_cache, pinned_cache):
     with pytest.raises(ConfigError, match=r"200 B of static rows.*too small"):
         open_store(packed, device_cache=device_cache, pinned_cache=pinned_cache)
-
-
-def test_assembling_puts_rows_of_the_device_between_the_staged_ones(packed):
-    store = open_store(packed, device_cache=50)
-    addresses = torch.tensor([7, 0, 30, 4, 4, 5], dtype=torch.int32)
-    staged = torch.arange(15, dtype=torch.bfloat16).view(3, 5)
-    x = store.assemble(addresses, staged)
-    for row, expected in enumerate((staged[0], store.device_rows[0], staged[1], *store.device_rows[[4, 4]], staged[2])):
-        assert torch.equal(x[row].view(torch.int16), expected.view(torch.int16)), row
-    none = store.assemble(torch.empty(0, dtype=torch.int32), staged[:0])
-    assert none.shape == (0, 5)
-    assert open_store(packed).assemble(addresses, staged) is staged  # nothing on the device: nothing to copy
 
 
 @pytest.mark.parametrize("verify", [False, True])

@@ -157,14 +157,14 @@ def test_leaving_the_loop_early_joins_the_threads(graph):
 
 def test_an_error_in_a_thread_reaches_the_loop(graph, monkeypatch):
     with InMemory(graph, fanouts=[3], batch_size=10, threads=2) as source:
-        make = source._minibatch
+        make = source._sample
 
         def failing(epoch, index, seeds, key):
             if index == 3:
                 raise OSError("disk on fire")
             return make(epoch, index, seeds, key)
 
-        monkeypatch.setattr(source, "_minibatch", failing)
+        monkeypatch.setattr(source, "_sample", failing)
         received = []
         with pytest.raises(OSError, match="disk on fire"):
             received.extend(batch.index for batch in source.epoch(0))
@@ -175,7 +175,7 @@ def test_an_error_in_a_thread_reaches_the_loop(graph, monkeypatch):
 def test_sources_share_their_arrays(graph, tmp_path):
     with InMemory(graph, fanouts=[3], batch_size=10) as train:
         valid = InMemory(graph, "valid", fanouts=[2], batch_size=5, share=train)
-        assert np.shares_memory(valid._features, train._features)
+        assert np.shares_memory(valid._rows.features, train._rows.features)
         for batch in valid.epoch(0):
             np.testing.assert_array_equal(batch.x, graph.features[batch.input_nodes])
         with pytest.raises(ConfigError, match="another graph"):
@@ -190,7 +190,7 @@ def test_sources_of_all_splits_are_what_prepare_samples(graph):
         expected = InMemory(graph, name.removesuffix("_source"), fanouts=fanouts, batch_size=10, seed=4)
         for one, other in zip(source.epoch(0), expected.epoch(0), strict=True):
             assert_same(one, other)
-        assert np.shares_memory(source._features, sources["train_source"]._features)
+        assert np.shares_memory(source._rows.features, sources["train_source"]._rows.features)
     both = in_memory_sources(graph, fanouts=[3], batch_size=10)["valid_source"]
     assert next(both.epoch(0)).blocks[0].in_degrees.max() == 3
 

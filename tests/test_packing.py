@@ -3,6 +3,7 @@
 import errno
 import os
 import subprocess
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -210,14 +211,6 @@ def test_a_file_system_without_fallocate(graph, samples, tmp_path, monkeypatch):
     assert files(tmp_path / "packed") == files(tmp_path / "expected")
 
 
-def test_short_writes_are_completed(graph, samples, tmp_path, monkeypatch):
-    pack(graph, samples, tmp_path / "expected", cpu_cache="10%", static_cache=0)
-    pwrite = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, offset: pwrite(descriptor, data[:1000], offset))
-    pack(graph, samples, tmp_path / "packed", cpu_cache="10%", static_cache=0)
-    assert files(tmp_path / "packed") == files(tmp_path / "expected")
-
-
 def test_more_memory_never_means_more_reads(graph, samples, tmp_path):
     disk_rows = []
     for share in ("0%", "5%", "10%", "20%", "40%", "100%"):
@@ -300,11 +293,11 @@ def test_the_nodes_of_rows_are_not_read_ahead(graph, samples, tmp_path, monkeypa
     flags = []
     pack_partition = row_packing._pack_partition
 
-    def look(target, *arguments):
+    def look(pages, target, *arguments):
         if target.path.suffix == ".bin":
             mapping = Path("/proc/self/smaps").read_text().split(f"{target.path.stem}.nodes\n")[1]
             flags.append(mapping.split("VmFlags:")[1].splitlines()[0].split())
-        pack_partition(target, *arguments)
+        pack_partition(pages, target, *arguments)
 
     monkeypatch.setattr(row_packing, "_pack_partition", look)
     pack(graph, samples, tmp_path / "packed", cpu_cache=0, static_cache=0)
@@ -313,23 +306,78 @@ def test_the_nodes_of_rows_are_not_read_ahead(graph, samples, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_long_runs_of_many_extents(tmp_path, dtype):
-    """Longer than the stretches in which a run's end is looked for; each partition may have all, some or none."""
+@pytest.mark.parametrize("row_bytes", [3, 512])
+def test_long_runs_of_many_extents(tmp_path, dtype, row_bytes):
+    """Longer than the stretches in which a run's end is looked for, and, with 512 bytes, than a block of the writer.
+
+    Each partition may have all, some or none. Headers leave a page begun, full, or are none.
+    """
     random = np.random.default_rng(0)
     num_nodes = 60_000
-    rows = random.integers(0, 256, (num_nodes, 3), np.uint8)
+    rows = random.integers(0, 256, (num_nodes, row_bytes), np.uint8)
     extents_nodes = [np.flatnonzero(random.random(num_nodes) < share).astype(dtype) for share in (0.9, 0, 0.01, 0.5, 1)]
+    headers = [random.integers(0, 256, size, np.uint8) for size in (100, 5000, 0, 4096, 3 << 20)]
     bounds = np.cumsum([0, *map(len, extents_nodes)])
-    offsets, cursors, checksums = bounds[:-1] * 3, bounds[:-1].copy(), np.zeros(5, np.uint32)
+    starts = [64 * -(-len(header) // 64) for header in headers]
+    sizes = [start + len(each) * row_bytes for start, each in zip(starts, extents_nodes, strict=True)]
+    offsets = 4096 * np.cumsum([0, *(-(-size // 4096) for size in sizes)])
+    cursors, checksums, tails = bounds[:-1].copy(), np.zeros(5, np.uint32), np.zeros(5 * 4096, np.uint8)
     nodes = np.concatenate(extents_nodes)
     path = tmp_path / "rows"
-    with path.open("wb") as file:
-        for first, last in pairwise([0, 1, 4095, 4097, 30_000, 30_001, num_nodes]):
-            _native.pack_partition(file.fileno(), nodes, bounds, offsets, cursors, checksums,
-                                   rows[first:last].reshape(-1), first, last, 3, 2)  # fmt: skip
-    assert path.read_bytes() == rows[nodes].tobytes()
+    pages = _native.PageWriter()
+    for t, header in enumerate(headers):
+        complete = len(extents_nodes[t]) == 0
+        tail = tails[4096 * t : 4096 * (t + 1)]
+        found = _native.start_extent(pages, str(path), int(offsets[t]), header, starts[t], tail, complete)
+        assert found == _native.crc32c(header)
+    for first, last in pairwise([0, 1, 4095, 4097, 30_000, 30_001, num_nodes]):
+        _native.pack_partition(pages, str(path), nodes, bounds, offsets[:-1] + starts, cursors, checksums, tails,
+                               rows[first:last].reshape(-1), first, last, row_bytes, 2)  # fmt: skip
+    pages.finish()
+    expected = bytearray(int(offsets[-1]))
+    for offset, start, header, each in zip(offsets, starts, headers, extents_nodes, strict=False):
+        expected[offset : offset + len(header)] = header.tobytes()
+        expected[offset + start : offset + start + len(each) * row_bytes] = rows[each].tobytes()
+    assert path.read_bytes() == expected
     assert cursors.tolist() == bounds[1:].tolist()
     assert checksums.tolist() == [_native.crc32c(rows[each].tobytes()) for each in extents_nodes]
+
+
+def test_a_write_that_fails_is_an_error(small_disk):
+    """A short write, then none, in the background: whoever goes on writing, or waits for the end, is told."""
+    pages = _native.PageWriter()
+    header, tail = np.zeros(1 << 20, np.uint8), np.zeros(4096, np.uint8)
+
+    def write_all():
+        for i in range(20):
+            _native.start_extent(pages, str(small_disk / "file"), i << 20, header, len(header), tail, True)
+        pages.finish()
+
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left") as caught:
+            write_all()
+        assert caught.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"rows_offset": 99}, "rows_offset"),
+        ({"offset": 100}, "multiple of 4096"),
+        ({"tail": np.zeros(1, np.uint8)}, "4096 bytes"),
+        ({"path": "/proc/no/file"}, "No such file"),
+    ],
+)
+def test_extents_that_cannot_start(tmp_path, changed, message):
+    arguments = {
+        "path": str(tmp_path / "file"),
+        "offset": 0,
+        "header": np.zeros(100, np.uint8),
+        "rows_offset": 128,
+        "tail": np.zeros(4096, np.uint8),
+    }
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        _native.start_extent(_native.PageWriter(), **{**arguments, **changed}, complete=True)
 
 
 def test_what_was_read_is_counted(graph, samples, tmp_path):
@@ -347,9 +395,26 @@ def test_what_was_read_is_counted(graph, samples, tmp_path):
 )
 def test_automatic_static_rows(monkeypatch, free_bytes, memory_bytes, rows):
     torch = pytest.importorskip("torch")
+    monkeypatch.setattr(packing, "_has_gpu_driver", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: free_bytes is not None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free_bytes, 1 << 41))
     assert packing.static_rows("auto", 100, 1 << 40, memory_bytes) == rows
+
+
+def test_torch_is_not_imported_for_nothing(graph, samples, tmp_path):
+    """It takes seconds; without a driver there is no GPU to give rows to."""
+    torch = pytest.importorskip("torch")
+    assert packing._has_gpu_driver() or not torch.cuda.is_available()
+    script = """
+import sys
+from diskgnn import pack, packing
+packing._has_gpu_driver = lambda: False
+pack(*sys.argv[1:], cpu_cache=0)
+sys.exit("torch" in sys.modules)
+"""
+    subprocess.run(
+        [sys.executable, "-c", script, graph.manifest.path, samples.manifest.path, tmp_path / "packed"], check=True
+    )
 
 
 @pytest.mark.parametrize("reserved", [True, False])

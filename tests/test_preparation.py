@@ -10,7 +10,9 @@ from diskgnn.artifacts import ArtifactWriter, open_artifact, verify_artifact
 from diskgnn.errors import DiskFullError, OutputExistsError
 from diskgnn.graph import Graph
 from diskgnn.packing import pack
-from diskgnn.sampling import sample
+from diskgnn.prediction import most_disk_bytes, most_packed_bytes, probe_by_sampling
+from diskgnn.progress import SILENT
+from diskgnn.sampling import Samples, sample, samples_config
 
 SETTINGS = {"fanouts": [4, 3], "batch_size": 64, "epochs": 2, "seed": 5}
 
@@ -146,11 +148,30 @@ def test_a_disk_that_is_too_small_is_refused_before_sampling(graph, tmp_path, mo
     assert list(tmp_path.iterdir()) == []
 
 
+def test_minibatches_are_probed_only_where_the_disk_may_be_too_small(graph, tmp_path, monkeypatch):
+    for name in ("preparation.probe_by_sampling", "packing.probe_samples"):
+        monkeypatch.setattr(f"diskgnn.{name}", None)
+    prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
+    monkeypatch.setattr(artifacts, "free_bytes", lambda folder: 100_000)
+    with pytest.raises(TypeError, match="not callable"):
+        prepare(graph, tmp_path / "other", **SETTINGS, cpu_cache="10%")
+
+
+def test_a_swept_probe_is_that_of_topology_in_memory(graph):
+    graph = Graph.open(graph)
+    config = samples_config(graph, **SETTINGS, eval_fanouts=None, splits=artifacts.SPLITS)
+    swept, loaded = (probe_by_sampling(graph, config, memory, 2, SILENT) for memory in (0, 1 << 30))
+    for split in artifacts.SPLITS:
+        assert swept[split].structure_bytes == loaded[split].structure_bytes
+        for left, right in zip(swept[split].minibatches, loaded[split].minibatches, strict=True):
+            np.testing.assert_array_equal(left, right)
+
+
 def test_packing_is_refused_before_placing(graph, tmp_path, monkeypatch):
     sample(graph, tmp_path / "samples", **SETTINGS)
     with monkeypatch.context() as patch:
         patch.setattr(artifacts, "free_bytes", lambda folder: 2 * open_artifact(tmp_path / "samples").total_bytes)
-        patch.setattr("diskgnn.packing.Accesses", None)  # placing would fail
+        patch.setattr("diskgnn.header_packing.Accesses", None)  # placing would fail
         with pytest.raises(DiskFullError, match=r"\d+ bytes are missing"):
             pack(graph, tmp_path / "samples", tmp_path / "packed", cpu_cache=0)
     assert [path.name for path in tmp_path.iterdir()] == ["samples"]
@@ -164,6 +185,11 @@ def test_what_fits_is_not_refused(graph, tmp_path, monkeypatch, cache, settings)
     settings = {"fanouts": [4, 3], "cpu_cache": cache, "eval_cpu_cache": cache, **settings}
     prepare(graph, tmp_path / "packed", **settings, samples=tmp_path / "samples")
     needed = sum(open_artifact(tmp_path / name).total_bytes for name in ("packed", "samples"))
+    config, tiers = open_artifact(tmp_path / "samples").config, open_artifact(tmp_path / "packed").config["splits"]
+    cpu_rows = {split: tier["cpu_rows"] for split, tier in tiers.items()}
+    assert most_disk_bytes(Graph.open(graph), config, 0, cpu_rows, keep_input_nodes=False) >= needed
+    packed_bytes = most_packed_bytes(Samples.open(tmp_path / "samples"), 4, 64, 0, cpu_rows)
+    assert packed_bytes >= open_artifact(tmp_path / "packed").total_bytes
     predicted = estimate(graph, tmp_path / "packed", **settings)
     assert predicted.packed_bytes + predicted.scratch_bytes > 0.9 * needed
     monkeypatch.setattr(artifacts, "free_bytes", lambda folder: needed)

@@ -227,11 +227,16 @@ def test_where_no_thread_can_be_started(path):
         else:
             sys.exit(5)
         rows = np.arange(12, dtype=np.uint8)
-        with open(sys.argv[1] + ".out", "w+b") as file:
-            checksums = np.zeros(2, np.uint32)
-            _native.pack_partition(file.fileno(), np.array([0, 2, 1, 2], np.int32), np.array([0, 2, 4]),
-                                   np.array([0, 8]), np.array([0, 2]), checksums, rows, 0, 3, 4, 3)
-            assert list(file.read()) == [0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 8, 9, 10, 11]
+        pages, tails = _native.PageWriter(), np.zeros(2 * 4096, np.uint8)
+        _native.pack_partition(pages, sys.argv[1] + ".out", np.array([0, 2, 1, 2], np.int32),
+                               np.array([0, 2, 4]), np.array([0, 4096]), np.array([0, 2]), np.zeros(2, np.uint32),
+                               tails, rows, 0, 3, 4, 3)
+        pages.finish()
+        with open(sys.argv[1] + ".out", "rb") as file:
+            found = file.read()
+        assert len(found) == 8192
+        assert list(found[:8]) == [0, 1, 2, 3, 8, 9, 10, 11]
+        assert list(found[4096:4104]) == [4, 5, 6, 7, 8, 9, 10, 11]
         """,
     )
 

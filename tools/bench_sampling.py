@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from out_of_core import MemoryCgroup
 
 from diskgnn import _native, artifacts
 from diskgnn.generation import generate
 from diskgnn.graph import Graph
 from diskgnn.memory import available_cores
+from diskgnn.memory_cgroup import MemoryCgroup
 from diskgnn.sampling import Samples, batch_key, epoch_seeds, sample
 from diskgnn.units import format_size, parse_size
 
@@ -75,9 +75,8 @@ def run_apart(method: str, topology_bytes: int, options: argparse.Namespace) -> 
             print(f"{method} runs without a limit: no memory cgroup can be made ({error})", file=sys.stderr)
     command = [sys.executable, __file__, *sys.argv[1:], "--method", method]
     try:
-        finished = subprocess.run(
-            command, preexec_fn=cgroup.join if cgroup else None, stdout=subprocess.PIPE, text=True, check=True
-        )
+        inside = cgroup.command(command) if cgroup else command
+        finished = subprocess.run(inside, stdout=subprocess.PIPE, text=True, check=True)
         record: dict[str, Any] = json.loads(finished.stdout)
         return record | {"method": method}
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from diskgnn import __version__
-from diskgnn.cli import inspection, offline, online
+from diskgnn.cli import comparison, inspection, offline, online
 from diskgnn.cli.command import Group
 
 
@@ -27,6 +27,6 @@ def main() -> None:
 
 for _command in (
     offline.convert, offline.generate, inspection.inspect, offline.sample, offline.pack, offline.prepare,
-    online.train, online.evaluate, inspection.verify, inspection.doctor,
+    online.train, online.evaluate, comparison.compare, inspection.verify, inspection.doctor,
 ):  # fmt: skip
     main.add_command(_command)

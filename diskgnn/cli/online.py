@@ -18,8 +18,8 @@ _LOADER_OPTIONS = ("device_cache", "pinned_cache", "prefetch", "engine", "verify
 _loader_options = combined(
     click.option("--device", default="cpu", show_default=True, help="Where the model is: cpu, cuda, cuda:1."),
     click.option("--device-cache", type=CACHE,
-                 help="GPU memory for the hottest static rows: 4GiB, or 10% of all rows.  [default: all that fit half "
-                      "of what is free]"),
+                 help="GPU memory for the hottest static rows: 4GiB, or 10% of all rows.  [default: what the model "
+                      "leaves, for evaluate half of what is free]"),
     click.option("--pinned-cache", type=CACHE,
                  help="Host memory, page-locked for a GPU, for the other static rows: 4GiB, or 10% of all rows.  "
                       "[default: as they need]"),

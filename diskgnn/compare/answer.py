@@ -67,7 +67,8 @@ def _headline_without_ours(summaries: Sequence[LoaderSummary]) -> str:
 
 
 def _titled(summary: LoaderSummary) -> str:
-    return f"{summary.loader} ({summary.variant})" if summary.variant else summary.loader
+    loader, _, variant = summary.name.partition(", ")
+    return f"{loader} ({variant})" if variant else loader
 
 
 def _verb(summary: LoaderSummary) -> str:

@@ -34,9 +34,10 @@ class EpochCost:
     cpu_rows: int
     disk_rows: int
     read_bytes: int  # from the disk, as the loader counts
-    device_read_bytes: int | None  # as the kernel counts for the process (/proc/self/io), page cache misses included
+    # As the kernel counts for the process (/proc/self/io): page cache misses included, those on program code, too.
+    device_read_bytes: int | None
     read_requests: int | None  # sent to the disk; None where the kernel decides (page cache)
-    filled_rows: int = 0  # read to fill caches before the first minibatch needs them, beyond `disk_rows`
+    filled_rows: int = 0  # read to fill a cache or a buffer before a minibatch needs them, beyond `disk_rows`
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,11 @@ class Comparison:
     sweep: tuple[SweepPoint, ...] = ()
     warnings: tuple[str, ...] = ()
     memory_bytes_per_second: float = 0.0  # one thread's copy, in the same run
+
+
+def disk_bytes(cost: EpochCost) -> int:
+    """Bytes read from the disk: as the loader counts or, where it cannot know, the kernel."""
+    return cost.read_bytes or cost.device_read_bytes or 0
 
 
 def from_json(document: Mapping[str, Any]) -> Comparison:

@@ -60,5 +60,6 @@ void bind_graphs(nb::module_& m);
 void bind_sampling(nb::module_& m);
 void bind_packing(nb::module_& m);
 void bind_pipeline(nb::module_& m);
+void bind_rows(nb::module_& m);
 
 }  // namespace diskgnn

@@ -30,4 +30,5 @@ NB_MODULE(_native, m) {
   bind_sampling(m);
   bind_packing(m);
   bind_pipeline(m);
+  bind_rows(m);
 }

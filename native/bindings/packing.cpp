@@ -41,25 +41,37 @@ nb::tuple place(BeladyPlanner& planner, In<Node> nodes, In<std::int32_t> next_us
                         to_numpy(std::move(placement.admissions)));
 }
 
-template <typename Node>
-void pack_partition_of(int descriptor, In<Node> nodes, In<std::int64_t> bounds, In<std::int64_t> offsets,
-                       Out<std::int64_t> cursors, Out<std::uint32_t> checksums, Bytes partition,
-                       std::int64_t first_node, std::int64_t last_node, std::size_t row_bytes, unsigned threads) {
-  const std::size_t num_extents = offsets.size();
-  if (bounds.size() != num_extents + 1 || cursors.size() != num_extents || checksums.size() != num_extents) {
-    throw std::invalid_argument("bounds, offsets, cursors and checksums do not describe the same extents");
-  }
-  if (last_node < first_node || partition.size() < static_cast<std::size_t>(last_node - first_node) * row_bytes) {
-    throw std::invalid_argument("the partition holds fewer rows than [first_node, last_node)");
-  }
+std::uint32_t start_extent_of(PageWriter& writer, const std::string& path, std::int64_t offset, Bytes header,
+                              std::size_t rows_offset, Out<std::uint8_t> tail, bool complete) {
+  require(rows_offset >= header.size(), "rows_offset: expected at least the header's bytes");
+  require(offset >= 0 && offset % kDirectAlignment == 0, "offset: expected a multiple of 4096");
+  require(tail.size() == kDirectAlignment, "tail: expected 4096 bytes");
   nb::gil_scoped_release release;
-  const ExtentRows<Node> extents{descriptor,
+  return start_extent(writer, std::make_shared<const OutputFile>(path), offset,
+                      std::as_bytes(std::span(header.data(), header.size())), rows_offset,
+                      std::as_writable_bytes(std::span(tail.data(), tail.size())), complete);
+}
+
+template <typename Node>
+void pack_partition_of(PageWriter& writer, const std::string& path, In<Node> nodes, In<std::int64_t> bounds,
+                       In<std::int64_t> offsets, Out<std::int64_t> cursors, Out<std::uint32_t> checksums,
+                       Out<std::uint8_t> tails, Bytes partition, std::int64_t first_node, std::int64_t last_node,
+                       std::size_t row_bytes, unsigned threads) {
+  const std::size_t num_extents = offsets.size();
+  require(bounds.size() == num_extents + 1 && cursors.size() == num_extents && checksums.size() == num_extents &&
+              tails.size() == num_extents * kDirectAlignment,
+          "bounds, offsets, cursors, checksums and tails do not describe the same extents");
+  require(last_node >= first_node && partition.size() >= static_cast<std::size_t>(last_node - first_node) * row_bytes,
+          "the partition holds fewer rows than [first_node, last_node)");
+  nb::gil_scoped_release release;
+  const ExtentRows<Node> extents{std::make_shared<const OutputFile>(path),
                                  span_of(nodes),
                                  span_of(bounds),
                                  span_of(offsets),
                                  {cursors.data(), num_extents},
-                                 {checksums.data(), num_extents}};
-  pack_partition(extents, std::as_bytes(std::span(partition.data(), partition.size())), first_node, last_node,
+                                 {checksums.data(), num_extents},
+                                 std::as_writable_bytes(std::span(tails.data(), tails.size()))};
+  pack_partition(writer, extents, std::as_bytes(std::span(partition.data(), partition.size())), first_node, last_node,
                  row_bytes, threads);
 }
 
@@ -96,10 +108,15 @@ void bind_packing(nb::module_& m) {
       .def("place", &place<std::int64_t>, "nodes"_a.noconvert(), "next_uses"_a.noconvert())
       .def("initial_nodes", [](const BeladyPlanner& self) { return to_numpy(std::vector(self.initial_nodes())); })
       .def("wrap", [](const BeladyPlanner& self) { return to_numpy(self.wrap()); });
+  nb::class_<PageWriter>(m, "PageWriter")
+      .def(nb::init<>())
+      .def("finish", &PageWriter::finish, nb::call_guard<nb::gil_scoped_release>());
+  m.def("start_extent", &start_extent_of, "writer"_a, "path"_a, "offset"_a, "header"_a.noconvert(), "rows_offset"_a,
+        "tail"_a.noconvert(), "complete"_a);
   const auto def_pack_partition = [&m](auto function) {
-    m.def("pack_partition", function, "descriptor"_a, "nodes"_a.noconvert(), "bounds"_a.noconvert(),
-          "offsets"_a.noconvert(), "cursors"_a.noconvert(), "checksums"_a.noconvert(), "partition"_a.noconvert(),
-          "first_node"_a, "last_node"_a, "row_bytes"_a, "threads"_a);
+    m.def("pack_partition", function, "writer"_a, "path"_a, "nodes"_a.noconvert(), "bounds"_a.noconvert(),
+          "offsets"_a.noconvert(), "cursors"_a.noconvert(), "checksums"_a.noconvert(), "tails"_a.noconvert(),
+          "partition"_a.noconvert(), "first_node"_a, "last_node"_a, "row_bytes"_a, "threads"_a);
   };
   def_pack_partition(&pack_partition_of<std::int32_t>);
   def_pack_partition(&pack_partition_of<std::int64_t>);

@@ -44,6 +44,11 @@ class Pipeline {
     pipeline_->start(position, count);
   }
 
+  void set_order(In<std::int64_t> order) {
+    const auto positions = span_of(order);
+    pipeline_->set_order({positions.begin(), positions.end()});
+  }
+
   void extend(std::int64_t count) { pipeline_->extend(count); }
 
   void rest() { pipeline_->buffers().rest(); }
@@ -86,6 +91,17 @@ class Pipeline {
     return result;
   }
 
+  void start_tracing() { pipeline_->start_tracing(); }
+
+  nb::tuple take_trace() {
+    const StageTrace::Taken taken = pipeline_->take_trace();
+    nb::list events;
+    for (const StageEvent& event : taken.events) {
+      events.append(nb::make_tuple(stage_name(event.stage), event.position, event.start_ns, event.end_ns));
+    }
+    return nb::make_tuple(events, taken.lost);
+  }
+
   std::string engine() const { return pipeline_->engine_name(); }
 
   nb::list allocate_locked() {
@@ -124,11 +140,14 @@ void bind_pipeline(nb::module_& m) {
            "path"_a, "index"_a.noconvert(), "row_bytes"_a, "num_device"_a, "num_static"_a, "pinned"_a.noconvert(),
            "cpu"_a.noconvert(), "wrap"_a.noconvert(), "engine"_a, "prefetch"_a, "threads"_a, "verify"_a)
       .def("start", &Pipeline::start, "position"_a, "count"_a)
+      .def("set_order", &Pipeline::set_order, "order"_a.noconvert())
       .def("extend", &Pipeline::extend, "count"_a)
       .def("rest", &Pipeline::rest)
       .def("stop", &Pipeline::stop)
       .def("next", &Pipeline::next)
       .def("stats", &Pipeline::stats)
+      .def("start_tracing", &Pipeline::start_tracing)
+      .def("take_trace", &Pipeline::take_trace)
       .def("engine", &Pipeline::engine)
       .def("allocate_locked", &Pipeline::allocate_locked);
 }

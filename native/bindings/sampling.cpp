@@ -36,14 +36,29 @@ class NeighborSampler {
     }
   }
 
+  // In-neighbours of some nodes in memory: starts [N] in `neighbors`, -1 for the other nodes.
+  void cache_neighbors(In<std::int64_t> starts, nb::object neighbors) {
+    require(starts.size() + 1 == indptr_.size(), "starts: expected one per node");
+    std::visit(
+        [&]<typename Node>(const In<Node>&) {
+          In<Node> found;
+          if (!nb::try_cast(neighbors, found, false)) throw nb::type_error("neighbors: expected the dtype of indices");
+          cached_ = found;
+        },
+        indices_);
+    starts_ = std::move(starts);
+  }
+
   nb::tuple sample(In<std::int64_t> seeds, In<std::int32_t> fanouts, std::uint64_t key, std::uint64_t minibatch) const {
     return std::visit(
         [&]<typename Node>(const In<Node>& indices) {
           SampledMinibatch<Node> sampled;
           {
             nb::gil_scoped_release release;
+            NeighborCache<Node> cache;
+            if (starts_.size() > 0) cache = {span_of(starts_), span_of(std::get<In<Node>>(cached_))};
             sampled = sample_minibatch<Node>(span_of(indptr_), span_of(indices), span_of(seeds), span_of(fanouts),
-                                             {key, minibatch});
+                                             {key, minibatch}, cache);
           }
           return to_tuple(std::move(sampled));
         },
@@ -53,6 +68,8 @@ class NeighborSampler {
  private:
   In<std::int64_t> indptr_;
   std::variant<In<std::int32_t>, In<std::int64_t>> indices_;
+  In<std::int64_t> starts_;
+  std::variant<In<std::int32_t>, In<std::int64_t>> cached_;
 };
 
 template <typename Node>
@@ -110,6 +127,7 @@ void bind_sweep_sampler(nb::module_& m) {
 void bind_sampling(nb::module_& m) {
   nb::class_<NeighborSampler>(m, "NeighborSampler")
       .def(nb::init<In<std::int64_t>, nb::object>(), "indptr"_a.noconvert(), "indices"_a.noconvert())
+      .def("cache_neighbors", &NeighborSampler::cache_neighbors, "starts"_a.noconvert(), "neighbors"_a)
       .def("sample", &NeighborSampler::sample, "seeds"_a.noconvert(), "fanouts"_a.noconvert(), "key"_a, "minibatch"_a);
   bind_sweep_sampler(m);
 }

@@ -18,14 +18,15 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from out_of_core import MemoryCgroup
-
 from benchmarks.stages import STAGES, Settings
+from diskgnn.memory_cgroup import MemoryCgroup
 from diskgnn.units import format_size, parse_size
 
 ROOT = Path(__file__).parents[2]
@@ -37,20 +38,16 @@ def run_stage(name: str, settings: Settings, limit: int | None) -> dict[str, Any
     """Measure one stage in a process of its own."""
     settings_path = Path(settings.folder) / "settings.json"
     settings_path.write_text(json.dumps(asdict(settings)))
-    cgroup = MemoryCgroup(limit) if limit is not None and name in IN_CGROUP else None
+    command = [sys.executable, "-m", "benchmarks.stages", name, str(settings_path)]
     started = time.perf_counter()
-    try:
+    with MemoryCgroup(limit) if limit is not None and name in IN_CGROUP else nullcontext() as cgroup:
         finished = subprocess.run(
-            [sys.executable, "-m", "benchmarks.stages", name, str(settings_path)],
-            preexec_fn=None if cgroup is None else cgroup.join,
+            command if cgroup is None else cgroup.command(command),
             env={**os.environ, "PYTHONPATH": f"{ROOT / 'tools'}:{ROOT}"},
             stdout=subprocess.PIPE,
             text=True,
             check=False,
         )
-    finally:
-        if cgroup is not None:
-            cgroup.remove()
     if finished.returncode != 0:
         sys.exit(f"{name} failed with exit code {finished.returncode}")
     print(f"{name}: {time.perf_counter() - started:.1f} s", file=sys.stderr)
@@ -72,63 +69,112 @@ def rate(bytes_per_second: float) -> str:
 
 
 def table(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """The lines of the table, from what the stages reported."""
-    loader, prepare, rows = results["loader"], results["prepare"], results["rows"]
-    sampling, training, peer = results["sampling"], results["training"], results["random_reads"]
-    total = prepare["seconds"] + loader["restore_seconds"] + loader["seconds"]
-    packs = {name: median(turn[name] for turn in prepare["turns"]) for name in prepare["turns"][0]}
-    lines = [
+    """The lines of the table, from what the stages reported; those of stages that were left out are left out."""
+    lines = [made for needed, make in LINES if needed <= results.keys() for made in make(results)]
+    for stage in ("prepare", "loader"):
+        if stage in results:
+            budget = results[stage]["budget_bytes"] + INTERPRETER_BYTES
+            peak = results[stage]["peak_bytes"]
+            lines.append(line(f"peak memory, {stage}", format_size(peak), f"{format_size(budget)}: budget + 400 MB",
+                              peak / budget, "<= 1"))  # fmt: skip
+    return lines
+
+
+def _loader_lines(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    loader = results["loader"]
+    return [
         line("loader, idle consumer", rate(loader["rate"]), f"{rate(loader['raw_rate'])} O_DIRECT, same file",
              loader["of_raw_rate"], ">= 0.95"),
-        line("rows read, small graph", f"{rows['small_planned_rows']:,}",
-             f"{rows['small_bound_rows']:,.0f} Belady, brute force", rows["of_bound"], "<= 1.00"),
-        line("rows read", f"{rows['planned_rows']:,} of {rows['accesses']:,}",
-             f"{rows['static_cache_rows']:,} static cache", rows["of_static_cache"], "<= 0.80"),
-        line("rows read", f"{rows['planned_rows']:,}", f"{peer['missed_rows']:,} LRU cache",
-             rows["planned_rows"] / max(peer["missed_rows"], 1), ""),
         line("assembly into x", rate(loader["x_rate"]), f"{rate(loader['copy_rate_one_thread'])} memcpy, 1 thread",
              loader["x_rate"] / loader["copy_rate_one_thread"], ">= 0.70"),
         line("assembly into x", rate(loader["x_rate"]),
              f"{rate(loader['copy_rate_all_threads'])} memcpy, {loader['threads']} threads",
              loader["x_rate"] / loader["copy_rate_all_threads"], ">= 0.70"),
-        *(line(f"sampling{per}", f"{sampling[f'edges_{unit}'] / 1e6:.1f} M edges/s",
-               f"{theirs[f'edges_{unit}'] / 1e6:.1f} {name}", theirs[ratio], aim)
-          for name, theirs in sampling["peers"].items()
-          for per, unit, ratio, aim in (("", "per_second", "ratio", ">= 3"),
-                                        (", per CPU second", "per_cpu_second", "cpu_ratio", ""))),
+        line("epoch predicted", f"{loader['predicted_seconds']:.2f} s", f"{loader['seconds']:.2f} s measured",
+             loader["predicted_seconds"] / loader["seconds"], ""),
+    ]  # fmt: skip
+
+
+def _rows_lines(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    rows = results["rows"]
+    return [
+        line("rows read, small graph", f"{rows['small_planned_rows']:,}",
+             f"{rows['small_bound_rows']:,.0f} Belady, brute force", rows["of_bound"], "<= 1.00"),
+        line("rows read", f"{rows['planned_rows']:,} of {rows['accesses']:,}",
+             f"{rows['static_cache_rows']:,} static cache", rows["of_static_cache"], "<= 0.80"),
+    ]  # fmt: skip
+
+
+def _sampling_lines(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    sampling = results["sampling"]
+    return [
+        line(f"sampling{per}", f"{sampling[f'edges_{unit}'] / 1e6:.1f} M edges/s",
+             f"{theirs[f'edges_{unit}'] / 1e6:.1f} {name}", theirs[ratio], aim)
+        for name, theirs in sampling["peers"].items()
+        for per, unit, ratio, aim in (("", "per_second", "ratio", ">= 3"),
+                                      (", per CPU second", "per_cpu_second", "cpu_ratio", ""))
+    ]  # fmt: skip
+
+
+def _prepare_lines(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    prepare = results["prepare"]
+    packs = {name: median(turn[name] for turn in prepare["turns"]) for name in prepare["turns"][0]}
+    return [
         line("planning", f"{packs['place_seconds']:.1f} s", f"{packs['seconds']:.1f} s prepare", prepare["place_share"],
              "<= 0.15"),
         line("packing", rate(packs["rate"]), f"{rate(packs['mixed_rate'])} read and write mixed",
              prepare["of_mixed_rate"], ">= 0.85"),
         line("packing", rate(packs["rate"]), f"{rate(packs['read_rate'])} read alone", prepare["of_read_rate"], ""),
+    ]  # fmt: skip
+
+
+def _training_lines(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    training = results["training"]
+    return [
         line("training on CPU", f"{training['from_disk_seconds']:.3f} s/minibatch",
              f"{training['from_memory_seconds']:.3f} from a list in memory", training["of_memory"], "<= 1.05"),
+    ]  # fmt: skip
+
+
+def _peer_lines(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    planned_rows, peer = results["prepare"]["rows"]["disk"], results["random_reads"]
+    total = results["prepare"]["seconds"] + results["loader"]["restore_seconds"] + results["loader"]["seconds"]
+    return [
+        line("rows read", f"{planned_rows:,}", f"{peer['missed_rows']:,} LRU cache",
+             planned_rows / max(peer["missed_rows"], 1), ""),
         line("prepare + 1 epoch", f"{total:.1f} s", f"{peer['seconds']:.1f} s random reads, LRU",
              total / peer["seconds"], "<= 0.5"),
-        line("epoch predicted", f"{loader['predicted_seconds']:.2f} s", f"{loader['seconds']:.2f} s measured",
-             loader["predicted_seconds"] / loader["seconds"], ""),
     ]  # fmt: skip
-    for stage in ("prepare", "loader"):
-        budget = results[stage]["budget_bytes"] + INTERPRETER_BYTES
-        peak = results[stage]["peak_bytes"]
-        lines.append(line(f"peak memory, {stage}", format_size(peak), f"{format_size(budget)}: budget + 400 MB",
-                          peak / budget, "<= 1"))  # fmt: skip
-    return lines
+
+
+# In the order of the table: the stages that some of its lines need, and what makes these.
+LINES: list[tuple[set[str], Callable[[dict[str, dict[str, Any]]], list[dict[str, Any]]]]] = [
+    ({"rows"}, _rows_lines),
+    ({"loader"}, _loader_lines),
+    ({"sampling"}, _sampling_lines),
+    ({"prepare"}, _prepare_lines),
+    ({"training"}, _training_lines),
+    ({"prepare", "loader", "random_reads"}, _peer_lines),
+]
 
 
 def growth(results: dict[str, dict[str, Any]], nodes: int) -> list[dict[str, Any]]:
     """What each stage takes per access and per node: flat where it scales."""
-    accesses = results["rows"]["accesses"]
+    if "prepare" not in results:
+        return []
+    accesses = results["prepare"]["rows"]["requested"]
     turns = results["prepare"]["turns"]
-    seconds = {name: median(turn[f"{name}_seconds"] for turn in turns) for name in ("sample", "place", "pack")}
-    seconds |= {"loader epoch": results["loader"]["seconds"], "generate": results["generate"]["seconds"]}
+    seconds = {"generate": results["generate"]["seconds"]}
+    seconds |= {name: median(turn[f"{name}_seconds"] for turn in turns) for name in ("sample", "place", "pack")}
+    if "loader" in results:
+        seconds["loader epoch"] = results["loader"]["seconds"]
     return [
         {"stage": name, "seconds": value, "ns_per_access": value / accesses * 1e9, "ns_per_node": value / nodes * 1e9}
         for name, value in seconds.items()
     ]
 
 
-def show(lines: list[dict[str, Any]], grown: list[dict[str, Any]], loader: dict[str, Any]) -> None:
+def show(lines: list[dict[str, Any]], grown: list[dict[str, Any]], loader: dict[str, Any] | None) -> None:
     """Print the tables."""
     print(f"\n{'stage':<26}{'figure':>26}   {'limit or peer':<38}{'ratio':>7}  {'aim':<8}")
     for each in lines:
@@ -138,6 +184,8 @@ def show(lines: list[dict[str, Any]], grown: list[dict[str, Any]], loader: dict[
     print(f"\n{'how it grows':<24}{'seconds':>10}{'ns/access':>12}{'ns/node':>12}")
     for each in grown:
         print(f"{each['stage']:<24}{each['seconds']:>10.2f}{each['ns_per_access']:>12.1f}{each['ns_per_node']:>12.1f}")
+    if loader is None:
+        return
     turn = loader["turns"][-1]
     parts = {name: turn[f"{name}_seconds"] for name in ("read_wait", "header", "gather", "scatter", "buffer_wait")}
     each = 1000 / loader["minibatches"]
@@ -165,6 +213,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--train-minibatches", type=int, default=12, help="trained on, from disk and from memory")
     parser.add_argument("--peer-seconds", type=float, default=60, help="about how long the random reads may take")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--stages", nargs="+", choices=list(STAGES), default=list(STAGES), metavar="STAGE",
+                        help=f"measure only these: {', '.join(STAGES)}; each builds on those before it")  # fmt: skip
     parser.add_argument("--json", type=Path, help="write everything measured here, too")
     parser.add_argument("--keep", action="store_true", help="keep the folder")
     return parser.parse_args()
@@ -173,6 +223,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Measure, print, clean up."""
     options = arguments()
+    stages = [name for name in STAGES if name in options.stages]
     limit = None if options.limit is None else parse_size(options.limit)
     settings = Settings(
         folder=str(options.folder.absolute()),
@@ -185,7 +236,7 @@ def main() -> None:
     options.folder.mkdir(parents=True)
     load_before = os.getloadavg()
     try:
-        results = {name: run_stage(name, settings, limit) for name in STAGES}
+        results = {name: run_stage(name, settings, limit) for name in stages}
     finally:
         if not options.keep:
             shutil.rmtree(options.folder)
@@ -195,7 +246,7 @@ def main() -> None:
     if options.json:
         record = {"command": sys.argv[1:], "machine": machine, "table": lines, "growth": grown, "results": results}
         options.json.write_text(json.dumps(record, indent=1) + "\n")
-    show(lines, grown, results["loader"])
+    show(lines, grown, results.get("loader"))
     print(f"load average {load_before[0]:.1f} before, {os.getloadavg()[0]:.1f} after, on {machine['cores']} cores")
 
 

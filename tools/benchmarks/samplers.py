@@ -63,9 +63,9 @@ def _dgl_samplers(topology: Topology, fanouts: list[int], cores: int) -> Iterato
         import torch
     except ImportError:
         return
-    dtype = torch.int32 if len(topology[1]) < 1 << 31 else torch.int64  # narrow ids are the faster ones
-    indptr, indices = (torch.from_numpy(array).to(dtype) for array in topology)
-    graph = dgl.graph(("csc", (indptr, indices, torch.empty(0, dtype=dtype))), num_nodes=len(indptr) - 1)
+    # With 32-bit ids DGL 1.1.3's fused sampler gives wrong blocks from its second call on.
+    indptr, indices = (torch.from_numpy(array).to(torch.int64) for array in topology)
+    graph = dgl.graph(("csc", (indptr, indices, torch.empty(0, dtype=torch.int64))), num_nodes=len(indptr) - 1)
     graph = graph.formats("csc")
     sampler = dgl.dataloading.NeighborSampler(list(reversed(fanouts)))  # it counts layers from the input
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -90,9 +91,14 @@ def generate(settings: Settings, graph: Path | None = None) -> dict[str, Any]:
 
 
 def _prepare(settings: Settings, graph: Path, samples: Path, packed: Path) -> dict[str, float]:
-    """Seconds of each step, publishing (fsync) included, and the bytes of source rows that packing needed."""
+    """Seconds of each step, publishing (fsync) included, and the bytes of source rows that packing needed.
+
+    `seconds` is all that the user waits for, also before and between the steps. Placing writes the headers meanwhile.
+    """
     clock = limits.StageClock()
-    shutil.rmtree(samples, ignore_errors=True)
+    for old in (samples, packed):
+        shutil.rmtree(old, ignore_errors=True)
+    started = perf_counter()
     sampled, packing = diskgnn.prepare(
         graph,
         packed,
@@ -103,12 +109,12 @@ def _prepare(settings: Settings, graph: Path, samples: Path, packed: Path) -> di
         seed=settings.seed,
         memory=settings.memory,
         samples=samples,
-        overwrite=True,
         reporter=clock,
     )
+    seconds = perf_counter() - started
     place_seconds = clock.seconds["place train"]
     return {
-        "seconds": sampled.seconds + packing.seconds,
+        "seconds": seconds,
         "sample_seconds": sampled.seconds,
         "place_seconds": place_seconds,
         "pack_seconds": packing.seconds - place_seconds,
@@ -124,7 +130,8 @@ def prepare(settings: Settings) -> dict[str, Any]:
     for _ in range(settings.repeat):
         limits.drop_page_cache(Path(settings.folder))
         found = _prepare(settings, settings.graph, settings.samples, settings.packed)
-        written_bytes = sum(file.stat().st_size for file in settings.packed.iterdir())
+        headers_bytes = int(np.load(settings.packed / artifacts.index_file("train"))["rows_offset"].sum())
+        written_bytes = sum(file.stat().st_size for file in settings.packed.iterdir()) - headers_bytes
         read_bytes, read_seconds = limits.sequential_read(features.path)
         mixed = limits.mixed_rate(features.path, int(found["needed_bytes"]), written_bytes)
         turns.append(

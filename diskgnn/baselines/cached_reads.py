@@ -1,0 +1,132 @@
+"""Random reads behind a cache with an online policy: GraphBolt's DiskBasedFeature and CPUCachedFeature."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from diskgnn import _native
+from diskgnn.artifacts import PathLike
+from diskgnn.baselines.epoch_source import RowCounts, empty_rows
+from diskgnn.baselines.online import OnlineSource
+from diskgnn.errors import ConfigError
+from diskgnn.graph import Graph
+from diskgnn.packing import cache_rows
+from diskgnn.row_reading import row_buffer, warn_if_no_io_uring
+
+POLICIES = ("sieve", "s3-fifo", "lru")
+
+
+class RowsOnDisk:
+    """Feature rows read at random, past the page cache, into x; and the memory of a cache of some of them."""
+
+    def __init__(self, graph: Graph, cached_rows: int, *, engine: str = "auto") -> None:
+        """Raises ConfigError: `engine` cannot be used here."""
+        if engine not in ("auto", "io_uring", "threads"):
+            raise ConfigError(f"engine: expected auto, io_uring or threads, found {engine!r}")
+        if engine == "io_uring" and (refusal := _native.io_uring_refusal()):
+            raise ConfigError(f"engine='io_uring' cannot be used here: {refusal}; use engine='auto'")
+        warn_if_no_io_uring(engine)
+        self._graph, file = graph, graph.feature_file
+        self._reader = _native.RowReader(str(file.path), file.data_offset_bytes, file.row_bytes, file.num_rows, engine)
+        cache_bytes = cached_rows * file.row_bytes
+        self._cache = row_buffer(cached_rows, file.row_bytes)[:cache_bytes]
+
+    def gather(
+        self, nodes: npt.NDArray[Any], slots: npt.NDArray[np.int32], admissions: npt.NDArray[np.int32]
+    ) -> tuple[Tensor, RowCounts]:
+        """x [U, D]: rows with a slot from the cache, the others from disk; then `admissions` (position, slot)."""
+        x, x_bytes = empty_rows(len(nodes), self._graph)
+        requests, read_bytes = self._reader.gather(nodes, slots, admissions.reshape(-1), self._cache, x_bytes)
+        missed = int(np.count_nonzero(slots < 0))
+        return x, RowCounts(
+            cpu_rows=len(nodes) - missed, disk_rows=missed, read_bytes=read_bytes, read_requests=requests
+        )
+
+
+class CachedRows:
+    """Feature rows behind a cache whose policy sees one request after the other."""
+
+    ordered = True
+
+    def __init__(self, graph: Graph, *, cpu_cache: int | str, policy: str, engine: str = "auto") -> None:
+        """See `CachedReads`."""
+        if policy not in POLICIES:
+            raise ConfigError(f"policy: expected one of {', '.join(POLICIES)}, found {policy!r}")
+        capacity = cache_rows(cpu_cache, graph.feature_file.row_bytes, graph.num_nodes)
+        self._rows: RowsOnDisk | None = RowsOnDisk(graph, capacity, engine=engine)
+        self._cache = _native.RowCache(policy, graph.num_nodes, capacity) if capacity else None
+        self._lock = threading.Lock()  # sources may share these rows
+
+    def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, RowCounts]:
+        """x [U, D] of `nodes`."""
+        with self._lock:
+            if self._rows is None:
+                raise ConfigError("the source whose rows these are is closed, or has failed; make a new one")
+            slots, admissions = np.full(len(nodes), -1, np.int32), np.empty(0, np.int32)
+            try:
+                if self._cache is not None:
+                    slots, admissions = self._cache.lookup(nodes)
+                return self._rows.gather(nodes, slots, admissions)
+            except BaseException:
+                self._rows = self._cache = None  # rows that the policy believes to be cached may not be there
+                raise
+
+    def close(self) -> None:
+        """Close the file, free the cache."""
+        with self._lock:
+            self._rows = self._cache = None
+
+
+class CachedReads(OnlineSource):
+    """A `BatchSource` that samples online, keeps rows in a cpu cache and reads those that it lacks one by one.
+
+    Faithful to: GraphBolt (DGL 2), `DiskBasedFeature` (io_uring, O_DIRECT, a deep queue) under a `CPUCachedFeature`,
+    with sampling, reading and training overlapped as by `overlap_feature_fetch`.
+    Kept: every row that the cache lacks is read when it is needed, in whole 4 KiB pages; policies SIEVE and
+    S3-FIFO, and LRU; queries and replacements go row by row through the minibatch.
+    Different: missed rows are sorted, and rows whose pages touch share one request of at most 32 KiB, where GraphBolt
+    sends one for each row: never more requests, never more bytes. A row is not pinned while its minibatch is
+    gathered; GraphBolt pins it and fails, or hangs, if the cache is not a few times larger than a minibatch. Any size
+    works here: hits are copied out before rows are admitted. Sampling is our native sampler's, and topology is in
+    memory unless `topology='mmap'`. The policy's own memory, at most 40 bytes a cached row and 4 a node, is not taken
+    out of `cpu_cache`.
+
+    Hits and misses do not depend on `threads`: one thread gathers, minibatch after minibatch. The first epoch starts
+    with an empty cache; later ones, and sources that share it, find what was left in it.
+
+    Args beside those of `OnlineSource`:
+        cpu_cache: bytes, '512MiB', or '10%' of all rows.
+        policy: 'sieve' (NSDI 2024), 's3-fifo' (SOSP 2023) or 'lru'.
+        engine: 'io_uring', 'threads', or 'auto': io_uring where it is allowed.
+
+    Raises beside what `OnlineSource` does:
+        ConfigError: no such policy or engine, no cache size.
+        OSError: the features cannot be read.
+
+    Example:
+        >>> source = CachedReads("graph", fanouts=[10, 10], batch_size=1024, cpu_cache="10%", policy="sieve")
+    """
+
+    name = "cached-reads"
+
+    def __init__(
+        self,
+        graph: PathLike | Graph,
+        split: str = "train",
+        *,
+        cpu_cache: int | str = "10%",
+        policy: str = "sieve",
+        engine: str = "auto",
+        **online: Any,
+    ) -> None:
+        super().__init__(
+            graph,
+            split,
+            rows=lambda opened: CachedRows(opened, cpu_cache=cpu_cache, policy=policy, engine=engine),
+            **online,
+        )

@@ -1,0 +1,234 @@
+"""Superbatches: sample many minibatches, plan an optimal cache for them, then gather: Ginex (VLDB 2022)."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Generator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn import _native
+from diskgnn.artifacts import PathLike
+from diskgnn.baselines.cached_reads import RowsOnDisk
+from diskgnn.baselines.epoch_source import EpochSource, RowCounts, at_least_one
+from diskgnn.baselines.neighbor_cache import sampler_with_neighbor_cache
+from diskgnn.baselines.online import SampledBlocks, as_blocks, sample_blocks
+from diskgnn.graph import Graph
+from diskgnn.minibatch import MiniBatch
+from diskgnn.packing import cache_rows
+from diskgnn.sampling import batch_key
+
+
+@dataclass(frozen=True)
+class Changeset:
+    """What the cache does for one minibatch."""
+
+    slots: npt.NDArray[np.int32]  # [U] where each row is, -1 if it has to be read
+    admissions: npt.NDArray[np.int32]  # [A, 2] position in the minibatch -> slot, once x is filled
+
+
+class Ginex(EpochSource):
+    """A `BatchSource` that knows its next accesses, since it samples a superbatch of minibatches before gathering any.
+
+    Faithful to: Ginex (Park, Min and Lee, "Ginex: SSD-enabled Billion-scale Graph Neural Network Training on a Single
+    Machine via Provably Optimal In-memory Caching", VLDB 2022).
+    Kept: sampled minibatches and their changesets go through files; the feature cache is Belady's MIN within a
+    superbatch at the granularity of minibatches, a row that is needed later than all that are cached is not admitted
+    (bypass); nothing is carried over between superbatches; missed rows are read one by one past the page cache; the
+    neighbour cache by out-degree / in-degree; while a superbatch is gathered, the next one is sampled and inspected.
+    Different: the cache starts empty, where Ginex fills it beforehand with the rows that are accessed first: the same
+    rows are read, at their first access, and none in vain. Changesets are computed by `_native.BeladyPlanner` on the
+    CPU, not by masks on a GPU. Rows are read by io_uring, and neighbouring ones share a request, instead of by pread
+    from many threads. Ginex waits with gathering until the next superbatch is sampled; here both overlap. Neighbours
+    that are not cached come from a memory map, not from pread, so the page cache helps. After `load_state_dict`, a
+    superbatch begins where iteration goes on.
+
+    Args beside those of `EpochSource`:
+        cpu_cache: the feature cache: bytes, '512MiB', or '10%' of all rows. It is in memory during an epoch.
+        superbatch: minibatches sampled and planned together. The more, the better the cache does and the longer the
+            first one takes before training begins. Inspecting one takes 4 bytes an input node of all its minibatches,
+            and 4 bytes a node of the graph.
+        neighbor_cache: see `neighbor_cache.sampler_with_neighbor_cache`; by default all neighbours are in memory.
+        scratch: folder for the files of two superbatches, about 4 bytes an edge and 8 an input node; by default
+            beside the graph. They are gone when the epoch ends.
+        engine: 'io_uring', 'threads', or 'auto': io_uring where it is allowed.
+        prefetch: minibatches gathered ahead of the user.
+        share: another Ginex over the same graph, whose topology to use.
+
+    Raises beside what `EpochSource` does:
+        ConfigError: no such size or engine; `share` of another graph or class.
+        OSError: the scratch folder cannot be written, or the features cannot be read.
+
+    Example:
+        >>> source = Ginex("graph", fanouts=[10, 10], batch_size=1024, cpu_cache="10%", superbatch=100)
+    """
+
+    name = "ginex"
+
+    def __init__(
+        self,
+        graph: PathLike | Graph,
+        split: str = "train",
+        *,
+        cpu_cache: int | str = "10%",
+        superbatch: int = 100,
+        neighbor_cache: int | str = "100%",
+        scratch: PathLike | None = None,
+        engine: str = "auto",
+        prefetch: int = 1,
+        share: Ginex | None = None,
+        **sampling: Any,
+    ) -> None:
+        super().__init__(graph, split, **sampling)
+        at_least_one("superbatch", superbatch)
+        at_least_one("prefetch", prefetch)
+        self._check_shared(share)
+        graph = self._graph
+        self._superbatch, self._prefetch, self._engine = superbatch, prefetch, engine
+        self._capacity = cache_rows(cpu_cache, graph.feature_file.row_bytes, graph.num_nodes)
+        self._scratch = graph.manifest.path.absolute().parent if scratch is None else Path(scratch)
+        RowsOnDisk(graph, 0, engine=engine)  # what cannot be read is refused here, not in the first epoch
+        self._sampler: _native.NeighborSampler = (
+            sampler_with_neighbor_cache(graph, neighbor_cache) if share is None else share._sampler
+        )
+
+    def _minibatches(self, epoch: int, start: int) -> Generator[tuple[MiniBatch, RowCounts], None, None]:
+        rows = RowsOnDisk(self._graph, self._capacity, engine=self._engine)
+        files = _SuperbatchFiles(Path(tempfile.mkdtemp(prefix=".diskgnn-ginex-", dir=self._scratch)))
+        sampled = self._sampled_epoch(epoch)
+        seeds, key = self._seeds(sampled), batch_key(self._seed, self.split, sampled)
+        pools = [
+            ThreadPoolExecutor(threads, thread_name_prefix=self._thread_name(stage))
+            for stage, threads in (("sample", self._threads), ("inspect", 1), ("gather", 1))
+        ]
+        samplers, inspector, gatherer = pools
+        stopping = threading.Event()
+
+        def prepare(numbers: range) -> None:
+            for saved in [samplers.submit(self._sample, files, seeds[number], key, number) for number in numbers]:
+                saved.result()
+            with self._traced("inspect", numbers.start):
+                self._inspect(files, numbers, stopping)
+
+        gathered: deque[Future[tuple[MiniBatch, RowCounts]]] = deque()
+        superbatches = deque(
+            range(first, min(first + self._superbatch, len(seeds)))
+            for first in range(start, len(seeds), self._superbatch)
+        )
+        try:
+            prepared = inspector.submit(prepare, superbatches[0]) if superbatches else None
+            while superbatches and prepared is not None:
+                # What was gathered is handed out before this thread waits, or fails.
+                while gathered and not (prepared.done() and prepared.exception() is None):
+                    yield gathered.popleft().result()
+                prepared.result()
+                numbers = superbatches.popleft()
+                prepared = inspector.submit(prepare, superbatches[0]) if superbatches else None
+                for number in numbers:
+                    gathered.append(gatherer.submit(self._gather, files, rows, epoch, number))
+                    if len(gathered) > self._prefetch:
+                        yield gathered.popleft().result()
+            while gathered:
+                yield gathered.popleft().result()
+        finally:
+            stopping.set()
+            for pool in pools:
+                pool.shutdown(wait=False, cancel_futures=True)
+            for pool in pools:
+                pool.shutdown()
+            shutil.rmtree(files.folder, ignore_errors=True)
+
+    def _sample(self, files: _SuperbatchFiles, seeds: npt.NDArray[np.int64], key: int, number: int) -> None:
+        with self._traced("sample", number):
+            files.save_sample(number, sample_blocks(self._sampler, seeds, self._fanouts, key, number))
+
+    def _inspect(self, files: _SuperbatchFiles, numbers: range, stopping: threading.Event) -> None:
+        """Changeset precomputation: a backward pass finds next uses, a forward pass plans."""
+        size, num_nodes = len(numbers), self._graph.num_nodes
+        next_use = np.full(num_nodes, size, np.int32)  # size stands for never
+        next_uses: list[npt.NDArray[np.int32]] = []
+        for position in reversed(range(size)):
+            if stopping.is_set():
+                raise CancelledError
+            next_uses.append(_native.exchange(next_use, files.nodes(numbers[position]), position))
+        del next_use
+        planner = _native.BeladyPlanner(np.full(num_nodes, -1, np.int32), 0, self._capacity, size)
+        for number in numbers:
+            if stopping.is_set():
+                raise CancelledError
+            addresses, disk_nodes, admissions = planner.place(files.nodes(number), next_uses.pop())
+            files.save_changeset(number, changeset(addresses, len(disk_nodes), admissions, self._capacity))
+
+    def _gather(
+        self, files: _SuperbatchFiles, rows: RowsOnDisk, epoch: int, number: int
+    ) -> tuple[MiniBatch, RowCounts]:
+        with self._traced("gather", number):
+            sampled, changes = files.take(number)
+            x, counts = rows.gather(sampled.nodes, changes.slots, changes.admissions)
+        return sampled.minibatch(x, self._labels(sampled.seeds), epoch, number), counts
+
+
+def changeset(
+    addresses: npt.NDArray[np.int32], num_read: int, admissions: npt.NDArray[np.int32], capacity: int
+) -> Changeset:
+    """What `BeladyPlanner.place` returned, in terms of positions in the minibatch instead of rows of an extent."""
+    missed = np.flatnonzero(addresses >= capacity).astype(np.int32)
+    position_of_row = np.empty(num_read, np.int32)
+    position_of_row[addresses[missed] - capacity] = missed
+    pairs = admissions.reshape(-1, 2)
+    slots = np.where(addresses < capacity, addresses, np.int32(-1))
+    return Changeset(slots, np.column_stack([position_of_row[pairs[:, 0]], pairs[:, 1]]))
+
+
+@dataclass(frozen=True)
+class _SuperbatchFiles:
+    """Minibatches in a scratch folder, each in two files of consecutive .npy arrays."""
+
+    folder: Path
+
+    def save_sample(self, number: int, sampled: SampledBlocks) -> None:
+        with self._sample(number).open("wb") as file:
+            np.save(file, sampled.nodes)
+            np.save(file, sampled.seeds)
+            for block in sampled.blocks:
+                np.save(file, block.indptr.numpy())
+                np.save(file, block.indices.numpy())
+
+    def nodes(self, number: int) -> npt.NDArray[Any]:
+        with self._sample(number).open("rb") as file:
+            return np.asarray(np.load(file))
+
+    def save_changeset(self, number: int, changes: Changeset) -> None:
+        with self._changeset(number).open("wb") as file:
+            np.save(file, changes.slots)
+            np.save(file, changes.admissions)
+
+    def take(self, number: int) -> tuple[SampledBlocks, Changeset]:
+        """The minibatch and what the cache does for it; its files are removed."""
+        nodes, seeds, *blocks = _load_all(self._sample(number))
+        slots, admissions = _load_all(self._changeset(number))
+        self._sample(number).unlink()
+        self._changeset(number).unlink()
+        return as_blocks(seeds, nodes, list(zip(blocks[::2], blocks[1::2], strict=True))), Changeset(slots, admissions)
+
+    def _sample(self, number: int) -> Path:
+        return self.folder / f"{number}-sample"
+
+    def _changeset(self, number: int) -> Path:
+        return self.folder / f"{number}-changeset"
+
+
+def _load_all(path: Path) -> list[npt.NDArray[Any]]:
+    size, arrays = path.stat().st_size, []
+    with path.open("rb") as file:
+        while file.tell() < size:
+            arrays.append(np.load(file))
+    return arrays

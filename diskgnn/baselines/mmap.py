@@ -1,0 +1,108 @@
+"""Memory-mapped features, sampled while training: the page cache decides what stays in memory."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from diskgnn import _native
+from diskgnn.artifacts import PathLike
+from diskgnn.baselines.epoch_source import RowCounts, at_least_one, empty_rows
+from diskgnn.baselines.online import OnlineSource
+from diskgnn.errors import ConfigError
+from diskgnn.graph import FEATURE_STORAGE, Graph
+
+_ADVICE = {"random": mmap.MADV_RANDOM, "normal": mmap.MADV_NORMAL}
+
+
+class MappedRows:
+    """Feature rows in a memory map, copied out by several threads."""
+
+    ordered = True  # one minibatch after the other: its threads share the disk among themselves
+
+    def __init__(self, graph: Graph, *, advice: str = "random", gather_threads: int = 32) -> None:
+        """See `MMap`."""
+        at_least_one("gather_threads", gather_threads)
+        self._graph, self._threads = graph, gather_threads
+        self._bytes = map_features(graph, advice).view(np.uint8).reshape(-1)
+        self._read_bytes = bytes_read_by_process()
+
+    def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, RowCounts]:
+        """x [U, D] of `nodes`; what the kernel read meanwhile."""
+        x, x_bytes = empty_rows(len(nodes), self._graph)
+        _native.gather_rows(self._bytes, self._graph.feature_file.row_bytes, nodes, x_bytes, self._threads)
+        before, self._read_bytes = self._read_bytes, bytes_read_by_process()
+        return x, RowCounts(disk_rows=len(nodes), read_bytes=self._read_bytes - before)
+
+    def close(self) -> None:
+        """Nothing to close: the map goes with the last source that uses it."""
+
+
+class MMap(OnlineSource):
+    """A `BatchSource` with features in a memory map, as DGL and PyG train from disk when given one.
+
+    Faithful to: DGL's and PyG's loaders over `numpy.memmap` features, with `gather_threads=1`; PyG+ (the baseline of
+    the Ginex paper, Park et al., VLDB 2022), in which several workers touch the map at once, with more.
+    Kept: the page cache is the only cache of features, its size what memory leaves. Different: sampling is our native
+    sampler's, the copy is native, without Python's lock, and topology is in memory unless `topology='mmap'`.
+
+    Around a page that is touched, the kernel reads `read_ahead_kb` under advice 'normal' (8 MiB on some machines:
+    hundreds of times what is needed), that page alone under 'random'. Nobody asked for what it reads: all rows count
+    as disk_rows; read_bytes is what the kernel says that this process has read meanwhile, by whatever thread;
+    read_requests is 0, for not known.
+
+    Args beside those of `OnlineSource`:
+        advice: 'random' (MADV_RANDOM) or 'normal' (MADV_NORMAL: read ahead).
+        gather_threads: threads that touch the map at the same time; each waits for one page.
+
+    Example:
+        >>> source = MMap("graph", fanouts=[10, 10], batch_size=1024, advice="random", gather_threads=32)
+    """
+
+    name = "mmap"
+
+    def __init__(
+        self,
+        graph: PathLike | Graph,
+        split: str = "train",
+        *,
+        advice: str = "random",
+        gather_threads: int = 32,
+        **online: Any,
+    ) -> None:
+        super().__init__(
+            graph,
+            split,
+            rows=lambda opened: MappedRows(opened, advice=advice, gather_threads=gather_threads),
+            **online,
+        )
+
+
+def map_features(graph: Graph, advice: str) -> npt.NDArray[Any]:
+    """[N, D] the features as stored, in a read-only memory map of its own, so that `advice` concerns nobody else.
+
+    Raises:
+        ConfigError: `advice` is neither 'random' nor 'normal'.
+    """
+    if advice not in _ADVICE:
+        raise ConfigError(f"advice: expected one of {', '.join(_ADVICE)}, found {advice!r}")
+    file = graph.feature_file
+    with file.path.open("rb") as opened:
+        mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    mapped.madvise(_ADVICE[advice])
+    values = np.frombuffer(mapped, FEATURE_STORAGE[file.dtype], file.num_rows * file.width, file.data_offset_bytes)
+    return values.reshape(file.num_rows, file.width)
+
+
+def bytes_read_by_process() -> int:
+    """Bytes that the kernel fetched from disks for this process so far; 0 where it does not say."""
+    try:
+        lines = Path("/proc/self/io").read_text().splitlines()
+    except OSError:
+        return 0
+    return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes:"))

@@ -1,0 +1,316 @@
+"""The loaders that can be compared: how each prepares, how each is opened, and what limits it at best.
+
+Memory is shared out alike. All run under one cap, page cache included. Those with a cache of rows get the same
+`cache_bytes`; what the cap leaves beyond that is everybody's for minibatches, the model, and (through the page cache)
+topology or memory-mapped features. Those that sample while training may hold a quarter of the cap of topology: they
+load it if that suffices, and otherwise map it (or, Ginex and the partition buffer, hold what they can of it). Preparing
+may use half of the cap; a quarter where it runs beside training. Other libraries' loaders hold topology as they do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diskgnn.errors import ConfigError
+from diskgnn.graph import Graph
+from diskgnn.minibatch import BatchSource
+
+SEQUENTIAL, RANDOM, MEMORY = "sequential reads", "random reads", "memory"
+RESIDENT_PARTITIONS = 8  # about so many should fit a partition buffer, of 8 to 128 in all
+TOPOLOGY_SHARE = 4  # of the cap, one part in so many may be topology in memory
+MAX_SEVERAL_EPOCHS = 4  # that 'diskgnn:several' prepares
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the loaders of a comparison have in common, and where one of them may write."""
+
+    graph: str  # directory; its train split is trained on, and there is no other
+    folder: str  # empty, and the loader's own, from preparing until it was measured; on the scratch disk
+    fanouts: tuple[int, ...]
+    batch_size: int
+    seed: int
+    epochs: int  # that will be trained
+    cache_bytes: int  # for rows in main memory
+    memory_bytes: int  # the cap
+    device: str = "cpu"
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """What decides the minibatches, as all sources take it."""
+        return {"fanouts": list(self.fanouts), "batch_size": self.batch_size, "seed": self.seed}
+
+    @property
+    def online(self) -> dict[str, Any]:
+        """What sources take that sample while training."""
+        graph = Graph.open(self.graph)
+        small = topology_bytes(graph) <= self.memory_bytes // TOPOLOGY_SHARE
+        return {"graph": graph, "topology": "memory" if small else "mmap", **self.sampling}
+
+    @property
+    def packed(self) -> Path:
+        """Where those that pack do so."""
+        return Path(self.folder) / "packed"
+
+
+def topology_bytes(graph: Graph) -> int:
+    """Of `graph`, loaded."""
+    return graph.indptr.nbytes + graph.indices.nbytes
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row of the comparison."""
+
+    loader: str
+    variant: str  # '' where a loader has but one
+    name: str  # as shown
+    open: Callable[[Setting], BatchSource]
+    bound: str  # SEQUENTIAL, RANDOM or MEMORY: what its design cannot beat
+    prepare: Callable[[Setting], None] | None = None  # writes to the setting's folder
+    cached: bool = False  # whether it keeps rows in `cache_bytes`: then Belady's bound is a bound for it
+    uncapped: bool = False  # runs without the cap, too, where it does not fit: the upper bound
+
+
+def _in_memory(setting: Setting) -> BatchSource:
+    from diskgnn.baselines.in_memory import InMemory
+
+    return InMemory(setting.graph, "train", **setting.sampling)
+
+
+def _mapped(advice: str, gather_threads: int) -> Callable[[Setting], BatchSource]:
+    def open_mapped(setting: Setting) -> BatchSource:
+        from diskgnn.baselines.mmap import MMap
+
+        return MMap(**setting.online, advice=advice, gather_threads=gather_threads)
+
+    return open_mapped
+
+
+def _cached_reads(policy: str) -> Callable[[Setting], BatchSource]:
+    def open_cached(setting: Setting) -> BatchSource:
+        from diskgnn.baselines.cached_reads import CachedReads
+
+        return CachedReads(**setting.online, cpu_cache=setting.cache_bytes, policy=policy)
+
+    return open_cached
+
+
+def _ginex(setting: Setting) -> BatchSource:
+    from diskgnn.baselines.ginex import Ginex
+
+    graph = Graph.open(setting.graph)
+    share_bytes = setting.memory_bytes // TOPOLOGY_SHARE
+    fixed_bytes = 2 * graph.indptr.nbytes  # offsets, and the table of what is cached
+    whole = topology_bytes(graph) <= share_bytes
+    return Ginex(
+        graph,
+        **setting.sampling,
+        cpu_cache=setting.cache_bytes,
+        neighbor_cache="100%" if whole else max(0, share_bytes - fixed_bytes),
+        scratch=setting.folder,
+    )
+
+
+def _partition_buffer_bytes(setting: Setting, graph: Graph) -> int:
+    """Rows and edges share the buffer, so it gets what the others have for a cache and for topology."""
+    return setting.cache_bytes + min(topology_bytes(graph), setting.memory_bytes // TOPOLOGY_SHARE)
+
+
+def _prepare_partitions(setting: Setting) -> None:
+    from diskgnn.baselines.partitioning import prepare_partitions
+
+    graph = Graph.open(setting.graph)
+    total_bytes = graph.feature_file.num_rows * graph.feature_file.row_bytes + 2 * topology_bytes(graph)
+    wanted = RESIDENT_PARTITIONS * total_bytes / max(1, _partition_buffer_bytes(setting, graph))
+    num_partitions = 1 << max(3, min(7, math.ceil(math.log2(wanted))))
+    prepare_partitions(
+        graph,
+        setting.packed,
+        num_partitions=min(num_partitions, graph.num_nodes),
+        seed=setting.seed,
+        memory=setting.memory_bytes // 2,
+    )
+
+
+def _partition_buffer(setting: Setting) -> BatchSource:
+    from diskgnn.baselines.partition_buffer import PartitionBuffer
+
+    graph = Graph.open(setting.graph)
+    memory = _partition_buffer_bytes(setting, graph)
+    return PartitionBuffer(graph, setting.packed, **setting.sampling, memory=memory)
+
+
+def _prepare_static(setting: Setting) -> None:
+    from diskgnn.baselines.static_packed import prepare_static_packed
+
+    prepare_static_packed(
+        setting.graph,
+        setting.packed,
+        **setting.sampling,
+        static_cache=setting.cache_bytes,
+        memory=setting.memory_bytes // 2,
+    )
+
+
+def _static_packed(setting: Setting) -> BatchSource:
+    from diskgnn.baselines.static_packed import StaticPacked
+
+    return StaticPacked(setting.packed, seed=setting.seed, device=setting.device)
+
+
+def _prepare_segmented(setting: Setting) -> None:
+    from diskgnn.baselines.segmented_packing import prepare_segmented_packed
+
+    features = Graph.open(setting.graph).feature_file
+    prepare_segmented_packed(
+        setting.graph,
+        setting.packed,
+        **setting.sampling,
+        static_cache=setting.cache_bytes,
+        disk_limit=features.num_rows * features.row_bytes,
+        memory=setting.memory_bytes // 2,
+    )
+
+
+def _segmented_packed(setting: Setting) -> BatchSource:
+    from diskgnn.baselines.segmented_packed import SegmentedPacked
+
+    return SegmentedPacked(setting.graph, setting.packed, seed=setting.seed)
+
+
+def _fresh(setting: Setting) -> BatchSource:
+    from diskgnn.fresh_epochs import FreshEpochs
+
+    return FreshEpochs(
+        setting.graph,
+        setting.folder,
+        **setting.sampling,
+        cpu_cache=setting.cache_bytes,
+        num_epochs=setting.epochs,
+        memory=setting.memory_bytes // 4,
+        device=setting.device,
+    )
+
+
+def _prepare_epochs(num_epochs: Callable[[Setting], int]) -> Callable[[Setting], None]:
+    def prepare(setting: Setting) -> None:
+        from diskgnn.preparation import prepare
+
+        prepare(
+            setting.graph,
+            setting.packed,
+            **setting.sampling,
+            epochs=num_epochs(setting),
+            cpu_cache=setting.cache_bytes,
+            static_cache=0,
+            memory=setting.memory_bytes // 2,
+        )
+
+    return prepare
+
+
+def _loader(setting: Setting) -> BatchSource:
+    from diskgnn.loader import Loader
+
+    return Loader(setting.packed, "train", device=setting.device)
+
+
+def _pyg(setting: Setting) -> BatchSource:
+    from diskgnn.baselines.pyg import PyG
+
+    return PyG(setting.graph, **setting.sampling)
+
+
+def _dgl(setting: Setting) -> BatchSource:
+    from diskgnn.baselines.dgl_loader import DGL
+
+    return DGL(setting.graph, **setting.sampling)
+
+
+def _graphbolt(setting: Setting) -> BatchSource:
+    from diskgnn.baselines.graphbolt import GraphBolt
+
+    return GraphBolt(setting.graph, **setting.sampling, cpu_cache=setting.cache_bytes)
+
+
+LOADERS: dict[str, tuple[Variant, ...]] = {
+    "in-memory": (Variant("in-memory", "", "in memory", _in_memory, MEMORY, uncapped=True),),
+    "mmap": (
+        Variant("mmap", "normal", "mmap, kernel reads ahead", _mapped("normal", 1), SEQUENTIAL),
+        Variant("mmap", "random", "mmap, random advice", _mapped("random", 1), RANDOM),
+        Variant("mmap", "parallel", "mmap, touched in parallel", _mapped("random", 32), RANDOM),
+    ),
+    "cached-reads": tuple(
+        Variant("cached-reads", policy, f"cached reads, {name}", _cached_reads(policy), RANDOM, cached=True)
+        for policy, name in (("lru", "LRU"), ("s3-fifo", "S3-FIFO"), ("sieve", "SIEVE"))
+    ),
+    "ginex": (Variant("ginex", "", "Ginex", _ginex, RANDOM, cached=True),),
+    "partition-buffer": (
+        Variant("partition-buffer", "", "partition buffer", _partition_buffer, SEQUENTIAL, _prepare_partitions),
+    ),
+    "static-packed": (
+        Variant("static-packed", "plain", "static cache, packed", _static_packed, SEQUENTIAL,
+                _prepare_static, cached=True),
+        Variant("static-packed", "segmented", "static cache, segments", _segmented_packed, RANDOM,
+                _prepare_segmented, cached=True),
+    ),
+    "diskgnn": (
+        Variant("diskgnn", "one", "diskgnn, one epoch reused", _loader, SEQUENTIAL,
+                _prepare_epochs(lambda _: 1), cached=True),
+        Variant("diskgnn", "several", "diskgnn, several epochs", _loader, SEQUENTIAL,
+                _prepare_epochs(lambda setting: min(setting.epochs, MAX_SEVERAL_EPOCHS)), cached=True),
+        Variant("diskgnn", "fresh", "diskgnn, every epoch fresh", _fresh, SEQUENTIAL, cached=True),
+    ),
+    "pyg": (Variant("pyg", "", "PyG", _pyg, RANDOM),),
+    "dgl": (Variant("dgl", "", "DGL", _dgl, RANDOM),),
+    "graphbolt": (Variant("graphbolt", "", "GraphBolt", _graphbolt, RANDOM),),  # does not tell what its cache had
+}  # fmt: skip
+
+
+def find(loader: str, variant: str) -> Variant:
+    """The variant of those names.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for found in LOADERS.get(loader, ()):
+        if found.variant == variant:
+            return found
+    raise ConfigError(f"--loaders: expected 'all' or some of {', '.join(_names())}, found {loader}:{variant}")
+
+
+def select(names: str | Sequence[str]) -> list[Variant]:
+    """The variants that `names` stands for: 'all', or a list such as 'diskgnn,cached-reads:sieve,mmap'.
+
+    A loader's name alone stands for all its variants. Each comes once, in the order of `names`.
+
+    Raises:
+        ConfigError: a name is none of a loader, or of a variant.
+    """
+    parts = [part.strip() for part in (names.split(",") if isinstance(names, str) else names)]
+    selected: list[Variant] = []
+    for part in parts:
+        loader, colon, variant = part.partition(":")
+        if part == "all":
+            found = [variant for variants in LOADERS.values() for variant in variants]
+        elif colon:
+            found = [find(loader, variant)]
+        else:
+            found = list(LOADERS.get(loader, ()))
+        if not found:
+            raise ConfigError(f"--loaders: expected 'all' or some of {', '.join(_names())}, found {part!r}")
+        selected += [variant for variant in found if variant not in selected]
+    return selected
+
+
+def _names() -> list[str]:
+    names = []
+    for loader, variants in LOADERS.items():
+        names.append(loader)
+        names += [f"{loader}:{variant.variant}" for variant in variants if variant.variant]
+    return names

@@ -1,0 +1,409 @@
+"""`compare`: every loader in processes of its own, under one memory cap, on the same minibatches."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from diskgnn import __version__, artifacts
+from diskgnn.artifacts import PathLike
+from diskgnn.compare import page_cache
+from diskgnn.compare.loaders import MEMORY, SEQUENTIAL, Setting, Variant, select
+from diskgnn.compare.processes import Outcome, run_in_process
+from diskgnn.compare.results import Comparison, EpochCost, EpochPoint, LoaderResult, SweepPoint, disk_bytes
+from diskgnn.compare.training_graph import make_training_graph
+from diskgnn.disk_rates import ReadRates, measure_read_rates
+from diskgnn.errors import ConfigError, DiskGNNError
+from diskgnn.graph import Graph
+from diskgnn.memory_cgroup import refusal
+from diskgnn.packing import cache_rows
+from diskgnn.progress import SILENT, Reporter
+from diskgnn.tracing import TraceEvent
+from diskgnn.units import format_size, parse_size
+
+DEFAULT_CACHE_SHARE = 0.1  # of the features, as far as that leaves most of the cap to everything else
+DEFAULT_CACHE_CAP_SHARE = 0.4
+PAGE_BYTES = 4096
+COPY_BYTES = 64 << 20
+_UNCAPPED_SHARE = 0.8  # of the memory that is free: what a loader without a cap may hold
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The limits of this machine, measured in the same run."""
+
+    sequential_bytes_per_second: float  # of the disk
+    random_reads_per_second: float  # of 4 KiB
+    memory_bytes_per_second: float  # one thread's copy
+
+    def bound_seconds(self, bound: str, cost: EpochCost, row_bytes: int) -> float:
+        """The least that an epoch of `cost` can take where `bound` is the limit."""
+        if bound == MEMORY:
+            return cost.requested_rows * row_bytes / self.memory_bytes_per_second
+        read_bytes = disk_bytes(cost)
+        seconds = read_bytes / self.sequential_bytes_per_second
+        if bound == SEQUENTIAL:
+            return seconds
+        # Where the kernel sent the requests (page faults), they were of a page each at least.
+        requests = read_bytes / PAGE_BYTES if cost.read_requests is None else cost.read_requests
+        return max(seconds, requests / self.random_reads_per_second)
+
+
+def compare(
+    graph: PathLike,
+    *,
+    memory: int | str,
+    loaders: str | Sequence[str] = "all",
+    fanouts: Sequence[int],
+    batch_size: int = 1024,
+    epochs: int = 1,
+    max_batches: int | None = None,
+    seeds: int = 1,
+    cpu_cache: int | str | None = None,
+    sweep: Sequence[str] = (),
+    model: str = "sage",
+    hidden: int = 256,
+    heads: int = 4,
+    dropout: float = 0.5,
+    lr: float = 0.003,
+    device: str = "cpu",
+    evaluate: bool = True,
+    scratch: PathLike | None = None,
+    timeout_seconds: float = 3600.0,
+    rate_file_bytes: int = 1 << 30,
+    command: str | None = None,
+    on_result: Callable[[Comparison], None] = lambda comparison: None,
+    reporter: Reporter = SILENT,
+) -> Comparison:
+    """Measure loaders on one graph, each in fresh processes under the same memory cap, page cache included.
+
+    A loader that fails, is killed for memory, takes too long, or needs a library that is not there becomes a row that
+    says so. Everything written lies in one hidden directory that goes in the end, whatever the end is.
+
+    Args:
+        graph: graph directory; features that are larger than `memory` are what it is about.
+        memory: the cap of each process: a cgroup's limit, where this process may make one; otherwise it is warned that
+            nothing caps the page cache. Preparing may use half of it.
+        loaders: see `loaders.select`.
+        fanouts, batch_size: of the minibatches, which are the same for all loaders with the same seed.
+        epochs: to train.
+        max_batches: minibatches per epoch; the rest of the train split is left out, for preparing, too.
+        seeds: train with so many seeds (of minibatches, weights and dropout), from 0. All but the first are for
+            accuracy only.
+        cpu_cache: rows in main memory for those that cache: bytes, '512MiB', or '10%' of all rows; by default 10 %, but
+            at most 40 % of `memory`.
+        sweep: cache sizes at which to count the rows that caches would read.
+        model, hidden, heads, dropout, lr: as `train` takes them.
+        device: where the model is.
+        evaluate: measure validation and test accuracy after every epoch, outside the clock.
+        scratch: folder for what is prepared, by default the graph's parent; on the disk that is to be measured.
+        timeout_seconds: of each process.
+        rate_file_bytes: size of the file that the disk's rates are measured with.
+        command: what to type to run it again.
+        on_result: called with all that is known after each loader, so that a long comparison loses nothing.
+
+    Raises:
+        ConfigError: arguments that make no sense.
+        ArtifactError, InputError: the graph is none, or has no training nodes.
+        DiskGNNError: what all need (the training graph, packed evaluation splits) could not be made.
+        KeyboardInterrupt: processes, cgroups and files are gone by then.
+    """
+    variants = select(loaders)
+    opened = Graph.open(graph)
+    for name, value in (("epochs", epochs), ("max_batches (--max-batches)", max_batches), ("seeds", seeds),
+                        ("batch_size", batch_size), ("hidden", hidden)):  # fmt: skip
+        if value is not None and value < 1:
+            raise ConfigError(f"{name}: expected at least 1, found {value}")
+    memory_bytes, features = parse_size(memory), opened.feature_file
+    if memory_bytes == 0:
+        raise ConfigError("--memory: expected the cap that all loaders run under, such as 2GiB, found 0")
+    cached_rows = _cached_rows(cpu_cache, features.row_bytes, opened.num_nodes, memory_bytes)
+    caches = [(size, cache_rows(size, features.row_bytes, opened.num_nodes)) for size in sweep]
+    splits = [split for split in ("valid", "test") if evaluate and len(opened.splits.get(split, ()))]
+    training = {"name": model, "hidden": hidden, "heads": heads, "dropout": dropout, "lr": lr}
+    settings = {
+        "memory_bytes": memory_bytes, "fanouts": list(fanouts), "batch_size": batch_size, "epochs": epochs,
+        "max_batches": max_batches, "seeds": seeds, "cpu_cache": cpu_cache,
+        "cpu_cache_bytes": cached_rows * features.row_bytes, "model": model, "hidden": hidden, "dropout": dropout,
+        "lr": lr, "device": device, "evaluate": evaluate,
+    }  # fmt: skip
+    with _scratch(Path(graph).absolute().parent if scratch is None else Path(scratch)) as folder, \
+            warnings.catch_warnings(record=True) as caught:  # fmt: skip
+        warnings.simplefilter("always")
+        total = 2 + bool(splits) + len(variants) * seeds
+        with reporter.stage("compare", total, "steps") as advance:
+            no_cgroup = refusal()
+            if no_cgroup:
+                warnings.warn(f"no memory cgroup ({no_cgroup}): nothing caps memory and page cache", stacklevel=2)
+            small = make_training_graph(opened, folder / "graph", batch_size=batch_size, max_batches=max_batches)
+            setting = Setting(str(small.manifest.path), "", tuple(fanouts), batch_size, 0, epochs,
+                              cached_rows * features.row_bytes, memory_bytes, device)  # fmt: skip
+            run = _Run(setting, training, opened, folder, not no_cgroup, timeout_seconds)
+            disk = measure_read_rates(folder, file_bytes=rate_file_bytes)
+            rates = Rates(disk.sequential_bytes_per_second, disk.random_reads_per_second, memory_bytes_per_second())
+            advance(1)
+            belady_rows, points = run.count(cached_rows, caches)
+            advance(1)
+            if splits:
+                run.prepare_evaluation(splits)
+                advance(1)
+            started = datetime.now().astimezone().isoformat(timespec="seconds")
+            comparison = Comparison(
+                command=command or shlex.join(sys.argv), started=started, diskgnn_version=__version__,
+                machine=describe_machine(folder, disk), graph=describe_graph(opened, small), settings=settings,
+                memory_capped=not no_cgroup, cache_dropped=True,
+                sequential_bytes_per_second=rates.sequential_bytes_per_second,
+                random_reads_per_second=rates.random_reads_per_second,
+                sweep=points, memory_bytes_per_second=rates.memory_bytes_per_second,
+            )  # fmt: skip
+            for variant in variants:
+                for result in run.measure(variant, seeds, advance):
+                    comparison = replace(
+                        comparison,
+                        results=(*comparison.results, _with_bounds(result, variant, belady_rows, rates)),
+                        cache_dropped=run.cache_dropped,
+                        warnings=tuple(dict.fromkeys([*run.warnings, *(str(each.message) for each in caught)])),
+                    )
+                    on_result(comparison)
+    for message in comparison.warnings:
+        warnings.warn(message, stacklevel=2)
+    return comparison
+
+
+class _Run:
+    """Runs steps one after the other; keeps what they warned of."""
+
+    def __init__(
+        self, setting: Setting, model: Mapping[str, Any], graph: Graph, folder: Path, capped: bool, timeout: float
+    ) -> None:
+        self._setting, self._model, self._graph, self._folder = setting, model, graph, folder
+        self._capped, self._timeout = capped, timeout
+        self._splits: Sequence[str] = ()
+        self.cache_dropped = True  # before every step so far
+        self.warnings: list[str] = []
+
+    def _step(self, name: str, arguments: Mapping[str, Any], *, capped: bool = True) -> Outcome:
+        self.cache_dropped &= page_cache.drop(self._files())
+        limit_bytes = self._setting.memory_bytes if self._capped and capped else None
+        outcome = run_in_process(name, arguments, self._folder, limit_bytes=limit_bytes, timeout_seconds=self._timeout)
+        self.warnings += [message for message in outcome.warnings if message not in self.warnings]
+        return outcome
+
+    def _files(self) -> Iterator[Path]:
+        """What loaders read: the graph's files and all that was prepared."""
+        yield from (self._graph.manifest.file(name) for name in self._graph.manifest.files)
+        yield from (file for file in self._folder.rglob("*") if file.is_file())
+
+    def _needed(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        outcome = self._step(name, arguments)
+        if outcome.status != "ok":
+            raise DiskGNNError(f"{outcome.status}: {outcome.message}")
+        return outcome.result
+
+    def count(self, cached_rows: int, sweep: Sequence[tuple[str, int]]) -> tuple[int, tuple[SweepPoint, ...]]:
+        """Belady's bound at `cached_rows`, and the sweep."""
+        with _subfolder(self._folder, "counting") as folder:
+            found = self._needed("count", {
+                "graph": self._setting.graph, "folder": str(folder), "sampling": self._setting.sampling,
+                "cache_rows": cached_rows, "sweep": list(sweep), "memory_bytes": self._setting.memory_bytes // 2,
+            })  # fmt: skip
+        return found["belady_rows"], tuple(SweepPoint(**point) for point in found["sweep"])
+
+    def prepare_evaluation(self, splits: Sequence[str]) -> None:
+        """Pack what all loaders' models will be evaluated on."""
+        folder = self._folder / "evaluation"
+        folder.mkdir()
+        self._splits = splits
+        self._needed("prepare_evaluation", {
+            "graph": str(self._graph.manifest.path), "folder": str(folder), "fanouts": self._setting.fanouts,
+            "batch_size": self._setting.batch_size, "cache_bytes": self._setting.cache_bytes // 4,
+            "memory_bytes": self._setting.memory_bytes // 2,
+        })  # fmt: skip
+
+    def measure(self, variant: Variant, seeds: int, advance: Callable[[int], None]) -> Iterator[LoaderResult]:
+        """One result per seed; one alone where there is nothing to measure."""
+        row_bytes = self._graph.feature_file.row_bytes
+        nothing = LoaderResult(variant.name, variant.loader, variant.variant, "ok", row_bytes=row_bytes)
+        for seed in range(seeds):
+            result = self._measure_seed(variant, replace(nothing, seed=seed), capped=True)
+            advance(1)
+            yield result
+            if result.status != "ok":
+                advance(seeds - seed - 1)
+                break
+        if result.status == "out of memory" and variant.uncapped and self._fits_without_cap():
+            yield self._measure_seed(
+                variant, replace(nothing, name=f"{variant.name}, without the cap", capped=False), capped=False
+            )
+
+    def _fits_without_cap(self) -> bool:
+        total_bytes = self._graph.manifest.total_bytes
+        return self._capped and total_bytes < _UNCAPPED_SHARE * psutil.virtual_memory().available
+
+    def _measure_seed(self, variant: Variant, result: LoaderResult, *, capped: bool) -> LoaderResult:
+        with _subfolder(self._folder, "loader") as folder, _subfolder(self._folder, "weights") as weights:
+            setting = replace(self._setting, folder=str(folder), seed=result.seed)
+            what = {"setting": asdict(setting), "loader": variant.loader, "variant": variant.variant}
+            if variant.prepare is not None:
+                prepared = self._step("prepare", what, capped=capped)
+                result = replace(result, prepare_peak_bytes=prepared.peak_process_bytes)
+                if prepared.status != "ok":
+                    return _failed(result, prepared)
+                result = replace(result, prepare_seconds=prepared.result["seconds"],
+                                 prepared_bytes=prepared.result["bytes"])  # fmt: skip
+            if result.seed == 0:
+                loaded = self._step("load", what, capped=capped)
+                result = _with_peaks(result, loaded)
+                if loaded.status != "ok":
+                    return _failed(result, loaded)
+                result = replace(result, loading=EpochCost(**loaded.result["cost"]))
+            trained = self._step("train", {
+                **what, "model": self._model, "weights": str(weights) if self._splits else None,
+                "trace": str(self._folder / "trace.json") if result.seed == 0 else None,
+            }, capped=capped)  # fmt: skip
+            result = _with_peaks(result, trained)
+            if trained.status != "ok":
+                return _failed(result, trained)
+            accuracies: list[dict[str, float]] = [{}] * setting.epochs
+            if self._splits:
+                evaluated = self._step("evaluate", {
+                    "packed": str(self._folder / "evaluation" / "packed"), "splits": self._splits,
+                    "weights": str(weights), "epochs": setting.epochs, "model": self._model, "device": setting.device,
+                })  # fmt: skip
+                if evaluated.status != "ok":
+                    return _failed(result, evaluated)
+                accuracies = evaluated.result
+            return _with_training(result, trained.result, accuracies)
+
+
+def _failed(result: LoaderResult, outcome: Outcome) -> LoaderResult:
+    return replace(result, status=outcome.status, message=outcome.message)
+
+
+def _with_peaks(result: LoaderResult, outcome: Outcome) -> LoaderResult:
+    cgroup_peaks = [peak for peak in (result.peak_cgroup_bytes, outcome.peak_cgroup_bytes) if peak is not None]
+    return replace(
+        result,
+        peak_process_bytes=max(result.peak_process_bytes, outcome.peak_process_bytes),
+        peak_cgroup_bytes=max(cgroup_peaks, default=None),
+    )
+
+
+def _with_training(
+    result: LoaderResult, trained: Mapping[str, Any], accuracies: Sequence[Mapping[str, float]]
+) -> LoaderResult:
+    seconds, points = result.prepare_seconds + trained["open_seconds"], []
+    for epoch, found in zip(trained["epochs"], accuracies, strict=True):
+        seconds += epoch["train_seconds"]
+        points.append(EpochPoint(epoch["epoch"], seconds, epoch["loss"], found.get("valid"), found.get("test")))
+    return replace(
+        result,
+        training=EpochCost(**trained["cost"]),
+        open_seconds=trained["open_seconds"],
+        prepared_bytes=max(result.prepared_bytes, trained["prepared_bytes"]),
+        epochs=tuple(points),
+        trace=tuple(TraceEvent(**event) for event in trained["trace"]),
+    )
+
+
+def _with_bounds(result: LoaderResult, variant: Variant, belady_rows: int, rates: Rates) -> LoaderResult:
+    """With what cannot be beaten: in rows for those that cache, in seconds for all."""
+    if result.loading is None:
+        return result
+    return replace(
+        result,
+        belady_rows=belady_rows if variant.cached else None,
+        bound=variant.bound,
+        bound_seconds=rates.bound_seconds(variant.bound, result.loading, result.row_bytes),
+    )
+
+
+def _cached_rows(cpu_cache: int | str | None, row_bytes: int, num_nodes: int, memory_bytes: int) -> int:
+    if cpu_cache is None:
+        return min(int(num_nodes * DEFAULT_CACHE_SHARE), int(memory_bytes * DEFAULT_CACHE_CAP_SHARE) // row_bytes)
+    rows = cache_rows(cpu_cache, row_bytes, num_nodes)
+    if rows * row_bytes > memory_bytes:
+        raise ConfigError(
+            f"--cpu-cache {cpu_cache} is {format_size(rows * row_bytes)}, more than --memory "
+            f"{format_size(memory_bytes)}: take less of the one or more of the other"
+        )
+    return rows
+
+
+@contextmanager
+def _scratch(parent: Path) -> Iterator[Path]:
+    """A hidden directory in `parent`, gone when the block is left."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=".diskgnn-compare-", dir=parent))
+    except OSError as error:
+        raise ConfigError(
+            f"--scratch: cannot write in {parent} ({error.strerror}); choose a folder on the disk to measure"
+        ) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _subfolder(folder: Path, name: str) -> Iterator[Path]:
+    path = folder / name
+    path.mkdir()
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+def memory_bytes_per_second() -> float:
+    """How fast one thread copies memory that no cache of the processor holds: the best of five."""
+    source, target = np.ones(COPY_BYTES, np.uint8), np.zeros(COPY_BYTES, np.uint8)
+    best = float("inf")
+    for _ in range(5):
+        started = time.perf_counter()
+        np.copyto(target, source)
+        best = min(best, time.perf_counter() - started)
+    return COPY_BYTES / best
+
+
+def describe_machine(folder: Path, disk: ReadRates) -> dict[str, Any]:
+    """What the figures depend on beside the graph."""
+    from diskgnn.doctor import diagnose
+
+    found = diagnose(folder, measure=False)
+    machine = found.machine
+    cpu = next(
+        (line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+         if line.startswith("model name")), "",
+    )  # fmt: skip
+    return {
+        "cores": machine.usable_cores, "memory_bytes": machine.memory_bytes, "cpu": cpu,
+        "gpu": ", ".join(gpu.name for gpu in machine.gpus), "kernel": machine.kernel, "python": machine.python,
+        "torch": machine.torch, "disk": f"{found.folder.filesystem} on {found.folder.device}", "engine": disk.engine,
+        "load_average": os.getloadavg()[0],
+    }  # fmt: skip
+
+
+def describe_graph(graph: Graph, training: Graph) -> dict[str, Any]:
+    """What is trained on."""
+    features = graph.feature_file
+    return {
+        "name": graph.manifest.path.name, "num_nodes": graph.num_nodes, "num_edges": graph.num_edges,
+        "feature_width": features.width, "feature_dtype": features.dtype,
+        "feature_bytes": features.num_rows * features.row_bytes, "num_classes": graph.num_classes,
+        "num_train": len(training.splits["train"]),
+    } | {f"num_{split}": len(graph.splits.get(split, ())) for split in artifacts.SPLITS[1:]}  # fmt: skip

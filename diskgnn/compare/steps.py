@@ -1,0 +1,226 @@
+"""What one process of a comparison does: prepare, load, train, evaluate or count. Plain numbers in, plain numbers out.
+
+Each step has a process of its own (see `processes`), so that memory, caches and counters are its own, too.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from diskgnn.compare.loaders import Setting, Variant, find
+from diskgnn.compare.results import EpochCost
+from diskgnn.minibatch import BatchSource
+from diskgnn.tracing import TRAIN_TRACK, TraceEvent, read_trace
+
+TRACED_MINIBATCHES = 6
+MAX_TRACED_EVENTS = 3000
+_TIERS = ("device_rows", "pinned_rows", "cpu_rows", "disk_rows")
+
+
+def run_step(step: str, arguments: Mapping[str, Any]) -> Any:
+    """Run the step of that name; its arguments and its result are JSON."""
+    return _STEPS[step](**arguments)
+
+
+def _resolve(setting: Mapping[str, Any], loader: str, variant: str) -> tuple[Setting, Variant]:
+    return Setting(**{**setting, "fanouts": tuple(setting["fanouts"])}), find(loader, variant)
+
+
+def prepare(setting: Mapping[str, Any], loader: str, variant: str) -> dict[str, Any]:
+    """Seconds of preparing, and bytes on disk afterwards."""
+    resolved, chosen = _resolve(setting, loader, variant)
+    assert chosen.prepare is not None
+    started = time.perf_counter()
+    chosen.prepare(resolved)
+    seconds = time.perf_counter() - started
+    files = [file for file in Path(resolved.folder).rglob("*") if file.is_file()]
+    return {"seconds": seconds, "bytes": sum(file.stat().st_size for file in files)}
+
+
+def load(setting: Mapping[str, Any], loader: str, variant: str) -> dict[str, Any]:
+    """What epoch 0 costs when nobody computes."""
+    import torch
+
+    from diskgnn.evaluation import minibatches
+
+    resolved, chosen = _resolve(setting, loader, variant)
+    source, open_seconds = _open(resolved, chosen)
+    try:
+        meter = _Meter(source)
+        with minibatches(source, 0) as batches:
+            for batch in batches:
+                batch.to(resolved.device, non_blocking=True)
+        if resolved.device != "cpu":
+            torch.cuda.synchronize(resolved.device)
+        return {"open_seconds": open_seconds, "cost": asdict(meter.cost())}
+    finally:
+        source.close()
+
+
+def train(
+    setting: Mapping[str, Any],
+    loader: str,
+    variant: str,
+    model: Mapping[str, Any],
+    weights: str | None,
+    trace: str | None,
+) -> dict[str, Any]:
+    """What epochs of training cost; the weights after each go to folder `weights`, a timeline to file `trace`."""
+    import torch
+
+    from diskgnn.models import make_model
+    from diskgnn.training import train
+
+    resolved, chosen = _resolve(setting, loader, variant)
+    source, open_seconds = _open(resolved, chosen)
+    try:
+        torch.manual_seed(resolved.seed)
+        net = make_model(
+            model["name"], source.feature_width, model["hidden"], source.num_classes, source.num_layers,
+            heads=model["heads"], dropout=model["dropout"],
+        )  # fmt: skip
+        epochs: list[dict[str, float]] = []
+
+        def finish_epoch(record: dict[str, Any]) -> None:
+            if record["event"] == "epoch":
+                epochs.append({name: record[name] for name in ("epoch", "loss", "train_seconds")})
+                if weights is not None:
+                    torch.save(net.state_dict(), Path(weights) / f"{record['epoch']}.pt")
+
+        meter = _Meter(source)
+        train(
+            source, model=net, lr=model["lr"], epochs=resolved.epochs, device=resolved.device, seed=resolved.seed,
+            callback=finish_epoch, trace=trace,
+        )  # fmt: skip
+        cost = meter.cost(resolved.epochs, sum(epoch["train_seconds"] for epoch in epochs))
+        events = [] if trace is None else [asdict(event) for event in excerpt(read_trace(trace), source.num_batches)]
+        # Of those that prepare while training, by the epoch.
+        prepared_bytes = source.stats().get("prepare_written_bytes", 0) / resolved.epochs
+        return {"open_seconds": open_seconds, "cost": asdict(cost), "epochs": epochs, "trace": events,
+                "prepared_bytes": round(prepared_bytes)}  # fmt: skip
+    finally:
+        source.close()
+
+
+def prepare_evaluation(
+    graph: str, folder: str, fanouts: Sequence[int], batch_size: int, cache_bytes: int, memory_bytes: int
+) -> None:
+    """Pack the validation and test splits, once for all loaders."""
+    from diskgnn.packing import pack
+    from diskgnn.sampling import sample
+
+    samples = Path(folder) / "samples"
+    sample(graph, samples, fanouts=fanouts, batch_size=batch_size, splits=["valid", "test"], memory=memory_bytes)
+    pack(graph, samples, Path(folder) / "packed", cpu_cache=cache_bytes, eval_cpu_cache=cache_bytes, static_cache=0,
+         memory=memory_bytes)  # fmt: skip
+    shutil.rmtree(samples)
+
+
+def evaluate(packed: str, splits: Sequence[str], weights: str, epochs: int, model: Mapping[str, Any],
+             device: str) -> list[dict[str, float]]:  # fmt: skip
+    """Per epoch, accuracy on each split with the weights that training had then."""
+    import torch
+
+    from diskgnn.evaluation import evaluate
+    from diskgnn.loader import Loader
+    from diskgnn.models import make_model
+
+    accuracies: list[dict[str, float]] = [{} for _ in range(epochs)]
+    for split in splits:
+        with Loader(packed, split, device=device) as loader:
+            net = make_model(
+                model["name"], loader.feature_width, model["hidden"], loader.num_classes, loader.num_layers,
+                heads=model["heads"], dropout=model["dropout"],
+            )  # fmt: skip
+            for epoch, found in enumerate(accuracies):
+                net.load_state_dict(torch.load(Path(weights) / f"{epoch}.pt", weights_only=True, map_location=device))
+                found[split] = evaluate(net, loader, device).accuracy
+    return accuracies
+
+
+def count(
+    graph: str,
+    folder: str,
+    sampling: Mapping[str, Any],
+    cache_rows: int,
+    sweep: Sequence[tuple[str, int]],
+    memory_bytes: int,
+) -> dict[str, Any]:
+    """Belady's bound for `cache_rows`, and the sweep's points for its caches (as given, and in rows)."""
+    from diskgnn.compare import counting
+    from diskgnn.graph import Graph
+
+    inputs = counting.InputNodes(Graph.open(graph), Path(folder), sampling, memory_bytes)
+    points = counting.sweep(inputs, [(cache, rows) for cache, rows in sweep])
+    return {"belady_rows": counting.belady_rows(inputs, cache_rows), "sweep": [asdict(point) for point in points]}
+
+
+_STEPS: dict[str, Callable[..., Any]] = {
+    "prepare": prepare, "load": load, "train": train, "prepare_evaluation": prepare_evaluation, "evaluate": evaluate,
+    "count": count,
+}  # fmt: skip
+
+
+def _open(setting: Setting, variant: Variant) -> tuple[BatchSource, float]:
+    # What every process pays for once is nobody's cost: importing torch takes longer than many an epoch.
+    import torch  # noqa: F401
+
+    import diskgnn.loader
+    import diskgnn.training  # noqa: F401
+
+    started = time.perf_counter()
+    return variant.open(setting), time.perf_counter() - started
+
+
+class _Meter:
+    """What a source and the kernel count from now on."""
+
+    def __init__(self, source: BatchSource) -> None:
+        self._source = source
+        self._started, self._before, self._read = time.perf_counter(), dict(source.stats()), device_read_bytes()
+
+    def cost(self, epochs: int = 1, seconds: float | None = None) -> EpochCost:
+        """The mean of `epochs` until now, which took `seconds` in all, or all the time since then."""
+        seconds = time.perf_counter() - self._started if seconds is None else seconds
+        now, read = self._source.stats(), device_read_bytes()
+        spent = {name: (value - self._before.get(name, 0)) / epochs for name, value in now.items()}
+        requests = spent.get("read_requests", 0)
+        return EpochCost(
+            minibatches=self._source.num_batches,
+            seconds=seconds / epochs,
+            wait_seconds=spent["wait_seconds"],
+            requested_rows=round(spent["requested_rows"]),
+            **{tier: round(spent[tier]) for tier in _TIERS},
+            read_bytes=round(spent["read_bytes"]),
+            device_read_bytes=None if read is None or self._read is None else round((read - self._read) / epochs),
+            read_requests=None if requests == 0 and spent["read_bytes"] else round(requests),  # 0: not known
+            filled_rows=round(spent.get("filled_rows", 0) + spent.get("loaded_rows", 0)),
+        )
+
+
+def device_read_bytes() -> int | None:
+    """Bytes that this process has made the kernel fetch from block devices; None where it does not count them."""
+    try:
+        lines = Path("/proc/self/io").read_text().splitlines()
+    except OSError:
+        return None
+    return int(dict(line.split(": ") for line in lines)["read_bytes"])
+
+
+def excerpt(events: Sequence[TraceEvent], num_batches: int) -> list[TraceEvent]:
+    """What happened while a few minibatches from the middle of the first epoch were trained on, on all tracks."""
+    first = max(0, min(num_batches // 2, num_batches - TRACED_MINIBATCHES))
+    numbers = range(first, min(first + TRACED_MINIBATCHES, num_batches))
+    trained: dict[tuple[str, int], TraceEvent] = {}
+    for event in events:
+        if event.track == TRAIN_TRACK and event.minibatch in numbers:
+            trained.setdefault((event.stage, event.minibatch), event)  # of the first epoch
+    if not trained:
+        return []
+    start, end = min(e.start_ns for e in trained.values()), max(e.end_ns for e in trained.values())
+    return [event for event in events if event.end_ns > start and event.start_ns < end][:MAX_TRACED_EVENTS]

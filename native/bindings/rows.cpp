@@ -1,0 +1,79 @@
+// Rows by node: caches, random reads, gathering from memory maps.
+#include <nanobind/stl/unique_ptr.h>
+
+#include "bindings/arrays.h"
+#include "row_cache.h"
+#include "row_gather.h"
+#include "row_reader.h"
+
+namespace diskgnn {
+namespace {
+
+// Calls `work` with nodes as In<std::int32_t> or In<std::int64_t>.
+template <typename Work>
+auto with_nodes(const nb::object& nodes, const Work& work) {
+  if (In<std::int32_t> narrow; nb::try_cast(nodes, narrow, false)) return work(narrow);
+  if (In<std::int64_t> wide; nb::try_cast(nodes, wide, false)) return work(wide);
+  throw nb::type_error("nodes: expected a C-contiguous int32 or int64 array [U]");
+}
+
+nb::tuple lookup(RowCache& self, const nb::object& nodes) {
+  return with_nodes(nodes, [&]<typename Node>(const In<Node>& wanted) {
+    std::vector<std::int32_t> slots(wanted.size()), admissions;
+    {
+      nb::gil_scoped_release release;
+      self.lookup<Node>(span_of(wanted), slots, admissions);
+    }
+    return nb::make_tuple(to_numpy(std::move(slots)), to_numpy(std::move(admissions)));
+  });
+}
+
+std::span<std::byte> bytes_of(const Out<std::uint8_t>& array) {
+  return std::as_writable_bytes(std::span(array.data(), array.size()));
+}
+
+nb::tuple gather_through(RowReader& self, const nb::object& nodes, In<std::int32_t> slots, In<std::int32_t> admissions,
+                         Out<std::uint8_t> cache, Out<std::uint8_t> x) {
+  const ReadCounts counts = with_nodes(nodes, [&]<typename Node>(const In<Node>& wanted) {
+    require(slots.size() == wanted.size(), "slots and nodes differ in length");
+    require(admissions.size() % 2 == 0, "admissions are pairs");
+    require(x.size() == wanted.size() * self.row_bytes(), "x has not the size of its rows");
+    nb::gil_scoped_release release;
+    return gather_cached<Node>(self, span_of(wanted), span_of(slots), span_of(admissions), bytes_of(cache),
+                               bytes_of(x).data());
+  });
+  return nb::make_tuple(counts.requests, counts.bytes);
+}
+
+void gather_mapped(Bytes source, std::uint64_t row_bytes, const nb::object& nodes, Out<std::uint8_t> x,
+                   unsigned threads) {
+  require(row_bytes > 0 && threads > 0, "rows of no bytes, or no threads");
+  with_nodes(nodes, [&]<typename Node>(const In<Node>& wanted) {
+    require(x.size() == wanted.size() * row_bytes, "x has not the size of its rows");
+    nb::gil_scoped_release release;
+    gather_rows<Node>(std::as_bytes(span_of(source)), row_bytes, span_of(wanted), bytes_of(x).data(), threads);
+  });
+}
+
+}  // namespace
+
+void bind_rows(nb::module_& m) {
+  nb::class_<RowCache>(m, "RowCache")
+      .def(nb::new_(&make_row_cache), "policy"_a, "num_nodes"_a, "capacity"_a)
+      .def("lookup", &lookup, "nodes"_a);
+  nb::class_<RowReader>(m, "RowReader")
+      .def(
+          "__init__",
+          [](RowReader* self, const std::string& path, std::uint64_t data_offset, std::uint64_t row_bytes,
+             std::int64_t num_rows, const std::string& engine) {
+            new (self) RowReader({path, data_offset, row_bytes, num_rows}, engine_kind(engine));
+          },
+          "path"_a, "data_offset"_a, "row_bytes"_a, "num_rows"_a, "engine"_a = "auto")
+      .def("gather", &gather_through, "nodes"_a, "slots"_a.noconvert(), "admissions"_a.noconvert(),
+           "cache"_a.noconvert(), "x"_a.noconvert())
+      .def_prop_ro("engine", &RowReader::engine);
+  m.def("gather_rows", &gather_mapped, "source"_a.noconvert(), "row_bytes"_a, "nodes"_a, "x"_a.noconvert(),
+        "threads"_a);
+}
+
+}  // namespace diskgnn

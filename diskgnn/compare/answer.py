@@ -40,14 +40,14 @@ def headline(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> str:
     return sentence + "."
 
 
-def reasons(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> list[str]:
+def reasons(summaries: Sequence[LoaderSummary]) -> list[str]:
     """What preparing costs, and which stage is the reason where our loader is not as fast as it should be."""
     mine = ours(summaries)
     if mine is None or not mine.epoch_seconds:
         return []
     best, memory = best_disk_baseline(summaries), reference(summaries)
     found = []
-    if not comparison.settings.get("max_batches") and best and best.epoch_seconds and _comparable(mine, best):
+    if best and best.epoch_seconds and _comparable(mine, best):
         found.append(_break_even(mine, best))
     winner = memory if _slower(mine, memory, _NEAR_REFERENCE) else None
     if _slower(mine, best, _CLOSE):

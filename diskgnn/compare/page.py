@@ -17,6 +17,7 @@ from plotly.offline import get_plotlyjs
 from diskgnn.compare import bars, curves, timelines
 from diskgnn.compare.answer import headline, reasons
 from diskgnn.compare.figures import INK, Figure
+from diskgnn.compare.loaders import LOADERS
 from diskgnn.compare.results import Comparison
 from diskgnn.compare.summary import LoaderSummary, summarize
 from diskgnn.compare.tables import cost_table, facts, missing_table, reading_table, time_table
@@ -68,7 +69,7 @@ def _spec(figure: Figure) -> str:
 
 
 def _header(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> str:
-    told = "".join(f'<p class="reason">{escape(reason)}</p>' for reason in reasons(comparison, summaries))
+    told = "".join(f'<p class="reason">{escape(reason)}</p>' for reason in reasons(summaries))
     conditions = "".join(f"<li>{escape(text)}</li>" for text in _conditions(comparison))
     notes = "".join(f"<p>{escape(note)}</p>" for note in _notes(comparison, summaries))
     if notes:
@@ -129,7 +130,7 @@ def _sections(comparison: Comparison, summaries: Sequence[LoaderSummary], figure
     yield _section("What each thread did", _timelines(summaries, figures))
     accuracy = [*curves.accuracies(summaries), bars.seconds_to_accuracy(summaries)]
     yield _section("Accuracy", shown(*accuracy))
-    loaders = {one.name: one.loader for one in summaries}
+    loaders = {variant.name: variant.loader for variants in LOADERS.values() for variant in variants}
     sweep = curves.cache_sweep(comparison.sweep, loaders)
     yield _section("Reading", grid(bars.read_bytes(summaries), sweep), _explained(reading_table(summaries), _READING))
     yield _section("Preparation, space and memory", grid(*bars.preparation(summaries)), cost_table(summaries))

@@ -1,8 +1,9 @@
-"""Byte sizes as people write them: '512MiB', '2GB', 4096."""
+"""Sizes, counts and durations as people write them: '512MiB', '2GB', '1,234', '1 min 15 s'."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from diskgnn.errors import ConfigError
 
@@ -37,3 +38,42 @@ def format_size(num_bytes: float) -> str:
             return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
         num_bytes /= 1024
     return f"{num_bytes:.1f} TiB"
+
+
+def format_count(number: float) -> str:
+    """1234567 -> '1,234,567'; floats keep three significant digits."""
+    return f"{number:,.3g}" if isinstance(number, float) and abs(number) < 1000 else f"{round(number):,}"
+
+
+def format_seconds(seconds: float) -> str:
+    """0.1234 -> '0.12 s', 75 -> '1 min 15 s', 7260 -> '2 h 1 min'."""
+    if round(seconds) < 60:
+        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def format_value(name: str, value: Any) -> str:
+    """`value` for people; the unit is read from the end of `name` (_bytes, _seconds, _rate)."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        if name.endswith("bytes_per_second"):
+            return f"{format_size(value)}/s"
+        if name.endswith("bytes"):
+            return format_size(value)
+        if name.endswith("seconds"):
+            return format_seconds(value)
+        return format_count(value)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(format_value("", item) for item in value)
+    return str(value)
+
+
+def label(name: str) -> str:
+    """The words of a field's name, less the unit that `format_value` shows: 'read_bytes' -> 'read'."""
+    for unit in ("_bytes_per_second", "_bytes", "_seconds"):
+        name = name.removesuffix(unit)
+    return name

@@ -19,7 +19,7 @@ from diskgnn.artifacts import ArtifactWriter
 from diskgnn.cli import main
 from diskgnn.cli.command import Command
 from diskgnn.cli.options import Column, Fanouts, Size
-from diskgnn.cli.rendering import Output, format_seconds, format_value, label, to_json
+from diskgnn.cli.rendering import Output, to_json
 from diskgnn.progress import StageReport
 
 
@@ -380,23 +380,6 @@ def _writes_scratch_file(pid, folder):
         return any(str(file.readlink()).startswith(f"{folder}/.diskgnn-") for file in descriptors.iterdir())
     except FileNotFoundError:  # closed meanwhile
         return False
-
-
-def test_values_are_shown_with_their_unit():
-    assert format_value("read_bytes", 1536) == "1.5 KiB"
-    assert format_value("rate_bytes_per_second", 1 << 20) == "1.0 MiB/s"
-    assert format_value("wait_seconds", 75.2) == "1 min 15 s"
-    assert format_value("edges", 1234567) == "1,234,567"
-    assert format_value("mean_in_degree", 11.5799) == "11.6"
-    assert format_value("fanouts", [10, 5]) == "10, 5"
-    assert [format_value("flag", flag) for flag in (True, False, None)] == ["yes", "no", "none"]
-    assert [format_seconds(seconds) for seconds in (0.1234, 12.3, 59.7, 7260)] == [
-        "0.12 s",
-        "12 s",
-        "1 min 0 s",
-        "2 h 1 min",
-    ]
-    assert label("read_bytes") == "read"
 
 
 def test_json_takes_numpy_and_dataclasses():

@@ -11,6 +11,7 @@ import pytest
 import diskgnn
 
 ROOT = Path(__file__).parents[1]
+_SOURCES = {".py", ".css", ".js"}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
     assert metadata["Version"] == diskgnn.__version__
     assert metadata["License-Expression"] == "Apache-2.0"
     assert f"diskgnn-{diskgnn.__version__}.dist-info/licenses/LICENSE" in names
-    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "diskgnn").rglob("*.py")}
+    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "diskgnn").rglob("*.*") if path.suffix in _SOURCES}
     assert sources <= names
 
 

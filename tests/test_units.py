@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diskgnn.errors import ConfigError
-from diskgnn.units import format_size, parse_size
+from diskgnn.units import format_seconds, format_size, format_value, label, parse_size
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,20 @@ def test_format() -> None:
 @given(st.integers(0, 1 << 60))
 def test_what_is_formatted_can_be_parsed(num_bytes: int) -> None:
     assert parse_size(format_size(num_bytes)) == pytest.approx(num_bytes, rel=0.05)
+
+
+def test_values_are_shown_with_their_unit():
+    assert format_value("read_bytes", 1536) == "1.5 KiB"
+    assert format_value("rate_bytes_per_second", 1 << 20) == "1.0 MiB/s"
+    assert format_value("wait_seconds", 75.2) == "1 min 15 s"
+    assert format_value("edges", 1234567) == "1,234,567"
+    assert format_value("mean_in_degree", 11.5799) == "11.6"
+    assert format_value("fanouts", [10, 5]) == "10, 5"
+    assert [format_value("flag", flag) for flag in (True, False, None)] == ["yes", "no", "none"]
+    assert [format_seconds(seconds) for seconds in (0.1234, 12.3, 59.7, 7260)] == [
+        "0.12 s",
+        "12 s",
+        "1 min 0 s",
+        "2 h 1 min",
+    ]
+    assert label("read_bytes") == "read"

@@ -125,8 +125,11 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.pass_obj
 def compare(output: Output, /, graph: Path, out: Path | None, report: Path | None, **arguments: Any) -> None:
     """Measure loaders side by side on GRAPH: the same minibatches, model and memory cap for each."""
+    from diskgnn.compare.report import check_report_possible, write_report
     from diskgnn.compare.runner import compare
 
+    if report is not None:
+        check_report_possible()
     for path, option in ((out, "--out"), (report, "--report")):
         if path is not None:
             _check_writable_file(path, option)
@@ -144,8 +147,6 @@ def compare(output: Output, /, graph: Path, out: Path | None, report: Path | Non
     )
     _show(output, comparison)
     if report is not None:
-        from diskgnn.compare.report import write_report  # type: ignore[import-not-found,unused-ignore]
-
         write_report(comparison, report)
     output.result(comparison)
 

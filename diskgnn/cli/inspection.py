@@ -9,8 +9,8 @@ import click
 from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.options import Size
-from diskgnn.cli.rendering import Output, format_count
-from diskgnn.units import format_size
+from diskgnn.cli.rendering import Output
+from diskgnn.units import format_count, format_size
 
 
 @click.command(cls=Command)

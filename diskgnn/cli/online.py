@@ -11,8 +11,8 @@ import click
 from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.options import CACHE, combined
-from diskgnn.cli.rendering import BarReporter, Output, format_seconds
-from diskgnn.units import format_size
+from diskgnn.cli.rendering import BarReporter, Output
+from diskgnn.units import format_seconds, format_size
 
 _LOADER_OPTIONS = ("device_cache", "pinned_cache", "prefetch", "engine", "verify")
 _loader_options = combined(

@@ -1,0 +1,226 @@
+"""Bars of a comparison's report: seconds and bytes, a row per loader."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from diskgnn.compare.figures import INK, LOG_ABOVE, Figure, color_of, layout, plain
+from diskgnn.compare.summary import OURS, LoaderSummary, duration, reference, seconds_to, target_accuracy
+from diskgnn.units import format_size
+
+# The vertical axis counts pixels down from the top; names stand above their bars, so that they take no width from a
+# narrow page.
+_NAME_PIXELS = 20
+_GAP_PIXELS = 9
+_BAR_PIXELS = (13, 11)  # the main bar, the one below
+_MARGIN = {"l": 2, "r": 8, "t": 16, "b": 44}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One loader's bars."""
+
+    name: str
+    loader: str
+    bars: tuple[tuple[float | None, str], ...]  # (value, text at its end), the main one first
+    mark: float | None = None  # a tick across the bars
+    hover: str = ""
+    note: str = ""  # why there are no bars
+
+
+def epoch_times(summaries: Sequence[LoaderSummary]) -> Figure | None:
+    """Bars of training and of loading alone per loader, each with its own bound; fastest first."""
+    timed = [one for one in summaries if one.ok and one.epoch_seconds]
+    if not timed:
+        return None
+    memory = reference(summaries)
+    rows = []
+    for one in sorted(timed, key=lambda one: one.epoch_seconds or 0.0):
+        bars = tuple((seconds, duration(seconds) if seconds else "") for seconds in _both_seconds(one))
+        hover = f"loader alone {duration(one.loading_seconds)}" if one.loading_seconds else ""
+        if one.training_seconds:
+            hover = f"training {duration(one.training_seconds)}, {hover}"
+        if one.bound_seconds:
+            hover += f"<br>own bound {duration(one.bound_seconds)}: {plain(one.bound)}"
+        rows.append(Row(one.name, one.loader, bars, one.bound_seconds or None, hover))
+    rows += [Row(one.name, one.loader, (), note=one.status) for one in summaries if not one.ok]
+    line = (memory.epoch_seconds, "in-memory") if memory and memory.epoch_seconds else None
+    return Figure(
+        "epoch-times",
+        "Time of an epoch",
+        _bars(rows, "seconds", line),
+        "A loader alone feeds a consumer that does nothing. Its own bound is the time that its bytes or requests take "
+        "at the limits of disk and memory measured in the same run.",
+        (("bar", "training"), ("bar pale", "loader alone"), ("tick", "own bound")),
+    )
+
+
+def _both_seconds(one: LoaderSummary) -> tuple[float | None, float | None]:
+    return one.training_seconds, one.loading_seconds
+
+
+def read_bytes(summaries: Sequence[LoaderSummary]) -> Figure | None:
+    """Bars of bytes read in an epoch, with what Belady's schedule would read in the same cache."""
+    rows = []
+    for one in sorted((one for one in summaries if one.ok), key=lambda one: one.read_bytes or 0):
+        if not one.read_bytes:
+            continue
+        bound = one.belady_bytes or None
+        hover = format_size(one.read_bytes)
+        if bound:
+            hover += f", {one.read_bytes / bound:.2f}× of Belady's bound, {format_size(bound)}"
+        rows.append(Row(one.name, one.loader, ((one.read_bytes, format_size(one.read_bytes)),), bound, hover))
+    if not rows:
+        return None
+    return Figure(
+        "read-bytes",
+        "Bytes read in an epoch",
+        _bars(rows, "bytes"),
+        "From the disk, as the kernel counts where it does. Belady's bound: the fewest whole rows that any cache of "
+        "the same size reads for the same minibatches, empty at the start.",
+        (("bar", "read"), ("tick", "Belady's bound")),
+    )
+
+
+def seconds_to_accuracy(summaries: Sequence[LoaderSummary]) -> Figure | None:
+    """Bars of the seconds, preparation included, until a loader's accuracy reaches the best baseline's."""
+    target = target_accuracy(summaries)
+    if target is None:
+        return None
+    reached = {one.name: seconds_to(target, one.curve) for one in summaries if one.curve}
+    if not any(reached.values()):
+        return None
+    rows = [
+        Row(
+            one.name,
+            one.loader,
+            ((seconds, duration(seconds)),) if seconds else (),
+            note="" if seconds else "not reached",
+        )
+        for one in sorted(summaries, key=lambda one: reached.get(one.name) or math.inf)
+        if one.name in reached
+        for seconds in [reached[one.name]]
+    ]
+    return Figure(
+        "seconds-to-accuracy",
+        "Seconds to the best baseline's accuracy",
+        _bars(rows, "seconds"),
+        f"To {target:.2%}: the best that any baseline came to after an epoch (mean over seeds, less one standard "
+        "deviation). Preparation counts, evaluation does not.",
+    )
+
+
+def preparation(summaries: Sequence[LoaderSummary]) -> list[Figure]:
+    """Bars of the seconds before the first epoch, and of disk space beyond the graph."""
+    ready = [one for one in summaries if one.ok]
+    seconds = [
+        Row(one.name, one.loader, ((total, duration(total)),), None, _preparing_hover(one))
+        for one in sorted(ready, key=lambda one: one.prepare_seconds + one.open_seconds)
+        if (total := one.prepare_seconds + one.open_seconds) > 0
+    ]
+    space = [
+        Row(one.name, one.loader, ((one.prepared_bytes, format_size(one.prepared_bytes)),), None, "")
+        for one in sorted(ready, key=lambda one: one.prepared_bytes)
+        if one.prepared_bytes
+    ]
+    figures = []
+    if seconds:
+        caption = "Preparing, once for all epochs, and opening: what in-memory loads, it loads here."
+        plot = _bars(seconds, "seconds")
+        figures.append(Figure("prepare-seconds", "Before the first epoch", plot, caption))
+    if space:
+        caption = "Beyond the graph itself. Loaders that are not listed need none."
+        plot = _bars(space, "bytes")
+        figures.append(Figure("prepared-bytes", "Disk space", plot, caption))
+    return figures
+
+
+def _preparing_hover(one: LoaderSummary) -> str:
+    return f"preparing {duration(one.prepare_seconds)}, opening {duration(one.open_seconds)}"
+
+
+def _bars(rows: Sequence[Row], unit: str, line: tuple[float, str] | None = None) -> go.Figure:
+    """Horizontal bars of `rows`; `line`: a value that goes through all of them, and its name."""
+    values = [value for row in rows for value, _ in row.bars if value] + [row.mark for row in rows if row.mark]
+    low, high = min(values), max(values)
+    log = high > LOG_ABOVE * low
+    bottom = 10.0 ** math.floor(math.log10(low / 2))
+    span = [math.log10(bottom), math.log10(high) + 0.17 * math.log10(high / bottom)] if log else [0, high * 1.17]
+    tops = [0]
+    for row in rows:
+        tops.append(tops[-1] + _NAME_PIXELS + sum(_BAR_PIXELS[: len(row.bars)]) + (_GAP_PIXELS if row.bars else 0))
+    plot = go.Figure()
+    for index in range(max(len(row.bars) for row in rows)):
+        _add_bars(plot, [(top + _NAME_PIXELS, row) for top, row in zip(tops, rows, strict=False)], index)
+    middles = [top + _NAME_PIXELS + sum(_BAR_PIXELS[: len(row.bars)]) / 2 for top, row in zip(tops, rows, strict=False)]
+    marked = [(y, row) for y, row in zip(middles, rows, strict=True) if row.mark]
+    plot.add_scatter(
+        x=[row.mark for _, row in marked], y=[y for y, _ in marked], mode="markers", hoverinfo="skip",
+        marker={"symbol": "line-ns", "size": 19 if len(rows[0].bars) > 1 else 13, "line": {"width": 2, "color": INK}},
+    )  # fmt: skip
+    if line:
+        plot.add_scatter(
+            x=[line[0]] * 2, y=[0, tops[-1]], mode="lines", hoverinfo="skip",
+            line={"width": 1, "dash": "dot", "color": INK},
+        )  # fmt: skip
+        plot.add_annotation(
+            x=math.log10(line[0]) if log else line[0],
+            y=0,
+            text=line[1],
+            showarrow=False,
+            yanchor="bottom",
+            font_size=11,
+        )
+    for top, row in zip(tops, rows, strict=False):
+        plot.add_annotation(
+            x=0, xref="paper", y=top + _NAME_PIXELS - 1, text=_name(row), showarrow=False, xanchor="left",
+            yanchor="bottom", font_size=13, borderpad=0,
+        )  # fmt: skip
+    plot.update_layout(
+        **layout(tops[-1] + _MARGIN["t"] + _MARGIN["b"], _MARGIN),
+        barmode="overlay",
+        yaxis={"range": [tops[-1], 0], "visible": False, "fixedrange": True},
+        xaxis={
+            "type": "log" if log else "linear", "range": span, "fixedrange": True, "dtick": 1 if log else None,
+            "title": {"text": f"{unit}{', log scale' if log else ''}", "standoff": 6}, "zeroline": not log, "nticks": 6,
+            **_ticks(unit, log, span),
+        },
+    )  # fmt: skip
+    return plot
+
+
+def _name(row: Row) -> str:
+    name = f"<b>{plain(row.name)}</b>" if row.loader == OURS else plain(row.name)
+    return f"{name} · <i>{plain(row.note)}</i>" if row.note else name
+
+
+def _add_bars(plot: go.Figure, rows: Sequence[tuple[float, Row]], index: int) -> None:
+    """Bar number `index` of each row; `rows` have the places of their first bars."""
+    shown = [(top + sum(_BAR_PIXELS[:index]), row) for top, row in rows if index < len(row.bars) and row.bars[index][0]]
+    plot.add_bar(
+        orientation="h", y=[top for top, _ in shown], offset=0, width=_BAR_PIXELS[index] - 1,
+        x=[row.bars[index][0] for _, row in shown], text=[row.bars[index][1] for _, row in shown],
+        textposition="outside", textfont_size=11 if index else 12, constraintext="none", cliponaxis=False,
+        marker={"color": [color_of(row.loader) for _, row in shown], "opacity": 0.45 if index else 1, "line_width": 0},
+        customdata=[f"<b>{plain(row.name)}</b><br>{row.hover}" for _, row in shown],
+        hovertemplate="%{customdata}<extra></extra>",
+    )  # fmt: skip
+
+
+def _ticks(unit: str, log: bool, span: Sequence[float]) -> dict[str, Any]:
+    """Ticks in binary units of bytes, which Plotly has none of; decimal ones for the rest."""
+    if unit != "bytes":
+        return {"tickformat": ",~g"}
+    if log:
+        powers = range(math.ceil(span[0] / math.log10(2)), math.floor(span[1] / math.log10(2)) + 1)
+        step = max(1, math.ceil(len(powers) / 6))
+        values = [2.0**power for power in powers if power % step == 0]
+    else:
+        step_bytes = 2.0 ** math.ceil(math.log2(span[1] / 5))
+        values = [step_bytes * index for index in range(int(span[1] / step_bytes) + 1)]
+    return {"tickvals": values, "ticktext": [format_size(value).replace(".0 ", " ") for value in values]}

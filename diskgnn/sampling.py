@@ -264,7 +264,7 @@ def sample_a_few(
     """(input nodes, blocks outermost first) of each minibatch, as `sample` makes them; all have as many layers."""
     if not fits(graph, memory_bytes):
         return _sweep_a_few(graph, minibatches, memory_bytes, threads)
-    topology = _native.NeighborSampler(np.array(graph.indptr), np.array(graph.indices))
+    topology = _native.NeighborSampler(*graph.topology())
     return (topology.sample(each.seeds, each.fanouts, each.key, each.number) for each in minibatches)
 
 
@@ -347,7 +347,7 @@ def _sample_in_memory(
     advance: Callable[[int], None],
 ) -> int:
     """Shards in parallel, from topology that is loaded whole; edges sampled."""
-    sampler = _native.NeighborSampler(np.array(graph.indptr), np.array(graph.indices))
+    sampler = _native.NeighborSampler(*graph.topology())
     stopping, lock = threading.Event(), threading.Lock()
 
     def sampled(shard: _Shard) -> Iterator[SampledArrays]:

@@ -33,7 +33,7 @@ def sampler_with_neighbor_cache(graph: Graph, neighbor_cache: int | str) -> _nat
         return load_sampler(graph, "memory")
     starts, neighbors = cached_neighbors(graph, capacity)
     _, indices = graph.topology_at_random()
-    sampler = _native.NeighborSampler(np.array(graph.indptr), indices)
+    sampler = _native.NeighborSampler(graph.manifest.array(artifacts.INDPTR, mmap=False), indices)
     sampler.cache_neighbors(starts, neighbors)
     return sampler
 

@@ -180,4 +180,4 @@ def load_sampler(graph: Graph, topology: str) -> _native.NeighborSampler:
         return _native.NeighborSampler(*graph.topology_at_random())
     if topology != "memory":
         raise ConfigError(f"topology: expected 'memory' or 'mmap', found {topology!r}")
-    return _native.NeighborSampler(np.array(graph.indptr), np.array(graph.indices))
+    return _native.NeighborSampler(*graph.topology())

@@ -192,8 +192,3 @@ class Assembler:
                 x.index_copy_(0, move(positions), self._conversion(move(rows)))
         x.index_copy_(0, move((tier == 2).nonzero().squeeze(1)), self._conversion(move(staged)))
         return x
-
-    @property
-    def bytes_per_minibatch(self) -> int:
-        """Device memory that x takes."""
-        return self._max_inputs * self._store.width * self._conversion.dtype.itemsize

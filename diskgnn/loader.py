@@ -264,7 +264,7 @@ class Loader:
         )
         assembler = Assembler(self._store, self._conversion, self._max_inputs, zero_copy=self._zero_copy)
         try:
-            self._pipeline = _native.Pipeline(
+            pipeline = _native.Pipeline(
                 str(self._packed.file(artifacts.extents_file(self.split))),
                 np.ascontiguousarray(self._index).view(np.int64),
                 self._store.row_bytes,
@@ -280,7 +280,9 @@ class Loader:
             )
         except ValueError as error:
             raise ArtifactError(f"{error}; prepare {self._packed.path} again") from error
-        self._transfer = Transfer(self._pipeline, assembler, self._reader, self._device)
+        # May be refused, too: then nothing is open, and the next epoch tries again.
+        self._transfer = Transfer(pipeline, assembler, self._reader, self._device)
+        self._pipeline = pipeline
         self._filled_rows += self._store.num_static
         if self._tracing:
             self._transfer.start_tracing()

@@ -92,6 +92,8 @@ def pack_rows(
         missing += (int(plan.bounds[-1]) + len(plan.initial_nodes)) * row_bytes + len(plan.index) * ALIGNMENT
     artifacts.require_free_bytes(writer.staging, missing, f"packing {writer.final}")
 
+    # Where a file system cannot reserve space, the C library writes bytes instead: not beside headers on their way.
+    pages.finish()
     targets = {}
     for plan in plans:
         targets[artifacts.extents_file(plan.split)] = _extents_target(writer, plan, graph.indices.dtype, row_bytes)

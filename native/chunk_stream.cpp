@@ -1,6 +1,7 @@
 #include "chunk_stream.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace diskgnn {
 namespace {
@@ -11,9 +12,10 @@ constexpr std::size_t kNumChunks = 48;  // in flight or waiting to be taken: 24 
 
 }  // namespace
 
-ChunkStream::ChunkStream(const DirectFile& file, EngineKind engine, StageTrace& trace)
+ChunkStream::ChunkStream(const DirectFile& file, EngineKind engine, StageTrace& trace, PositionOf position_of)
     : file_(file),
       trace_(trace),
+      position_of_(std::move(position_of)),
       memory_(kChunkBytes * kNumChunks),
       chunks_(kNumChunks),
       engine_(make_read_engine(engine, file_, kDepth, memory_.bytes())) {
@@ -97,7 +99,7 @@ void ChunkStream::read_ahead() {
 
 void ChunkStream::trace_read(const Chunk& chunk) {
   if (!trace_.is_on()) return;
-  trace_.add({Stage::kRead, static_cast<std::int64_t>(chunk.offset), chunk.submitted_ns, now_ns()});
+  trace_.add({Stage::kRead, position_of_(chunk.offset), chunk.submitted_ns, now_ns()});
 }
 
 std::span<const std::byte> ChunkStream::peek() {

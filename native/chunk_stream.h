@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -22,8 +23,11 @@ namespace diskgnn {
 
 class ChunkStream {
  public:
+  // The position of the minibatch that a byte of the file, at this offset, belongs to. Asked by the reader's thread.
+  using PositionOf = std::function<std::int64_t(std::uint64_t offset)>;
+
   // Streams the ranges of `file` that `allow` names. `trace` gets every read, from submission to completion.
-  ChunkStream(const DirectFile& file, EngineKind engine, StageTrace& trace);
+  ChunkStream(const DirectFile& file, EngineKind engine, StageTrace& trace, PositionOf position_of);
   ~ChunkStream();  // stops and joins
 
   // Appends ranges to the stream; offsets and lengths are multiples of kDirectAlignment.
@@ -59,6 +63,7 @@ class ChunkStream {
 
   const DirectFile& file_;
   StageTrace& trace_;
+  const PositionOf position_of_;
   PageMemory memory_;
   std::vector<Chunk> chunks_;
   std::unique_ptr<ReadEngine> engine_;

@@ -38,6 +38,8 @@ std::int64_t padded_extent_bytes(const ExtentRecord& extent, std::size_t row_byt
 void check_index(const std::vector<ExtentRecord>& index, std::size_t row_bytes, const DirectFile& file) {
   if (index.empty()) throw std::invalid_argument("the index of " + file.path() + " has no extents");
   constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
+  if (row_bytes > unsign(kMaxCount)) throw std::invalid_argument("rows of " + file.path() + " are wider than 2 GiB");
+  const auto file_bytes = static_cast<std::int64_t>(file.size_bytes());
   std::int64_t offset = 0;
   for (const ExtentRecord& extent : index) {
     const auto in_header = [&](std::int64_t begin, std::int64_t count, std::int64_t item_bytes) {
@@ -48,12 +50,13 @@ void check_index(const std::vector<ExtentRecord>& index, std::size_t row_bytes, 
                        extent.rows_offset >= extent.header_bytes && extent.rows_offset <= kMaxCount &&
                        extent.num_rows >= 0 && extent.num_rows <= extent.num_inputs &&
                        in_header(extent.addresses_offset, extent.num_inputs, 4) &&
-                       in_header(extent.admissions_offset, extent.num_admissions, 8);
+                       in_header(extent.admissions_offset, extent.num_admissions, 8) &&
+                       padded_extent_bytes(extent, row_bytes) <= file_bytes - offset;
     if (!sound) throw std::invalid_argument("the index of " + file.path() + " is damaged");
     offset += padded_extent_bytes(extent, row_bytes);
   }
-  if (static_cast<std::uint64_t>(offset) != file.size_bytes()) {
-    throw std::invalid_argument(file.path() + " has " + std::to_string(file.size_bytes()) + " bytes, its index says " +
+  if (offset != file_bytes) {
+    throw std::invalid_argument(file.path() + " has " + std::to_string(file_bytes) + " bytes, its index says " +
                                 std::to_string(offset));
   }
 }
@@ -88,6 +91,7 @@ ExtentPipeline::ExtentPipeline(DirectFile file, std::vector<ExtentRecord> index,
   if (!is_permutation(tiers_.wrap)) throw std::invalid_argument("wrap is not a permutation");
   order_.resize(index_.size());
   std::iota(order_.begin(), order_.end(), 0);
+  positions_ = order_;
   // One more than are ready: the user's loop still holds a minibatch while it asks for the next.
   buffers_ = std::make_shared<BufferPool>(options_.prefetch + 1, largest(index_, &ExtentRecord::header_bytes),
                                           largest(index_, &ExtentRecord::num_inputs) * tiers_.row_bytes);
@@ -103,6 +107,7 @@ void ExtentPipeline::set_order(std::vector<std::int64_t> order) {
     throw std::invalid_argument("order is not a permutation of the extents");
   }
   order_ = std::move(order);
+  for (std::size_t i = 0; i < order_.size(); ++i) positions_[unsign(order_[i])] = static_cast<std::int64_t>(i);
 }
 
 void ExtentPipeline::start(std::int64_t position, std::int64_t count) {
@@ -111,7 +116,8 @@ void ExtentPipeline::start(std::int64_t position, std::int64_t count) {
   std::lock_guard control(control_mutex_);
   stop_threads();
   buffers_->reopen();
-  auto stream = std::make_unique<ChunkStream>(file_, options_.engine, trace_);
+  auto stream = std::make_unique<ChunkStream>(file_, options_.engine, trace_,
+                                              [this](std::uint64_t offset) { return position_of(offset); });
   {
     std::lock_guard lock(mutex_);
     failure_ = nullptr;
@@ -210,16 +216,10 @@ PipelineStats ExtentPipeline::stats() const {
   return stats;
 }
 
-StageTrace::Taken ExtentPipeline::take_trace() {
-  StageTrace::Taken taken = trace_.take();
-  std::vector<std::int64_t> position_of(order_.size());
-  for (std::size_t i = 0; i < order_.size(); ++i) position_of[unsign(order_[i])] = static_cast<std::int64_t>(i);
-  for (StageEvent& event : taken.events) {
-    if (event.stage != Stage::kRead) continue;
-    const auto after = std::ranges::upper_bound(index_, event.position, {}, &ExtentRecord::offset);
-    event.position = position_of[unsign(after - index_.begin() - 1)];
-  }
-  return taken;
+// For the reader's thread, while what it reads is allowed.
+std::int64_t ExtentPipeline::position_of(std::uint64_t offset) const {
+  const auto after = std::ranges::upper_bound(index_, static_cast<std::int64_t>(offset), {}, &ExtentRecord::offset);
+  return positions_[unsign(after - index_.begin() - 1)];
 }
 
 void ExtentPipeline::throw_damaged(std::int64_t extent, const char* what) const {

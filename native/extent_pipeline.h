@@ -118,10 +118,9 @@ class ExtentPipeline {
 
   PipelineStats stats() const;
 
-  // Keeps events from now on, of which `take_trace` returns those since its last call. A kRead, too, has the position
-  // of a minibatch: the one that its first byte belongs to.
+  // Keeps events from now on, of which `take_trace` returns those since its last call.
   void start_tracing() { trace_.start(); }
-  StageTrace::Taken take_trace();
+  StageTrace::Taken take_trace() { return trace_.take(); }
   std::string engine_name() const;
   BufferPool& buffers() { return *buffers_; }
   std::size_t row_bytes() const { return tiers_.row_bytes; }
@@ -140,6 +139,7 @@ class ExtentPipeline {
 
   std::span<const std::byte> peek();
   void allow(std::int64_t count);
+  std::int64_t position_of(std::uint64_t offset) const;
   void stop_threads();
   void assemble_all(std::int64_t position);
   bool assemble(std::int64_t position);
@@ -157,7 +157,8 @@ class ExtentPipeline {
   const pid_t owner_ = getpid();
   DirectFile file_;
   std::vector<ExtentRecord> index_;
-  std::vector<std::int64_t> order_;  // position in the sequence to extent, a permutation
+  std::vector<std::int64_t> order_;      // position in the sequence to extent, a permutation
+  std::vector<std::int64_t> positions_;  // and its inverse; neither changes while anything is allowed
   Tiers tiers_;
   PipelineOptions options_;
   std::shared_ptr<BufferPool> buffers_;

@@ -25,7 +25,7 @@ inline std::int64_t now_ns() {
 
 struct StageEvent {
   Stage stage;
-  std::int64_t position;  // of the minibatch in the sequence; of a kRead: of its first byte in the file
+  std::int64_t position;  // of the minibatch in the sequence; of a kRead: of that which its first byte belongs to
   std::int64_t start_ns, end_ns;
 };
 

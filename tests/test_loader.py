@@ -462,6 +462,26 @@ def test_hostile_index_values_are_refused(packed, tmp_path, field):
         shutil.rmtree(forged)
 
 
+@pytest.mark.parametrize(("row_bytes", "num_inputs"), [(1 << 62, 4), (1 << 31, 1), ((1 << 63) + 4096, 2)])
+def test_rows_too_wide_to_count_are_refused(tmp_path, row_bytes, num_inputs):
+    """Their bytes, modulo 2^64, would fit the file and a buffer."""
+    (tmp_path / "train.bin").write_bytes(bytes(4096))
+    index = np.zeros(1, extents.INDEX_DTYPE)
+    index["header_bytes"] = index["rows_offset"] = 64
+    index["num_inputs"] = num_inputs
+    none = np.empty(0, np.uint8)
+
+    def make(row_bytes):
+        arrays = none, none, np.empty(0, np.int32)
+        return _native.Pipeline(
+            str(tmp_path / "train.bin"), index.view(np.int64), row_bytes, 0, 0, *arrays, "threads", 1, 1, False
+        )
+
+    make(4096)
+    with pytest.raises(ValueError, match="wider"):
+        make(row_bytes)
+
+
 def test_an_index_of_nothing_is_refused(packed, tmp_path):
     path = shutil.copytree(packed, tmp_path / "packed")
     index = open_artifact(path).array("train-index.npy", mmap=False)

@@ -95,6 +95,23 @@ def test_each_chunk_is_read_once_for_the_minibatch_that_it_begins_in(packed, eng
     assert [(event.stage, event.minibatch) for event in reads] == [("read", 0)] * 3
 
 
+def test_reads_of_shuffled_epochs_belong_to_the_minibatches_of_their_own_order(tmp_path):
+    packed = prepare_graph(make_graph(tmp_path / "graph"), tmp_path, epochs=EPOCHS, cpu_cache=0)
+    with Loader(packed) as loader:
+        in_order = [batch.seeds.tolist() for epoch in range(EPOCHS) for batch in loader.epoch(epoch)]
+    with Loader(packed, shuffle_seed=0) as loader:
+        loader.start_tracing()
+        orders = [[in_order.index(batch.seeds.tolist()) for batch in loader.epoch(e)] for e in range(EPOCHS)]
+        reads = on_track(loader.take_trace(), "disk")
+    starts = [  # neighbours in the file are read together
+        number
+        for order in orders
+        for number, extent in enumerate(order)
+        if number == 0 or order[number - 1] != extent - 1
+    ]
+    assert [event.minibatch for event in reads] == starts
+
+
 def test_nothing_is_kept_before_it_is_asked_for(packed):
     with Loader(packed) as loader:
         list(loader.epoch(0))

@@ -17,6 +17,7 @@ from diskgnn import _native, artifacts, extents, packing, row_packing
 from diskgnn.artifacts import ArtifactWriter, open_artifact, verify_artifact
 from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, OutputExistsError
 from diskgnn.graph import Graph
+from diskgnn.header_packing import SplitPlanner
 from diskgnn.loader import Loader
 from diskgnn.packing import cache_rows, pack
 from diskgnn.sampling import Samples, sample
@@ -272,6 +273,29 @@ def test_ctrl_c_leaves_nothing(graph, samples, tmp_path, monkeypatch):
             with pytest.raises(KeyboardInterrupt):
                 pack(graph, samples, tmp_path / "packed", cpu_cache="10%", static_cache=0)
         assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_being_written_to_a_file_while_space_is_reserved_in_it(graph, samples, tmp_path, monkeypatch):
+    """Without fallocate, the C library reads and writes bytes of it: of pages that are just being written, too."""
+    calls = []
+
+    class Pages(_native.PageWriter):
+        def finish(self):
+            super().finish()
+            calls.append("finish")
+
+    def noted(function, name):
+        def call(*arguments):
+            calls.append(name)
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(_native, "PageWriter", Pages)
+    monkeypatch.setattr(SplitPlanner, "plan", noted(SplitPlanner.plan, "headers"))
+    monkeypatch.setattr(row_packing, "_extents_target", noted(row_packing._extents_target, "reserve"))
+    pack(graph, samples, tmp_path / "packed", cpu_cache="10%", static_cache=0)
+    assert calls == ["headers"] * len(samples.splits) + ["finish"] + ["reserve"] * len(samples.splits) + ["finish"]
 
 
 def test_a_failure_that_is_kept_keeps_no_threads(graph, samples, tmp_path, monkeypatch):

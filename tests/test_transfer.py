@@ -136,6 +136,21 @@ def test_closing_while_the_loop_waits_in_another_thread(packed, ahead):
     assert "closed" in errors[0]
 
 
+def test_what_is_refused_while_opening_may_be_tried_again(packed, monkeypatch):
+    """Page-locking, for one: the second time fails for the same reason, or goes through."""
+
+    def refused(*_):
+        raise ConfigError("cannot page-lock")
+
+    with Loader(packed) as loader:
+        with monkeypatch.context() as patch:
+            patch.setattr("diskgnn.loader.Transfer", refused)
+            for _ in range(2):
+                with pytest.raises(ConfigError, match="cannot page-lock"):
+                    next(loader.epoch(0))
+        assert len(list(loader.epoch(0))) == loader.num_batches
+
+
 def test_an_undecodable_header_is_damage(packed, ahead, monkeypatch):
     monkeypatch.setattr(transfer.extents, "decode_header", lambda *_: (_ for _ in ()).throw(EOFError("too short")))
     with Loader(packed) as loader, pytest.raises(ArtifactError, match="too short"):

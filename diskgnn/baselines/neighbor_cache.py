@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn import _native
+from diskgnn import _native, artifacts
 from diskgnn.baselines.online import load_sampler
 from diskgnn.graph import Graph
 from diskgnn.packing import cache_rows

@@ -17,6 +17,7 @@ from diskgnn.baselines.online import OnlineSource
 from diskgnn.errors import ConfigError
 from diskgnn.graph import FEATURE_STORAGE, Graph
 
+TOUCHING_THREADS = 128  # what the authors' program of PyG+ takes by default; each waits for one page
 _ADVICE = {"random": mmap.MADV_RANDOM, "normal": mmap.MADV_NORMAL}
 
 
@@ -25,7 +26,7 @@ class MappedRows:
 
     ordered = True  # one minibatch after the other: its threads share the disk among themselves
 
-    def __init__(self, graph: Graph, *, advice: str = "random", gather_threads: int = 32) -> None:
+    def __init__(self, graph: Graph, *, advice: str = "random", gather_threads: int = TOUCHING_THREADS) -> None:
         """See `MMap`."""
         at_least_one("gather_threads", gather_threads)
         self._graph, self._threads = graph, gather_threads
@@ -58,10 +59,10 @@ class MMap(OnlineSource):
 
     Args beside those of `OnlineSource`:
         advice: 'random' (MADV_RANDOM) or 'normal' (MADV_NORMAL: read ahead).
-        gather_threads: threads that touch the map at the same time; each waits for one page.
+        gather_threads: threads that touch the map at the same time.
 
     Example:
-        >>> source = MMap("graph", fanouts=[10, 10], batch_size=1024, advice="random", gather_threads=32)
+        >>> source = MMap("graph", fanouts=[10, 10], batch_size=1024, advice="random", gather_threads=128)
     """
 
     name = "mmap"
@@ -72,7 +73,7 @@ class MMap(OnlineSource):
         split: str = "train",
         *,
         advice: str = "random",
-        gather_threads: int = 32,
+        gather_threads: int = TOUCHING_THREADS,
         **online: Any,
     ) -> None:
         super().__init__(

@@ -202,7 +202,7 @@ class PartitionBuffer(EpochSource):
             raise ConfigError("expected one of resident and memory, found " + ("none" if resident is None else "both"))
         if resident is None:
             assert memory is not None
-            resident = resident_partitions(found, parse_size(memory))
+            resident = resident_partitions(found, parse_size(memory), order)
         if not (2 <= resident <= found.num_partitions or resident == found.num_partitions):
             raise ConfigError(f"resident: expected 2 to {found.num_partitions} partitions, found {resident}")
         if order == "cached" and not found.manifest.config["train_first"]:
@@ -334,15 +334,16 @@ def _counted(batch: MiniBatch, loaded: _Loaded | None) -> tuple[MiniBatch, RowCo
     )
 
 
-def resident_partitions(partitions: Partitions, memory_bytes: int) -> int:
-    """The most partitions that fit `memory_bytes` with their edges, and what is read ahead of the next state.
+def resident_partitions(partitions: Partitions, memory_bytes: int, order: str = "comet") -> int:
+    """The most partitions that fit `memory_bytes` with their edges, and what `order` reads ahead of the next state.
 
     Raises:
         ConfigError: not even two do.
     """
     p, num_edges = partitions.num_partitions, int(partitions.buckets[-1, -1])
     for resident in range(p, 1, -1):
-        slots = resident + (group_size(p, resident) if resident < p else 0)
+        reads_ahead = resident < p and order != "cached"  # that has one state an epoch
+        slots = resident + (group_size(p, resident) if reads_ahead else 0)
         # An edge takes 8 bytes in its bucket, and 4 in each of two states' topologies; a slot has offsets and ids.
         edges_bytes = num_edges * slots * slots // (p * p) * 8 + 2 * 4 * num_edges * resident * resident // (p * p)
         if slots * (partitions.partition_bytes + 40 * partitions.stride) + edges_bytes <= memory_bytes:

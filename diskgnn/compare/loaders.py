@@ -133,28 +133,35 @@ def _partition_buffer_bytes(setting: Setting, graph: Graph) -> int:
     return setting.cache_bytes + min(topology_bytes(graph), setting.memory_bytes // TOPOLOGY_SHARE)
 
 
-def _prepare_partitions(setting: Setting) -> None:
-    from diskgnn.baselines.partitioning import prepare_partitions
+def _prepare_partitions(train_first: bool) -> Callable[[Setting], None]:
+    def prepare(setting: Setting) -> None:
+        from diskgnn.baselines.partitioning import prepare_partitions
 
-    graph = Graph.open(setting.graph)
-    total_bytes = graph.feature_file.num_rows * graph.feature_file.row_bytes + 2 * topology_bytes(graph)
-    wanted = RESIDENT_PARTITIONS * total_bytes / max(1, _partition_buffer_bytes(setting, graph))
-    num_partitions = 1 << max(3, min(7, math.ceil(math.log2(wanted))))
-    prepare_partitions(
-        graph,
-        setting.packed,
-        num_partitions=min(num_partitions, graph.num_nodes),
-        seed=setting.seed,
-        memory=setting.memory_bytes // 2,
-    )
+        graph = Graph.open(setting.graph)
+        total_bytes = graph.feature_file.num_rows * graph.feature_file.row_bytes + 2 * topology_bytes(graph)
+        wanted = RESIDENT_PARTITIONS * total_bytes / max(1, _partition_buffer_bytes(setting, graph))
+        num_partitions = 1 << max(3, min(7, math.ceil(math.log2(wanted))))
+        prepare_partitions(
+            graph,
+            setting.packed,
+            num_partitions=min(num_partitions, graph.num_nodes),
+            train_first=train_first,
+            seed=setting.seed,
+            memory=setting.memory_bytes // 2,
+        )
+
+    return prepare
 
 
-def _partition_buffer(setting: Setting) -> BatchSource:
-    from diskgnn.baselines.partition_buffer import PartitionBuffer
+def _partition_buffer(order: str) -> Callable[[Setting], BatchSource]:
+    def open_buffer(setting: Setting) -> BatchSource:
+        from diskgnn.baselines.partition_buffer import PartitionBuffer
 
-    graph = Graph.open(setting.graph)
-    memory = _partition_buffer_bytes(setting, graph)
-    return PartitionBuffer(graph, setting.packed, **setting.sampling, memory=memory)
+        graph = Graph.open(setting.graph)
+        memory = _partition_buffer_bytes(setting, graph)
+        return PartitionBuffer(graph, setting.packed, **setting.sampling, memory=memory, order=order)
+
+    return open_buffer
 
 
 def _prepare_static(setting: Setting) -> None:
@@ -263,7 +270,10 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
     ),
     "ginex": (Variant("ginex", "", "Ginex", _ginex, RANDOM, cached=True),),
     "partition-buffer": (
-        Variant("partition-buffer", "", "partition buffer", _partition_buffer, SEQUENTIAL, _prepare_partitions),
+        Variant("partition-buffer", "comet", "partition buffer, COMET", _partition_buffer("comet"), SEQUENTIAL,
+                _prepare_partitions(train_first=False)),
+        Variant("partition-buffer", "cached", "partition buffer, training nodes stay", _partition_buffer("cached"),
+                SEQUENTIAL, _prepare_partitions(train_first=True)),
     ),
     "static-packed": (
         Variant("static-packed", "plain", "static cache, packed", _static_packed, SEQUENTIAL,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,8 @@ def load(setting: Mapping[str, Any], loader: str, variant: str) -> dict[str, Any
     from diskgnn.evaluation import minibatches
 
     resolved, chosen = _resolve(setting, loader, variant)
-    source, open_seconds = _open(resolved, chosen)
+    # One epoch: what prepares while it trains shall not prepare another beside the one that is measured.
+    source, open_seconds = _open(replace(resolved, epochs=1), chosen)
     try:
         meter = _Meter(source)
         with minibatches(source, 0) as batches:
@@ -190,15 +191,16 @@ class _Meter:
         now, read = self._source.stats(), device_read_bytes()
         spent = {name: (value - self._before.get(name, 0)) / epochs for name, value in now.items()}
         requests = spent.get("read_requests", 0)
+        read_bytes = spent["read_bytes"] + spent.get("prepare_read_bytes", 0)  # who prepares meanwhile reads then, too
         return EpochCost(
             minibatches=self._source.num_batches,
             seconds=seconds / epochs,
             wait_seconds=spent["wait_seconds"],
             requested_rows=round(spent["requested_rows"]),
             **{tier: round(spent[tier]) for tier in _TIERS},
-            read_bytes=round(spent["read_bytes"]),
+            read_bytes=round(read_bytes),
             device_read_bytes=None if read is None or self._read is None else round((read - self._read) / epochs),
-            read_requests=None if requests == 0 and spent["read_bytes"] else round(requests),  # 0: not known
+            read_requests=None if requests == 0 and read_bytes else round(requests),  # 0: not known
             filled_rows=round(spent.get("filled_rows", 0) + spent.get("loaded_rows", 0)),
         )
 

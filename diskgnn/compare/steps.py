@@ -15,7 +15,7 @@ from typing import Any
 from diskgnn.compare.loaders import Setting, Variant, find
 from diskgnn.compare.results import EpochCost
 from diskgnn.minibatch import BatchSource
-from diskgnn.tracing import TRAIN_TRACK, TraceEvent, read_trace
+from diskgnn.tracing import TRAIN_TRACK, TraceEvent
 
 TRACED_MINIBATCHES = 6
 MAX_TRACED_EVENTS = 3000
@@ -99,10 +99,9 @@ def train(
             callback=finish_epoch, trace=trace,
         )  # fmt: skip
         cost = meter.cost(resolved.epochs, sum(epoch["train_seconds"] for epoch in epochs))
-        events = [] if trace is None else [asdict(event) for event in excerpt(read_trace(trace), source.num_batches)]
         # Of those that prepare while training, by the epoch.
         prepared_bytes = source.stats().get("prepare_written_bytes", 0) / resolved.epochs
-        return {"open_seconds": open_seconds, "cost": asdict(cost), "epochs": epochs, "trace": events,
+        return {"open_seconds": open_seconds, "cost": asdict(cost), "epochs": epochs,
                 "prepared_bytes": round(prepared_bytes)}  # fmt: skip
     finally:
         source.close()
@@ -214,8 +213,12 @@ def device_read_bytes() -> int | None:
     return int(dict(line.split(": ") for line in lines)["read_bytes"])
 
 
-def excerpt(events: Sequence[TraceEvent], num_batches: int) -> list[TraceEvent]:
-    """What happened while a few minibatches from the middle of the first epoch were trained on, on all tracks."""
+def excerpt(events: Sequence[TraceEvent]) -> list[TraceEvent]:
+    """What happened while a few minibatches from the middle of the first epoch were trained on, on all tracks.
+
+    The middle of what was traced of it: a timeline of many minibatches is full before the epoch ends.
+    """
+    num_batches = 1 + max((event.minibatch for event in events if event.track == TRAIN_TRACK), default=-1)
     first = max(0, min(num_batches // 2, num_batches - TRACED_MINIBATCHES))
     numbers = range(first, min(first + TRACED_MINIBATCHES, num_batches))
     trained: dict[tuple[str, int], TraceEvent] = {}

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from diskgnn import _native
 from diskgnn.artifacts import PathLike
-from diskgnn.baselines.epoch_source import RowCounts, at_least_one, empty_rows
+from diskgnn.baselines.epoch_source import RowCounts, at_least_one
 from diskgnn.baselines.online import OnlineSource
+from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.errors import ConfigError
 from diskgnn.graph import FEATURE_STORAGE, Graph
 
@@ -29,19 +30,20 @@ class MappedRows:
     def __init__(self, graph: Graph, *, advice: str = "random", gather_threads: int = TOUCHING_THREADS) -> None:
         """See `MMap`."""
         at_least_one("gather_threads", gather_threads)
-        self._graph, self._threads = graph, gather_threads
+        self._row_bytes, self._threads, self._buffers = graph.feature_file.row_bytes, gather_threads, RowBuffers(graph)
         self._bytes = map_features(graph, advice).view(np.uint8).reshape(-1)
         self._read_bytes = bytes_read_by_process()
 
     def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, RowCounts]:
         """x [U, D] of `nodes`; what the kernel read meanwhile."""
-        x, x_bytes = empty_rows(len(nodes), self._graph)
-        _native.gather_rows(self._bytes, self._graph.feature_file.row_bytes, nodes, x_bytes, self._threads)
+        x, x_bytes = self._buffers.take(len(nodes))
+        _native.gather_rows(self._bytes, self._row_bytes, nodes, x_bytes, self._threads)
         before, self._read_bytes = self._read_bytes, bytes_read_by_process()
         return x, RowCounts(disk_rows=len(nodes), read_bytes=self._read_bytes - before)
 
     def close(self) -> None:
-        """Nothing to close: the map goes with the last source that uses it."""
+        """Free what no minibatch uses. The map goes with the last source that uses it."""
+        self._buffers.clear()
 
 
 class MMap(OnlineSource):

@@ -22,10 +22,11 @@ import torch
 
 from diskgnn import _native
 from diskgnn.artifacts import PathLike
-from diskgnn.baselines.epoch_source import EpochSource, RowCounts, at_least_one, empty_rows
+from diskgnn.baselines.epoch_source import EpochSource, RowCounts, at_least_one
 from diskgnn.baselines.online import as_blocks
 from diskgnn.baselines.partition_order import ORDERS, BufferPlan, group_size, num_batches, num_states, plan_epoch
 from diskgnn.baselines.partitioning import EDGE_BYTES, EDGES, FEATURES, Partitions
+from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.errors import ConfigError
 from diskgnn.graph import Graph
 from diskgnn.minibatch import MiniBatch
@@ -215,6 +216,7 @@ class PartitionBuffer(EpochSource):
         self._plan(0)  # raises what no epoch could do with
         self._engine, self._prefetch = engine, prefetch or self._threads
         self._buffer: _Buffer | None = None  # taken when the first epoch starts
+        self._x_buffers = RowBuffers(self._graph)
         self._loads = {"loaded_rows": 0, "load_seconds": 0.0, "buffer_states": 0}
         warn_if_no_io_uring(engine)
 
@@ -294,7 +296,7 @@ class PartitionBuffer(EpochSource):
         with self._traced("sample", index):
             found, sampled = state.sampler.sample(places, np.array(self._fanouts, np.int32), key, index)
         with self._traced("gather", index):
-            x, x_bytes = empty_rows(len(found), self._graph)
+            x, x_bytes = self._x_buffers.take(len(found))
             _native.gather_rows(self._buffer.rows, self._partitions.row_bytes, found, x_bytes, 1)
             nodes = state.nodes[found]
         seeds = nodes[: len(places)]
@@ -323,6 +325,7 @@ class PartitionBuffer(EpochSource):
         """Join the threads of an epoch that was left early, free the buffer. Idempotent."""
         super().close()
         self._buffer = None
+        self._x_buffers.clear()
 
 
 def _counted(batch: MiniBatch, loaded: _Loaded | None) -> tuple[MiniBatch, RowCounts]:

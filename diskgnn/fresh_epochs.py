@@ -181,6 +181,7 @@ class FreshEpochs:
         config = samples_config(graph, **self._sampling, epochs=1, eval_fanouts=None)
         if num_epochs is not None and num_epochs < 1:
             raise ConfigError(f"num_epochs: expected at least 1, found {num_epochs}")
+        overlap = overlap and num_epochs != 1  # the first epoch has nothing to be prepared beside
         if threads is None:
             threads = max(1, available_cores() // 2) if overlap else available_cores()
         self._packing = {"cpu_cache": cpu_cache, "static_cache": static_cache, "keep_input_nodes": keep_input_nodes}

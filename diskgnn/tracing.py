@@ -123,18 +123,20 @@ def write_trace(events: Sequence[TraceEvent], path: PathLike) -> None:
     threads = {lane: number for number, lane in enumerate(numbers)}
     start_ns = min((event.start_ns for event in events), default=0)
     process = os.getpid()
-    records: list[dict[str, Any]] = [_metadata("process_name", process, 0, "diskgnn")]
-    for (track, lane), thread in threads.items():
-        records.append(_metadata("thread_name", process, thread, f"{track} {lane + 1}" if lane else track))
-    for event, lane_of_event in zip(ordered, lanes, strict=True):
-        records.append({
-            "name": event.stage, "cat": event.track, "ph": "X", "pid": process, "tid": threads[lane_of_event],
-            "ts": (event.start_ns - start_ns) / 1000, "dur": (event.end_ns - event.start_ns) / 1000,
-            "args": {"minibatch": event.minibatch},
-        })  # fmt: skip
     with Path(path).open("w", encoding="utf-8") as file:
+        # One record after the other: all of them at once take more memory than what is traced can spare.
         file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
-        file.write(",\n".join(json.dumps(record) for record in records))
+        file.write(json.dumps(_metadata("process_name", process, 0, "diskgnn")))
+        for (track, lane), thread in threads.items():
+            name = f"{track} {lane + 1}" if lane else track
+            file.write(",\n" + json.dumps(_metadata("thread_name", process, thread, name)))
+        for event, lane_of_event in zip(ordered, lanes, strict=True):
+            record = {
+                "name": event.stage, "cat": event.track, "ph": "X", "pid": process, "tid": threads[lane_of_event],
+                "ts": (event.start_ns - start_ns) / 1000, "dur": (event.end_ns - event.start_ns) / 1000,
+                "args": {"minibatch": event.minibatch},
+            }  # fmt: skip
+            file.write(",\n" + json.dumps(record))
         file.write("\n]}\n")
 
 

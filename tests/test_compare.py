@@ -234,12 +234,15 @@ def test_an_excerpt_is_a_few_minibatches_of_the_first_epoch_on_all_tracks():
             yield TraceEvent("disk", "read", number, at - 500, at - 300)
 
     events = sorted([*epoch(1000), *epoch(5000)], key=lambda event: event.start_ns)
-    found = excerpt(events, 20)
+    found = excerpt(events)
     trained = [event.minibatch for event in found if event.stage == "forward"]
     assert trained == list(range(10, 10 + TRACED_MINIBATCHES))
     assert all(2000 <= event.start_ns < 1000 + 100 * 16 or event.track == "disk" for event in found)
     assert {event.track for event in found} == {"train", "disk"}
-    assert excerpt([], 20) == []
+    assert excerpt([]) == []
+    # The timeline was full after 12 minibatches: their middle.
+    full = excerpt([event for event in events if event.start_ns < 1000 + 12 * 100])
+    assert [event.minibatch for event in full if event.stage == "forward"] == list(range(6, 6 + TRACED_MINIBATCHES))
 
 
 def test_the_page_cache_forgets(tmp_path):

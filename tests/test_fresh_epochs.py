@@ -85,6 +85,22 @@ def test_two_epochs_on_the_disk_at_most_and_none_after_the_last(graph, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("num_epochs", "cores"), [(1, 6), (2, 3)])
+def test_a_lone_epoch_has_all_cores(graph, tmp_path, monkeypatch, num_epochs, cores):
+    monkeypatch.setattr(fresh_epochs, "available_cores", lambda: 6)
+    prepare, efforts = fresh_epochs._prepare_epoch, []
+
+    def recorded(*arguments, **options):
+        efforts.append(options["effort"]["threads"])
+        return prepare(*arguments, **options)
+
+    monkeypatch.setattr(fresh_epochs, "_prepare_epoch", recorded)
+    with fresh(graph, tmp_path, num_epochs=num_epochs) as source:
+        for epoch in range(num_epochs):
+            assert len(list(source.epoch(epoch))) == source.num_batches
+    assert efforts == [cores] * num_epochs
+
+
 def test_goes_on_from_its_state(graph, tmp_path):
     with InMemory(graph, **SAMPLING) as online:
         expected = list(online.epoch(1))

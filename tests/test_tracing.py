@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -148,3 +149,14 @@ def test_round_trip_and_foreign_files(tmp_path):
     (tmp_path / "other").write_text("[]")
     with pytest.raises(ConfigError, match="no trace"):
         read_trace(tmp_path / "other")
+
+
+def test_writing_takes_little_memory_beside_the_events(tmp_path):
+    """Training under a memory cap is traced, too."""
+    events = [TraceEvent("disk", "read", number, 10 * number, 10 * number + 5) for number in range(20_000)]
+    tracemalloc.start()
+    write_trace(events, tmp_path / "trace.json")
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < (tmp_path / "trace.json").stat().st_size < 400 * len(events)
+    assert len(read_trace(tmp_path / "trace.json")) == len(events)

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from diskgnn import _native
 from diskgnn.artifacts import PathLike
-from diskgnn.baselines.epoch_source import RowCounts, empty_rows
+from diskgnn.baselines.epoch_source import RowCounts
 from diskgnn.baselines.online import OnlineSource
+from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.errors import ConfigError
 from diskgnn.graph import Graph
 from diskgnn.packing import cache_rows
@@ -31,7 +32,7 @@ class RowsOnDisk:
         if engine == "io_uring" and (refusal := _native.io_uring_refusal()):
             raise ConfigError(f"engine='io_uring' cannot be used here: {refusal}; use engine='auto'")
         warn_if_no_io_uring(engine)
-        self._graph, file = graph, graph.feature_file
+        self._buffers, file = RowBuffers(graph), graph.feature_file
         self._reader = _native.RowReader(str(file.path), file.data_offset_bytes, file.row_bytes, file.num_rows, engine)
         cache_bytes = cached_rows * file.row_bytes
         self._cache = row_buffer(cached_rows, file.row_bytes)[:cache_bytes]
@@ -40,7 +41,7 @@ class RowsOnDisk:
         self, nodes: npt.NDArray[Any], slots: npt.NDArray[np.int32], admissions: npt.NDArray[np.int32]
     ) -> tuple[Tensor, RowCounts]:
         """x [U, D]: rows with a slot from the cache, the others from disk; then `admissions` (position, slot)."""
-        x, x_bytes = empty_rows(len(nodes), self._graph)
+        x, x_bytes = self._buffers.take(len(nodes))
         requests, read_bytes = self._reader.gather(nodes, slots, admissions.reshape(-1), self._cache, x_bytes)
         missed = int(np.count_nonzero(slots < 0))
         return x, RowCounts(

@@ -19,7 +19,7 @@ from torch import Tensor
 from diskgnn import artifacts
 from diskgnn.artifacts import PathLike
 from diskgnn.errors import ArtifactError, ConfigError, InputError
-from diskgnn.graph import FEATURE_STORAGE, Graph
+from diskgnn.graph import Graph
 from diskgnn.memory import available_cores
 from diskgnn.minibatch import MiniBatch
 from diskgnn.sampling import epoch_seeds
@@ -261,12 +261,6 @@ def at_least_one(name: str, value: int | None) -> None:
     """
     if value is not None and value < 1:
         raise ConfigError(f"{name}: expected at least 1, found {value}")
-
-
-def empty_rows(num_rows: int, graph: Graph) -> tuple[Tensor, npt.NDArray[np.uint8]]:
-    """Memory for rows of the graph's features: as a tensor [num_rows, D], and as bytes."""
-    rows = np.empty((num_rows, graph.feature_file.width), FEATURE_STORAGE[graph.feature_file.dtype])
-    return as_rows(rows, graph), rows.view(np.uint8).reshape(-1)
 
 
 def as_rows(rows: npt.NDArray[Any], graph: Graph) -> Tensor:

@@ -26,6 +26,8 @@ from diskgnn.minibatch import MiniBatch
 from diskgnn.packing import cache_rows
 from diskgnn.sampling import batch_key
 
+SUPERBATCH = 1000  # minibatches
+
 
 @dataclass(frozen=True)
 class Changeset:
@@ -54,11 +56,11 @@ class Ginex(EpochSource):
     Args beside those of `EpochSource`:
         cpu_cache: the feature cache: bytes, '512MiB', or '10%' of all rows. It is in memory during an epoch.
         superbatch: minibatches sampled and planned together. The more, the better the cache does and the longer the
-            first one takes before training begins. Inspecting one takes 4 bytes an input node of all its minibatches,
-            and 4 bytes a node of the graph.
+            first one takes before training begins. By default 1000, as in the authors' program. Inspecting one takes
+            8 bytes a node of the graph.
         neighbor_cache: see `neighbor_cache.sampler_with_neighbor_cache`; by default all neighbours are in memory.
-        scratch: folder for the files of two superbatches, about 4 bytes an edge and 8 an input node; by default
-            beside the graph. They are gone when the epoch ends.
+        scratch: folder for the files of two superbatches, about 4 bytes an edge and 12 an input node; by
+            default beside the graph. They are gone when the epoch ends.
         engine: 'io_uring', 'threads', or 'auto': io_uring where it is allowed.
         prefetch: minibatches gathered ahead of the user.
         share: another Ginex over the same graph, whose topology to use.
@@ -68,7 +70,7 @@ class Ginex(EpochSource):
         OSError: the scratch folder cannot be written, or the features cannot be read.
 
     Example:
-        >>> source = Ginex("graph", fanouts=[10, 10], batch_size=1024, cpu_cache="10%", superbatch=100)
+        >>> source = Ginex("graph", fanouts=[10, 10], batch_size=1024, cpu_cache="10%", superbatch=1000)
     """
 
     name = "ginex"
@@ -79,7 +81,7 @@ class Ginex(EpochSource):
         split: str = "train",
         *,
         cpu_cache: int | str = "10%",
-        superbatch: int = 100,
+        superbatch: int = SUPERBATCH,
         neighbor_cache: int | str = "100%",
         scratch: PathLike | None = None,
         engine: str = "auto",
@@ -154,17 +156,18 @@ class Ginex(EpochSource):
         """Changeset precomputation: a backward pass finds next uses, a forward pass plans."""
         size, num_nodes = len(numbers), self._graph.num_nodes
         next_use = np.full(num_nodes, size, np.int32)  # size stands for never
-        next_uses: list[npt.NDArray[np.int32]] = []
         for position in reversed(range(size)):
             if stopping.is_set():
                 raise CancelledError
-            next_uses.append(_native.exchange(next_use, files.nodes(numbers[position]), position))
+            files.save_next_uses(
+                numbers[position], _native.exchange(next_use, files.nodes(numbers[position]), position)
+            )
         del next_use
         planner = _native.BeladyPlanner(np.full(num_nodes, -1, np.int32), 0, self._capacity, size)
         for number in numbers:
             if stopping.is_set():
                 raise CancelledError
-            addresses, disk_nodes, admissions = planner.place(files.nodes(number), next_uses.pop())
+            addresses, disk_nodes, admissions = planner.place(files.nodes(number), files.take_next_uses(number))
             files.save_changeset(number, changeset(addresses, len(disk_nodes), admissions, self._capacity))
 
     def _gather(
@@ -190,7 +193,7 @@ def changeset(
 
 @dataclass(frozen=True)
 class _SuperbatchFiles:
-    """Minibatches in a scratch folder, each in two files of consecutive .npy arrays."""
+    """Minibatches in a scratch folder, each in files of consecutive .npy arrays."""
 
     folder: Path
 
@@ -205,6 +208,15 @@ class _SuperbatchFiles:
     def nodes(self, number: int) -> npt.NDArray[Any]:
         with self._sample(number).open("rb") as file:
             return np.asarray(np.load(file))
+
+    def save_next_uses(self, number: int, next_uses: npt.NDArray[np.int32]) -> None:
+        np.save(self._next_uses(number), next_uses)
+
+    def take_next_uses(self, number: int) -> npt.NDArray[np.int32]:
+        """Those of the minibatch's nodes; the file is removed."""
+        (next_uses,) = _load_all(self._next_uses(number))
+        self._next_uses(number).unlink()
+        return next_uses
 
     def save_changeset(self, number: int, changes: Changeset) -> None:
         with self._changeset(number).open("wb") as file:
@@ -221,6 +233,9 @@ class _SuperbatchFiles:
 
     def _sample(self, number: int) -> Path:
         return self.folder / f"{number}-sample"
+
+    def _next_uses(self, number: int) -> Path:
+        return self.folder / f"{number}-next-uses.npy"
 
     def _changeset(self, number: int) -> Path:
         return self.folder / f"{number}-changeset"

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from diskgnn import artifacts
+from diskgnn import _native, artifacts
 from diskgnn.artifacts import PathLike
-from diskgnn.baselines.epoch_source import RowCounts, as_rows
+from diskgnn.baselines.epoch_source import RowCounts
 from diskgnn.baselines.online import OnlineSource
+from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.graph import Graph
 
 
@@ -22,16 +23,20 @@ class MemoryRows:
     ordered = False
 
     def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+        self._row_bytes, self._buffers = graph.feature_file.row_bytes, RowBuffers(graph)
         self.features = graph.manifest.array(artifacts.FEATURES, mmap=False)  # [N, D]
+        self._bytes = self.features.view(np.uint8).reshape(-1)
 
     def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, RowCounts]:
         """x [U, D] of `nodes`."""
-        # NumPy's take stays on this thread; torch's index_select would start a team of threads from each of ours.
-        return as_rows(np.take(self.features, nodes, axis=0), self._graph), RowCounts(cpu_rows=len(nodes))
+        x, x_bytes = self._buffers.take(len(nodes))
+        # On this thread alone; torch's index_select would start a team of threads from each of ours.
+        _native.gather_rows(self._bytes, self._row_bytes, nodes, x_bytes, 1)
+        return x, RowCounts(cpu_rows=len(nodes))
 
     def close(self) -> None:
-        """Nothing to close: the memory goes with the last source that uses it."""
+        """Free what no minibatch uses. The features go with the last source that uses them."""
+        self._buffers.clear()
 
 
 class InMemory(OnlineSource):

@@ -12,11 +12,13 @@ from torch import Tensor
 
 from diskgnn import _native
 from diskgnn.artifacts import PathLike
-from diskgnn.baselines.epoch_source import RowCounts, at_least_one, empty_rows
+from diskgnn.baselines.epoch_source import RowCounts, at_least_one
 from diskgnn.baselines.online import OnlineSource
+from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.errors import ConfigError
 from diskgnn.graph import FEATURE_STORAGE, Graph
 
+TOUCHING_THREADS = 128  # what the authors' program of PyG+ takes by default; each waits for one page
 _ADVICE = {"random": mmap.MADV_RANDOM, "normal": mmap.MADV_NORMAL}
 
 
@@ -25,22 +27,23 @@ class MappedRows:
 
     ordered = True  # one minibatch after the other: its threads share the disk among themselves
 
-    def __init__(self, graph: Graph, *, advice: str = "random", gather_threads: int = 32) -> None:
+    def __init__(self, graph: Graph, *, advice: str = "random", gather_threads: int = TOUCHING_THREADS) -> None:
         """See `MMap`."""
         at_least_one("gather_threads", gather_threads)
-        self._graph, self._threads = graph, gather_threads
+        self._row_bytes, self._threads, self._buffers = graph.feature_file.row_bytes, gather_threads, RowBuffers(graph)
         self._bytes = map_features(graph, advice).view(np.uint8).reshape(-1)
         self._read_bytes = bytes_read_by_process()
 
     def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, RowCounts]:
         """x [U, D] of `nodes`; what the kernel read meanwhile."""
-        x, x_bytes = empty_rows(len(nodes), self._graph)
-        _native.gather_rows(self._bytes, self._graph.feature_file.row_bytes, nodes, x_bytes, self._threads)
+        x, x_bytes = self._buffers.take(len(nodes))
+        _native.gather_rows(self._bytes, self._row_bytes, nodes, x_bytes, self._threads)
         before, self._read_bytes = self._read_bytes, bytes_read_by_process()
         return x, RowCounts(disk_rows=len(nodes), read_bytes=self._read_bytes - before)
 
     def close(self) -> None:
-        """Nothing to close: the map goes with the last source that uses it."""
+        """Free what no minibatch uses. The map goes with the last source that uses it."""
+        self._buffers.clear()
 
 
 class MMap(OnlineSource):
@@ -58,10 +61,10 @@ class MMap(OnlineSource):
 
     Args beside those of `OnlineSource`:
         advice: 'random' (MADV_RANDOM) or 'normal' (MADV_NORMAL: read ahead).
-        gather_threads: threads that touch the map at the same time; each waits for one page.
+        gather_threads: threads that touch the map at the same time.
 
     Example:
-        >>> source = MMap("graph", fanouts=[10, 10], batch_size=1024, advice="random", gather_threads=32)
+        >>> source = MMap("graph", fanouts=[10, 10], batch_size=1024, advice="random", gather_threads=128)
     """
 
     name = "mmap"
@@ -72,7 +75,7 @@ class MMap(OnlineSource):
         split: str = "train",
         *,
         advice: str = "random",
-        gather_threads: int = 32,
+        gather_threads: int = TOUCHING_THREADS,
         **online: Any,
     ) -> None:
         super().__init__(

@@ -22,10 +22,11 @@ import torch
 
 from diskgnn import _native
 from diskgnn.artifacts import PathLike
-from diskgnn.baselines.epoch_source import EpochSource, RowCounts, at_least_one, empty_rows
+from diskgnn.baselines.epoch_source import EpochSource, RowCounts, at_least_one
 from diskgnn.baselines.online import as_blocks
 from diskgnn.baselines.partition_order import ORDERS, BufferPlan, group_size, num_batches, num_states, plan_epoch
 from diskgnn.baselines.partitioning import EDGE_BYTES, EDGES, FEATURES, Partitions
+from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.errors import ConfigError
 from diskgnn.graph import Graph
 from diskgnn.minibatch import MiniBatch
@@ -202,7 +203,7 @@ class PartitionBuffer(EpochSource):
             raise ConfigError("expected one of resident and memory, found " + ("none" if resident is None else "both"))
         if resident is None:
             assert memory is not None
-            resident = resident_partitions(found, parse_size(memory))
+            resident = resident_partitions(found, parse_size(memory), order)
         if not (2 <= resident <= found.num_partitions or resident == found.num_partitions):
             raise ConfigError(f"resident: expected 2 to {found.num_partitions} partitions, found {resident}")
         if order == "cached" and not found.manifest.config["train_first"]:
@@ -215,6 +216,7 @@ class PartitionBuffer(EpochSource):
         self._plan(0)  # raises what no epoch could do with
         self._engine, self._prefetch = engine, prefetch or self._threads
         self._buffer: _Buffer | None = None  # taken when the first epoch starts
+        self._x_buffers = RowBuffers(self._graph)
         self._loads = {"loaded_rows": 0, "load_seconds": 0.0, "buffer_states": 0}
         warn_if_no_io_uring(engine)
 
@@ -294,7 +296,7 @@ class PartitionBuffer(EpochSource):
         with self._traced("sample", index):
             found, sampled = state.sampler.sample(places, np.array(self._fanouts, np.int32), key, index)
         with self._traced("gather", index):
-            x, x_bytes = empty_rows(len(found), self._graph)
+            x, x_bytes = self._x_buffers.take(len(found))
             _native.gather_rows(self._buffer.rows, self._partitions.row_bytes, found, x_bytes, 1)
             nodes = state.nodes[found]
         seeds = nodes[: len(places)]
@@ -323,6 +325,7 @@ class PartitionBuffer(EpochSource):
         """Join the threads of an epoch that was left early, free the buffer. Idempotent."""
         super().close()
         self._buffer = None
+        self._x_buffers.clear()
 
 
 def _counted(batch: MiniBatch, loaded: _Loaded | None) -> tuple[MiniBatch, RowCounts]:
@@ -334,15 +337,16 @@ def _counted(batch: MiniBatch, loaded: _Loaded | None) -> tuple[MiniBatch, RowCo
     )
 
 
-def resident_partitions(partitions: Partitions, memory_bytes: int) -> int:
-    """The most partitions that fit `memory_bytes` with their edges, and what is read ahead of the next state.
+def resident_partitions(partitions: Partitions, memory_bytes: int, order: str = "comet") -> int:
+    """The most partitions that fit `memory_bytes` with their edges, and what `order` reads ahead of the next state.
 
     Raises:
         ConfigError: not even two do.
     """
     p, num_edges = partitions.num_partitions, int(partitions.buckets[-1, -1])
     for resident in range(p, 1, -1):
-        slots = resident + (group_size(p, resident) if resident < p else 0)
+        reads_ahead = resident < p and order != "cached"  # that has one state an epoch
+        slots = resident + (group_size(p, resident) if reads_ahead else 0)
         # An edge takes 8 bytes in its bucket, and 4 in each of two states' topologies; a slot has offsets and ids.
         edges_bytes = num_edges * slots * slots // (p * p) * 8 + 2 * 4 * num_edges * resident * resident // (p * p)
         if slots * (partitions.partition_bytes + 40 * partitions.stride) + edges_bytes <= memory_bytes:

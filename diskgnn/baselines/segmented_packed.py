@@ -19,8 +19,9 @@ import torch
 
 from diskgnn import _native, artifacts, extents
 from diskgnn.artifacts import PathLike
-from diskgnn.baselines.epoch_source import EpochSource, RowCounts, empty_rows
+from diskgnn.baselines.epoch_source import EpochSource, RowCounts
 from diskgnn.baselines.online import as_blocks
+from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.baselines.segmented_packing import CACHES, EXTENTS, INDEX, STATIC
 from diskgnn.errors import ArtifactError
 from diskgnn.graph import Graph
@@ -117,6 +118,7 @@ class SegmentedPacked(EpochSource):
         num_cached = manifest.files[CACHES].bytes // self._row_bytes
         self._reader = _native.RowReader(str(manifest.file(CACHES)), 0, self._row_bytes, num_cached, engine)
         self._memory: _Memory | None = None  # taken when the first epoch starts
+        self._buffers = RowBuffers(self._graph)
         self._filled_rows = 0
         warn_if_no_io_uring(engine)
 
@@ -173,7 +175,7 @@ class SegmentedPacked(EpochSource):
             is_cached = addresses >= first_cached
             slots[is_cached] = -1
             rows = np.where(is_cached, addresses - first_cached, 0)
-            x, x_bytes = empty_rows(len(addresses), self._graph)
+            x, x_bytes = self._buffers.take(len(addresses))
             requests, read_bytes = self._reader.gather(
                 rows, slots.astype(np.int32, copy=False), np.empty(0, np.int32), self._memory.bytes, x_bytes
             )
@@ -217,3 +219,4 @@ class SegmentedPacked(EpochSource):
         """Join the threads of an epoch that was left early, free the rows in memory. Idempotent."""
         super().close()
         self._memory = None
+        self._buffers.clear()

@@ -3,8 +3,9 @@
 Memory is shared out alike. All run under one cap, page cache included. Those with a cache of rows get the same
 `cache_bytes`; what the cap leaves beyond that is everybody's for minibatches, the model, and (through the page cache)
 topology or memory-mapped features. Those that sample while training may hold a quarter of the cap of topology: they
-load it if that suffices, and otherwise map it (or, Ginex and the partition buffer, hold what they can of it). Preparing
-may use half of the cap; a quarter where it runs beside training. Other libraries' loaders hold topology as they do.
+load it if that suffices, and otherwise map it (or, Ginex and the partition buffer, hold what they can of it) and
+sample in more threads, so that many pages are waited for at the same time, as the authors' programs do. Preparing may
+use half of the cap; a quarter where it runs beside training. Other libraries' loaders hold topology as they do.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from typing import Any
 
 from diskgnn.errors import ConfigError
 from diskgnn.graph import Graph
+from diskgnn.memory import available_cores
 from diskgnn.minibatch import BatchSource
 
 SEQUENTIAL, RANDOM, MEMORY = "sequential reads", "random reads", "memory"
 RESIDENT_PARTITIONS = 8  # about so many should fit a partition buffer, of 8 to 128 in all
 TOPOLOGY_SHARE = 4  # of the cap, one part in so many may be topology in memory
+MAPPED_SAMPLING_THREADS = 8  # each with a minibatch of its own in memory, and a page that it waits for
 MAX_SEVERAL_EPOCHS = 4  # that 'diskgnn:several' prepares
 
 
@@ -48,8 +51,16 @@ class Setting:
     def online(self) -> dict[str, Any]:
         """What sources take that sample while training."""
         graph = Graph.open(self.graph)
-        small = topology_bytes(graph) <= self.memory_bytes // TOPOLOGY_SHARE
-        return {"graph": graph, "topology": "memory" if small else "mmap", **self.sampling}
+        topology = "memory" if self.holds_topology(graph) else "mmap"
+        return {"graph": graph, "topology": topology, "threads": self.sampling_threads(graph), **self.sampling}
+
+    def holds_topology(self, graph: Graph) -> bool:
+        """Whether what samples while training may load all of the topology."""
+        return topology_bytes(graph) <= self.memory_bytes // TOPOLOGY_SHARE
+
+    def sampling_threads(self, graph: Graph) -> int | None:
+        """The default; more than there are cores where each waits for pages of the topology, one at a time."""
+        return None if self.holds_topology(graph) else max(available_cores(), MAPPED_SAMPLING_THREADS)
 
     @property
     def packed(self) -> Path:
@@ -82,11 +93,11 @@ def _in_memory(setting: Setting) -> BatchSource:
     return InMemory(setting.graph, "train", **setting.sampling)
 
 
-def _mapped(advice: str, gather_threads: int) -> Callable[[Setting], BatchSource]:
+def _mapped(advice: str, parallel: bool) -> Callable[[Setting], BatchSource]:
     def open_mapped(setting: Setting) -> BatchSource:
-        from diskgnn.baselines.mmap import MMap
+        from diskgnn.baselines.mmap import TOUCHING_THREADS, MMap
 
-        return MMap(**setting.online, advice=advice, gather_threads=gather_threads)
+        return MMap(**setting.online, advice=advice, gather_threads=TOUCHING_THREADS if parallel else 1)
 
     return open_mapped
 
@@ -106,10 +117,11 @@ def _ginex(setting: Setting) -> BatchSource:
     graph = Graph.open(setting.graph)
     share_bytes = setting.memory_bytes // TOPOLOGY_SHARE
     fixed_bytes = 2 * graph.indptr.nbytes  # offsets, and the table of what is cached
-    whole = topology_bytes(graph) <= share_bytes
+    whole = setting.holds_topology(graph)
     return Ginex(
         graph,
         **setting.sampling,
+        threads=setting.sampling_threads(graph),
         cpu_cache=setting.cache_bytes,
         neighbor_cache="100%" if whole else max(0, share_bytes - fixed_bytes),
         scratch=setting.folder,
@@ -121,28 +133,35 @@ def _partition_buffer_bytes(setting: Setting, graph: Graph) -> int:
     return setting.cache_bytes + min(topology_bytes(graph), setting.memory_bytes // TOPOLOGY_SHARE)
 
 
-def _prepare_partitions(setting: Setting) -> None:
-    from diskgnn.baselines.partitioning import prepare_partitions
+def _prepare_partitions(train_first: bool) -> Callable[[Setting], None]:
+    def prepare(setting: Setting) -> None:
+        from diskgnn.baselines.partitioning import prepare_partitions
 
-    graph = Graph.open(setting.graph)
-    total_bytes = graph.feature_file.num_rows * graph.feature_file.row_bytes + 2 * topology_bytes(graph)
-    wanted = RESIDENT_PARTITIONS * total_bytes / max(1, _partition_buffer_bytes(setting, graph))
-    num_partitions = 1 << max(3, min(7, math.ceil(math.log2(wanted))))
-    prepare_partitions(
-        graph,
-        setting.packed,
-        num_partitions=min(num_partitions, graph.num_nodes),
-        seed=setting.seed,
-        memory=setting.memory_bytes // 2,
-    )
+        graph = Graph.open(setting.graph)
+        total_bytes = graph.feature_file.num_rows * graph.feature_file.row_bytes + 2 * topology_bytes(graph)
+        wanted = RESIDENT_PARTITIONS * total_bytes / max(1, _partition_buffer_bytes(setting, graph))
+        num_partitions = 1 << max(3, min(7, math.ceil(math.log2(wanted))))
+        prepare_partitions(
+            graph,
+            setting.packed,
+            num_partitions=min(num_partitions, graph.num_nodes),
+            train_first=train_first,
+            seed=setting.seed,
+            memory=setting.memory_bytes // 2,
+        )
+
+    return prepare
 
 
-def _partition_buffer(setting: Setting) -> BatchSource:
-    from diskgnn.baselines.partition_buffer import PartitionBuffer
+def _partition_buffer(order: str) -> Callable[[Setting], BatchSource]:
+    def open_buffer(setting: Setting) -> BatchSource:
+        from diskgnn.baselines.partition_buffer import PartitionBuffer
 
-    graph = Graph.open(setting.graph)
-    memory = _partition_buffer_bytes(setting, graph)
-    return PartitionBuffer(graph, setting.packed, **setting.sampling, memory=memory)
+        graph = Graph.open(setting.graph)
+        memory = _partition_buffer_bytes(setting, graph)
+        return PartitionBuffer(graph, setting.packed, **setting.sampling, memory=memory, order=order)
+
+    return open_buffer
 
 
 def _prepare_static(setting: Setting) -> None:
@@ -241,9 +260,9 @@ def _graphbolt(setting: Setting) -> BatchSource:
 LOADERS: dict[str, tuple[Variant, ...]] = {
     "in-memory": (Variant("in-memory", "", "in memory", _in_memory, MEMORY, uncapped=True),),
     "mmap": (
-        Variant("mmap", "normal", "mmap, kernel reads ahead", _mapped("normal", 1), SEQUENTIAL),
-        Variant("mmap", "random", "mmap, random advice", _mapped("random", 1), RANDOM),
-        Variant("mmap", "parallel", "mmap, touched in parallel", _mapped("random", 32), RANDOM),
+        Variant("mmap", "normal", "mmap, kernel reads ahead", _mapped("normal", parallel=False), SEQUENTIAL),
+        Variant("mmap", "random", "mmap, random advice", _mapped("random", parallel=False), RANDOM),
+        Variant("mmap", "parallel", "mmap, touched in parallel", _mapped("random", parallel=True), RANDOM),
     ),
     "cached-reads": tuple(
         Variant("cached-reads", policy, f"cached reads, {name}", _cached_reads(policy), RANDOM, cached=True)
@@ -251,7 +270,10 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
     ),
     "ginex": (Variant("ginex", "", "Ginex", _ginex, RANDOM, cached=True),),
     "partition-buffer": (
-        Variant("partition-buffer", "", "partition buffer", _partition_buffer, SEQUENTIAL, _prepare_partitions),
+        Variant("partition-buffer", "comet", "partition buffer, COMET", _partition_buffer("comet"), SEQUENTIAL,
+                _prepare_partitions(train_first=False)),
+        Variant("partition-buffer", "cached", "partition buffer, training nodes stay", _partition_buffer("cached"),
+                SEQUENTIAL, _prepare_partitions(train_first=True)),
     ),
     "static-packed": (
         Variant("static-packed", "plain", "static cache, packed", _static_packed, SEQUENTIAL,

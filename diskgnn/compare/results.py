@@ -33,7 +33,7 @@ class EpochCost:
     pinned_rows: int
     cpu_rows: int
     disk_rows: int
-    read_bytes: int  # from the disk, as the loader counts
+    read_bytes: int  # from the disk, as the loader counts; with what it prepares meanwhile
     # As the kernel counts for the process (/proc/self/io): page cache misses included, those on program code, too.
     device_read_bytes: int | None
     read_requests: int | None  # sent to the disk; None where the kernel decides (page cache)

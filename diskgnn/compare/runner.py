@@ -25,6 +25,7 @@ from diskgnn.compare import page_cache
 from diskgnn.compare.loaders import MEMORY, SEQUENTIAL, Setting, Variant, select
 from diskgnn.compare.processes import Outcome, run_in_process
 from diskgnn.compare.results import Comparison, EpochCost, EpochPoint, LoaderResult, SweepPoint, disk_bytes
+from diskgnn.compare.steps import excerpt
 from diskgnn.compare.training_graph import make_training_graph
 from diskgnn.disk_rates import ReadRates, measure_read_rates
 from diskgnn.errors import ConfigError, DiskGNNError
@@ -32,7 +33,7 @@ from diskgnn.graph import Graph
 from diskgnn.memory_cgroup import refusal
 from diskgnn.packing import cache_rows
 from diskgnn.progress import SILENT, Reporter
-from diskgnn.tracing import TraceEvent
+from diskgnn.tracing import read_trace
 from diskgnn.units import format_size, parse_size
 
 DEFAULT_CACHE_SHARE = 0.1  # of the features, as far as that leaves most of the cap to everything else
@@ -271,13 +272,15 @@ class _Run:
                 if loaded.status != "ok":
                     return _failed(result, loaded)
                 result = replace(result, loading=EpochCost(**loaded.result["cost"]))
+            trace = str(folder / "trace.json") if result.seed == 0 else None
             trained = self._step("train", {
-                **what, "model": self._model, "weights": str(weights) if self._splits else None,
-                "trace": str(self._folder / "trace.json") if result.seed == 0 else None,
+                **what, "model": self._model, "weights": str(weights) if self._splits else None, "trace": trace,
             }, capped=capped)  # fmt: skip
             result = _with_peaks(result, trained)
             if trained.status != "ok":
                 return _failed(result, trained)
+            if trace is not None:  # read here: it is not the measured process's memory that it takes
+                result = replace(result, trace=tuple(excerpt(read_trace(trace))))
             accuracies: list[dict[str, float]] = [{}] * setting.epochs
             if self._splits:
                 evaluated = self._step("evaluate", {
@@ -316,7 +319,6 @@ def _with_training(
         open_seconds=trained["open_seconds"],
         prepared_bytes=max(result.prepared_bytes, trained["prepared_bytes"]),
         epochs=tuple(points),
-        trace=tuple(TraceEvent(**event) for event in trained["trace"]),
     )
 
 

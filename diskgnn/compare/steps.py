@@ -8,14 +8,14 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from diskgnn.compare.loaders import Setting, Variant, find
 from diskgnn.compare.results import EpochCost
 from diskgnn.minibatch import BatchSource
-from diskgnn.tracing import TRAIN_TRACK, TraceEvent, read_trace
+from diskgnn.tracing import TRAIN_TRACK, TraceEvent
 
 TRACED_MINIBATCHES = 6
 MAX_TRACED_EVENTS = 3000
@@ -49,7 +49,8 @@ def load(setting: Mapping[str, Any], loader: str, variant: str) -> dict[str, Any
     from diskgnn.evaluation import minibatches
 
     resolved, chosen = _resolve(setting, loader, variant)
-    source, open_seconds = _open(resolved, chosen)
+    # One epoch: what prepares while it trains shall not prepare another beside the one that is measured.
+    source, open_seconds = _open(replace(resolved, epochs=1), chosen)
     try:
         meter = _Meter(source)
         with minibatches(source, 0) as batches:
@@ -98,10 +99,9 @@ def train(
             callback=finish_epoch, trace=trace,
         )  # fmt: skip
         cost = meter.cost(resolved.epochs, sum(epoch["train_seconds"] for epoch in epochs))
-        events = [] if trace is None else [asdict(event) for event in excerpt(read_trace(trace), source.num_batches)]
         # Of those that prepare while training, by the epoch.
         prepared_bytes = source.stats().get("prepare_written_bytes", 0) / resolved.epochs
-        return {"open_seconds": open_seconds, "cost": asdict(cost), "epochs": epochs, "trace": events,
+        return {"open_seconds": open_seconds, "cost": asdict(cost), "epochs": epochs,
                 "prepared_bytes": round(prepared_bytes)}  # fmt: skip
     finally:
         source.close()
@@ -190,15 +190,16 @@ class _Meter:
         now, read = self._source.stats(), device_read_bytes()
         spent = {name: (value - self._before.get(name, 0)) / epochs for name, value in now.items()}
         requests = spent.get("read_requests", 0)
+        read_bytes = spent["read_bytes"] + spent.get("prepare_read_bytes", 0)  # who prepares meanwhile reads then, too
         return EpochCost(
             minibatches=self._source.num_batches,
             seconds=seconds / epochs,
             wait_seconds=spent["wait_seconds"],
             requested_rows=round(spent["requested_rows"]),
             **{tier: round(spent[tier]) for tier in _TIERS},
-            read_bytes=round(spent["read_bytes"]),
+            read_bytes=round(read_bytes),
             device_read_bytes=None if read is None or self._read is None else round((read - self._read) / epochs),
-            read_requests=None if requests == 0 and spent["read_bytes"] else round(requests),  # 0: not known
+            read_requests=None if requests == 0 and read_bytes else round(requests),  # 0: not known
             filled_rows=round(spent.get("filled_rows", 0) + spent.get("loaded_rows", 0)),
         )
 
@@ -212,8 +213,12 @@ def device_read_bytes() -> int | None:
     return int(dict(line.split(": ") for line in lines)["read_bytes"])
 
 
-def excerpt(events: Sequence[TraceEvent], num_batches: int) -> list[TraceEvent]:
-    """What happened while a few minibatches from the middle of the first epoch were trained on, on all tracks."""
+def excerpt(events: Sequence[TraceEvent]) -> list[TraceEvent]:
+    """What happened while a few minibatches from the middle of the first epoch were trained on, on all tracks.
+
+    The middle of what was traced of it: a timeline of many minibatches is full before the epoch ends.
+    """
+    num_batches = 1 + max((event.minibatch for event in events if event.track == TRAIN_TRACK), default=-1)
     first = max(0, min(num_batches // 2, num_batches - TRACED_MINIBATCHES))
     numbers = range(first, min(first + TRACED_MINIBATCHES, num_batches))
     trained: dict[tuple[str, int], TraceEvent] = {}

@@ -1,0 +1,77 @@
+"""What `diskgnn compare` opens: each baseline with what its design is given, under one setting."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from graphs import make_graph
+
+from diskgnn import fresh_epochs
+from diskgnn.compare import steps
+from diskgnn.compare.loaders import MAPPED_SAMPLING_THREADS, Setting, find, topology_bytes
+from diskgnn.memory import available_cores
+
+CAP = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    return make_graph(tmp_path_factory.mktemp("loaders") / "graph", num_nodes=300)
+
+
+def setting(graph, folder, **changes):
+    fields = {"graph": str(graph.manifest.path), "folder": str(folder), "fanouts": (3, 2), "batch_size": 8, "seed": 0,
+              "epochs": 1, "cache_bytes": 30 * graph.feature_file.row_bytes, "memory_bytes": CAP}  # fmt: skip
+    return Setting(**fields | changes)
+
+
+def test_mmap_is_touched_by_one_thread_or_as_many_as_pyg_plus_has(graph, tmp_path):
+    for variant, threads in (("normal", 1), ("random", 1), ("parallel", 128)):
+        with find("mmap", variant).open(setting(graph, tmp_path)) as source:
+            assert source._rows._threads == threads
+
+
+@pytest.mark.parametrize(("loader", "variant"), [("mmap", "random"), ("cached-reads", "sieve"), ("ginex", "")])
+def test_who_waits_for_pages_of_the_topology_does_so_in_many_threads(graph, tmp_path, loader, variant):
+    for memory_bytes, many in ((4 * topology_bytes(graph), False), (4 * topology_bytes(graph) - 4, True)):
+        with find(loader, variant).open(setting(graph, tmp_path, memory_bytes=memory_bytes)) as source:
+            cores = available_cores()
+            assert source._threads == (max(cores, MAPPED_SAMPLING_THREADS) if many else max(1, cores // 2))
+            assert sum(len(batch.seeds) for batch in source.epoch(0)) == len(graph.splits["train"])
+
+
+def test_fresh_epochs_count_what_preparing_reads_and_prepare_no_other_beside(graph, tmp_path, monkeypatch):
+    one = setting(graph, tmp_path, epochs=1)
+    with find("diskgnn", "fresh").open(one) as source:
+        list(source.epoch(0))
+        stats = source.stats()
+    assert stats["prepare_read_bytes"] > stats["read_bytes"] > 0
+    prepare, prepared = fresh_epochs._prepare_epoch, []
+
+    def recorded(epoch, *rest, **options):
+        prepared.append(epoch)
+        return prepare(epoch, *rest, **options)
+
+    monkeypatch.setattr(fresh_epochs, "_prepare_epoch", recorded)
+    loaded = steps.load(asdict(setting(graph, tmp_path, epochs=3)), "diskgnn", "fresh")
+    assert prepared == [0]
+    assert loaded["cost"]["read_bytes"] == stats["read_bytes"] + stats["prepare_read_bytes"]
+
+
+def test_a_partition_buffer_swaps_all_partitions_or_keeps_those_of_the_training_nodes(tmp_path):
+    graph = make_graph(tmp_path / "graph", num_nodes=3000, width=256)
+    loaded = {}
+    for variant in ("comet", "cached"):
+        chosen, given = find("partition-buffer", variant), setting(graph, tmp_path / variant)
+        given = replace(given, cache_bytes=1000 * graph.feature_file.row_bytes)
+        chosen.prepare(given)
+        with chosen.open(given) as source:
+            assert 2 <= source.resident < source._partitions.num_partitions
+            rows = []
+            for epoch in range(2):
+                seeds = [batch.seeds.numpy() for batch in source.epoch(epoch)]
+                assert set(np.concatenate(seeds)) == set(graph.splits["train"])
+                rows.append(source.stats()["loaded_rows"])
+            loaded[variant] = rows[1] - rows[0]
+    # A buffer holds about a third: COMET reads everything, several times; what stays is not read again.
+    assert 0 < loaded["cached"] < 1000 < graph.num_nodes - 1000 < loaded["comet"]

@@ -337,13 +337,23 @@ class Loader:
         """Counters since the loader was made, of what was assembled (which may be ahead of what was consumed).
 
         requested_rows, and of these device_rows, pinned_rows, cpu_rows, disk_rows; read_bytes from disk, of which
-        restored_bytes filled the cpu tier; filled_rows, with which static and cpu tier started; wait_seconds that the
-        user waited; and of the assembling thread
-        read_wait_seconds (for the disk), header_seconds, gather_seconds (rows from memory), scatter_seconds (rows from
+        restored_bytes filled the cpu tier and the rest came in read_requests; filled_rows, with which static and cpu
+        tier started; wait_seconds that the user waited; and of the assembling thread read_wait_seconds (for the disk),
+        header_seconds, gather_seconds (rows from memory), scatter_seconds (rows from
         the extent, and those admitted) and buffer_wait_seconds (for the user; pauses between epochs do not count).
         """
         counters = dict.fromkeys(
-            ("requested_rows", "device_rows", "pinned_rows", "cpu_rows", "disk_rows", "read_bytes", "wait_seconds"), 0
+            (
+                "requested_rows",
+                "device_rows",
+                "pinned_rows",
+                "cpu_rows",
+                "disk_rows",
+                "read_bytes",
+                "read_requests",
+                "wait_seconds",
+            ),
+            0,
         )
         found: dict[str, int | float] = {**counters, **self._closed_stats}
         for name, value in (self._transfer.stats() if self._transfer else {}).items():

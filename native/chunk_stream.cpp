@@ -54,9 +54,9 @@ void ChunkStream::stop() {
   freed_.notify_all();
 }
 
-std::uint64_t ChunkStream::read_bytes() const {
+ChunkStream::Reads ChunkStream::completed() const {
   std::lock_guard lock(mutex_);
-  return read_bytes_;
+  return completed_;
 }
 
 void ChunkStream::read_ahead() {
@@ -87,7 +87,8 @@ void ChunkStream::read_ahead() {
       trace_read(chunks_[completed]);
       lock.lock();
       chunks_[completed].ready = true;
-      read_bytes_ += chunks_[completed].bytes;
+      completed_.bytes += chunks_[completed].bytes;
+      ++completed_.requests;
       ready_.notify_one();
     }
   } catch (...) {

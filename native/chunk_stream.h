@@ -47,7 +47,11 @@ class ChunkStream {
   void stop();
 
   const char* engine_name() const { return engine_->name(); }
-  std::uint64_t read_bytes() const;
+  struct Reads {
+    std::uint64_t bytes = 0;
+    std::uint64_t requests = 0;
+  };
+  Reads completed() const;
 
  private:
   struct Chunk {
@@ -74,7 +78,7 @@ class ChunkStream {
   std::size_t submitted_ = 0;     // chunks, counted from the start
   std::size_t taken_ = 0;         // chunks used up
   std::size_t position_ = 0;      // in the current chunk
-  std::uint64_t read_bytes_ = 0;
+  Reads completed_;
   bool stopping_ = false;
   std::exception_ptr failure_;
   std::thread reader_;

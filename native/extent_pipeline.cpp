@@ -171,7 +171,7 @@ void ExtentPipeline::stop_threads() {
   if (assembler_.joinable()) assembler_.join();
   std::lock_guard lock(mutex_);
   if (stream_ != nullptr) {
-    stats_.read_bytes += static_cast<std::int64_t>(stream_->read_bytes());
+    add_reads(stats_);
     stream_.reset();
   }
   ready_.clear();
@@ -204,10 +204,16 @@ std::string ExtentPipeline::engine_name() const {
   return stream_ == nullptr ? "" : stream_->engine_name();
 }
 
+void ExtentPipeline::add_reads(PipelineStats& stats) const {
+  const ChunkStream::Reads reads = stream_->completed();
+  stats.read_bytes += static_cast<std::int64_t>(reads.bytes);
+  stats.read_requests += static_cast<std::int64_t>(reads.requests);
+}
+
 PipelineStats ExtentPipeline::stats() const {
   std::lock_guard lock(mutex_);
   PipelineStats stats = stats_;
-  if (stream_ != nullptr) stats.read_bytes += static_cast<std::int64_t>(stream_->read_bytes());
+  if (stream_ != nullptr) add_reads(stats);
   stats.read_wait_seconds = clock_.seconds(Stage::kWaitForDisk);
   stats.header_seconds = clock_.seconds(Stage::kHeader);
   stats.gather_seconds = clock_.seconds(Stage::kGather);

@@ -77,7 +77,7 @@ struct StagedMinibatch {
 struct PipelineStats {
   std::int64_t minibatches = 0;
   std::int64_t requested_rows = 0, device_rows = 0, pinned_rows = 0, cpu_rows = 0, disk_rows = 0;
-  std::int64_t read_bytes = 0;
+  std::int64_t read_bytes = 0, read_requests = 0;
   double read_wait_seconds = 0;      // the assembler waited for the disk
   double header_seconds = 0;         // headers copied and checked, inputs split by tier
   double gather_seconds = 0;         // rows from memory tiers
@@ -141,6 +141,7 @@ class ExtentPipeline {
   void allow(std::int64_t count);
   std::int64_t position_of(std::uint64_t offset) const;
   void stop_threads();
+  void add_reads(PipelineStats& stats) const;
   void assemble_all(std::int64_t position);
   bool assemble(std::int64_t position);
   bool copy_header(const ExtentRecord& extent, std::byte* header);

@@ -694,7 +694,10 @@ def test_no_byte_is_read_that_was_not_asked_for(packed):
         for count in (1, 2, 3):
             assert len(list(loader.epoch(count - 1))) == loader.num_batches
             expected = count * extents.extent_bytes(index, row_bytes).sum() + initial_bytes
-            assert loader.stats()["read_bytes"] == expected
+            stats = loader.stats()
+            assert stats["read_bytes"] == expected
+            # Each at most a chunk, and no smaller than a page.
+            assert count <= stats["read_requests"] <= (expected - initial_bytes) // 4096
 
 
 def test_locked_buffers_are_never_freed(packed):

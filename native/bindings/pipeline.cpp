@@ -82,6 +82,7 @@ class Pipeline {
     result["cpu_rows"] = stats.cpu_rows;
     result["disk_rows"] = stats.disk_rows;
     result["read_bytes"] = stats.read_bytes;
+    result["read_requests"] = stats.read_requests;
     result["read_wait_seconds"] = stats.read_wait_seconds;
     result["header_seconds"] = stats.header_seconds;
     result["gather_seconds"] = stats.gather_seconds;

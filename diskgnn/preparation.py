@@ -26,7 +26,7 @@ from diskgnn.sampling import Samples, sample, samples_config
 from diskgnn.units import format_size
 
 _PROBE_READ_BYTES = 128 << 20
-_STREAM_BYTES = 24 << 20  # what the online reader has in flight
+_STREAM_BYTES = 48 << 20  # what the online reader has in flight
 # Measured on one core: placing costs about this much per access, all passes and the headers together.
 _PLACE_SECONDS_PER_ACCESS = 0.25e-6
 

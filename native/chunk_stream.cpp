@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kChunkBytes = 512 << 10;
 constexpr unsigned kDepth = 16;         // chunks in flight
-constexpr std::size_t kNumChunks = 48;  // in flight or waiting to be taken: 24 MiB
+constexpr std::size_t kNumChunks = 96;  // in flight or waiting to be taken: 48 MiB
 
 }  // namespace
 

@@ -1,18 +1,16 @@
 #include "read_rate.h"
 
 #include <chrono>
-#include <cstdlib>
 #include <memory>
-#include <new>
+
+#include "buffer_pool.h"
 
 namespace diskgnn {
 
 ReadRate measure_reads(const DirectFile& file, EngineKind kind, std::span<const std::uint64_t> offsets,
                        std::uint64_t bytes_each, unsigned depth, double max_seconds) {
-  const std::unique_ptr<std::byte, decltype(&std::free)> memory(
-      static_cast<std::byte*>(std::aligned_alloc(kDirectAlignment, bytes_each * depth)), &std::free);
-  if (memory == nullptr) throw std::bad_alloc();
-  const std::span<std::byte> buffers(memory.get(), bytes_each * depth);
+  const PageMemory memory(bytes_each * depth);
+  const std::span<std::byte> buffers = memory.bytes();
   // Declared after the buffers: it waits for what is in flight before they are freed.
   const std::unique_ptr<ReadEngine> engine = make_read_engine(kind, file, depth, buffers);
 

@@ -70,7 +70,8 @@ def mixed_rate(source: Path, read_bytes: int, write_bytes: int) -> float:
     """
     scale = min(1.0, MAX_LIMIT_BYTES / (read_bytes + write_bytes), source.stat().st_size / max(read_bytes, 1))
     chunks = max(1, round(write_bytes * scale / WRITE_BYTES))
-    data = mmap.mmap(-1, WRITE_BYTES)  # page-aligned
+    data = mmap.mmap(-1, WRITE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # page-aligned
+    data.madvise(mmap.MADV_HUGEPAGE)  # a request of many small pages is slower
     data[:] = np.random.default_rng(0).bytes(WRITE_BYTES)
     with scratch_file(source.parent) as (descriptor, _), ThreadPoolExecutor(WRITERS + 1) as pool:
         os.posix_fallocate(descriptor, 0, chunks * WRITE_BYTES)

@@ -30,7 +30,7 @@ from diskgnn.packing import cache_rows
 from diskgnn.placement import hottest_nodes
 from diskgnn.sampling import Samples
 
-STREAM_BYTES = 24 << 20  # the loader's read-ahead (native/chunk_stream.cpp)
+STREAM_BYTES = 48 << 20  # the loader's read-ahead (native/chunk_stream.cpp)
 MAX_KEPT_BYTES = 3 << 30  # of minibatches materialised for the training peer
 
 

@@ -85,6 +85,8 @@ def _loader_lines(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         line("loader, idle consumer", rate(loader["rate"]), f"{rate(loader['raw_rate'])} O_DIRECT, same file",
              loader["of_raw_rate"], ">= 0.95"),
+        line("loader, idle consumer", rate(loader["rate"]),
+             f"{rate(loader['rate_beside_copying'])} the same beside memcpy", loader["of_rate_beside_copying"], ""),
         line("assembly into x", rate(loader["x_rate"]), f"{rate(loader['copy_rate_one_thread'])} memcpy, 1 thread",
              loader["x_rate"] / loader["copy_rate_one_thread"], ">= 0.70"),
         line("assembly into x", rate(loader["x_rate"]),

@@ -53,6 +53,23 @@ def read_rate(path: Path) -> float:
     return num_bytes / seconds
 
 
+def read_rate_beside_copying(path: Path) -> float:
+    """The same while one thread does nothing but copy memory, as one that assembles minibatches does."""
+    source, target, done = np.ones(COPY_BYTES, np.uint8), np.zeros(COPY_BYTES, np.uint8), threading.Event()
+
+    def copy() -> None:
+        while not done.is_set():
+            np.copyto(target, source)  # without the GIL
+
+    with ThreadPoolExecutor(1) as pool:
+        copying = pool.submit(copy)
+        try:
+            return read_rate(path)
+        finally:
+            done.set()
+            copying.result()
+
+
 def random_page_reads_per_second(path: Path, max_reads: int = 1 << 16) -> float:
     """4 KiB reads per second at random offsets, 32 at a time."""
     pages = np.random.default_rng(0).permutation(path.stat().st_size // PAGE_BYTES)[:max_reads]

@@ -191,7 +191,6 @@ def loader(settings: Settings) -> dict[str, Any]:
                     "seconds": seconds,
                     "rate": path.stat().st_size / seconds,
                     "raw_rate": raw_rate,
-                    "rate_beside_copying": limits.read_rate_beside_copying(path),
                     "x_bytes": x_bytes,
                     "x_rate": x_bytes / moving,
                     "restored_bytes": restore,
@@ -199,6 +198,7 @@ def loader(settings: Settings) -> dict[str, Any]:
                 | {name: value for name, value in stats.items() if name.endswith(("_seconds", "_rows"))}
             )
         peak_bytes = limits.peak_bytes()
+        beside_copying = median(limits.read_rate_beside_copying(path) for _ in range(settings.repeat))
         copies = [(limits.copy_rate(1), limits.copy_rate(threads)) for _ in range(settings.repeat)]
     copy_one, copy_all = (median(rates) for rates in zip(*copies, strict=True))
     x_rate = median(turn["x_rate"] for turn in turns)
@@ -210,8 +210,8 @@ def loader(settings: Settings) -> dict[str, Any]:
         "of_raw_rate": median(turn["rate"] / turn["raw_rate"] for turn in turns),
         "rate": median(turn["rate"] for turn in turns),
         "raw_rate": raw_rate,
-        "of_rate_beside_copying": median(turn["rate"] / turn["rate_beside_copying"] for turn in turns),
-        "rate_beside_copying": median(turn["rate_beside_copying"] for turn in turns),
+        "of_rate_beside_copying": median(turn["rate"] for turn in turns) / beside_copying,
+        "rate_beside_copying": beside_copying,
         "x_rate": x_rate,
         "copy_rate_one_thread": copy_one,
         "copy_rate_all_threads": copy_all,

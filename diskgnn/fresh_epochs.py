@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from diskgnn.artifacts import PathLike
-from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.errors import ArtifactError, ConfigError, at_least_one
 from diskgnn.graph import Graph
 from diskgnn.loader import Loader
 from diskgnn.memory import available_cores
@@ -179,8 +179,7 @@ class FreshEpochs:
             "fanouts": list(fanouts), "batch_size": batch_size, "seed": seed, "splits": ("train",),
         }  # fmt: skip
         config = samples_config(graph, **self._sampling, epochs=1, eval_fanouts=None)
-        if num_epochs is not None and num_epochs < 1:
-            raise ConfigError(f"num_epochs: expected at least 1, found {num_epochs}")
+        at_least_one("num_epochs", num_epochs)
         overlap = overlap and num_epochs != 1  # the first epoch has nothing to be prepared beside
         if threads is None:
             threads = max(1, available_cores() // 2) if overlap else available_cores()

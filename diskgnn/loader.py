@@ -18,11 +18,11 @@ from torch import Tensor
 from diskgnn import _native, artifacts, extents
 from diskgnn.artifacts import PathLike
 from diskgnn.assembly import Assembler, RowConversion
-from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.errors import ArtifactError, ConfigError, at_least_one
 from diskgnn.feature_store import TORCH_DTYPES, FeatureStore
 from diskgnn.memory import available_cores
 from diskgnn.minibatch import MiniBatch
-from diskgnn.row_reading import warn_if_no_io_uring
+from diskgnn.row_reading import check_engine, warn_if_no_io_uring
 from diskgnn.sampling import batch_key, permutation
 from diskgnn.tracing import TraceEvent
 from diskgnn.transfer import IN_FLIGHT, HeaderReader, Transfer, UndecodableHeaderError
@@ -98,8 +98,7 @@ class Loader:
                 f"{self._packed.path} has no {split!r} sequence, only {', '.join(config['splits'])}: "
                 "prepare it with that split"
             )
-        if engine not in ("auto", "io_uring", "threads"):
-            raise ConfigError(f"engine: expected auto, io_uring or threads, found {engine!r}")
+        check_engine(engine)
         self._device = torch.device(device)
         if self._device.type == "cuda" and not torch.cuda.is_available():
             raise ConfigError(
@@ -109,11 +108,8 @@ class Loader:
             self._device = torch.device("cuda", torch.cuda.current_device())
         if prefetch is None:
             prefetch = 2 if self._device.type == "cuda" else 1
-        for name, value in (("prefetch", prefetch), ("threads", 1 if threads is None else threads)):
-            if value < 1:
-                raise ConfigError(f"{name}: expected at least 1, found {value}")
-        if engine == "io_uring" and (refusal := _native.io_uring_refusal()):
-            raise ConfigError(f"engine='io_uring' cannot be used here: {refusal}; use engine='auto'")
+        at_least_one("prefetch", prefetch)
+        at_least_one("threads", threads)
         self.split = split
         self.num_batches = int(config["splits"][split]["batches_per_epoch"])
         self.num_epochs = int(config["splits"][split]["epochs"])

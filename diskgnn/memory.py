@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from diskgnn.errors import ConfigError
+from diskgnn.errors import at_least_one
 from diskgnn.units import parse_size
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
@@ -114,8 +114,5 @@ def thread_count(threads: int | None) -> int:
     Raises:
         ConfigError: fewer than 1.
     """
-    if threads is None:
-        return available_cores()
-    if threads < 1:
-        raise ConfigError(f"threads: expected at least 1, found {threads}")
-    return threads
+    at_least_one("threads", threads)
+    return available_cores() if threads is None else threads

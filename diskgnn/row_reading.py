@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn import _native
+from diskgnn.errors import ConfigError
 
 ALIGNMENT = 4096
 # Gaps up to this size are read along: a request of its own would cost more (random 64 KiB reads reach a disk's
@@ -29,6 +30,18 @@ def warn_if_no_io_uring(engine: str = "auto") -> None:
     """Warn, once in this process, when `engine` 'auto' means threads because io_uring cannot be used here."""
     if engine == "auto" and (refusal := _native.io_uring_refusal()):
         _warn_once(refusal)
+
+
+def check_engine(engine: str) -> None:
+    """Refuse an engine that there is not, or not here.
+
+    Raises:
+        ConfigError: `engine` is none of 'auto', 'io_uring' and 'threads', or io_uring is refused.
+    """
+    if engine not in ("auto", "io_uring", "threads"):
+        raise ConfigError(f"engine: expected auto, io_uring or threads, found {engine!r}")
+    if engine == "io_uring" and (refusal := _native.io_uring_refusal()):
+        raise ConfigError(f"engine='io_uring' cannot be used here: {refusal}; use engine='auto'")
 
 
 def row_buffer(num_rows: int, row_bytes: int) -> npt.NDArray[np.uint8]:

@@ -29,7 +29,7 @@ from diskgnn.checkpoints import (
     writing,
 )
 from diskgnn.device_memory import free_for_rows
-from diskgnn.errors import ConfigError, DivergedError, OutputExistsError
+from diskgnn.errors import ConfigError, DivergedError, OutputExistsError, at_least_one
 from diskgnn.evaluation import check_model, checked_device, evaluate, minibatches, open_loader, parameter_dtype
 from diskgnn.metrics import EpochResult, MetricsWriter, Record, Span
 from diskgnn.minibatch import BatchSource, MiniBatch
@@ -128,8 +128,7 @@ def train(
                         ("record_every_batches", record_every_batches),
                         ("checkpoint_every_batches", checkpoint_every_batches),
                         ("num_layers (--layers)", num_layers)):  # fmt: skip
-        if value is not None and value < 1:
-            raise ConfigError(f"{name}: expected at least 1, found {value}")
+        at_least_one(name, value)
     for name, rate in (("lr", lr), ("weight_decay", weight_decay)):
         if not 0 <= rate < math.inf:
             raise ConfigError(f"{name}: expected a finite number that is not negative, found {rate}")

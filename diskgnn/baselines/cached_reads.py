@@ -17,7 +17,7 @@ from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.errors import ConfigError
 from diskgnn.graph import Graph
 from diskgnn.packing import cache_rows
-from diskgnn.row_reading import row_buffer, warn_if_no_io_uring
+from diskgnn.row_reading import check_engine, row_buffer, warn_if_no_io_uring
 
 POLICIES = ("sieve", "s3-fifo", "lru")
 
@@ -27,10 +27,7 @@ class RowsOnDisk:
 
     def __init__(self, graph: Graph, cached_rows: int, *, engine: str = "auto") -> None:
         """Raises ConfigError: `engine` cannot be used here."""
-        if engine not in ("auto", "io_uring", "threads"):
-            raise ConfigError(f"engine: expected auto, io_uring or threads, found {engine!r}")
-        if engine == "io_uring" and (refusal := _native.io_uring_refusal()):
-            raise ConfigError(f"engine='io_uring' cannot be used here: {refusal}; use engine='auto'")
+        check_engine(engine)
         warn_if_no_io_uring(engine)
         self._buffers, file = RowBuffers(graph), graph.feature_file
         self._reader = _native.RowReader(str(file.path), file.data_offset_bytes, file.row_bytes, file.num_rows, engine)

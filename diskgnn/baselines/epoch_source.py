@@ -18,7 +18,7 @@ from torch import Tensor
 
 from diskgnn import artifacts
 from diskgnn.artifacts import PathLike
-from diskgnn.errors import ArtifactError, ConfigError, InputError
+from diskgnn.errors import ArtifactError, ConfigError, InputError, at_least_one
 from diskgnn.graph import Graph
 from diskgnn.memory import available_cores
 from diskgnn.minibatch import MiniBatch
@@ -251,16 +251,6 @@ class EpochSource:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def at_least_one(name: str, value: int | None) -> None:
-    """Refuse a count below 1; None stands for the default.
-
-    Raises:
-        ConfigError: it is.
-    """
-    if value is not None and value < 1:
-        raise ConfigError(f"{name}: expected at least 1, found {value}")
 
 
 def as_rows(rows: npt.NDArray[Any], graph: Graph) -> Tensor:

@@ -18,9 +18,10 @@ import numpy.typing as npt
 from diskgnn import _native
 from diskgnn.artifacts import PathLike
 from diskgnn.baselines.cached_reads import RowsOnDisk
-from diskgnn.baselines.epoch_source import EpochSource, RowCounts, at_least_one
+from diskgnn.baselines.epoch_source import EpochSource, RowCounts
 from diskgnn.baselines.neighbor_cache import sampler_with_neighbor_cache
 from diskgnn.baselines.online import SampledBlocks, as_blocks, sample_blocks
+from diskgnn.errors import at_least_one
 from diskgnn.graph import Graph
 from diskgnn.minibatch import MiniBatch
 from diskgnn.packing import cache_rows

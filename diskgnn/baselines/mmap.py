@@ -12,10 +12,10 @@ from torch import Tensor
 
 from diskgnn import _native
 from diskgnn.artifacts import PathLike
-from diskgnn.baselines.epoch_source import RowCounts, at_least_one
+from diskgnn.baselines.epoch_source import RowCounts
 from diskgnn.baselines.online import OnlineSource
 from diskgnn.baselines.row_buffers import RowBuffers
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, at_least_one
 from diskgnn.graph import FEATURE_STORAGE, Graph
 
 TOUCHING_THREADS = 128  # what the authors' program of PyG+ takes by default; each waits for one page

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from diskgnn import _native
 from diskgnn.artifacts import PathLike
-from diskgnn.baselines.epoch_source import EpochSource, RowCounts, at_least_one
-from diskgnn.errors import ConfigError
+from diskgnn.baselines.epoch_source import EpochSource, RowCounts
+from diskgnn.errors import ConfigError, at_least_one
 from diskgnn.graph import Graph
 from diskgnn.minibatch import Block, MiniBatch
 from diskgnn.sampling import batch_key

@@ -22,12 +22,12 @@ import torch
 
 from diskgnn import _native
 from diskgnn.artifacts import PathLike
-from diskgnn.baselines.epoch_source import EpochSource, RowCounts, at_least_one
+from diskgnn.baselines.epoch_source import EpochSource, RowCounts
 from diskgnn.baselines.online import as_blocks
 from diskgnn.baselines.partition_order import ORDERS, BufferPlan, group_size, num_batches, num_states, plan_epoch
 from diskgnn.baselines.partitioning import EDGE_BYTES, EDGES, FEATURES, Partitions
 from diskgnn.baselines.row_buffers import RowBuffers
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, at_least_one
 from diskgnn.graph import Graph
 from diskgnn.minibatch import MiniBatch
 from diskgnn.row_reading import ALIGNMENT, row_buffer, warn_if_no_io_uring

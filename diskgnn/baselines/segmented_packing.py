@@ -25,7 +25,7 @@ import pyarrow as pa
 from diskgnn import _native, artifacts, extents
 from diskgnn.artifacts import ArtifactWriter, PathLike
 from diskgnn.baselines.row_runs import RowRun, RunFile, copy_runs
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, at_least_one
 from diskgnn.graph import Graph
 from diskgnn.manifest import SEGMENTED
 from diskgnn.memory import available_cores, memory_budget
@@ -77,8 +77,7 @@ def prepare_segmented_packed(
     """
     began = time.perf_counter()
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
-    if segment_batches < 1:
-        raise ConfigError(f"segment_batches: expected at least 1, found {segment_batches}")
+    at_least_one("segment_batches", segment_batches)
     limit_bytes, features = parse_size(disk_limit), graph.feature_file
     num_static = cache_rows(static_cache, features.row_bytes, graph.num_nodes)
     threads = available_cores() if threads is None else threads

@@ -28,7 +28,7 @@ from diskgnn.compare.results import Comparison, EpochCost, EpochPoint, LoaderRes
 from diskgnn.compare.steps import excerpt
 from diskgnn.compare.training_graph import make_training_graph
 from diskgnn.disk_rates import ReadRates, measure_read_rates
-from diskgnn.errors import ConfigError, DiskGNNError
+from diskgnn.errors import ConfigError, DiskGNNError, at_least_one
 from diskgnn.graph import Graph
 from diskgnn.memory_cgroup import refusal
 from diskgnn.packing import cache_rows
@@ -127,8 +127,7 @@ def compare(
     opened = Graph.open(graph)
     for name, value in (("epochs", epochs), ("max_batches (--max-batches)", max_batches), ("seeds", seeds),
                         ("batch_size", batch_size), ("hidden", hidden)):  # fmt: skip
-        if value is not None and value < 1:
-            raise ConfigError(f"{name}: expected at least 1, found {value}")
+        at_least_one(name, value)
     memory_bytes, features = parse_size(memory), opened.feature_file
     if memory_bytes == 0:
         raise ConfigError("--memory: expected the cap that all loaders run under, such as 2GiB, found 0")

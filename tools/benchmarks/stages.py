@@ -132,13 +132,13 @@ def prepare(settings: Settings) -> dict[str, Any]:
         found = _prepare(settings, settings.graph, settings.samples, settings.packed)
         headers_bytes = int(np.load(settings.packed / artifacts.index_file("train"))["rows_offset"].sum())
         written_bytes = sum(file.stat().st_size for file in settings.packed.iterdir()) - headers_bytes
-        read_bytes, read_seconds = limits.sequential_read(features.path)
+        read_rate = limits.read_rate(features.path)
         mixed = limits.mixed_rate(features.path, int(found["needed_bytes"]), written_bytes)
         turns.append(
             found
             | {
                 "written_bytes": written_bytes,
-                "read_rate": read_bytes / read_seconds,
+                "read_rate": read_rate,
                 "mixed_rate": mixed,
                 "rate": (found["needed_bytes"] + written_bytes) / found["pack_seconds"],
             }

@@ -11,6 +11,7 @@ Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
 HAVE_LIBURING: bool  # liburing was there when this was built
+READ_AHEAD_BYTES: int  # that a Pipeline has in flight or waiting to be assembled
 
 def measure_reads(
     path: str,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from diskgnn import artifacts
+from diskgnn import _native, artifacts
 from diskgnn.artifacts import ArtifactWriter, PathLike
 from diskgnn.errors import ArtifactError
 from diskgnn.graph import Graph
@@ -26,7 +26,6 @@ from diskgnn.sampling import Samples, sample, samples_config
 from diskgnn.units import format_size
 
 _PROBE_READ_BYTES = 128 << 20
-_STREAM_BYTES = 48 << 20  # what the online reader has in flight
 # Measured on one core: placing costs about this much per access, all passes and the headers together.
 _PLACE_SECONDS_PER_ACCESS = 0.25e-6
 
@@ -285,7 +284,7 @@ def estimate(
         prepare_memory_bytes=max(min(memory_bytes, used_bytes), 5 * graph.num_nodes + graph.num_nodes // 8),
         training_memory_bytes=(num_static + train_rows + evaluated_rows) * features.row_bytes
         + (prefetch + 1) * largest_bytes
-        + _STREAM_BYTES,
+        + _native.READ_AHEAD_BYTES,
         sample_seconds=sum(probe.num_batches * probe.seconds for probe in probes.values()),
         place_seconds=sum(probe.num_batches * probe.rows for probe in probes.values()) * _PLACE_SECONDS_PER_ACCESS,
         pack_seconds=(graph.num_nodes * features.row_bytes + need.packed) / rate,

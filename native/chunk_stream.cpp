@@ -7,8 +7,8 @@ namespace diskgnn {
 namespace {
 
 constexpr std::size_t kChunkBytes = 512 << 10;
-constexpr unsigned kDepth = 16;         // chunks in flight
-constexpr std::size_t kNumChunks = 96;  // in flight or waiting to be taken: 48 MiB
+constexpr unsigned kDepth = 16;                                    // chunks in flight
+constexpr std::size_t kNumChunks = kReadAheadBytes / kChunkBytes;  // in flight or waiting to be taken
 
 }  // namespace
 

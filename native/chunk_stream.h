@@ -21,6 +21,9 @@
 
 namespace diskgnn {
 
+// What a stream has in flight or waiting to be taken.
+inline constexpr std::size_t kReadAheadBytes = 48 << 20;
+
 class ChunkStream {
  public:
   // The position of the minibatch that a byte of the file, at this offset, belongs to. Asked by the reader's thread.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <new>
 #include <stdexcept>
 
 #include "radix_sort.h"
@@ -29,14 +28,13 @@ RowReader::RowReader(const RowFile& file, EngineKind kind)
       buffer_bytes_(std::max(kBufferBytes, align_up(file.row_bytes) + kDirectAlignment)),
       depth_(static_cast<unsigned>(std::clamp<std::uint64_t>(kAllBuffersBytes / buffer_bytes_, kMinDepth, kMaxDepth))),
       flights_(depth_),
-      buffers_(static_cast<std::byte*>(std::aligned_alloc(kDirectAlignment, buffer_bytes_ * depth_)), &std::free) {
-  if (buffers_ == nullptr) throw std::bad_alloc();
+      memory_(buffer_bytes_ * depth_) {
   const auto rows_bytes = static_cast<std::uint64_t>(rows_.num_rows) * rows_.row_bytes;
   if (rows_.row_bytes == 0 || rows_.num_rows < 0 || rows_.data_offset > file_.size_bytes() ||
       file_.size_bytes() - rows_.data_offset < rows_bytes) {
     throw std::invalid_argument(file.path + " is too short for its rows");
   }
-  engine_ = make_read_engine(kind, file_, depth_, {buffers_.get(), buffer_bytes_ * depth_});
+  engine_ = make_read_engine(kind, file_, depth_, memory_.bytes());
 }
 
 // Rows whose pages touch share a request while they fit its buffer. `end` is where its last row ends.
@@ -69,7 +67,8 @@ ReadCounts RowReader::read(std::vector<RowRequest>& requests, std::byte* destina
     std::uint64_t end = 0;
     const Flight flight = flights_[buffer] = next_flight(requests, first, end);
     const std::uint64_t bytes = align_up(end) - flight.offset;
-    engine_->submit({flight.offset, {buffers_.get() + buffer * buffer_bytes_, bytes}, end - flight.offset, buffer});
+    engine_->submit(
+        {flight.offset, memory_.bytes().subspan(buffer * buffer_bytes_, bytes), end - flight.offset, buffer});
     ++counts.requests;
     counts.bytes += bytes;
     return flight.last;
@@ -80,7 +79,7 @@ ReadCounts RowReader::read(std::vector<RowRequest>& requests, std::byte* destina
   while (in_flight > 0) {
     const std::uint64_t buffer = engine_->wait();
     const Flight flight = flights_[buffer];
-    const std::byte* pages = buffers_.get() + buffer * buffer_bytes_;
+    const std::byte* pages = memory_.bytes().data() + buffer * buffer_bytes_;
     for (std::size_t i = flight.first; i < flight.last; ++i) {
       copy_row(destination + static_cast<std::size_t>(requests[i].place) * rows_.row_bytes,
                pages + (start_of(requests[i]) - flight.offset), rows_.row_bytes);

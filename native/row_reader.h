@@ -4,12 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "buffer_pool.h"
 #include "direct_file.h"
 #include "read_engine.h"
 
@@ -64,7 +64,7 @@ class RowReader {
   unsigned depth_;
   std::vector<Flight> flights_;  // [depth]
   std::vector<RowRequest> scratch_;
-  std::unique_ptr<std::byte, decltype(&std::free)> buffers_;
+  PageMemory memory_;
   std::unique_ptr<ReadEngine> engine_;  // after the buffers: it waits for what is in flight before they are freed
   bool failed_ = false;
 };

@@ -134,6 +134,7 @@ class Pipeline {
 }  // namespace
 
 void bind_pipeline(nb::module_& m) {
+  m.attr("READ_AHEAD_BYTES") = kReadAheadBytes;
   nb::exception<DamagedExtent>(m, "DamagedExtentError", PyExc_RuntimeError);
   nb::class_<Pipeline>(m, "Pipeline")
       .def(nb::init<const std::string&, In<std::int64_t>, std::size_t, std::int64_t, std::int64_t, Bytes,

@@ -22,7 +22,7 @@ import numpy as np
 import diskgnn
 from benchmarks import limits
 from benchmarks.random_reads import measure_epoch
-from diskgnn import artifacts
+from diskgnn import _native, artifacts
 from diskgnn.graph import Graph
 from diskgnn.minibatch import MiniBatch
 from diskgnn.models import make_model
@@ -30,7 +30,6 @@ from diskgnn.packing import cache_rows
 from diskgnn.placement import hottest_nodes
 from diskgnn.sampling import Samples
 
-STREAM_BYTES = 48 << 20  # the loader's read-ahead (native/chunk_stream.cpp)
 MAX_KEPT_BYTES = 3 << 30  # of minibatches materialised for the training peer
 
 
@@ -170,7 +169,7 @@ def loader(settings: Settings) -> dict[str, Any]:
     turns: list[dict[str, Any]] = []
     copies: list[tuple[float, float]] = []
     with diskgnn.Loader(settings.packed) as source:
-        budget_bytes = train["cpu_rows"] * row_bytes + STREAM_BYTES
+        budget_bytes = train["cpu_rows"] * row_bytes + _native.READ_AHEAD_BYTES
         budget_bytes += 2 * (train["max_inputs"] * row_bytes + train["max_header_bytes"])  # prefetch 1, and the user's
         restore_seconds = limits.timed(lambda: next(source.epoch(0)))  # the tier is filled, the first minibatch is here
         for turn in range(settings.repeat):

@@ -257,13 +257,32 @@ def test_the_page_cache_forgets(tmp_path):
     assert page_cache.cached_bytes(file) > 0
 
 
+@pytest.mark.slow
+def test_the_page_cache_is_dropped_before_every_step(tmp_path):
+    """In a process of its own: what the tests have mapped of a graph would stay cached."""
+    path = tmp_path / "graph"
+    generate(path, num_nodes=3000, avg_degree=8.0, homophily=0.7, num_classes=4, feature_width=40, train_fraction=0.2,
+             valid_fraction=0.1, test_fraction=0.1)  # fmt: skip
+    if not page_cache.drop(path.iterdir()):
+        pytest.skip("this file system keeps what it is told to forget")
+    arguments = [path, "--memory", CAP, "--fanouts", "3,2", "--batch-size", BATCH_SIZE, "--loaders",
+                 "mmap:parallel,diskgnn:one", "--max-batches", 2, "--size", "4MiB",
+                 "--out", tmp_path / "out"]  # fmt: skip
+    command = [sys.executable, "-m", "diskgnn", "compare", *(str(argument) for argument in arguments)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    comparison = from_json(json.loads((tmp_path / "out").read_text()))
+    assert [row.status for row in comparison.results] == ["ok", "ok"]
+    assert comparison.cache_dropped
+
+
 def setting(graph, folder):
     return runner.Setting(str(graph.manifest.path), str(folder), (3, 2), BATCH_SIZE, 0, 1, 1 << 16, CAP)
 
 
 def a_run(graph, folder, timeout=120.0):
     model = {"name": "sage", "hidden": 8, "heads": 1, "dropout": 0.0, "lr": 0.01}
-    return runner._Run(setting(graph, folder), model, graph, folder, False, timeout)
+    row_bytes = graph.feature_file.row_bytes
+    return runner._Run(setting(graph, folder), model, graph.manifest, row_bytes, folder, False, timeout)
 
 
 def test_a_loader_that_raises_is_a_row(graph, tmp_path):

@@ -30,6 +30,7 @@ from diskgnn.compare.training_graph import make_training_graph
 from diskgnn.disk_rates import ReadRates, measure_read_rates
 from diskgnn.errors import ConfigError, DiskGNNError, at_least_one
 from diskgnn.graph import Graph
+from diskgnn.manifest import Manifest
 from diskgnn.memory_cgroup import refusal
 from diskgnn.packing import cache_rows
 from diskgnn.progress import SILENT, Reporter
@@ -128,7 +129,7 @@ def compare(
     for name, value in (("epochs", epochs), ("max_batches (--max-batches)", max_batches), ("seeds", seeds),
                         ("batch_size", batch_size), ("hidden", hidden)):  # fmt: skip
         at_least_one(name, value)
-    memory_bytes, features = parse_size(memory), opened.feature_file
+    memory_bytes, features, manifest = parse_size(memory), opened.feature_file, opened.manifest
     if memory_bytes == 0:
         raise ConfigError("--memory: expected the cap that all loaders run under, such as 2GiB, found 0")
     cached_rows = _cached_rows(cpu_cache, features.row_bytes, opened.num_nodes, memory_bytes)
@@ -152,7 +153,9 @@ def compare(
             small = make_training_graph(opened, folder / "graph", batch_size=batch_size, max_batches=max_batches)
             setting = Setting(str(small.manifest.path), "", tuple(fanouts), batch_size, 0, epochs,
                               cached_rows * features.row_bytes, memory_bytes, device)  # fmt: skip
-            run = _Run(setting, training, opened, folder, not no_cgroup, timeout_seconds)
+            described = describe_graph(opened, small)
+            del opened, small  # what this process has mapped and looked at would stay in the page cache
+            run = _Run(setting, training, manifest, features.row_bytes, folder, not no_cgroup, timeout_seconds)
             disk = measure_read_rates(folder, file_bytes=rate_file_bytes)
             rates = Rates(disk.sequential_bytes_per_second, disk.random_reads_per_second, memory_bytes_per_second())
             advance(1)
@@ -164,7 +167,7 @@ def compare(
             started = datetime.now().astimezone().isoformat(timespec="seconds")
             comparison = Comparison(
                 command=command or shlex.join(sys.argv), started=started, diskgnn_version=__version__,
-                machine=describe_machine(folder, disk), graph=describe_graph(opened, small), settings=settings,
+                machine=describe_machine(folder, disk), graph=described, settings=settings,
                 memory_capped=not no_cgroup, cache_dropped=True,
                 sequential_bytes_per_second=rates.sequential_bytes_per_second,
                 random_reads_per_second=rates.random_reads_per_second,
@@ -188,9 +191,11 @@ class _Run:
     """Runs steps one after the other; keeps what they warned of."""
 
     def __init__(
-        self, setting: Setting, model: Mapping[str, Any], graph: Graph, folder: Path, capped: bool, timeout: float
-    ) -> None:
-        self._setting, self._model, self._graph, self._folder = setting, model, graph, folder
+        self, setting: Setting, model: Mapping[str, Any], graph: Manifest, row_bytes: int, folder: Path, capped: bool,
+        timeout: float,
+    ) -> None:  # fmt: skip
+        self._setting, self._model, self._folder = setting, model, folder
+        self._graph, self._row_bytes = graph, row_bytes
         self._capped, self._timeout = capped, timeout
         self._splits: Sequence[str] = ()
         self.cache_dropped = True  # before every step so far
@@ -205,7 +210,7 @@ class _Run:
 
     def _files(self) -> Iterator[Path]:
         """What loaders read: the graph's files and all that was prepared."""
-        yield from (self._graph.manifest.file(name) for name in self._graph.manifest.files)
+        yield from (self._graph.file(name) for name in self._graph.files)
         yield from (file for file in self._folder.rglob("*") if file.is_file())
 
     def _needed(self, name: str, arguments: Mapping[str, Any]) -> Any:
@@ -229,15 +234,14 @@ class _Run:
         folder.mkdir()
         self._splits = splits
         self._needed("prepare_evaluation", {
-            "graph": str(self._graph.manifest.path), "folder": str(folder), "fanouts": self._setting.fanouts,
+            "graph": str(self._graph.path), "folder": str(folder), "fanouts": self._setting.fanouts,
             "batch_size": self._setting.batch_size, "cache_bytes": self._setting.cache_bytes // 4,
             "memory_bytes": self._setting.memory_bytes // 2,
         })  # fmt: skip
 
     def measure(self, variant: Variant, seeds: int, advance: Callable[[int], None]) -> Iterator[LoaderResult]:
         """One result per seed; one alone where there is nothing to measure."""
-        row_bytes = self._graph.feature_file.row_bytes
-        nothing = LoaderResult(variant.name, variant.loader, variant.variant, "ok", row_bytes=row_bytes)
+        nothing = LoaderResult(variant.name, variant.loader, variant.variant, "ok", row_bytes=self._row_bytes)
         for seed in range(seeds):
             result = self._measure_seed(variant, replace(nothing, seed=seed), capped=True)
             advance(1)
@@ -251,7 +255,7 @@ class _Run:
             )
 
     def _fits_without_cap(self) -> bool:
-        total_bytes = self._graph.manifest.total_bytes
+        total_bytes = self._graph.total_bytes
         return self._capped and total_bytes < _UNCAPPED_SHARE * psutil.virtual_memory().available
 
     def _measure_seed(self, variant: Variant, result: LoaderResult, *, capped: bool) -> LoaderResult:

@@ -93,6 +93,7 @@ def _make(name: str, limit_bytes: int, self_cgroup: Path, root: Path) -> Path:
     """The first place, from this process's cgroup upwards, where a limited cgroup can be made."""
     refused: OSError = FileNotFoundError("no memory cgroup is mounted here")
     for procs in cgroup_settings("memory", "cgroup.procs", "cgroup.procs", self_cgroup, root):
+        _remove_left(procs.parent)
         path = procs.parent / name
         try:
             path.mkdir()
@@ -107,6 +108,14 @@ def _make(name: str, limit_bytes: int, self_cgroup: Path, root: Path) -> Path:
         else:
             return path
     raise refused
+
+
+def _remove_left(parent: Path) -> None:
+    """Remove the cgroups of processes that were killed before they could."""
+    for path in parent.glob("diskgnn-*-*"):
+        if not Path("/proc", path.name.split("-")[1]).exists():
+            with suppress(OSError):  # something still runs inside
+                path.rmdir()
 
 
 def _limit(path: Path, limit_bytes: int) -> None:

@@ -23,6 +23,7 @@ from diskgnn.compare.loaders import LOADERS, RANDOM, SEQUENTIAL, Variant, select
 from diskgnn.compare.processes import run_in_process
 from diskgnn.compare.results import EpochCost, LoaderResult, disk_bytes, from_json
 from diskgnn.compare.runner import Rates, compare
+from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.steps import TRACED_MINIBATCHES, excerpt
 from diskgnn.compare.training_graph import make_training_graph
 from diskgnn.errors import ConfigError
@@ -378,9 +379,12 @@ def test_however_it_is_stopped_no_process_stays(graph, tmp_path, number, code):
     finally:
         process.kill()
         process.wait()
-        left = cgroups_of(process.pid)
-        for path in left:  # nobody can clean up after SIGKILL
-            path.rmdir()
-    if number != signal.SIGKILL:
-        assert list((tmp_path / "scratch").iterdir()) == []
-        assert left == []
+    if number == signal.SIGKILL:  # nobody can clean up but the next comparison
+        (left,) = (tmp_path / "scratch").iterdir()
+        with scratch_folder(tmp_path / "scratch") as mine, scratch_folder(tmp_path / "scratch") as another:
+            assert mine.is_dir()  # what is in use stays
+            assert another.is_dir()
+            assert not left.exists()
+        refusal()  # makes a cgroup, which removes those of the dead
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert cgroups_of(process.pid) == []

@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from diskgnn.compare import page_cache
 from diskgnn.compare.loaders import MEMORY, SEQUENTIAL, Setting, Variant, select
 from diskgnn.compare.processes import Outcome, run_in_process
 from diskgnn.compare.results import Comparison, EpochCost, EpochPoint, LoaderResult, SweepPoint, disk_bytes
+from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.steps import excerpt
 from diskgnn.compare.training_graph import make_training_graph
 from diskgnn.disk_rates import ReadRates, measure_read_rates
@@ -142,7 +142,7 @@ def compare(
         "cpu_cache_bytes": cached_rows * features.row_bytes, "model": model, "hidden": hidden, "dropout": dropout,
         "lr": lr, "device": device, "evaluate": evaluate,
     }  # fmt: skip
-    with _scratch(Path(graph).absolute().parent if scratch is None else Path(scratch)) as folder, \
+    with scratch_folder(Path(graph).absolute().parent if scratch is None else Path(scratch)) as folder, \
             warnings.catch_warnings(record=True) as caught:  # fmt: skip
         warnings.simplefilter("always")
         total = 2 + bool(splits) + len(variants) * seeds
@@ -347,21 +347,6 @@ def _cached_rows(cpu_cache: int | str | None, row_bytes: int, num_nodes: int, me
             f"{format_size(memory_bytes)}: take less of the one or more of the other"
         )
     return rows
-
-
-@contextmanager
-def _scratch(parent: Path) -> Iterator[Path]:
-    """A hidden directory in `parent`, gone when the block is left."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=".diskgnn-compare-", dir=parent))
-    except OSError as error:
-        raise ConfigError(
-            f"--scratch: cannot write in {parent} ({error.strerror}); choose a folder on the disk to measure"
-        ) from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

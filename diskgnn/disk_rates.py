@@ -20,7 +20,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.progress import SILENT, Advance, Reporter
 
 SEQUENTIAL_READ_BYTES, RANDOM_READ_BYTES = 1 << 20, 4096
-SEQUENTIAL_DEPTH, RANDOM_DEPTH = 8, 32
+SEQUENTIAL_DEPTH, RANDOM_DEPTH = 8, 256  # 256: as many as the baselines' RowReader keeps in flight
 MAX_RANDOM_READS = 1 << 19
 MAX_SECONDS = 5.0  # of one measurement; a slow disk is measured on a part of the file
 
@@ -35,7 +35,7 @@ class ReadRates:
     direct_io: bool  # False: the file system refused O_DIRECT, so the page cache may have answered
     file_bytes: int
     sequential_bytes_per_second: float  # reads of 1 MiB, front to back, 8 at a time
-    random_reads_per_second: float  # reads of 4 KiB at random offsets, 32 at a time
+    random_reads_per_second: float  # reads of 4 KiB at random offsets, 256 at a time
     random_bytes_per_second: float
 
 

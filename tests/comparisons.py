@@ -51,7 +51,8 @@ def result(name: str, seed: int = 0, epochs: int = 8) -> LoaderResult:
     level = 0.581 if loader == "partition-buffer" else 0.634
     return LoaderResult(
         name=name, loader=loader, variant=variant, status="ok", seed=seed, prepare_seconds=prepare,
-        prepared_bytes=prepared_bytes, loading=cost(loading, loading, rows, bytes_per_row) if seed == 0 else None,
+        prepared_bytes=prepared_bytes, peak_disk_bytes=prepared_bytes * 3 // 2,
+        loading=cost(loading, loading, rows, bytes_per_row) if seed == 0 else None,
         training=cost(training, wait, rows, bytes_per_row), row_bytes=ROW_BYTES,
         belady_rows=BELADY if bound != "memory" else None, bound=bound, bound_seconds=bound_seconds,
         peak_process_bytes=1_400 << 20, peak_cgroup_bytes=2_000 << 20, prepare_peak_bytes=1_700 << 20,

@@ -20,7 +20,7 @@ from diskgnn.baselines.in_memory import InMemory
 from diskgnn.cli import main
 from diskgnn.compare import page_cache, runner
 from diskgnn.compare.loaders import LOADERS, RANDOM, SEQUENTIAL, Variant, select
-from diskgnn.compare.processes import run_in_process
+from diskgnn.compare.processes import folder_bytes, run_in_process
 from diskgnn.compare.results import EpochCost, LoaderResult, disk_bytes, from_json
 from diskgnn.compare.runner import Rates, compare
 from diskgnn.compare.scratch import scratch_folder
@@ -115,6 +115,7 @@ class TestCompared:
         assert ours.belady_rows == counted.belady_rows
         assert ours.prepare_seconds > 0
         assert ours.prepared_bytes > ours.loading.disk_rows * ours.row_bytes
+        assert ours.peak_disk_bytes >= ours.prepared_bytes
         assert {point.cache_rows for point in comparison.sweep} == {300, 40 * 1024 // 160}
 
     def test_wall_clock_counts_preparing_and_accuracy_is_outside(self, compared):
@@ -274,6 +275,18 @@ def test_the_page_cache_is_dropped_before_every_step(tmp_path):
     comparison = from_json(json.loads((tmp_path / "out").read_text()))
     assert [row.status for row in comparison.results] == ["ok", "ok"]
     assert comparison.cache_dropped
+
+
+def test_the_disk_space_of_a_folder_is_what_its_files_take(tmp_path):
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "deep" / "er" / "file").write_bytes(b"x" * 100_000)
+    (tmp_path / "another").write_bytes(b"x" * 5000)
+    with (tmp_path / "sparse").open("wb") as sparse:
+        sparse.truncate(1 << 30)
+    told = subprocess.run(["du", "--block-size=1", "-s", tmp_path], capture_output=True, check=True, text=True).stdout
+    folders = sum(path.stat().st_blocks * 512 for path in (tmp_path, tmp_path / "deep", tmp_path / "deep" / "er"))
+    assert folder_bytes(tmp_path) == int(told.split()[0]) - folders
+    assert folder_bytes(tmp_path / "gone") == 0
 
 
 def setting(graph, folder):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from diskgnn.cli.rendering import Output, to_json
 
 if TYPE_CHECKING:
     from diskgnn.compare.results import Comparison, LoaderResult
+    from diskgnn.compare.summary import LoaderSummary
 
 
 class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -134,20 +134,24 @@ def compare(output: Output, /, graph: Path, out: Path | None, report: Path | Non
         if path is not None:
             _check_writable_file(path, option)
 
+    latest: list[Comparison] = []
+
     def keep(comparison: Comparison) -> None:
-        latest = comparison.results[-1]
-        output.note(_line(latest))
+        latest[:] = [comparison]
+        output.note(_line(comparison.results[-1]))
         if out is not None:
             temporary = out.with_name(f".{out.name}.partial")
             temporary.write_text(json.dumps(to_json(comparison), indent=1) + "\n")
             temporary.replace(out)
 
-    comparison = compare(
-        graph, **arguments, command=shlex.join(["diskgnn", *sys.argv[1:]]), on_result=keep, reporter=output.reporter
-    )
+    try:
+        comparison = compare(
+            graph, **arguments, command=shlex.join(["diskgnn", *sys.argv[1:]]), on_result=keep, reporter=output.reporter
+        )
+    finally:  # also when Ctrl-C ends it early
+        if report is not None and latest:
+            write_report(latest[0], report)
     _show(output, comparison)
-    if report is not None:
-        write_report(comparison, report)
     output.result(comparison)
 
 
@@ -171,12 +175,14 @@ def _line(result: LoaderResult) -> str:
 
 
 def _show(output: Output, comparison: Comparison) -> None:
-    first = [result for result in comparison.results if result.seed == 0]
+    from diskgnn.compare.summary import summarize
+
     output.table(
-        f"{comparison.graph['name']}: one epoch of each loader (loading: nobody computes)",
-        ["", "prepare_seconds", "disk_bytes", "loading_seconds", "training_seconds", "wait_seconds", "bound_seconds",
-         "read_bytes", "rows read", "of Belady's", "peak_bytes", "test accuracy"],
-        [_row(result, comparison) for result in first],
+        f"{comparison.graph['name']}: one epoch of each loader (loading: nobody computes; total: with preparing and "
+        "opening, by the epochs trained)",
+        ["", "minibatches", "prepare_seconds", "disk_bytes", "loading_seconds", "bound_seconds", "training_seconds",
+         "wait_seconds", "total_seconds", "read_bytes", "rows read", "of Belady's", "peak_bytes", "test accuracy"],
+        [_row(summary) for summary in summarize(comparison.results)],
     )  # fmt: skip
     if comparison.sweep:
         output.table(
@@ -187,38 +193,23 @@ def _show(output: Output, comparison: Comparison) -> None:
         )  # fmt: skip
 
 
-def _row(result: LoaderResult, comparison: Comparison) -> Sequence[Any]:
+def _row(summary: LoaderSummary) -> Sequence[Any]:
     """What was measured, also of a loader that failed later on; '' for the rest."""
-    from diskgnn.compare.results import disk_bytes
+    from diskgnn.compare.summary import accuracy_text
 
-    loading, training = result.loading, result.training
-    rows = "" if loading is None else loading.disk_rows + loading.filled_rows
-    return (
-        result.name,
-        result.prepare_seconds,
-        result.prepared_bytes,
-        "" if loading is None else loading.seconds,
-        "" if training is None else training.seconds,
-        "" if training is None else training.wait_seconds,
-        result.bound_seconds if result.bound else "",
-        "" if loading is None else disk_bytes(loading),
-        rows,
-        rows / result.belady_rows if isinstance(rows, int) and result.belady_rows else "",
-        result.peak_cgroup_bytes or result.peak_process_bytes,
-        _accuracy(each for each in comparison.results if each.name == result.name)
-        if result.status == "ok" else result.status,
-    )  # fmt: skip
-
-
-def _accuracy(results: Iterable[LoaderResult]) -> str:
-    """Of the epoch that was best on the validation split (else the last): the mean over the seeds."""
-    found = []
-    for result in results:
-        scored = [point for point in result.epochs if point.test_accuracy is not None]
-        if scored:
-            best = max(scored, key=lambda point: (point.valid_accuracy or 0.0, -point.epoch))
-            found.append(best.test_accuracy or 0.0)
-    if not found:
-        return ""
-    deviation = f" +- {statistics.stdev(found):.2%}" if len(found) > 1 else ""
-    return f"{statistics.mean(found):.2%}{deviation}"
+    found = (
+        summary.minibatches,
+        summary.prepare_seconds,
+        summary.peak_disk_bytes,
+        summary.loading_seconds,
+        summary.bound_seconds if summary.bound else None,
+        summary.training_seconds,
+        summary.training_wait_seconds,
+        summary.total_seconds,
+        summary.read_bytes,
+        summary.rows_read,
+        summary.rows_read / summary.belady_rows if summary.rows_read is not None and summary.belady_rows else None,
+        summary.peak_cgroup_bytes or summary.peak_process_bytes,
+        accuracy_text(summary, "+-") if summary.ok else summary.status,
+    )
+    return (summary.name, *("" if value is None else value for value in found))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from diskgnn.compare.results import Comparison
 from diskgnn.compare.summary import (
@@ -49,6 +49,7 @@ def reasons(summaries: Sequence[LoaderSummary]) -> list[str]:
     found = []
     if best and best.epoch_seconds and _comparable(mine, best):
         found.append(_break_even(mine, best))
+    found += _without_reuse(summaries)
     winner = memory if _slower(mine, memory, _NEAR_REFERENCE) else None
     if _slower(mine, best, _CLOSE):
         winner = best
@@ -109,6 +110,24 @@ def _break_even(mine: LoaderSummary, best: LoaderSummary) -> str:
         return f"{cost}, no longer than {best.name} needs before its first epoch."
     epochs = math.floor(ahead / gain) + 1
     return f"{cost}, repaid in the {_ordinal(epochs)} epoch against {best.name}."
+
+
+def _without_reuse(summaries: Sequence[LoaderSummary]) -> Iterator[str]:
+    """What an epoch costs that is sampled and packed for itself alone, against those that prepare nothing."""
+    fresh = next((one for one in summaries if (one.loader, one.variant) == (OURS, "fresh") and one.ok), None)
+    if fresh is None or not fresh.total_seconds:
+        return
+    told = [
+        f"{_against(other.total_seconds / fresh.total_seconds)} {other.name} ({duration(other.total_seconds)})"
+        for loader in ("cached-reads", "ginex", "mmap")
+        for other in [fastest(one for one in summaries if one.loader == loader)]
+        if other and other.total_seconds
+    ]
+    if told:
+        yield (
+            f"Without any reuse, every epoch sampled and packed anew, an epoch takes {duration(fresh.total_seconds)} "
+            f"with its preparation: {', '.join(told)}."
+        )
 
 
 def _ordinal(number: int) -> str:

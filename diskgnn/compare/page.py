@@ -89,6 +89,9 @@ def _conditions(comparison: Comparison) -> Iterable[str]:
         yield f"{format_size(graph['feature_bytes'])} of features"
     if "memory_bytes" in settings:
         yield f"{format_size(settings['memory_bytes'])} of memory{'' if comparison.memory_capped else ', not capped'}"
+    if settings.get("max_batches") and settings.get("batch_size") and graph.get("num_train_in_all"):
+        in_all = -(-graph["num_train_in_all"] // settings["batch_size"])
+        yield f"{min(settings['max_batches'], in_all):,} of an epoch's {in_all:,} minibatches"
     for name, words in (("fanouts", "fanouts"), ("batch_size", "seeds a minibatch"), ("model", "model")):
         if settings.get(name) is not None:
             text = format_value(name, settings[name])

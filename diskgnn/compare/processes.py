@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from diskgnn.memory_cgroup import MemoryCgroup
 from diskgnn.units import format_size
 
 _TAIL_CHARACTERS = 500
+_LOOK_SECONDS = 0.25  # from one look at the folder watched to the next
 
 
 @dataclass(frozen=True)
@@ -28,15 +30,23 @@ class Outcome:
     result: Any = None
     peak_process_bytes: int = 0
     peak_cgroup_bytes: int | None = None
+    peak_disk_bytes: int = 0  # that the folder watched held at a time
     warnings: tuple[str, ...] = field(default=())
 
 
 def run_in_process(
-    step: str, arguments: Mapping[str, Any], folder: Path, *, limit_bytes: int | None, timeout_seconds: float
+    step: str,
+    arguments: Mapping[str, Any],
+    folder: Path,
+    *,
+    limit_bytes: int | None,
+    timeout_seconds: float,
+    watched: Path | None = None,
 ) -> Outcome:
     """Run `steps.run_step(step, arguments)` in a new interpreter, under `limit_bytes` if that is given.
 
-    Its files go to `folder`. Nothing of it is left running when this function ends, however it ends.
+    Its files go to `folder`; the bytes of what it writes in folder `watched` are looked at meanwhile. Nothing of it is
+    left running when this function ends, however it ends.
     """
     step_path, result_path, log_path = (folder / name for name in ("step.json", "result.json", "log"))
     result_path.unlink(missing_ok=True)
@@ -45,16 +55,18 @@ def run_in_process(
     cgroup = None if limit_bytes is None else MemoryCgroup(limit_bytes)
     try:
         with log_path.open("w") as log:
-            timed_out = False
+            timed_out, peak_disk_bytes, give_up = False, 0, time.monotonic() + timeout_seconds
             # Its own session: Ctrl-C is ours alone, and whoever it starts can be killed with it.
             process = subprocess.Popen(
                 command if cgroup is None else cgroup.command(command),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
             try:
-                process.wait(timeout_seconds)
-            except subprocess.TimeoutExpired:
-                timed_out = True
+                while not timed_out and process.returncode is None:
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(min(_LOOK_SECONDS, max(0.0, give_up - time.monotonic())))
+                    peak_disk_bytes = max(peak_disk_bytes, 0 if watched is None else folder_bytes(watched))
+                    timed_out = process.returncode is None and time.monotonic() >= give_up
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -75,5 +87,16 @@ def run_in_process(
     found = json.loads(result_path.read_text())
     return Outcome(
         found.get("status", "ok"), found.get("message", ""), found.get("result"), found["peak_bytes"], peak,
-        tuple(found["warnings"]),
+        peak_disk_bytes, tuple(found["warnings"]),
     )  # fmt: skip
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of disk that the files in `folder`, which may come and go, take."""
+    total = 0
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                is_folder = entry.is_dir(follow_symlinks=False)
+                total += folder_bytes(Path(entry)) if is_folder else entry.stat(follow_symlinks=False).st_blocks * 512
+    return total

@@ -38,6 +38,7 @@ class EpochCost:
     device_read_bytes: int | None
     read_requests: int | None  # sent to the disk; None where the kernel decides (page cache)
     filled_rows: int = 0  # read to fill a cache or a buffer before a minibatch needs them, beyond `disk_rows`
+    device_write_bytes: int | None = None  # as the kernel counts: what is prepared or saved meanwhile
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class LoaderResult:
     message: str = ""  # why not ok
     seed: int = 0  # with several seeds, one record each; only the first has `loading` and `trace`
     prepare_seconds: float = 0.0
-    prepared_bytes: int = 0  # of disk, beyond the graph itself
+    prepared_bytes: int = 0  # of disk, that preparing left beyond the graph itself
+    peak_disk_bytes: int = 0  # the most beyond the graph while preparing, loading or training, looked at now and then
     # An idle consumer takes epoch 0; caches are empty when it starts. `disk_rows + filled_rows` of it is what may be
     # compared with `belady_rows`.
     loading: EpochCost | None = None
@@ -68,6 +70,7 @@ class LoaderResult:
     trace: tuple[TraceEvent, ...] = ()  # of a few minibatches of the training epoch
     open_seconds: float = 0.0  # to open the train source: in-memory loads everything here; part of EpochPoint.seconds
     prepare_peak_bytes: int = 0  # of the process that prepared; the peaks above are of loading and training
+    prepare_peak_cgroup_bytes: int | None = None
     capped: bool = True  # False: without the memory cap that the others ran under
 
 
@@ -101,12 +104,15 @@ class Comparison:
     results: tuple[LoaderResult, ...] = ()
     sweep: tuple[SweepPoint, ...] = ()
     warnings: tuple[str, ...] = ()
-    memory_bytes_per_second: float = 0.0  # one thread's copy, in the same run
+    memory_bytes_per_second: float = 0.0  # a copy by all cores, in the same run
 
 
 def disk_bytes(cost: EpochCost) -> int:
-    """Bytes read from the disk: as the loader counts or, where it cannot know, the kernel."""
-    return cost.read_bytes or cost.device_read_bytes or 0
+    """Bytes read from the disk: the loader's count, or the kernel's where that is more.
+
+    The kernel knows of page cache misses, on memory-mapped topology, too; on some file systems it counts nothing.
+    """
+    return max(cost.read_bytes, cost.device_read_bytes or 0)
 
 
 def from_json(document: Mapping[str, Any]) -> Comparison:

@@ -9,6 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -31,6 +32,7 @@ from diskgnn.disk_rates import ReadRates, measure_read_rates
 from diskgnn.errors import ConfigError, DiskGNNError, at_least_one
 from diskgnn.graph import Graph
 from diskgnn.manifest import Manifest
+from diskgnn.memory import available_cores
 from diskgnn.memory_cgroup import refusal
 from diskgnn.packing import cache_rows
 from diskgnn.progress import SILENT, Reporter
@@ -50,14 +52,15 @@ class Rates:
 
     sequential_bytes_per_second: float  # of the disk
     random_reads_per_second: float  # of 4 KiB
-    memory_bytes_per_second: float  # one thread's copy
+    memory_bytes_per_second: float  # a copy by all cores
 
     def bound_seconds(self, bound: str, cost: EpochCost, row_bytes: int) -> float:
         """The least that an epoch of `cost` can take where `bound` is the limit."""
         if bound == MEMORY:
             return cost.requested_rows * row_bytes / self.memory_bytes_per_second
         read_bytes = disk_bytes(cost)
-        seconds = read_bytes / self.sequential_bytes_per_second
+        # Bytes written, too: no disk is faster at both than at reading alone.
+        seconds = (read_bytes + (cost.device_write_bytes or 0)) / self.sequential_bytes_per_second
         if bound == SEQUENTIAL:
             return seconds
         # Where the kernel sent the requests (page faults), they were of a page each at least.
@@ -201,10 +204,14 @@ class _Run:
         self.cache_dropped = True  # before every step so far
         self.warnings: list[str] = []
 
-    def _step(self, name: str, arguments: Mapping[str, Any], *, capped: bool = True) -> Outcome:
+    def _step(
+        self, name: str, arguments: Mapping[str, Any], *, capped: bool = True, watched: Path | None = None
+    ) -> Outcome:
         self.cache_dropped &= page_cache.drop(self._files())
         limit_bytes = self._setting.memory_bytes if self._capped and capped else None
-        outcome = run_in_process(name, arguments, self._folder, limit_bytes=limit_bytes, timeout_seconds=self._timeout)
+        outcome = run_in_process(
+            name, arguments, self._folder, limit_bytes=limit_bytes, timeout_seconds=self._timeout, watched=watched
+        )
         self.warnings += [message for message in outcome.warnings if message not in self.warnings]
         return outcome
 
@@ -263,22 +270,24 @@ class _Run:
             setting = replace(self._setting, folder=str(folder), seed=result.seed)
             what = {"setting": asdict(setting), "loader": variant.loader, "variant": variant.variant}
             if variant.prepare is not None:
-                prepared = self._step("prepare", what, capped=capped)
-                result = replace(result, prepare_peak_bytes=prepared.peak_process_bytes)
+                prepared = self._step("prepare", what, capped=capped, watched=folder)
+                result = replace(result, prepare_peak_bytes=prepared.peak_process_bytes,
+                                 prepare_peak_cgroup_bytes=prepared.peak_cgroup_bytes,
+                                 peak_disk_bytes=prepared.peak_disk_bytes)  # fmt: skip
                 if prepared.status != "ok":
                     return _failed(result, prepared)
                 result = replace(result, prepare_seconds=prepared.result["seconds"],
                                  prepared_bytes=prepared.result["bytes"])  # fmt: skip
             if result.seed == 0:
-                loaded = self._step("load", what, capped=capped)
+                loaded = self._step("load", what, capped=capped, watched=folder)
                 result = _with_peaks(result, loaded)
                 if loaded.status != "ok":
                     return _failed(result, loaded)
                 result = replace(result, loading=EpochCost(**loaded.result["cost"]))
-            trace = str(folder / "trace.json") if result.seed == 0 else None
+            trace = str(weights / "trace.json") if result.seed == 0 else None
             trained = self._step("train", {
                 **what, "model": self._model, "weights": str(weights) if self._splits else None, "trace": trace,
-            }, capped=capped)  # fmt: skip
+            }, capped=capped, watched=folder)  # fmt: skip
             result = _with_peaks(result, trained)
             if trained.status != "ok":
                 return _failed(result, trained)
@@ -306,6 +315,7 @@ def _with_peaks(result: LoaderResult, outcome: Outcome) -> LoaderResult:
         result,
         peak_process_bytes=max(result.peak_process_bytes, outcome.peak_process_bytes),
         peak_cgroup_bytes=max(cgroup_peaks, default=None),
+        peak_disk_bytes=max(result.peak_disk_bytes, outcome.peak_disk_bytes),
     )
 
 
@@ -320,7 +330,6 @@ def _with_training(
         result,
         training=EpochCost(**trained["cost"]),
         open_seconds=trained["open_seconds"],
-        prepared_bytes=max(result.prepared_bytes, trained["prepared_bytes"]),
         epochs=tuple(points),
     )
 
@@ -360,14 +369,15 @@ def _subfolder(folder: Path, name: str) -> Iterator[Path]:
 
 
 def memory_bytes_per_second() -> float:
-    """How fast one thread copies memory that no cache of the processor holds: the best of five."""
-    source, target = np.ones(COPY_BYTES, np.uint8), np.zeros(COPY_BYTES, np.uint8)
-    best = float("inf")
-    for _ in range(5):
-        started = time.perf_counter()
-        np.copyto(target, source)
-        best = min(best, time.perf_counter() - started)
-    return COPY_BYTES / best
+    """How fast all cores together copy memory that no cache of the processor holds: the best of five."""
+    cores, best = available_cores(), float("inf")
+    pairs = [(np.zeros(COPY_BYTES, np.uint8), np.ones(COPY_BYTES, np.uint8)) for _ in range(cores)]
+    with ThreadPoolExecutor(cores) as pool:
+        for _ in range(5):
+            started = time.perf_counter()
+            list(pool.map(lambda pair: np.copyto(*pair), pairs))  # without Python's lock
+            best = min(best, time.perf_counter() - started)
+    return cores * COPY_BYTES / best
 
 
 def describe_machine(folder: Path, disk: ReadRates) -> dict[str, Any]:
@@ -395,5 +405,5 @@ def describe_graph(graph: Graph, training: Graph) -> dict[str, Any]:
         "name": graph.manifest.path.name, "num_nodes": graph.num_nodes, "num_edges": graph.num_edges,
         "feature_width": features.width, "feature_dtype": features.dtype,
         "feature_bytes": features.num_rows * features.row_bytes, "num_classes": graph.num_classes,
-        "num_train": len(training.splits["train"]),
+        "num_train": len(training.splits["train"]), "num_train_in_all": len(graph.splits["train"]),
     } | {f"num_{split}": len(graph.splits.get(split, ())) for split in artifacts.SPLITS[1:]}  # fmt: skip

@@ -99,10 +99,7 @@ def train(
             callback=finish_epoch, trace=trace,
         )  # fmt: skip
         cost = meter.cost(resolved.epochs, sum(epoch["train_seconds"] for epoch in epochs))
-        # Of those that prepare while training, by the epoch.
-        prepared_bytes = source.stats().get("prepare_written_bytes", 0) / resolved.epochs
-        return {"open_seconds": open_seconds, "cost": asdict(cost), "epochs": epochs,
-                "prepared_bytes": round(prepared_bytes)}  # fmt: skip
+        return {"open_seconds": open_seconds, "cost": asdict(cost), "epochs": epochs}
     finally:
         source.close()
 
@@ -182,15 +179,16 @@ class _Meter:
 
     def __init__(self, source: BatchSource) -> None:
         self._source = source
-        self._started, self._before, self._read = time.perf_counter(), dict(source.stats()), device_read_bytes()
+        self._started, self._before, self._device = time.perf_counter(), dict(source.stats()), device_bytes()
 
     def cost(self, epochs: int = 1, seconds: float | None = None) -> EpochCost:
         """The mean of `epochs` until now, which took `seconds` in all, or all the time since then."""
         seconds = time.perf_counter() - self._started if seconds is None else seconds
-        now, read = self._source.stats(), device_read_bytes()
+        now, device = self._source.stats(), device_bytes()
         spent = {name: (value - self._before.get(name, 0)) / epochs for name, value in now.items()}
         requests = spent.get("read_requests", 0)
         read_bytes = spent["read_bytes"] + spent.get("prepare_read_bytes", 0)  # who prepares meanwhile reads then, too
+        device_spent = [round((after - before) / epochs) for after, before in zip(device, self._device, strict=True)]
         return EpochCost(
             minibatches=self._source.num_batches,
             seconds=seconds / epochs,
@@ -198,19 +196,21 @@ class _Meter:
             requested_rows=round(spent["requested_rows"]),
             **{tier: round(spent[tier]) for tier in _TIERS},
             read_bytes=round(read_bytes),
-            device_read_bytes=None if read is None or self._read is None else round((read - self._read) / epochs),
+            device_read_bytes=device_spent[0] if device_spent else None,
             read_requests=None if requests == 0 and read_bytes else round(requests),  # 0: not known
             filled_rows=round(spent.get("filled_rows", 0) + spent.get("loaded_rows", 0)),
+            device_write_bytes=device_spent[1] if device_spent else None,
         )
 
 
-def device_read_bytes() -> int | None:
-    """Bytes that this process has made the kernel fetch from block devices; None where it does not count them."""
+def device_bytes() -> tuple[int, ...]:
+    """Bytes that this process has made the kernel read from and write to block devices; empty where it does not say."""
     try:
         lines = Path("/proc/self/io").read_text().splitlines()
     except OSError:
-        return None
-    return int(dict(line.split(": ") for line in lines)["read_bytes"])
+        return ()
+    found = dict(line.split(": ") for line in lines)
+    return int(found["read_bytes"]), int(found["write_bytes"])
 
 
 def excerpt(events: Sequence[TraceEvent]) -> list[TraceEvent]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, pstdev
+from statistics import fmean, stdev
 
-from diskgnn.compare.results import EpochCost, LoaderResult
+from diskgnn.compare.results import EpochCost, LoaderResult, disk_bytes
 from diskgnn.tracing import TRAIN_TRACK, TraceEvent
 
 _NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -21,7 +21,7 @@ class CurvePoint:
     epoch: int  # counted from 1
     seconds: float  # mean wall clock since the loader began, preparation included
     accuracy: float  # mean, in [0, 1]; of the test split, or the validation split where there is no other
-    deviation: float  # standard deviation; 0 for one seed
+    deviation: float  # standard deviation of the sample; 0 for one seed
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,9 @@ class LoaderSummary:
     training_wait_seconds: float | None
     prepare_seconds: float
     open_seconds: float
+    total_seconds: float | None  # preparing, opening and training, by the epochs trained
     prepared_bytes: int
+    peak_disk_bytes: int
     row_bytes: int
     belady_rows: int | None
     bound: str
@@ -50,6 +52,8 @@ class LoaderSummary:
     prepare_peak_bytes: int
     capped: bool
     curve: tuple[CurvePoint, ...]
+    accuracy: float | None  # mean, on the test split, of the epoch that was best on the validation split
+    deviation: float  # of that
     trace: tuple[TraceEvent, ...]
 
     @property
@@ -80,11 +84,8 @@ class LoaderSummary:
 
     @property
     def read_bytes(self) -> int | None:
-        """Read from the disk in a loader-only epoch, as the kernel counts; as the loader does where that is unknown."""
-        if self.loading is None:
-            return None
-        counted = self.loading.device_read_bytes
-        return self.loading.read_bytes if counted is None else counted
+        """Read from the disk in a loader-only epoch; see `disk_bytes`."""
+        return disk_bytes(self.loading) if self.loading else None
 
     @property
     def belady_bytes(self) -> int | None:
@@ -109,6 +110,8 @@ def _summary(runs: Sequence[LoaderResult]) -> LoaderSummary:
         count = len(runs) - len(finished)
         message = f"{count} of {len(runs)} seeds: {broken.status}" + (f", {message}" if message else "")
     training = [run.training for run in finished if run.training]
+    selected = [accuracy for run in finished if (accuracy := _selected_accuracy(run)) is not None]
+    totals = [run.epochs[-1].seconds / len(run.epochs) for run in finished if run.epochs]
     cgroups = [run.peak_cgroup_bytes for run in finished if run.peak_cgroup_bytes is not None]
     return LoaderSummary(
         name=first.name,
@@ -117,13 +120,15 @@ def _summary(runs: Sequence[LoaderResult]) -> LoaderSummary:
         status=first.status,
         message=message,
         seeds=len(finished),
-        loading=next((run.loading for run in finished if run.loading), None),
+        loading=next((run.loading for run in runs if run.loading), None),
         training=training[0] if training else None,
         training_seconds=fmean(cost.seconds for cost in training) if training else None,
         training_wait_seconds=fmean(cost.wait_seconds for cost in training) if training else None,
-        prepare_seconds=_mean(run.prepare_seconds for run in finished),
-        open_seconds=_mean(run.open_seconds for run in finished),
-        prepared_bytes=max((run.prepared_bytes for run in finished), default=0),
+        prepare_seconds=fmean(run.prepare_seconds for run in finished or runs),
+        open_seconds=fmean(run.open_seconds for run in finished or runs),
+        total_seconds=fmean(totals) if totals else None,
+        prepared_bytes=max(run.prepared_bytes for run in runs),
+        peak_disk_bytes=max(run.peak_disk_bytes for run in runs),
         row_bytes=first.row_bytes,
         belady_rows=first.belady_rows,
         bound=first.bound,
@@ -133,13 +138,23 @@ def _summary(runs: Sequence[LoaderResult]) -> LoaderSummary:
         prepare_peak_bytes=max((run.prepare_peak_bytes for run in finished), default=0),
         capped=first.capped,
         curve=_curve(finished),
+        accuracy=fmean(selected) if selected else None,
+        deviation=_deviation(selected),
         trace=next((run.trace for run in finished if run.trace), ()),
     )
 
 
-def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return fmean(found) if found else 0.0
+def _deviation(values: Sequence[float]) -> float:
+    return stdev(values) if len(values) > 1 else 0.0
+
+
+def _selected_accuracy(run: LoaderResult) -> float | None:
+    """What somebody reports who has chosen the epoch by the validation split (without one, it is the last)."""
+    scored = [point for point in run.epochs if point.test_accuracy is not None or point.valid_accuracy is not None]
+    if not scored:
+        return None
+    best = max(scored, key=lambda point: (point.valid_accuracy or 0.0, point.epoch))
+    return best.valid_accuracy if best.test_accuracy is None else best.test_accuracy
 
 
 def _curve(runs: Sequence[LoaderResult]) -> tuple[CurvePoint, ...]:
@@ -151,17 +166,18 @@ def _curve(runs: Sequence[LoaderResult]) -> tuple[CurvePoint, ...]:
             if accuracy is not None:
                 by_epoch.setdefault(point.epoch, []).append((point.seconds, accuracy))
     return tuple(
-        CurvePoint(epoch + 1, fmean(seconds), fmean(accuracies), pstdev(accuracies))
+        CurvePoint(epoch + 1, fmean(seconds), fmean(accuracies), _deviation(accuracies))
         for epoch, found in sorted(by_epoch.items())
         if len(found) == len(runs)
         for seconds, accuracies in [tuple(zip(*found, strict=True))]
     )
 
 
-def best_baseline_point(summaries: Iterable[LoaderSummary]) -> CurvePoint | None:
-    """Where any loader but ours was most accurate."""
-    points = (point for one in summaries if one.loader != OURS for point in one.curve)
-    return max(points, key=lambda point: point.accuracy, default=None)
+def accuracy_text(summary: LoaderSummary, between: str) -> str | None:
+    """'77.62% ± 0.13%': mean and deviation of the test accuracy, with the sign `between` them."""
+    if summary.accuracy is None:
+        return None
+    return f"{summary.accuracy:.2%}" + (f" {between} {summary.deviation:.2%}" if summary.seeds > 1 else "")
 
 
 def target_accuracy(summaries: Iterable[LoaderSummary]) -> float | None:
@@ -169,8 +185,9 @@ def target_accuracy(summaries: Iterable[LoaderSummary]) -> float | None:
 
     The best of many is so by luck, too; without the deviation its equals would seldom be told to reach it.
     """
-    best = best_baseline_point(summaries)
-    return best.accuracy - best.deviation if best else None
+    baselines = [one for one in summaries if one.loader != OURS and one.accuracy is not None]
+    best = max(baselines, key=lambda one: one.accuracy or 0.0, default=None)
+    return (best.accuracy or 0.0) - best.deviation if best else None
 
 
 def seconds_to(accuracy: float, curve: Iterable[CurvePoint]) -> float | None:

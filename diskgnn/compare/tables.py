@@ -10,6 +10,7 @@ from diskgnn.compare.results import EpochCost
 from diskgnn.compare.summary import (
     OURS,
     LoaderSummary,
+    accuracy_text,
     duration,
     reference,
     seconds_to,
@@ -39,6 +40,7 @@ def time_table(summaries: Sequence[LoaderSummary]) -> str:
             ("training epoch", lambda one: _seconds(one.training_seconds)),
             ("of it waiting", lambda one: _seconds(one.training_wait_seconds)),
             ("of in-memory", lambda one: _ratio(one.training_seconds, base)),
+            ("epoch, prepared and opened", lambda one: _seconds(one.total_seconds)),
         ],
     )
 
@@ -77,12 +79,12 @@ def cost_table(summaries: Sequence[LoaderSummary]) -> str:
         summaries,
         [
             ("disk space", lambda one: _size(one.prepared_bytes)),
+            ("most disk space at a time", lambda one: _size(one.peak_disk_bytes)),
             ("peak memory, process", lambda one: _size(one.peak_process_bytes or None)),
             ("peak memory, cgroup", lambda one: _size(one.peak_cgroup_bytes)),
             ("peak while preparing", lambda one: _size(one.prepare_peak_bytes or None)),
             ("seeds", lambda one: _count(one.seeds)),
-            ("best accuracy", _best_accuracy),
-            ("last accuracy", lambda one: _accuracy(one, -1)),
+            ("accuracy", lambda one: accuracy_text(one, "±")),
             ("to the best baseline's", lambda one: _reached(one, target)),
         ],
     )
@@ -149,18 +151,6 @@ def _count(value: int | None) -> str | None:
 
 def _ratio(value: float | None, base: float | None) -> str | None:
     return times(value / base) if value is not None and base else None
-
-
-def _accuracy(one: LoaderSummary, at: int) -> str | None:
-    if not one.curve:
-        return None
-    point = one.curve[at]
-    return f"{point.accuracy:.2%}" + (f" ± {point.deviation:.2%}" if one.seeds > 1 else "")
-
-
-def _best_accuracy(one: LoaderSummary) -> str | None:
-    accuracies = [point.accuracy for point in one.curve]
-    return _accuracy(one, accuracies.index(max(accuracies))) if accuracies else None
 
 
 def _reached(one: LoaderSummary, target: float | None) -> str | None:

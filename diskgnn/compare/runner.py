@@ -153,6 +153,12 @@ def compare(
             no_cgroup = refusal()
             if no_cgroup:
                 warnings.warn(f"no memory cgroup ({no_cgroup}): nothing caps memory and page cache", stacklevel=2)
+            if device.startswith("cuda"):
+                warnings.warn(
+                    "on a GPU only diskgnn and static-packed:plain copy minibatches ahead from page-locked memory; those of "
+                    "other loaders are copied when they are needed, so they look slower than they could be",
+                    stacklevel=2,
+                )
             small = make_training_graph(opened, folder / "graph", batch_size=batch_size, max_batches=max_batches)
             setting = Setting(str(small.manifest.path), "", tuple(fanouts), batch_size, 0, epochs,
                               cached_rows * features.row_bytes, memory_bytes, device)  # fmt: skip

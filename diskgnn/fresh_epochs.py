@@ -26,6 +26,9 @@ from diskgnn.minibatch import MiniBatch
 from diskgnn.packing import pack
 from diskgnn.progress import SILENT, Advance, Reporter, StageReport
 from diskgnn.sampling import sample, samples_config
+from diskgnn.tracing import TraceEvent
+
+_Stages = list[tuple[StageReport, TraceEvent]]
 
 
 class _StoppedError(Exception):
@@ -56,9 +59,9 @@ class _StoppableReporter:
 class _Preparation:
     """One epoch on its way to the disk. Whoever fails or is stopped leaves nothing in `folder`."""
 
-    def __init__(self, epoch: int, folder: Path, prepare: Callable[[int, Path, Reporter], list[StageReport]]) -> None:
+    def __init__(self, epoch: int, folder: Path, prepare: Callable[[int, Path, Reporter], _Stages]) -> None:
         self.epoch, self.folder, self.packed = epoch, folder, folder / "packed"
-        self.reports: list[StageReport] = []
+        self.stages: _Stages = []
         self._prepare, self._stopped = prepare, threading.Event()
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -66,7 +69,7 @@ class _Preparation:
     def run(self, reporter: Reporter) -> None:
         """Prepare here and now; `finish` raises what goes wrong."""
         try:
-            self.reports = self._prepare(self.epoch, self.folder, _StoppableReporter(reporter, self._stopped))
+            self.stages = self._prepare(self.epoch, self.folder, _StoppableReporter(reporter, self._stopped))
         except BaseException as error:
             # Nobody waits for what was stopped, and a traceback kept would keep the packer's threads.
             self._failure = None if isinstance(error, _StoppedError) else error
@@ -106,14 +109,19 @@ def _prepare_epoch(
     sampling: Mapping[str, Any],
     packing: Mapping[str, Any],
     effort: Mapping[str, Any],
-) -> list[StageReport]:
+) -> _Stages:
     """Sample and pack one epoch into `folder`/packed."""
     opened = Graph.open(graph)  # anew: memory maps of its own, read in another order than the caller's
     samples = folder / "samples"
+    began_ns = time.perf_counter_ns()
     sampled = sample(opened, samples, **sampling, first_epoch=epoch, **effort, reporter=reporter)
+    between_ns = time.perf_counter_ns()
     packed = pack(opened, samples, folder / "packed", **packing, **effort, reporter=reporter)
     shutil.rmtree(samples)
-    return [sampled, packed]
+    return [
+        (sampled, TraceEvent("prepare", "sample the next epoch", -1, began_ns, between_ns)),
+        (packed, TraceEvent("prepare", "pack the next epoch", -1, between_ns, time.perf_counter_ns())),
+    ]
 
 
 def _clean_up(preparations: list[_Preparation], folder: Path) -> None:
@@ -210,6 +218,7 @@ class FreshEpochs:
             0,
         )
         self._loaded_stats: dict[str, int | float] = {}
+        self._tracing, self._events = False, list[TraceEvent]()  # of loaders closed, and of preparing
         self._finalizer: Any = None
         self._closed = False
 
@@ -260,6 +269,9 @@ class FreshEpochs:
                 self._counters["prepare_wait_seconds"] += time.perf_counter() - began
             self._count(preparation)
             self._loader, self._loaded = Loader(preparation.packed, "train", **self._loader_options), preparation
+            if self._tracing:
+                self._loader.start_tracing()
+                self._events += [event for _, event in preparation.stages]
         last = self._num_epochs is not None and epoch + 1 >= self._num_epochs
         if self._overlap and not last and len(self._preparations) == 1:
             self._prepare(epoch + 1, True)
@@ -290,7 +302,7 @@ class FreshEpochs:
 
     def _count(self, preparation: _Preparation) -> None:
         self._counters["prepared_epochs"] += 1
-        for report in preparation.reports:
+        for report, _ in preparation.stages:
             self._counters["prepare_seconds"] += report.seconds
             self._counters["prepare_read_bytes"] += report.read_bytes
             self._counters["prepare_written_bytes"] += report.written_bytes
@@ -298,6 +310,7 @@ class FreshEpochs:
     def _close_loader(self) -> None:
         if self._loader is not None:
             self._loader.close()
+            self._events += self._loader.take_trace()
             for name, value in self._loader.stats().items():
                 self._loaded_stats[name] = self._loaded_stats.get(name, 0) + value
         self._loader = self._loaded = None
@@ -315,6 +328,20 @@ class FreshEpochs:
             found[name] = found.get(name, 0) + value
         found["wait_seconds"] += self._counters["prepare_wait_seconds"]
         return {**found, **self._counters}
+
+    def start_tracing(self) -> None:
+        """Keep from now on what the threads of each epoch's `Loader` do, and when epochs were prepared."""
+        self._tracing = True
+        if self._loader is not None:
+            self._loader.start_tracing()
+
+    def take_trace(self) -> list[TraceEvent]:
+        """The events since the last call: those of `Loader.take_trace`, and on track 'prepare' those of the next epoch.
+
+        An epoch's preparing is told once it has ended and the epoch is asked for. None when tracing was not started.
+        """
+        found, self._events = self._events, []
+        return found + (self._loader.take_trace() if self._loader is not None else [])
 
     def state_dict(self) -> dict[str, Any]:
         """Where iteration stands, counting the minibatches that the user's loop has received."""

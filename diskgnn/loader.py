@@ -25,7 +25,7 @@ from diskgnn.minibatch import MiniBatch
 from diskgnn.row_reading import check_engine, warn_if_no_io_uring
 from diskgnn.sampling import batch_key, permutation
 from diskgnn.tracing import TraceEvent
-from diskgnn.transfer import IN_FLIGHT, HeaderReader, Transfer, UndecodableHeaderError
+from diskgnn.transfer import IN_FLIGHT, HeaderReader, Transfer, UndecodableHeaderError, available_device
 
 
 class Loader:
@@ -99,11 +99,7 @@ class Loader:
                 "prepare it with that split"
             )
         check_engine(engine)
-        self._device = torch.device(device)
-        if self._device.type == "cuda" and not torch.cuda.is_available():
-            raise ConfigError(
-                f"device={str(device)!r} cannot be used here: torch finds no CUDA device; use device='cpu'"
-            )
+        self._device = available_device(device)
         if self._device.type == "cuda" and self._device.index is None:  # threads have a current device of their own
             self._device = torch.device("cuda", torch.cuda.current_device())
         if prefetch is None:

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from diskgnn import _native, extents
 from diskgnn.assembly import Assembler
+from diskgnn.errors import ConfigError
 from diskgnn.minibatch import Block, MiniBatch
 from diskgnn.page_locking import PageLock
 from diskgnn.tracing import TraceEvent
@@ -40,6 +41,21 @@ IN_FLIGHT = 3  # minibatches in device memory: computed on, transferred ahead, a
 MAX_TRACED_COPIES = 1 << 16  # between two calls of `take_trace`; the last ones are kept
 
 _TORCH_DTYPES = {"int32": torch.int32, "int64": torch.int64}
+
+
+def available_device(device: str | torch.device) -> torch.device:
+    """`device`, unless it is a GPU and torch finds none. Takes no memory of it.
+
+    Raises:
+        ConfigError: as said, or there is no such kind of device.
+    """
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise ConfigError(f"device: expected cpu, cuda or cuda:1, found {str(device)!r}") from error
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device={str(device)!r} cannot be used here: torch finds no CUDA device; use device='cpu'")
+    return found
 
 
 def goes_ahead(device: torch.device) -> bool:

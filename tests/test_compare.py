@@ -205,6 +205,8 @@ def test_arguments_that_cannot_work(graph):
         ({"memory": "100KiB", "cpu_cache": "90%"}, "more than --memory"),
         ({"sweep": ["120%"]}, "between 0% and 100%"),
         ({"scratch": "/proc"}, "--scratch"),
+        ({"device": "gpu"}, "device: expected cpu, cuda"),
+        ({"memory": 70 << 20, "rate_file_bytes": 1 << 20}, "try 1GiB or more"),
     ):
         with pytest.raises(ConfigError, match=message):
             compare(path, **{**options, **wrong})
@@ -243,9 +245,15 @@ def test_an_excerpt_is_a_few_minibatches_of_the_first_epoch_on_all_tracks():
     assert all(2000 <= event.start_ns < 1000 + 100 * 16 or event.track == "disk" for event in found)
     assert {event.track for event in found} == {"train", "disk"}
     assert excerpt([]) == []
-    # The timeline was full after 12 minibatches: their middle.
-    full = excerpt([event for event in events if event.start_ns < 1000 + 12 * 100])
-    assert [event.minibatch for event in full if event.stage == "forward"] == list(range(6, 6 + TRACED_MINIBATCHES))
+    # The timeline was full after 14 minibatches: their middle.
+    full = excerpt([event for event in events if event.start_ns < 1000 + 14 * 100])
+    assert [event.minibatch for event in full if event.stage == "forward"] == list(range(7, 7 + TRACED_MINIBATCHES))
+    # A short epoch is read before it is trained on: from its start, what goes beyond the end cut off.
+    short = excerpt(
+        [*(event for event in events if event.start_ns < 1000 + 4 * 100), TraceEvent("p", "q", -1, 0, 9999)]
+    )
+    assert [event.minibatch for event in short if event.stage == "read"] == list(range(9))
+    assert max(event.end_ns for event in short) == 1000 + 4 * 100
 
 
 def test_the_page_cache_forgets(tmp_path):
@@ -303,7 +311,7 @@ def test_a_loader_that_raises_is_a_row(graph, tmp_path):
     unknown = Variant("no-such-loader", "x", "broken", lambda _: None, RANDOM)
     (row,) = a_run(graph, tmp_path).measure(unknown, 3, lambda _: None)
     assert (row.status, row.name, row.loading) == ("failed", "broken", None)
-    assert "ConfigError" in row.message
+    assert "ConfigError" not in row.message  # our own errors need no name
     assert "no-such-loader" in row.message
 
 
@@ -313,7 +321,7 @@ def test_a_loader_whose_library_is_missing_is_a_row(graph, tmp_path, monkeypatch
     (tmp_path / "hidden" / "torch.py").write_text("raise ImportError('no torch here')")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "hidden"), *sys.path]))
     (row,) = a_run(graph, tmp_path).measure(select("in-memory")[0], 3, lambda _: None)
-    assert row == LoaderResult("in memory", "in-memory", "", "unavailable", "ImportError: no torch here", row_bytes=160,
+    assert row == LoaderResult("in-memory", "in-memory", "", "unavailable", "ImportError: no torch here", row_bytes=160,
                                peak_process_bytes=row.peak_process_bytes)  # fmt: skip
 
 
@@ -359,7 +367,7 @@ def test_what_does_not_fit_the_cap_is_measured_without_it_where_it_fits_the_mach
     capped, uncapped = comparison.results
     assert (capped.status, capped.capped, capped.loading) == ("out of memory", True, None)
     assert "--memory" in capped.message
-    assert (uncapped.status, uncapped.capped, uncapped.name) == ("ok", False, "in memory, without the cap")
+    assert (uncapped.status, uncapped.capped, uncapped.name) == ("ok", False, "in-memory, without the cap")
     assert uncapped.training.requested_rows > 0
     assert uncapped.peak_process_bytes > num_nodes * width * 4
 

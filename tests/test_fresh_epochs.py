@@ -165,6 +165,23 @@ raise KeyboardInterrupt
     assert not list(tmp_path.iterdir())
 
 
+def test_a_trace_tells_of_each_epochs_reads_and_of_preparing_them(graph, tmp_path):
+    with fresh(graph, tmp_path, num_epochs=2) as source:
+        source.start_tracing()
+        for epoch in range(2):
+            for _ in source.epoch(epoch):
+                pass
+        events = source.take_trace()
+        assert source.take_trace() == []
+        reads = [event for event in events if event.stage == "read"]
+        gathers = [event.minibatch for event in events if event.stage == "gather"]
+        prepared = [event for event in events if event.track == "prepare"]
+        assert gathers == 2 * list(range(source.num_batches))
+    assert [event.stage for event in prepared] == 2 * ["sample the next epoch", "pack the next epoch"]
+    assert prepared[1].end_ns < min(event.start_ns for event in reads)  # nothing is read before it is packed
+    assert prepared[3].end_ns < max(event.end_ns for event in reads)
+
+
 def test_errors_in_the_background_reach_the_loop(graph, tmp_path, monkeypatch):
     real = fresh_epochs.pack
 

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from diskgnn.compare.summary import LoaderSummary
 
 
+_LEGEND = (
+    "loading: nobody computes · bound: what was read, at the limits of disk or memory · wait: of training, for "
+    "minibatches · total: an epoch with its part of preparing and opening · disk: the most that was taken beside the "
+    "graph · of Belady's: rows read by the fewest that any cache of the size reads · peak: of memory, with page cache"
+)
+
+
 class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """WHAT=SIZE,SIZE,...: cpu-cache=5%,10%,30%,50%."""
 
@@ -145,14 +152,18 @@ def compare(output: Output, /, graph: Path, out: Path | None, report: Path | Non
             temporary.replace(out)
 
     try:
-        comparison = compare(
+        compare(
             graph, **arguments, command=shlex.join(["diskgnn", *sys.argv[1:]]), on_result=keep, reporter=output.reporter
         )
     finally:  # also when Ctrl-C ends it early
-        if report is not None and latest:
-            write_report(latest[0], report)
-    _show(output, comparison)
-    output.result(comparison)
+        if latest:
+            _show(output, latest[0])
+            if report is not None:
+                write_report(latest[0], report)
+            for path, what in ((out, "everything measured, as JSON"), (report, "the page with figures")):
+                if path is not None:
+                    output.note(f"{path}: {what}")
+    output.result(latest[0])
 
 
 def _check_writable_file(path: Path, option: str) -> None:
@@ -160,8 +171,11 @@ def _check_writable_file(path: Path, option: str) -> None:
 
     with writing(path, option):
         path.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not path.exists()
         with path.open("a"):
             pass
+        if is_new:
+            path.unlink()
 
 
 def _line(result: LoaderResult) -> str:
@@ -175,15 +189,17 @@ def _line(result: LoaderResult) -> str:
 
 
 def _show(output: Output, comparison: Comparison) -> None:
+    from diskgnn.compare.answer import headline, reasons
     from diskgnn.compare.summary import summarize
 
+    summaries = summarize(comparison.results)
     output.table(
-        f"{comparison.graph['name']}: one epoch of each loader (loading: nobody computes; total: with preparing and "
-        "opening, by the epochs trained)",
+        f"{comparison.graph['name']}: an epoch of each loader",
         ["", "minibatches", "prepare_seconds", "disk_bytes", "loading_seconds", "bound_seconds", "training_seconds",
          "wait_seconds", "total_seconds", "read_bytes", "rows read", "of Belady's", "peak_bytes", "test accuracy"],
-        [_row(summary) for summary in summarize(comparison.results)],
+        [_row(summary) for summary in summaries],
     )  # fmt: skip
+    output.text(_LEGEND)
     if comparison.sweep:
         output.table(
             "rows read in an epoch, by size of the cache",
@@ -191,6 +207,8 @@ def _show(output: Output, comparison: Comparison) -> None:
             [(point.name, point.cache, point.requested_rows, point.rows_read, point.belady_rows,
               point.rows_read / max(point.belady_rows, 1)) for point in comparison.sweep],
         )  # fmt: skip
+    for sentence in (headline(comparison, summaries), *reasons(summaries)):
+        output.text(sentence)
 
 
 def _row(summary: LoaderSummary) -> Sequence[Any]:
@@ -199,8 +217,8 @@ def _row(summary: LoaderSummary) -> Sequence[Any]:
 
     found = (
         summary.minibatches,
-        summary.prepare_seconds,
-        summary.peak_disk_bytes,
+        summary.prepare_seconds or None,
+        summary.peak_disk_bytes or None,
         summary.loading_seconds,
         summary.bound_seconds if summary.bound else None,
         summary.training_seconds,
@@ -209,7 +227,7 @@ def _row(summary: LoaderSummary) -> Sequence[Any]:
         summary.read_bytes,
         summary.rows_read,
         summary.rows_read / summary.belady_rows if summary.rows_read is not None and summary.belady_rows else None,
-        summary.peak_cgroup_bytes or summary.peak_process_bytes,
+        summary.peak_cgroup_bytes or summary.peak_process_bytes or None,
         accuracy_text(summary, "+-") if summary.ok else summary.status,
     )
     return (summary.name, *("" if value is None else value for value in found))

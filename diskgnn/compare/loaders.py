@@ -258,7 +258,7 @@ def _graphbolt(setting: Setting) -> BatchSource:
 
 
 LOADERS: dict[str, tuple[Variant, ...]] = {
-    "in-memory": (Variant("in-memory", "", "in memory", _in_memory, MEMORY, uncapped=True),),
+    "in-memory": (Variant("in-memory", "", "in-memory", _in_memory, MEMORY, uncapped=True),),
     "mmap": (
         Variant("mmap", "normal", "mmap, kernel reads ahead", _mapped("normal", parallel=False), SEQUENTIAL),
         Variant("mmap", "random", "mmap, random advice", _mapped("random", parallel=False), RANDOM),
@@ -303,7 +303,7 @@ def find(loader: str, variant: str) -> Variant:
     for found in LOADERS.get(loader, ()):
         if found.variant == variant:
             return found
-    raise ConfigError(f"--loaders: expected 'all' or some of {', '.join(_names())}, found {loader}:{variant}")
+    raise _unknown(f"{loader}:{variant}")
 
 
 def select(names: str | Sequence[str]) -> list[Variant]:
@@ -325,9 +325,13 @@ def select(names: str | Sequence[str]) -> list[Variant]:
         else:
             found = list(LOADERS.get(loader, ()))
         if not found:
-            raise ConfigError(f"--loaders: expected 'all' or some of {', '.join(_names())}, found {part!r}")
+            raise _unknown(part)
         selected += [variant for variant in found if variant not in selected]
     return selected
+
+
+def _unknown(name: str) -> ConfigError:
+    return ConfigError(f"--loaders: found {name!r}, expected 'all' or some of {', '.join(_names())}")
 
 
 def _names() -> list[str]:

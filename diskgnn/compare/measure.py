@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from diskgnn.errors import UnavailableError
+from diskgnn.errors import DiskGNNError, UnavailableError
 
 _PR_SET_PDEATHSIG = 1
 
@@ -27,7 +27,9 @@ def main(step_path: str, result_path: str) -> None:
 
             outcome = {"result": run_step(step["step"], step["arguments"])}
         except Exception as error:
-            outcome = {"status": _status(error), "message": f"{type(error).__name__}: {error}"}
+            ours = isinstance(error, DiskGNNError)  # their messages need no name
+            message = str(error) if ours else f"{type(error).__name__}: {error}"
+            outcome = {"status": _status(error), "message": message}
     outcome |= {"peak_bytes": peak_bytes(), "warnings": sorted({str(warning.message) for warning in caught})}
     Path(result_path).write_text(json.dumps(outcome))
 

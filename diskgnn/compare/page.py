@@ -19,7 +19,7 @@ from diskgnn.compare.answer import headline, reasons
 from diskgnn.compare.figures import INK, Figure
 from diskgnn.compare.loaders import LOADERS
 from diskgnn.compare.results import Comparison
-from diskgnn.compare.summary import LoaderSummary, summarize
+from diskgnn.compare.summary import LoaderSummary, ours, same_rows, same_steps, summarize
 from diskgnn.compare.tables import cost_table, facts, missing_table, reading_table, time_table
 from diskgnn.tracing import write_trace
 from diskgnn.units import format_size, format_value
@@ -110,9 +110,13 @@ def _notes(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> Iterab
     free = [one.name for one in summaries if one.ok and not one.capped]
     if comparison.memory_capped and free:
         yield f"Without the memory cap that the others ran under: {', '.join(free)}."
-    counts = {one.minibatches for one in summaries if one.ok and one.minibatches}
-    if len(counts) > 1:
-        yield f"Epochs have {min(counts):,} to {max(counts):,} minibatches, depending on the loader."
+    mine = ours(summaries)
+    for one in summaries:
+        if one.ok and mine and not (same_steps(one, mine) and same_rows(one, mine)):
+            yield (
+                f"{one.name} does other work: {one.minibatches:,} minibatches of {one.requested_rows:,} rows in all, "
+                f"where diskgnn has {mine.minibatches:,} of {mine.requested_rows:,}."
+            )
     yield from comparison.warnings
 
 

@@ -22,7 +22,7 @@ import psutil
 from diskgnn import __version__, artifacts
 from diskgnn.artifacts import PathLike
 from diskgnn.compare import page_cache
-from diskgnn.compare.loaders import MEMORY, SEQUENTIAL, Setting, Variant, select
+from diskgnn.compare.loaders import MEMORY, SEQUENTIAL, Setting, Variant, find, select
 from diskgnn.compare.processes import Outcome, run_in_process
 from diskgnn.compare.results import Comparison, EpochCost, EpochPoint, LoaderResult, SweepPoint, disk_bytes
 from diskgnn.compare.scratch import scratch_folder
@@ -43,6 +43,7 @@ DEFAULT_CACHE_SHARE = 0.1  # of the features, as far as that leaves most of the 
 DEFAULT_CACHE_CAP_SHARE = 0.4
 PAGE_BYTES = 4096
 COPY_BYTES = 64 << 20
+_BUSY_LOAD = 0.5  # of the cores: seconds measured beside that are worth little
 _UNCAPPED_SHARE = 0.8  # of the memory that is free: what a loader without a cap may hold
 
 
@@ -128,6 +129,12 @@ def compare(
         KeyboardInterrupt: processes, cgroups and files are gone by then.
     """
     variants = select(loaders)
+    if epochs == 1 and loaders in ("all", "diskgnn"):  # then it prepares one, too
+        variants.remove(find("diskgnn", "several"))
+    if device != "cpu":
+        from diskgnn.transfer import available_device  # with torch, which this process does without otherwise
+
+        available_device(device)
     opened = Graph.open(graph)
     for name, value in (("epochs", epochs), ("max_batches (--max-batches)", max_batches), ("seeds", seeds),
                         ("batch_size", batch_size), ("hidden", hidden)):  # fmt: skip
@@ -151,12 +158,19 @@ def compare(
         total = 2 + bool(splits) + len(variants) * seeds
         with reporter.stage("compare", total, "steps") as advance:
             no_cgroup = refusal()
+            load, cores = os.getloadavg()[0], available_cores()
+            if load > _BUSY_LOAD * cores:
+                warnings.warn(
+                    f"the machine was busy when the comparison began (load average {load:.1f} on {cores} cores): "
+                    "seconds can't be relied on; run it again when nothing else runs",
+                    stacklevel=2,
+                )
             if no_cgroup:
                 warnings.warn(f"no memory cgroup ({no_cgroup}): nothing caps memory and page cache", stacklevel=2)
             if device.startswith("cuda"):
                 warnings.warn(
-                    "on a GPU only diskgnn and static-packed:plain copy minibatches ahead from page-locked memory; those of "
-                    "other loaders are copied when they are needed, so they look slower than they could be",
+                    "on a GPU only diskgnn and static-packed:plain copy minibatches ahead from page-locked memory; "
+                    "those of other loaders are copied when they are needed, so they look slower than they could be",
                     stacklevel=2,
                 )
             small = make_training_graph(opened, folder / "graph", batch_size=batch_size, max_batches=max_batches)
@@ -211,14 +225,21 @@ class _Run:
         self.warnings: list[str] = []
 
     def _step(
-        self, name: str, arguments: Mapping[str, Any], *, capped: bool = True, watched: Path | None = None
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        capped: bool = True,
+        watched: Path | None = None,
+        about: str | None = None,
     ) -> Outcome:
         self.cache_dropped &= page_cache.drop(self._files())
         limit_bytes = self._setting.memory_bytes if self._capped and capped else None
         outcome = run_in_process(
             name, arguments, self._folder, limit_bytes=limit_bytes, timeout_seconds=self._timeout, watched=watched
         )
-        self.warnings += [message for message in outcome.warnings if message not in self.warnings]
+        told = [message if about is None else f"{about}: {message}" for message in outcome.warnings]
+        self.warnings += [message for message in told if message not in self.warnings]
         return outcome
 
     def _files(self) -> Iterator[Path]:
@@ -228,6 +249,11 @@ class _Run:
 
     def _needed(self, name: str, arguments: Mapping[str, Any]) -> Any:
         outcome = self._step(name, arguments)
+        if outcome.status == "out of memory":
+            raise ConfigError(
+                f"--memory: {format_size(self._setting.memory_bytes)} is not even enough for Python, PyTorch and what "
+                f"is prepared with half of it ({outcome.message}); try 1GiB or more"
+            )
         if outcome.status != "ok":
             raise DiskGNNError(f"{outcome.status}: {outcome.message}")
         return outcome.result
@@ -276,7 +302,7 @@ class _Run:
             setting = replace(self._setting, folder=str(folder), seed=result.seed)
             what = {"setting": asdict(setting), "loader": variant.loader, "variant": variant.variant}
             if variant.prepare is not None:
-                prepared = self._step("prepare", what, capped=capped, watched=folder)
+                prepared = self._step("prepare", what, capped=capped, watched=folder, about=variant.name)
                 result = replace(result, prepare_peak_bytes=prepared.peak_process_bytes,
                                  prepare_peak_cgroup_bytes=prepared.peak_cgroup_bytes,
                                  peak_disk_bytes=prepared.peak_disk_bytes)  # fmt: skip
@@ -285,7 +311,7 @@ class _Run:
                 result = replace(result, prepare_seconds=prepared.result["seconds"],
                                  prepared_bytes=prepared.result["bytes"])  # fmt: skip
             if result.seed == 0:
-                loaded = self._step("load", what, capped=capped, watched=folder)
+                loaded = self._step("load", what, capped=capped, watched=folder, about=variant.name)
                 result = _with_peaks(result, loaded)
                 if loaded.status != "ok":
                     return _failed(result, loaded)
@@ -293,7 +319,7 @@ class _Run:
             trace = str(weights / "trace.json") if result.seed == 0 else None
             trained = self._step("train", {
                 **what, "model": self._model, "weights": str(weights) if self._splits else None, "trace": trace,
-            }, capped=capped, watched=folder)  # fmt: skip
+            }, capped=capped, watched=folder, about=variant.name)  # fmt: skip
             result = _with_peaks(result, trained)
             if trained.status != "ok":
                 return _failed(result, trained)
@@ -406,9 +432,9 @@ def describe_machine(folder: Path, disk: ReadRates) -> dict[str, Any]:
 
 def describe_graph(graph: Graph, training: Graph) -> dict[str, Any]:
     """What is trained on."""
-    features = graph.feature_file
+    features, path = graph.feature_file, graph.manifest.path.absolute()
     return {
-        "name": graph.manifest.path.name, "num_nodes": graph.num_nodes, "num_edges": graph.num_edges,
+        "name": f"{path.parent.name}/{path.name}", "num_nodes": graph.num_nodes, "num_edges": graph.num_edges,
         "feature_width": features.width, "feature_dtype": features.dtype,
         "feature_bytes": features.num_rows * features.row_bytes, "num_classes": graph.num_classes,
         "num_train": len(training.splits["train"]), "num_train_in_all": len(graph.splits["train"]),

@@ -216,10 +216,11 @@ def device_bytes() -> tuple[int, ...]:
 def excerpt(events: Sequence[TraceEvent]) -> list[TraceEvent]:
     """What happened while a few minibatches from the middle of the first epoch were trained on, on all tracks.
 
-    The middle of what was traced of it: a timeline of many minibatches is full before the epoch ends.
+    The middle of what was traced of it: a timeline of many minibatches is full before the epoch ends. A short epoch
+    from its start: all of it may be read before the first minibatch is trained on.
     """
     num_batches = 1 + max((event.minibatch for event in events if event.track == TRAIN_TRACK), default=-1)
-    first = max(0, min(num_batches // 2, num_batches - TRACED_MINIBATCHES))
+    first = num_batches // 2 if num_batches > 2 * TRACED_MINIBATCHES else 0
     numbers = range(first, min(first + TRACED_MINIBATCHES, num_batches))
     trained: dict[tuple[str, int], TraceEvent] = {}
     for event in events:
@@ -228,4 +229,7 @@ def excerpt(events: Sequence[TraceEvent]) -> list[TraceEvent]:
     if not trained:
         return []
     start, end = min(e.start_ns for e in trained.values()), max(e.end_ns for e in trained.values())
-    return [event for event in events if event.end_ns > start and event.start_ns < end][:MAX_TRACED_EVENTS]
+    if first == 0:
+        start = min(event.start_ns for event in events)
+    shown = [event for event in events if event.end_ns > start and event.start_ns < end][:MAX_TRACED_EVENTS]
+    return [replace(event, start_ns=max(event.start_ns, start), end_ns=min(event.end_ns, end)) for event in shown]

@@ -11,6 +11,7 @@ from diskgnn.compare.results import EpochCost, LoaderResult, disk_bytes
 from diskgnn.tracing import TRAIN_TRACK, TraceEvent
 
 _NO_BREAK = "\N{NO-BREAK SPACE}"
+_ALIKE = 1.1  # loaders whose rows or minibatches differ by a larger factor do not do the same work
 OURS, REFERENCE = "diskgnn", "in-memory"  # keys of loaders
 
 
@@ -76,6 +77,12 @@ class LoaderSummary:
         """Of the epoch that was trained, or loaded where nothing was trained."""
         cost = self.training or self.loading
         return cost.minibatches if cost else None
+
+    @property
+    def requested_rows(self) -> int | None:
+        """Of the same epoch."""
+        cost = self.training or self.loading
+        return cost.requested_rows if cost else None
 
     @property
     def rows_read(self) -> int | None:
@@ -183,9 +190,12 @@ def accuracy_text(summary: LoaderSummary, between: str) -> str | None:
 def target_accuracy(summaries: Iterable[LoaderSummary]) -> float | None:
     """The best baseline's accuracy, less one standard deviation of its seeds.
 
-    The best of many is so by luck, too; without the deviation its equals would seldom be told to reach it.
+    The best of many is so by luck, too; without the deviation its equals would seldom be told to reach it. Baselines
+    of another number of minibatches than ours do not count: they take other numbers of steps in an epoch.
     """
-    baselines = [one for one in summaries if one.loader != OURS and one.accuracy is not None]
+    found = list(summaries)
+    mine = ours(found)
+    baselines = [one for one in found if one.loader != OURS and one.accuracy is not None and same_steps(one, mine)]
     best = max(baselines, key=lambda one: one.accuracy or 0.0, default=None)
     return (best.accuracy or 0.0) - best.deviation if best else None
 
@@ -212,8 +222,28 @@ def reference(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
 
 
 def best_disk_baseline(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
-    """The fastest loader that is neither ours nor limited by memory alone."""
-    return fastest(one for one in summaries if one.loader not in (OURS, REFERENCE) and one.bound != "memory")
+    """The fastest loader that does the same work as ours, is not ours, and is not limited by memory alone."""
+    found = list(summaries)
+    mine = ours(found)
+    return fastest(
+        one for one in found
+        if one.loader not in (OURS, REFERENCE) and one.bound != "memory" and same_steps(one, mine)
+        and same_rows(one, mine)
+    )  # fmt: skip
+
+
+def same_steps(one: LoaderSummary, other: LoaderSummary | None) -> bool:
+    """Whether their epochs have as many minibatches, as far as is known."""
+    return other is None or _alike(one.minibatches, other.minibatches)
+
+
+def same_rows(one: LoaderSummary, other: LoaderSummary | None) -> bool:
+    """Whether their epochs ask for as many rows, as far as is known: a partition buffer's minibatches have fewer."""
+    return other is None or _alike(one.requested_rows, other.requested_rows)
+
+
+def _alike(one: int | None, other: int | None) -> bool:
+    return not one or not other or max(one, other) <= _ALIKE * min(one, other)
 
 
 def duration(seconds: float) -> str:

@@ -73,11 +73,14 @@ class SegmentedPacked(EpochSource):
 
     Kept of the original: all that `static_packed.StaticPacked` keeps; consecutive minibatches form segments, each with
     a disk cache of the rows that most of its minibatches need, stored once, in MinHash order of the minibatches that
-    need them; a minibatch reads its extent in one piece and its rows of the disk cache page by page, each page once.
+    need them; the disk caches are the smallest with which the stored rows keep to a limit; a minibatch reads its extent
+    in one piece and its rows of the disk cache page by page, each page once.
 
-    Different: how many rows a disk cache has follows from a limit of disk space instead of being given; rows that only
-    one minibatch of a segment needs never go there; graph blocks are read with the extent; pages are read by io_uring
-    with up to 256 requests in flight, and neighbouring ones in one request; rows in memory are all in host memory.
+    Different: segments have 200 minibatches, as by the default of the authors' program, or as many more as the limit
+    asks for, where their search tries many lengths and extrapolates from the first segment; rows that only one
+    minibatch of a segment needs never go to its disk cache; graph blocks are read with the extent; pages are read by
+    io_uring with up to 256 requests in flight, and neighbouring ones in one request; rows in memory are all in host
+    memory.
 
     Args:
         graph: the graph directory that was prepared, or an opened one.

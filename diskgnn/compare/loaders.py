@@ -191,7 +191,7 @@ def _prepare_segmented(setting: Setting) -> None:
         setting.packed,
         **setting.sampling,
         static_cache=setting.cache_bytes,
-        disk_limit=features.num_rows * features.row_bytes,
+        disk_limit=features.num_rows * features.row_bytes,  # always enough: no row has to be stored twice
         memory=setting.memory_bytes // 2,
     )
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from diskgnn.compare.loaders import Setting, Variant, find
 from diskgnn.compare.results import EpochCost
+from diskgnn.disk_rates import device_read_bytes
 from diskgnn.minibatch import BatchSource
 from diskgnn.tracing import TRAIN_TRACK, TraceEvent
 
@@ -202,15 +203,6 @@ class _Meter:
             read_requests=None if requests == 0 and read_bytes else round(requests),  # 0: not known
             filled_rows=round(spent.get("filled_rows", 0) + spent.get("loaded_rows", 0)),
         )
-
-
-def device_read_bytes() -> int | None:
-    """Bytes that this process has made the kernel fetch from block devices; None where it does not count them."""
-    try:
-        lines = Path("/proc/self/io").read_text().splitlines()
-    except OSError:
-        return None
-    return int(dict(line.split(": ") for line in lines)["read_bytes"])
 
 
 def excerpt(events: Sequence[TraceEvent]) -> list[TraceEvent]:

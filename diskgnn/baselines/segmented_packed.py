@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Mapping
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any
 
@@ -134,11 +134,9 @@ class SegmentedPacked(EpochSource):
         if self._memory is None:
             self._memory = _Memory(self._packed, self._index, self._row_bytes, self._engine)
             self._filled_rows += self._num_static
-        reader = ThreadPoolExecutor(1, thread_name_prefix=self._thread_name("read"))
-        gatherer = ThreadPoolExecutor(1, thread_name_prefix=self._thread_name("gather"))
         in_flight: deque[Future[tuple[MiniBatch, RowCounts]]] = deque()
         last_of_area: list[Future[Any] | None] = [None] * _AREAS
-        try:
+        with self._pools(read=1, gather=1) as (reader, gatherer):
             submitted = start
             for _ in range(start, self._num_batches):
                 while submitted < self._num_batches and len(in_flight) < _AREAS:
@@ -149,11 +147,6 @@ class SegmentedPacked(EpochSource):
                     last_of_area[area] = gathered
                     submitted += 1
                 yield in_flight.popleft().result()
-        finally:
-            for executor in (gatherer, reader):
-                executor.shutdown(wait=False, cancel_futures=True)
-            for executor in (gatherer, reader):
-                executor.shutdown()
 
     def _read(
         self, index: int, number: int, area: int, user: Future[Any] | None

@@ -121,7 +121,8 @@ def _ginex(setting: Setting) -> BatchSource:
     return Ginex(
         graph,
         **setting.sampling,
-        threads=setting.sampling_threads(graph),
+        threads=setting.sampling_threads(graph)
+        or available_cores(),  # a superbatch is sampled before anything else runs
         cpu_cache=setting.cache_bytes,
         neighbor_cache="100%" if whole else max(0, share_bytes - fixed_bytes),
         scratch=setting.folder,

@@ -41,24 +41,17 @@ def test_who_waits_for_pages_of_the_topology_does_so_in_many_threads(graph, tmp_
             assert sum(len(batch.seeds) for batch in source.epoch(0)) == len(graph.splits["train"])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_segments_of_an_epoch_that_needs_almost_every_node_fit_the_features_bytes(tmp_path, dtype):
-    graph = make_graph(tmp_path / "graph", num_nodes=300, width=4, dtype=dtype)  # headers are larger than rows
+def test_segments_have_three_times_the_features_bytes_for_rows(graph, tmp_path):
     chosen, given = find("static-packed", "segmented"), setting(graph, tmp_path, fanouts=(10, 10))
     chosen.prepare(given)
-    requested, needed = 0, set()
-    with chosen.open(given) as source, find("in-memory", "").open(given) as online:
-        for batch in source.epoch(0):
-            requested += len(batch.x)
-        for batch in online.epoch(0):
-            needed |= set(batch.input_nodes.tolist())
-        assert source.stats()["pinned_rows"] + source.stats()["disk_rows"] == requested
-    assert len(needed) > 0.95 * graph.num_nodes
-    packed = np.load(given.packed / "index.npy")["num_rows"].sum()
-    cached = (given.packed / "caches.bin").stat().st_size // graph.feature_file.row_bytes
-    static = (given.packed / "static.bin").stat().st_size // graph.feature_file.row_bytes
-    assert static == 30
-    assert len(needed) - static <= packed + cached <= graph.num_nodes
+    row_bytes = graph.feature_file.row_bytes
+    packed_rows = np.load(given.packed / "index.npy")["num_rows"].sum()
+    cached_rows = (given.packed / "caches.bin").stat().st_size // row_bytes
+    assert (given.packed / "static.bin").stat().st_size == given.cache_bytes
+    # One more row in the only segment's disk cache saves no more copies than there are minibatches.
+    with chosen.open(given) as source:
+        assert 3 * graph.num_nodes - source.num_batches < packed_rows + cached_rows <= 3 * graph.num_nodes
+        assert sum(len(batch.seeds) for batch in source.epoch(0)) == len(graph.splits["train"])
 
 
 def test_fresh_epochs_count_what_preparing_reads_and_prepare_no_other_beside(graph, tmp_path, monkeypatch):

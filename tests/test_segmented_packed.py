@@ -118,6 +118,22 @@ def test_segments_grow_until_every_row_is_stored_once_and_no_limit_is_impossible
             assert_rows_are_features(batch, graph)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_an_epoch_that_needs_almost_every_node_fits_as_many_bytes_as_the_features_have(tmp_path, dtype):
+    graph = make_graph(tmp_path / "graph", num_nodes=300, width=4, dtype=dtype)  # headers are larger than rows
+    sampling = {**SAMPLING, "fanouts": [10, 10]}
+    with InMemory(graph, **sampling) as online:
+        needed = np.unique(np.concatenate([batch.input_nodes.numpy() for batch in online.epoch(0)]))
+    assert len(needed) > 0.95 * graph.num_nodes
+    limit = graph.num_nodes * graph.feature_file.row_bytes
+    for static_cache in (0, "10%"):
+        prepared(graph, tmp_path / "packed", limit, **sampling, static_cache=static_cache, overwrite=True)
+        assert stored_bytes(tmp_path / "packed", graph) <= limit
+        with SegmentedPacked(graph, tmp_path / "packed") as source:
+            for batch in source.epoch(0):
+                assert_rows_are_features(batch, graph)
+
+
 def test_without_need_nothing_is_cached(graph, accesses, tmp_path):
     config = prepared(graph, tmp_path / "packed").config
     assert config["cached_rows"] == config["rows"]["cached"] == (tmp_path / "packed" / "caches.bin").stat().st_size == 0

@@ -36,8 +36,22 @@ def test_who_waits_for_pages_of_the_topology_does_so_in_many_threads(graph, tmp_
     for memory_bytes, many in ((4 * topology_bytes(graph), False), (4 * topology_bytes(graph) - 4, True)):
         with find(loader, variant).open(setting(graph, tmp_path, memory_bytes=memory_bytes)) as source:
             cores = available_cores()
-            assert source._threads == (max(cores, MAPPED_SAMPLING_THREADS) if many else max(1, cores // 2))
+            few = cores if loader == "ginex" else max(1, cores // 2)  # it samples before anything else runs
+            assert source._threads == (max(cores, MAPPED_SAMPLING_THREADS) if many else few)
             assert sum(len(batch.seeds) for batch in source.epoch(0)) == len(graph.splits["train"])
+
+
+def test_segments_have_three_times_the_features_bytes_for_rows(graph, tmp_path):
+    chosen, given = find("static-packed", "segmented"), setting(graph, tmp_path, fanouts=(10, 10))
+    chosen.prepare(given)
+    row_bytes = graph.feature_file.row_bytes
+    packed_rows = np.load(given.packed / "index.npy")["num_rows"].sum()
+    cached_rows = (given.packed / "caches.bin").stat().st_size // row_bytes
+    assert (given.packed / "static.bin").stat().st_size == given.cache_bytes
+    # One more row in the only segment's disk cache saves no more copies than there are minibatches.
+    with chosen.open(given) as source:
+        assert 3 * graph.num_nodes - source.num_batches < packed_rows + cached_rows <= 3 * graph.num_nodes
+        assert sum(len(batch.seeds) for batch in source.epoch(0)) == len(graph.splits["train"])
 
 
 def test_fresh_epochs_count_what_preparing_reads_and_prepare_no_other_beside(graph, tmp_path, monkeypatch):

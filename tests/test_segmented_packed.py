@@ -31,20 +31,22 @@ def accesses(graph):
         return [batch.input_nodes.numpy() for batch in online.epoch(0)]
 
 
-def size_of(path):
-    return sum(file.stat().st_size for file in path.iterdir())
-
-
 def prepared(graph, path, disk_limit="1GiB", **options):
     prepare_segmented_packed(graph, path, disk_limit=disk_limit, **(PREPARING | options))
     return verify_artifact(path)
+
+
+def stored_bytes(path, graph):
+    """Of the rows in extents and disk caches, without padding."""
+    num_rows = np.load(path / "index.npy")["num_rows"].sum()
+    return int(num_rows) * graph.feature_file.row_bytes + (path / "caches.bin").stat().st_size
 
 
 @pytest.fixture(scope="module")
 def packed(graph, tmp_path_factory):
     folder = tmp_path_factory.mktemp("segmented")
     prepared(graph, folder / "all")
-    limit = size_of(folder / "all") - 150 * graph.feature_file.row_bytes
+    limit = stored_bytes(folder / "all", graph) - 150 * graph.feature_file.row_bytes
     prepared(graph, folder / "packed", limit)
     return folder / "packed"
 
@@ -89,36 +91,47 @@ def test_rows_are_features_and_rows_read_are_those_of_the_oracle(graph, packed, 
         assert stats["read_bytes"] >= 3 * (rows["cached"] + rows["packed"]) * graph.feature_file.row_bytes
 
 
-def test_the_directory_keeps_to_its_limit_with_as_few_cached_rows_as_it_can(graph, accesses, tmp_path):
+def test_the_rows_keep_to_their_limit_with_as_few_cached_rows_as_they_can(graph, accesses, tmp_path):
     prepared(graph, tmp_path / "all")
-    largest, row_bytes = size_of(tmp_path / "all"), graph.feature_file.row_bytes
-    before, sizes = 0, []
-    for number, less_rows in enumerate((50, 150, 250)):
-        limit = largest - less_rows * row_bytes
-        config = prepared(graph, tmp_path / str(number), limit).config
-        sizes.append(size_of(tmp_path / str(number)))
-        assert sizes[-1] <= limit
-        assert (config["cached_rows"], config["segment_batches"]) > (before, 0)
-        before = config["cached_rows"] if config["segment_batches"] == 3 else 0
-        # One row less in each disk cache, and as much padding as was allowed for, would be too much.
-        rows, stored = oracle(accesses, graph.num_nodes, config["cached_rows"] - 1, config["segment_batches"])
-        now, stored_now = oracle(accesses, graph.num_nodes, config["cached_rows"], config["segment_batches"])
-        more = rows["packed"] + stored - now["packed"] - stored_now
-        assert sizes[-1] + more * row_bytes + 4096 * (len(accesses) + 4) > limit
-    assert sizes == sorted(sizes, reverse=True)
+    largest, row_bytes = stored_bytes(tmp_path / "all", graph), graph.feature_file.row_bytes
+    for less_rows in (50, 150, 250):
+        limit, path = largest - less_rows * row_bytes, tmp_path / str(less_rows)
+        config = prepared(graph, path, limit).config
+        needed = []
+        for cached_rows in (config["cached_rows"], config["cached_rows"] - 1):
+            rows, cached = oracle(accesses, graph.num_nodes, cached_rows, config["segment_batches"])
+            needed.append((rows["packed"] + cached) * row_bytes)
+        assert stored_bytes(path, graph) == needed[0] <= limit < needed[1]
 
 
-def test_segments_grow_when_the_limit_asks_for_it_and_no_limit_is_impossible_silently(graph, tmp_path):
-    with pytest.raises(ConfigError, match=r"at least .* bytes\) are needed") as refused:
-        prepared(graph, tmp_path / "packed", 100_000)
+def test_segments_grow_until_every_row_is_stored_once_and_no_limit_is_impossible_silently(graph, accesses, tmp_path):
+    distinct = np.setdiff1d(np.concatenate(accesses), static_nodes(accesses, graph.num_nodes))
+    needed = len(distinct) * graph.feature_file.row_bytes
+    with pytest.raises(ConfigError, match=rf"at least .* \({needed} bytes\) are needed"):
+        prepared(graph, tmp_path / "packed", needed - 1)
     assert not list(tmp_path.iterdir())
-    needed = int(str(refused.value).split("at least")[1].split("(")[1].split(" ")[0])
     config = prepared(graph, tmp_path / "packed", needed).config
-    assert config["segment_batches"] > 3
-    assert size_of(tmp_path / "packed") <= needed
+    assert config["segment_batches"] >= len(accesses)
+    assert stored_bytes(tmp_path / "packed", graph) == needed
     with SegmentedPacked(graph, tmp_path / "packed") as source:
         for batch in source.epoch(0):
             assert_rows_are_features(batch, graph)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_an_epoch_that_needs_almost_every_node_fits_as_many_bytes_as_the_features_have(tmp_path, dtype):
+    graph = make_graph(tmp_path / "graph", num_nodes=300, width=4, dtype=dtype)  # headers are larger than rows
+    sampling = {**SAMPLING, "fanouts": [10, 10]}
+    with InMemory(graph, **sampling) as online:
+        needed = np.unique(np.concatenate([batch.input_nodes.numpy() for batch in online.epoch(0)]))
+    assert len(needed) > 0.95 * graph.num_nodes
+    limit = graph.num_nodes * graph.feature_file.row_bytes
+    for static_cache in (0, "10%"):
+        prepared(graph, tmp_path / "packed", limit, **sampling, static_cache=static_cache, overwrite=True)
+        assert stored_bytes(tmp_path / "packed", graph) <= limit
+        with SegmentedPacked(graph, tmp_path / "packed") as source:
+            for batch in source.epoch(0):
+                assert_rows_are_features(batch, graph)
 
 
 def test_without_need_nothing_is_cached(graph, accesses, tmp_path):
@@ -160,7 +173,7 @@ def test_same_bytes_whatever_the_memory_and_threads(graph, packed, tmp_path):
 def test_odd_widths_and_dtypes(tmp_path, dtype, width):
     graph = make_graph(tmp_path / "graph", dtype=dtype, width=width, id_dtype=np.int64)
     prepared(graph, tmp_path / "all", static_cache=0)
-    limit = size_of(tmp_path / "all") + 4096 * 12 - 30 * graph.feature_file.row_bytes
+    limit = stored_bytes(tmp_path / "all", graph) - 30 * graph.feature_file.row_bytes
     prepared(graph, tmp_path / "packed", limit, static_cache=0, segment_batches=100)
     with SegmentedPacked(graph, tmp_path / "packed") as source:
         for batch in source.epoch(1):

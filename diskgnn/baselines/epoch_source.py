@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from types import TracebackType
@@ -206,6 +207,23 @@ class EpochSource:
 
     def _thread_name(self, stage: str) -> str:
         return f"diskgnn-{self.name}-{stage}"
+
+    @contextmanager
+    def _pools(self, stopping: threading.Event | None = None, /, **threads: int) -> Iterator[list[ThreadPoolExecutor]]:
+        """A pool of so many threads for each stage. In the end, what has not begun never will, and all are joined.
+
+        `stopping` is set before, for what is under way and takes long.
+        """
+        pools = [ThreadPoolExecutor(n, thread_name_prefix=self._thread_name(stage)) for stage, n in threads.items()]
+        try:
+            yield pools
+        finally:
+            if stopping is not None:
+                stopping.set()
+            for pool in reversed(pools):  # later stages first: what waits for an earlier one is not to begin
+                pool.shutdown(wait=False, cancel_futures=True)
+            for pool in pools:
+                pool.shutdown()
 
     def state_dict(self) -> dict[str, Any]:
         """Where iteration stands, counting the minibatches that the user's loop has received."""

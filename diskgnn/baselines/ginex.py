@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Generator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,16 +45,18 @@ class Ginex(EpochSource):
     Kept: sampled minibatches and their changesets go through files; the feature cache is Belady's MIN within a
     superbatch at the granularity of minibatches, a row that is needed later than all that are cached is not admitted
     (bypass); nothing is carried over between superbatches; missed rows are read one by one past the page cache; the
-    neighbour cache by out-degree / in-degree; while a superbatch is gathered, the next one is sampled and inspected.
+    neighbour cache by out-degree / in-degree.
     Different: the cache starts empty, where Ginex fills it beforehand with the rows that are accessed first: the same
     rows are read, at their first access, and none in vain. Changesets are computed by `_native.BeladyPlanner` on the
     CPU, not by masks on a GPU. Rows are read by io_uring, and neighbouring ones share a request, instead of by pread
-    from many threads. Ginex waits with gathering until the next superbatch is sampled; here both overlap. Neighbours
-    that are not cached come from a memory map, not from pread, so the page cache helps. After `load_state_dict`, a
-    superbatch begins where iteration goes on.
+    from many threads. Neighbours that are not cached come from a memory map, not from pread, so the page cache helps.
+    The authors' program samples a superbatch, in two processes per core, while it computes the changesets of the one
+    before; then it gathers that one and trains. Here a superbatch is sampled and inspected while the one before is
+    gathered and trained on. In an epoch of one superbatch, nothing overlaps with sampling and inspecting it, so
+    `compare` gives sampling all cores. After `load_state_dict`, a superbatch begins where iteration goes on.
 
     Args beside those of `EpochSource`:
-        cpu_cache: the feature cache: bytes, '512MiB', or '10%' of all rows. It is in memory during an epoch.
+        cpu_cache: the feature cache: bytes, '512MiB', or '10%' of all rows. It is in memory from the first epoch on.
         superbatch: minibatches sampled and planned together. The more, the better the cache does and the longer the
             first one takes before training begins. By default 1000, as in the authors' program. Inspecting one takes
             8 bytes a node of the graph.
@@ -95,38 +96,38 @@ class Ginex(EpochSource):
         at_least_one("prefetch", prefetch)
         self._check_shared(share)
         graph = self._graph
-        self._superbatch, self._prefetch, self._engine = superbatch, prefetch, engine
+        self._superbatch, self._prefetch = superbatch, prefetch
         self._capacity = cache_rows(cpu_cache, graph.feature_file.row_bytes, graph.num_nodes)
         self._scratch = graph.manifest.path.absolute().parent if scratch is None else Path(scratch)
-        RowsOnDisk(graph, 0, engine=engine)  # what cannot be read is refused here, not in the first epoch
+        # The cache's memory is taken as it fills, and kept for later epochs, which forget what is in it.
+        self._rows: RowsOnDisk | None = RowsOnDisk(graph, self._capacity, engine=engine)
         self._sampler: _native.NeighborSampler = (
             sampler_with_neighbor_cache(graph, neighbor_cache) if share is None else share._sampler
         )
 
     def _minibatches(self, epoch: int, start: int) -> Generator[tuple[MiniBatch, RowCounts], None, None]:
-        rows = RowsOnDisk(self._graph, self._capacity, engine=self._engine)
-        files = _SuperbatchFiles(Path(tempfile.mkdtemp(prefix=".diskgnn-ginex-", dir=self._scratch)))
         sampled = self._sampled_epoch(epoch)
         seeds, key = self._seeds(sampled), batch_key(self._seed, self.split, sampled)
-        pools = [
-            ThreadPoolExecutor(threads, thread_name_prefix=self._thread_name(stage))
-            for stage, threads in (("sample", self._threads), ("inspect", 1), ("gather", 1))
-        ]
-        samplers, inspector, gatherer = pools
-        stopping = threading.Event()
-
-        def prepare(numbers: range) -> None:
-            for saved in [samplers.submit(self._sample, files, seeds[number], key, number) for number in numbers]:
-                saved.result()
-            with self._traced("inspect", numbers.start):
-                self._inspect(files, numbers, stopping)
-
-        gathered: deque[Future[tuple[MiniBatch, RowCounts]]] = deque()
         superbatches = deque(
             range(first, min(first + self._superbatch, len(seeds)))
             for first in range(start, len(seeds), self._superbatch)
         )
-        try:
+        gathered: deque[Future[tuple[MiniBatch, RowCounts]]] = deque()
+        stopping = threading.Event()
+        with (
+            tempfile.TemporaryDirectory(
+                prefix=".diskgnn-ginex-", dir=self._scratch, ignore_cleanup_errors=True
+            ) as folder,
+            self._pools(stopping, sample=self._threads, inspect=1, gather=1) as (samplers, inspector, gatherer),
+        ):
+            files = SuperbatchFiles(Path(folder))
+
+            def prepare(numbers: range) -> None:
+                for saved in [samplers.submit(self._sample, files, seeds[number], key, number) for number in numbers]:
+                    saved.result()
+                with self._traced("inspect", numbers.start):
+                    self._inspect(files, numbers, stopping)
+
             prepared = inspector.submit(prepare, superbatches[0]) if superbatches else None
             while superbatches and prepared is not None:
                 # What was gathered is handed out before this thread waits, or fails.
@@ -136,48 +137,62 @@ class Ginex(EpochSource):
                 numbers = superbatches.popleft()
                 prepared = inspector.submit(prepare, superbatches[0]) if superbatches else None
                 for number in numbers:
-                    gathered.append(gatherer.submit(self._gather, files, rows, epoch, number))
+                    gathered.append(gatherer.submit(self._gather, files, epoch, number))
                     if len(gathered) > self._prefetch:
                         yield gathered.popleft().result()
             while gathered:
                 yield gathered.popleft().result()
-        finally:
-            stopping.set()
-            for pool in pools:
-                pool.shutdown(wait=False, cancel_futures=True)
-            for pool in pools:
-                pool.shutdown()
-            shutil.rmtree(files.folder, ignore_errors=True)
 
-    def _sample(self, files: _SuperbatchFiles, seeds: npt.NDArray[np.int64], key: int, number: int) -> None:
+    def _sample(self, files: SuperbatchFiles, seeds: npt.NDArray[np.int64], key: int, number: int) -> None:
         with self._traced("sample", number):
             files.save_sample(number, sample_blocks(self._sampler, seeds, self._fanouts, key, number))
 
-    def _inspect(self, files: _SuperbatchFiles, numbers: range, stopping: threading.Event) -> None:
-        """Changeset precomputation: a backward pass finds next uses, a forward pass plans."""
-        size, num_nodes = len(numbers), self._graph.num_nodes
-        next_use = np.full(num_nodes, size, np.int32)  # size stands for never
-        for position in reversed(range(size)):
-            if stopping.is_set():
-                raise CancelledError
-            files.save_next_uses(
-                numbers[position], _native.exchange(next_use, files.nodes(numbers[position]), position)
-            )
-        del next_use
-        planner = _native.BeladyPlanner(np.full(num_nodes, -1, np.int32), 0, self._capacity, size)
-        for number in numbers:
-            if stopping.is_set():
-                raise CancelledError
-            addresses, disk_nodes, admissions = planner.place(files.nodes(number), files.take_next_uses(number))
+    def _inspect(self, files: SuperbatchFiles, numbers: range, stopping: threading.Event) -> None:
+        """Changeset precomputation."""
+
+        def input_nodes(order: range) -> Iterator[npt.NDArray[Any]]:
+            for number in order:
+                if stopping.is_set():
+                    raise CancelledError
+                yield files.nodes(number)
+
+        placements = place_superbatch(numbers, input_nodes, files, self._graph.num_nodes, self._capacity)
+        for number, (addresses, disk_nodes, admissions) in zip(numbers, placements, strict=True):
             files.save_changeset(number, changeset(addresses, len(disk_nodes), admissions, self._capacity))
 
-    def _gather(
-        self, files: _SuperbatchFiles, rows: RowsOnDisk, epoch: int, number: int
-    ) -> tuple[MiniBatch, RowCounts]:
+    def _gather(self, files: SuperbatchFiles, epoch: int, number: int) -> tuple[MiniBatch, RowCounts]:
+        assert self._rows is not None
         with self._traced("gather", number):
             sampled, changes = files.take(number)
-            x, counts = rows.gather(sampled.nodes, changes.slots, changes.admissions)
+            x, counts = self._rows.gather(sampled.nodes, changes.slots, changes.admissions)
         return sampled.minibatch(x, self._labels(sampled.seeds), epoch, number), counts
+
+    def close(self) -> None:
+        """Join the threads of an epoch that was left early, free the cache. Idempotent."""
+        super().close()
+        self._rows = None
+
+
+def place_superbatch(
+    numbers: range,
+    input_nodes: Callable[[range], Iterable[npt.NDArray[Any]]],
+    files: SuperbatchFiles,
+    num_nodes: int,
+    capacity: int,
+) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[Any], npt.NDArray[np.int32]]]:
+    """What `BeladyPlanner.place` says of each minibatch of a superbatch, the cache being empty before it.
+
+    A backward pass finds next uses, which wait in `files`; a forward pass plans. `input_nodes` gives those of some
+    minibatches in order, each to be used before the next.
+    """
+    next_use = np.full(num_nodes, len(numbers), np.int32)  # that many stand for never
+    backwards = numbers[::-1]
+    for number, nodes in zip(backwards, input_nodes(backwards), strict=True):
+        files.save_next_uses(number, _native.exchange(next_use, nodes, number - numbers.start))
+    del next_use
+    planner = _native.BeladyPlanner(np.full(num_nodes, -1, np.int32), 0, capacity, len(numbers))
+    for number, nodes in zip(numbers, input_nodes(numbers), strict=True):
+        yield planner.place(nodes, files.take_next_uses(number))
 
 
 def changeset(
@@ -193,12 +208,13 @@ def changeset(
 
 
 @dataclass(frozen=True)
-class _SuperbatchFiles:
+class SuperbatchFiles:
     """Minibatches in a scratch folder, each in files of consecutive .npy arrays."""
 
     folder: Path
 
     def save_sample(self, number: int, sampled: SampledBlocks) -> None:
+        """Until `take`."""
         with self._sample(number).open("wb") as file:
             np.save(file, sampled.nodes)
             np.save(file, sampled.seeds)
@@ -207,19 +223,22 @@ class _SuperbatchFiles:
                 np.save(file, block.indices.numpy())
 
     def nodes(self, number: int) -> npt.NDArray[Any]:
+        """The input nodes of a saved minibatch."""
         with self._sample(number).open("rb") as file:
             return np.asarray(np.load(file))
 
     def save_next_uses(self, number: int, next_uses: npt.NDArray[np.int32]) -> None:
+        """Of the minibatch's nodes, until `take_next_uses`."""
         np.save(self._next_uses(number), next_uses)
 
     def take_next_uses(self, number: int) -> npt.NDArray[np.int32]:
-        """Those of the minibatch's nodes; the file is removed."""
+        """What was saved; the file is removed."""
         (next_uses,) = _load_all(self._next_uses(number))
         self._next_uses(number).unlink()
         return next_uses
 
     def save_changeset(self, number: int, changes: Changeset) -> None:
+        """Until `take`."""
         with self._changeset(number).open("wb") as file:
             np.save(file, changes.slots)
             np.save(file, changes.admissions)

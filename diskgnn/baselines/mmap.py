@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from diskgnn.artifacts import PathLike
 from diskgnn.baselines.epoch_source import RowCounts
 from diskgnn.baselines.online import OnlineSource
 from diskgnn.baselines.row_buffers import RowBuffers
+from diskgnn.disk_rates import device_bytes
 from diskgnn.errors import ConfigError, at_least_one
 from diskgnn.graph import FEATURE_STORAGE, Graph
 
@@ -103,9 +103,5 @@ def map_features(graph: Graph, advice: str) -> npt.NDArray[Any]:
 
 
 def bytes_read_by_process() -> int:
-    """Bytes that the kernel fetched from disks for this process so far; 0 where it does not say."""
-    try:
-        lines = Path("/proc/self/io").read_text().splitlines()
-    except OSError:
-        return 0
-    return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes:"))
+    """`device_read_bytes`, 0 where the kernel does not count them."""
+    return next(iter(device_bytes()), 0)

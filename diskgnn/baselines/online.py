@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -104,20 +104,16 @@ class OnlineSource(EpochSource):
     def _minibatches(self, epoch: int, start: int) -> Generator[tuple[MiniBatch, RowCounts], None, None]:
         sampled_epoch = self._sampled_epoch(epoch)
         key, seeds = batch_key(self._seed, self.split, sampled_epoch), self._seeds(sampled_epoch)
-        pool = ThreadPoolExecutor(self._threads, thread_name_prefix=self._thread_name("sample"))
-        gatherer, sampled_ahead = pool, 0
-        if self._rows.ordered:
-            gatherer = ThreadPoolExecutor(1, thread_name_prefix=self._thread_name("gather"))
-            sampled_ahead = self._threads
         sampled: deque[tuple[int, Future[SampledBlocks]]] = deque()
         gathered: deque[Future[tuple[MiniBatch, RowCounts]]] = deque()
+        with self._pools(sample=self._threads, gather=1) as (pool, in_order):
+            gatherer, sampled_ahead = (in_order, self._threads) if self._rows.ordered else (pool, 0)
 
-        def gather() -> None:
-            # In a pool of both, sampling is asked for first, so no worker waits for what no worker has begun.
-            while sampled and len(gathered) <= self._prefetch:
-                gathered.append(gatherer.submit(self._fill, epoch, *sampled.popleft()))
+            def gather() -> None:
+                # In a pool of both, sampling is asked for first, so no worker waits for what no worker has begun.
+                while sampled and len(gathered) <= self._prefetch:
+                    gathered.append(gatherer.submit(self._fill, epoch, *sampled.popleft()))
 
-        try:
             submitted = start
             for _ in range(start, len(seeds)):
                 gather()
@@ -126,11 +122,6 @@ class OnlineSource(EpochSource):
                     submitted += 1
                     gather()
                 yield gathered.popleft().result()
-        finally:
-            for executor in (gatherer, pool):
-                executor.shutdown(wait=False, cancel_futures=True)
-            for executor in (gatherer, pool):
-                executor.shutdown()
 
     def _sample(self, epoch: int, index: int, seeds: npt.NDArray[np.int64], key: int) -> SampledBlocks:
         with self._traced("sample", index):

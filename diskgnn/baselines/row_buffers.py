@@ -13,9 +13,7 @@ from torch import Tensor
 from diskgnn.graph import FEATURE_STORAGE, Graph
 
 MAX_FREE = 8  # buffers that nobody uses; a source has no more in flight, but for one thread per core
-_SPARE = (
-    4  # one part in so many on top of what is asked for, so that larger minibatches fit, too; untouched, it is free
-)
+_SPARE = 4  # one part in so many is added to what is asked for: larger minibatches fit, too; untouched, it is free
 
 
 class RowBuffers:

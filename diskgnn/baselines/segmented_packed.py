@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Mapping
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any
 
@@ -73,11 +73,14 @@ class SegmentedPacked(EpochSource):
 
     Kept of the original: all that `static_packed.StaticPacked` keeps; consecutive minibatches form segments, each with
     a disk cache of the rows that most of its minibatches need, stored once, in MinHash order of the minibatches that
-    need them; a minibatch reads its extent in one piece and its rows of the disk cache page by page, each page once.
+    need them; the disk caches are the smallest with which the stored rows keep to a limit; a minibatch reads its extent
+    in one piece and its rows of the disk cache page by page, each page once.
 
-    Different: how many rows a disk cache has follows from a limit of disk space instead of being given; rows that only
-    one minibatch of a segment needs never go there; graph blocks are read with the extent; pages are read by io_uring
-    with up to 256 requests in flight, and neighbouring ones in one request; rows in memory are all in host memory.
+    Different: segments have 200 minibatches, as by the default of the authors' program, or as many more as the limit
+    asks for, where their search tries many lengths and extrapolates from the first segment; rows that only one
+    minibatch of a segment needs never go to its disk cache; graph blocks are read with the extent; pages are read by
+    io_uring with up to 256 requests in flight, and neighbouring ones in one request; rows in memory are all in host
+    memory.
 
     Args:
         graph: the graph directory that was prepared, or an opened one.
@@ -131,11 +134,9 @@ class SegmentedPacked(EpochSource):
         if self._memory is None:
             self._memory = _Memory(self._packed, self._index, self._row_bytes, self._engine)
             self._filled_rows += self._num_static
-        reader = ThreadPoolExecutor(1, thread_name_prefix=self._thread_name("read"))
-        gatherer = ThreadPoolExecutor(1, thread_name_prefix=self._thread_name("gather"))
         in_flight: deque[Future[tuple[MiniBatch, RowCounts]]] = deque()
         last_of_area: list[Future[Any] | None] = [None] * _AREAS
-        try:
+        with self._pools(read=1, gather=1) as (reader, gatherer):
             submitted = start
             for _ in range(start, self._num_batches):
                 while submitted < self._num_batches and len(in_flight) < _AREAS:
@@ -146,11 +147,6 @@ class SegmentedPacked(EpochSource):
                     last_of_area[area] = gathered
                     submitted += 1
                 yield in_flight.popleft().result()
-        finally:
-            for executor in (gatherer, reader):
-                executor.shutdown(wait=False, cancel_futures=True)
-            for executor in (gatherer, reader):
-                executor.shutdown()
 
     def _read(
         self, index: int, number: int, area: int, user: Future[Any] | None

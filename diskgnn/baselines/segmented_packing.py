@@ -38,7 +38,6 @@ from diskgnn.units import format_size, parse_size
 
 STATIC, EXTENTS, INDEX, CACHES = "static.bin", "extents.bin", "index.npy", "caches.bin"
 SEGMENT_BATCHES = 200  # what the authors' program takes by default
-_MANIFEST_BYTES = 1 << 14  # of manifest.json and the header of index.npy, at most
 
 
 def prepare_segmented_packed(
@@ -57,22 +56,25 @@ def prepare_segmented_packed(
     overwrite: bool = False,
     reporter: Reporter = SILENT,
 ) -> list[StageReport]:
-    """Sample one train epoch and write the directory that `SegmentedPacked` reads, of at most `disk_limit` bytes.
+    """Sample one train epoch and write the directory that `SegmentedPacked` reads, its rows in at most `disk_limit`.
 
     Consecutive minibatches form segments. The rows that most minibatches of a segment need are stored once, in its disk
     cache, instead of in each extent: as few rows as keep to the limit, the same number in every segment. If it cannot
-    be kept, segments grow. Rows of a disk cache are in MinHash order (Broder, SEQUENCES 1997) of the minibatches
-    that need them, two hash functions deep, so that rows which are needed together share pages.
+    be kept, segments grow, at most to the whole epoch: then no row needs to be stored twice. Rows of a disk cache are
+    in MinHash order (Broder, SEQUENCES 1997) of the minibatches that need them, two hash functions deep, so that rows
+    which are needed together share pages.
 
     Args:
         graph, out, fanouts, batch_size, seed, memory, threads, keep_input_nodes, overwrite, reporter: as
             `diskgnn.prepare`.
         static_cache: rows in memory while training: bytes, '2GiB', or '10%' of all rows.
-        disk_limit: of the directory, in bytes or as '20GiB'.
+        disk_limit: of the rows in extents and disk caches, in bytes or as '20GiB'. The authors' program limits the same
+            to a multiple of the graph's features (`blowup`): rows in memory, graph blocks and padding are not counted.
+            As many bytes as the features have always suffice.
         segment_batches: minibatches in a segment, at least.
 
     Raises:
-        ConfigError: `disk_limit` is too small even if no row was stored twice; says what is needed. Or as `sample`.
+        ConfigError: `disk_limit` is too small even if no row is stored twice; says what is needed. Or as `sample`.
         ArtifactError, OutputExistsError, DiskFullError: see `diskgnn.artifacts`.
     """
     began = time.perf_counter()
@@ -91,9 +93,9 @@ def prepare_segmented_packed(
                    memory=memory, threads=threads, reporter=reporter)
         ]  # fmt: skip
         samples = Samples.open(writer.path("samples"))
-        packer = _Packer(writer.path, graph, samples, num_static, keep_input_nodes)
-        with reporter.stage("plan segments", packer.num_batches, "minibatches") as advance:
-            cached_rows, segment_batches = packer.fit(limit_bytes, segment_batches, advance)
+        with reporter.stage("plan segments", samples.batches_per_epoch("train"), "minibatches") as advance:
+            packer = _Packer(writer.path, graph, samples, num_static, keep_input_nodes, advance)
+            cached_rows, segment_batches = packer.fit(limit_bytes, segment_batches)
         with reporter.stage("write headers", packer.num_batches, "minibatches") as advance:
             files = packer.write_headers(cached_rows, segment_batches, advance)
         artifacts.require_free_bytes(writer.staging, sum(file.total_bytes for file in files), f"packing {out}")
@@ -108,7 +110,6 @@ def prepare_segmented_packed(
         writer.save_array(INDEX, packer.index)
         for file in files:
             writer.add(file.path.name)
-        assert sum(entry.bytes for entry in writer.files.values()) + _MANIFEST_BYTES // 2 <= limit_bytes
         manifest = writer.publish()
     reports.append(
         StageReport("pack segments", time.perf_counter() - began - reports[0].seconds, read_bytes, manifest.total_bytes,
@@ -121,7 +122,13 @@ class _Packer:
     """One sampled epoch on its way to segments. Node-sized memory is two int32 arrays."""
 
     def __init__(
-        self, path: Callable[[str], Path], graph: Graph, samples: Samples, num_static: int, keep_input_nodes: bool
+        self,
+        path: Callable[[str], Path],
+        graph: Graph,
+        samples: Samples,
+        num_static: int,
+        keep_input_nodes: bool,
+        advance: Advance,
     ) -> None:
         self._path, self._graph, self._samples = path, graph, samples
         self._seed, self._keep_input_nodes = int(samples.manifest.config["seed"]), keep_input_nodes
@@ -130,7 +137,9 @@ class _Packer:
         counts = np.zeros(graph.num_nodes, np.int32)
         for batch in samples.read("train"):
             counts[batch.input_nodes] += 1
+            advance(1)
         self.static = hottest_nodes(counts, num_static)
+        self._cold = int(counts.sum() - counts[self.static].sum())  # rows requested that are not static
         # Where a node is: rank + 1 of a static row, - (row + 1) of its segment's disk cache, 0: in its extents.
         self._place = np.zeros(graph.num_nodes, np.int32)
         self._place[self.static] = np.arange(1, len(self.static) + 1, dtype=np.int32)
@@ -141,29 +150,22 @@ class _Packer:
         self.index: npt.NDArray[Any] = np.zeros(self.num_batches, extents.INDEX_DTYPE)
         self.counts = {"requested": 0, "static": 0, "cached": 0, "packed": 0}
 
-    def fit(self, limit_bytes: int, segment_batches: int, advance: Advance) -> tuple[int, int]:
+    def fit(self, limit_bytes: int, segment_batches: int) -> tuple[int, int]:
         """(rows in each disk cache, minibatches in each segment) that keep to the limit.
 
         Raises:
             ConfigError: none do.
         """
-        structure_bytes = _MANIFEST_BYTES + len(self.static) * self._row_bytes + self.index.nbytes
-        cold = 0
-        for batch in self._samples.read("train"):
-            header = self._header(batch, np.zeros(len(batch.input_nodes), np.int32))
-            structure_bytes += extents.align(header.message.size, ALIGNMENT) + ALIGNMENT
-            cold += int(np.count_nonzero(self._place[batch.input_nodes] == 0))
-            advance(1)
+        kept = limit_bytes // self._row_bytes  # rows that may be stored
         while True:
-            kept = (limit_bytes - structure_bytes) // self._row_bytes  # rows that may be stored
             saved = self._savings(segment_batches)
-            if cold - saved[-1] <= kept:
-                return int(np.searchsorted(saved, cold - kept)), segment_batches
+            if self._cold - saved[-1] <= kept:
+                return int(np.searchsorted(saved, self._cold - kept)), segment_batches
             if segment_batches >= self.num_batches:
-                needed = structure_bytes + (cold - int(saved[-1])) * self._row_bytes
+                needed = (self._cold - int(saved[-1])) * self._row_bytes
                 raise ConfigError(
-                    f"disk_limit: {format_size(limit_bytes)} ({limit_bytes} bytes) cannot hold the sampled epoch: at "
-                    f"least {format_size(needed)} ({needed} bytes) are needed; raise it, or static_cache"
+                    f"disk_limit: {format_size(limit_bytes)} ({limit_bytes} bytes) cannot hold the rows of the sampled "
+                    f"epoch: at least {format_size(needed)} ({needed} bytes) are needed; raise it, or static_cache"
                 )
             segment_batches *= 2
 

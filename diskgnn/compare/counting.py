@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn import _native
-from diskgnn.baselines.ginex import SUPERBATCH
+from diskgnn.baselines.ginex import SUPERBATCH, SuperbatchFiles, place_superbatch
 from diskgnn.compare.results import SweepPoint
 from diskgnn.graph import Graph
 from diskgnn.placement import Accesses, Schedule, hottest_nodes
@@ -80,20 +80,11 @@ def policy_rows(policy: str) -> Callable[[InputNodes, int], int]:
 def ginex_rows(inputs: InputNodes, cache_rows: int, superbatch: int = SUPERBATCH) -> int:
     """Belady's MIN within each superbatch; nothing is carried over to the next (Ginex)."""
     accesses, misses = inputs.accesses(), 0
+    files = SuperbatchFiles(accesses.scratch.parent)
     for first in range(0, accesses.num_batches, superbatch):
         numbers = range(first, min(first + superbatch, accesses.num_batches))
-        next_use = np.full(inputs.num_nodes, len(numbers), np.int32)  # that many stand for never
-        backwards = numbers[::-1]
-        with accesses.scratch.with_suffix(".next-uses").open("wb+") as saved:  # as large as the superbatch is long
-            for number, nodes in zip(backwards, accesses.nodes(backwards), strict=True):
-                saved.write(_native.exchange(next_use, nodes, number - first).data)
-            location = np.full(inputs.num_nodes, -1, np.int32)
-            planner = _native.BeladyPlanner(location, 0, cache_rows, len(numbers))
-            offset = saved.tell()
-            for nodes in accesses.nodes(numbers):
-                offset -= len(nodes) * next_use.itemsize
-                saved.seek(offset)
-                misses += len(planner.place(nodes, np.fromfile(saved, np.int32, len(nodes)))[1])
+        for _, disk_nodes, _ in place_superbatch(numbers, accesses.nodes, files, inputs.num_nodes, cache_rows):
+            misses += len(disk_nodes)
     accesses.scratch.unlink()
     return misses
 

@@ -24,6 +24,9 @@ from diskgnn.minibatch import BatchSource
 SEQUENTIAL, RANDOM, MEMORY = "sequential reads", "random reads", "memory"
 RESIDENT_PARTITIONS = 8  # about so many should fit a partition buffer, of 8 to 128 in all
 TOPOLOGY_SHARE = 4  # of the cap, one part in so many may be topology in memory
+SEGMENTED_BLOWUP = (
+    3  # times the features' bytes for rows in segments: the tightest limit that DiskGNN's authors measure
+)
 MAPPED_SAMPLING_THREADS = 8  # each with a minibatch of its own in memory, and a page that it waits for
 MAX_SEVERAL_EPOCHS = 4  # that 'diskgnn:several' prepares
 
@@ -121,7 +124,7 @@ def _ginex(setting: Setting) -> BatchSource:
     return Ginex(
         graph,
         **setting.sampling,
-        threads=setting.sampling_threads(graph),
+        threads=setting.sampling_threads(graph) or available_cores(),  # at first, nothing else runs
         cpu_cache=setting.cache_bytes,
         neighbor_cache="100%" if whole else max(0, share_bytes - fixed_bytes),
         scratch=setting.folder,
@@ -191,7 +194,7 @@ def _prepare_segmented(setting: Setting) -> None:
         setting.packed,
         **setting.sampling,
         static_cache=setting.cache_bytes,
-        disk_limit=features.num_rows * features.row_bytes,
+        disk_limit=SEGMENTED_BLOWUP * features.num_rows * features.row_bytes,
         memory=setting.memory_bytes // 2,
     )
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from diskgnn.compare.loaders import Setting, Variant, find
 from diskgnn.compare.results import EpochCost
+from diskgnn.disk_rates import device_bytes
 from diskgnn.minibatch import BatchSource
 from diskgnn.tracing import TRAIN_TRACK, TraceEvent
 
@@ -201,16 +202,6 @@ class _Meter:
             filled_rows=round(spent.get("filled_rows", 0) + spent.get("loaded_rows", 0)),
             device_write_bytes=device_spent[1] if device_spent else None,
         )
-
-
-def device_bytes() -> tuple[int, ...]:
-    """Bytes that this process has made the kernel read from and write to block devices; empty where it does not say."""
-    try:
-        lines = Path("/proc/self/io").read_text().splitlines()
-    except OSError:
-        return ()
-    found = dict(line.split(": ") for line in lines)
-    return int(found["read_bytes"]), int(found["write_bytes"])
 
 
 def excerpt(events: Sequence[TraceEvent]) -> list[TraceEvent]:

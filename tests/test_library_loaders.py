@@ -123,7 +123,9 @@ def test_blocks_of_a_pyg_subgraph(graph):
     with InMemory(graph, fanouts=[-1, -1, -1], batch_size=4) as source:
         for batch in source.epoch(0):
             data = batch.to_pyg()
-            blocks = blocks_of_subgraph(data.edge_index, data.num_sampled_nodes, data.num_sampled_edges)
+            blocks = blocks_of_subgraph(data.edge_index, len(batch.seeds), num_hops=3)
+            assert [block.num_src for block in reversed(blocks)] == np.cumsum(data.num_sampled_nodes)[1:].tolist()
+            assert [block.num_edges for block in reversed(blocks)] == np.cumsum(data.num_sampled_edges).tolist()
             for block, expected in zip(blocks, batch.blocks, strict=True):
                 assert block.num_src == expected.num_src
                 assert torch.equal(block.indptr, expected.indptr)
@@ -133,11 +135,14 @@ def test_blocks_of_a_pyg_subgraph(graph):
 def test_blocks_of_a_subgraph_by_hand():
     # Seed 0 draws 1 and 2; 1 draws 0; 2 draws 3.
     edge_index = torch.tensor([[1, 2, 0, 3], [0, 0, 1, 2]])
-    outer, inner = blocks_of_subgraph(edge_index, [1, 2, 1], [2, 2])
+    outer, inner = blocks_of_subgraph(edge_index, num_seeds=1, num_hops=2)
     assert (outer.indptr.tolist(), outer.indices.tolist(), outer.num_src) == ([0, 2, 3, 4], [1, 2, 0, 3], 4)
     assert (inner.indptr.tolist(), inner.indices.tolist(), inner.num_src) == ([0, 2], [1, 2], 3)
     with pytest.raises(ValueError, match="order"):
-        blocks_of_subgraph(edge_index.flip(1), [1, 2, 1], [2, 2])
+        blocks_of_subgraph(edge_index.flip(1), num_seeds=1, num_hops=2)
+    # A hop that reaches nothing, and one without edges.
+    outer, inner = blocks_of_subgraph(torch.empty((2, 0), dtype=torch.int64), num_seeds=2, num_hops=2)
+    assert (outer.indptr.tolist(), outer.num_src, inner.num_src) == ([0, 0, 0], 2, 2)
 
 
 @pytest.mark.parametrize(

@@ -102,10 +102,11 @@ def map_features(graph: Graph, advice: str) -> npt.NDArray[Any]:
     return values.reshape(file.num_rows, file.width)
 
 
-def bytes_read_by_process() -> int:
-    """Bytes that the kernel fetched from disks for this process so far; 0 where it does not say."""
+def bytes_read_by_process(process: int | str = "self") -> int:
+    """Bytes that the kernel fetched from disks for a process so far, and for those of its children that have ended; 0
+    where it does not say."""
     try:
-        lines = Path("/proc/self/io").read_text().splitlines()
+        lines = Path(f"/proc/{process}/io").read_text().splitlines()
     except OSError:
         return 0
     return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes:"))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import IterableDataset, get_worker_info
 
 from diskgnn.artifacts import PathLike
 from diskgnn.baselines.library_source import LibrarySource, Loaded
@@ -75,15 +76,28 @@ class DGL(LibrarySource):
         sampler = Sampler(list(reversed(self._fanouts)), prefetch_node_feats=["x"])
         loader = self._dgl.dataloading.DataLoader(
             graph,
-            seeds,
+            _Minibatches(seeds.split(self._batch_size)),
             sampler,
-            batch_size=self._batch_size,
-            shuffle=False,
-            drop_last=False,
             **self._worker_options,
         )
         for input_nodes, _, blocks in loader:
             yield Loaded(input_nodes, tuple(map(_as_block, blocks)), blocks[0].srcdata["x"])
+
+
+class _Minibatches(IterableDataset[Tensor]):
+    """Seeds by the minibatch, of which workers take one in turn: they come in order.
+
+    What DGL makes of a tensor gives each worker a part of the epoch, and then takes one from each in turn.
+    """
+
+    device = torch.device("cpu")  # DGL asks for it
+
+    def __init__(self, minibatches: Sequence[Tensor]) -> None:
+        self._minibatches = minibatches
+
+    def __iter__(self) -> Iterator[Tensor]:
+        worker = get_worker_info()
+        return iter(self._minibatches if worker is None else self._minibatches[worker.id :: worker.num_workers])
 
 
 def _as_block(block: Any) -> Block:

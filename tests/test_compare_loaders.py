@@ -1,14 +1,16 @@
 """What `diskgnn compare` opens: each baseline with what its design is given, under one setting."""
 
+import multiprocessing
 from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from graphs import make_graph
+from graphs import assert_rows_are_features, make_graph
 
 from diskgnn import fresh_epochs
 from diskgnn.compare import steps
 from diskgnn.compare.loaders import MAPPED_SAMPLING_THREADS, Setting, find, topology_bytes
+from diskgnn.errors import UnavailableError
 from diskgnn.memory import available_cores
 
 CAP = 1 << 30
@@ -38,6 +40,20 @@ def test_who_waits_for_pages_of_the_topology_does_so_in_many_threads(graph, tmp_
             cores = available_cores()
             assert source._threads == (max(cores, MAPPED_SAMPLING_THREADS) if many else max(1, cores // 2))
             assert sum(len(batch.seeds) for batch in source.epoch(0)) == len(graph.splits["train"])
+
+
+@pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
+@pytest.mark.filterwarnings("ignore:Using 'NeighborSampler' without a 'pyg-lib' installation")
+@pytest.mark.parametrize("loader", ["pyg", "dgl"])
+def test_libraries_load_in_as_many_processes_as_there_are_cores(graph, tmp_path, loader):
+    try:
+        source = find(loader, "").open(setting(graph, tmp_path))
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    with source:
+        for batch in source.epoch(0):
+            assert len(multiprocessing.active_children()) == available_cores()
+            assert_rows_are_features(batch, graph)
 
 
 def test_fresh_epochs_count_what_preparing_reads_and_prepare_no_other_beside(graph, tmp_path, monkeypatch):

@@ -5,7 +5,8 @@ Memory is shared out alike. All run under one cap, page cache included. Those wi
 topology or memory-mapped features. Those that sample while training may hold a quarter of the cap of topology: they
 load it if that suffices, and otherwise map it (or, Ginex and the partition buffer, hold what they can of it) and
 sample in more threads, so that many pages are waited for at the same time, as the authors' programs do. Preparing may
-use half of the cap; a quarter where it runs beside training. Other libraries' loaders hold topology as they do.
+use half of the cap; a quarter where it runs beside training. Other libraries' loaders hold topology as they do, and
+have a worker process for every core, as their users would: those of PyG and DGL are slower without.
 """
 
 from __future__ import annotations
@@ -242,13 +243,13 @@ def _loader(setting: Setting) -> BatchSource:
 def _pyg(setting: Setting) -> BatchSource:
     from diskgnn.baselines.pyg import PyG
 
-    return PyG(setting.graph, **setting.sampling)
+    return PyG(setting.graph, **setting.sampling, workers=available_cores())
 
 
 def _dgl(setting: Setting) -> BatchSource:
     from diskgnn.baselines.dgl_loader import DGL
 
-    return DGL(setting.graph, **setting.sampling)
+    return DGL(setting.graph, **setting.sampling, workers=available_cores())
 
 
 def _graphbolt(setting: Setting) -> BatchSource:

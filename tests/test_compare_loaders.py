@@ -43,7 +43,7 @@ def test_who_waits_for_pages_of_the_topology_does_so_in_many_threads(graph, tmp_
 
 
 @pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
-@pytest.mark.filterwarnings("ignore:Using 'NeighborSampler' without a 'pyg-lib' installation")
+@pytest.mark.filterwarnings("ignore:Using 'SeededNeighborSampler' without a 'pyg-lib' installation")
 @pytest.mark.parametrize("loader", ["pyg", "dgl"])
 def test_libraries_load_in_as_many_processes_as_there_are_cores(graph, tmp_path, loader):
     try:

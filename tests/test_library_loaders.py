@@ -24,7 +24,7 @@ from diskgnn.minibatch import BatchSource
 SAMPLING = {"fanouts": [3, 2], "batch_size": 8}
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Dataloader CPU affinity"),
-    pytest.mark.filterwarnings("ignore:Using 'NeighborSampler' without a 'pyg-lib' installation"),
+    pytest.mark.filterwarnings("ignore:Using 'SeededNeighborSampler' without a 'pyg-lib' installation"),
 ]
 
 

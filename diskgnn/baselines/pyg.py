@@ -69,7 +69,7 @@ class PyG(LibrarySource):
 
         key, num_hops = batch_key(self._seed, self.split, epoch), len(self._fanouts)
 
-        class Sampler(NeighborSampler):  # type: ignore[misc]
+        class SeededNeighborSampler(NeighborSampler):  # type: ignore[misc]
             def sample_from_nodes(self, inputs: Any) -> Any:
                 with torch.random.fork_rng(devices=[]):
                     torch.manual_seed((key + int(inputs.node[0])) % (1 << 63))  # a node is the first of but one
@@ -79,7 +79,7 @@ class PyG(LibrarySource):
             return Loaded(batch.n_id, blocks_of_subgraph(batch.edge_index, batch.batch_size, num_hops), batch.x)
 
         data = Data(x=self._features, edge_index=torch.empty((2, 0), dtype=torch.int64))
-        sampler = Sampler(data, num_neighbors=list(self._fanouts))
+        sampler = SeededNeighborSampler(data, num_neighbors=list(self._fanouts))
         sampler.colptr, sampler.row = self._topology
         sampler.perm = None
         yield from NeighborLoader(

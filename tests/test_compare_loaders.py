@@ -44,15 +44,18 @@ def test_who_waits_for_pages_of_the_topology_does_so_in_many_threads(graph, tmp_
 
 @pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
 @pytest.mark.filterwarnings("ignore:Using 'SeededNeighborSampler' without a 'pyg-lib' installation")
-@pytest.mark.parametrize("loader", ["pyg", "dgl"])
-def test_libraries_load_in_as_many_processes_as_there_are_cores(graph, tmp_path, loader):
+@pytest.mark.parametrize(
+    ("loader", "variant", "workers"),
+    [("pyg", "", available_cores()), ("dgl", "threads", 0), ("dgl", "workers", available_cores())],
+)
+def test_libraries_load_in_as_many_processes_as_there_are_cores(graph, tmp_path, loader, variant, workers):
     try:
-        source = find(loader, "").open(setting(graph, tmp_path))
+        source = find(loader, variant).open(setting(graph, tmp_path))
     except UnavailableError as error:
         pytest.skip(str(error))
     with source:
         for batch in source.epoch(0):
-            assert len(multiprocessing.active_children()) == available_cores()
+            assert len(multiprocessing.active_children()) == workers
             assert_rows_are_features(batch, graph)
 
 

@@ -76,7 +76,7 @@ class DGL(LibrarySource):
         sampler = Sampler(list(reversed(self._fanouts)), prefetch_node_feats=["x"])
         loader = self._dgl.dataloading.DataLoader(
             graph,
-            _Minibatches(seeds.split(self._batch_size)),
+            _Minibatches(torch.split(seeds, self._batch_size)),
             sampler,
             **self._worker_options,
         )

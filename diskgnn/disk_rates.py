@@ -108,10 +108,13 @@ def _rate(
     return name, direct, read_bytes / seconds
 
 
-def device_bytes() -> tuple[int, ...]:
-    """Bytes that this process has made the kernel read from and write to block devices; empty where it does not say."""
+def device_bytes(process: int | str = "self") -> tuple[int, ...]:
+    """Bytes that a process and its children that have ended made the kernel read from and write to block devices.
+
+    Empty where the kernel does not say.
+    """
     try:
-        lines = Path("/proc/self/io").read_text().splitlines()
+        lines = Path(f"/proc/{process}/io").read_text().splitlines()
     except OSError:
         return ()
     found = dict(line.split(": ") for line in lines)

@@ -1,14 +1,16 @@
 """What `diskgnn compare` opens: each baseline with what its design is given, under one setting."""
 
+import multiprocessing
 from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from graphs import make_graph
+from graphs import assert_rows_are_features, make_graph
 
 from diskgnn import fresh_epochs
 from diskgnn.compare import steps
 from diskgnn.compare.loaders import MAPPED_SAMPLING_THREADS, Setting, find, topology_bytes
+from diskgnn.errors import UnavailableError
 from diskgnn.memory import available_cores
 
 CAP = 1 << 30
@@ -52,6 +54,23 @@ def test_segments_have_three_times_the_features_bytes_for_rows(graph, tmp_path):
     with chosen.open(given) as source:
         assert 3 * graph.num_nodes - source.num_batches < packed_rows + cached_rows <= 3 * graph.num_nodes
         assert sum(len(batch.seeds) for batch in source.epoch(0)) == len(graph.splits["train"])
+
+
+@pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
+@pytest.mark.filterwarnings("ignore:Using 'SeededNeighborSampler' without a 'pyg-lib' installation")
+@pytest.mark.parametrize(
+    ("loader", "variant", "workers"),
+    [("pyg", "", available_cores()), ("dgl", "threads", 0), ("dgl", "workers", available_cores())],
+)
+def test_libraries_load_in_as_many_processes_as_there_are_cores(graph, tmp_path, loader, variant, workers):
+    try:
+        source = find(loader, variant).open(setting(graph, tmp_path))
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    with source:
+        for batch in source.epoch(0):
+            assert len(multiprocessing.active_children()) == workers
+            assert_rows_are_features(batch, graph)
 
 
 def test_fresh_epochs_count_what_preparing_reads_and_prepare_no_other_beside(graph, tmp_path, monkeypatch):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import IterableDataset, get_worker_info
 
 from diskgnn.artifacts import PathLike
 from diskgnn.baselines.library_source import LibrarySource, Loaded
-from diskgnn.errors import ConfigError, UnavailableError
+from diskgnn.errors import UnavailableError
 from diskgnn.graph import Graph
 from diskgnn.minibatch import Block
 from diskgnn.sampling import batch_key
@@ -36,24 +37,23 @@ def import_dgl() -> Any:
 class DGL(LibrarySource):
     """A `BatchSource` over `dgl.dataloading.DataLoader` with a `NeighborSampler`: what DGL's users have today.
 
-    Faithful to: DGL 1.1 with the topology in memory (CSC, 64-bit ids) and features in a memory map
-    as node data that the sampler prefetches. DGL reads features in this process, when a minibatch is asked for,
-    whatever `workers` is: the page cache decides, and the read is not overlapped with training. Blocks are converted
-    to ours, which costs what their CSC form costs to build.
+    Faithful to: DGL 1.1 with the topology in memory (CSC, 64-bit ids) and features in a memory map as node data that
+    the sampler prefetches. Workers sample, on one thread each; without them, all of DGL's threads do. DGL reads
+    features in this process, when a minibatch is asked for, whatever `workers` is: the page cache decides, and the read
+    is not overlapped with training. Blocks are converted to ours, which costs what their CSC form costs to build.
+    Different: random numbers are seeded for each minibatch, as DGL's workers would otherwise all draw the same ones.
 
-    Args beside those of `LibrarySource`:
-        workers: processes that sample ahead; 0 samples in this one, on all of DGL's threads.
+    Same seed, same minibatches, also after `load_state_dict`, with any number of workers but 0: DGL's threads draw
+    differently in each run.
 
     Example:
-        >>> source = DGL("graph", fanouts=[10, 10], batch_size=1024, workers=0)
+        >>> source = DGL("graph", fanouts=[10, 10], batch_size=1024, workers=2)
     """
 
     name = "dgl"
 
-    def __init__(self, graph: PathLike | Graph, split: str = "train", *, workers: int = 0, **library: Any) -> None:
-        if workers < 0:
-            raise ConfigError(f"workers: expected at least 0, found {workers}")
-        self._dgl, self._workers = import_dgl(), workers
+    def __init__(self, graph: PathLike | Graph, split: str = "train", **library: Any) -> None:
+        self._dgl = import_dgl()
         super().__init__(graph, split, **library)
 
     def _load_topology(self) -> Any:
@@ -65,20 +65,39 @@ class DGL(LibrarySource):
     def _load(self, seeds: Tensor, epoch: int) -> Iterator[Loaded]:
         graph = self._topology
         graph.ndata["x"] = self._features
+        seed, key = self._dgl.seed, batch_key(self._seed, self.split, epoch)
+
+        class Sampler(self._dgl.dataloading.NeighborSampler):  # type: ignore[misc, name-defined]
+            def sample_blocks(self, graph: Any, nodes: Tensor, exclude_eids: Any = None) -> Any:
+                seed((key + int(nodes[0])) % (1 << 31))  # a node is the first of but one minibatch
+                return super().sample_blocks(graph, nodes, exclude_eids)
+
         # DGL lists fanouts from the input; ours start at the seeds.
-        sampler = self._dgl.dataloading.NeighborSampler(list(reversed(self._fanouts)), prefetch_node_feats=["x"])
-        self._dgl.seed(batch_key(self._seed, self.split, epoch) % (1 << 31))
+        sampler = Sampler(list(reversed(self._fanouts)), prefetch_node_feats=["x"])
         loader = self._dgl.dataloading.DataLoader(
             graph,
-            seeds,
+            _Minibatches(torch.split(seeds, self._batch_size)),
             sampler,
-            batch_size=self._batch_size,
-            shuffle=False,
-            drop_last=False,
-            num_workers=self._workers,
+            **self._worker_options,
         )
         for input_nodes, _, blocks in loader:
             yield Loaded(input_nodes, tuple(map(_as_block, blocks)), blocks[0].srcdata["x"])
+
+
+class _Minibatches(IterableDataset[Tensor]):
+    """Seeds by the minibatch, of which workers take one in turn: they come in order.
+
+    What DGL makes of a tensor gives each worker a part of the epoch, and then takes one from each in turn.
+    """
+
+    device = torch.device("cpu")  # DGL asks for it
+
+    def __init__(self, minibatches: Sequence[Tensor]) -> None:
+        self._minibatches = minibatches
+
+    def __iter__(self) -> Iterator[Tensor]:
+        worker = get_worker_info()
+        return iter(self._minibatches if worker is None else self._minibatches[worker.id :: worker.num_workers])
 
 
 def _as_block(block: Any) -> Block:

@@ -43,13 +43,17 @@ class GraphBolt(LibrarySource):
     """A `BatchSource` over GraphBolt's datapipe: `DiskBasedFeature` behind a `cpu_cached_feature`.
 
     Faithful to: DGL 2.4's example of node classification from disk (`examples/graphbolt/pyg/labor`): topology in
-    memory, neighbour sampling, feature fetching overlapped with the rest. Where this was written, no GraphBolt could be
-    imported: **it was never run**. `CachedReads` is the same design on our sampler and reader.
+    memory, neighbour sampling on threads, feature fetching overlapped with the rest, two minibatches loaded ahead.
+    Where this was written, no GraphBolt could be imported: **it was never run**. Every call was checked against the
+    Python and C++ sources of DGL's main branch after 2.4 (commit 9e6602f and those before it), and that example.
+    `CachedReads` is the same design on our sampler and reader.
 
-    GraphBolt's own advice is a cache of at least four times a minibatch's rows; with less it may hang. All rows count
-    as disk_rows: its cache does not tell which it had.
+    GraphBolt locks the cache's rows that it reads, of some five minibatches at once: with a cache of fewer rows it
+    hangs, and an epoch that is left early leaves its last ones locked. It opens the features for writing, though it
+    does not write. All rows count as disk_rows: its cache tells no more than a rate of misses. Its threads take
+    random numbers as they come: the same seed draws other neighbours in another run.
 
-    Args beside those of `LibrarySource` (`advice` means nothing here):
+    Args beside those of `LibrarySource` (`advice` and `workers` mean nothing here):
         cpu_cache: bytes, '512MiB', or '10%' of all rows.
         policy: 'sieve', 's3-fifo', 'lru' or 'clock'.
 
@@ -88,13 +92,14 @@ class GraphBolt(LibrarySource):
 
     def _load(self, seeds: Tensor, epoch: int) -> Iterator[Loaded]:
         graph, feature = self._topology
-        torch.manual_seed(batch_key(self._seed, self.split, epoch) % (1 << 31))
+        self._graphbolt.seed(batch_key(self._seed, self.split, epoch) % (1 << 31))  # it has nothing from PyTorch's
         items = self._graphbolt.ItemSet(seeds.to(graph.indices.dtype), names="seeds")
         pipe = self._graphbolt.ItemSampler(items, batch_size=self._batch_size, shuffle=False)
         # GraphBolt lists fanouts from the input; ours start at the seeds.
         pipe = pipe.sample_neighbor(graph, list(reversed(self._fanouts)))
         store = self._graphbolt.BasicFeatureStore({("node", None, "x"): feature})
         pipe = pipe.fetch_feature(store, node_feature_keys=["x"])
+        pipe = pipe.copy_to(torch.device("cpu"))  # the DataLoader prefetches what comes before
         for batch in self._graphbolt.DataLoader(pipe):
             blocks = tuple(
                 Block(layer.sampled_csc.indptr.int(), layer.sampled_csc.indices.int(), len(layer.original_row_node_ids))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import warnings
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 from diskgnn.artifacts import PathLike
 from diskgnn.baselines.epoch_source import EpochSource, RowCounts, as_rows
 from diskgnn.baselines.mmap import bytes_read_by_process, map_features
+from diskgnn.errors import ConfigError
 from diskgnn.graph import Graph
 from diskgnn.minibatch import Block, MiniBatch
 
@@ -32,19 +33,23 @@ class LibrarySource(EpochSource):
     """A `BatchSource` over another library's loader. Subclasses give `_load_topology` and `_load`.
 
     Minibatches have the seeds that `diskgnn.sample` would give them, in the same order; their neighbours are drawn by
-    the library, from its own random numbers, which are seeded when an epoch starts (on several threads, DGL's draws
-    differ from run to run all the same). What goes on from a state has the same seeds, but other neighbours.
+    the library, from its own random numbers.
+
+    Worker processes end with their epoch, however it ends: whoever drops the iterator waits for them, and they go when
+    they miss the process that started them. They are forked, so they share topology and memory map. Memory that is
+    theirs counts in a cgroup, not in a measure of this process.
 
     All rows count as disk_rows, read_requests is 0 for not known, and read_bytes is what the kernel says that this
-    process has read meanwhile; unless a subclass knows better.
+    process and its workers have read meanwhile; unless a subclass knows better.
 
-    Args beside those of `EpochSource`:
+    Args beside those of `EpochSource` (`threads` means nothing here):
+        workers: processes that load ahead; 0 loads in this one, when a minibatch is asked for.
         advice: 'random' or 'normal', for the memory map of the features: see `MMap`.
         share: another source of this class over the same graph, whose topology and memory map to use.
 
     Raises beside what `EpochSource` does:
         UnavailableError: the library cannot be imported.
-        ConfigError: `share` of another graph or class, unknown `advice`.
+        ConfigError: `share` of another graph or class, unknown `advice`, less than 0 workers.
     """
 
     def __init__(
@@ -52,12 +57,16 @@ class LibrarySource(EpochSource):
         graph: PathLike | Graph,
         split: str = "train",
         *,
+        workers: int = 0,
         advice: str = "random",
         share: LibrarySource | None = None,
         **sampling: Any,
     ) -> None:
+        if workers < 0:
+            raise ConfigError(f"workers: expected at least 0, found {workers}")
         super().__init__(graph, split, **sampling)
         self._check_shared(share)
+        self._workers = workers
         self._topology: Any = self._load_topology() if share is None else share._topology
         self._features: Tensor = self._map(advice) if share is None else share._features
 
@@ -74,15 +83,21 @@ class LibrarySource(EpochSource):
         """What the library's loader yields for [n] int64 `seeds`, `batch_size` at a time, with draws of `epoch`."""
         raise NotImplementedError
 
+    @property
+    def _worker_options(self) -> dict[str, Any]:
+        """What a DataLoader of PyTorch's takes."""
+        # What is forked needs no pickling: a graph would be copied.
+        return {"num_workers": self._workers, "multiprocessing_context": "fork" if self._workers else None}
+
     def _minibatches(self, epoch: int, start: int) -> Generator[tuple[MiniBatch, RowCounts], None, None]:
         sampled_epoch = self._sampled_epoch(epoch)
         remaining = self._seeds(sampled_epoch)[start:]
         if not remaining:
             return
         loader = self._load(torch.from_numpy(np.concatenate(remaining)), sampled_epoch)
+        read_bytes = _bytes_read()
         try:
             for index, seeds in enumerate(remaining, start):
-                before = bytes_read_by_process()
                 with self._traced("load", index):
                     loaded = next(loader)
                 batch = MiniBatch(
@@ -94,7 +109,8 @@ class LibrarySource(EpochSource):
                     index=index,
                     input_nodes=loaded.input_nodes.long(),
                 )
-                yield batch, RowCounts(disk_rows=len(loaded.x), read_bytes=bytes_read_by_process() - before)
+                before, read_bytes = read_bytes, _bytes_read()
+                yield batch, RowCounts(disk_rows=len(loaded.x), read_bytes=read_bytes - before)
         finally:
             if isinstance(loader, Generator):
                 loader.close()
@@ -103,24 +119,28 @@ class LibrarySource(EpochSource):
         return {**super()._identity(), "sampler": self.name}
 
 
-def blocks_of_subgraph(
-    edge_index: Tensor, num_sampled_nodes: list[int], num_sampled_edges: list[int]
-) -> tuple[Block, ...]:
-    """Blocks, outermost first, of a subgraph as PyG's samplers yield it: nodes and edges by the hop that reached them.
+def _bytes_read() -> int:
+    """By this process and its workers, those that have ended included."""
+    workers = [worker.pid for worker in multiprocessing.active_children()]
+    return sum(bytes_read_by_process(process) for process in ("self", *workers) if process is not None)
 
-    edge_index is [2, edges], sources above destinations, each hop's edges after those of the hop before. A layer uses
+
+def blocks_of_subgraph(edge_index: Tensor, num_seeds: int, num_hops: int) -> tuple[Block, ...]:
+    """Blocks, outermost first, of a subgraph as PyG's samplers yield it.
+
+    edge_index is [2, edges], sources above destinations, edges by destination. Nodes are numbered as they are reached,
+    seeds first, so a hop's edges say which nodes it reached: pyg-lib says it, too, torch-sparse does not. A layer uses
     all edges whose destinations it computes, as PyG's `trim_to_layer` has it: a node's neighbours are the same in
     every layer.
     """
-    nodes, edges = list(accumulate(num_sampled_nodes)), list(accumulate(num_sampled_edges))
-    sources, destinations = edge_index
-    order = torch.argsort(destinations, stable=True)
-    if bool((order.diff() < 0).any()):
+    sources, destinations = edge_index.contiguous()
+    if bool((destinations.diff() < 0).any()):
         raise ValueError("expected edges in the order of their destinations")
-    blocks = []
-    for hop in reversed(range(len(edges))):
-        counts = torch.bincount(destinations[: edges[hop]], minlength=nodes[hop])
-        indptr = torch.zeros(nodes[hop] + 1, dtype=torch.int32)
-        torch.cumsum(counts, 0, dtype=torch.int32, out=indptr[1:])
-        blocks.append(Block(indptr, sources[: edges[hop]].int(), nodes[hop + 1]))
+    blocks: list[Block] = []
+    num_nodes = num_seeds
+    for _ in range(num_hops):
+        indptr = torch.searchsorted(destinations, torch.arange(num_nodes + 1), out_int32=True)
+        indices = sources[: int(indptr[-1])].int()
+        num_nodes = max(num_nodes, int(indices.max()) + 1 if len(indices) else 0)
+        blocks.insert(0, Block(indptr, indices, num_nodes))
     return tuple(blocks)

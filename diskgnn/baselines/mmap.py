@@ -102,6 +102,6 @@ def map_features(graph: Graph, advice: str) -> npt.NDArray[Any]:
     return values.reshape(file.num_rows, file.width)
 
 
-def bytes_read_by_process() -> int:
-    """`device_read_bytes`, 0 where the kernel does not count them."""
-    return next(iter(device_bytes()), 0)
+def bytes_read_by_process(process: int | str = "self") -> int:
+    """The first of `device_bytes`, 0 where the kernel does not count them."""
+    return next(iter(device_bytes(process)), 0)

@@ -49,7 +49,7 @@ def _die_with(parent: int) -> None:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has had resident."""
+    """The most memory that this process has had resident; its children, as a library's workers, are not counted."""
     # Not getrusage: its maximum is inherited from the process that started this one.
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))

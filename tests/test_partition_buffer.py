@@ -368,10 +368,13 @@ def test_arguments_are_checked(graph, folder, arguments, message):
 def test_memory_says_how_many_are_resident(graph, folder):
     found = Partitions.open(folder / "random", graph)
     assert resident_partitions(found, 1 << 30) == 8
-    few = resident_partitions(found, 4 * found.partition_bytes + 300_000)
-    assert 2 <= few < 8
-    # With one state an epoch, nothing is read ahead of the next one: what fits it is all of the memory's.
-    assert few < resident_partitions(found, 4 * found.partition_bytes + 300_000, "cached") < 8
+    slot_bytes = found.stride * (found.row_bytes + 40)
+    edges_bytes = graph.num_edges * 16
+    for slots, swapped, kept in ((3, 2, 3), (5, 2, 5), (6, 4, 6), (7, 4, 7), (8, 8, 8)):
+        memory = slots * slot_bytes + edges_bytes
+        # Two logical partitions, and a third one that is read ahead; with one state an epoch there is no next one.
+        assert resident_partitions(found, memory) == swapped
+        assert resident_partitions(found, memory, "cached") == kept
     with buffer(graph, folder / "random", resident=None, memory="1GiB") as source:
         assert source.resident == 8
 

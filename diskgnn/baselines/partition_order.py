@@ -51,6 +51,12 @@ def group_size(num_partitions: int, resident: int) -> int:
     return max(d for d in range(1, resident // 2 + 1) if num_partitions % d == 0 and resident % d == 0)
 
 
+def num_slots(order: str, num_partitions: int, resident: int) -> int:
+    """Places for partitions: those of a state, and as many as are read ahead of the next one."""
+    reads_ahead = resident < num_partitions and order != "cached"  # that has one state an epoch
+    return resident + (group_size(num_partitions, resident) if reads_ahead else 0)
+
+
 def comet_states(num_logical: int, capacity: int, draws: Draws) -> list[list[int]]:
     """Sets of `capacity` logical partitions such that every pair meets, each set one swap from the one before.
 

@@ -24,7 +24,7 @@ from diskgnn import _native
 from diskgnn.artifacts import PathLike
 from diskgnn.baselines.epoch_source import EpochSource, RowCounts
 from diskgnn.baselines.online import as_blocks
-from diskgnn.baselines.partition_order import ORDERS, BufferPlan, num_batches, num_slots, num_states, plan_epoch
+from diskgnn.baselines.partition_order import ORDERS, BufferPlan, epoch_shape, num_slots, plan_epoch
 from diskgnn.baselines.partitioning import EDGE_BYTES, EDGES, FEATURES, Partitions, partition_rows
 from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.errors import ConfigError, at_least_one
@@ -154,6 +154,11 @@ class PartitionBuffer(EpochSource):
     never spans two states, and all epochs have the same number of minibatches, which may therefore be smaller than
     `batch_size`; evaluation is not done here but with any source that samples all neighbours.
 
+    In favour of this baseline: the original goes through its whole order however few training nodes there are. Here,
+    where they would not fill a minibatch in each state, the epoch visits fewer of the order's states, drawn at random:
+    as few as give each no more than a minibatch, while every logical partition is in one. An epoch still costs a pass
+    over the features, and a minibatch for every two logical partitions; with c of p resident, p / c of them.
+
     Args:
         graph: graph directory, or an opened one; labels come from there.
         partitions: directory from `prepare_partitions`.
@@ -215,7 +220,10 @@ class PartitionBuffer(EpochSource):
             )
         self.order, self.resident = order, resident
         self._train = np.unique(found.train, axis=0)  # [n, 2] partition and position
-        self._num_batches = num_batches(len(self._train), batch_size, num_states(order, found.num_partitions, resident))
+        self._order: dict[str, Any] = {
+            "order": order, "num_partitions": found.num_partitions, "resident": resident, "batch_size": batch_size,
+        }  # fmt: skip
+        self._num_batches = epoch_shape(self._train[:, 0], **self._order).num_batches
         self._plan(0)  # raises what no epoch could do with
         self._engine, self._prefetch = engine, prefetch or self._threads
         self._buffer: _Buffer | None = None  # taken when the first epoch starts
@@ -224,15 +232,7 @@ class PartitionBuffer(EpochSource):
         warn_if_no_io_uring(engine)
 
     def _plan(self, epoch: int) -> BufferPlan:
-        return plan_epoch(
-            self._train[:, 0],
-            order=self.order,
-            num_partitions=self._partitions.num_partitions,
-            resident=self.resident,
-            batch_size=self._batch_size,
-            seed=self._seed,
-            epoch=self._sampled_epoch(epoch),
-        )
+        return plan_epoch(self._train[:, 0], **self._order, seed=self._seed, epoch=self._sampled_epoch(epoch))
 
     def _minibatches(self, epoch: int, start: int) -> Generator[tuple[MiniBatch, RowCounts], None, None]:
         plan, key = self._plan(epoch), batch_key(self._seed, "train", self._sampled_epoch(epoch))
@@ -258,14 +258,14 @@ class PartitionBuffer(EpochSource):
                             break  # what is ready is wanted first
                         loaded, loading, current = loading.result(), None, states[submitted]
                         cost[submitted] = loaded
-                        if current + 1 in states:  # it overwrites what only the state before this one uses
+                        if current + 1 < len(plan.slots) and plan.enters_free_slots(current + 1):
                             loading = loader.submit(self._load, plan, current + 1, tuple(in_flight), stopping)
                     assert loaded is not None
                     in_flight.append(
                         pool.submit(self._make, loaded.state, epoch, submitted, plan.batches[submitted], key)
                     )
                     submitted += 1
-                    if loading is None and states[submitted] > current:  # states without seeds come between
+                    if loading is None and states[submitted] > current:  # it overwrites what this one uses
                         loading = loader.submit(self._load, plan, states[submitted], tuple(in_flight), stopping)
                 yield _counted(in_flight.popleft().result(), cost.pop(index, None))
         finally:

@@ -155,9 +155,9 @@ class PartitionBuffer(EpochSource):
     `batch_size`; evaluation is not done here but with any source that samples all neighbours.
 
     In favour of this baseline: the original goes through its whole order however few training nodes there are. Here,
-    where they would not fill a minibatch in each state, the epoch visits fewer of the order's states, drawn at random:
-    as few as give each no more than a minibatch, while every logical partition is in one. An epoch still costs a pass
-    over the features, and a minibatch for every two logical partitions; with c of p resident, p / c of them.
+    where they would not fill a minibatch in each state, an epoch visits fewer states, drawn at random: as few as have
+    no more than a minibatch each, while every logical partition is in one. Whatever their number, training nodes in all
+    partitions cost a pass over the features, and p / c states with a minibatch each.
 
     Args:
         graph: graph directory, or an opened one; labels come from there.
@@ -350,9 +350,9 @@ def resident_partitions(partitions: Partitions, memory_bytes: int, order: str = 
     """
     p, num_edges = partitions.num_partitions, int(partitions.buckets[-1, -1])
     for resident in range(p, 1, -1):
-        if (order == "cached" or resident == p or (resident % 2 == 0 and p % (resident // 2) == 0)) and _buffer_bytes(
-            p, resident, order, num_edges, partitions.stride, partitions.row_bytes
-        ) <= memory_bytes:
+        two_groups = resident == p or (resident % 2 == 0 and p % (resident // 2) == 0)
+        needed_bytes = _buffer_bytes(p, resident, order, num_edges, partitions.stride, partitions.row_bytes)
+        if (order == "cached" or two_groups) and needed_bytes <= memory_bytes:
             return resident
     raise ConfigError(
         f"memory: {memory_bytes} bytes do not hold two of the {p} partitions of {partitions.manifest.path}; raise it, "

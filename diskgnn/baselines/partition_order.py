@@ -139,7 +139,7 @@ def epoch_shape(
             if _most_seeds(train_partition, resident, number) <= batch_size:
                 states, rounds, appearances = number * per_round, number, number
                 break
-    # A state's last minibatch may have a single seed, but for the last state's; and no state has more than the most.
+    # At worst, all states but one end with a minibatch of a single seed; but none has more than its most seeds fill.
     most = -(-_most_seeds(train_partition, resident, appearances) // batch_size)
     return EpochShape(rounds, min(num_nodes, -(-num_nodes // batch_size) + states - 1, states * most))
 

@@ -91,6 +91,35 @@ def test_fresh_epochs_count_what_preparing_reads_and_prepare_no_other_beside(gra
     assert loaded["cost"]["read_bytes"] == stats["read_bytes"] + stats["prepare_read_bytes"]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_partition_buffer_is_comets_whatever_the_memory(tmp_path, dtype):
+    """MariusGNN's rule: 2p / c logical partitions of several physical ones, of which two fit (with a third, read)."""
+    graph = make_graph(tmp_path / "graph", num_nodes=20000, width=128, dtype=dtype)
+    features_bytes = graph.num_nodes * graph.feature_file.row_bytes
+    logical, chosen = [], find("partition-buffer", "comet")
+    for number, percent in enumerate((9, 10, 14, 20, 27, 40, 55, 70, 95)):
+        given = setting(graph, tmp_path / str(number), cache_bytes=features_bytes * percent // 100)
+        chosen.prepare(given)
+        with chosen.open(given) as source:
+            p, c = source._partitions.num_partitions, source.resident
+            memory_bytes = given.cache_bytes + topology_bytes(graph)
+            next(source.epoch(0))
+            group = source._plan(0).slots.shape[1] - c  # what is read ahead
+            assert 1 < group == c // 2 == 4
+            assert p % group == 0
+            logical.append(p // group)
+            assert logical[-1] * c == 2 * p
+            rows_bytes = source._buffer.rows.nbytes
+            # The others have ids, offsets and edges; another logical partition might not leave enough.
+            assert (0.9 if percent < 40 else 0.7) * memory_bytes < rows_bytes * 1.25 < 1.25 * memory_bytes
+    assert logical == sorted(logical, reverse=True)
+    assert len(set(logical)) == len(logical)
+    everything = replace(given, folder=str(tmp_path / "all"), cache_bytes=2 * features_bytes)
+    chosen.prepare(everything)
+    with chosen.open(everything) as source:
+        assert source.resident == source._partitions.num_partitions
+
+
 def test_a_partition_buffer_swaps_all_partitions_or_keeps_those_of_the_training_nodes(tmp_path):
     graph = make_graph(tmp_path / "graph", num_nodes=3000, width=256)
     loaded = {}

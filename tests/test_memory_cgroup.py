@@ -1,7 +1,9 @@
+import errno
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -79,21 +81,24 @@ def test_v2_turns_the_controller_on_where_it_is_off(tmp_path):
 
 
 def test_v2_goes_beside_when_it_may_not_go_below(tmp_path, monkeypatch):
-    """The kernel refuses to distribute memory below a cgroup that has processes itself."""
-    from pathlib import Path
-
-    self_cgroup, root = hierarchy_v2(tmp_path, "memory")
+    """The kernel lets a cgroup that has processes itself have children, but not distribute memory to them."""
+    self_cgroup, root = hierarchy_v2(tmp_path, "cpu pids")
     inner = root / "job" / "inner"
-    make = Path.mkdir
+    (root / "job" / "cgroup.subtree_control").write_text("cpu memory pids")
+    write, half_made = Path.write_text, []
 
-    def mkdir(path, *args, **kwargs):
-        if path.parent == inner:
-            raise OSError(16, "Device or resource busy")
-        make(path, *args, **kwargs)
+    def write_text(path, *args, **kwargs):
+        if path == inner / "cgroup.subtree_control":
+            half_made.extend(inner.glob("diskgnn-*"))
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        return write(path, *args, **kwargs)
 
-    monkeypatch.setattr(Path, "mkdir", mkdir)
+    monkeypatch.setattr(Path, "write_text", write_text)
     cgroup = MemoryCgroup(LIMIT, self_cgroup, root)
     assert cgroup.path.parent == root / "job"
+    assert [path.name for path in half_made] == [cgroup.path.name]
+    assert not half_made[0].exists()
+    assert (cgroup.path / "memory.max").read_text() == str(LIMIT)
     (cgroup.path / "memory.peak").write_text("4096\n")
     (cgroup.path / "memory.events").write_text("low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\n")
     assert (cgroup.peak_bytes(), cgroup.oom_kills()) == (4096, 2)

@@ -18,10 +18,10 @@ from diskgnn.baselines.partition_order import (
     Draws,
     comet_states,
     dispersed_states,
+    epoch_shape,
     group_size,
-    num_batches,
-    num_states,
     plan_epoch,
+    round_states,
 )
 from diskgnn.baselines.partitioning import Partitions, prepare_partitions
 from diskgnn.errors import ArtifactError, ConfigError, InputError, OutputExistsError
@@ -140,8 +140,20 @@ def test_dispersed_brings_every_partition_in_once():
     assert all(len(set(now) - set(before)) == 1 for before, now in pairwise(states))
 
 
+@given(num=st.integers(2, 12), capacity=st.integers(2, 5), rounds=st.integers(1, 5), key=st.integers(0, 2**64 - 1))
+@settings(deadline=None, max_examples=60)
+def test_a_round_has_everyone_in_as_few_states_as_hold_them(num, capacity, rounds, key):
+    capacity = min(num, capacity)
+    states = round_states(num, capacity, rounds, Draws(key))
+    assert len(states) == rounds * -(-num // capacity)
+    assert all(len(set(state)) == capacity for state in states)
+    assert min(np.bincount(np.concatenate(states), minlength=num)) >= rounds
+    if capacity == 2:  # COMET's order has all pairs
+        assert {frozenset(state) for state in states} <= {frozenset(s) for s in comet_states(num, 2, Draws(key))}
+
+
 @given(
-    st.sampled_from([(8, 4), (8, 2), (12, 6), (6, 6), (9, 3), (7, 3), (5, 4)]),
+    st.sampled_from([(8, 4), (8, 2), (12, 6), (6, 6), (9, 3), (7, 3), (5, 4), (24, 4)]),
     st.sampled_from(["comet", "dispersed"]),
     st.integers(1, 90),
     st.integers(1, 20),
@@ -156,17 +168,21 @@ def test_a_plan_uses_every_node_once_while_it_is_resident(shape, order, num_node
     np.testing.assert_array_equal(np.sort(np.concatenate(plan.batches)), np.arange(num_nodes))
     assert max(map(len, plan.batches)) <= batch_size
     assert min(map(len, plan.batches)) >= 1
-    assert len(plan.batches) == num_batches(num_nodes, batch_size, num_states(order, p, c))
-    assert (np.diff(plan.batch_state) >= 0).all()
+    shape = epoch_shape(train, order=order, num_partitions=p, resident=c, batch_size=batch_size)
+    assert len(plan.batches) == shape.num_batches
+    np.testing.assert_array_equal(np.unique(plan.batch_state), np.arange(len(plan.slots)))  # none without seeds
     for state, nodes in zip(plan.batch_state, plan.batches, strict=True):
         assert set(train[nodes]) <= set(plan.slots[state])
     for slots in plan.slots:
         resident = slots[slots >= 0]
         assert len(set(resident)) == len(resident) == c
-    for before, now in pairwise(plan.slots):
+    states = {"comet": comet_states, "dispersed": dispersed_states}[order]
+    whole = len(states(p // group_size(p, c), c // group_size(p, c), Draws(0)))
+    for state, (before, now) in enumerate(pairwise(plan.slots), start=1):
         entered = (now >= 0) & (now != before)
-        assert (before[entered] == -1).all()  # what the state before still uses is never overwritten
-        assert entered.sum() == group_size(p, c)
+        overwrites = bool((before[entered] >= 0).any())
+        assert plan.enters_free_slots(state) == (not overwrites) == (entered.sum() <= group_size(p, c))
+        assert not overwrites or len(plan.slots) < whole  # one swap leads from each of an order's states to the next
     again, other = (plan_epoch(train, **arguments, epoch=e) for e in (0, 1))
     np.testing.assert_array_equal(plan.slots, again.slots)
     assert len(other.batches) == len(plan.batches)
@@ -175,14 +191,41 @@ def test_a_plan_uses_every_node_once_while_it_is_resident(shape, order, num_node
 def test_comet_groups_partitions_anew_each_epoch_and_covers_all_pairs():
     pairs = []
     for epoch in range(2):
-        plan = plan_epoch(
-            np.arange(16), order="comet", num_partitions=16, resident=4, batch_size=4, seed=0, epoch=epoch
-        )
+        plan = plan_epoch(np.repeat(np.arange(16), 20), order="comet", num_partitions=16, resident=4, batch_size=4,
+                          seed=0, epoch=epoch)  # fmt: skip
         assert group_size(16, 4) == 2  # 8 logical partitions, the paper's 2p / c
         met = {pair for state in plan.slots for pair in combinations(sorted(state[state >= 0]), 2)}
         assert met == set(combinations(range(16), 2))
         pairs.append([frozenset(state) for state in plan.slots])
     assert pairs[0] != pairs[1]
+
+
+@pytest.mark.parametrize("logical", [20, 21])
+def test_few_seeds_visit_few_states_and_many_the_whole_order(logical):
+    p, group, batch_size = 4 * logical, 4, 64
+    whole, round_size = len(comet_states(logical, 2, Draws(0))), -(-logical // 2)
+    fewest, before = logical * batch_size // 4, 0
+    for num_nodes in (fewest, 3 * fewest, 12 * fewest, whole * batch_size * 3 // 4, 2 * whole * batch_size):
+        train = np.random.default_rng(num_nodes).integers(0, p, num_nodes)
+        for epoch in range(3):
+            plan = plan_epoch(train, order="comet", num_partitions=p, resident=2 * group, batch_size=batch_size,
+                              seed=1, epoch=epoch)  # fmt: skip
+            visited, full = len(plan.slots), -(-num_nodes // batch_size)
+            np.testing.assert_array_equal(np.sort(np.concatenate(plan.batches)), np.arange(num_nodes))
+            assert np.isin(np.arange(p), plan.slots).all()
+            assert max(map(len, plan.batches)) <= batch_size
+            if num_nodes <= whole * batch_size * 3 // 4:  # a minibatch for each state, and few more than would be full
+                assert len(plan.batches) == visited < whole
+                assert len(plan.batches) <= max(round_size, 1.5 * full + round_size)
+            else:
+                assert visited == whole
+                assert len(plan.batches) <= min(full + whole - 1, 3 * whole)
+            if num_nodes == fewest:
+                assert visited == round_size
+                entered = [set(now) - set(then) - {-1} for then, now in pairwise([plan.slots[0] * 0 - 1, *plan.slots])]
+                assert sum(map(len, entered)) <= p + group  # one pass over the features
+        assert visited > before or num_nodes == fewest
+        before = visited
 
 
 # Minibatches
@@ -191,13 +234,15 @@ def test_comet_groups_partitions_anew_each_epoch_and_covers_all_pairs():
 @pytest.mark.parametrize(
     ("name", "order", "resident"),
     [("random", "comet", 4), ("random", "comet", 2), ("random", "comet", 8), ("random", "dispersed", 4),
-     ("first", "cached", 5), ("random", "comet", 3)],
+     ("first", "cached", 5), ("random", "comet", 3), ("random", "few", 2)],
 )  # fmt: skip
 @pytest.mark.parametrize("engine", ["auto", "threads"])
 def test_minibatches_stay_within_the_resident_partitions(graph, folder, name, order, resident, engine):
     edges, partition = adjacency(graph), partition_of(graph, folder / name)
-    with buffer(graph, folder / name, order=order, resident=resident, engine=engine, threads=2) as source:
+    options = {"order": "comet", "batch_size": 30} if order == "few" else {"order": order}
+    with buffer(graph, folder / name, **options, resident=resident, engine=engine, threads=2) as source:
         assert isinstance(source, BatchSource)
+        assert order != "few" or source.num_batches == len(source._plan(0).slots) == 4  # of 8 partitions, each once
         requested = 0
         for epoch in (0, 1, 5):
             plan, seen = source._plan(epoch), []
@@ -368,10 +413,13 @@ def test_arguments_are_checked(graph, folder, arguments, message):
 def test_memory_says_how_many_are_resident(graph, folder):
     found = Partitions.open(folder / "random", graph)
     assert resident_partitions(found, 1 << 30) == 8
-    few = resident_partitions(found, 4 * found.partition_bytes + 300_000)
-    assert 2 <= few < 8
-    # With one state an epoch, nothing is read ahead of the next one: what fits it is all of the memory's.
-    assert few < resident_partitions(found, 4 * found.partition_bytes + 300_000, "cached") < 8
+    slot_bytes = found.stride * (found.row_bytes + 40)
+    edges_bytes = graph.num_edges * 16
+    for slots, swapped, kept in ((3, 2, 3), (5, 2, 5), (6, 4, 6), (7, 4, 7), (8, 8, 8)):
+        memory = slots * slot_bytes + edges_bytes
+        # Two logical partitions, and a third one that is read ahead; with one state an epoch there is no next one.
+        assert resident_partitions(found, memory) == swapped
+        assert resident_partitions(found, memory, "cached") == kept
     with buffer(graph, folder / "random", resident=None, memory="1GiB") as source:
         assert source.resident == 8
 

@@ -13,7 +13,7 @@ from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,8 @@ from diskgnn import _native
 from diskgnn.artifacts import PathLike
 from diskgnn.baselines.epoch_source import EpochSource, RowCounts
 from diskgnn.baselines.online import as_blocks
-from diskgnn.baselines.partition_order import ORDERS, BufferPlan, group_size, num_batches, num_states, plan_epoch
-from diskgnn.baselines.partitioning import EDGE_BYTES, EDGES, FEATURES, Partitions
+from diskgnn.baselines.partition_order import ORDERS, BufferPlan, epoch_shape, num_slots, plan_epoch
+from diskgnn.baselines.partitioning import EDGE_BYTES, EDGES, FEATURES, Partitions, partition_rows
 from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.errors import ConfigError, at_least_one
 from diskgnn.graph import Graph
@@ -35,6 +35,8 @@ from diskgnn.sampling import batch_key
 from diskgnn.units import parse_size
 
 _READERS = 4
+_GROUP = 4  # physical partitions in a logical one, where `fitting_partitions` may choose
+_MOST_PARTITIONS = 128  # that it chooses: buckets of edges are p^2, and should not get too small to read
 Edges = npt.NDArray[np.int32]  # [n, 2] destination and source, as positions in their partitions; by destination
 
 
@@ -142,7 +144,8 @@ class PartitionBuffer(EpochSource):
     disk; c partitions resident, with the edges among them; neighbours drawn only from these; reads of whole partitions,
     the next ones while this buffer state trains; COMET's two levels (logical partitions of random physical ones, drawn
     every epoch; each pair of them resident together at some time) and its deferred assignment of training nodes to the
-    states in which they could be used. `order='cached'` is what the paper does for node classification when the
+    states in which they could be used. Given `memory`, a state is two logical partitions, 2p / c in all as the paper
+    has it, and a third one is read ahead. `order='cached'` is what the paper does for node classification when the
     training nodes' partitions fit the buffer: these stay, the others are drawn every epoch, and nothing is swapped in
     between. 'dispersed' is its authors' later order, in which each partition enters once.
 
@@ -150,6 +153,11 @@ class PartitionBuffer(EpochSource):
     across layers); sorted edges of a state are merged from the buckets' own order instead of sorted anew; a minibatch
     never spans two states, and all epochs have the same number of minibatches, which may therefore be smaller than
     `batch_size`; evaluation is not done here but with any source that samples all neighbours.
+
+    In favour of this baseline: the original goes through its whole order however few training nodes there are. Here,
+    where they would not fill a minibatch in each state, an epoch visits fewer states, drawn at random: as few as have
+    no more than a minibatch each, while every logical partition is in one. Whatever their number, training nodes in all
+    partitions cost a pass over the features, and p / c states with a minibatch each.
 
     Args:
         graph: graph directory, or an opened one; labels come from there.
@@ -212,7 +220,10 @@ class PartitionBuffer(EpochSource):
             )
         self.order, self.resident = order, resident
         self._train = np.unique(found.train, axis=0)  # [n, 2] partition and position
-        self._num_batches = num_batches(len(self._train), batch_size, num_states(order, found.num_partitions, resident))
+        self._order: dict[str, Any] = {
+            "order": order, "num_partitions": found.num_partitions, "resident": resident, "batch_size": batch_size,
+        }  # fmt: skip
+        self._num_batches = epoch_shape(self._train[:, 0], **self._order).num_batches
         self._plan(0)  # raises what no epoch could do with
         self._engine, self._prefetch = engine, prefetch or self._threads
         self._buffer: _Buffer | None = None  # taken when the first epoch starts
@@ -221,15 +232,7 @@ class PartitionBuffer(EpochSource):
         warn_if_no_io_uring(engine)
 
     def _plan(self, epoch: int) -> BufferPlan:
-        return plan_epoch(
-            self._train[:, 0],
-            order=self.order,
-            num_partitions=self._partitions.num_partitions,
-            resident=self.resident,
-            batch_size=self._batch_size,
-            seed=self._seed,
-            epoch=self._sampled_epoch(epoch),
-        )
+        return plan_epoch(self._train[:, 0], **self._order, seed=self._seed, epoch=self._sampled_epoch(epoch))
 
     def _minibatches(self, epoch: int, start: int) -> Generator[tuple[MiniBatch, RowCounts], None, None]:
         plan, key = self._plan(epoch), batch_key(self._seed, "train", self._sampled_epoch(epoch))
@@ -255,14 +258,14 @@ class PartitionBuffer(EpochSource):
                             break  # what is ready is wanted first
                         loaded, loading, current = loading.result(), None, states[submitted]
                         cost[submitted] = loaded
-                        if current + 1 in states:  # it overwrites what only the state before this one uses
+                        if current + 1 < len(plan.slots) and plan.enters_free_slots(current + 1):
                             loading = loader.submit(self._load, plan, current + 1, tuple(in_flight), stopping)
                     assert loaded is not None
                     in_flight.append(
                         pool.submit(self._make, loaded.state, epoch, submitted, plan.batches[submitted], key)
                     )
                     submitted += 1
-                    if loading is None and states[submitted] > current:  # states without seeds come between
+                    if loading is None and states[submitted] > current:  # it overwrites what this one uses
                         loading = loader.submit(self._load, plan, states[submitted], tuple(in_flight), stopping)
                 yield _counted(in_flight.popleft().result(), cost.pop(index, None))
         finally:
@@ -340,18 +343,41 @@ def _counted(batch: MiniBatch, loaded: _Loaded | None) -> tuple[MiniBatch, RowCo
 def resident_partitions(partitions: Partitions, memory_bytes: int, order: str = "comet") -> int:
     """The most partitions that fit `memory_bytes` with their edges, and what `order` reads ahead of the next state.
 
+    That is all of them, or two logical partitions, c = 2g such that p / g = 2p / c; any number with 'cached'.
+
     Raises:
         ConfigError: not even two do.
     """
     p, num_edges = partitions.num_partitions, int(partitions.buckets[-1, -1])
     for resident in range(p, 1, -1):
-        reads_ahead = resident < p and order != "cached"  # that has one state an epoch
-        slots = resident + (group_size(p, resident) if reads_ahead else 0)
-        # An edge takes 8 bytes in its bucket, and 4 in each of two states' topologies; a slot has offsets and ids.
-        edges_bytes = num_edges * slots * slots // (p * p) * 8 + 2 * 4 * num_edges * resident * resident // (p * p)
-        if slots * (partitions.partition_bytes + 40 * partitions.stride) + edges_bytes <= memory_bytes:
+        two_groups = resident == p or (resident % 2 == 0 and p % (resident // 2) == 0)
+        needed_bytes = _buffer_bytes(p, resident, order, num_edges, partitions.stride, partitions.row_bytes)
+        if (order == "cached" or two_groups) and needed_bytes <= memory_bytes:
             return resident
     raise ConfigError(
         f"memory: {memory_bytes} bytes do not hold two of the {p} partitions of {partitions.manifest.path}; raise it, "
         f"or prepare more partitions"
     )
+
+
+def fitting_partitions(graph: Graph, memory_bytes: int) -> int:
+    """How many partitions to prepare so that COMET's order makes the most of `memory_bytes`.
+
+    Logical partitions are as large as fit, two and one that is read ahead, and of 4 physical ones each; of fewer when
+    that makes too many. If the memory does not even hold the smallest, `PartitionBuffer` will say so.
+    """
+    row_bytes = graph.feature_file.row_bytes
+    for num_logical in chain([2], range(4, _MOST_PARTITIONS + 1)):  # two are all; and so are three, one read ahead
+        group = min(_GROUP, _MOST_PARTITIONS // num_logical)
+        p = num_logical * group
+        stride = partition_rows(graph.num_nodes, p, row_bytes)
+        if _buffer_bytes(p, 2 * group, "comet", graph.num_edges, stride, row_bytes) <= memory_bytes:
+            break
+    return min(p, graph.num_nodes)
+
+
+def _buffer_bytes(p: int, resident: int, order: str, num_edges: int, stride: int, row_bytes: int) -> int:
+    """What a buffer takes in which `resident` of p partitions are sampled from."""
+    # A slot has rows, ids and offsets. An edge takes 8 bytes in its bucket, and 4 in each of two states' topologies.
+    slots_bytes = num_slots(order, p, resident) * stride * (row_bytes + 40)
+    return slots_bytes + num_edges * resident * resident // (p * p) * 16

@@ -20,13 +20,26 @@ ORDERS = ("comet", "dispersed", "cached")
 class BufferPlan:
     """One epoch: buffer states in turn, and the seeds of each minibatch.
 
-    A slot keeps its partition for as long as that is resident. `slots` has `group` columns more than partitions are
-    resident: those that are free in one state take what the next one needs.
+    A slot keeps its partition for as long as that is resident. `num_slots` leaves some free in each state, which take
+    what the next one needs.
     """
 
     slots: npt.NDArray[np.int64]  # [states, slots] the partition in each slot; -1: none
-    batch_state: npt.NDArray[np.int64]  # [T] the state in which each minibatch is sampled, ascending
+    batch_state: npt.NDArray[np.int64]  # [T] the state in which each minibatch is sampled, ascending; none is left out
     batches: tuple[npt.NDArray[np.int64], ...]  # per minibatch, positions in the list of training nodes
+
+    def enters_free_slots(self, state: int) -> bool:
+        """Whether `state` overwrites nothing of the state before it."""
+        before, now = self.slots[state - 1 : state + 1]
+        return bool((before[(now >= 0) & (now != before)] < 0).all())
+
+
+@dataclass(frozen=True)
+class EpochShape:
+    """What all epochs have in common."""
+
+    rounds: int  # of `round_states`; 0: the order's own states, all of them
+    num_batches: int
 
 
 class Draws:
@@ -49,6 +62,12 @@ def group_size(num_partitions: int, resident: int) -> int:
     if resident == num_partitions:
         return num_partitions
     return max(d for d in range(1, resident // 2 + 1) if num_partitions % d == 0 and resident % d == 0)
+
+
+def num_slots(order: str, num_partitions: int, resident: int) -> int:
+    """Places for partitions: those of a state, and as many as are read ahead of the next one."""
+    reads_ahead = resident < num_partitions and order != "cached"  # that has one state an epoch
+    return resident + (group_size(num_partitions, resident) if reads_ahead else 0)
 
 
 def comet_states(num_logical: int, capacity: int, draws: Draws) -> list[list[int]]:
@@ -85,6 +104,46 @@ def dispersed_states(num_logical: int, capacity: int, draws: Draws) -> list[list
     return states
 
 
+_ORDER_STATES = {"comet": comet_states, "dispersed": dispersed_states}
+
+
+def round_states(num_logical: int, capacity: int, rounds: int, draws: Draws) -> list[list[int]]:
+    """Sets of `capacity` logical partitions: in each round, everyone is in one (and some in two, to fill the last one).
+
+    Sorted, so that one stays while its partners pass by, as in COMET's order, which has all pairs.
+    """
+    states: list[list[int]] = []
+    for _ in range(rounds):
+        everyone = draws.permutation(num_logical)
+        for first in range(0, num_logical, capacity):
+            states.append(sorted(everyone.take(range(first, first + capacity), mode="wrap").tolist()))
+    return sorted(states)
+
+
+def epoch_shape(
+    train_partition: npt.NDArray[np.int64], *, order: str, num_partitions: int, resident: int, batch_size: int
+) -> EpochShape:
+    """How many states are worth visiting, and the minibatches of an epoch; arguments as those of `plan_epoch`.
+
+    The fewest rounds in which no state can have more seeds than a minibatch; the order's own states where those are no
+    more. Minibatches are as many as there can be, whatever the epoch draws.
+    """
+    num_nodes, group = len(train_partition), group_size(num_partitions, resident)
+    num_logical, capacity = num_partitions // group, resident // group
+    states, rounds, appearances = 1, 0, 1  # each partition with seeds is in so many states, at least
+    if order != "cached" and capacity < num_logical:
+        states = len(_ORDER_STATES[order](num_logical, capacity, Draws(0)))
+        appearances = -(-(num_logical - 1) // (capacity - 1)) if order == "comet" else 1
+        per_round = -(-num_logical // capacity)
+        for number in range(1, -(-states // per_round)):
+            if _most_seeds(train_partition, resident, number) <= batch_size:
+                states, rounds, appearances = number * per_round, number, number
+                break
+    # At worst, all states but one end with a minibatch of a single seed; but none has more than its most seeds fill.
+    most = -(-_most_seeds(train_partition, resident, appearances) // batch_size)
+    return EpochShape(rounds, min(num_nodes, -(-num_nodes // batch_size) + states - 1, states * most))
+
+
 def plan_epoch(
     train_partition: npt.NDArray[np.int64],
     *,
@@ -98,7 +157,8 @@ def plan_epoch(
     """The buffer states of one epoch and its minibatches.
 
     Every training node is used once, in a state drawn from those in which its partition is resident (the paper's
-    deferred assignment). Every epoch has the same number of minibatches, `num_batches`.
+    deferred assignment). States are those of `epoch_shape`, without those that no training node was drawn for; every
+    epoch has its number of minibatches.
 
     Args:
         train_partition: [n] the partition of each training node.
@@ -113,7 +173,9 @@ def plan_epoch(
         ConfigError: 'cached', and the partitions that have training nodes do not fit.
     """
     draws = Draws(batch_key(seed, "train/partitions", epoch))
-    group = group_size(num_partitions, resident)
+    shape = epoch_shape(
+        train_partition, order=order, num_partitions=num_partitions, resident=resident, batch_size=batch_size
+    )
     if order == "cached":
         cached = int(train_partition.max()) + 1
         if cached > resident:
@@ -122,68 +184,62 @@ def plan_epoch(
                 f"resident; raise resident, or use order='comet'"
             )
         others = cached + draws.permutation(num_partitions - cached)[: resident - cached]
-        slots = np.concatenate([np.arange(cached), others])[None, :]
+        states = np.concatenate([np.arange(cached), others])[None, :]
     else:
-        make = comet_states if order == "comet" else dispersed_states
-        logical = make(num_partitions // group, resident // group, draws)
+        group = group_size(num_partitions, resident)
+        num_logical, capacity = num_partitions // group, resident // group
+        if shape.rounds:
+            logical = round_states(num_logical, capacity, shape.rounds, draws)
+        else:
+            logical = _ORDER_STATES[order](num_logical, capacity, draws)
         members = draws.permutation(num_partitions).reshape(-1, group)  # of each logical partition, drawn every epoch
-        slots = _assign_slots([members[state].reshape(-1) for state in logical], group)
-    state_of_node = _assign_nodes(train_partition, slots, num_partitions, draws)
+        states = members[np.array(logical)].reshape(len(logical), resident)
+    state_of_node = _assign_nodes(train_partition, states, num_partitions, draws)
+    used, state_of_node = np.unique(state_of_node, return_inverse=True)
     batch_state, batches = [], []
-    sizes = np.bincount(state_of_node, minlength=len(slots))
-    for state, count in enumerate(_batches_per_state(sizes, batch_size)):
+    for state, count in enumerate(_batches_per_state(np.bincount(state_of_node), batch_size, shape.num_batches)):
         nodes = np.flatnonzero(state_of_node == state)
-        nodes = nodes[draws.permutation(len(nodes))]
-        batches += np.array_split(nodes, count) if count else []
+        batches += np.array_split(nodes[draws.permutation(len(nodes))], count)
         batch_state += [state] * count
+    slots = _assign_slots(states[used], num_slots(order, num_partitions, resident))
     return BufferPlan(slots, np.array(batch_state, np.int64), tuple(batches))
 
 
-def num_states(order: str, num_partitions: int, resident: int) -> int:
-    """Buffer states in an epoch."""
-    if order == "cached":
-        return 1
-    group = group_size(num_partitions, resident)
-    make = comet_states if order == "comet" else dispersed_states
-    return len(make(num_partitions // group, resident // group, Draws(0)))
+def _most_seeds(train_partition: npt.NDArray[np.int64], resident: int, appearances: int) -> int:
+    """That a state can have when each partition's are dealt out evenly to so many states, or more."""
+    shares = -(-np.bincount(train_partition) // appearances)
+    return int(np.sort(shares)[-resident:].sum())
 
 
-def num_batches(num_nodes: int, batch_size: int, states: int) -> int:
-    """Minibatches in an epoch, the same in all: as many as there can be when states do not fill their last ones."""
-    return min(num_nodes, -(-num_nodes // batch_size) + states - 1)
-
-
-def _assign_slots(states: list[npt.NDArray[np.int64]], group: int) -> npt.NDArray[np.int64]:
-    """[states, slots] such that what stays keeps its slot, and nobody enters a slot that was left in the same step."""
-    num_slots = len(states[0]) + (group if len(states) > 1 else 0)
-    slots = np.full((len(states), num_slots), -1, np.int64)
-    slots[0, : len(states[0])] = states[0]
-    for number in range(1, len(states)):
-        before, now = slots[number - 1], slots[number]
-        stays = np.isin(before, states[number])
+def _assign_slots(states: npt.NDArray[np.int64], slots_in_all: int) -> npt.NDArray[np.int64]:
+    """[states, slots] such that what stays keeps its slot, and what enters takes those that were free, first."""
+    slots = np.full((len(states), slots_in_all), -1, np.int64)
+    slots[0, : states.shape[1]] = states[0]
+    for before, now, state in zip(slots, slots[1:], states[1:], strict=False):
+        stays = np.isin(before, state)
         now[stays] = before[stays]
-        entering = states[number][~np.isin(states[number], before)]
-        now[np.flatnonzero(before < 0)[: len(entering)]] = entering
+        entering = state[~np.isin(state, before)]
+        vacant = np.concatenate([np.flatnonzero(before < 0), np.flatnonzero((before >= 0) & ~stays)])
+        now[vacant[: len(entering)]] = entering
     return slots
 
 
 def _assign_nodes(
-    train_partition: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], num_partitions: int, draws: Draws
+    train_partition: npt.NDArray[np.int64], states: npt.NDArray[np.int64], num_partitions: int, draws: Draws
 ) -> npt.NDArray[np.int64]:
     """[n] a state for each training node, in turn among those that hold its partition, in a shuffled order."""
     state_of_node = np.empty(len(train_partition), np.int64)
     for partition in range(num_partitions):
         nodes = np.flatnonzero(train_partition == partition)
-        states = np.flatnonzero((slots == partition).any(axis=1))
-        assert len(states) or not len(nodes)
         if len(nodes):
-            state_of_node[nodes] = states[draws.permutation(len(nodes)) % len(states)]
+            holding = np.flatnonzero((states == partition).any(axis=1))
+            state_of_node[nodes] = holding[draws.permutation(len(nodes)) % len(holding)]
     return state_of_node
 
 
-def _batches_per_state(sizes: npt.NDArray[np.int64], batch_size: int) -> npt.NDArray[np.int64]:
+def _batches_per_state(sizes: npt.NDArray[np.int64], batch_size: int, total: int) -> npt.NDArray[np.int64]:
     """[states] minibatches of each; those to spare go where minibatches are largest."""
     counts = -(-sizes // batch_size)
-    for _ in range(num_batches(int(sizes.sum()), batch_size, len(sizes)) - int(counts.sum())):
-        counts[np.argmax(sizes / np.maximum(counts, 1))] += 1
+    for _ in range(total - int(counts.sum())):
+        counts[np.argmax(sizes / counts)] += 1
     return counts

@@ -85,9 +85,7 @@ def prepare_partitions(
     if len(graph.splits.get("train", ())) == 0:
         raise InputError(f"{graph.manifest.path} has no train nodes: nothing to iterate over")
     features, memory_bytes = graph.feature_file, memory_budget(memory)
-    # Partitions start on pages, in the file and in memory: rows are read straight into place.
-    unit = ALIGNMENT // math.gcd(features.row_bytes, ALIGNMENT)
-    stride = align(-(-graph.num_nodes // num_partitions), unit)
+    stride = partition_rows(graph.num_nodes, num_partitions, features.row_bytes)
     config = {
         "num_partitions": num_partitions, "train_first": train_first, "seed": seed, "num_nodes": graph.num_nodes,
         "num_edges": graph.num_edges, "row_bytes": features.row_bytes, "stride": stride,
@@ -118,6 +116,11 @@ def prepare_partitions(
     read_bytes += 2 * (graph.indptr.nbytes + graph.indices.nbytes)
     return StageReport("partition", time.perf_counter() - began, read_bytes, manifest.total_bytes,
                        {"partitions": num_partitions})  # fmt: skip
+
+
+def partition_rows(num_nodes: int, num_partitions: int, row_bytes: int) -> int:
+    """Rows from one partition to the next, which starts on a page, in the file and in memory: reads go into place."""
+    return align(-(-num_nodes // num_partitions), ALIGNMENT // math.gcd(row_bytes, ALIGNMENT))
 
 
 def _deal_nodes(

@@ -12,7 +12,6 @@ without: then its sampler has threads, but nothing overlaps; workers take more m
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,6 @@ from diskgnn.memory import available_cores
 from diskgnn.minibatch import BatchSource
 
 SEQUENTIAL, RANDOM, MEMORY = "sequential reads", "random reads", "memory"
-RESIDENT_PARTITIONS = 8  # about so many should fit a partition buffer, of 8 to 128 in all
 TOPOLOGY_SHARE = 4  # of the cap, one part in so many may be topology in memory
 SEGMENTED_BLOWUP = (
     3  # times the features' bytes for rows in segments: the tightest limit that DiskGNN's authors measure
@@ -140,16 +138,14 @@ def _partition_buffer_bytes(setting: Setting, graph: Graph) -> int:
 
 def _prepare_partitions(train_first: bool) -> Callable[[Setting], None]:
     def prepare(setting: Setting) -> None:
+        from diskgnn.baselines.partition_buffer import fitting_partitions
         from diskgnn.baselines.partitioning import prepare_partitions
 
         graph = Graph.open(setting.graph)
-        total_bytes = graph.feature_file.num_rows * graph.feature_file.row_bytes + 2 * topology_bytes(graph)
-        wanted = RESIDENT_PARTITIONS * total_bytes / max(1, _partition_buffer_bytes(setting, graph))
-        num_partitions = 1 << max(3, min(7, math.ceil(math.log2(wanted))))
         prepare_partitions(
             graph,
             setting.packed,
-            num_partitions=min(num_partitions, graph.num_nodes),
+            num_partitions=fitting_partitions(graph, _partition_buffer_bytes(setting, graph)),
             train_first=train_first,
             seed=setting.seed,
             memory=setting.memory_bytes // 2,

@@ -12,9 +12,10 @@ import plotly.graph_objects as go
 # are dashed and labelled anyway.
 _COLORS = {
     "diskgnn": "#e0561b", "in-memory": "#878791", "mmap": "#8583ec", "cached-reads": "#4f9464", "ginex": "#3f92de",
-    "partition-buffer": "#d81e4f", "static-packed": "#a9349c",
+    "partition-buffer": "#d81e4f", "static-packed": "#a9349c", "pyg": "#7a45e0", "dgl": "#ad7cb4",
+    "graphbolt": "#c58046",
 }  # fmt: skip
-_OTHER_COLOR = "#7a45e0"  # pyg, dgl, graphbolt
+_OTHER_COLOR = "#0b97a6"
 LOG_ABOVE = 40.0  # a linear axis shows ratios up to this
 _ROW_PIXELS = 46
 INK = "#010203"  # the style sheet makes it the colour of text

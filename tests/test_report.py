@@ -9,7 +9,6 @@ import json
 import re
 import subprocess
 import sys
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -20,7 +19,8 @@ from hypothesis import strategies as st
 
 from diskgnn.compare import report
 from diskgnn.compare.answer import headline, reasons
-from diskgnn.compare.curves import spread
+from diskgnn.compare.figures import color_of
+from diskgnn.compare.loaders import LOADERS as COMPARED
 from diskgnn.compare.page import document
 from diskgnn.compare.report import check_report_possible, write_report
 from diskgnn.compare.results import EpochPoint, LoaderResult, SweepPoint
@@ -57,6 +57,30 @@ CONTRASTS = """
     marks: bars.map(e => ratio(parse(getComputedStyle(e).fill), behind(e))),
     background: getComputedStyle(document.body).backgroundColor,
   };
+})()
+"""
+# Values and names of bars that lie on a bar, on a tick or on each other by more than 3 pixels, and values on a line.
+COLLISIONS = """
+(() => {
+  const hit = (a, b, free) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > free
+    && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > free;
+  const found = [];
+  for (const drawing of document.querySelectorAll('.drawing')) {
+    const boxes = selector =>
+      [...drawing.querySelectorAll(selector)].map(e => [e.textContent, e.getBoundingClientRect()]);
+    const texts = boxes('.annotation-text, .bartext');
+    const { left } = drawing.querySelector('.nsewdrag').getBoundingClientRect(); // bars of a log axis begin before it
+    const marks = boxes('.scatterlayer .point, .bars .point path')
+      .map(([name, { top, right, bottom, x }]) => [name, { top, right, bottom, left: Math.max(left, x) }]);
+    const lines = boxes('.scatterlayer .js-line');
+    texts.forEach(([text, box], index) => {
+      for (const [, mark] of marks)
+        if (hit(box, mark, mark.right - mark.left < 4 ? -0.5 : 3)) found.push(`${text} on a mark`);
+      for (const [other, place] of texts.slice(0, index)) if (hit(box, place, 3)) found.push(`${text} on ${other}`);
+      for (const [, line] of lines) if (/^[0-9]/.test(text) && hit(box, line, -1)) found.push(`${text} on a line`);
+    });
+  }
+  return found;
 })()
 """
 SCRIPT = "<script>window.hacked = 1</script>"
@@ -117,6 +141,64 @@ def test_bars_are_as_long_as_their_numbers(browser, page):
     np.testing.assert_allclose(np.divide(widths, widths[-1]), np.divide(expected, expected[-1]), atol=0.01)
 
 
+@pytest.mark.parametrize("width", [1200, 700, 400])
+@pytest.mark.parametrize("epochs", [8, 1])
+def test_no_number_lies_on_a_tick_or_a_line(browser, tmp_path, width, epochs):
+    page = tmp_path / "report.html"
+    results = [result(name, seed, epochs) for name in LOADERS for seed in range(2)]
+    # Ticks right behind the bars' ends, where their numbers once were.
+    shifted = (dataclasses.replace(one, bound_seconds=1.1 * one.training.seconds) for one in results)
+    write_report(comparison(results=tuple(shifted)), page)
+    browser.look(width=width)
+    browser.open(page, DRAWN)
+    assert browser.evaluate(f"{MARKS}('#epoch-times .annotation-text')") == 3 * len(LOADERS) + 1
+    assert browser.evaluate(COLLISIONS) == []
+    _all_ok(browser, page)
+
+
+def test_the_list_of_lines_shows_what_is_drawn(browser, page):
+    browser.look(width=1200)
+    browser.open(page, DRAWN)
+    drawn = browser.evaluate(
+        "[...document.querySelectorAll('#cache-sweep .js-line')].map(e => getComputedStyle(e).stroke).sort()"
+    )
+    listed = browser.evaluate(
+        "[...document.querySelectorAll('#cache-sweep .series path:first-child')]"
+        ".map(e => getComputedStyle(e).stroke).sort()"
+    )
+    assert listed == drawn
+    looks = browser.evaluate("[...document.querySelectorAll('section > .series svg')].map(e => e.outerHTML)")
+    assert len(set(looks)) == len(looks) == len(LOADERS)
+
+
+def test_one_epoch_makes_bars_of_accuracy(browser, tmp_path):
+    page = tmp_path / "report.html"
+    results = [result(name, seed, 1) for name in LOADERS for seed in range(3)]
+    write_report(comparison(results=tuple(results)), page)
+    browser.look(width=1200)
+    browser.open(page, DRAWN)
+    shown = browser.evaluate("[...document.querySelectorAll('#accuracy .annotation-text')].map(e => e.textContent)")
+    found = [one.epochs[0].test_accuracy for one in results if one.name == "ginex"]
+    assert f"{np.mean(found):.2%} ± {np.std(found, ddof=1):.2%}" in shown
+    assert browser.evaluate(f"{MARKS}('#accuracy .bars .point path')") == len(LOADERS)
+    assert not browser.evaluate("document.querySelector('#accuracy-epochs')")
+    _all_ok(browser, page)
+
+
+def test_loaders_have_their_own_colours():
+    colors = {color_of(loader) for loader in [*COMPARED, "another"]}
+    assert len(colors) == len(COMPARED) + 1
+    for color in colors:
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in np.array(_rgb(color)) / 255]
+        light = np.dot(linear, [0.2126, 0.7152, 0.0722])
+        assert 1.05 / (light + 0.05) >= 3
+        assert (light + 0.05) / (0.0085 + 0.05) >= 3  # on #14171c
+
+
+def _rgb(color):
+    return [int(color[at : at + 2], 16) for at in (1, 3, 5)]
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_phone_needs_no_horizontal_scrolling(browser, page, dark):
     browser.look(width=400, dark=dark)
@@ -128,7 +210,11 @@ def test_a_phone_needs_no_horizontal_scrolling(browser, page, dark):
     assert browser.evaluate(inside)
     scrolling = "[...document.querySelectorAll('.table')].map(box => box.scrollWidth > box.clientWidth)"
     assert any(browser.evaluate(scrolling))  # wide tables scroll in their own boxes
-    # Names at the lines' ends would take half of the width: a legend below shows them instead.
+    assert "gradient" in browser.evaluate("getComputedStyle(document.querySelector('.table')).backgroundImage")
+    lines = """[...document.querySelectorAll('td.words:not(:last-child)')].map(cell => {
+      const range = document.createRange(); range.selectNodeContents(cell); return range.getClientRects().length })"""
+    words = [text.count(" ") + 1 for text, _ in MISSING.values()]
+    assert all(found <= most for found, most in zip(browser.evaluate(lines), words, strict=True))  # none is broken
     assert browser.evaluate("getComputedStyle(document.querySelector('.series')).display") == "flex"
     assert browser.evaluate("document.querySelectorAll('#accuracy-epochs .annotation').length") == 0
     _all_ok(browser, page)
@@ -142,15 +228,18 @@ def test_light_and_dark_are_both_legible(browser, page):
         found = browser.evaluate(CONTRASTS)
         backgrounds.add(found["background"])
         assert len(found["text"]) > 300
-        # A dot before a line's name has the line's colour: it is a mark, not text.
-        unreadable = [(ratio, text) for ratio, text in found["text"] if ratio < (3 if text == "●" else 4.5)]
-        assert unreadable == []
+        assert [(ratio, text) for ratio, text in found["text"] if ratio < 4.5] == []
         assert min(found["marks"]) >= 2.9  # 3:1 but for rounding of colours
         _all_ok(browser, page)
     assert backgrounds == {"rgb(255, 255, 255)", "rgb(20, 23, 28)"}
 
 
-def test_on_paper_figures_are_whole_and_light(browser, page):
+@pytest.mark.parametrize("copies", [1, 8])
+def test_on_paper_figures_are_whole_and_light(browser, tmp_path, copies):
+    page = tmp_path / "report.html"
+    results = [result(name) for name in LOADERS]
+    many = (dataclasses.replace(one, name=f"{one.name} {copy}") for one in results for copy in range(copies))
+    write_report(comparison(results=tuple(many)) if copies > 1 else comparison(), page)
     browser.look(width=1200, dark=True, paper=True)
     browser.open(page, DRAWN)
     browser.evaluate("window.dispatchEvent(new Event('beforeprint'))")
@@ -159,9 +248,13 @@ def test_on_paper_figures_are_whole_and_light(browser, page):
     # 182 mm: A4 less margins of 14 mm
     widths = "[...document.querySelectorAll('.drawing .main-svg')].map(svg => svg.getBoundingClientRect().width)"
     assert max(browser.evaluate(widths)) <= 182 / 25.4 * 96
+    # Letter less margins of 12 mm is 255 mm high
+    heights = "[...document.querySelectorAll('.figure')].map(figure => figure.getBoundingClientRect().height)"
+    assert max(browser.evaluate(heights)) <= 255 / 25.4 * 96
     printed = base64.b64decode(browser.call("Page.printToPDF", preferCSSPageSize=True)["data"])
     assert printed.startswith(b"%PDF")
-    assert len(re.findall(rb"/Type\s*/Page\b", printed)) >= 3
+    if copies == 1:
+        assert 3 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 7
     _all_ok(browser, page)
 
 
@@ -200,8 +293,7 @@ def test_outside_words_are_shown_not_run(browser, tmp_path):
          {"epoch-times", "read-bytes"}),
         ({"results": (LoaderResult("mmap", "mmap", "", "ok", loading=cost(3.0, 3.0)),), "sweep": ()}, {"epoch-times"}),
         ({"results": (result("in-memory", epochs=1),), "sweep": ()},
-         {"epoch-times", "timeline-0", "accuracy-epochs", "accuracy-seconds", "seconds-to-accuracy",
-          "prepare-seconds"}),
+         {"epoch-times", "timeline-0", "accuracy", "seconds-to-accuracy", "prepare-seconds"}),
         ({"results": (), "graph": {}, "settings": {}, "machine": {}}, {"cache-sweep"}),
     ],
 )  # fmt: skip
@@ -405,17 +497,6 @@ def test_the_trace_can_be_taken_out_of_the_page(page, tmp_path):
         dataclasses.replace(event, start_ns=event.start_ns - start, end_ns=event.end_ns - start) for event in events
     }
     assert set(read_trace(tmp_path / "trace.json")) == shifted
-
-
-@given(st.lists(st.floats(0, 100), min_size=1, max_size=30), st.floats(0.1, 20))
-def test_names_keep_their_distance_and_order(wanted, gap):
-    places = spread(sorted(wanted), gap, 0.0, 100.0)
-    possible = min(gap, 100 / max(len(wanted) - 1, 1))
-    assert all(second - first >= possible - 1e-9 for first, second in pairwise(places))
-    assert places[0] >= -1e-9
-    assert places[-1] <= 100 + 1e-9
-    if all(second - first >= gap for first, second in pairwise(sorted(wanted))):
-        assert places == pytest.approx(sorted(wanted))  # where nothing overlaps, nothing moves
 
 
 def test_durations_have_three_digits():

@@ -10,15 +10,18 @@ from typing import Any
 import plotly.graph_objects as go
 
 from diskgnn.compare.figures import INK, LOG_ABOVE, Figure, color_of, layout, plain
-from diskgnn.compare.summary import OURS, LoaderSummary, duration, reference, seconds_to, target_accuracy
+from diskgnn.compare.summary import OURS, LoaderSummary, accuracy_text, duration, reference, seconds_to, target_accuracy
 from diskgnn.units import format_size
 
-# The vertical axis counts pixels down from the top; names stand above their bars, so that they take no width from a
-# narrow page.
-_NAME_PIXELS = 20
-_GAP_PIXELS = 9
-_BAR_PIXELS = (13, 11)  # the main bar, the one below
-_MARGIN = {"l": 2, "r": 8, "t": 16, "b": 44}
+# The vertical axis counts pixels down from the top. Names stand beside their bars, or above them on a narrow page and
+# where they are too long; values stand in a column of their own, where neither bars nor ticks come.
+_NAME_PIXELS = 20  # above bars, or where there are none
+_GAP_PIXELS = (6, 9)  # after bars: with names beside, above
+_BAR_PIXELS = (13, 12)  # the main bar, the one below
+_LETTER_PIXELS = 7.2
+_MOST_NAME_PIXELS = 320
+_PERCENT = "accuracy, %"
+_MARGIN = {"t": 18, "b": 44}
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Row:
 
     name: str
     loader: str
-    bars: tuple[tuple[float | None, str], ...]  # (value, text at its end), the main one first
+    bars: tuple[tuple[float | None, str], ...]  # (value, its text), the main one first
     mark: float | None = None  # a tick across the bars
     hover: str = ""
     note: str = ""  # why there are no bars
@@ -50,13 +53,15 @@ def epoch_times(summaries: Sequence[LoaderSummary]) -> Figure | None:
         rows.append(Row(one.name, one.loader, bars, one.bound_seconds or None, hover))
     rows += [Row(one.name, one.loader, (), note=one.status) for one in summaries if not one.ok]
     line = (memory.epoch_seconds, "in-memory") if memory and memory.epoch_seconds else None
-    return Figure(
+    return _figure(
         "epoch-times",
         "Time of an epoch",
-        _bars(rows, "seconds", line),
+        rows,
+        "seconds",
         "A loader alone feeds a consumer that does nothing. Its own bound is the time that its bytes or requests take "
         "at the limits of disk and memory measured in the same run.",
         (("bar", "training"), ("bar pale", "loader alone"), ("tick", "own bound")),
+        line,
     )
 
 
@@ -77,14 +82,27 @@ def read_bytes(summaries: Sequence[LoaderSummary]) -> Figure | None:
         rows.append(Row(one.name, one.loader, ((one.read_bytes, format_size(one.read_bytes)),), bound, hover))
     if not rows:
         return None
-    return Figure(
+    return _figure(
         "read-bytes",
         "Bytes read in an epoch",
-        _bars(rows, "bytes"),
+        rows,
+        "bytes",
         "From the disk, as the kernel counts where it does. Belady's bound: the fewest whole rows that any cache of "
         "the same size reads for the same minibatches, empty at the start.",
         (("bar", "read"), ("tick", "Belady's bound")),
     )
+
+
+def accuracies(summaries: Sequence[LoaderSummary]) -> Figure | None:
+    """Bars of the accuracy, for a comparison of one epoch, which makes no curve; best first."""
+    known = sorted((one for one in summaries if one.accuracy), key=lambda one: -(one.accuracy or 0.0))
+    if not known:
+        return None
+    rows = [Row(one.name, one.loader, ((100 * (one.accuracy or 0.0), accuracy_text(one, "±") or ""),)) for one in known]
+    caption = "After one epoch, on the test split, or on the validation split where there is no other."
+    if max(one.seeds for one in known) > 1:
+        caption += " Means over seeds ± one standard deviation."
+    return _figure("accuracy", "Accuracy", rows, _PERCENT, caption)
 
 
 def seconds_to_accuracy(summaries: Sequence[LoaderSummary]) -> Figure | None:
@@ -92,27 +110,19 @@ def seconds_to_accuracy(summaries: Sequence[LoaderSummary]) -> Figure | None:
     target = target_accuracy(summaries)
     if target is None:
         return None
-    reached = {one.name: seconds_to(target, one.curve) for one in summaries if one.curve}
-    if not any(reached.values()):
+    trained = [(one, seconds_to(target, one.curve)) for one in summaries if one.curve]
+    reached = sorted(((seconds, one.name, one.loader) for one, seconds in trained if seconds))
+    if not reached:
         return None
-    rows = [
-        Row(
-            one.name,
-            one.loader,
-            ((seconds, duration(seconds)),) if seconds else (),
-            note="" if seconds else "not reached",
-        )
-        for one in sorted(summaries, key=lambda one: reached.get(one.name) or math.inf)
-        if one.name in reached
-        for seconds in [reached[one.name]]
-    ]
-    return Figure(
-        "seconds-to-accuracy",
-        "Seconds to the best baseline's accuracy",
-        _bars(rows, "seconds"),
+    caption = (
         f"To {target:.2%} on the test split: the best of the baselines, each after the epoch that was best on the "
-        "validation split (mean over seeds, less one standard deviation). Preparation counts, evaluation does not.",
+        "validation split (mean over seeds, less one standard deviation). Preparation counts, evaluation does not."
     )
+    missed = [one.name for one, seconds in trained if not seconds]
+    if missed:
+        caption += f" Not reached by {'; '.join(missed)}."
+    rows = [Row(name, loader, ((seconds, duration(seconds)),)) for seconds, name, loader in reached]
+    return _figure("seconds-to-accuracy", "Seconds to the best baseline's accuracy", rows, "seconds", caption)
 
 
 def preparation(summaries: Sequence[LoaderSummary]) -> list[Figure]:
@@ -131,15 +141,13 @@ def preparation(summaries: Sequence[LoaderSummary]) -> list[Figure]:
     figures = []
     if seconds:
         caption = "Preparing, once for all epochs, and opening: what in-memory loads, it loads here."
-        plot = _bars(seconds, "seconds")
-        figures.append(Figure("prepare-seconds", "Before the first epoch", plot, caption))
+        figures.append(_figure("prepare-seconds", "Before the first epoch", seconds, "seconds", caption))
     if space:
         caption = (
             "The most beyond the graph itself at any time, while preparing or training. Loaders that are not listed "
             "need none."
         )
-        plot = _bars(space, "bytes")
-        figures.append(Figure("prepared-bytes", "Disk space", plot, caption))
+        figures.append(_figure("prepared-bytes", "Disk space", space, "bytes", caption))
     return figures
 
 
@@ -147,28 +155,48 @@ def _preparing_hover(one: LoaderSummary) -> str:
     return f"preparing {duration(one.prepare_seconds)}, opening {duration(one.open_seconds)}"
 
 
-def _bars(rows: Sequence[Row], unit: str, line: tuple[float, str] | None = None) -> go.Figure:
-    """Horizontal bars of `rows`; `line`: a value that goes through all of them, and its name."""
+def _figure(
+    key: str,
+    title: str,
+    rows: Sequence[Row],
+    unit: str,
+    caption: str,
+    legend: tuple[tuple[str, str], ...] = (),
+    line: tuple[float, str] | None = None,
+) -> Figure:
+    """Bars with the names beside them, and above them where there is little width."""
+    name_pixels = round(_LETTER_PIXELS * max(len(row.name + row.note) + 3 for row in rows))
+    above = _bars(rows, unit, line, 0)
+    wide = _bars(rows, unit, line, name_pixels) if name_pixels <= _MOST_NAME_PIXELS else above
+    return Figure(key, title, wide, caption, legend, narrow=above)
+
+
+def _bars(rows: Sequence[Row], unit: str, line: tuple[float, str] | None, name_pixels: int) -> go.Figure:
+    """Horizontal bars; `line`: a value that goes through all of them, and its name; names above if 0 pixels wide."""
     values = [value for row in rows for value, _ in row.bars if value] + [row.mark for row in rows if row.mark]
     low, high = min(values), max(values)
-    log = high > LOG_ABOVE * low
-    bottom = 10.0 ** math.floor(math.log10(low / 2))
-    span = [math.log10(bottom), math.log10(high) + 0.17 * math.log10(high / bottom)] if log else [0, high * 1.17]
+    log = high > LOG_ABOVE * low and unit != _PERCENT
+    span = [math.floor(math.log10(low / 2)), math.log10(high)] if log else [0, high]
+    above = 0 if name_pixels else _NAME_PIXELS
     tops = [0]
     for row in rows:
-        tops.append(tops[-1] + _NAME_PIXELS + sum(_BAR_PIXELS[: len(row.bars)]) + (_GAP_PIXELS if row.bars else 0))
+        bars = sum(_BAR_PIXELS[: len(row.bars)])
+        tops.append(tops[-1] + (above + bars + _GAP_PIXELS[not name_pixels] if row.bars else _NAME_PIXELS))
+    starts = [top + above for top in tops[:-1]]
     plot = go.Figure()
     for index in range(max(len(row.bars) for row in rows)):
-        _add_bars(plot, [(top + _NAME_PIXELS, row) for top, row in zip(tops, rows, strict=False)], index)
-    middles = [top + _NAME_PIXELS + sum(_BAR_PIXELS[: len(row.bars)]) / 2 for top, row in zip(tops, rows, strict=False)]
+        _add_bars(plot, list(zip(starts, rows, strict=True)), index)
+    middles = [
+        start + (sum(_BAR_PIXELS[: len(row.bars)]) or _NAME_PIXELS) / 2 for start, row in zip(starts, rows, strict=True)
+    ]
     marked = [(y, row) for y, row in zip(middles, rows, strict=True) if row.mark]
     plot.add_scatter(
-        x=[row.mark for _, row in marked], y=[y for y, _ in marked], mode="markers", hoverinfo="skip",
-        marker={"symbol": "line-ns", "size": 19 if len(rows[0].bars) > 1 else 13, "line": {"width": 2, "color": INK}},
+        x=[row.mark for _, row in marked], y=[y for y, _ in marked], mode="markers", hoverinfo="skip", cliponaxis=False,
+        marker={"symbol": "line-ns", "size": 19 if len(rows[0].bars) > 1 else 9, "line": {"width": 2, "color": INK}},
     )  # fmt: skip
     if line:
         plot.add_scatter(
-            x=[line[0]] * 2, y=[0, tops[-1]], mode="lines", hoverinfo="skip",
+            x=[line[0]] * 2, y=[0, tops[-1]], mode="lines", hoverinfo="skip", cliponaxis=False,
             line={"width": 1, "dash": "dot", "color": INK},
         )  # fmt: skip
         plot.add_annotation(
@@ -179,18 +207,26 @@ def _bars(rows: Sequence[Row], unit: str, line: tuple[float, str] | None = None)
             yanchor="bottom",
             font_size=11,
         )
-    for top, row in zip(tops, rows, strict=False):
-        plot.add_annotation(
-            x=0, xref="paper", y=top + _NAME_PIXELS - 1, text=_name(row), showarrow=False, xanchor="left",
-            yanchor="bottom", font_size=13, borderpad=0,
-        )  # fmt: skip
+    place = {"x": 0, "xref": "paper", "showarrow": False, "font_size": 13, "borderpad": 0}
+    for top, middle, row in zip(tops, middles, rows, strict=False):
+        if name_pixels:
+            plot.add_annotation(y=middle, text=_name(row), xanchor="right", xshift=-4, **place)
+        else:
+            plot.add_annotation(y=top + _NAME_PIXELS - 1, text=_name(row), xanchor="left", yanchor="bottom", **place)
+    value_pixels = round(12 + _LETTER_PIXELS * max(len(text) for row in rows for _, text in row.bars))
+    for start, row in zip(starts, rows, strict=True):
+        for index, (_, text) in enumerate(row.bars):
+            plot.add_annotation(
+                x=1, xref="paper", xanchor="right", xshift=value_pixels, showarrow=False, borderpad=0, text=text,
+                y=start + sum(_BAR_PIXELS[:index]) + _BAR_PIXELS[index] / 2, font_size=11 if index else 12,
+            )  # fmt: skip
     plot.update_layout(
-        **layout(tops[-1] + _MARGIN["t"] + _MARGIN["b"], _MARGIN),
+        **layout(tops[-1] + _MARGIN["t"] + _MARGIN["b"], {**_MARGIN, "l": name_pixels or 2, "r": value_pixels}),
         barmode="overlay",
         yaxis={"range": [tops[-1], 0], "visible": False, "fixedrange": True},
         xaxis={
             "type": "log" if log else "linear", "range": span, "fixedrange": True, "dtick": 1 if log else None,
-            "title": {"text": f"{unit}{', log scale' if log else ''}", "standoff": 6}, "zeroline": not log, "nticks": 6,
+            "title": {"text": f"{unit}{', log scale' if log else ''}", "standoff": 6}, "zeroline": False, "nticks": 6,
             **_ticks(unit, log, span),
         },
     )  # fmt: skip
@@ -207,8 +243,7 @@ def _add_bars(plot: go.Figure, rows: Sequence[tuple[float, Row]], index: int) ->
     shown = [(top + sum(_BAR_PIXELS[:index]), row) for top, row in rows if index < len(row.bars) and row.bars[index][0]]
     plot.add_bar(
         orientation="h", y=[top for top, _ in shown], offset=0, width=_BAR_PIXELS[index] - 1,
-        x=[row.bars[index][0] for _, row in shown], text=[row.bars[index][1] for _, row in shown],
-        textposition="outside", textfont_size=11 if index else 12, constraintext="none", cliponaxis=False,
+        x=[row.bars[index][0] for _, row in shown],
         marker={"color": [color_of(row.loader) for _, row in shown], "opacity": 0.45 if index else 1, "line_width": 0},
         customdata=[f"<b>{plain(row.name)}</b><br>{row.hover}" for _, row in shown],
         hovertemplate="%{customdata}<extra></extra>",

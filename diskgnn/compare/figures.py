@@ -1,8 +1,8 @@
-"""Figures of a comparison's report: what all share, and bars. Without a theme: the page's style sheet colours ink."""
+"""Figures of a comparison's report: what all share. Without a theme: the page's style sheet colours ink."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -12,12 +12,31 @@ import plotly.graph_objects as go
 # are dashed and labelled anyway.
 _COLORS = {
     "diskgnn": "#e0561b", "in-memory": "#878791", "mmap": "#8583ec", "cached-reads": "#4f9464", "ginex": "#3f92de",
-    "partition-buffer": "#d81e4f", "static-packed": "#a9349c",
+    "partition-buffer": "#d81e4f", "static-packed": "#a9349c", "pyg": "#7a45e0", "dgl": "#ad7cb4",
+    "graphbolt": "#c58046",
 }  # fmt: skip
-_OTHER_COLOR = "#7a45e0"  # pyg, dgl, graphbolt
+_OTHER_COLOR = "#0b97a6"
+# What Plotly calls a mark or a dash, and the same as SVG, for the list of a plot's lines.
+SYMBOLS = {
+    "circle": "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "square": "M-4-4h8v8h-8z", "diamond": "M0-5l5 5-5 5-5-5z",
+    "triangle-up": "M0-5l5 9h-10z", "x": "M-5-2l3-3 2 2 2-2 3 3-2 2 2 2-3 3-2-2-2 2-3-3 2-2z",
+    "cross": "M-5-2h3v-3h4v3h3v4h-3v3h-4v-3h-3z", "star": "M0-6l1.5 4h4l-3 2.5 1.2 4-3.7-2.3-3.7 2.3 1.2-4-3-2.5h4z",
+    "triangle-down": "M0 5l5-9h-10z", "hexagon": "M4.5 2.5v-5l-4.5-2.5-4.5 2.5v5l4.5 2.5z",
+    "pentagon": "M0-5l5 3.6-1.9 5.9h-6.2l-1.9-5.9z",
+}  # fmt: skip
+DASHES = {"solid": "none", "dash": "9 5", "dot": "3 3", "dashdot": "9 3 3 3"}
 LOG_ABOVE = 40.0  # a linear axis shows ratios up to this
-_ROW_PIXELS = 46
 INK = "#010203"  # the style sheet makes it the colour of text
+
+
+@dataclass(frozen=True)
+class Series:
+    """How one line of a plot looks."""
+
+    name: str
+    color: str
+    dash: str = "solid"
+    symbol: str = "circle"
 
 
 @dataclass(frozen=True)
@@ -29,10 +48,8 @@ class Figure:
     plot: go.Figure
     caption: str = ""
     legend: tuple[tuple[str, str], ...] = ()  # (colour, or name of a style; text), above the plot
-    series: tuple[
-        tuple[str, str, str], ...
-    ] = ()  # (colour, dash, name): instead of the direct labels where the plot is narrow
-    narrow: dict[str, Any] = field(default_factory=dict)  # layout where the plot is narrow
+    series: tuple[Series, ...] = ()  # the lines, from the top
+    narrow: go.Figure | None = None  # the plot where there is little width, if it is another
 
     def captioned(self, caption: str) -> Figure:
         """The same with a caption."""

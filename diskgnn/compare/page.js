@@ -1,14 +1,24 @@
 "use strict";
 // Draws every figure at the width that its place has, and again when that changes or the page is printed.
 const figures = JSON.parse(document.getElementById("figures").textContent);
-const narrowPixels = 480; // as in the style sheet's container query
-const printPixels = { whole: 660, half: 315 }; // A4 and Letter less their margins
+const narrowPixels = 600;
+const paper = { whole: 684, half: 330, height: 820, zoom: 0.72 }; // pixels that A4 and Letter have both
 
 function draw(place, width) {
-  const { data, layout, narrow } = structuredClone(figures[place.dataset.figure]);
-  const fitted = { ...layout, ...(width < narrowPixels ? narrow : {}), width };
+  const { wide, narrow } = figures[place.dataset.figure];
+  const { data, layout } = structuredClone(width < narrowPixels && narrow ? narrow : wide);
   place.drawnWidth = width;
-  Plotly.react(place, data, fitted, { displayModeBar: false, staticPlot: false, doubleClick: false });
+  Plotly.react(place, data, { ...layout, width }, { displayModeBar: false, staticPlot: false, doubleClick: false });
+  return layout.height;
+}
+
+// On paper drawings are smaller than on screens, and none is taller than a page.
+function drawForPaper(place) {
+  const width = place.closest(".on-paper") ? paper.half : paper.whole;
+  const height = draw(place, Math.floor(width / paper.zoom));
+  const zoom = Math.min(paper.zoom, paper.height / height);
+  if (zoom < paper.zoom) draw(place, Math.floor(width / zoom));
+  place.style.setProperty("--zoom", zoom);
 }
 
 const places = [...document.querySelectorAll(".drawing")];
@@ -24,7 +34,7 @@ places.forEach((place) => watcher.observe(place));
 
 window.addEventListener("beforeprint", () => {
   printing = true;
-  places.forEach((place) => draw(place, place.closest(".two") ? printPixels.half : printPixels.whole));
+  places.forEach(drawForPaper);
 });
 window.addEventListener("afterprint", () => {
   printing = false;

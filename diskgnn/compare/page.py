@@ -8,6 +8,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -16,10 +17,10 @@ from plotly.offline import get_plotlyjs
 
 from diskgnn.compare import bars, curves, timelines
 from diskgnn.compare.answer import headline, reasons
-from diskgnn.compare.figures import INK, Figure
+from diskgnn.compare.figures import DASHES, INK, SYMBOLS, Figure, Series
 from diskgnn.compare.loaders import LOADERS
 from diskgnn.compare.results import Comparison
-from diskgnn.compare.summary import LoaderSummary, ours, same_rows, same_steps, summarize
+from diskgnn.compare.summary import OURS, LoaderSummary, ours, same_rows, same_steps, summarize
 from diskgnn.compare.tables import cost_table, facts, missing_table, reading_table, time_table
 from diskgnn.tracing import write_trace
 from diskgnn.units import format_size, format_value
@@ -63,8 +64,8 @@ def _asset(name: str) -> str:
 
 def _spec(figure: Figure) -> str:
     """The figure as JSON that may stand inside a script element."""
-    plot = json.loads(figure.plot.to_json())
-    spec = {"data": plot["data"], "layout": plot["layout"], "narrow": figure.narrow}
+    plots = {"wide": figure.plot, **({"narrow": figure.narrow} if figure.narrow else {})}
+    spec = {name: json.loads(plot.to_json()) for name, plot in plots.items()}
     return json.dumps(spec, separators=(",", ":")).replace("<", "\\u003c")
 
 
@@ -128,15 +129,19 @@ def _sections(comparison: Comparison, summaries: Sequence[LoaderSummary], figure
         figures.extend(found)
         return "\n".join(_figure(figure) for figure in found)
 
-    def grid(*candidates: Figure | None) -> str:
+    def grid(*candidates: Figure | None, kind: str = "two") -> str:
         inside = shown(*candidates)
-        return f'<div class="grid two">{inside}</div>' if inside else ""
+        return f'<div class="grid {kind}">{inside}</div>' if inside else ""
 
     yield _section("Speed", shown(bars.epoch_times(summaries)), time_table(summaries))
     yield _section("No result", missing_table(summaries))
     yield _section("What each thread did", _timelines(summaries, figures))
-    accuracy = [*curves.accuracies(summaries), bars.seconds_to_accuracy(summaries)]
-    yield _section("Accuracy", shown(*accuracy))
+    lines, reached = curves.accuracies(summaries), bars.seconds_to_accuracy(summaries)
+    if lines:
+        unlisted = [replace(one, series=()) for one in lines]  # one list for both
+        yield _section("Accuracy", _series(lines[0].series), grid(*unlisted, kind="two on-paper"), shown(reached))
+    else:
+        yield _section("Accuracy", grid(bars.accuracies(summaries), reached))
     loaders = {variant.name: variant.loader for variants in LOADERS.values() for variant in variants}
     sweep = curves.cache_sweep(comparison.sweep, loaders)
     yield _section("Reading", grid(bars.read_bytes(summaries), sweep), _explained(reading_table(summaries), _READING))
@@ -156,8 +161,8 @@ def _figure(figure: Figure, extra: str = "") -> str:
     return (
         f'<figure class="figure" id="{figure.key}"><figcaption><h3>{escape(figure.title)}</h3>'
         f'<p class="caption">{escape(figure.caption)}{extra}</p></figcaption>{_legend(figure.legend)}'
-        f'<div class="drawing" data-figure="{figure.key}" role="img" aria-label="{escape(figure.title)}"></div>'
-        f"{_series(figure)}</figure>"
+        f'{_series(figure.series)}<div class="drawing" data-figure="{figure.key}" role="img" '
+        f'aria-label="{escape(figure.title)}"></div></figure>'
     )
 
 
@@ -172,12 +177,18 @@ def _legend(entries: Sequence[tuple[str, str]], kind: str = "legend") -> str:
     return f'<ul class="{kind}">{items}</ul>' if items else ""
 
 
-def _series(figure: Figure) -> str:
-    items = "".join(
-        f'<li><span class="stroke {dash}" style="--color:{shown}"></span>{escape(name)}</li>'
-        for color, dash, name in figure.series
-        for shown in ["var(--ink)" if color == INK else color]
-    )
+def _series(series: Sequence[Series]) -> str:
+    """A list of lines, each with its colour, dash and symbol."""
+    items = ""
+    for one in series:
+        emphasis = ' class="ours"' if one.name.startswith(OURS) else ""
+        color = "var(--ink)" if one.color == INK else one.color
+        dash, mark = DASHES[one.dash], SYMBOLS.get(one.symbol, "")
+        items += (
+            f'<li{emphasis}><svg class="stroke" viewBox="-20 -7 40 14" style="color:{color}">'
+            f'<path d="M-20 0h40" stroke-dasharray="{dash}"/><path class="mark" d="{mark}"/></svg>'
+            f"{escape(one.name)}</li>"
+        )
     return f'<ul class="series">{items}</ul>' if items else ""
 
 
@@ -191,7 +202,7 @@ def _timelines(summaries: Sequence[LoaderSummary], figures: list[Figure]) -> str
     if not inside:
         return ""
     about = "A lane per thread, while training. Each loader has its own scale. The trace files open in ui.perfetto.dev."
-    return f'<p class="caption">{about}</p>{_legend(timelines.LEGEND)}<div class="grid two">{inside}</div>'
+    return f'<p class="caption">{about}</p>{_legend(timelines.LEGEND)}<div class="grid two on-paper">{inside}</div>'
 
 
 def _trace_link(summary: LoaderSummary) -> str:

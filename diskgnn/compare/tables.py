@@ -40,7 +40,7 @@ def time_table(summaries: Sequence[LoaderSummary]) -> str:
             ("training epoch", lambda one: _seconds(one.training_seconds)),
             ("of it waiting", lambda one: _seconds(one.training_wait_seconds)),
             ("of in-memory", lambda one: _ratio(one.training_seconds, base)),
-            ("epoch, prepared and opened", lambda one: _seconds(one.total_seconds)),
+            ("epoch in all", lambda one: _seconds(one.total_seconds)),
         ],
     )
 

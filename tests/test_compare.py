@@ -366,7 +366,7 @@ def test_what_does_not_fit_the_cap_is_measured_without_it_where_it_fits_the_mach
                          hidden=4, rate_file_bytes=1 << 20)  # fmt: skip
     capped, uncapped = comparison.results
     assert (capped.status, capped.capped, capped.loading) == ("out of memory", True, None)
-    assert "--memory" in capped.message
+    assert "but this process may use no more than 300.0 MiB" in capped.message  # told by arithmetic, at once
     assert (uncapped.status, uncapped.capped, uncapped.name) == ("ok", False, "in-memory, without the cap")
     assert uncapped.training.requested_rows > 0
     assert uncapped.peak_process_bytes > num_nodes * width * 4

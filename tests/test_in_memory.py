@@ -9,6 +9,7 @@ import scipy.sparse as sp
 import torch
 from graphs import make_graph
 
+from diskgnn.baselines import in_memory
 from diskgnn.baselines.in_memory import InMemory, in_memory_sources
 from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.minibatch import BatchSource
@@ -217,3 +218,9 @@ def test_stats_count_rows_received(graph):
 def test_arguments_are_checked(graph, arguments, error, message):
     with pytest.raises(error, match=message):
         InMemory(graph, **({"fanouts": [3], "batch_size": 10} | arguments))
+
+
+def test_what_cannot_fit_is_refused_before_it_is_loaded(graph, monkeypatch):
+    monkeypatch.setattr(in_memory, "cgroup_limit_bytes", lambda: 1000)
+    with pytest.raises(MemoryError, match="no more than 1000 B: train from disk"):
+        InMemory(graph, fanouts=[2], batch_size=4)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 from torch import Tensor
 
 from diskgnn import _native, artifacts
@@ -15,6 +17,8 @@ from diskgnn.baselines.epoch_source import RowCounts
 from diskgnn.baselines.online import OnlineSource
 from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.graph import Graph
+from diskgnn.memory import cgroup_limit_bytes
+from diskgnn.units import format_size
 
 
 class MemoryRows:
@@ -23,6 +27,7 @@ class MemoryRows:
     ordered = False
 
     def __init__(self, graph: Graph) -> None:
+        _refuse_what_cannot_fit(graph)
         self._row_bytes, self._buffers = graph.feature_file.row_bytes, RowBuffers(graph)
         self.features = graph.manifest.array(artifacts.FEATURES, mmap=False)  # [N, D]
         self._bytes = self.features.view(np.uint8).reshape(-1)
@@ -37,6 +42,18 @@ class MemoryRows:
     def close(self) -> None:
         """Free what no minibatch uses. The features go with the last source that uses them."""
         self._buffers.clear()
+
+
+def _refuse_what_cannot_fit(graph: Graph) -> None:
+    """Rather than have the kernel reclaim every other page first, for minutes, and then kill the process."""
+    file = graph.feature_file
+    needed_bytes = file.num_rows * file.row_bytes + graph.indptr.nbytes + graph.indices.nbytes
+    limit_bytes = min(cgroup_limit_bytes() or math.inf, psutil.virtual_memory().total)
+    if needed_bytes > limit_bytes:
+        raise MemoryError(
+            f"features and topology take {format_size(needed_bytes)}, but this process may use no more than "
+            f"{format_size(limit_bytes)}: train from disk (diskgnn prepare, diskgnn train)"
+        )
 
 
 class InMemory(OnlineSource):
@@ -61,6 +78,7 @@ class InMemory(OnlineSource):
         ConfigError: an argument that makes no sense, or `share` of another graph.
         InputError: the graph has no nodes in `split`.
         ArtifactError: see `artifacts.open_artifact`.
+        MemoryError: features and topology take more than the machine's memory, or the cgroup's.
 
     Example:
         >>> train = InMemory("graph", "train", fanouts=[10, 10], batch_size=1024)

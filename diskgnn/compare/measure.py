@@ -27,8 +27,8 @@ def main(step_path: str, result_path: str) -> None:
 
             outcome = {"result": run_step(step["step"], step["arguments"])}
         except Exception as error:
-            ours = isinstance(error, DiskGNNError)  # their messages need no name
-            message = str(error) if ours else f"{type(error).__name__}: {error}"
+            tells_all = isinstance(error, (DiskGNNError, MemoryError)) and str(error)
+            message = str(error) if tells_all else f"{type(error).__name__}: {error}"
             outcome = {"status": _status(error), "message": message}
     outcome |= {"peak_bytes": peak_bytes(), "warnings": sorted({str(warning.message) for warning in caught})}
     Path(result_path).write_text(json.dumps(outcome))

@@ -358,12 +358,12 @@ def test_any_records_make_a_page(results, max_batches):
     ("mine", "ginex", "memory", "expected"),
     [
         (31.2, 387.0, 29.4, "diskgnn trains an epoch in 31.2 s, 12.4× faster than the fastest baseline on disk (ginex, "
-                            "387 s); that is 1.06× the time of in-memory."),
+                            "387 s); that is 1.06× slower than in-memory."),
         (40.0, 20.0, None, "diskgnn trains an epoch in 40.0 s, 2.00× slower than the fastest baseline on disk (ginex, "
                            "20.0 s)."),
         (40.0, 40.4, None, "diskgnn trains an epoch in 40.0 s, as fast as the fastest baseline on disk (ginex, "
                            "40.4 s)."),
-        (0.05, None, 0.1, "diskgnn trains an epoch in 50.0 ms, 0.500× the time of in-memory."),
+        (0.05, None, 0.1, "diskgnn trains an epoch in 50.0 ms, that is 2.00× faster than in-memory."),
         (None, 20.0, 10.0, "diskgnn was not compared; of the others in-memory is the fastest: 10.0 s."),
         (None, None, None, "Nothing was compared."),
     ],

@@ -77,7 +77,7 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     "--cpu-cache",
     type=CACHE,
     help="Main memory for feature rows, for all loaders that cache: 512MiB, or 10% of all rows.  [default: "
-    "10%, at most 40% of --memory]",
+    "10%, at most 20% of --memory]",
 )
 @click.option(
     "--sweep",

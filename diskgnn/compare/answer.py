@@ -33,10 +33,7 @@ def headline(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> str:
         sentence += f", {_against(best.epoch_seconds / mine.epoch_seconds)} the fastest baseline on disk ({best.name}, "
         sentence += f"{duration(best.epoch_seconds)})"
     if memory and memory.epoch_seconds and _comparable(mine, memory):
-        ratio = mine.epoch_seconds / memory.epoch_seconds
-        sentence += (
-            f"; that is {times(ratio)} the time of in-memory" if best else f", {times(ratio)} the time of in-memory"
-        )
+        sentence += f"{';' if best else ','} that is {_against(memory.epoch_seconds / mine.epoch_seconds)} in-memory"
     return sentence + "."
 
 

@@ -40,7 +40,7 @@ from diskgnn.tracing import read_trace
 from diskgnn.units import format_size, parse_size
 
 DEFAULT_CACHE_SHARE = 0.1  # of the features, as far as that leaves most of the cap to everything else
-DEFAULT_CACHE_CAP_SHARE = 0.4
+DEFAULT_CACHE_CAP_SHARE = 0.2
 PAGE_BYTES = 4096
 COPY_BYTES = 64 << 20
 _BUSY_LOAD = 0.5  # of the cores: seconds measured beside that are worth little
@@ -111,7 +111,7 @@ def compare(
         seeds: train with so many seeds (of minibatches, weights and dropout), from 0. All but the first are for
             accuracy only.
         cpu_cache: rows in main memory for those that cache: bytes, '512MiB', or '10%' of all rows; by default 10 %, but
-            at most 40 % of `memory`.
+            at most 20 % of `memory`.
         sweep: cache sizes at which to count the rows that caches would read.
         model, hidden, heads, dropout, lr: as `train` takes them.
         device: where the model is.

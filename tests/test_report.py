@@ -24,7 +24,7 @@ from diskgnn.compare.loaders import LOADERS as COMPARED
 from diskgnn.compare.page import document
 from diskgnn.compare.report import check_report_possible, write_report
 from diskgnn.compare.results import EpochPoint, LoaderResult, SweepPoint
-from diskgnn.compare.summary import duration, seconds_to, summarize, target_accuracy
+from diskgnn.compare.summary import busiest_stage, duration, seconds_to, summarize, target_accuracy
 from diskgnn.errors import ConfigError
 from diskgnn.tracing import TraceEvent, read_trace
 
@@ -456,6 +456,16 @@ def test_it_is_told_what_an_epoch_costs_that_is_never_reused():
         "preparation: 2.00× faster than cached reads, SIEVE (50.0\N{NO-BREAK SPACE}s), 2.00× slower than mmap "
         "(12.5\N{NO-BREAK SPACE}s)."
     ) in told
+
+
+def test_reads_in_flight_together_count_once():
+    trace = [TraceEvent("disk", "read", n, start, start + 60) for n, start in enumerate((0, 10, 20, 200))]
+    trace += [TraceEvent("assemble", "gather", 0, 0, 100), TraceEvent("assemble", "gather", 1, 110, 120)]
+    trace += [TraceEvent("assemble", "wait for disk", 0, 0, 300), TraceEvent("train", "step", 0, 0, 300)]
+    # Reading takes 0 to 80 and 200 to 260; gathering 100 and 10, of 300 in all.
+    assert busiest_stage(trace) == ("disk", "read", pytest.approx(140 / 300))
+    assert busiest_stage(trace[:4]) == ("disk", "read", pytest.approx(140 / 260))
+    assert busiest_stage(trace[6:]) is None
 
 
 def test_seeds_are_averaged():

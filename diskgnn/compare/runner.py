@@ -43,7 +43,7 @@ DEFAULT_CACHE_SHARE = 0.1  # of the features, as far as that leaves most of the 
 DEFAULT_CACHE_CAP_SHARE = 0.2
 PAGE_BYTES = 4096
 COPY_BYTES = 64 << 20
-_BUSY_LOAD = 0.5  # of the cores: seconds measured beside that are worth little
+_BUSY_LOAD = 0.75  # of the cores: seconds measured beside that are worth little
 _UNCAPPED_SHARE = 0.8  # of the memory that is free: what a loader without a cap may hold
 
 

@@ -273,12 +273,18 @@ def is_wait(stage: str) -> bool:
 
 
 def busiest_stage(trace: Sequence[TraceEvent]) -> tuple[str, str, float] | None:
-    """(track, stage, share of the traced time) of the loader's stage that took longest, waiting left out."""
+    """(track, stage, share of the traced time) of the loader's stage that took longest, waiting left out.
+
+    Reads that are in flight at the same time count once.
+    """
     nanoseconds: dict[tuple[str, str], int] = {}
-    for event in trace:
+    until_ns: dict[tuple[str, str], int] = {}
+    for event in sorted(trace, key=lambda event: event.start_ns):
         if event.track != TRAIN_TRACK and not is_wait(event.stage):
             key = (event.track, event.stage)
-            nanoseconds[key] = nanoseconds.get(key, 0) + event.end_ns - event.start_ns
+            start_ns = max(event.start_ns, until_ns.get(key, 0))
+            nanoseconds[key] = nanoseconds.get(key, 0) + max(0, event.end_ns - start_ns)
+            until_ns[key] = max(event.end_ns, start_ns)
     if not nanoseconds:
         return None
     span = max(event.end_ns for event in trace) - min(event.start_ns for event in trace)

@@ -118,13 +118,17 @@ class Ginex(EpochSource):
             tempfile.TemporaryDirectory(
                 prefix=".diskgnn-ginex-", dir=self._scratch, ignore_cleanup_errors=True
             ) as folder,
-            self._pools(stopping, sample=self._threads, inspect=1, gather=1) as (samplers, inspector, gatherer),
+            self._pools(stopping, inspect=1, gather=1) as (inspector, gatherer),
         ):
             files = SuperbatchFiles(Path(folder))
 
             def prepare(numbers: range) -> None:
-                for saved in [samplers.submit(self._sample, files, seeds[number], key, number) for number in numbers]:
-                    saved.result()
+                # Threads of its own: what each holds for sampling is free again while rows are gathered.
+                with self._pools(sample=self._threads) as (pool,):
+                    for saved in [pool.submit(self._sample, files, seeds[number], key, number) for number in numbers]:
+                        saved.result()
+                        if stopping.is_set():
+                            raise CancelledError
                 with self._traced("inspect", numbers.start):
                     self._inspect(files, numbers, stopping)
 

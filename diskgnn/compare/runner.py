@@ -97,6 +97,8 @@ def compare(
 ) -> Comparison:
     """Measure loaders on one graph, each in fresh processes under the same memory cap, page cache included.
 
+    What may run without the cap comes last: giving back that much memory slows down whoever comes next.
+
     A loader that fails, is killed for memory, takes too long, or needs a library that is not there becomes a row that
     says so. Everything written lies in one hidden directory that goes in the end, whatever the end is.
 
@@ -128,7 +130,7 @@ def compare(
         DiskGNNError: what all need (the training graph, packed evaluation splits) could not be made.
         KeyboardInterrupt: processes, cgroups and files are gone by then.
     """
-    variants = select(loaders)
+    variants = sorted(select(loaders), key=lambda variant: variant.uncapped)
     if epochs == 1 and loaders in ("all", "diskgnn"):  # then it prepares one, too
         variants.remove(find("diskgnn", "several"))
     if device != "cpu":

@@ -31,7 +31,7 @@ def time_table(summaries: Sequence[LoaderSummary]) -> str:
         summaries,
         [
             ("minibatches", lambda one: _count(one.minibatches)),
-            ("prepare", lambda one: _seconds(one.prepare_seconds)),
+            ("prepare", lambda one: _seconds(one.prepare_seconds or None)),
             ("open", lambda one: _seconds(one.open_seconds)),
             ("loader alone", lambda one: _seconds(one.loading_seconds)),
             ("own bound", lambda one: _seconds(one.bound_seconds or None)),

@@ -83,8 +83,8 @@ def _hover(event: TraceEvent) -> str:
 
 def _caption(events: Sequence[TraceEvent], drawn: int) -> str:
     seconds = (max(event.end_ns for event in events) - events[0].start_ns) / 1e9
-    minibatches = len({event.minibatch for event in events if event.minibatch >= 0})
-    text = f"{minibatches} minibatches in {duration(seconds)}"
+    trained = len({event.minibatch for event in events if event.track == TRAIN_TRACK and event.minibatch >= 0})
+    text = f"{trained} minibatches in {duration(seconds)}"
     if drawn < len(events):
         text += f"; the first {drawn:,} of {len(events):,} stages are drawn"
     return f"{text}."

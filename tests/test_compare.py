@@ -189,6 +189,8 @@ def test_names_of_loaders():
     assert all(variant.loader == loader for loader, variants in LOADERS.items() for variant in variants)
     names = [variant.name for variant in select("all")]
     assert len(set(names)) == len(names)
+    assert [variant.variant for variant in select("mmap:random,diskgnn", 1)] == ["random", "one", "fresh"]
+    assert [variant.variant for variant in select(["diskgnn:several"], 1)] == ["several"]
     for wrong in ("disk-gnn", "diskgnn:two", "", "mmap:"):
         with pytest.raises(ConfigError, match="diskgnn:one"):
             select(wrong)

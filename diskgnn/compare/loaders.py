@@ -313,10 +313,11 @@ def find(loader: str, variant: str) -> Variant:
     raise _unknown(f"{loader}:{variant}")
 
 
-def select(names: str | Sequence[str]) -> list[Variant]:
+def select(names: str | Sequence[str], epochs: int | None = None) -> list[Variant]:
     """The variants that `names` stands for: 'all', or a list such as 'diskgnn,cached-reads:sieve,mmap'.
 
-    A loader's name alone stands for all its variants. Each comes once, in the order of `names`.
+    A loader's name alone stands for all its variants, but for 'diskgnn:several' where only one of `epochs` is trained:
+    then it is 'diskgnn:one'. Each comes once, in the order of `names`.
 
     Raises:
         ConfigError: a name is none of a loader, or of a variant.
@@ -334,6 +335,8 @@ def select(names: str | Sequence[str]) -> list[Variant]:
         if not found:
             raise _unknown(part)
         selected += [variant for variant in found if variant not in selected]
+    if epochs == 1 and "diskgnn:several" not in parts:
+        selected = [variant for variant in selected if (variant.loader, variant.variant) != ("diskgnn", "several")]
     return selected
 
 

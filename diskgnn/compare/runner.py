@@ -22,7 +22,7 @@ import psutil
 from diskgnn import __version__, artifacts
 from diskgnn.artifacts import PathLike
 from diskgnn.compare import page_cache
-from diskgnn.compare.loaders import MEMORY, SEQUENTIAL, Setting, Variant, find, select
+from diskgnn.compare.loaders import MEMORY, SEQUENTIAL, Setting, Variant, select
 from diskgnn.compare.processes import Outcome, run_in_process
 from diskgnn.compare.results import Comparison, EpochCost, EpochPoint, LoaderResult, SweepPoint, disk_bytes
 from diskgnn.compare.scratch import scratch_folder
@@ -130,9 +130,7 @@ def compare(
         DiskGNNError: what all need (the training graph, packed evaluation splits) could not be made.
         KeyboardInterrupt: processes, cgroups and files are gone by then.
     """
-    variants = sorted(select(loaders), key=lambda variant: variant.uncapped)
-    if epochs == 1 and loaders in ("all", "diskgnn"):  # then it prepares one, too
-        variants.remove(find("diskgnn", "several"))
+    variants = sorted(select(loaders, epochs), key=lambda variant: variant.uncapped)
     if device != "cpu":
         from diskgnn.transfer import available_device  # with torch, which this process does without otherwise
 

@@ -31,7 +31,7 @@ def require_sampler() -> None:
         raise UnavailableError(
             "the loader 'pyg' needs pyg-lib or torch-sparse, found that torch-geometric has neither: its "
             "NeighborLoader samples with one of them; install the faster one: "
-            "pip install pyg-lib -f https://data.pyg.org/whl/torch-<version>.html"
+            "pip install pyg-lib, with the wheel index for your torch that PyG's installation page names"
         )
 
 

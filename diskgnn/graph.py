@@ -34,6 +34,11 @@ class FeatureFile:
         """Bytes of one node's feature vector."""
         return self.width * np.dtype(FEATURE_STORAGE[self.dtype]).itemsize
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all nodes' feature vectors."""
+        return self.num_rows * self.row_bytes
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -90,6 +95,11 @@ class Graph:
     def num_edges(self) -> int:
         """E."""
         return len(self.indices)
+
+    @property
+    def topology_bytes(self) -> int:
+        """Of `indptr` and `indices`, loaded."""
+        return self.indptr.nbytes + self.indices.nbytes
 
     @property
     def num_classes(self) -> int:

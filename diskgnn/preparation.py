@@ -271,7 +271,7 @@ def estimate(
     largest_bytes = max(int(probe.max_rows * features.row_bytes + probe.structure_bytes) for probe in probes.values())
     evaluated_rows = eval_rows if set(probes) - {"train"} else 0
     # Sampling holds the topology if it fits, packing two partitions of the features, of a quarter of the budget each.
-    used_bytes = max(graph.indptr.nbytes + graph.indices.nbytes, 2 * features.num_rows * features.row_bytes)
+    used_bytes = max(graph.topology_bytes, 2 * features.num_bytes)
     return Estimate(
         minibatches=sum(probe.num_batches for probe in probes.values()),
         rows_per_minibatch=train.rows,

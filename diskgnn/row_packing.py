@@ -243,9 +243,7 @@ def _partition_bytes(features: FeatureFile, plans: list[SplitPlan], memory_bytes
     """Two partitions are in memory; half of the budget stays for blocks, page cache and the interpreter."""
     num_extents = sum(len(plan.index) for plan in plans)
     mean_extent_bytes = 1 + sum(int(plan.bounds[-1]) for plan in plans) * features.row_bytes // num_extents
-    enough_bytes = max(
-        ENOUGH_PARTITION_BYTES, features.num_rows * features.row_bytes * MEAN_RUN_BYTES // mean_extent_bytes
-    )
+    enough_bytes = max(ENOUGH_PARTITION_BYTES, features.num_bytes * MEAN_RUN_BYTES // mean_extent_bytes)
     return max(MIN_PARTITION_BYTES, min(memory_bytes // 4, enough_bytes))
 
 

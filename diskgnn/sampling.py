@@ -249,13 +249,13 @@ def _sample_epochs(
         with damage_named(graph):
             if fits(graph, memory_bytes):
                 edges = _sample_in_memory(writer, graph, shards, schema, threads, advance)
-                return edges, graph.indptr.nbytes + graph.indices.nbytes
+                return edges, graph.topology_bytes
             return _sample_by_sweeping(writer, graph, shards, schema, memory_bytes, threads, advance)
 
 
 def fits(graph: Graph, memory_bytes: int) -> bool:
     """Whether the topology is loaded for sampling; otherwise it is swept."""
-    return graph.indptr.nbytes + graph.indices.nbytes <= memory_bytes
+    return graph.topology_bytes <= memory_bytes
 
 
 def sample_a_few(

@@ -9,7 +9,7 @@ from graphs import assert_rows_are_features, make_graph
 
 from diskgnn import fresh_epochs
 from diskgnn.compare import steps
-from diskgnn.compare.loaders import MAPPED_SAMPLING_THREADS, Setting, find, topology_bytes
+from diskgnn.compare.loaders import MAPPED_SAMPLING_THREADS, Setting, find
 from diskgnn.errors import UnavailableError
 from diskgnn.memory import available_cores
 
@@ -35,7 +35,7 @@ def test_mmap_is_touched_by_one_thread_or_as_many_as_pyg_plus_has(graph, tmp_pat
 
 @pytest.mark.parametrize(("loader", "variant"), [("mmap", "random"), ("cached-reads", "sieve"), ("ginex", "")])
 def test_who_waits_for_pages_of_the_topology_does_so_in_many_threads(graph, tmp_path, loader, variant):
-    for memory_bytes, many in ((4 * topology_bytes(graph), False), (4 * topology_bytes(graph) - 4, True)):
+    for memory_bytes, many in ((4 * graph.topology_bytes, False), (4 * graph.topology_bytes - 4, True)):
         with find(loader, variant).open(setting(graph, tmp_path, memory_bytes=memory_bytes)) as source:
             cores = available_cores()
             few = cores if loader == "ginex" else max(1, cores // 2)  # it samples before anything else runs
@@ -102,7 +102,7 @@ def test_a_partition_buffer_is_comets_whatever_the_memory(tmp_path, dtype):
         chosen.prepare(given)
         with chosen.open(given) as source:
             p, c = source._partitions.num_partitions, source.resident
-            memory_bytes = given.cache_bytes + topology_bytes(graph)
+            memory_bytes = given.cache_bytes + graph.topology_bytes
             next(source.epoch(0))
             group = source._plan(0).slots.shape[1] - c  # what is read ahead
             assert 1 < group == c // 2 == 4

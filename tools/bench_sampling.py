@@ -103,7 +103,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.method:
         graph = Graph.open(options.folder / "graph")
-        topology_bytes = graph.indptr.nbytes + graph.indices.nbytes
+        topology_bytes = graph.topology_bytes
         if options.method == "map":
             record = sample_map(options, graph)
         else:
@@ -118,7 +118,7 @@ def main() -> None:
                  feature_width=1, feature_dtype="int8", train_fraction=options.train_fraction, valid_fraction=0,
                  test_fraction=0, homophily=0.6)  # fmt: skip
         graph = Graph.open(options.folder / "graph")
-        topology_bytes = graph.indptr.nbytes + graph.indices.nbytes
+        topology_bytes = graph.topology_bytes
         methods = ("memory", "sweep", "map") if options.map_minibatches else ("memory", "sweep")
         records = [run_apart(method, topology_bytes, options) for _ in range(options.repeat) for method in methods]
     finally:

@@ -46,8 +46,7 @@ class MemoryRows:
 
 def _refuse_what_cannot_fit(graph: Graph) -> None:
     """Rather than have the kernel reclaim every other page first, for minutes, and then kill the process."""
-    file = graph.feature_file
-    needed_bytes = file.num_rows * file.row_bytes + graph.indptr.nbytes + graph.indices.nbytes
+    needed_bytes = graph.feature_file.num_bytes + graph.topology_bytes
     limit_bytes = min(cgroup_limit_bytes() or math.inf, psutil.virtual_memory().total)
     if needed_bytes > limit_bytes:
         raise MemoryError(

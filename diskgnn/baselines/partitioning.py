@@ -113,7 +113,7 @@ def prepare_partitions(
         writer.add(EDGES)
         writer.add(FEATURES)
         manifest = writer.publish()
-    read_bytes += 2 * (graph.indptr.nbytes + graph.indices.nbytes)
+    read_bytes += 2 * graph.topology_bytes
     return StageReport("partition", time.perf_counter() - began, read_bytes, manifest.total_bytes,
                        {"partitions": num_partitions})  # fmt: skip
 

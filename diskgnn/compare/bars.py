@@ -87,8 +87,8 @@ def read_bytes(summaries: Sequence[LoaderSummary]) -> Figure | None:
         "Bytes read in an epoch",
         rows,
         "bytes",
-        "From the disk, as the kernel counts where it does. Belady's bound: the fewest whole rows that any cache of "
-        "the same size reads for the same minibatches, empty at the start.",
+        "From the disk: the loader's count, or the kernel's where that is more. Belady's bound: the fewest whole rows "
+        "that any cache of the same size reads for the same minibatches, empty at the start.",
         (("bar", "read"), ("tick", "Belady's bound")),
     )
 

@@ -59,7 +59,7 @@ class Setting:
 
     def holds_topology(self, graph: Graph) -> bool:
         """Whether what samples while training may load all of the topology."""
-        return topology_bytes(graph) <= self.memory_bytes // TOPOLOGY_SHARE
+        return graph.topology_bytes <= self.memory_bytes // TOPOLOGY_SHARE
 
     def sampling_threads(self, graph: Graph) -> int | None:
         """The default; more than there are cores where each waits for pages of the topology, one at a time."""
@@ -69,11 +69,6 @@ class Setting:
     def packed(self) -> Path:
         """Where those that pack do so."""
         return Path(self.folder) / "packed"
-
-
-def topology_bytes(graph: Graph) -> int:
-    """Of `graph`, loaded."""
-    return graph.indptr.nbytes + graph.indices.nbytes
 
 
 @dataclass(frozen=True)
@@ -133,7 +128,7 @@ def _ginex(setting: Setting) -> BatchSource:
 
 def _partition_buffer_bytes(setting: Setting, graph: Graph) -> int:
     """Rows and edges share the buffer, so it gets what the others have for a cache and for topology."""
-    return setting.cache_bytes + min(topology_bytes(graph), setting.memory_bytes // TOPOLOGY_SHARE)
+    return setting.cache_bytes + min(graph.topology_bytes, setting.memory_bytes // TOPOLOGY_SHARE)
 
 
 def _prepare_partitions(train_first: bool) -> Callable[[Setting], None]:
@@ -192,7 +187,7 @@ def _prepare_segmented(setting: Setting) -> None:
         setting.packed,
         **setting.sampling,
         static_cache=setting.cache_bytes,
-        disk_limit=SEGMENTED_BLOWUP * features.num_rows * features.row_bytes,
+        disk_limit=SEGMENTED_BLOWUP * features.num_bytes,
         memory=setting.memory_bytes // 2,
     )
 

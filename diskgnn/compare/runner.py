@@ -436,6 +436,6 @@ def describe_graph(graph: Graph, training: Graph) -> dict[str, Any]:
     return {
         "name": f"{path.parent.name}/{path.name}", "num_nodes": graph.num_nodes, "num_edges": graph.num_edges,
         "feature_width": features.width, "feature_dtype": features.dtype,
-        "feature_bytes": features.num_rows * features.row_bytes, "num_classes": graph.num_classes,
+        "feature_bytes": features.num_bytes, "num_classes": graph.num_classes,
         "num_train": len(training.splits["train"]), "num_train_in_all": len(graph.splits["train"]),
     } | {f"num_{split}": len(graph.splits.get(split, ())) for split in artifacts.SPLITS[1:]}  # fmt: skip

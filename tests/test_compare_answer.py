@@ -1,0 +1,159 @@
+"""What a comparison says in sentences and means over seeds, against ones worked out here."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from comparisons import comparison, cost, result
+
+from diskgnn.compare.answer import headline, reasons
+from diskgnn.compare.results import EpochPoint, LoaderResult
+from diskgnn.compare.summary import busiest_stage, duration, seconds_to, summarize, target_accuracy
+from diskgnn.tracing import TraceEvent
+
+
+@pytest.mark.parametrize(
+    ("mine", "ginex", "memory", "expected"),
+    [
+        (31.2, 387.0, 29.4, "diskgnn trains an epoch in 31.2 s, 12.4× faster than the fastest baseline on disk (ginex, "
+                            "387 s); that is 1.06× slower than in-memory."),
+        (40.0, 20.0, None, "diskgnn trains an epoch in 40.0 s, 2.00× slower than the fastest baseline on disk (ginex, "
+                           "20.0 s)."),
+        (40.0, 40.4, None, "diskgnn trains an epoch in 40.0 s, as fast as the fastest baseline on disk (ginex, "
+                           "40.4 s)."),
+        (0.05, None, 0.1, "diskgnn trains an epoch in 50.0 ms, that is 2.00× faster than in-memory."),
+        (None, 20.0, 10.0, "diskgnn was not compared; of the others in-memory is the fastest: 10.0 s."),
+        (None, None, None, "Nothing was compared."),
+    ],
+)  # fmt: skip
+def test_headline(mine, ginex, memory, expected):
+    results = [_trained("diskgnn", mine), _trained("ginex", ginex), _trained("in-memory", memory, bound="memory")]
+    made = comparison(results=tuple(one for one in results if one))
+    assert headline(made, summarize(made.results)).replace("\xa0", " ") == expected
+
+
+def _trained(name, seconds, wait=0.0, **changes):
+    if seconds is None:
+        return None
+    fields = {"bound": "random reads", "training": cost(seconds, wait), **changes}
+    return LoaderResult(name, name, "", "ok", **fields)
+
+
+def test_headline_tells_that_ours_failed_and_that_the_epoch_was_cut():
+    failed = LoaderResult("diskgnn", "diskgnn", "", "out of memory", "killed")
+    made = comparison(results=(failed, _trained("ginex", 4.0)))
+    assert headline(made, summarize(made.results)).startswith(
+        "diskgnn has no result (out of memory); of the others ginex"
+    )
+    made = comparison(results=(_trained("diskgnn", 4.0), _trained("ginex", 8.0)), settings={"max_batches": 94})
+    assert headline(made, summarize(made.results)).startswith("diskgnn trains 94 minibatches in 4.00\xa0s")
+
+
+def test_preparation_is_told_in_epochs_that_repay_it():
+    # 100 s ahead of ginex's 10 s, 20 s gained an epoch: 4 epochs gain 80 s, 5 gain 100 s > 90 s
+    made = comparison(
+        results=(_trained("diskgnn", 10.0, prepare_seconds=100.0), _trained("ginex", 30.0, prepare_seconds=10.0))
+    )
+    (told,) = reasons(summarize(made.results))
+    assert told.replace("\xa0", " ") == "Preparing takes 100 s, repaid in the 5th epoch against ginex."
+
+
+def test_the_reason_names_the_stage():
+    trace = (
+        TraceEvent("train", "forward", 0, 0, 90), TraceEvent("assemble", "wait for disk", 0, 0, 80),
+        TraceEvent("assemble", "gather", 0, 80, 100), TraceEvent("assemble", "gather", 1, 100, 140),
+        TraceEvent("disk", "read", 0, 0, 50), TraceEvent("train", "step", 1, 140, 200),
+    )  # fmt: skip
+    waiting = _trained(
+        "diskgnn", 40.0, 25.0, bound="sequential reads", bound_seconds=10.0, loading=cost(30.0, 30.0), trace=trace
+    )
+    memory = _trained("in-memory", 15.0, 0.0, bound="memory")
+
+    def told(mine, *others):
+        made = comparison(results=(mine, *others))
+        return reasons(summarize(made.results))[-1].replace("\xa0", " ")
+
+    assert told(waiting, memory) == (
+        "Why it is slower than in-memory: training waited 25.0 s of 40.0 s for minibatches (62%); the loader alone "
+        "takes 3.00× of its own bound, sequential reads (10.0 s), and its busiest stage is 'gather' on 'assemble' (30% "
+        "of the timeline)."
+    )
+    at_bound = dataclasses.replace(waiting, loading=cost(11.0, 11.0))
+    assert "the loader is at its own bound, sequential reads (10.0 s an epoch)" in told(at_bound, memory)
+    computing = dataclasses.replace(waiting, training=cost(40.0, 1.0))
+    assert "waited only 2% of the time, but computing took 39.0 s against 15.0 s" in told(computing, memory)
+    assert told(waiting, memory, _trained("ginex", 20.0)).startswith("Why it is slower than ginex")
+
+
+def test_the_accuracy_told_is_that_of_the_epoch_best_in_validation():
+    points = [(0.5, 0.9), (0.7, 0.6), (0.6, 0.8)]  # (validation, test)
+    run = dataclasses.replace(
+        result("ginex"),
+        epochs=tuple(EpochPoint(epoch, 10.0 * epoch, 0.1, *found) for epoch, found in enumerate(points)),
+    )
+    (summary,) = summarize([run])
+    assert (summary.accuracy, summary.deviation) == (0.6, 0.0)
+    assert target_accuracy([summary]) == 0.6
+    assert summary.total_seconds == 20.0 / 3
+
+
+def test_it_is_told_what_an_epoch_costs_that_is_never_reused():
+    def trained(name, loader, seconds, total, variant=""):
+        epochs = (EpochPoint(0, total / 2, 0.1, None, None), EpochPoint(1, 2 * total, 0.1, None, None))
+        run = _trained(name, seconds, epochs=epochs)
+        return dataclasses.replace(run, loader=loader, variant=variant)
+
+    told = reasons(summarize([
+        trained("diskgnn, every epoch fresh", "diskgnn", 20.0, 25.0, "fresh"),
+        trained("cached reads, LRU", "cached-reads", 70.0, 70.0),
+        trained("cached reads, SIEVE", "cached-reads", 50.0, 50.0),
+        trained("mmap", "mmap", 12.5, 12.5),
+    ]))  # fmt: skip
+    assert (
+        "Without any reuse, every epoch sampled and packed anew, an epoch takes 25.0\N{NO-BREAK SPACE}s with its "
+        "preparation: 2.00× faster than cached reads, SIEVE (50.0\N{NO-BREAK SPACE}s), 2.00× slower than mmap "
+        "(12.5\N{NO-BREAK SPACE}s)."
+    ) in told
+
+
+def test_reads_in_flight_together_count_once():
+    trace = [TraceEvent("disk", "read", n, start, start + 60) for n, start in enumerate((0, 10, 20, 200))]
+    trace += [TraceEvent("assemble", "gather", 0, 0, 100), TraceEvent("assemble", "gather", 1, 110, 120)]
+    trace += [TraceEvent("assemble", "wait for disk", 0, 0, 300), TraceEvent("train", "step", 0, 0, 300)]
+    # Reading takes 0 to 80 and 200 to 260; gathering 100 and 10, of 300 in all.
+    assert busiest_stage(trace) == ("disk", "read", pytest.approx(140 / 300))
+    assert busiest_stage(trace[:4]) == ("disk", "read", pytest.approx(140 / 260))
+    assert busiest_stage(trace[6:]) is None
+
+
+def test_seeds_are_averaged():
+    results = [result("ginex", seed) for seed in range(4)] + [result("in-memory", seed) for seed in range(4)]
+    ginex, memory = summarize(results)
+    accuracies = np.array([[point.test_accuracy for point in one.epochs] for one in results[:4]])
+    seconds = np.array([[point.seconds for point in one.epochs] for one in results[:4]])
+    np.testing.assert_allclose([point.accuracy for point in ginex.curve], accuracies.mean(0))
+    np.testing.assert_allclose([point.deviation for point in ginex.curve], accuracies.std(0, ddof=1))
+    np.testing.assert_allclose([point.seconds for point in ginex.curve], seconds.mean(0))
+    assert ginex.training_seconds == pytest.approx(np.mean([one.training.seconds for one in results[:4]]))
+    assert ginex.seeds == 4
+    assert ginex.accuracy == pytest.approx(accuracies[:, -1].mean())  # nothing validated: the last epoch
+    assert ginex.deviation == pytest.approx(accuracies[:, -1].std(ddof=1))
+    best = max(ginex, memory, key=lambda one: one.accuracy)
+    assert target_accuracy([ginex, memory]) == best.accuracy - best.deviation
+    assert ginex.total_seconds == pytest.approx(seconds[:, -1].mean() / 8)
+    reached = np.argmax(accuracies.mean(0) >= accuracies.mean(0).max())
+    assert seconds_to(accuracies.mean(0).max(), ginex.curve) == pytest.approx(seconds.mean(0)[reached])
+    assert seconds_to(1.1, ginex.curve) is None
+
+
+def test_a_seed_that_failed_is_told():
+    broken = dataclasses.replace(result("ginex", 1), status="out of memory", message="killed", epochs=())
+    (one,) = summarize([result("ginex"), broken])
+    assert (one.ok, one.seeds, one.message) == (True, 1, "1 of 2 seeds: out of memory, killed")
+
+
+def test_durations_have_three_digits():
+    shown = [duration(seconds).replace("\xa0", " ") for seconds in (0, 0.0523, 0.3, 31.21, 99.96, 599.9, 754, 9000)]
+    assert shown == ["0 s", "52.3 ms", "0.300 s", "31.2 s", "100 s", "600 s", "12.6 min", "2.50 h"]

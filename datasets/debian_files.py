@@ -156,7 +156,7 @@ _FOLDED = _folded_letters()
 
 def write_features(path: Path, names: Names, width: int, dtype: str) -> None:
     """Write the features to the .npy file `path`, which appears only when it is complete."""
-    from diskgnn import artifacts
+    from diskgnn.storage import artifacts
 
     num_nodes = len(names.offsets) - 1
     artifacts.require_free_bytes(path.parent, num_nodes * width * np.dtype(dtype).itemsize, f"features {path}")
@@ -186,7 +186,7 @@ def main() -> None:
     if arguments.width < 1:
         parser.error(f"expected a width of at least 1, found {arguments.width}")
 
-    from diskgnn.importers import convert
+    from diskgnn.importers.convert import convert
 
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:

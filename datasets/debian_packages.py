@@ -229,7 +229,7 @@ def main() -> None:
     if arguments.rebuild:
         rebuild()
 
-    from diskgnn.importers import convert
+    from diskgnn.importers.convert import convert
 
     convert(arguments.out, **load(), reverse=True, overwrite=arguments.overwrite)
 

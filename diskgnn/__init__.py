@@ -4,36 +4,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from diskgnn.errors import ArtifactError, ConfigError, DataWarning, DiskFullError, DiskGNNError, InputError
+from diskgnn.version import VERSION
 
 if TYPE_CHECKING:
-    from diskgnn.evaluation import evaluate
-    from diskgnn.generation import generate
-    from diskgnn.graph import Graph
-    from diskgnn.importers import convert
-    from diskgnn.loader import Loader
-    from diskgnn.minibatch import BatchSource, Block, MiniBatch
-    from diskgnn.packing import pack
-    from diskgnn.preparation import estimate, prepare
-    from diskgnn.sampling import sample
-    from diskgnn.training import train
+    from diskgnn.batch_source import BatchSource
+    from diskgnn.graph.generation import generate
+    from diskgnn.graph.graph import Graph
+    from diskgnn.importers.convert import convert
+    from diskgnn.loading.loader import Loader
+    from diskgnn.minibatch import Block, MiniBatch
+    from diskgnn.packing.pack import pack
+    from diskgnn.preparing.prepare import estimate, prepare
+    from diskgnn.sampling.sample import sample
+    from diskgnn.training.evaluate import evaluate
+    from diskgnn.training.train import train
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 # Public names and their modules. Imported when first used: torch takes seconds, and most commands do without it.
 _MODULES = {
-    "BatchSource": "minibatch",
+    "BatchSource": "batch_source",
     "Block": "minibatch",
-    "Graph": "graph",
-    "Loader": "loader",
+    "Graph": "graph.graph",
+    "Loader": "loading.loader",
     "MiniBatch": "minibatch",
-    "convert": "importers",
-    "estimate": "preparation",
-    "evaluate": "evaluation",
-    "generate": "generation",
-    "pack": "packing",
-    "prepare": "preparation",
-    "sample": "sampling",
-    "train": "training",
+    "convert": "importers.convert",
+    "estimate": "preparing.prepare",
+    "evaluate": "training.evaluate",
+    "generate": "graph.generation",
+    "pack": "packing.pack",
+    "prepare": "preparing.prepare",
+    "sample": "sampling.sample",
+    "train": "training.train",
 }
 
 __all__ = [

@@ -1,11 +1,10 @@
-"""What every loader yields: blocks, minibatches, and the protocol that the trainer asks of a source of them."""
+"""What every loader yields: blocks and minibatches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -88,7 +87,7 @@ class MiniBatch:
     blocks: tuple[Block, ...]  # outermost first: blocks[0] takes x, blocks[-1] yields the seeds' rows
     seeds: Tensor  # [B] int64 node ids; input node i < B is seed i
     epoch: int  # the epoch asked for, counted from 0
-    index: int  # position in the epoch, counted from 0
+    batch_index: int  # position in the epoch, counted from 0
     input_nodes: Tensor | None = None  # [U] int64 node ids, if the source was asked for them
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> MiniBatch:
@@ -119,49 +118,3 @@ class MiniBatch:
         from diskgnn import interop
 
         return interop.to_pyg_layers(self)
-
-
-@runtime_checkable
-class BatchSource(Protocol):
-    """Anything that the trainer can train or evaluate on: `Loader`, and every baseline."""
-
-    @property
-    def num_batches(self) -> int:
-        """Minibatches in one epoch."""
-        ...
-
-    @property
-    def num_classes(self) -> int:
-        """Labels are in [0, num_classes)."""
-        ...
-
-    @property
-    def feature_width(self) -> int:
-        """D, columns of x."""
-        ...
-
-    @property
-    def num_layers(self) -> int:
-        """Blocks in each minibatch."""
-        ...
-
-    def epoch(self, epoch: int) -> Iterator[MiniBatch]:
-        """The minibatches of epoch `epoch`, from where `load_state_dict` left off if it named this epoch."""
-        ...
-
-    def stats(self) -> Mapping[str, int | float]:
-        """Counters since the source was made: at least requested_rows, read_bytes, wait_seconds, and per tier
-        device_rows, pinned_rows, cpu_rows, disk_rows (rows served by each)."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where iteration stands (epoch, minibatches consumed), as torchdata's StatefulDataLoader has it."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`: the next call of `epoch(state['epoch'])` skips what had been consumed."""
-        ...
-
-    def close(self) -> None:
-        """Join threads, free buffers. Idempotent."""
-        ...

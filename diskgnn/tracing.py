@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from diskgnn.errors import ConfigError
-from diskgnn.manifest import PathLike
+from diskgnn.specs import PathLike
 
 MAX_EVENTS = 200_000  # of one timeline, about 25 MB as a file: the first ones are kept
 TRAIN_TRACK = "train"  # the thread that trains
@@ -62,7 +62,7 @@ class Timeline:
 
     Example:
         timeline = Timeline(loader)
-        with timeline.stage("forward", batch.index):
+        with timeline.stage("forward", batch.batch_index):
             ...
         write_trace(timeline.events(), "trace.json")
     """

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from diskgnn import artifacts
-from diskgnn.artifacts import ArtifactWriter
-from diskgnn.graph import FEATURE_STORAGE, Graph
+from diskgnn.storage.row_format import FEATURE_STORAGE
+from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import MiniBatch
-from diskgnn.packing import pack
-from diskgnn.sampling import sample
+from diskgnn.packing.pack import pack
+from diskgnn.sampling.sample import sample
+from diskgnn.storage import artifacts
+from diskgnn.storage.artifacts import ArtifactWriter
 
 SPLIT_SIZES = {"train": 57, "valid": 21}
 

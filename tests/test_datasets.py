@@ -18,7 +18,7 @@ import debian_indices
 import debian_packages
 from debian_indices import Indices
 
-from diskgnn.graph import Graph
+from diskgnn.graph.graph import Graph
 
 PACKAGES = """\
 Package: zoo

@@ -23,7 +23,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight training minibatches of two layers, float16 features, three classes."""
     folder = tmp_path_factory.mktemp("examples")
     diskgnn.generate(
-        folder / "graph", num_nodes=600, avg_degree=8, num_classes=3, feature_width=8, feature_dtype="float16",
+        folder / "graph", num_nodes=600, avg_degree=8, num_classes=3, num_features=8, feature_dtype="float16",
         homophily=0.8, train_fraction=0.5, valid_fraction=0.2, test_fraction=0.3,
     )  # fmt: skip
     diskgnn.prepare(

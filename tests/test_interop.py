@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from diskgnn import Block, ConfigError, MiniBatch
-from diskgnn.models import GATLayer, GCNLayer, SAGELayer
+from diskgnn.training.models import GATLayer, GCNLayer, SAGELayer
 
 os.environ.setdefault("DGLBACKEND", "pytorch")
 dgl = pytest.importorskip("dgl")

@@ -10,9 +10,9 @@ from graphs import make_graph, prepare_graph, write_graph
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.cli import main
 from diskgnn.errors import ConfigError
-from diskgnn.loader import Loader
+from diskgnn.loading.loader import Loader
 from diskgnn.tracing import MAX_EVENTS, Timeline, Traceable, TraceEvent, read_trace, write_trace
-from diskgnn.training import train
+from diskgnn.training.train import train
 
 
 def valid_tracks(path):

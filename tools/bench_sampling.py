@@ -27,12 +27,15 @@ from typing import Any
 
 import numpy as np
 
-from diskgnn import _native, artifacts
-from diskgnn.generation import generate
-from diskgnn.graph import Graph
-from diskgnn.memory import available_cores
-from diskgnn.memory_cgroup import MemoryCgroup
-from diskgnn.sampling import Samples, batch_key, epoch_seeds, sample
+from diskgnn._native import NeighborSampler
+from diskgnn.graph.generation import generate
+from diskgnn.graph.graph import Graph
+from diskgnn.storage.samples import Samples
+from diskgnn.draws import batch_key
+from diskgnn.sampling.sample import epoch_seeds, sample
+from diskgnn.storage import artifacts
+from diskgnn.system.memory import available_cores
+from diskgnn.system.memory_cgroup import MemoryCgroup
 from diskgnn.units import format_size, parse_size
 
 
@@ -51,7 +54,7 @@ def sample_map(options: argparse.Namespace, graph: Graph) -> dict[str, Any]:
     for array in (graph.indptr, graph.indices):
         mapped: Any = array
         mapped._mmap.madvise(mmap.MADV_RANDOM)
-    sampler = _native.NeighborSampler(graph.indptr, graph.indices)
+    sampler = NeighborSampler(graph.indptr, graph.indices)
     seeds = epoch_seeds(graph.splits["train"], split="train", epoch=0, seed=0, batch_size=options.batch_size)
     numbers = range(min(len(seeds), options.map_minibatches))
     fanouts, key = np.array(options.fanouts, np.int32), batch_key(0, "train", 0)
@@ -115,7 +118,7 @@ def main() -> None:
     options.folder.mkdir(parents=True)
     try:
         generate(options.folder / "graph", num_nodes=options.nodes, avg_degree=options.degree, num_classes=16,
-                 feature_width=1, feature_dtype="int8", train_fraction=options.train_fraction, valid_fraction=0,
+                 num_features=1, feature_dtype="int8", train_fraction=options.train_fraction, valid_fraction=0,
                  test_fraction=0, homophily=0.6)  # fmt: skip
         graph = Graph.open(options.folder / "graph")
         topology_bytes = graph.topology_bytes

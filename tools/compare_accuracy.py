@@ -17,7 +17,7 @@ from pathlib import Path
 
 from diskgnn import prepare, train
 from diskgnn.baselines.in_memory import in_memory_sources
-from diskgnn.graph import Graph
+from diskgnn.graph.graph import Graph
 
 
 def in_memory(graph: Graph, options: argparse.Namespace, seed: int) -> float:

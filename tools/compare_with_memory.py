@@ -11,11 +11,11 @@ import statistics
 import sys
 from pathlib import Path
 
-from diskgnn.artifacts import PACKED, open_artifact
 from diskgnn.baselines.in_memory import in_memory_sources
 from diskgnn.cli.online import show_epoch
 from diskgnn.cli.rendering import BarReporter, Output
-from diskgnn.training import train
+from diskgnn.storage.artifacts import PACKED, open_artifact
+from diskgnn.training.train import train
 
 TIERS = ("device", "pinned", "cpu")
 

@@ -17,7 +17,7 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
-from diskgnn.memory_cgroup import MemoryCgroup
+from diskgnn.system.memory_cgroup import MemoryCgroup
 from diskgnn.units import format_size, parse_size
 
 

@@ -9,15 +9,14 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from diskgnn import _native
-from diskgnn.artifacts import PathLike
+from diskgnn._native import RowCache, RowReader
 from diskgnn.baselines.epoch_source import RowCounts
 from diskgnn.baselines.online import OnlineSource
 from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.errors import ConfigError
-from diskgnn.graph import Graph
-from diskgnn.packing import cache_rows
-from diskgnn.row_reading import check_engine, row_buffer, warn_if_no_io_uring
+from diskgnn.graph.graph import Graph
+from diskgnn.specs import PathLike, cache_rows
+from diskgnn.storage.row_reading import check_engine, row_buffer, warn_if_no_io_uring
 
 POLICIES = ("sieve", "s3-fifo", "lru")
 
@@ -30,7 +29,7 @@ class RowsOnDisk:
         check_engine(engine)
         warn_if_no_io_uring(engine)
         self._buffers, file = RowBuffers(graph), graph.feature_file
-        self._reader = _native.RowReader(str(file.path), file.data_offset_bytes, file.row_bytes, file.num_rows, engine)
+        self._reader = RowReader(str(file.path), file.data_offset_bytes, file.row_bytes, file.num_rows, engine)
         cache_bytes = cached_rows * file.row_bytes
         self._cache = row_buffer(cached_rows, file.row_bytes)[:cache_bytes]
 
@@ -57,7 +56,7 @@ class CachedRows:
             raise ConfigError(f"policy: expected one of {', '.join(POLICIES)}, found {policy!r}")
         capacity = cache_rows(cpu_cache, graph.feature_file.row_bytes, graph.num_nodes)
         self._rows: RowsOnDisk | None = RowsOnDisk(graph, capacity, engine=engine)
-        self._cache = _native.RowCache(policy, graph.num_nodes, capacity) if capacity else None
+        self._cache = RowCache(policy, graph.num_nodes, capacity) if capacity else None
         self._lock = threading.Lock()  # sources may share these rows
 
     def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, RowCounts]:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
-from diskgnn.artifacts import PathLike
 from diskgnn.baselines.library_source import LibrarySource, Loaded
+from diskgnn.draws import batch_key
 from diskgnn.errors import UnavailableError
-from diskgnn.graph import Graph
+from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import Block
-from diskgnn.sampling import batch_key
+from diskgnn.specs import PathLike
 
 
 def import_dgl() -> Any:

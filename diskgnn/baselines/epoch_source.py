@@ -17,13 +17,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from diskgnn import artifacts
-from diskgnn.artifacts import PathLike
 from diskgnn.errors import ArtifactError, ConfigError, InputError, at_least_one
-from diskgnn.graph import Graph
-from diskgnn.memory import available_cores
+from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import MiniBatch
-from diskgnn.sampling import epoch_seeds
+from diskgnn.sampling.sample import epoch_seeds
+from diskgnn.specs import PathLike
+from diskgnn.storage import artifacts
+from diskgnn.system.memory import available_cores
 from diskgnn.tracing import TraceEvent
 
 Source = TypeVar("Source", bound="EpochSource")
@@ -113,7 +113,7 @@ class EpochSource:
         return self._graph.num_classes
 
     @property
-    def feature_width(self) -> int:
+    def num_features(self) -> int:
         """D, columns of x."""
         return self._graph.feature_file.width
 
@@ -147,7 +147,7 @@ class EpochSource:
                 self._requested_rows += batch.x.shape[0]
                 for name, value in asdict(counts).items():
                     self._counts[name] += value
-                self._position = (epoch, batch.index + 1)
+                self._position = (epoch, batch.batch_index + 1)
                 yield batch
                 del batch  # the user has it; it need not stay in memory while the next one is waited for
         finally:

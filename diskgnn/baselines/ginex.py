@@ -14,17 +14,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn import _native
-from diskgnn.artifacts import PathLike
+from diskgnn._native import BeladyPlanner, NeighborSampler, exchange
 from diskgnn.baselines.cached_reads import RowsOnDisk
 from diskgnn.baselines.epoch_source import EpochSource, RowCounts
 from diskgnn.baselines.neighbor_cache import sampler_with_neighbor_cache
 from diskgnn.baselines.online import SampledBlocks, as_blocks, sample_blocks
+from diskgnn.draws import batch_key
 from diskgnn.errors import at_least_one
-from diskgnn.graph import Graph
+from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import MiniBatch
-from diskgnn.packing import cache_rows
-from diskgnn.sampling import batch_key
+from diskgnn.specs import PathLike, cache_rows
 
 SUPERBATCH = 1000  # minibatches
 
@@ -47,7 +46,7 @@ class Ginex(EpochSource):
     (bypass); nothing is carried over between superbatches; missed rows are read one by one past the page cache; the
     neighbour cache by out-degree / in-degree.
     Different: the cache starts empty, where Ginex fills it beforehand with the rows that are accessed first: the same
-    rows are read, at their first access, and none in vain. Changesets are computed by `_native.BeladyPlanner` on the
+    rows are read, at their first access, and none in vain. Changesets are computed by `BeladyPlanner` on the
     CPU, not by masks on a GPU. Rows are read by io_uring, and neighbouring ones share a request, instead of by pread
     from many threads. Neighbours that are not cached come from a memory map, not from pread, so the page cache helps.
     The authors' program samples a superbatch, in two processes per core, while it computes the changesets of the one
@@ -101,7 +100,7 @@ class Ginex(EpochSource):
         self._scratch = graph.manifest.path.absolute().parent if scratch is None else Path(scratch)
         # The cache's memory is taken as it fills, and kept for later epochs, which forget what is in it.
         self._rows: RowsOnDisk | None = RowsOnDisk(graph, self._capacity, engine=engine)
-        self._sampler: _native.NeighborSampler = (
+        self._sampler: NeighborSampler = (
             sampler_with_neighbor_cache(graph, neighbor_cache) if share is None else share._sampler
         )
 
@@ -192,9 +191,9 @@ def place_superbatch(
     next_use = np.full(num_nodes, len(numbers), np.int32)  # that many stand for never
     backwards = numbers[::-1]
     for number, nodes in zip(backwards, input_nodes(backwards), strict=True):
-        files.save_next_uses(number, _native.exchange(next_use, nodes, number - numbers.start))
+        files.save_next_uses(number, exchange(next_use, nodes, number - numbers.start))
     del next_use
-    planner = _native.BeladyPlanner(np.full(num_nodes, -1, np.int32), 0, capacity, len(numbers))
+    planner = BeladyPlanner(np.full(num_nodes, -1, np.int32), 0, capacity, len(numbers))
     for number, nodes in zip(numbers, input_nodes(numbers), strict=True):
         yield planner.place(nodes, files.take_next_uses(number))
 

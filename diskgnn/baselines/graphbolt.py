@@ -8,14 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diskgnn.artifacts import PathLike
 from diskgnn.baselines.dgl_loader import import_dgl
 from diskgnn.baselines.library_source import LibrarySource, Loaded
+from diskgnn.draws import batch_key
 from diskgnn.errors import ConfigError, UnavailableError
-from diskgnn.graph import Graph
+from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import Block
-from diskgnn.packing import cache_rows
-from diskgnn.sampling import batch_key
+from diskgnn.specs import PathLike, cache_rows
 
 
 def import_graphbolt() -> Any:

@@ -11,13 +11,14 @@ import numpy.typing as npt
 import psutil
 from torch import Tensor
 
-from diskgnn import _native, artifacts
-from diskgnn.artifacts import PathLike
+from diskgnn._native import gather_rows
 from diskgnn.baselines.epoch_source import RowCounts
 from diskgnn.baselines.online import OnlineSource
 from diskgnn.baselines.row_buffers import RowBuffers
-from diskgnn.graph import Graph
-from diskgnn.memory import cgroup_limit_bytes
+from diskgnn.graph.graph import Graph
+from diskgnn.specs import PathLike
+from diskgnn.storage import artifacts
+from diskgnn.system.memory import cgroup_limit_bytes
 from diskgnn.units import format_size
 
 
@@ -36,7 +37,7 @@ class MemoryRows:
         """x [U, D] of `nodes`."""
         x, x_bytes = self._buffers.take(len(nodes))
         # On this thread alone; torch's index_select would start a team of threads from each of ours.
-        _native.gather_rows(self._bytes, self._row_bytes, nodes, x_bytes, 1)
+        gather_rows(self._bytes, self._row_bytes, nodes, x_bytes, 1)
         return x, RowCounts(cpu_rows=len(nodes))
 
     def close(self) -> None:

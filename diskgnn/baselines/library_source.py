@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diskgnn.artifacts import PathLike
 from diskgnn.baselines.epoch_source import EpochSource, RowCounts, as_rows
 from diskgnn.baselines.mmap import bytes_read_by_process, map_features
 from diskgnn.errors import ConfigError
-from diskgnn.graph import Graph
+from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import Block, MiniBatch
+from diskgnn.specs import PathLike
 
 
 @dataclass(frozen=True)

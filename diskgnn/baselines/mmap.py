@@ -9,14 +9,15 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from diskgnn import _native
-from diskgnn.artifacts import PathLike
+from diskgnn._native import gather_rows
 from diskgnn.baselines.epoch_source import RowCounts
 from diskgnn.baselines.online import OnlineSource
 from diskgnn.baselines.row_buffers import RowBuffers
-from diskgnn.disk_rates import device_bytes
 from diskgnn.errors import ConfigError, at_least_one
-from diskgnn.graph import FEATURE_STORAGE, Graph
+from diskgnn.graph.graph import Graph
+from diskgnn.specs import PathLike
+from diskgnn.storage.row_format import FEATURE_STORAGE
+from diskgnn.system.disk_rates import device_bytes
 
 TOUCHING_THREADS = 128  # what the authors' program of PyG+ takes by default; each waits for one page
 _ADVICE = {"random": mmap.MADV_RANDOM, "normal": mmap.MADV_NORMAL}
@@ -37,7 +38,7 @@ class MappedRows:
     def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, RowCounts]:
         """x [U, D] of `nodes`; what the kernel read meanwhile."""
         x, x_bytes = self._buffers.take(len(nodes))
-        _native.gather_rows(self._bytes, self._row_bytes, nodes, x_bytes, self._threads)
+        gather_rows(self._bytes, self._row_bytes, nodes, x_bytes, self._threads)
         before, self._read_bytes = self._read_bytes, bytes_read_by_process()
         return x, RowCounts(disk_rows=len(nodes), read_bytes=self._read_bytes - before)
 

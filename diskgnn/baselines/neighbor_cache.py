@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn import _native, artifacts
+from diskgnn._native import NeighborSampler
 from diskgnn.baselines.online import load_sampler
-from diskgnn.graph import Graph
-from diskgnn.packing import cache_rows
+from diskgnn.graph.graph import Graph
+from diskgnn.specs import cache_rows
+from diskgnn.storage import artifacts
 
 _CHUNK_EDGES = 1 << 23
 
 
-def sampler_with_neighbor_cache(graph: Graph, neighbor_cache: int | str) -> _native.NeighborSampler:
+def sampler_with_neighbor_cache(graph: Graph, neighbor_cache: int | str) -> NeighborSampler:
     """A sampler with the offsets and `neighbor_cache` of neighbours in memory; it finds the others in a memory map.
 
     Nodes are cached in the order of (out-degree / in-degree), Ginex's score: how often a node is drawn is about
@@ -33,7 +34,7 @@ def sampler_with_neighbor_cache(graph: Graph, neighbor_cache: int | str) -> _nat
         return load_sampler(graph, "memory")
     starts, neighbors = cached_neighbors(graph, capacity)
     _, indices = graph.topology_at_random()
-    sampler = _native.NeighborSampler(graph.manifest.array(artifacts.INDPTR, mmap=False), indices)
+    sampler = NeighborSampler(graph.manifest.array(artifacts.INDPTR, mmap=False), indices)
     sampler.cache_neighbors(starts, neighbors)
     return sampler
 

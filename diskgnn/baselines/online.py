@@ -13,13 +13,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from diskgnn import _native
-from diskgnn.artifacts import PathLike
+from diskgnn._native import NeighborSampler
 from diskgnn.baselines.epoch_source import EpochSource, RowCounts
+from diskgnn.draws import batch_key
 from diskgnn.errors import ConfigError, at_least_one
-from diskgnn.graph import Graph
+from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import Block, MiniBatch
-from diskgnn.sampling import batch_key
+from diskgnn.specs import PathLike
 
 
 class FeatureRows(Protocol):
@@ -95,9 +95,7 @@ class OnlineSource(EpochSource):
         at_least_one("prefetch", prefetch)
         self._check_shared(share)
         self._owns_rows = share is None
-        self._sampler: _native.NeighborSampler = (
-            load_sampler(self._graph, topology) if share is None else share._sampler
-        )
+        self._sampler: NeighborSampler = load_sampler(self._graph, topology) if share is None else share._sampler
         self._rows: FeatureRows = rows(self._graph) if share is None else share._rows
         self._prefetch = prefetch or (1 if self._rows.ordered else self._threads)
 
@@ -141,7 +139,7 @@ class OnlineSource(EpochSource):
 
 
 def sample_blocks(
-    sampler: _native.NeighborSampler, seeds: npt.NDArray[np.int64], fanouts: Sequence[int], key: int, index: int
+    sampler: NeighborSampler, seeds: npt.NDArray[np.int64], fanouts: Sequence[int], key: int, index: int
 ) -> SampledBlocks:
     """Minibatch `index` of the epoch that `key` is of (`sampling.batch_key`)."""
     nodes, sampled = sampler.sample(seeds, np.array(fanouts, np.int32), key, index)
@@ -161,14 +159,14 @@ def as_blocks(
     return SampledBlocks(seeds, nodes, tuple(blocks))
 
 
-def load_sampler(graph: Graph, topology: str) -> _native.NeighborSampler:
+def load_sampler(graph: Graph, topology: str) -> NeighborSampler:
     """A sampler over the graph's topology, loaded into memory or mapped.
 
     Raises:
         ConfigError: `topology` is neither 'memory' nor 'mmap'.
     """
     if topology == "mmap":
-        return _native.NeighborSampler(*graph.topology_at_random())
+        return NeighborSampler(*graph.topology_at_random())
     if topology != "memory":
         raise ConfigError(f"topology: expected 'memory' or 'mmap', found {topology!r}")
-    return _native.NeighborSampler(*graph.topology())
+    return NeighborSampler(*graph.topology())

@@ -20,18 +20,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from diskgnn import _native
-from diskgnn.artifacts import PathLike
+from diskgnn._native import NeighborSampler, gather_rows, read_ranges
 from diskgnn.baselines.epoch_source import EpochSource, RowCounts
 from diskgnn.baselines.online import as_blocks
 from diskgnn.baselines.partition_order import ORDERS, BufferPlan, epoch_shape, num_slots, plan_epoch
 from diskgnn.baselines.partitioning import EDGE_BYTES, EDGES, FEATURES, Partitions, partition_rows
 from diskgnn.baselines.row_buffers import RowBuffers
+from diskgnn.draws import batch_key
 from diskgnn.errors import ConfigError, at_least_one
-from diskgnn.graph import Graph
+from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import MiniBatch
-from diskgnn.row_reading import ALIGNMENT, row_buffer, warn_if_no_io_uring
-from diskgnn.sampling import batch_key
+from diskgnn.specs import PathLike
+from diskgnn.storage.row_reading import ALIGNMENT, row_buffer, warn_if_no_io_uring
 from diskgnn.units import parse_size
 
 _READERS = 4
@@ -44,7 +44,7 @@ Edges = npt.NDArray[np.int32]  # [n, 2] destination and source, as positions in 
 class BufferState:
     """What a buffer state's minibatches are made from. Node ids are places in the buffer: slot * stride + position."""
 
-    sampler: _native.NeighborSampler  # over the edges between resident partitions
+    sampler: NeighborSampler  # over the edges between resident partitions
     nodes: npt.NDArray[np.int64]  # [slots * stride] the graph's ids
     slot_of: npt.NDArray[np.int64]  # [p] where each resident partition is
 
@@ -95,9 +95,7 @@ class _Buffer:
         first, last = int(partitions.starts[partition]), int(partitions.starts[partition + 1])
         offset, num_bytes = partition * partitions.partition_bytes, (last - first) * partitions.row_bytes
         path = str(partitions.manifest.file(FEATURES))
-        _native.read_ranges(
-            path, self._engine, np.array([offset]), np.array([num_bytes]), offset, self._slot_rows[slot]
-        )
+        read_ranges(path, self._engine, np.array([offset]), np.array([num_bytes]), offset, self._slot_rows[slot])
         self._nodes[slot, : last - first] = partitions.nodes[first:last]
         return last - first
 
@@ -109,10 +107,10 @@ class _Buffer:
         base = offset // ALIGNMENT * ALIGNMENT
         buffer = row_buffer(last - first, EDGE_BYTES)
         path = str(self._partitions.manifest.file(EDGES))
-        _native.read_ranges(path, self._engine, np.array([offset]), np.array([num_bytes]), base, buffer)
+        read_ranges(path, self._engine, np.array([offset]), np.array([num_bytes]), base, buffer)
         return buffer[offset - base : offset - base + num_bytes].view(np.int32).reshape(-1, 2)
 
-    def _sampler(self, slots: npt.NDArray[np.int64]) -> _native.NeighborSampler:
+    def _sampler(self, slots: npt.NDArray[np.int64]) -> NeighborSampler:
         """Over the edges between the partitions in `slots`: in-neighbours by slot, then as in the graph."""
         stride = self._partitions.stride
         resident = [(slot, int(slots[slot])) for slot in np.flatnonzero(slots >= 0).tolist()]
@@ -134,7 +132,7 @@ class _Buffer:
                 shift = cursor - (np.cumsum(found) - found)
                 indices[np.arange(len(edges)) + np.repeat(shift, found)] = edges[:, 1] + source_slot * stride
                 cursor += found
-        return _native.NeighborSampler(indptr, indices)
+        return NeighborSampler(indptr, indices)
 
 
 class PartitionBuffer(EpochSource):
@@ -300,7 +298,7 @@ class PartitionBuffer(EpochSource):
             found, sampled = state.sampler.sample(places, np.array(self._fanouts, np.int32), key, index)
         with self._traced("gather", index):
             x, x_bytes = self._x_buffers.take(len(found))
-            _native.gather_rows(self._buffer.rows, self._partitions.row_bytes, found, x_bytes, 1)
+            gather_rows(self._buffer.rows, self._partitions.row_bytes, found, x_bytes, 1)
             nodes = state.nodes[found]
         seeds = nodes[: len(places)]
         return MiniBatch(

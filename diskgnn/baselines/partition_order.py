@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn.draws import batch_key, permutation
 from diskgnn.errors import ConfigError
-from diskgnn.sampling import batch_key, permutation
 
 ORDERS = ("comet", "dispersed", "cached")
 

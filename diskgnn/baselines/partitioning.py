@@ -23,17 +23,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn import artifacts
-from diskgnn.artifacts import ArtifactWriter, Manifest, PathLike
 from diskgnn.baselines.row_runs import RowRun, RunFile, copy_runs
+from diskgnn.draws import batch_key, permutation
 from diskgnn.errors import ArtifactError, ConfigError, InputError
-from diskgnn.extents import align
-from diskgnn.graph import Graph
-from diskgnn.manifest import PARTITIONS
-from diskgnn.memory import available_cores, memory_budget
+from diskgnn.graph.graph import Graph
 from diskgnn.progress import SILENT, Advance, Reporter, StageReport
-from diskgnn.row_reading import ALIGNMENT
-from diskgnn.sampling import batch_key, permutation
+from diskgnn.specs import PathLike
+from diskgnn.storage import artifacts
+from diskgnn.storage.artifacts import ArtifactWriter, Manifest
+from diskgnn.storage.extents import align
+from diskgnn.storage.manifest import PARTITIONS
+from diskgnn.storage.row_reading import ALIGNMENT
+from diskgnn.system.memory import available_cores, memory_budget
 
 NODES, STARTS, FEATURES, EDGES, BUCKETS, TRAIN = (
     "nodes.npy", "starts.npy", "features.bin", "edges.bin", "buckets.npy", "train.npy",
@@ -74,7 +75,7 @@ def prepare_partitions(
     Raises:
         ConfigError: a number of partitions that cannot work.
         InputError: no train nodes.
-        ArtifactError, OutputExistsError, DiskFullError: see `diskgnn.artifacts`.
+        ArtifactError, OutputExistsError, DiskFullError: see `diskgnn.storage.artifacts`.
     """
     began = time.perf_counter()
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)

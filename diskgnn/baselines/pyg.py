@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diskgnn.artifacts import PathLike
 from diskgnn.baselines.library_source import LibrarySource, Loaded, blocks_of_subgraph
+from diskgnn.draws import batch_key
 from diskgnn.errors import UnavailableError
-from diskgnn.graph import Graph
-from diskgnn.sampling import batch_key
+from diskgnn.graph.graph import Graph
+from diskgnn.specs import PathLike
 
 
 def require_sampler() -> None:

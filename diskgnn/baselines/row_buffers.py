@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from diskgnn.graph import FEATURE_STORAGE, Graph
+from diskgnn.graph.graph import Graph
+from diskgnn.storage.row_format import FEATURE_STORAGE
 
 MAX_FREE = 8  # buffers that nobody uses; a source has no more in flight, but for one thread per core
 _SPARE = 4  # one part in so many is added to what is asked for: larger minibatches fit, too; untouched, it is free

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn import _native
-from diskgnn.graph import FeatureFile
+from diskgnn._native import scatter_rows
 from diskgnn.progress import Advance
-from diskgnn.row_reading import read_rows, row_buffer
+from diskgnn.storage.row_format import FeatureFile
+from diskgnn.storage.row_reading import read_rows, row_buffer
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _copy_part(
         if run.places is not None:
             order = np.argsort(places)
             places, sources = places[order], sources[order]
-        _native.scatter_rows(descriptor, run.offset, places, sources, rows, row_bytes, threads)
+        scatter_rows(descriptor, run.offset, places, sources, rows, row_bytes, threads)
     return int(end - begin)
 
 

@@ -17,18 +17,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 
-from diskgnn import _native, artifacts, extents
-from diskgnn.artifacts import PathLike
+from diskgnn._native import RowReader, crc32c, read_ranges
 from diskgnn.baselines.epoch_source import EpochSource, RowCounts
 from diskgnn.baselines.online import as_blocks
 from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.baselines.segmented_packing import CACHES, EXTENTS, INDEX, STATIC
+from diskgnn.draws import batch_key, permutation
 from diskgnn.errors import ArtifactError
-from diskgnn.graph import Graph
-from diskgnn.manifest import SEGMENTED
+from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import MiniBatch
-from diskgnn.row_reading import ALIGNMENT, row_buffer, warn_if_no_io_uring
-from diskgnn.sampling import batch_key, permutation
+from diskgnn.specs import PathLike
+from diskgnn.storage import artifacts, extents
+from diskgnn.storage.manifest import SEGMENTED
+from diskgnn.storage.row_reading import ALIGNMENT, row_buffer, warn_if_no_io_uring
 
 _AREAS = 2  # extents in memory: one is read while one is gathered from
 
@@ -51,7 +52,7 @@ class _Memory:
         self.bytes = row_buffer(total_rows, row_bytes)[: total_rows * row_bytes]
         if static_bytes:
             everything = np.array([0]), np.array([static_bytes])
-            _native.read_ranges(str(packed.file(STATIC)), engine, *everything, 0, self.bytes)
+            read_ranges(str(packed.file(STATIC)), engine, *everything, 0, self.bytes)
 
     def read_extent(self, record: Any, area: int) -> tuple[int, npt.NDArray[np.uint8], int]:
         """(number of the extent's first row, header as bytes, bytes read)."""
@@ -61,9 +62,7 @@ class _Memory:
         num_bytes = int(record["rows_offset"] + record["num_rows"] * self._row_bytes)
         if record["num_rows"] == 0:
             num_bytes = int(record["header_bytes"])
-        _native.read_ranges(
-            self._path, self._engine, np.array([offset]), np.array([num_bytes]), offset, self.bytes[begin:]
-        )
+        read_ranges(self._path, self._engine, np.array([offset]), np.array([num_bytes]), offset, self.bytes[begin:])
         # A copy: the minibatch outlives the area.
         return first_row, self.bytes[begin : begin + int(record["header_bytes"])].copy(), num_bytes
 
@@ -119,7 +118,7 @@ class SegmentedPacked(EpochSource):
         self._schema = extents.header_schema(len(config["fanouts"]), node_type)
         self._engine = engine
         num_cached = manifest.files[CACHES].bytes // self._row_bytes
-        self._reader = _native.RowReader(str(manifest.file(CACHES)), 0, self._row_bytes, num_cached, engine)
+        self._reader = RowReader(str(manifest.file(CACHES)), 0, self._row_bytes, num_cached, engine)
         self._memory: _Memory | None = None  # taken when the first epoch starts
         self._buffers = RowBuffers(self._graph)
         self._filled_rows = 0
@@ -195,7 +194,7 @@ class SegmentedPacked(EpochSource):
 
     def _decode(self, number: int, data: npt.NDArray[np.uint8]) -> extents.Header:
         record, error = self._index[number], "its header does not have the checksum that was written"
-        if _native.crc32c(data) == record["header_crc32c"]:
+        if crc32c(data) == record["header_crc32c"]:
             try:
                 header = extents.decode_header(data, self._schema)
                 if len(header.addresses) == record["num_inputs"]:

@@ -22,18 +22,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from diskgnn import _native, artifacts, extents
-from diskgnn.artifacts import ArtifactWriter, PathLike
+from diskgnn._native import crc32c
 from diskgnn.baselines.row_runs import RowRun, RunFile, copy_runs
+from diskgnn.draws import batch_key, permutation
 from diskgnn.errors import ConfigError, at_least_one
-from diskgnn.graph import Graph
-from diskgnn.manifest import SEGMENTED
-from diskgnn.memory import available_cores, memory_budget
-from diskgnn.packing import cache_rows
-from diskgnn.placement import hottest_nodes
+from diskgnn.graph.graph import Graph
+from diskgnn.packing.placement import hottest_nodes
 from diskgnn.progress import SILENT, Advance, Reporter, StageReport
-from diskgnn.row_reading import ALIGNMENT
-from diskgnn.sampling import SampledMinibatch, Samples, batch_key, permutation, sample
+from diskgnn.sampling.sample import sample
+from diskgnn.specs import PathLike, cache_rows
+from diskgnn.storage import artifacts, extents
+from diskgnn.storage.artifacts import ArtifactWriter
+from diskgnn.storage.manifest import SEGMENTED
+from diskgnn.storage.row_reading import ALIGNMENT
+from diskgnn.storage.samples import SampledMinibatch, Samples
+from diskgnn.system.memory import available_cores, memory_budget
 from diskgnn.units import format_size, parse_size
 
 STATIC, EXTENTS, INDEX, CACHES = "static.bin", "extents.bin", "index.npy", "caches.bin"
@@ -75,7 +78,7 @@ def prepare_segmented_packed(
 
     Raises:
         ConfigError: `disk_limit` is too small even if no row is stored twice; says what is needed. Or as `sample`.
-        ArtifactError, OutputExistsError, DiskFullError: see `diskgnn.artifacts`.
+        ArtifactError, OutputExistsError, DiskFullError: see `diskgnn.storage.artifacts`.
     """
     began = time.perf_counter()
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
@@ -252,7 +255,7 @@ class _Packer:
         header = self._header(batch, addresses)
         message = memoryview(header.message).cast("B")
         record["header_bytes"] = len(message)
-        record["header_crc32c"] = _native.crc32c(message)
+        record["header_crc32c"] = crc32c(message)
         record["rows_offset"] = extents.align(len(message), ALIGNMENT)
         record["num_rows"], record["num_inputs"] = num_rows, len(places)
         record["addresses_offset"] = header.addresses_offset

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from diskgnn import artifacts
-from diskgnn.artifacts import PathLike
 from diskgnn.errors import ArtifactError
-from diskgnn.graph import Graph
-from diskgnn.loader import Loader
-from diskgnn.preparation import prepare
+from diskgnn.graph.graph import Graph
+from diskgnn.loading.loader import Loader
+from diskgnn.preparing.prepare import prepare
 from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.specs import PathLike
+from diskgnn.storage import artifacts
 
 
 def prepare_static_packed(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from diskgnn import __version__
 from diskgnn.cli import comparison, inspection, offline, online
 from diskgnn.cli.command import Group
+from diskgnn.version import VERSION
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.version_option(VERSION, message="%(prog)s %(version)s")
 def main() -> None:
     """Train graph neural networks whose features do not fit in memory, from packed files on disk.
 

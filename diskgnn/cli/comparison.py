@@ -132,7 +132,7 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.pass_obj
 def compare(output: Output, /, graph: Path, out: Path | None, report: Path | None, **arguments: Any) -> None:
     """Measure loaders side by side on GRAPH: the same minibatches, model and memory cap for each."""
-    from diskgnn.compare.report import check_report_possible, write_report
+    from diskgnn.compare.report.write import check_report_possible, write_report
     from diskgnn.compare.runner import compare
 
     if report is not None:
@@ -167,7 +167,7 @@ def compare(output: Output, /, graph: Path, out: Path | None, report: Path | Non
 
 
 def _check_writable_file(path: Path, option: str) -> None:
-    from diskgnn.checkpoints import writing
+    from diskgnn.training.checkpoints import writing
 
     with writing(path, option):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from diskgnn.units import format_count, format_size
 @click.pass_obj
 def inspect(output: Output, /, artifact: Path) -> None:
     """Say what a graph, samples or packed directory holds and how it was made."""
-    from diskgnn.inspection import describe
+    from diskgnn.graph.inspection import describe
 
     description = describe(artifact)
     output.fields(f"{description.path}: {description.kind}", description.facts)
@@ -41,7 +41,7 @@ def _shape(shape: tuple[int, ...] | None) -> str:
 @click.pass_obj
 def verify(output: Output, /, artifact: Path) -> None:
     """Read every byte of a graph, samples or packed directory and compare it with its checksum."""
-    from diskgnn.artifacts import verify_artifact
+    from diskgnn.storage.artifacts import verify_artifact
 
     manifest = verify_artifact(artifact, reporter=output.reporter)
     output.text(f"{artifact} is whole: {len(manifest.files)} files, {format_size(manifest.total_bytes)}")
@@ -61,7 +61,7 @@ def verify(output: Output, /, artifact: Path) -> None:
 @click.pass_obj
 def doctor(output: Output, /, folder: Path, measure: bool, file_bytes: int) -> None:
     """Say what this machine, and the disk that FOLDER lies on, offer to diskgnn."""
-    from diskgnn.doctor import diagnose
+    from diskgnn.system.doctor import diagnose
 
     found = diagnose(folder, measure=measure, file_bytes=file_bytes, reporter=output.reporter)
     output.result(found)

@@ -59,7 +59,7 @@ def _finish(output: Output, reports: StageReport | list[StageReport]) -> None:
 @click.pass_obj
 def convert(output: Output, /, out: Path, columns: tuple[tuple[str, str], ...], **arguments: Any) -> None:
     """Make the graph directory OUT from your arrays (.npy) or tables (Parquet)."""
-    from diskgnn.importers import TableColumns, convert
+    from diskgnn.importers.convert import TableColumns, convert
 
     names: dict[str, Any] = dict(columns)
     if "features" in names:
@@ -93,7 +93,7 @@ def convert(output: Output, /, out: Path, columns: tuple[tuple[str, str], ...], 
 @click.pass_obj
 def generate(output: Output, /, out: Path, **arguments: Any) -> None:
     """Make a synthetic graph directory OUT of any size, with labels that a GNN can learn."""
-    from diskgnn.generation import generate
+    from diskgnn.graph.generation import generate
 
     _finish(output, generate(out, **arguments, reporter=output.reporter))
 
@@ -112,7 +112,7 @@ def sample(output: Output, /, graph: Path, out: Path, **arguments: Any) -> None:
 
     Stopped half-way, the same command goes on where it was.
     """
-    from diskgnn.sampling import sample
+    from diskgnn.sampling.sample import sample
 
     _finish(output, sample(graph, out, **arguments, reporter=output.reporter))
 
@@ -128,7 +128,7 @@ def sample(output: Output, /, graph: Path, out: Path, **arguments: Any) -> None:
 @click.pass_obj
 def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: Any) -> None:
     """Place and pack the features of GRAPH for SAMPLES into OUT (the second half of `prepare`)."""
-    from diskgnn.packing import pack
+    from diskgnn.packing.pack import pack
 
     _finish(output, pack(graph, samples, out, **arguments, reporter=output.reporter))
 
@@ -151,7 +151,7 @@ def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: 
 @click.pass_obj
 def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, **arguments: Any) -> None:
     """Sample, place and pack GRAPH into OUT, ready for `diskgnn train`."""
-    from diskgnn import preparation
+    from diskgnn.preparing import prepare as preparation
 
     if estimate:
         prediction = preparation.estimate(graph, out, **arguments, reporter=output.reporter)

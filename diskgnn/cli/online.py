@@ -80,8 +80,8 @@ def _split_loader_options(arguments: dict[str, Any]) -> dict[str, Any]:
 @click.pass_obj
 def train(output: Output, /, packed: Path, **arguments: Any) -> None:
     """Train a node classifier on the minibatches in PACKED and report the best epoch's test accuracy."""
-    from diskgnn.checkpoints import checkpoint_exists
-    from diskgnn.training import train
+    from diskgnn.training.checkpoints import checkpoint_exists
+    from diskgnn.training.train import train
 
     loader_options = _split_loader_options(arguments)
     try:
@@ -138,8 +138,8 @@ def show_epoch(output: Output, record: dict[str, Any]) -> None:
 @click.pass_obj
 def evaluate(output: Output, /, packed: Path, checkpoint: Path, split: str, device: str, **arguments: Any) -> None:
     """Loss and accuracy of a trained model on one split of PACKED."""
-    from diskgnn.checkpoints import load_model
-    from diskgnn.evaluation import evaluate
+    from diskgnn.training.checkpoints import load_model
+    from diskgnn.training.evaluate import evaluate
 
     result = evaluate(
         load_model(checkpoint), packed, device, split=split,

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn import _native
+from diskgnn._native import RowCache
 from diskgnn.baselines.ginex import SUPERBATCH, SuperbatchFiles, place_superbatch
 from diskgnn.compare.results import SweepPoint
-from diskgnn.graph import Graph
-from diskgnn.placement import Accesses, Schedule, hottest_nodes
-from diskgnn.sampling import Samples, sample
+from diskgnn.graph.graph import Graph
+from diskgnn.packing.placement import Accesses, Schedule, hottest_nodes
+from diskgnn.sampling.sample import sample
+from diskgnn.storage.samples import Samples
 
 _NO_STATIC = np.empty(0, np.int64)
 
@@ -71,7 +72,7 @@ def policy_rows(policy: str) -> Callable[[InputNodes, int], int]:
     def count(inputs: InputNodes, cache_rows: int) -> int:
         if cache_rows == 0:
             return inputs.requested_rows
-        cache = _native.RowCache(policy, inputs.num_nodes, cache_rows)
+        cache = RowCache(policy, inputs.num_nodes, cache_rows)
         return sum(int(np.count_nonzero(cache.lookup(nodes)[0] < 0)) for nodes in inputs)
 
     return count

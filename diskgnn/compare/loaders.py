@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from diskgnn.batch_source import BatchSource
 from diskgnn.errors import ConfigError
-from diskgnn.graph import Graph
-from diskgnn.memory import available_cores
-from diskgnn.minibatch import BatchSource
+from diskgnn.graph.graph import Graph
+from diskgnn.system.memory import available_cores
 
 SEQUENTIAL, RANDOM, MEMORY = "sequential reads", "random reads", "memory"
 TOPOLOGY_SHARE = 4  # of the cap, one part in so many may be topology in memory
@@ -199,7 +199,7 @@ def _segmented_packed(setting: Setting) -> BatchSource:
 
 
 def _fresh(setting: Setting) -> BatchSource:
-    from diskgnn.fresh_epochs import FreshEpochs
+    from diskgnn.training.fresh_epochs import FreshEpochs
 
     return FreshEpochs(
         setting.graph,
@@ -214,7 +214,7 @@ def _fresh(setting: Setting) -> BatchSource:
 
 def _prepare_epochs(num_epochs: Callable[[Setting], int]) -> Callable[[Setting], None]:
     def prepare(setting: Setting) -> None:
-        from diskgnn.preparation import prepare
+        from diskgnn.preparing.prepare import prepare
 
         prepare(
             setting.graph,
@@ -230,7 +230,7 @@ def _prepare_epochs(num_epochs: Callable[[Setting], int]) -> Callable[[Setting],
 
 
 def _loader(setting: Setting) -> BatchSource:
-    from diskgnn.loader import Loader
+    from diskgnn.loading.loader import Loader
 
     return Loader(setting.packed, "train", device=setting.device)
 

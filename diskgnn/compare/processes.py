@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from diskgnn.memory_cgroup import MemoryCgroup
+from diskgnn.system.memory_cgroup import MemoryCgroup
 from diskgnn.units import format_size
 
 _TAIL_CHARACTERS = 500

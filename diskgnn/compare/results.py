@@ -94,7 +94,7 @@ class Comparison:
     started: str  # ISO 8601, with time zone
     diskgnn_version: str
     machine: Mapping[str, Any]  # cores, memory_bytes, cpu, gpu, kernel, python, torch, disk
-    graph: Mapping[str, Any]  # name, num_nodes, num_edges, feature_width, feature_dtype, feature_bytes, num_classes
+    graph: Mapping[str, Any]  # name, num_nodes, num_edges, num_features, feature_dtype, feature_bytes, num_classes
     # memory_bytes, fanouts, batch_size, epochs, max_batches, model, hidden, cpu_cache, cpu_cache_bytes, seeds, device
     settings: Mapping[str, Any]
     memory_capped: bool  # whether a cgroup capped memory, page cache included

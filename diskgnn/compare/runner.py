@@ -19,8 +19,6 @@ from typing import Any
 import numpy as np
 import psutil
 
-from diskgnn import __version__, artifacts
-from diskgnn.artifacts import PathLike
 from diskgnn.compare import page_cache
 from diskgnn.compare.loaders import MEMORY, SEQUENTIAL, Setting, Variant, select
 from diskgnn.compare.processes import Outcome, run_in_process
@@ -28,16 +26,18 @@ from diskgnn.compare.results import Comparison, EpochCost, EpochPoint, LoaderRes
 from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.steps import excerpt
 from diskgnn.compare.training_graph import make_training_graph
-from diskgnn.disk_rates import ReadRates, measure_read_rates
 from diskgnn.errors import ConfigError, DiskGNNError, at_least_one
-from diskgnn.graph import Graph
-from diskgnn.manifest import Manifest
-from diskgnn.memory import available_cores
-from diskgnn.memory_cgroup import refusal
-from diskgnn.packing import cache_rows
+from diskgnn.graph.graph import Graph
 from diskgnn.progress import SILENT, Reporter
+from diskgnn.specs import PathLike, cache_rows
+from diskgnn.storage import artifacts
+from diskgnn.storage.manifest import Manifest
+from diskgnn.system.disk_rates import ReadRates, measure_read_rates
+from diskgnn.system.memory import available_cores
+from diskgnn.system.memory_cgroup import refusal
 from diskgnn.tracing import read_trace
 from diskgnn.units import format_size, parse_size
+from diskgnn.version import VERSION
 
 DEFAULT_CACHE_SHARE = 0.1  # of the features, as far as that leaves most of the cap to everything else
 DEFAULT_CACHE_CAP_SHARE = 0.2
@@ -132,7 +132,7 @@ def compare(
     """
     variants = sorted(select(loaders, epochs), key=lambda variant: variant.uncapped)
     if device != "cpu":
-        from diskgnn.transfer import available_device  # with torch, which this process does without otherwise
+        from diskgnn.loading.transfer import available_device  # with torch, which this process does without otherwise
 
         available_device(device)
     opened = Graph.open(graph)
@@ -189,7 +189,7 @@ def compare(
                 advance(1)
             started = datetime.now().astimezone().isoformat(timespec="seconds")
             comparison = Comparison(
-                command=command or shlex.join(sys.argv), started=started, diskgnn_version=__version__,
+                command=command or shlex.join(sys.argv), started=started, diskgnn_version=VERSION,
                 machine=describe_machine(folder, disk), graph=described, settings=settings,
                 memory_capped=not no_cgroup, cache_dropped=True,
                 sequential_bytes_per_second=rates.sequential_bytes_per_second,
@@ -414,7 +414,7 @@ def memory_bytes_per_second() -> float:
 
 def describe_machine(folder: Path, disk: ReadRates) -> dict[str, Any]:
     """What the figures depend on beside the graph."""
-    from diskgnn.doctor import diagnose
+    from diskgnn.system.doctor import diagnose
 
     found = diagnose(folder, measure=False)
     machine = found.machine

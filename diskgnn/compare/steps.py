@@ -12,10 +12,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from diskgnn.batch_source import BatchSource
 from diskgnn.compare.loaders import Setting, Variant, find
 from diskgnn.compare.results import EpochCost
-from diskgnn.disk_rates import device_bytes
-from diskgnn.minibatch import BatchSource
+from diskgnn.system.disk_rates import device_bytes
 from diskgnn.tracing import TRAIN_TRACK, TraceEvent
 
 TRACED_MINIBATCHES = 6
@@ -47,7 +47,7 @@ def load(setting: Mapping[str, Any], loader: str, variant: str) -> dict[str, Any
     """What epoch 0 costs when nobody computes."""
     import torch
 
-    from diskgnn.evaluation import minibatches
+    from diskgnn.training.evaluate import minibatches
 
     resolved, chosen = _resolve(setting, loader, variant)
     # One epoch: what prepares while it trains shall not prepare another beside the one that is measured.
@@ -75,15 +75,15 @@ def train(
     """What epochs of training cost; the weights after each go to folder `weights`, a timeline to file `trace`."""
     import torch
 
-    from diskgnn.models import make_model
-    from diskgnn.training import train
+    from diskgnn.training.models import make_model
+    from diskgnn.training.train import train
 
     resolved, chosen = _resolve(setting, loader, variant)
     source, open_seconds = _open(resolved, chosen)
     try:
         torch.manual_seed(resolved.seed)
         net = make_model(
-            model["name"], source.feature_width, model["hidden"], source.num_classes, source.num_layers,
+            model["name"], source.num_features, model["hidden"], source.num_classes, source.num_layers,
             heads=model["heads"], dropout=model["dropout"],
         )  # fmt: skip
         epochs: list[dict[str, float]] = []
@@ -109,8 +109,8 @@ def prepare_evaluation(
     graph: str, folder: str, fanouts: Sequence[int], batch_size: int, cache_bytes: int, memory_bytes: int
 ) -> None:
     """Pack the validation and test splits, once for all loaders."""
-    from diskgnn.packing import pack
-    from diskgnn.sampling import sample
+    from diskgnn.packing.pack import pack
+    from diskgnn.sampling.sample import sample
 
     samples = Path(folder) / "samples"
     sample(graph, samples, fanouts=fanouts, batch_size=batch_size, splits=["valid", "test"], memory=memory_bytes)
@@ -124,15 +124,15 @@ def evaluate(packed: str, splits: Sequence[str], weights: str, epochs: int, mode
     """Per epoch, accuracy on each split with the weights that training had then."""
     import torch
 
-    from diskgnn.evaluation import evaluate
-    from diskgnn.loader import Loader
-    from diskgnn.models import make_model
+    from diskgnn.loading.loader import Loader
+    from diskgnn.training.evaluate import evaluate
+    from diskgnn.training.models import make_model
 
     accuracies: list[dict[str, float]] = [{} for _ in range(epochs)]
     for split in splits:
         with Loader(packed, split, device=device) as loader:
             net = make_model(
-                model["name"], loader.feature_width, model["hidden"], loader.num_classes, loader.num_layers,
+                model["name"], loader.num_features, model["hidden"], loader.num_classes, loader.num_layers,
                 heads=model["heads"], dropout=model["dropout"],
             )  # fmt: skip
             for epoch, found in enumerate(accuracies):
@@ -151,7 +151,7 @@ def count(
 ) -> dict[str, Any]:
     """Belady's bound for `cache_rows`, and the sweep's points for its caches (as given, and in rows)."""
     from diskgnn.compare import counting
-    from diskgnn.graph import Graph
+    from diskgnn.graph.graph import Graph
 
     inputs = counting.InputNodes(Graph.open(graph), Path(folder), sampling, memory_bytes)
     points = counting.sweep(inputs, [(cache, rows) for cache, rows in sweep])
@@ -168,8 +168,8 @@ def _open(setting: Setting, variant: Variant) -> tuple[BatchSource, float]:
     # What every process pays for once is nobody's cost: importing torch takes longer than many an epoch.
     import torch  # noqa: F401
 
-    import diskgnn.loader
-    import diskgnn.training  # noqa: F401
+    import diskgnn.loading.loader
+    import diskgnn.training.train  # noqa: F401
 
     started = time.perf_counter()
     return variant.open(setting), time.perf_counter() - started

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from diskgnn import artifacts
-from diskgnn.artifacts import ArtifactWriter
-from diskgnn.graph import Graph
-from diskgnn.sampling import epoch_seeds
+from diskgnn.graph.graph import Graph
+from diskgnn.sampling.sample import epoch_seeds
+from diskgnn.storage import artifacts
+from diskgnn.storage.artifacts import ArtifactWriter
 
 
 def make_training_graph(graph: Graph, out: Path, *, batch_size: int, max_batches: int | None) -> Graph:

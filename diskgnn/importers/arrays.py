@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.artifacts import npy_data_offset
-from diskgnn.csc import EdgeChunk, EdgeSource
 from diskgnn.errors import ConfigError, DataWarning, InputError
+from diskgnn.graph.csc import EdgeChunk, EdgeSource
 from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource, as_signed
+from diskgnn.storage.artifacts import npy_data_offset
 
 Source = str | os.PathLike[str] | npt.ArrayLike  # a path, or anything that NumPy takes as an array
 

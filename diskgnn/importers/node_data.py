@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn import _native, artifacts
-from diskgnn.artifacts import ArtifactWriter
+from diskgnn._native import crc32c
 from diskgnn.errors import DataWarning, InputError
 from diskgnn.importers.rows import RowSource
 from diskgnn.progress import Reporter
+from diskgnn.storage import artifacts
+from diskgnn.storage.artifacts import ArtifactWriter
 
 # The exponent bits of each float dtype: all of them are set in NaN and in infinity, and in no other number.
 _EXPONENT_BITS = {"float32": 0x7F800000, "float16": 0x7C00, "bfloat16": 0x7F80}
@@ -40,12 +41,12 @@ def write_features(writer: ArtifactWriter, rows: RowSource, dtype: str, *, refer
     with reporter.stage("scan features" if reference else "copy features", rows.total_bytes, "B") as advance:
         if reference:
             assert rows.path is not None
-            crc32c = _native.crc32c(_header_bytes(rows.path))
+            checksum = crc32c(_header_bytes(rows.path))
             for chunk in rows.chunks():
                 scan.add(chunk)
-                crc32c = _native.crc32c(chunk.reshape(-1).view(np.uint8), crc32c)
+                checksum = crc32c(chunk.reshape(-1).view(np.uint8), checksum)
                 advance(chunk.nbytes)
-            writer.add_external(artifacts.FEATURES, rows.path, crc32c=crc32c)
+            writer.add_external(artifacts.FEATURES, rows.path, crc32c=checksum)
         else:
             with writer.array_file(artifacts.FEATURES, rows.dtype, rows.num_rows, rows.row_shape) as file:
                 for chunk in rows.chunks():

@@ -13,14 +13,14 @@ from torch import nn
 from torch.nn import functional as F
 
 import diskgnn
-from diskgnn.models import make_model
+from diskgnn.training.models import make_model
 
 
 def train(source: diskgnn.BatchSource, valid: diskgnn.BatchSource, epochs: int, device: str) -> nn.Module:
     """The model as it was after the epoch with the highest validation accuracy."""
     model = make_model(
         "gat",
-        in_width=source.feature_width,
+        in_width=source.num_features,
         hidden=256,
         num_classes=source.num_classes,
         num_layers=source.num_layers,

@@ -33,7 +33,7 @@ class SAGE(nn.Module):
 
 def train(source: diskgnn.BatchSource, epochs: int) -> SAGE:
     """A model trained for that many epochs."""
-    model = SAGE([source.feature_width] + [256] * (source.num_layers - 1) + [source.num_classes])
+    model = SAGE([source.num_features] + [256] * (source.num_layers - 1) + [source.num_classes])
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for epoch in range(epochs):
         model.train()

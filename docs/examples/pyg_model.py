@@ -26,7 +26,7 @@ def logits(model: GraphSAGE, batch: diskgnn.MiniBatch) -> torch.Tensor:
 def train(source: diskgnn.BatchSource, epochs: int) -> GraphSAGE:
     """A model trained for that many epochs."""
     model = GraphSAGE(
-        source.feature_width, 256, num_layers=source.num_layers, out_channels=source.num_classes, dropout=0.5
+        source.num_features, 256, num_layers=source.num_layers, out_channels=source.num_classes, dropout=0.5
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for epoch in range(epochs):

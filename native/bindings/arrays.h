@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "read_engine.h"
+#include "storage/read_engine.h"
 
 namespace diskgnn {
 

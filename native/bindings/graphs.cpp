@@ -1,7 +1,7 @@
 // Building and generating graphs.
 #include "bindings/arrays.h"
-#include "csc_builder.h"
-#include "graph_generator.h"
+#include "graph/csc_builder.h"
+#include "graph/graph_generator.h"
 
 namespace diskgnn {
 namespace {

@@ -1,9 +1,9 @@
 // Placing rows and packing extents.
 #include <algorithm>
 
-#include "belady.h"
+#include "packing/belady.h"
 #include "bindings/arrays.h"
-#include "extent_packer.h"
+#include "packing/extent_packer.h"
 
 namespace diskgnn {
 namespace {

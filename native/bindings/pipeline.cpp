@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "bindings/arrays.h"
-#include "extent_pipeline.h"
+#include "loading/extent_pipeline.h"
 
 namespace diskgnn {
 namespace {

@@ -2,10 +2,10 @@
 #include <limits>
 
 #include "bindings/arrays.h"
-#include "crc32c.h"
-#include "direct_file.h"
-#include "read_engine.h"
-#include "read_rate.h"
+#include "storage/crc32c.h"
+#include "storage/direct_file.h"
+#include "storage/read_engine.h"
+#include "storage/read_rate.h"
 
 namespace diskgnn {
 namespace {

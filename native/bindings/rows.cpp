@@ -2,9 +2,9 @@
 #include <nanobind/stl/unique_ptr.h>
 
 #include "bindings/arrays.h"
-#include "row_cache.h"
-#include "row_gather.h"
-#include "row_reader.h"
+#include "baselines/row_cache.h"
+#include "baselines/row_gather.h"
+#include "baselines/row_reader.h"
 
 namespace diskgnn {
 namespace {

@@ -2,9 +2,9 @@
 #include <variant>
 
 #include "bindings/arrays.h"
-#include "direct_file.h"
-#include "neighbor_sampler.h"
-#include "sweep_sampler.h"
+#include "storage/direct_file.h"
+#include "sampling/neighbor_sampler.h"
+#include "sampling/sweep_sampler.h"
 
 namespace diskgnn {
 namespace {

@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.stages import STAGES, Settings
-from diskgnn.memory_cgroup import MemoryCgroup
+from diskgnn.system.memory_cgroup import MemoryCgroup
 from diskgnn.units import format_size, parse_size
 
 ROOT = Path(__file__).parents[2]

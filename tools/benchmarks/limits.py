@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from diskgnn import _native
-from diskgnn.disk_rates import scratch_file
+from diskgnn._native import measure_reads
 from diskgnn.progress import Advance
+from diskgnn.system.disk_rates import scratch_file
 
 READ_BYTES, READ_DEPTH = 1 << 20, 16
 WRITE_BYTES, WRITERS = 4 << 20, 4
@@ -42,7 +42,7 @@ def sequential_read(path: Path, max_bytes: int = MAX_LIMIT_BYTES) -> tuple[int, 
     num_bytes = min(path.stat().st_size, max_bytes)
     bytes_each = READ_BYTES if num_bytes >= READ_BYTES else PAGE_BYTES  # a tiny file has a rate, too
     offsets = np.arange(num_bytes // bytes_each, dtype=np.uint64) * np.uint64(bytes_each)
-    _, direct, read_bytes, seconds = _native.measure_reads(str(path), offsets, bytes_each, READ_DEPTH, 60.0)
+    _, direct, read_bytes, seconds = measure_reads(str(path), offsets, bytes_each, READ_DEPTH, 60.0)
     if not direct:
         raise SystemExit(f"{path}: this file system has no O_DIRECT, so the page cache cannot be bypassed")
     return read_bytes, seconds
@@ -74,7 +74,7 @@ def read_rate_beside_copying(path: Path) -> float:
 def random_page_reads_per_second(path: Path, max_reads: int = 1 << 16) -> float:
     """4 KiB reads per second at random offsets, 32 at a time."""
     pages = np.random.default_rng(0).permutation(path.stat().st_size // PAGE_BYTES)[:max_reads]
-    _, _, read_bytes, seconds = _native.measure_reads(
+    _, _, read_bytes, seconds = measure_reads(
         str(path), pages.astype(np.uint64) * np.uint64(PAGE_BYTES), PAGE_BYTES, 32, 5.0
     )
     return read_bytes / PAGE_BYTES / seconds

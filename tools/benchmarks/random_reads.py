@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from diskgnn import _native
-from diskgnn.graph import FeatureFile
+from diskgnn._native import read_ranges
+from diskgnn.storage.row_format import FeatureFile
 
 PAGE_BYTES = 4096
 READERS = 2  # each has 16 requests in flight
@@ -102,7 +102,7 @@ class PageReader:
         path = str(self.features.path)
         parts = np.array_split(np.arange(len(offsets)), READERS)
         for future in [
-            self._pool.submit(_native.read_ranges, path, "auto", offsets[part], lengths[part], 0, self._bytes)
+            self._pool.submit(read_ranges, path, "auto", offsets[part], lengths[part], 0, self._bytes)
             for part in parts
             if len(part)
         ]:

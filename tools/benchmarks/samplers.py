@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diskgnn import _native
-from diskgnn.graph import Graph
-from diskgnn.sampling import batch_key, epoch_seeds
+from diskgnn._native import NeighborSampler
+from diskgnn.graph.graph import Graph
+from diskgnn.draws import batch_key
+from diskgnn.sampling.sample import epoch_seeds
 
 if TYPE_CHECKING:
     from benchmarks.stages import Settings
@@ -45,7 +46,7 @@ def _rate(sample: Sample, minibatches: list[tuple[int, Any]], threads: int) -> t
 
 
 def _native_sampler(topology: Topology, fanouts: list[int], seed: int) -> Sample:
-    native = _native.NeighborSampler(*topology)
+    native = NeighborSampler(*topology)
     layers, key = np.array(fanouts, np.int32), batch_key(seed, "train", 0)
 
     def sample(minibatch: tuple[int, Any]) -> int:

@@ -22,13 +22,14 @@ import numpy as np
 import diskgnn
 from benchmarks import limits
 from benchmarks.random_reads import measure_epoch
-from diskgnn import _native, artifacts
-from diskgnn.graph import Graph
+from diskgnn._native import READ_AHEAD_BYTES
+from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import MiniBatch
-from diskgnn.models import make_model
-from diskgnn.packing import cache_rows
-from diskgnn.placement import hottest_nodes
-from diskgnn.sampling import Samples
+from diskgnn.specs import cache_rows
+from diskgnn.packing.placement import hottest_nodes
+from diskgnn.storage.samples import Samples
+from diskgnn.storage import artifacts
+from diskgnn.training.models import make_model
 
 MAX_KEPT_BYTES = 3 << 30  # of minibatches materialised for the training peer
 
@@ -77,7 +78,7 @@ def generate(settings: Settings, graph: Path | None = None) -> dict[str, Any]:
         num_nodes=settings.nodes,
         avg_degree=settings.degree,
         num_classes=settings.classes,
-        feature_width=settings.width,
+        num_features=settings.width,
         feature_dtype=settings.dtype,
         train_fraction=settings.train_fraction,
         valid_fraction=0,
@@ -169,7 +170,7 @@ def loader(settings: Settings) -> dict[str, Any]:
     turns: list[dict[str, Any]] = []
     copies: list[tuple[float, float]] = []
     with diskgnn.Loader(settings.packed) as source:
-        budget_bytes = train["cpu_rows"] * row_bytes + _native.READ_AHEAD_BYTES
+        budget_bytes = train["cpu_rows"] * row_bytes + READ_AHEAD_BYTES
         budget_bytes += 2 * (train["max_inputs"] * row_bytes + train["max_header_bytes"])  # prefetch 1, and the user's
         restore_seconds = limits.timed(lambda: next(source.epoch(0)))  # the tier is filled, the first minibatch is here
         for turn in range(settings.repeat):
@@ -370,7 +371,7 @@ def training(settings: Settings) -> dict[str, Any]:
 def _steps(model: Any, optimizer: Any) -> Callable[[MiniBatch], None]:
     from torch.nn import functional
 
-    from diskgnn.evaluation import parameter_dtype
+    from diskgnn.training.evaluate import parameter_dtype
 
     def step(batch: MiniBatch) -> None:
         loss = functional.cross_entropy(model(batch.blocks, batch.x.to(parameter_dtype(model))), batch.y)

@@ -30,9 +30,9 @@ if not ON_GPU:
 from benchmarks.limits import sequential_read  # noqa: E402
 
 import diskgnn  # noqa: E402
-from diskgnn import artifacts  # noqa: E402
-from diskgnn.graph import Graph  # noqa: E402
+from diskgnn.graph.graph import Graph  # noqa: E402
 from diskgnn.minibatch import MiniBatch  # noqa: E402
+from diskgnn.storage import artifacts  # noqa: E402
 from gpu_benchmark import epochs  # noqa: E402
 from gpu_benchmark.epochs import MODELS, Tier  # noqa: E402
 from gpu_benchmark.rates import gather_rates  # noqa: E402
@@ -82,7 +82,7 @@ def generate(run: Run) -> None:
     options = run.options
     report = diskgnn.generate(
         run.graph, num_nodes=options.nodes, avg_degree=options.degree, num_classes=options.classes,
-        feature_width=options.width, feature_dtype=options.dtype, homophily=0.7, valid_fraction=0, test_fraction=0,
+        num_features=options.width, feature_dtype=options.dtype, homophily=0.7, valid_fraction=0, test_fraction=0,
         train_fraction=min(1.0, options.minibatches * options.batch_size / options.nodes),
     )  # fmt: skip
     say(f"generated {options.nodes} nodes in {report.seconds:.1f} s")

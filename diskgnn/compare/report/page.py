@@ -1,0 +1,233 @@
+"""The page of a comparison's report: sentences, figures, tables, and where they come from."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+from plotly.offline import get_plotlyjs
+
+from diskgnn.compare.answer import headline, reasons
+from diskgnn.compare.loaders import LOADERS
+from diskgnn.compare.report import bars, curves, timelines
+from diskgnn.compare.report.figures import DASHES, INK, SYMBOLS, Figure, Series
+from diskgnn.compare.report.tables import cost_table, facts, missing_table, reading_table, time_table
+from diskgnn.compare.results import Comparison
+from diskgnn.compare.summary import OURS, LoaderSummary, ours, same_rows, same_steps, summarize
+from diskgnn.tracing import write_trace
+from diskgnn.units import format_size, format_value
+
+_TRACE_EVENTS = 20_000  # of one loader within the page, some 300 KB
+_READING = (
+    "One epoch with an idle consumer, from empty caches. Rows read include those that fill caches at the start; read "
+    "amplification is bytes read by the bytes of these rows; tiers and disk are shares of the rows requested."
+)
+
+
+def document(comparison: Comparison) -> str:
+    """The whole page."""
+    summaries = summarize(comparison.results)
+    figures: list[Figure] = []
+    body = "\n".join([_header(comparison, summaries), *_sections(comparison, summaries, figures), _origin(comparison)])
+    specs = ",\n".join(f'"{figure.key}": {_spec(figure)}' for figure in figures)
+    scripts = [get_plotlyjs(), _asset("page.js")] if figures else []
+    hashes = " ".join(_source_hash(script) for script in scripts) or "'none'"
+    # Whatever might slip into the page: the browser runs these two scripts and no other, and asks no network.
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {hashes}"
+    title = escape(f"diskgnn compare: {comparison.graph.get('name', 'graph')}")
+    return "\n".join([
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">',
+        f"<title>{title}</title>\n<style>\n{_asset('page.css')}</style>\n</head>\n<body>\n<main>\n{body}\n</main>",
+        f'<script type="application/json" id="figures">{{{specs}}}</script>',
+        *(f"<script>{script}</script>" for script in scripts),
+        "</body>\n</html>\n",
+    ])  # fmt: skip
+
+
+def _source_hash(script: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def _asset(name: str) -> str:
+    return files("diskgnn.compare.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _spec(figure: Figure) -> str:
+    """The figure as JSON that may stand inside a script element."""
+    plots = {"wide": figure.plot, **({"narrow": figure.narrow} if figure.narrow else {})}
+    spec = {name: json.loads(plot.to_json()) for name, plot in plots.items()}
+    return json.dumps(spec, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _header(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> str:
+    told = "".join(f'<p class="reason">{escape(reason)}</p>' for reason in reasons(summaries))
+    conditions = "".join(f"<li>{escape(text)}</li>" for text in _conditions(comparison))
+    notes = "".join(f"<p>{escape(note)}</p>" for note in _notes(comparison, summaries))
+    if notes:
+        notes = f'<aside class="notes">{notes}</aside>'
+    return (
+        f'<header><p class="eyebrow">diskgnn compare · {escape(comparison.started)}</p>'
+        f"<h1>{escape(headline(comparison, summaries))}</h1>{told}"
+        f'<ul class="conditions">{conditions}</ul>{notes}</header>'
+    )
+
+
+def _conditions(comparison: Comparison) -> Iterable[str]:
+    graph, settings = comparison.graph, comparison.settings
+    if "name" in graph:
+        yield str(graph["name"])
+    if "feature_bytes" in graph:
+        yield f"{format_size(graph['feature_bytes'])} of features"
+    if "memory_bytes" in settings:
+        yield f"{format_size(settings['memory_bytes'])} of memory{'' if comparison.memory_capped else ', not capped'}"
+    if settings.get("max_batches") and settings.get("batch_size") and graph.get("num_train_in_all"):
+        in_all = -(-graph["num_train_in_all"] // settings["batch_size"])
+        yield f"{min(settings['max_batches'], in_all):,} of an epoch's {in_all:,} minibatches"
+    for name, words in (("fanouts", "fanouts"), ("batch_size", "seeds a minibatch"), ("model", "model")):
+        if settings.get(name) is not None:
+            text = format_value(name, settings[name])
+            yield f"{text} {words}" if name == "batch_size" else f"{words} {text}"
+
+
+def _notes(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> Iterable[str]:
+    """What a reader must know before believing the figures."""
+    if not comparison.memory_capped:
+        yield (
+            "Memory was not capped: the page cache could use all that the machine has, so loaders that live by it look "
+            "faster than they would under the limit."
+        )
+    if not comparison.cache_dropped:
+        yield "The page cache was not dropped before each loader: what one left there the next may have read."
+    free = [one.name for one in summaries if one.ok and not one.capped]
+    if comparison.memory_capped and free:
+        yield f"Without the memory cap that the others ran under: {', '.join(free)}."
+    mine = ours(summaries)
+    for one in summaries:
+        if one.ok and mine and not (same_steps(one, mine) and same_rows(one, mine)):
+            yield (
+                f"{one.name} does other work: {one.minibatches:,} minibatches of {one.requested_rows:,} rows in all, "
+                f"where diskgnn has {mine.minibatches:,} of {mine.requested_rows:,}."
+            )
+    yield from comparison.warnings
+
+
+def _sections(comparison: Comparison, summaries: Sequence[LoaderSummary], figures: list[Figure]) -> Iterable[str]:
+    """The page's sections between header and origin; those with nothing to show are left out."""
+
+    def shown(*candidates: Figure | None) -> str:
+        found = [figure for figure in candidates if figure]
+        figures.extend(found)
+        return "\n".join(_figure(figure) for figure in found)
+
+    def grid(*candidates: Figure | None, kind: str = "two") -> str:
+        inside = shown(*candidates)
+        return f'<div class="grid {kind}">{inside}</div>' if inside else ""
+
+    yield _section("Speed", shown(bars.epoch_times(summaries)), time_table(summaries))
+    yield _section("No result", missing_table(summaries))
+    yield _section("What each thread did", _timelines(summaries, figures))
+    lines, reached = curves.accuracies(summaries), bars.seconds_to_accuracy(summaries)
+    if lines:
+        unlisted = [replace(one, series=()) for one in lines]  # one list for both
+        yield _section("Accuracy", _series(lines[0].series), grid(*unlisted, kind="two on-paper"), shown(reached))
+    else:
+        yield _section("Accuracy", grid(bars.accuracies(summaries), reached))
+    loaders = {variant.name: variant.loader for variants in LOADERS.values() for variant in variants}
+    sweep = curves.cache_sweep(comparison.sweep, loaders)
+    yield _section("Reading", grid(bars.read_bytes(summaries), sweep), _explained(reading_table(summaries), _READING))
+    yield _section("Preparation, space and memory", grid(*bars.preparation(summaries)), cost_table(summaries))
+
+
+def _explained(table: str, words: str) -> str:
+    return f'<p class="caption">{escape(words)}</p>{table}' if table else ""
+
+
+def _section(title: str, *parts: str) -> str:
+    body = "\n".join(part for part in parts if part)
+    return f"<section><h2>{escape(title)}</h2>\n{body}</section>" if body else ""
+
+
+def _figure(figure: Figure, extra: str = "") -> str:
+    return (
+        f'<figure class="figure" id="{figure.key}"><figcaption><h3>{escape(figure.title)}</h3>'
+        f'<p class="caption">{escape(figure.caption)}{extra}</p></figcaption>{_legend(figure.legend)}'
+        f'{_series(figure.series)}<div class="drawing" data-figure="{figure.key}" role="img" '
+        f'aria-label="{escape(figure.title)}"></div></figure>'
+    )
+
+
+def _legend(entries: Sequence[tuple[str, str]], kind: str = "legend") -> str:
+    """Swatches: a colour, or the name of a style of the style sheet."""
+    items = "".join(
+        f'<li><span class="swatch" style="--color:{style}"></span>{escape(text)}</li>'
+        if style.startswith("#")
+        else f'<li><span class="swatch {style}"></span>{escape(text)}</li>'
+        for style, text in entries
+    )
+    return f'<ul class="{kind}">{items}</ul>' if items else ""
+
+
+def _series(series: Sequence[Series]) -> str:
+    """A list of lines, each with its colour, dash and symbol."""
+    items = ""
+    for one in series:
+        emphasis = ' class="ours"' if one.name.startswith(OURS) else ""
+        color = "var(--ink)" if one.color == INK else one.color
+        dash, mark = DASHES[one.dash], SYMBOLS.get(one.symbol, "")
+        items += (
+            f'<li{emphasis}><svg class="stroke" viewBox="-20 -7 40 14" style="color:{color}">'
+            f'<path d="M-20 0h40" stroke-dasharray="{dash}"/><path class="mark" d="{mark}"/></svg>'
+            f"{escape(one.name)}</li>"
+        )
+    return f'<ul class="series">{items}</ul>' if items else ""
+
+
+def _timelines(summaries: Sequence[LoaderSummary], figures: list[Figure]) -> str:
+    inside = ""
+    for number, one in enumerate(summaries):
+        figure = timelines.timeline(one, f"timeline-{number}")
+        if figure:
+            figures.append(figure)
+            inside += _figure(figure, _trace_link(one))
+    if not inside:
+        return ""
+    about = "A lane per thread, while training. Each loader has its own scale. The trace files open in ui.perfetto.dev."
+    return f'<p class="caption">{about}</p>{_legend(timelines.LEGEND)}<div class="grid two on-paper">{inside}</div>'
+
+
+def _trace_link(summary: LoaderSummary) -> str:
+    """A download of the loader's trace, within the page itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        write_trace(summary.trace[:_TRACE_EVENTS], file)
+        packed = base64.b64encode(gzip.compress(file.read_bytes(), mtime=0)).decode()
+    name = "".join(letter if letter.isalnum() else "-" for letter in summary.name)
+    link = f'href="data:application/gzip;base64,{packed}" download="{name}-trace.json.gz"'
+    return f' <a class="screen-only" {link}>trace file</a>'
+
+
+def _origin(comparison: Comparison) -> str:
+    """Where these figures come from, and how to get them again."""
+    rates = {
+        "sequential_bytes_per_second": comparison.sequential_bytes_per_second,
+        "random 4 KiB reads per second": comparison.random_reads_per_second,
+        "memory_bytes_per_second": comparison.memory_bytes_per_second or None,
+    }
+    lists = [
+        facts("Machine", comparison.machine),
+        facts("Limits measured in the same run", rates),
+        facts("Graph", comparison.graph),
+        facts("Settings", {**comparison.settings, "diskgnn": comparison.diskgnn_version}),
+    ]
+    again = f"<p>To run it again:</p><pre><code>{escape(comparison.command)}</code></pre>"
+    return _section("Where and how", again, f'<div class="columns">{"".join(lists)}</div>')

@@ -1,0 +1,44 @@
+"""The report of a comparison: one HTML file with everything in it, for any screen, light or dark, and for paper."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from diskgnn.compare.results import Comparison
+from diskgnn.errors import ConfigError
+from diskgnn.training.checkpoints import writing
+
+
+def check_report_possible() -> None:
+    """Whether `write_report` will find the library that draws; worth asking before a comparison of hours.
+
+    Raises:
+        ConfigError: Plotly is not installed.
+    """
+    if find_spec("plotly") is None:
+        raise ConfigError(
+            "a report was asked for, but Plotly, which draws it, is not installed: pip install 'diskgnn[report]'"
+        )
+
+
+def write_report(comparison: Comparison, path: Path) -> None:
+    """Write `comparison` as one HTML file that needs no network: about 5 MB, most of it Plotly's code.
+
+    What there is no data for is left out. A file at `path` is replaced only by a whole one.
+
+    Raises:
+        ConfigError: Plotly is not installed, or `path` cannot be written.
+        DiskFullError: the disk is full.
+
+    Example:
+        write_report(from_json(json.loads(Path("comparison.json").read_text())), Path("report.html"))
+    """
+    check_report_possible()
+    from diskgnn.compare.report.page import document
+
+    content = document(comparison)
+    with writing(path, "--report"):
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_text(content, encoding="utf-8")
+        partial.replace(path)

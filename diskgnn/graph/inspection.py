@@ -1,0 +1,161 @@
+"""What an artifact holds and how it was made, for `diskgnn inspect`."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import ArtifactError
+from diskgnn.graph.graph import Graph
+from diskgnn.specs import PathLike
+from diskgnn.storage import artifacts
+from diskgnn.storage.artifacts import Manifest
+from diskgnn.storage.manifest import PARTITIONS, SEGMENTED
+
+_KINDS = {
+    artifacts.GRAPH: "a graph",
+    artifacts.SAMPLES: "sampled minibatches",
+    artifacts.PACKED: "packed minibatches",
+    PARTITIONS: "a graph in partitions, for a baseline",
+    SEGMENTED: "packed minibatches with disk caches, for a baseline",
+}
+_CHUNK_NODES = 1 << 20
+_COUNTED_DEGREES = 1 << 20  # a larger median is not told apart
+# Homophily is estimated on runs of consecutive edges, because single edges would cost one disk read each.
+_HOMOPHILY_RUNS, _HOMOPHILY_RUN_EDGES = 64, 256
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """One file of an artifact; `dtype` and `shape` are those of .npy files."""
+
+    name: str
+    bytes: int
+    dtype: str | None
+    shape: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Description:
+    """What one artifact holds. Names of facts end in their unit."""
+
+    path: str
+    kind: str
+    format: str
+    version: int
+    digest: str
+    source_digest: str | None  # of the artifact that it was made from
+    facts: dict[str, Any]
+    config: dict[str, Any]  # of the stage that made it, nested names joined with dots
+    files: tuple[FileFacts, ...]
+
+
+def describe(path: PathLike) -> Description:
+    """Open an artifact and say what it holds. Of a graph the offsets and labels are read once, front to back.
+
+    Raises:
+        ArtifactError: see `artifacts.open_artifact`.
+    """
+    manifest = artifacts.open_artifact(path)
+    facts: dict[str, Any] = {"total_bytes": manifest.total_bytes}
+    try:
+        if manifest.format == artifacts.GRAPH:
+            facts |= _graph_facts(Graph.open(path))
+        elif manifest.format in (artifacts.SAMPLES, artifacts.PACKED):
+            facts |= _sequence_facts(manifest)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(f"{path} was not written by diskgnn: its config lacks something ({error!r})") from error
+    return Description(
+        path=str(path),
+        kind=_KINDS[manifest.format],
+        format=manifest.format,
+        version=manifest.version,
+        digest=manifest.digest,
+        source_digest=None if manifest.source is None else manifest.source["digest"],
+        facts=facts,
+        config=_flat(manifest.config),
+        files=tuple(FileFacts(name, e.bytes, e.dtype, e.shape) for name, e in manifest.files.items()),
+    )
+
+
+def _graph_facts(graph: Graph) -> dict[str, Any]:
+    features = graph.feature_file
+    labelled = sum(
+        int(np.count_nonzero(graph.labels[first : first + _CHUNK_NODES] >= 0))
+        for first in range(0, graph.num_nodes, _CHUNK_NODES)
+    )
+    return {
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        **_degree_facts(graph.indptr),
+        "classes": graph.num_classes,
+        "labelled_nodes": labelled,
+        "homophily_estimate": _homophily(graph),
+        "features": f"{features.width} x {features.dtype}",
+        "features_file": str(features.path),
+        "feature_row_bytes": features.row_bytes,
+        **{f"{split}_nodes": len(nodes) for split, nodes in graph.splits.items()},
+    }
+
+
+def _degree_facts(indptr: npt.NDArray[np.int64]) -> dict[str, int | float]:
+    """In-degrees, in one pass; the median is the lower one."""
+    counts = np.zeros(0, np.int64)  # nodes of each degree
+    largest = 0
+    for first in range(0, len(indptr) - 1, _CHUNK_NODES):
+        degrees = np.diff(indptr[first : first + _CHUNK_NODES + 1])
+        largest = max(largest, int(degrees.max()))
+        chunk_counts = np.bincount(np.minimum(degrees, _COUNTED_DEGREES), minlength=len(counts))
+        chunk_counts[: len(counts)] += counts
+        counts = chunk_counts
+    num_nodes = len(indptr) - 1
+    return {
+        "min_in_degree": int(counts.nonzero()[0][0]),
+        "mean_in_degree": int(indptr[-1]) / num_nodes,
+        "median_in_degree": int(np.searchsorted(np.cumsum(counts), (num_nodes + 1) // 2)),
+        "max_in_degree": largest,
+        "nodes_without_in_edges": int(counts[0]),
+    }
+
+
+def _homophily(graph: Graph) -> float | None:
+    """Share of equal labels among edges between labelled nodes; None if none was met."""
+    labels = graph.manifest.array(artifacts.LABELS)
+    if isinstance(labels, np.memmap) and labels.size:
+        # Read-ahead would read megabytes for each label.
+        labels._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined,unused-ignore]
+    runs = np.unique(np.linspace(0, max(graph.num_edges - _HOMOPHILY_RUN_EDGES, 0), _HOMOPHILY_RUNS).astype(np.int64))
+    equal = met = 0
+    for first in runs:
+        edges = np.arange(first, min(first + _HOMOPHILY_RUN_EDGES, graph.num_edges))
+        src = labels[graph.indices[edges]]
+        dst = labels[np.searchsorted(graph.indptr, edges, side="right") - 1]
+        known = (src >= 0) & (dst >= 0)
+        met += int(known.sum())
+        equal += int((src == dst)[known].sum())
+    return equal / met if met else None
+
+
+def _sequence_facts(manifest: Manifest) -> dict[str, Any]:
+    """Of samples/ and packed/: minibatches per split, and of packed/ where the rows come from."""
+    facts: dict[str, Any] = {}
+    for split, sequence in manifest.config.get("splits", {}).items():
+        facts[f"{split}_minibatches"] = sequence["epochs"] * sequence["batches_per_epoch"]
+        rows = sequence.get("rows", {})
+        for tier, count in rows.items():
+            facts[f"{split}_{tier}_rows"] = count
+        if rows.get("requested") and "disk" in rows:
+            facts[f"{split}_rows_from_disk_share"] = rows["disk"] / rows["requested"]
+    return facts
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat

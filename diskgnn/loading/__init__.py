@@ -1,0 +1,1 @@
+"""From a packed directory to minibatches on the device, read ahead of the training loop."""

@@ -1,0 +1,194 @@
+"""x from rows in several places: by one kernel on a GPU (`device_gather`), with torch's operators elsewhere."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from diskgnn.errors import ConfigError
+from diskgnn.loading.feature_store import FeatureStore
+
+
+class RowConversion:
+    """How rows become rows of x: as they are stored, widened to float32, or dequantised to float32.
+
+    Args:
+        stored: dtype of the rows.
+        width: D.
+        dtype: of x: None for as stored, or torch.float32.
+        scale, zero_point: of int8 rows, numbers or D numbers: x = (row - zero_point) * scale.
+        device: where rows are converted.
+
+    Raises:
+        ConfigError: arguments that do not fit the rows.
+    """
+
+    def __init__(
+        self,
+        stored: torch.dtype,
+        width: int,
+        *,
+        dtype: torch.dtype | None = None,
+        scale: float | Sequence[float] | Tensor | None = None,
+        zero_point: float | Sequence[float] | Tensor = 0.0,
+        device: torch.device,
+    ) -> None:
+        if dtype not in (None, stored, torch.float32):
+            raise ConfigError(f"dtype: expected None, which is {stored} here, or torch.float32, found {dtype}")
+        if scale is not None and (stored is not torch.int8 or dtype is torch.int8):
+            raise ConfigError(f"scale: expected int8 rows to be delivered as float32, found {stored} as {dtype}")
+        self.stored, self.dtype = stored, torch.float32 if scale is not None else dtype or stored
+        self.scale: Tensor | None = None  # [D] float32
+        self.zero_point: Tensor | None = None  # [D] float32
+        if scale is not None:
+            self.scale = _per_column("scale", scale, width, device)
+            self.zero_point = _per_column("zero_point", zero_point, width, device)
+
+    @property
+    def changes(self) -> bool:
+        """Whether rows of x differ from rows as they are stored."""
+        return self.dtype is not self.stored
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """[n, D] rows as rows of x, with torch: what the kernel computes, operation by operation."""
+        if self.scale is None or self.zero_point is None:
+            return rows.to(self.dtype)
+        return (rows.to(self.dtype) - self.zero_point) * self.scale
+
+
+def _per_column(name: str, value: float | Sequence[float] | Tensor, width: int, device: torch.device) -> Tensor:
+    try:
+        numbers = torch.as_tensor(value, dtype=torch.float32).cpu().expand(width).contiguous()
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ConfigError(f"{name}: expected a number, or {width} of them, found {value!r}") from error
+    if not torch.isfinite(numbers).all():
+        raise ConfigError(f"{name}: expected finite numbers")
+    return numbers.to(device)
+
+
+def runs_kernel(device: torch.device) -> bool:
+    """Whether x is filled by the kernel on `device`."""
+    return device.type == "cuda" and _kernel_runs(device)
+
+
+@cache
+def _kernel_runs(device: torch.device) -> bool:
+    """Tries it: Triton may be missing, or the C compiler that it needs when it is first used."""
+    try:
+        from diskgnn.loading.device_gather import gather_rows
+
+        rows, address = torch.zeros((1, 4), device=device), torch.zeros(1, dtype=torch.int32, device=device)
+        gather_rows(address, address, rows, rows[:0], rows[:0], torch.empty_like(rows))
+    except Exception as error:  # whatever it is, there is another way
+        warnings.warn(
+            f"Triton's kernels do not run here ({type(error).__name__}: {error}): the host gathers the pinned tier, "
+            "and rows of the device tier are copied once more. Triton comes with torch for CUDA (else: pip install "
+            "triton), and needs a C compiler",
+            stacklevel=4,
+        )
+        return False
+    return True
+
+
+class Assembler:
+    """Fills x from the device tier, the pinned tier and what was staged on the host; keeps its device memory.
+
+    Rows that the device reaches by itself, addresses below `num_reached`, need not be staged: those of the device tier
+    and, with `zero_copy`, of the pinned one. Everything is enqueued on the current stream, always the same one: so the
+    memory for staged rows is free when the next minibatch's copy into it starts.
+    """
+
+    def __init__(
+        self, store: FeatureStore, conversion: RowConversion, max_inputs: int, *, zero_copy: bool | None = None
+    ) -> None:
+        """Takes the device memory that every minibatch of up to `max_inputs` rows needs, except for x itself.
+
+        Args:
+            zero_copy: the device reads pinned rows from host memory; by default where the kernel runs.
+
+        Raises:
+            ConfigError: `zero_copy` on a GPU without the kernel, or memory cannot be page-locked.
+        """
+        self._store, self._conversion, self._max_inputs = store, conversion, max_inputs
+        self._device = store.device_rows.device
+        self._kernel = runs_kernel(self._device)
+        if zero_copy and self._device.type == "cuda" and not self._kernel:
+            raise ConfigError(
+                "zero_copy: expected Triton's kernels to run here (pip install triton); use zero_copy=False"
+            )
+        self.zero_copy = self._kernel if zero_copy is None else zero_copy
+        self.num_device = store.num_device
+        self.num_reached = store.num_static if self.zero_copy else store.num_device
+        self.pinned_rows_read = 0  # by the device
+        self._pinned = store.as_rows(store.pinned) if self.zero_copy else store.device_rows[:0]
+        if self._device.type == "cuda" and self.num_reached > self.num_device:
+            store.page_lock_pinned()
+        if self._kernel and self._selects:
+            rows = (max_inputs, store.width)
+            self._staged = torch.empty(rows, dtype=store.dtype, device=self._device)
+            self._is_staged = torch.empty(max_inputs, dtype=torch.bool, device=self._device)
+            self._positions = torch.empty(max_inputs, dtype=torch.int32, device=self._device)
+
+    @property
+    def _selects(self) -> bool:
+        """Whether x is more than the staged rows as they are."""
+        return self.num_reached > 0 or self._conversion.changes
+
+    def x(self, addresses: Tensor, moved_addresses: Tensor, staged_bytes: npt.NDArray[np.uint8]) -> Tensor:
+        """x [U, D] on the device.
+
+        Args:
+            addresses: [U] int32, on the host.
+            moved_addresses: the same on the device.
+            staged_bytes: on the host, [M * row_bytes]: rows that the device does not reach by itself, in the order of
+                the inputs. With a GPU they are page-locked and must not change until the stream has got here.
+        """
+        staged = self._store.as_rows(staged_bytes)
+        if self.zero_copy:
+            numbers = addresses.numpy()
+            self.pinned_rows_read += int(((numbers >= self.num_device) & (numbers < self.num_reached)).sum())
+        if not self._selects and self._device.type == "cpu":
+            return staged
+        # Of the same size for every minibatch, so that torch's allocator gives the same blocks again and again.
+        num_rows = len(addresses)
+        shape = (self._max_inputs, self._store.width)
+        x = torch.empty(shape, dtype=self._conversion.dtype, device=self._device)[:num_rows]
+        if not self._selects:
+            return x.copy_(staged, non_blocking=True)
+        if self._kernel:
+            return self._fill_with_kernel(x, moved_addresses, staged)
+        return self._fill_with_torch(x, addresses, staged)
+
+    def _fill_with_kernel(self, x: Tensor, addresses: Tensor, staged: Tensor) -> Tensor:
+        from diskgnn.loading.device_gather import gather_rows
+
+        is_staged, positions = self._is_staged[: len(x)], self._positions[: len(x)]
+        torch.ge(addresses, self.num_reached, out=is_staged)
+        torch.cumsum(is_staged, 0, dtype=torch.int32, out=positions)
+        moved = self._staged[: len(staged)]
+        moved.copy_(staged, non_blocking=True)
+        return gather_rows(
+            addresses, positions, self._store.device_rows, self._pinned, moved, x,
+            scale=self._conversion.scale, zero_point=self._conversion.zero_point,
+        )  # fmt: skip
+
+    def _fill_with_torch(self, x: Tensor, addresses: Tensor, staged: Tensor) -> Tensor:
+        # Positions are found on the host: on the device, finding them would have the host wait for it.
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(self._device, non_blocking=True)
+
+        numbers = addresses.long()
+        tier = (numbers >= self.num_device).int() + (numbers >= self.num_reached).int()
+        for number, (source, first) in enumerate(((self._store.device_rows, 0), (self._pinned, self.num_device))):
+            positions = (tier == number).nonzero().squeeze(1)
+            if len(positions):
+                rows = source.index_select(0, (numbers[positions] - first).to(source.device))
+                x.index_copy_(0, move(positions), self._conversion(move(rows)))
+        x.index_copy_(0, move((tier == 2).nonzero().squeeze(1)), self._conversion(move(staged)))
+        return x

@@ -1,0 +1,1 @@
+"""Sampling and packing in one call, and what that would cost."""

@@ -1,0 +1,1 @@
+"""Graph to samples: the neighbourhoods of all minibatches of all prepared epochs."""

@@ -1,0 +1,86 @@
+"""The one place where (split, epoch, number) becomes seeds, fanouts and key: a minibatch before it is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.draws import batch_key, permutation
+from diskgnn.errors import ArtifactError, InputError
+from diskgnn.graph.graph import Graph
+from diskgnn.specs import SamplingSpec
+from diskgnn.storage.samples import SamplesConfig, SequenceSize
+
+
+@dataclass(frozen=True)
+class PlannedMinibatch:
+    """All that a minibatch depends on, beside the topology."""
+
+    seeds: npt.NDArray[np.int64]  # [B]
+    fanouts: npt.NDArray[np.int32]  # [layers], from the seeds outwards
+    key: int  # see `draws.batch_key`
+    number: int  # position in the epoch
+
+
+class SamplingPlan:
+    """The minibatches of a graph under a `SamplingSpec`: what the sampler, estimates and every baseline draw.
+
+    Raises:
+        InputError: the graph has no nodes in the splits asked for.
+        ArtifactError: a split has nodes that are not in the graph.
+    """
+
+    def __init__(self, graph: Graph, spec: SamplingSpec) -> None:
+        self.graph, self.spec = graph, spec
+        self.splits = tuple(split for split in spec.splits if len(graph.splits.get(split, ())))
+        if not self.splits:
+            asked = ", ".join(spec.splits) or "none"
+            raise InputError(f"{graph.manifest.path} has no nodes in the splits asked for ({asked}): nothing to sample")
+        for split in self.splits:
+            nodes = graph.splits[split]
+            if nodes.min() < 0 or nodes.max() >= graph.num_nodes:
+                raise ArtifactError(
+                    f"{graph.manifest.path}: {split} has nodes that are not in the graph; make it again"
+                )
+        self._nodes = {split: _distinct(graph.splits[split]) for split in self.splits}
+        self.sizes = {
+            split: SequenceSize(spec.epochs if split == "train" else 1, -(-len(nodes) // spec.batch_size))
+            for split, nodes in self._nodes.items()
+        }
+
+    def config(self) -> SamplesConfig:
+        """What a samples directory of this plan says of itself."""
+        spec = self.spec
+        return SamplesConfig(
+            tuple(spec.fanouts), spec.fanouts_of("valid"), spec.batch_size, spec.seed, spec.first_epoch,
+            self.graph.num_nodes, self.sizes,
+        )  # fmt: skip
+
+    def prepared_epochs(self, split: str) -> range:
+        """The epochs of `split` that are sampled in advance."""
+        first = self.spec.first_epoch if split == "train" else 0
+        return range(first, first + self.sizes[split].epochs)
+
+    def minibatches(self, split: str, epoch: int) -> list[PlannedMinibatch]:
+        """The minibatches of one epoch, any epoch: shuffled for 'train', in the given order otherwise.
+
+        Repeated nodes are dropped; the last minibatch may be smaller.
+        """
+        spec, nodes = self.spec, self._nodes[split]
+        if split == "train":
+            nodes = nodes[permutation(len(nodes), batch_key(spec.seed, f"{split}/shuffle", epoch))]
+        fanouts = np.array(spec.fanouts_of(split), np.int32)
+        key = batch_key(spec.seed, split, epoch)
+        return [
+            PlannedMinibatch(nodes[start : start + spec.batch_size], fanouts, key, start // spec.batch_size)
+            for start in range(0, len(nodes), spec.batch_size)
+        ]
+
+
+def _distinct(nodes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """`nodes` without repetitions, in the order in which each comes first."""
+    _, first = np.unique(nodes, return_index=True)
+    return np.asarray(nodes)[np.sort(first)].astype(np.int64)

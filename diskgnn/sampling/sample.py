@@ -1,0 +1,222 @@
+"""The offline sampler: graph/ -> samples/, the neighbourhoods of all minibatches of all prepared epochs.
+
+Every random draw is a pure function of (seed, split, epoch, minibatch, layer, node), so the bytes do not depend on
+the number of threads, and a killed run goes on with the shards that are missing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, tee
+
+import pyarrow as pa
+
+from diskgnn._native import NeighborSampler
+from diskgnn.errors import ArtifactError
+from diskgnn.graph.graph import Graph
+from diskgnn.progress import SILENT, Advance, Reporter, StageReport
+from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
+from diskgnn.sampling.sweeping import SampledArrays, SweepingSampler
+from diskgnn.specs import SPLITS, PathLike, SamplingSpec
+from diskgnn.storage import artifacts, faults
+from diskgnn.storage.artifacts import ArtifactWriter, ChecksummedFile
+from diskgnn.storage.checked_files import sync
+from diskgnn.storage.samples import one_row, samples_schema, shard_minibatches
+from diskgnn.system.resources import Resources
+
+
+def sample(
+    graph: PathLike | Graph,
+    out: PathLike,
+    *,
+    fanouts: Sequence[int],
+    batch_size: int,
+    epochs: int = 1,
+    first_epoch: int = 0,
+    eval_fanouts: Sequence[int] | None = None,
+    splits: Sequence[str] = SPLITS,
+    seed: int = 0,
+    memory: int | str = "auto",
+    threads: int | None = None,
+    overwrite: bool = False,
+    reporter: Reporter = SILENT,
+) -> StageReport:
+    """Sample `epochs` epochs of the train split, and one of each other split, into the samples directory `out`.
+
+    Args:
+        graph: graph directory, or an opened one.
+        out: the samples directory to write. A killed run with the same arguments goes on where it stopped.
+        fanouts: neighbours drawn per layer, from the seeds outwards; -1 takes all.
+        batch_size: seeds per minibatch; the last one of an epoch may have fewer.
+        first_epoch: the train epochs sampled are `first_epoch` and those that follow.
+        eval_fanouts: fanouts for the other splits; the same as `fanouts` by default.
+        splits: which splits to sample; those that the graph lacks are left out.
+        seed: same seed, same bytes.
+        memory: budget in bytes or as '2GiB'; topology is loaded when it fits, and
+            otherwise read front to back, again and again, for as many minibatches at a time as fit.
+        threads: sampling threads; all cores by default.
+        overwrite: replace an existing `out`.
+
+    Raises:
+        ConfigError: fanouts, batch_size, epochs, first_epoch or threads that make no sense.
+        InputError: the graph has no training nodes.
+        ArtifactError, OutputExistsError, DiskFullError: see `diskgnn.storage.artifacts`.
+    """
+    spec = SamplingSpec(fanouts, batch_size, epochs, eval_fanouts, seed, first_epoch, splits)
+    graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+    plan = SamplingPlan(graph, spec)
+    return sample_plan(plan, out, Resources.of(memory, threads, reporter), overwrite=overwrite)
+
+
+def sample_plan(plan: SamplingPlan, out: PathLike, resources: Resources, *, overwrite: bool = False) -> StageReport:
+    """`sample`, once its arguments are checked."""
+    started = time.perf_counter()
+    graph = plan.graph
+    writer = ArtifactWriter(out, artifacts.SAMPLES, config=plan.config().to_json(), source=graph.manifest,
+                            overwrite=overwrite, resumable=True)  # fmt: skip
+    num_batches = sum(size.num_batches for size in plan.sizes.values())
+    with writer:
+        with resources.reporter.stage("sample", num_batches, "minibatches") as advance, damage_named(graph):
+            output = _ShardWriter(writer, plan, advance)
+            if fits(graph, resources.memory_bytes):
+                _sample_in_memory(output, graph, resources.threads)
+                read_bytes = graph.topology_bytes
+            else:
+                read_bytes = _sample_by_sweeping(output, graph, resources)
+        manifest = writer.publish()
+    details = {"minibatches": num_batches, "edges": output.edges, "epochs": plan.spec.epochs}
+    return StageReport("sample", time.perf_counter() - started, read_bytes, manifest.total_bytes, details)
+
+
+def fits(graph: Graph, memory_bytes: int) -> bool:
+    """Whether the topology is loaded for sampling; otherwise it is swept."""
+    return graph.topology_bytes <= memory_bytes
+
+
+def sample_a_few(
+    graph: Graph, minibatches: Sequence[PlannedMinibatch], resources: Resources
+) -> Iterator[SampledArrays]:
+    """(input nodes, blocks outermost first) of each minibatch, as `sample` makes them; all have as many layers."""
+    if fits(graph, resources.memory_bytes):
+        sampler = NeighborSampler(*graph.topology())
+        for each in minibatches:
+            yield sampler.sample(each.seeds, each.fanouts, each.key, each.number)
+    else:
+        with SweepingSampler(graph, memory_bytes=resources.memory_bytes, threads=resources.threads) as sweeping:
+            yield from sweeping.sample(minibatches)
+
+
+@contextmanager
+def damage_named(graph: Graph) -> Iterator[None]:
+    """Raise what the native samplers find wrong with the graph as an ArtifactError."""
+    try:
+        yield
+    except IndexError as error:  # the native samplers'
+        raise ArtifactError(
+            f"{graph.manifest.path} is damaged ({error}); check with `diskgnn verify`, make it again"
+        ) from error
+
+
+@dataclass(frozen=True)
+class _Shard:
+    name: str
+    minibatches: tuple[PlannedMinibatch, ...]
+
+
+class _ShardWriter:
+    """Writes the shards that a plan needs and that are not there yet."""
+
+    def __init__(self, writer: ArtifactWriter, plan: SamplingPlan, advance: Advance) -> None:
+        self._writer, self._plan, self._advance = writer, plan, advance
+        node_type = pa.from_numpy_dtype(plan.graph.indices.dtype)
+        self._schema = samples_schema(plan.spec.num_layers, node_type)
+        self.edges = 0  # sampled so far
+        self._lock = threading.Lock()
+
+    def missing(self) -> Iterator[_Shard]:
+        """What to sample, in order. Shards of a run that was killed are added to the artifact as they are."""
+        for split in self._plan.splits:
+            for epoch, planned_epoch in enumerate(self._plan.prepared_epochs(split)):
+                minibatches = self._plan.minibatches(split, planned_epoch)
+                per_shard = shard_minibatches(len(minibatches))
+                for first in range(0, len(minibatches), per_shard):
+                    shard = _Shard(
+                        artifacts.shard_file(split, epoch, first // per_shard),
+                        tuple(minibatches[first : first + per_shard]),
+                    )
+                    if self._writer.path(shard.name).is_file():  # complete: it got its name when it was closed
+                        self._writer.add(shard.name)
+                        self._advance(len(shard.minibatches))
+                    else:
+                        yield shard
+
+    def write(self, shard: _Shard, sampled: Iterator[SampledArrays]) -> None:
+        """Write the minibatches of `shard`, the next ones of `sampled`."""
+        edges = 0
+        temporary = self._writer.path(shard.name + ".tmp")
+        with ChecksummedFile(temporary) as sink, pa.ipc.new_file(sink, self._schema) as file:
+            for minibatch in shard.minibatches:
+                faults.point("sample.minibatch")
+                input_nodes, blocks = next(sampled)
+                file.write_batch(one_row(self._schema, [minibatch.seeds, input_nodes, *chain.from_iterable(blocks)]))
+                edges += sum(len(indices) for _, indices in blocks)
+                self._advance(1)
+        sync(temporary)  # its name says that it is complete, also after a power cut
+        faults.point("sample.shard")
+        temporary.rename(self._writer.path(shard.name))
+        with self._lock:
+            self._writer.add(shard.name, crc32c=sink.crc32c)
+            self.edges += edges
+
+
+def _sample_in_memory(output: _ShardWriter, graph: Graph, threads: int) -> None:
+    """Shards in parallel, from topology that is loaded whole."""
+    sampler = NeighborSampler(*graph.topology())
+    shards = output.missing()
+    stopping, lock = threading.Event(), threading.Lock()
+
+    def sampled(shard: _Shard) -> Iterator[SampledArrays]:
+        for minibatch in shard.minibatches:
+            if stopping.is_set():
+                raise CancelledError
+            yield sampler.sample(minibatch.seeds, minibatch.fanouts, minibatch.key, minibatch.number)
+
+    def write_shards() -> None:
+        try:
+            while True:
+                with lock:
+                    shard = next(shards, None)
+                if shard is None:
+                    return
+                output.write(shard, sampled(shard))
+        except CancelledError:
+            return
+        except BaseException:
+            stopping.set()
+            raise
+
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            futures = [pool.submit(write_shards) for _ in range(threads)]
+            while wait(futures, timeout=0.1).not_done:
+                pass  # a signal that another thread got is handled when this one wakes
+            for future in futures:
+                future.result()
+        except BaseException:
+            stopping.set()
+            raise
+
+
+def _sample_by_sweeping(output: _ShardWriter, graph: Graph, resources: Resources) -> int:
+    """One shard after the other, from sweeps over topology that stays on disk; bytes read."""
+    planned, to_write = tee(output.missing())
+    with SweepingSampler(graph, memory_bytes=resources.memory_bytes, threads=resources.threads) as sampler:
+        sampled = sampler.sample(minibatch for shard in planned for minibatch in shard.minibatches)
+        for shard in to_write:
+            output.write(shard, sampled)
+        return sampler.read_bytes

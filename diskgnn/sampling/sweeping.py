@@ -1,0 +1,153 @@
+"""Sampling when the topology does not fit in memory: groups of minibatches grow together, layer by layer, while indptr
+and indices pass by from front to back. Every minibatch is what `NeighborSampler` makes of it, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import Expansion32, Expansion64, TopologySweep
+from diskgnn.graph.graph import Graph
+from diskgnn.ordered import in_order
+from diskgnn.sampling.plan import PlannedMinibatch
+from diskgnn.storage import artifacts
+
+# Share of the memory left that minibatches may take which wait for the layers below: per layer, so that few sweeps
+# for the inner layers leave most of the memory to the outermost, which has most of the edges. For G1 minibatches of
+# w bytes that wait and G2 of a bytes that draw, sweeps per minibatch are 1 / G1 + 1 / G2: least with
+# G1 w : G2 a = sqrt(w : a), and a is 2 to 3 times w.
+_WAITING_SHARE = 0.4
+_BUFFER_SHARE = 8  # of the budget, one part in so many is for reading
+_MIN_WINDOW_BYTES, _MAX_WINDOW_BYTES = 64 << 10, 4 << 20
+
+
+SampledArrays = tuple[npt.NDArray[Any], list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]]
+_Expansions = list[Expansion32]
+
+
+class SweepingSampler:
+    """Samples minibatches from a topology on disk within `memory_bytes`. A context manager: leaving it joins threads.
+
+    Memory: reading takes an eighth of it at most. From the rest, a group is the longest run of minibatches whose
+    present state and next layer (edges are counted before they are drawn) fit; while the innermost layers are
+    sampled, groups are held to 40 % of what is left per layer further out, and each is divided again for the next
+    layer. What a minibatch needs while it is relabelled is set aside for every thread. One minibatch at a time is the
+    least there can be: it is sampled whatever the budget.
+    """
+
+    def __init__(self, graph: Graph, *, memory_bytes: int, threads: int, engine: str = "auto") -> None:
+        self._graph, self._threads = graph, threads
+        per_reader = memory_bytes // (_BUFFER_SHARE * threads * TopologySweep.READERS_PER_THREAD)
+        window_bytes = min(max(per_reader * 2 // 3, _MIN_WINDOW_BYTES), _MAX_WINDOW_BYTES) // 4096 * 4096
+        readers_bytes = threads * TopologySweep.READERS_PER_THREAD * window_bytes * 3 // 2
+        self._budget_bytes = memory_bytes - readers_bytes
+        paths = [graph.manifest.file(name) for name in (artifacts.INDPTR, artifacts.INDICES)]
+        self._sweep = TopologySweep(
+            indptr_path=str(paths[0]),
+            indptr_offset=artifacts.npy_data_offset(paths[0]),
+            indices_path=str(paths[1]),
+            indices_offset=artifacts.npy_data_offset(paths[1]),
+            num_nodes=graph.num_nodes,
+            num_edges=graph.num_edges,
+            engine=engine,
+            window_bytes=window_bytes,
+            threads=threads,
+        )
+        self._new = Expansion32 if graph.indices.dtype == np.int32 else Expansion64
+        self._pool = ThreadPoolExecutor(threads)
+
+    def __enter__(self) -> SweepingSampler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sweep.stop()
+        self._pool.shutdown(cancel_futures=True)
+
+    @property
+    def read_bytes(self) -> int:
+        """Read from disk so far."""
+        return self._sweep.read_bytes
+
+    def sample(self, minibatches: Iterable[PlannedMinibatch]) -> Iterator[SampledArrays]:
+        """(input nodes, blocks outermost first) of each minibatch, in order. All have the same number of layers.
+
+        Raises:
+            IndexError: the topology leads outside of itself.
+            ValueError: a seed out of range or repeated, or a block of more than 2^31 - 1 edges.
+            OSError: a read failed.
+        """
+        group: _Expansions = []
+        limit, group_bytes = 0.0, 0
+        for minibatch in minibatches:
+            limit = self._budget_bytes * _WAITING_SHARE ** len(minibatch.fanouts)
+            expansion = self._new(
+                minibatch.seeds, minibatch.fanouts, minibatch.key, minibatch.number, self._graph.num_nodes
+            )
+            added = expansion.next_layer_bytes
+            if group and group_bytes + added > limit:
+                yield from self._grow(group, len(minibatch.fanouts), self._budget_bytes)
+                group, group_bytes = [], 0
+            group.append(expansion)
+            group_bytes += added
+            layers = len(minibatch.fanouts)
+        if group:
+            yield from self._grow(group, layers, self._budget_bytes)
+
+    def _grow(self, group: _Expansions, layers_left: int, budget_bytes: int) -> Iterator[SampledArrays]:
+        """Sample the remaining layers of `group`, whose memory is the budget's first use; empties `group`."""
+        self._run(self._sweep.count, group)
+        waiting = deque(group)
+        group.clear()
+        while waiting:
+            left_bytes = budget_bytes - sum(expansion.memory_bytes for expansion in waiting)
+            part = self._take_fitting(waiting, left_bytes, layers_left)
+            self._run(self._sweep.draw, part)
+            if layers_left == 1:
+                yield from self._finish(part)
+            else:
+                for future in [self._pool.submit(expansion.relabel) for expansion in part]:
+                    future.result()
+                held_bytes = sum(expansion.memory_bytes for expansion in waiting)
+                yield from self._grow(part, layers_left - 1, budget_bytes - held_bytes)
+
+    def _take_fitting(self, waiting: deque[Expansion32], left_bytes: int, layers_left: int) -> _Expansions:
+        """Those from the front of `waiting` whose next layer fits; at least one."""
+        share_bytes = left_bytes * _WAITING_SHARE ** (layers_left - 1)
+        part: _Expansions = []
+        taken_bytes = relabel_bytes = 0
+        while waiting:
+            expansion = waiting[0]
+            if layers_left == 1:
+                taken_bytes += expansion.drawn_bytes
+            else:
+                taken_bytes += expansion.next_layer_bytes - expansion.memory_bytes
+            relabel_bytes = max(relabel_bytes, (self._threads + 1) * expansion.relabel_bytes)
+            if part and taken_bytes > min(share_bytes, left_bytes - relabel_bytes):
+                break
+            part.append(waiting.popleft())
+        return part
+
+    def _finish(self, part: _Expansions) -> Iterator[SampledArrays]:
+        """Relabel minibatches whose last layer is drawn, one per thread at a time."""
+
+        def finish(expansion: Expansion32) -> SampledArrays:
+            expansion.relabel()
+            return expansion.take()
+
+        yield from in_order(self._pool, (partial(finish, expansion) for expansion in part), self._threads)
+
+    def _run(self, sweep: Callable[[Sequence[Expansion32]], None], group: _Expansions) -> None:
+        """Sweep in a thread of the pool, so that Ctrl-C reaches the one that waits."""
+        future = self._pool.submit(sweep, group)
+        try:
+            future.result()
+        except BaseException:
+            self._sweep.stop()
+            raise

@@ -1,0 +1,124 @@
+"""What a user asks for, checked once: how to sample (`SamplingSpec`), how much to cache (`CacheSpec`).
+
+Public functions take keywords, build these in their first lines and hand them on.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import SupportsIndex
+
+from diskgnn.errors import ConfigError
+from diskgnn.units import parse_size
+
+PathLike = str | os.PathLike[str]
+SPLITS = ("train", "valid", "test")
+MAX_FANOUT = (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class SamplingSpec:
+    """How minibatches are sampled; with a graph, all that their content depends on.
+
+    Raises:
+        ConfigError: a value that makes no sense.
+    """
+
+    fanouts: Sequence[int]  # neighbours drawn per layer, from the seeds outwards; -1 takes all
+    batch_size: int  # seeds per minibatch; the last one of an epoch may have fewer
+    epochs: int = 1  # of the train split; other splits are sampled once
+    eval_fanouts: Sequence[int] | None = None  # of the splits other than train; `fanouts` by default
+    seed: int = 0  # same seed, same bytes
+    first_epoch: int = 0  # the train epochs are this one and those that follow
+    splits: Sequence[str] = SPLITS  # those that the graph lacks are left out
+
+    def __post_init__(self) -> None:
+        fanouts = checked_fanouts("fanouts", self.fanouts)
+        eval_fanouts = fanouts if self.eval_fanouts is None else checked_fanouts("eval_fanouts", self.eval_fanouts)
+        if len(eval_fanouts) != len(fanouts):
+            raise ConfigError(
+                f"eval_fanouts has {len(eval_fanouts)} layers, fanouts has {len(fanouts)}: one model needs both"
+            )
+        if unknown := set(self.splits) - set(SPLITS):
+            raise ConfigError(f"splits: expected some of {', '.join(SPLITS)}, found {sorted(unknown)}")
+        checked = {
+            "fanouts": fanouts,
+            "eval_fanouts": eval_fanouts,
+            "batch_size": whole_number("batch_size", self.batch_size),
+            "epochs": whole_number("epochs", self.epochs),
+            "first_epoch": whole_number("first_epoch", self.first_epoch, least=0),
+            "seed": operator.index(self.seed),
+            "splits": tuple(split for split in SPLITS if split in self.splits),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def num_layers(self) -> int:
+        """Blocks in each minibatch."""
+        return len(self.fanouts)
+
+    def fanouts_of(self, split: str) -> tuple[int, ...]:
+        """Fanouts of one split."""
+        return tuple(self.fanouts if split == "train" else self.eval_fanouts or ())
+
+
+@dataclass(frozen=True)
+class CacheSpec:
+    """How much memory training may spend on feature rows: bytes, '2GiB', or a share of all rows such as '10%'."""
+
+    cpu: int | str  # the cpu tier of the train split
+    static: int | str = "auto"  # rows that stay: those of the device and pinned tiers; 'auto' is none without a GPU
+    evaluation: int | str | None = None  # the cpu tier of each other split; a quarter of `cpu` by default
+
+
+def cache_rows(cache: int | str, row_bytes: int, num_nodes: int) -> int:
+    """Rows that a cache holds: given in bytes, as '2GiB', or as a share of all rows, '10%'.
+
+    Raises:
+        ConfigError: neither a size nor a share.
+    """
+    if isinstance(cache, str) and cache.strip().endswith("%"):
+        try:
+            share = float(cache.strip()[:-1]) / 100
+        except ValueError as error:
+            raise ConfigError(f"expected a cache size such as 2GiB or 10%, found {cache!r}") from error
+        if not 0 <= share <= 1:
+            raise ConfigError(f"expected a share between 0% and 100%, found {cache!r}")
+        return int(num_nodes * share)
+    return min(parse_size(cache) // row_bytes, num_nodes)
+
+
+def whole_number(name: str, value: SupportsIndex, least: int = 1) -> int:
+    """`value` as an int: NumPy's numbers are welcome, but no JSON.
+
+    Raises:
+        ConfigError: no whole number, or less than `least`.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise ConfigError(f"{name}: expected a whole number, found {value!r}") from error
+    if number < least:
+        raise ConfigError(f"{name}: expected at least {least}, found {number}")
+    return number
+
+
+def checked_fanouts(name: str, fanouts: Sequence[int]) -> tuple[int, ...]:
+    """`fanouts` as ints.
+
+    Raises:
+        ConfigError: not one whole number per layer, each at least 1 or -1 for all.
+    """
+    try:
+        numbers = tuple(operator.index(fanout) for fanout in fanouts)
+    except TypeError:
+        numbers = ()
+    if not numbers or any(number < -1 or number == 0 or number > MAX_FANOUT for number in numbers):
+        raise ConfigError(
+            f"{name}: expected one whole number per layer, each at least 1 or -1 for all, found {fanouts!r}"
+        )
+    return numbers

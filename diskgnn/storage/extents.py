@@ -1,0 +1,126 @@
+"""The extent: all that one minibatch needs from disk, contiguous. Its format, written and read here.
+
+An extent starts on a 4096-byte boundary of <split>.bin. It is an encapsulated Arrow record batch message with one row
+(the header), zeros up to a multiple of 64, then the rows that only disk has, sorted by node, width * itemsize bytes
+each, back to back. <split>-index.npy says where each extent's parts are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from diskgnn.storage.row_reading import ALIGNMENT
+from diskgnn.storage.samples import one_row
+
+ROW_ALIGNMENT = 64
+
+# One record per extent; native/extent_pipeline.h has the same fields in the same order.
+INDEX_DTYPE = np.dtype(
+    [
+        ("offset", "<i8"),  # of the extent in the file, bytes
+        ("header_bytes", "<i8"),
+        ("rows_offset", "<i8"),  # of row 0, from the extent's start, bytes
+        ("num_rows", "<i8"),  # R
+        ("num_inputs", "<i8"),  # U
+        ("addresses_offset", "<i8"),  # of the int32 [U] addresses, from the extent's start, bytes
+        ("num_admissions", "<i8"),  # A
+        ("admissions_offset", "<i8"),  # of the int32 [A, 2] admissions, from the extent's start, bytes
+        ("header_crc32c", "<i8"),
+        ("rows_crc32c", "<i8"),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What an extent says about its minibatch."""
+
+    seeds: npt.NDArray[np.int64]  # [B]
+    labels: npt.NDArray[np.int64]  # [B]
+    blocks: tuple[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]], ...]  # (indptr, indices), outermost first
+    addresses: npt.NDArray[np.int32]  # [U]
+    admissions: npt.NDArray[np.int32]  # [A, 2]: extent row, cpu slot
+    input_nodes: npt.NDArray[Any] | None = None  # [U], when the artifact was packed with keep_input_nodes
+
+
+@dataclass(frozen=True)
+class EncodedHeader:
+    """A header as bytes, and where the native reader finds what it needs in them."""
+
+    message: pa.Buffer
+    addresses_offset: int
+    admissions_offset: int
+
+
+def header_schema(num_layers: int, node_type: pa.DataType | None) -> pa.Schema:
+    """Columns of a header; `node_type` is that of input_nodes, None when they are not kept."""
+    fields = [("seeds", pa.int64()), ("labels", pa.int64()), ("addresses", pa.int32()), ("admissions", pa.int32())]
+    if node_type is not None:
+        fields.append(("input_nodes", node_type))
+    for layer in range(num_layers):
+        fields += [(f"indptr_{layer}", pa.int32()), (f"indices_{layer}", pa.int32())]
+    return pa.schema([(name, pa.list_(value_type)) for name, value_type in fields])
+
+
+def encode_header(header: Header, schema: pa.Schema) -> EncodedHeader:
+    """The bytes of `header`."""
+    columns: list[npt.NDArray[Any]] = [header.seeds, header.labels, header.addresses, header.admissions.reshape(-1)]
+    if header.input_nodes is not None:
+        columns.append(header.input_nodes)
+    columns += [array for block in header.blocks for array in block]
+    message = one_row(schema, columns).serialize()
+    batch = pa.ipc.read_record_batch(message, schema)
+    return EncodedHeader(message, _offset_of(batch, "addresses", message), _offset_of(batch, "admissions", message))
+
+
+def _offset_of(batch: pa.RecordBatch, name: str, message: pa.Buffer) -> int:
+    values = batch.column(name).values
+    return 0 if len(values) == 0 else int(values.buffers()[1].address - message.address)
+
+
+def decode_header(data: Any, schema: pa.Schema) -> Header:
+    """The header in `data` (bytes-like), sharing its memory.
+
+    Raises:
+        pyarrow.ArrowException, EOFError, OSError: not such a header.
+    """
+    batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+    batch.validate()  # Arrow believes what a message says about its buffers' lengths
+    columns = {field.name: batch.column(i).values.to_numpy() for i, field in enumerate(schema)}
+    num_layers = sum(name.startswith("indptr_") for name in columns)
+    return Header(
+        columns["seeds"],
+        columns["labels"],
+        tuple((columns[f"indptr_{layer}"], columns[f"indices_{layer}"]) for layer in range(num_layers)),
+        columns["addresses"],
+        columns["admissions"].reshape(-1, 2),
+        columns.get("input_nodes"),
+    )
+
+
+def align(num_bytes: int, alignment: int) -> int:
+    """`num_bytes` rounded up to a multiple of `alignment`."""
+    return -(-num_bytes // alignment) * alignment
+
+
+def fill_record(
+    record: Any, header: EncodedHeader, num_inputs: int, num_rows: int, num_admissions: int, row_bytes: int
+) -> int:
+    """Set all of an index record but `offset` and the checksums; returns the extent's bytes."""
+    record["header_bytes"] = header.message.size
+    record["rows_offset"] = align(header.message.size, ROW_ALIGNMENT)
+    record["num_rows"], record["num_inputs"], record["num_admissions"] = num_rows, num_inputs, num_admissions
+    record["addresses_offset"] = header.addresses_offset
+    record["admissions_offset"] = header.admissions_offset
+    return align(int(record["rows_offset"]) + num_rows * row_bytes, ALIGNMENT)
+
+
+def extent_bytes(index: npt.NDArray[Any], row_bytes: int) -> npt.NDArray[np.int64]:
+    """[T] bytes of each extent, its padding included."""
+    used = index["rows_offset"] + index["num_rows"] * row_bytes
+    return -(-used // ALIGNMENT) * ALIGNMENT  # type: ignore[no-any-return]

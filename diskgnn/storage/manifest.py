@@ -1,0 +1,264 @@
+"""The manifest of an artifact: reading it, and checking an artifact against it. `artifacts` writes it.
+
+Nothing in a manifest is trusted before it was checked: an artifact may come from elsewhere, damaged or hostile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import ArtifactError
+from diskgnn.progress import SILENT, Reporter
+from diskgnn.specs import PathLike
+from diskgnn.storage.checked_files import checksum_file, npy_header
+from diskgnn.units import format_size
+
+T = TypeVar("T")
+
+GRAPH, SAMPLES, PACKED = "diskgnn.graph", "diskgnn.samples", "diskgnn.packed"
+PARTITIONS, SEGMENTED = "diskgnn.partitions", "diskgnn.segmented"  # of baselines: partition_buffer, segmented_packed
+VERSIONS = {GRAPH: 1, SAMPLES: 1, PACKED: 1, PARTITIONS: 1, SEGMENTED: 1}
+MADE_BY = {
+    GRAPH: "diskgnn convert",
+    SAMPLES: "diskgnn sample",
+    PACKED: "diskgnn prepare",
+    PARTITIONS: "diskgnn.baselines.partitioning.prepare_partitions",
+    SEGMENTED: "diskgnn.baselines.segmented_packing.prepare_segmented_packed",
+}
+MANIFEST = "manifest.json"
+RESUME_STAMP = "resume.json"  # in the staging directory of a resumable writer: what it is making
+_MAX_MANIFEST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One file of an artifact. `dtype` and `shape` are set for .npy files."""
+
+    bytes: int
+    crc32c: int
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class ExternalFile:
+    """A file that the artifact refers to instead of holding it (`convert --reference-features`)."""
+
+    path: str
+    mtime_ns: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The manifest of an artifact that has been opened and checked."""
+
+    path: Path
+    format: str
+    version: int
+    config: dict[str, Any]
+    files: dict[str, FileEntry]
+    external: dict[str, ExternalFile]
+    source: dict[str, str] | None
+    digest: str
+
+    def file(self, name: str) -> Path:
+        """Where file `name` lies: inside the artifact, or where an external file is.
+
+        Raises:
+            ArtifactError: the artifact has no such file.
+        """
+        if name not in self.files:
+            raise ArtifactError(f"{self.path} has no file {name}; {MADE_BY[self.format]} again")
+        return Path(self.external[name].path) if name in self.external else self.path / name
+
+    def array(self, name: str, *, mmap: bool = True) -> npt.NDArray[Any]:
+        """The .npy file `name`, memory-mapped read-only unless `mmap` is False."""
+        return np.load(self.file(name), mmap_mode="r" if mmap else None, allow_pickle=False)  # type: ignore[no-any-return]
+
+    def parsed(self, parse: Callable[[dict[str, Any]], T]) -> T:
+        """`config` as `parse` reads it.
+
+        Raises:
+            ArtifactError: `parse` raised ValueError, KeyError or TypeError: it is no config of this format.
+        """
+        try:
+            return parse(self.config)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ArtifactError(
+                f"{self.path / MANIFEST} is damaged (its config: {error!r}); `{MADE_BY[self.format]}` it again"
+            ) from error
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all files, external ones included."""
+        return sum(entry.bytes for entry in self.files.values())
+
+
+def content_digest(content: Mapping[str, Any]) -> str:
+    """Names an artifact by its content: everything in the manifest but where external files lie."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def entry_to_json(entry: FileEntry) -> dict[str, Any]:
+    """`entry` as it stands in manifest.json."""
+    record: dict[str, Any] = {"bytes": entry.bytes, "crc32c": f"{entry.crc32c:08x}"}
+    if entry.dtype is not None and entry.shape is not None:
+        record |= {"dtype": entry.dtype, "shape": list(entry.shape)}
+    return record
+
+
+def open_artifact(path: PathLike, format: str | None = None) -> Manifest:  # noqa: A002
+    """Open an artifact and check everything but its files' contents (`verify_artifact` checks those too).
+
+    Raises:
+        ArtifactError: missing, unfinished, of another format or version, or a file's size, dtype or shape
+            is not what the manifest says.
+    """
+    manifest = read_manifest(path, format)
+    for name, entry in manifest.files.items():
+        _check_file(manifest, name, entry)
+    return manifest
+
+
+def read_manifest(path: PathLike, format: str | None = None) -> Manifest:  # noqa: A002
+    """The manifest of an artifact, checked by itself; `open_artifact` also looks at the files.
+
+    Raises:
+        ArtifactError: missing, damaged, changed by hand, or of another format or version.
+    """
+    path = Path(path)
+    made_by = f"make it with `{MADE_BY[format]}`" if format else "expected a graph, samples or packed directory"
+    if not path.is_dir():
+        raise ArtifactError(f"{path} is {'not a directory' if path.exists() else 'not there'}; {made_by}")
+    manifest_path = path / MANIFEST
+    if not manifest_path.is_file():
+        raise ArtifactError(f"{path} has no {MANIFEST}, so it is no diskgnn artifact; {made_by}")
+    try:
+        if manifest_path.stat().st_size > _MAX_MANIFEST_BYTES:
+            raise ValueError(f"larger than {format_size(_MAX_MANIFEST_BYTES)}")
+        document = typed(json.loads(manifest_path.read_text()), dict)
+        found, version = typed(document["format"], str), typed(document["version"], int)
+    except (OSError, ValueError, KeyError, RecursionError) as error:
+        raise ArtifactError(f"{manifest_path} is damaged ({error!r}); {made_by} again") from error
+    if found not in VERSIONS or (format and found != format):
+        raise ArtifactError(f"{path} is a {found!r}, expected a {format or 'diskgnn artifact'!r}; {made_by}")
+    if version != VERSIONS[found]:
+        raise ArtifactError(
+            f"{path} has format version {version}; this diskgnn reads version {VERSIONS[found]}: "
+            f"{MADE_BY[found]} it again, or use the diskgnn that wrote it"
+        )
+    try:
+        manifest = _parse_manifest(path, document)
+        digest = content_digest({key: document[key] for key in ("format", "version", "config", "source", "files")})
+    except (ValueError, KeyError, RecursionError) as error:
+        raise ArtifactError(f"{manifest_path} is damaged ({error!r}); `{MADE_BY[found]}` it again") from error
+    if digest != manifest.digest:
+        raise ArtifactError(
+            f"{manifest_path} was changed after it was written (its digest does not fit); `{MADE_BY[found]}` it again"
+        )
+    return manifest
+
+
+def typed(value: Any, kind: type[T]) -> T:
+    """`value`, if JSON gave exactly this type (a bool is no int).
+
+    Raises:
+        ValueError: it is of another type.
+    """
+    if type(value) is not kind:
+        raise ValueError(f"expected {kind.__name__}, found {str(value)[:80]!r}")
+    return value
+
+
+def _parse_manifest(path: Path, document: dict[str, Any]) -> Manifest:
+    """Raises ValueError or KeyError for whatever `ArtifactWriter.publish` would not have written."""
+    files = {_file_name(name): _parse_entry(record) for name, record in typed(document["files"], dict).items()}
+    external = {name: _parse_external(record) for name, record in typed(document["external"], dict).items()}
+    for name, entry in files.items():
+        if name.endswith(".npy") and entry.dtype is None:
+            raise ValueError(f"{name} has no dtype")
+    if not external.keys() <= files.keys():
+        raise ValueError(f"external files that are no files of it: {external.keys() - files.keys()}")
+    source = document["source"]
+    if source is not None:
+        source = {key: typed(typed(source, dict)[key], str) for key in ("format", "digest")}
+    return Manifest(
+        path, document["format"], document["version"], typed(document["config"], dict),
+        files, external, source, typed(document["digest"], str),
+    )  # fmt: skip
+
+
+def _file_name(name: str) -> str:
+    """`name`, if it names a file in the artifact's own directory and nowhere else."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}", name) or name in (MANIFEST, RESUME_STAMP):
+        raise ValueError(f"{name!r} is no file name of an artifact")
+    return name
+
+
+def _parse_external(record: Any) -> ExternalFile:
+    record = typed(record, dict)
+    return ExternalFile(typed(record["path"], str), typed(record["mtime_ns"], int))
+
+
+def _parse_entry(record: Any) -> FileEntry:
+    record = typed(record, dict)
+    size, checksum = typed(record["bytes"], int), typed(record["crc32c"], str)
+    if size < 0 or not re.fullmatch(r"[0-9a-f]{8}", checksum):
+        raise ValueError(f"{size} bytes with CRC-32C {checksum[:80]!r}")
+    if "dtype" not in record:
+        return FileEntry(size, int(checksum, 16))
+    shape = tuple(typed(length, int) for length in typed(record["shape"], list))
+    return FileEntry(size, int(checksum, 16), typed(record["dtype"], str), shape)
+
+
+def _check_file(manifest: Manifest, name: str, entry: FileEntry) -> None:
+    file = manifest.file(name)
+    again = f"{MADE_BY[manifest.format]} again"
+    if not file.is_file():
+        raise ArtifactError(f"{file}, a part of {manifest.path}, is not there; put it back or {again}")
+    size = file.stat().st_size
+    if size != entry.bytes:
+        raise ArtifactError(f"{file} has {size} bytes, expected {entry.bytes}: it is truncated or was changed; {again}")
+    external = manifest.external.get(name)
+    if external is not None and file.stat().st_mtime_ns != external.mtime_ns:
+        raise ArtifactError(f"{file} was changed after {manifest.path} was made from it; {again}")
+    if entry.dtype is not None and (found := npy_header(file)) != (entry.dtype, entry.shape):
+        expected = (entry.dtype, entry.shape)
+        raise ArtifactError(f"{file} holds {found}, expected {expected}: the file was replaced; {again}")
+
+
+def verify_artifact(path: PathLike, *, reporter: Reporter = SILENT) -> Manifest:
+    """Open an artifact and compare every file with its checksum.
+
+    Raises:
+        ArtifactError: as `open_artifact`, or a file's content is not what was written; names the file.
+    """
+    manifest = open_artifact(path)
+    with reporter.stage(f"verify {path}", manifest.total_bytes, "B") as advance:
+        for name in manifest.files:
+            verify_file(manifest, name, advance)
+    return manifest
+
+
+def verify_file(manifest: Manifest, name: str, advance: Callable[[int], None] = lambda _: None) -> None:
+    """Compare one file of an artifact with its checksum.
+
+    Raises:
+        ArtifactError: its content is not what was written.
+    """
+    found, expected = checksum_file(manifest.file(name), advance), manifest.files[name].crc32c
+    if found != expected:
+        raise ArtifactError(
+            f"{manifest.file(name)} is damaged: its CRC-32C is {found:08x}, expected {expected:08x}; "
+            f"{MADE_BY[manifest.format]} again"
+        )

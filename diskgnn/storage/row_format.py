@@ -1,0 +1,81 @@
+"""How one node's feature vector lies in a file or in memory: the one place that knows dtypes and row bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+# What .npy calls each feature dtype. NumPy has no bfloat16: its bits are stored as uint16.
+FEATURE_STORAGE = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2", "int8": "|i1"}
+
+
+@dataclass(frozen=True)
+class RowFormat:
+    """The rows of a feature matrix [N, num_features].
+
+    Raises:
+        ConfigError: a dtype that features cannot have, or no columns.
+    """
+
+    dtype: str  # a key of FEATURE_STORAGE
+    num_features: int  # D
+
+    def __post_init__(self) -> None:
+        if self.dtype not in FEATURE_STORAGE:
+            raise ConfigError(f"feature dtype: expected one of {', '.join(FEATURE_STORAGE)}, found {self.dtype!r}")
+        if self.num_features < 1:
+            raise ConfigError(f"num_features: expected at least 1, found {self.num_features}")
+
+    @property
+    def storage(self) -> np.dtype[Any]:
+        """What NumPy calls the dtype: uint16 for bfloat16."""
+        return np.dtype(FEATURE_STORAGE[self.dtype])
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.num_features * self.storage.itemsize
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """What torch calls the dtype."""
+        import torch
+
+        return getattr(torch, self.dtype)  # type: ignore[no-any-return]
+
+    def as_tensor(self, data: npt.NDArray[Any]) -> torch.Tensor:
+        """[n, D] tensor over the rows in `data`, of any shape and dtype, sharing its memory."""
+        import torch
+
+        # torch's own uint16 cannot become bfloat16 without a copy; int16 can.
+        bits = data.reshape(-1).view(np.int16 if self.dtype == "bfloat16" else self.storage)
+        return torch.from_numpy(bits).view(self.torch_dtype).view(-1, self.num_features)
+
+
+@dataclass(frozen=True)
+class FeatureFile:
+    """Where a feature matrix [num_rows, D] lies: row i starts at data_offset_bytes + i * row_bytes."""
+
+    path: Path
+    data_offset_bytes: int
+    num_rows: int
+    rows: RowFormat
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one node's feature vector."""
+        return self.rows.row_bytes
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all nodes' feature vectors."""
+        return self.num_rows * self.row_bytes

@@ -1,0 +1,1 @@
+"""Models, the training loop, evaluation, checkpoints and metrics, over any source of minibatches."""

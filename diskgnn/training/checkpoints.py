@@ -1,0 +1,168 @@
+"""Checkpoints of training: one file of tensors and plain containers, replaced atomically.
+
+`DIRECTORY/checkpoint.pt` is written by `torch.save`; `torch.load(..., weights_only=True)` reads it. Its keys:
+format, version, config (what the run was started with), position (epoch, batch, the train source's state),
+epoch_so_far (losses and counters of the epoch that is under way), history (one dict per finished epoch), model and
+optimizer (state dicts), rng (torch's, of the CPU and of the CUDA device if one is used), and best (epoch and model
+state of the best validation accuracy, or None).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, DiskGNNError
+from diskgnn.specs import PathLike
+
+FORMAT, VERSION = "diskgnn.checkpoint", 1
+FILE = "checkpoint.pt"
+
+
+def checkpoint_exists(directory: PathLike) -> bool:
+    """Whether `directory` holds a checkpoint."""
+    return (Path(directory) / FILE).exists()
+
+
+@contextmanager
+def writing(path: PathLike, option: str) -> Iterator[None]:
+    """What the operating system refuses within the block becomes an error that names `path` and its `option`.
+
+    Raises:
+        DiskFullError: the disk or the quota is full.
+        ConfigError: anything else: no permission, a file where a directory should be, ...
+    """
+    try:
+        yield
+    except DiskGNNError:
+        raise
+    except (OSError, RuntimeError) as error:
+        cause: BaseException | None = error  # torch.save raises a RuntimeError while it handles the OSError
+        while cause is not None and not isinstance(cause, OSError):
+            cause = cause.__context__
+        if cause is None:
+            raise
+        if cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(
+                f"the disk is full: cannot write {path}; make room, or choose another {option}"
+            ) from error
+        reason = cause.strerror or str(cause)
+        raise ConfigError(f"{option}: cannot write {path} ({reason}); choose another place") from error
+
+
+def check_writable(directory: PathLike, option: str = "--checkpoint") -> None:
+    """Make `directory` and try to write a file in it.
+
+    Raises:
+        ConfigError, DiskFullError: see `writing`.
+    """
+    with writing(directory, option):
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+            file.write(bytes(4096))
+            os.fsync(file.fileno())
+
+
+def save_checkpoint(directory: PathLike, content: Mapping[str, Any]) -> Path:
+    """Write `content` as the checkpoint in `directory`; the one before stays whole until this one is durable.
+
+    Raises:
+        ConfigError, DiskFullError: see `writing`.
+    """
+    directory = Path(directory)
+    temporary = directory / f".{FILE}.partial"
+    with writing(directory / FILE, "--checkpoint"):
+        directory.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            torch.save({"format": FORMAT, "version": VERSION, **content}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(directory / FILE)
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    return directory / FILE
+
+
+def load_checkpoint(directory: PathLike) -> dict[str, Any]:
+    """The checkpoint in `directory`, all tensors on the CPU. No code in the file is run.
+
+    Raises:
+        ArtifactError: there is none, or it is damaged, foreign, or of another version.
+    """
+    path = Path(directory) / FILE
+    if not path.is_file():
+        raise ArtifactError(f"{path} is not there; make it with `diskgnn train --checkpoint {directory}`")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise ArtifactError(f"{path} is damaged (checksum of {damaged}); remove it and train again")
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (zipfile.BadZipFile, pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
+        raise ArtifactError(f"{path} is damaged or no checkpoint ({error}); remove it and train again") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ArtifactError(f"{path} is no diskgnn checkpoint; choose another directory")
+    if content.get("version") != VERSION:
+        raise ArtifactError(
+            f"{path} has checkpoint version {content.get('version')}; this diskgnn reads version {VERSION}: "
+            f"go on with the diskgnn that wrote it, or train again"
+        )
+    return content
+
+
+def check_config(directory: PathLike, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse to go on with a checkpoint of another model, data set or set of hyperparameters.
+
+    Raises:
+        ConfigError: names every setting that differs, with both values.
+    """
+    differing = [name for name in {**saved, **wanted} if saved.get(name) != wanted.get(name)]
+    if differing:
+        found = ", ".join(f"{name}={saved.get(name)}" for name in differing)
+        expected = ", ".join(f"{name}={wanted.get(name)}" for name in differing)
+        raise ConfigError(
+            f"the checkpoint in {directory} was made with {found}, this run has {expected}; "
+            f"go on with the same settings, or choose another checkpoint directory"
+        )
+
+
+def load_model(directory: PathLike, *, last: bool = False) -> nn.Module:
+    """The model that `train(model="sage" | ...)` left in a checkpoint, with the weights of its best epoch.
+
+    Args:
+        directory: what `train` was given as `checkpoint`.
+        last: the weights that training stopped with instead of the best ones. They are also taken when there was
+            no validation.
+
+    Raises:
+        ArtifactError: as `load_checkpoint`.
+        ConfigError: the checkpoint is of a module of the user's own, which only the user can make.
+    """
+    from diskgnn.training.models import make_model
+
+    checkpoint = load_checkpoint(directory)
+    config, best = checkpoint["config"], checkpoint["best"]
+    if not config["named_model"]:
+        raise ConfigError(
+            f"the checkpoint in {directory} is of your own module {config['model']}: make it and call its "
+            f"load_state_dict(load_checkpoint({str(directory)!r})['model'])"
+        )
+    model: nn.Module = make_model(
+        config["model"], config["feature_width"], config["hidden"], config["num_classes"], config["num_layers"],
+        heads=config["heads"], dropout=config["dropout"],
+    )  # fmt: skip
+    model.load_state_dict(checkpoint["model"] if last or best is None else best["model"])
+    return model

@@ -1,0 +1,75 @@
+"""What a model leaves of the GPU's memory: found by trying it on the largest minibatches, before tiers are filled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from diskgnn.errors import ConfigError
+from diskgnn.minibatch import MiniBatch
+from diskgnn.training.evaluate import parameter_dtype
+
+if TYPE_CHECKING:
+    from diskgnn.loading.loader import Loader
+
+_OPTIMIZER_COPIES = 3  # of the parameters: Adam's two moments, and what a step computes with
+_MARGIN_SHARE = 0.05  # of the GPU's memory, left free: the allocator's fragments, and libraries that load later
+
+
+def dry_pass(net: nn.Module, batch: MiniBatch, *, amp: bool, backward: bool) -> None:
+    """A forward and, if asked for, a backward pass, as training does them; leaves the model and torch's random numbers
+    as they were, without gradients.
+
+    Raises:
+        ConfigError: the device has not enough memory.
+    """
+    device = batch.x.device
+    buffers = [(buffer, buffer.detach().clone()) for buffer in net.buffers()]
+    was_training = net.training
+    net.train(backward)
+    try:
+        with (
+            torch.set_grad_enabled(backward),
+            torch.random.fork_rng([device] if device.type == "cuda" else []),
+            torch.autocast(device.type, torch.bfloat16, enabled=amp),
+        ):
+            loss = F.cross_entropy(net(batch.blocks, batch.x.to(parameter_dtype(net))), batch.y)
+        if backward:
+            loss.backward()  # type: ignore[no-untyped-call]
+    except torch.cuda.OutOfMemoryError as error:
+        raise ConfigError(
+            f"the model does not fit {device}'s memory with the largest minibatch ({batch.x.shape[0]} input nodes, "
+            f"{sum(block.num_edges for block in batch.blocks)} edges): use a smaller hidden width, amp (--amp), or "
+            "prepare with a smaller batch_size or fanouts"
+        ) from error
+    finally:
+        net.zero_grad(set_to_none=True)
+        net.train(was_training)
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+
+
+def free_for_rows(net: nn.Module, train: Loader, evaluations: Sequence[Loader], *, amp: bool) -> int:
+    """Bytes of GPU memory that training `net` leaves for the device tier.
+
+    The blocks that a dry pass needed stay with torch's allocator, which will give them out again, so that what the
+    driver calls free is what was never needed. From that, what is still to come is subtracted: minibatches ahead, the
+    optimizer's state, a margin.
+
+    Raises:
+        ConfigError: the model does not fit the device's memory.
+    """
+    device = train.device
+    dry_pass(net, train.largest_minibatch(), amp=amp, backward=True)
+    for loader in evaluations:
+        dry_pass(net, loader.largest_minibatch(), amp=amp, backward=False)
+    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+    parameter_bytes = sum(parameter.nbytes for parameter in net.parameters())
+    ahead_bytes = max(loader.device_bytes_ahead for loader in (train, *evaluations))
+    margin_bytes = int(total_bytes * _MARGIN_SHARE)
+    return max(0, free_bytes - ahead_bytes - _OPTIMIZER_COPIES * parameter_bytes - margin_bytes)

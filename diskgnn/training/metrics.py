@@ -1,0 +1,180 @@
+"""Metrics of training as records: JSON lines, TensorBoard, and a function of the user's.
+
+Every record is a flat dict with an `event`; numbers that are not finite are null.
+
+| event  | keys |
+|--------|------|
+| start  | time (ISO 8601), and everything in the run's config (model, hidden, lr, seed, ...) |
+| resume | the same, and epoch, batch: where training goes on |
+| step   | epoch; batch (minibatches of this epoch trained on so far); loss (mean over the minibatches since the step record before); seconds, wait_seconds, read_bytes, requested_rows (since then, or since a resume) |
+| epoch  | epoch, loss, train_seconds, wait_seconds, read_bytes, requested_rows, hit_rate_device, hit_rate_pinned, hit_rate_cpu; and, where evaluated, valid_loss, valid_accuracy, test_loss, test_accuracy |
+| end    | best_epoch, valid_accuracy, test_accuracy |
+
+Epochs are counted from 0. Rates and accuracies are in [0, 1].
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from diskgnn.batch_source import BatchSource
+from diskgnn.errors import ConfigError
+from diskgnn.specs import PathLike
+from diskgnn.training.checkpoints import check_writable, writing
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+Record = dict[str, Any]
+_RECORD_START = '{"event": "'
+
+_TIERS = ("device", "pinned", "cpu")
+_COUNTERS = ("wait_seconds", "read_bytes", "requested_rows", *(f"{tier}_rows" for tier in _TIERS))
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """One epoch of training."""
+
+    epoch: int
+    loss: float  # mean over the minibatches
+    train_seconds: float  # without evaluation
+    wait_seconds: float  # of `train_seconds`, spent waiting for minibatches
+    read_bytes: int
+    requested_rows: int
+    hit_rate_device: float  # share of the requested rows that each tier served; the rest came from disk
+    hit_rate_pinned: float
+    hit_rate_cpu: float
+    valid_loss: float | None = None  # None where this epoch was not evaluated
+    valid_accuracy: float | None = None
+    test_loss: float | None = None
+    test_accuracy: float | None = None
+
+
+class Span:
+    """What a source did since now, on top of `earlier`: seconds, wait_seconds, read_bytes and rows per tier."""
+
+    def __init__(self, source: BatchSource, earlier: Mapping[str, float] | None = None) -> None:
+        self._source, self.earlier = source, dict(earlier or {})
+        self._before = self._now()
+
+    def _now(self) -> dict[str, float]:
+        stats = self._source.stats()
+        return {"seconds": time.perf_counter(), **{name: stats[name] for name in _COUNTERS}}
+
+    def totals(self) -> dict[str, float]:
+        """`earlier` and what was done until now, by counter."""
+        return {name: self.earlier.get(name, 0) + now - self._before[name] for name, now in self._now().items()}
+
+
+class MetricsWriter:
+    """Hands every record to the sinks that were asked for; nothing is asked for by default.
+
+    Args:
+        path: a file of JSON lines; runs are appended.
+        tensorboard: a folder for TensorBoard's event files.
+        callback: called with each record, in the thread that trains; what it raises ends training.
+        resumed_at: (epoch, batch) that training goes on from. Records of the last run in `path` that lie after it
+            are dropped, because they are about to be written again.
+        global_step: minibatches trained on before `resumed_at`; TensorBoard's steps count on from there.
+
+    Raises:
+        ConfigError: TensorBoard is not installed, `path` holds something that is no metrics file, or the one or the
+            other cannot be written.
+        DiskFullError: there is no room for them.
+    """
+
+    def __init__(
+        self,
+        path: PathLike | None = None,
+        tensorboard: PathLike | None = None,
+        callback: Callable[[Record], None] | None = None,
+        resumed_at: tuple[int, int] | None = None,
+        global_step: int = 0,
+    ) -> None:
+        self._callback = callback
+        self._board = None if tensorboard is None else _open_board(tensorboard, global_step if resumed_at else None)
+        self._file = None
+        if path is not None:
+            self._path = Path(path)
+            with writing(path, "--metrics"):
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                if resumed_at is not None and self._path.exists():
+                    _drop_records_after(self._path, *resumed_at)
+                self._file = self._path.open("a", encoding="utf-8")
+
+    def write(self, record: Record, global_step: int) -> None:
+        """Hand over one record, `global_step` minibatches after the start of training."""
+        record = {key: _finite(value) for key, value in record.items()}
+        if self._file is not None:
+            with writing(self._path, "--metrics"):
+                self._file.write(json.dumps(record) + "\n")
+                self._file.flush()
+        if self._board is not None and record["event"] in ("step", "epoch"):
+            for key, value in record.items():
+                if isinstance(value, (int, float)) and key not in ("epoch", "batch"):
+                    self._board.add_scalar(f"{record['event']}/{key}", value, global_step)
+        if self._callback is not None:
+            self._callback(record)
+
+    def __enter__(self) -> MetricsWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            with writing(self._path, "--metrics"):
+                self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _open_board(folder: PathLike, purge_step: int | None) -> SummaryWriter:
+    try:
+        from torch.utils.tensorboard.writer import SummaryWriter
+    except ImportError as error:
+        raise ConfigError(
+            "metrics for TensorBoard were asked for, but it is not installed: pip install 'diskgnn[tensorboard]'"
+        ) from error
+    check_writable(folder, "--tensorboard")
+    return SummaryWriter(str(folder), purge_step=purge_step)
+
+
+def _drop_records_after(path: Path, epoch: int, batch: int) -> None:
+    """Cut from `path` what its last run recorded after (epoch, batch), and a last line torn by a crash."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n") and lines[-1].startswith(_RECORD_START[: len(lines[-1])]):
+        lines.pop()
+    try:
+        records = [json.loads(line) for line in lines]
+        last_start = max((i for i, record in enumerate(records) if record["event"] == "start"), default=0)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{path} is no file of training metrics; name another one (it was not changed)") from error
+
+    def stays(record: Record) -> bool:
+        if record["event"] == "end":
+            return False
+        if record["event"] == "epoch":
+            return bool(record["epoch"] < epoch)
+        return "batch" not in record or (record["epoch"], record["batch"]) <= (epoch, batch)
+
+    kept = [line for i, line in enumerate(lines) if i < last_start or stays(records[i])]
+    temporary = path.with_name(f".{path.name}.partial")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.writelines(kept)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

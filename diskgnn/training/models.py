@@ -1,0 +1,284 @@
+"""GraphSAGE, GAT and GCN on blocks, in plain torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from diskgnn.errors import ConfigError
+from diskgnn.minibatch import Block
+from diskgnn.training.aggregation import attention, own_and_mean, weighted_sums
+
+MODEL_NAMES = ("sage", "gat", "gcn")
+
+# Moving one element of one edge's row costs about as much as this many multiply-adds of a matrix product.
+_MULTIPLY_ADDS_PER_GATHER = 8
+
+
+class SAGELayer(nn.Module):
+    """GraphSAGE with mean aggregation: W_self x_i + b + W_neighbours mean(x_j of i's neighbours).
+
+    Hamilton et al., Inductive Representation Learning on Large Graphs, NeurIPS 2017. Equals DGL's SAGEConv("mean")
+    and PyG's SAGEConv. The mean over no neighbours is zero.
+    """
+
+    def __init__(self, in_width: int, out_width: int) -> None:
+        super().__init__()
+        self.in_width, self.out_width = in_width, out_width
+        self.own = nn.Linear(in_width, out_width)
+        self.neighbours = nn.Linear(in_width, out_width, bias=False)
+
+    def forward(self, block: Block, x: Tensor) -> Tensor:
+        """[num_src, in_width] -> [num_dst, out_width]."""
+        if _transform_first(block, self.in_width, self.out_width):
+            _, mean = own_and_mean(self.neighbours(x), block)
+            out: Tensor = self.own(x[: block.num_dst])
+            out += mean
+        else:
+            own, mean = own_and_mean(x, block)
+            out = self.own(own)
+            out += self.neighbours(mean)
+        return out
+
+
+class GCNLayer(nn.Module):
+    """Graph convolution: sum of x_j W / sqrt(out-degree of j * in-degree of i) over i and its neighbours j, plus b.
+
+    Kipf and Welling, Semi-Supervised Classification with Graph Convolutional Networks, ICLR 2017: every node counts
+    itself once (their A + I), once more for each self-loop that was sampled. Degrees are those within the block plus
+    this one, so that the layer equals DGL's GraphConv(norm="both") on the block with an edge from each destination
+    to itself added.
+    """
+
+    def __init__(self, in_width: int, out_width: int) -> None:
+        super().__init__()
+        self.in_width, self.out_width = in_width, out_width
+        self.weight = nn.Parameter(torch.empty(out_width, in_width))
+        self.bias = nn.Parameter(torch.zeros(out_width))
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, block: Block, x: Tensor) -> Tensor:
+        """[num_src, in_width] -> [num_dst, out_width]."""
+        if _transform_first(block, self.in_width, self.out_width):
+            out = self._sums(block, F.linear(x, self.weight))
+            out += self.bias
+            return out
+        return F.linear(self._sums(block, x), self.weight, self.bias)
+
+    @staticmethod
+    def _sums(block: Block, x: Tensor) -> Tensor:
+        degrees = block.out_degrees.clone()
+        degrees[: block.num_dst] += 1
+        # Sources that are no destinations and that nobody drew have no edge, hence no weight.
+        sources = degrees.clamp(min=1).to(x.dtype).rsqrt()
+        destinations = (block.in_degrees + 1).to(x.dtype).rsqrt()
+        weights = sources[block.indices] * destinations[block.destinations]
+        sums = weighted_sums(x.unsqueeze(1), weights.unsqueeze(1), block).squeeze(1)
+        return sums + (sources[: block.num_dst] * destinations).unsqueeze(1) * x[: block.num_dst]
+
+
+class GATLayer(nn.Module):
+    """Graph attention with one weight matrix for sources and destinations, as DGL's and PyG's GATConv have it.
+
+    Velickovic et al., Graph Attention Networks, ICLR 2018. No self-loops are added. With `residual`, a linear map
+    of the destination's own row is: so a node counts itself, and has an output of its own without neighbours.
+
+    Args:
+        in_width: columns of x.
+        out_width: columns of each head.
+        heads: number of heads.
+        concat: heads side by side ([num_dst, heads * out_width]) if true, else their mean ([num_dst, out_width]).
+        residual: add a linear map of x_i.
+        slope: of the leaky ReLU on attention scores, below zero.
+    """
+
+    def __init__(
+        self,
+        in_width: int,
+        out_width: int,
+        heads: int,
+        *,
+        concat: bool = True,
+        residual: bool = False,
+        slope: float = 0.2,
+    ) -> None:
+        super().__init__()
+        self.in_width, self.out_width, self.heads = in_width, out_width, heads
+        self.concat, self.slope = concat, slope
+        width = heads * out_width if concat else out_width
+        self.weight = nn.Parameter(torch.empty(heads * out_width, in_width))
+        self.source_attention = nn.Parameter(torch.empty(heads, out_width))
+        self.destination_attention = nn.Parameter(torch.empty(heads, out_width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.residual = nn.Linear(in_width, width, bias=False) if residual else None
+        for parameter in (self.weight, self.source_attention, self.destination_attention):
+            nn.init.xavier_uniform_(parameter)
+
+    def forward(self, block: Block, x: Tensor) -> Tensor:
+        """[num_src, in_width] -> [num_dst, heads * out_width], or [num_dst, out_width] without `concat`."""
+        x_own = x[: block.num_dst]
+        if _transform_first(block, self.in_width, self.heads * self.out_width, self.heads):
+            h = F.linear(x, self.weight).view(-1, self.heads, self.out_width)
+            source_scores = (h * self.source_attention).sum(dim=2)
+            destination_scores = (h[: block.num_dst] * self.destination_attention).sum(dim=2)
+            out = attention(h, source_scores, destination_scores, block, self.slope)
+        else:
+            # a . (W x) = (W^T a) . x, and the attention-weighted mean of W x_j is W times that of x_j.
+            weight = self.weight.view(self.heads, self.out_width, self.in_width)
+            source_scores = F.linear(x, torch.einsum("hoi,ho->hi", weight, self.source_attention))
+            destination_scores = F.linear(x_own, torch.einsum("hoi,ho->hi", weight, self.destination_attention))
+            mean = attention(x.unsqueeze(1), source_scores, destination_scores, block, self.slope)
+            out = torch.einsum("dhi,hoi->dho", mean, weight)
+        out = out.flatten(1) if self.concat else out.mean(dim=1)
+        out += self.bias
+        if self.residual is not None:
+            out += self.residual(x_own)
+        return out
+
+
+class BlockModel(nn.Module):
+    """Layers applied to blocks, outermost first, with an activation and dropout between them.
+
+    Args:
+        layers: one module per block, (block, x [num_src, in]) -> [num_dst, out], with an `in_width` attribute.
+        activation: applied after every layer but the last, with the probability of dropout (0 when not training).
+        dropout: that probability in training.
+    """
+
+    def __init__(
+        self, layers: Sequence[nn.Module], activation: Callable[[Tensor, float], Tensor], dropout: float
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.activation, self.dropout = activation, dropout
+
+    def forward(self, blocks: Sequence[Block], x: Tensor) -> Tensor:
+        """Logits of the seeds.
+
+        Args:
+            blocks: one per layer, outermost first.
+            x: [U, D] features of blocks[0]'s sources, in any dtype: cast to the parameters'.
+
+        Returns:
+            [B, num_classes].
+
+        Raises:
+            ConfigError: There are more or fewer blocks than layers, or x has another width than the model.
+        """
+        num_layers, in_width = len(self.layers), self.layers[0].in_width
+        if len(blocks) != num_layers:
+            raise ConfigError(
+                f"model has {num_layers} layers, minibatch has {len(blocks)} blocks; "
+                f"prepare with {num_layers} fanouts or set num_layers={len(blocks)}"
+            )
+        if x.shape[1] != in_width:
+            raise ConfigError(
+                f"model takes features {in_width} wide, minibatch has features {x.shape[1]} wide; "
+                f"make the model with in_width={x.shape[1]}"
+            )
+        h = x.to(next(self.parameters()).dtype)
+        for index, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
+            h = layer(block, h)
+            if index < num_layers - 1:
+                h = self.activation(h, self.dropout if self.training else 0.0)
+        return h
+
+
+class _ReluDropout(torch.autograd.Function):
+    """Dropout after ReLU, whose result tells the gradient all that it needs: no mask, no second activation is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
+        kept = torch.relu(x)
+        if probability > 0:
+            kept.mul_(torch.empty_like(kept, dtype=torch.bool).bernoulli_(1 - probability)).div_(1 - probability)
+        ctx.save_for_backward(kept)
+        ctx.probability = probability
+        return kept
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (kept,) = ctx.saved_tensors
+        return gradient.mul(kept > 0).div_(1 - ctx.probability), None
+
+
+def relu_dropout(x: Tensor, probability: float) -> Tensor:
+    """ReLU, then each element zeroed with `probability` and the others scaled up to make up for it."""
+    kept: Tensor = _ReluDropout.apply(x, probability)  # type: ignore[no-untyped-call]
+    return kept
+
+
+def elu_dropout(x: Tensor, probability: float) -> Tensor:
+    """ELU, then dropout."""
+    return F.dropout(F.elu(x), probability)
+
+
+def make_model(
+    name: str,
+    in_width: int,
+    hidden: int,
+    num_classes: int,
+    num_layers: int,
+    heads: int = 4,
+    dropout: float = 0.5,
+) -> BlockModel:
+    """A model that takes (blocks, x) and gives the seeds' logits.
+
+    Args:
+        name: "sage", "gat" or "gcn". GAT has residual connections, and averages the heads of its last layer.
+        in_width: D, columns of x.
+        hidden: width between layers; for GAT that of all heads together.
+        num_classes: columns of the logits.
+        num_layers: blocks per minibatch, that is the number of fanouts.
+        heads: attention heads of GAT.
+        dropout: probability with which activations are dropped in training, in [0, 1).
+
+    Raises:
+        ConfigError: The name is unknown, a size is not positive, or GAT's heads do not divide its width.
+
+    Example:
+        >>> model = make_model("sage", in_width=128, hidden=256, num_classes=40, num_layers=3)
+        >>> logits = model(batch.blocks, batch.x)  # [B, 40]
+    """
+    if name not in MODEL_NAMES:
+        raise ConfigError(f"model must be one of {', '.join(MODEL_NAMES)}, found {name!r}")
+    for label, size in (
+        ("in_width", in_width),
+        ("hidden", hidden),
+        ("num_classes", num_classes),
+        ("num_layers", num_layers),
+        ("heads", heads),
+    ):
+        if size < 1:
+            raise ConfigError(f"{label} must be at least 1, found {size}")
+    if not 0 <= dropout < 1:
+        raise ConfigError(f"dropout must be in [0, 1), found {dropout}")
+    widths = [in_width] + [hidden] * (num_layers - 1) + [num_classes]
+    pairs = list(pairwise(widths))
+    if name == "sage":
+        return BlockModel([SAGELayer(*pair) for pair in pairs], relu_dropout, dropout)
+    if name == "gcn":
+        return BlockModel([GCNLayer(*pair) for pair in pairs], relu_dropout, dropout)
+    if num_layers > 1 and hidden % heads:
+        raise ConfigError(f"hidden must be a multiple of heads for gat, found hidden={hidden} and heads={heads}")
+    layers = [GATLayer(before, after // heads, heads, residual=True) for before, after in pairs[:-1]]
+    layers.append(GATLayer(*pairs[-1], heads, concat=False, residual=True))
+    return BlockModel(layers, elu_dropout, dropout)
+
+
+def _transform_first(block: Block, in_width: int, out_width: int, heads: int = 1) -> bool:
+    """Whether to multiply x by the weight before the sum over neighbours, rather than after it.
+
+    Before: a product per source, and narrow rows to sum if out_width is less than in_width. After: a product per
+    destination, of which a sampled block has far fewer, and rows of x to sum, for GAT once per head.
+    """
+    product = in_width * out_width
+    before = block.num_src * product + _MULTIPLY_ADDS_PER_GATHER * block.num_edges * out_width
+    after = block.num_dst * product + _MULTIPLY_ADDS_PER_GATHER * block.num_edges * in_width * heads
+    return before < after

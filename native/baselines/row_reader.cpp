@@ -1,0 +1,97 @@
+#include "baselines/row_reader.h"
+
+#include <algorithm>
+#include <bit>
+#include <stdexcept>
+
+#include "graph/radix_sort.h"
+#include "storage/row_copy.h"
+
+namespace diskgnn {
+namespace {
+
+// Deeper than any disk's queue needs to be full; one request never takes more than a buffer.
+constexpr unsigned kMaxDepth = 256;
+constexpr std::uint64_t kBufferBytes = 32 << 10;
+constexpr std::uint64_t kAllBuffersBytes = 8 << 20;
+constexpr unsigned kMinDepth = 8;
+
+std::uint64_t align_down(std::uint64_t offset) { return offset / kDirectAlignment * kDirectAlignment; }
+std::uint64_t align_up(std::uint64_t offset) { return align_down(offset + kDirectAlignment - 1); }
+
+}  // namespace
+
+RowReader::RowReader(const RowFile& file, EngineKind kind)
+    : rows_(file),
+      file_(file.path),
+      // A row may start at the last byte of a page and end at the first of another.
+      buffer_bytes_(std::max(kBufferBytes, align_up(file.row_bytes) + kDirectAlignment)),
+      depth_(static_cast<unsigned>(std::clamp<std::uint64_t>(kAllBuffersBytes / buffer_bytes_, kMinDepth, kMaxDepth))),
+      flights_(depth_),
+      memory_(buffer_bytes_ * depth_) {
+  const auto rows_bytes = static_cast<std::uint64_t>(rows_.num_rows) * rows_.row_bytes;
+  if (rows_.row_bytes == 0 || rows_.num_rows < 0 || rows_.data_offset > file_.size_bytes() ||
+      file_.size_bytes() - rows_.data_offset < rows_bytes) {
+    throw std::invalid_argument(file.path + " is too short for its rows");
+  }
+  engine_ = make_read_engine(kind, file_, depth_, memory_.bytes());
+}
+
+// Rows whose pages touch share a request while they fit its buffer. `end` is where its last row ends.
+RowReader::Flight RowReader::next_flight(const std::vector<RowRequest>& requests, std::size_t first,
+                                         std::uint64_t& end) const {
+  const std::uint64_t offset = align_down(start_of(requests[first]));
+  end = start_of(requests[first]) + rows_.row_bytes;
+  std::size_t last = first + 1;
+  for (; last < requests.size(); ++last) {
+    const std::uint64_t start = start_of(requests[last]);
+    if (align_down(start) > align_up(end) || align_up(start + rows_.row_bytes) - offset > buffer_bytes_) break;
+    end = start + rows_.row_bytes;
+  }
+  return {offset, first, last};
+}
+
+ReadCounts RowReader::read(std::vector<RowRequest>& requests, std::byte* destination) {
+  if (failed_) throw std::logic_error("a read of this reader has failed before");
+  for (const RowRequest& request : requests) {
+    if (request.row < 0 || request.row >= rows_.num_rows) {
+      throw std::out_of_range("row " + std::to_string(request.row) + " is not in [0, " +
+                              std::to_string(rows_.num_rows) + ")");
+    }
+  }
+  radix_sort(requests, scratch_, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(rows_.num_rows))),
+             [](const RowRequest& request) { return static_cast<std::uint64_t>(request.row); });
+  failed_ = true;  // until all is well
+  ReadCounts counts;
+  const auto submit = [&](std::size_t first, std::uint64_t buffer) {
+    std::uint64_t end = 0;
+    const Flight flight = flights_[buffer] = next_flight(requests, first, end);
+    const std::uint64_t bytes = align_up(end) - flight.offset;
+    engine_->submit(
+        {flight.offset, memory_.bytes().subspan(buffer * buffer_bytes_, bytes), end - flight.offset, buffer});
+    ++counts.requests;
+    counts.bytes += bytes;
+    return flight.last;
+  };
+  std::size_t next = 0;
+  unsigned in_flight = 0;
+  while (in_flight < depth_ && next < requests.size()) next = submit(next, in_flight++);
+  while (in_flight > 0) {
+    const std::uint64_t buffer = engine_->wait();
+    const Flight flight = flights_[buffer];
+    const std::byte* pages = memory_.bytes().data() + buffer * buffer_bytes_;
+    for (std::size_t i = flight.first; i < flight.last; ++i) {
+      copy_row(destination + static_cast<std::size_t>(requests[i].place) * rows_.row_bytes,
+               pages + (start_of(requests[i]) - flight.offset), rows_.row_bytes);
+    }
+    if (next < requests.size()) {
+      next = submit(next, buffer);
+    } else {
+      --in_flight;
+    }
+  }
+  failed_ = false;
+  return counts;
+}
+
+}  // namespace diskgnn

@@ -1,0 +1,105 @@
+#include "graph/csc_builder.h"
+
+#include <algorithm>
+#include <cassert>
+#include <stdexcept>
+
+namespace diskgnn {
+
+template <class Id>
+std::int64_t count_edges(std::span<const Id> src, std::span<const Id> dst, std::int64_t num_nodes, int shift,
+                         std::span<std::int64_t> bin_edges) {
+  const auto limit = static_cast<std::uint64_t>(num_nodes);
+  for (std::size_t i = 0; i < src.size(); ++i) {
+    // A negative id is a huge unsigned one.
+    const auto from = static_cast<std::uint64_t>(static_cast<std::int64_t>(src[i]));
+    const auto to = static_cast<std::uint64_t>(static_cast<std::int64_t>(dst[i]));
+    if (from >= limit || to >= limit) return static_cast<std::int64_t>(i);
+    ++bin_edges[to >> shift];
+  }
+  return static_cast<std::int64_t>(src.size());
+}
+
+template <class Id, class Index>
+std::int64_t scatter_edges(std::span<const Id> src, std::span<const Id> dst, std::int64_t first, std::int64_t num_nodes,
+                           int shift, std::span<const std::int32_t> bucket_of_bin, std::span<Edge<Index>> buffer,
+                           std::span<std::int64_t> cursors, std::span<const std::int64_t> ends) {
+  const auto limit = static_cast<std::uint64_t>(num_nodes);
+  for (std::size_t i = static_cast<std::size_t>(first); i < src.size(); ++i) {
+    // Ids were checked by count_edges; a stream that differs the second time must not write elsewhere.
+    const auto from = static_cast<std::uint64_t>(static_cast<std::int64_t>(src[i]));
+    const auto to = static_cast<std::uint64_t>(static_cast<std::int64_t>(dst[i]));
+    const auto bin = to >> shift;
+    if (from >= limit || to >= limit || bin >= bucket_of_bin.size()) throw std::out_of_range("id outside the graph");
+    const auto bucket = static_cast<std::size_t>(bucket_of_bin[bin]);
+    if (bucket >= cursors.size()) throw std::out_of_range("a bin has no bucket");
+    if (cursors[bucket] == ends[bucket]) return static_cast<std::int64_t>(i);
+    buffer[static_cast<std::size_t>(cursors[bucket]++)] = {static_cast<Index>(src[i]), static_cast<Index>(dst[i])};
+  }
+  return static_cast<std::int64_t>(src.size());
+}
+
+template <class Index>
+std::int64_t sort_bucket(std::span<const Edge<Index>> edges, std::int64_t first_node, bool self_loops,
+                         bool drop_duplicates, std::span<std::int64_t> degrees, std::span<Index> indices) {
+  const auto num_nodes = static_cast<std::uint64_t>(degrees.size());
+  std::fill(degrees.begin(), degrees.end(), 0);
+  for (const auto& edge : edges) {
+    const auto column = static_cast<std::uint64_t>(edge.dst - first_node);
+    if (column >= num_nodes) throw std::out_of_range("destination outside its bucket");
+    ++degrees[column];
+  }
+
+  // `degrees` serves as cursors: where the next source of each column goes. A column that may get a self-loop
+  // starts one place later, so that there is room for it.
+  const std::int64_t spare = self_loops ? 1 : 0;
+  std::int64_t begin = 0;
+  for (auto& degree : degrees) {
+    const std::int64_t count = degree;
+    degree = begin;
+    begin += count + spare;
+  }
+  assert(begin <= static_cast<std::int64_t>(indices.size()));
+  for (const auto& edge : edges) {
+    indices[static_cast<std::size_t>(degrees[static_cast<std::size_t>(edge.dst - first_node)]++)] = edge.src;
+  }
+
+  // Finish the columns in order, closing the gaps. What is written never overtakes what is read.
+  begin = 0;
+  auto out = indices.begin();
+  for (std::size_t column = 0; column < degrees.size(); ++column) {
+    const auto from = indices.begin() + begin;
+    auto to = indices.begin() + degrees[column];
+    begin = degrees[column] + spare;
+    std::sort(from, to);
+    if (drop_duplicates) to = std::unique(from, to);
+    if (self_loops) {
+      const auto node = static_cast<Index>(first_node + static_cast<std::int64_t>(column));
+      const auto place = std::lower_bound(from, to, node);
+      if (place == to || *place != node) {
+        std::copy_backward(place, to, to + 1);
+        *place = node;
+        ++to;
+      }
+    }
+    degrees[column] = to - from;
+    out = out == from ? to : std::copy(from, to, out);
+  }
+  return out - indices.begin();
+}
+
+#define DISKGNN_INSTANTIATE(Id)                                                                                   \
+  template std::int64_t count_edges(std::span<const Id>, std::span<const Id>, std::int64_t, int,                  \
+                                    std::span<std::int64_t>);                                                     \
+  template std::int64_t scatter_edges(std::span<const Id>, std::span<const Id>, std::int64_t, std::int64_t, int,  \
+                                      std::span<const std::int32_t>, std::span<Edge<std::int32_t>>,               \
+                                      std::span<std::int64_t>, std::span<const std::int64_t>);                    \
+  template std::int64_t scatter_edges(std::span<const Id>, std::span<const Id>, std::int64_t, std::int64_t, int,  \
+                                      std::span<const std::int32_t>, std::span<Edge<std::int64_t>>,               \
+                                      std::span<std::int64_t>, std::span<const std::int64_t>);                    \
+  template std::int64_t sort_bucket(std::span<const Edge<Id>>, std::int64_t, bool, bool, std::span<std::int64_t>, \
+                                    std::span<Id>);
+DISKGNN_INSTANTIATE(std::int32_t)
+DISKGNN_INSTANTIATE(std::int64_t)
+
+}  // namespace diskgnn

@@ -1,0 +1,186 @@
+// The online half: one thread reads extents ahead, one assembles minibatches from the tiers, the user takes them.
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "loading/buffer_pool.h"
+#include "loading/chunk_stream.h"
+#include "storage/direct_file.h"
+#include "storage/read_engine.h"
+#include "loading/stage_clock.h"
+
+namespace diskgnn {
+
+// One record of <split>-index.npy (diskgnn/extents.py has the same fields in the same order).
+struct ExtentRecord {
+  std::int64_t offset;
+  std::int64_t header_bytes;
+  std::int64_t rows_offset;
+  std::int64_t num_rows;
+  std::int64_t num_inputs;
+  std::int64_t addresses_offset;
+  std::int64_t num_admissions;
+  std::int64_t admissions_offset;
+  std::int64_t header_crc32c;
+  std::int64_t rows_crc32c;
+};
+static_assert(sizeof(ExtentRecord) == 80);
+
+// An extent that is not what was packed.
+class DamagedExtent : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Where rows are in memory. Addresses: [0, num_device) on the device (not staged here), [num_device, num_static)
+// pinned, [num_static, num_static + C) cpu, beyond that rows of the extent.
+struct Tiers {
+  std::size_t row_bytes;
+  std::int64_t num_device;
+  std::int64_t num_static;
+  std::span<const std::byte> pinned;   // rows [num_device, num_static)
+  std::span<std::byte> cpu;            // C rows
+  std::span<const std::int32_t> wrap;  // [C] the next cycle's slot i takes this cycle's slot wrap[i]
+};
+
+struct PipelineOptions {
+  EngineKind engine = EngineKind::kAuto;
+  std::size_t prefetch = 2;  // minibatches assembled ahead of the user
+  unsigned threads = 1;      // that gather cached rows
+  bool verify = false;       // compare rows with their checksum, too
+};
+
+// A minibatch whose rows are staged. Dropping it gives its buffer back.
+struct StagedMinibatch {
+  std::int64_t position = 0;  // in the sequence
+  std::shared_ptr<Buffer> buffer;
+  std::size_t header_bytes = 0;
+  std::size_t num_staged = 0;  // rows at buffer->rows(), in input order, device rows left out
+};
+
+struct PipelineStats {
+  std::int64_t minibatches = 0;
+  std::int64_t requested_rows = 0, device_rows = 0, pinned_rows = 0, cpu_rows = 0, disk_rows = 0;
+  std::int64_t read_bytes = 0, read_requests = 0;
+  double read_wait_seconds = 0;      // the assembler waited for the disk
+  double header_seconds = 0;         // headers copied and checked, inputs split by tier
+  double gather_seconds = 0;         // rows from memory tiers
+  double scatter_seconds = 0;        // rows from the extent, and admissions
+  double buffer_wait_seconds = 0;    // the assembler waited for the user, though more was to be assembled
+  double consumer_wait_seconds = 0;  // the user waited
+};
+
+// Produces the sequence from any position on, over and over, as far as allowed. `next` is for one thread.
+class ExtentPipeline {
+ public:
+  // Throws std::invalid_argument when the index does not fit the file.
+  ExtentPipeline(DirectFile file, std::vector<ExtentRecord> index, Tiers tiers, PipelineOptions options);
+  ~ExtentPipeline();
+  ExtentPipeline(const ExtentPipeline&) = delete;
+  ExtentPipeline& operator=(const ExtentPipeline&) = delete;
+
+  // From now on, position i of the sequence is extent order[i]. Without a cpu tier, whose schedule fixes the order, and
+  // while nothing is allowed that was not handed out. Throws std::invalid_argument.
+  void set_order(std::vector<std::int64_t> order);
+
+  // Starts at `position`, to assemble `count` minibatches; the cpu tier holds what the schedule says for it.
+  void start(std::int64_t position, std::int64_t count);
+
+  // Goes on for `count` more. In between nothing is staged, so that other work (evaluation) has the memory.
+  void extend(std::int64_t count);
+
+  // Joins the threads; the cpu tier's content is undefined afterwards. Idempotent. A waiting `next` throws.
+  void stop();
+
+  // False after a fork: the threads, and whoever waits on a lock of theirs, are in the parent. Then `stop` does nothing
+  // and the rest throws; the object must be leaked, for destroying a condition variable waits for its waiters.
+  bool in_own_process() const { return owner_ == getpid(); }
+
+  // The next minibatch, or nothing within `timeout`. Rethrows what went wrong in a thread; std::runtime_error when the
+  // pipeline is not running.
+  std::optional<StagedMinibatch> next(std::chrono::milliseconds timeout);
+
+  PipelineStats stats() const;
+
+  // Keeps events from now on, of which `take_trace` returns those since its last call.
+  void start_tracing() { trace_.start(); }
+  StageTrace::Taken take_trace() { return trace_.take(); }
+  std::string engine_name() const;
+  BufferPool& buffers() { return *buffers_; }
+  std::size_t row_bytes() const { return tiers_.row_bytes; }
+
+ private:
+  struct CachedRow {
+    std::int32_t output;  // among the staged rows
+    std::int32_t address;
+  };
+  // Where a row of the extent goes.
+  struct Destination {
+    std::int32_t output = kNowhere;  // among the staged rows
+    std::int32_t slot = kNowhere;    // of the cpu tier, when it is admitted
+  };
+  static constexpr std::int32_t kNowhere = -1;
+
+  std::span<const std::byte> peek();
+  void allow(std::int64_t count);
+  std::int64_t position_of(std::uint64_t offset) const;
+  void stop_threads();
+  void add_reads(PipelineStats& stats) const;
+  void assemble_all(std::int64_t position);
+  bool assemble(std::int64_t position);
+  bool copy_header(const ExtentRecord& extent, std::byte* header);
+  void classify(const ExtentRecord& extent, const std::byte* header, StagedMinibatch& minibatch);
+  void admit(const ExtentRecord& extent, const std::byte* header);
+  const std::byte* cached_row(std::int32_t address) const;
+  void gather(std::byte* rows);
+  bool scatter(const ExtentRecord& extent, std::byte* rows);
+  void scatter_piece(std::span<const std::byte> piece, std::size_t offset, std::byte* rows);
+  void wrap_around();
+  void require_own_process() const;
+  [[noreturn]] void throw_damaged(std::int64_t extent, const char* what) const;
+
+  const pid_t owner_ = getpid();
+  DirectFile file_;
+  std::vector<ExtentRecord> index_;
+  std::vector<std::int64_t> order_;      // position in the sequence to extent, a permutation
+  std::vector<std::int64_t> positions_;  // and its inverse; neither changes while anything is allowed
+  Tiers tiers_;
+  PipelineOptions options_;
+  std::shared_ptr<BufferPool> buffers_;
+  StageTrace trace_;
+  StageClock clock_{trace_};  // the assembler's
+  std::unique_ptr<ChunkStream> stream_;
+  std::thread assembler_;
+
+  std::mutex control_mutex_;  // start and stop come one at a time
+  mutable std::mutex mutex_;
+  std::condition_variable ready_changed_;
+  std::deque<StagedMinibatch> ready_;
+  std::exception_ptr failure_;
+  bool running_ = false;
+  std::int64_t allowed_ = 0;       // minibatches still to assemble
+  std::int64_t next_allowed_ = 0;  // position of the first that is not allowed yet
+  PipelineStats stats_;
+
+  // The assembler's own, kept between minibatches.
+  std::vector<CachedRow> cached_;
+  std::vector<Destination> destinations_;  // [R] of the extent's rows, and one that takes what has no place
+};
+
+}  // namespace diskgnn

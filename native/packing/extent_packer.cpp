@@ -1,0 +1,111 @@
+#include "packing/extent_packer.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "storage/parallel.h"
+#include "storage/row_copy.h"
+
+namespace diskgnn {
+namespace {
+
+constexpr std::size_t kWriteBytes = 4 << 20;
+constexpr std::ptrdiff_t kPrefetchDistance = 8;
+constexpr std::ptrdiff_t kFirstStretchNodes = 4096;
+
+// The first of the ascending nodes [begin, end) that is not below `limit`, near `begin`. `nodes` is a memory map that
+// is not read ahead: each stretch is asked for as a whole before it is looked at, and nothing far behind the result.
+template <typename Node>
+const Node* find_run_end(const Node* begin, const Node* end, Node limit) {
+  constexpr std::uintptr_t kPageBytes = 4096;
+  std::ptrdiff_t step = kFirstStretchNodes;
+  while (begin < end) {
+    const Node* const stop = begin + std::min(step, end - begin);
+    const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(begin) / kPageBytes * kPageBytes;
+    madvise(reinterpret_cast<void*>(first), reinterpret_cast<std::uintptr_t>(stop) - first, MADV_WILLNEED);
+    if (stop[-1] >= limit) return std::lower_bound(begin, stop, limit);
+    begin = stop;
+    step *= 2;
+  }
+  return end;
+}
+
+}  // namespace
+
+std::uint32_t start_extent(PageWriter& writer, std::shared_ptr<const OutputFile> file, std::int64_t offset,
+                           std::span<const std::byte> header, std::size_t rows_offset, std::span<std::byte> tail,
+                           bool complete) {
+  const std::vector<std::byte> zeros(rows_offset - header.size());
+  PageAppender appender(writer, std::move(file), offset, tail, 0);
+  appender.append(header);
+  const std::uint32_t checksum = appender.checksum();
+  appender.append(zeros);
+  appender.finish(complete);
+  return checksum;
+}
+
+template <typename Node>
+void pack_partition(PageWriter& writer, const ExtentRows<Node>& extents, std::span<const std::byte> partition,
+                    std::int64_t first_node, std::int64_t last_node, std::size_t row_bytes, unsigned num_threads) {
+  std::atomic<std::size_t> next{0};
+  run_on_threads(num_threads, [&] {
+    for (std::size_t t = next++; t < extents.offsets.size(); t = next++) {
+      const Node* const run = extents.nodes.data() + extents.cursors[t];
+      const Node* const end = extents.nodes.data() + extents.bounds[t + 1];
+      const Node* const stop = find_run_end(run, end, static_cast<Node>(last_node));
+      if (run == stop) continue;
+      const std::int64_t row = extents.cursors[t] - extents.bounds[t];
+      PageAppender appender(writer, extents.file, extents.offsets[t] + row * static_cast<std::int64_t>(row_bytes),
+                            extents.tails.subspan(t * kDirectAlignment, kDirectAlignment), extents.checksums[t]);
+      const auto row_of = [&](const Node* node) {
+        return partition.subspan(static_cast<std::size_t>(*node - first_node) * row_bytes, row_bytes);
+      };
+      for (const Node* node = run; node < stop; ++node) {
+        if (stop - node > kPrefetchDistance) prefetch_row(row_of(node + kPrefetchDistance).data(), row_bytes);
+        appender.append(row_of(node));
+      }
+      extents.checksums[t] = appender.checksum();
+      appender.finish(stop == end);
+      extents.cursors[t] = stop - extents.nodes.data();
+    }
+  });
+}
+
+void scatter_rows(int descriptor, std::int64_t offset, std::span<const std::int64_t> places,
+                  std::span<const std::int64_t> sources, std::span<const std::byte> partition, std::size_t row_bytes,
+                  unsigned num_threads) {
+  const std::size_t rows_per_task = std::max<std::size_t>(1, kWriteBytes / row_bytes);
+  const auto row_of = [&](std::size_t i) {
+    return partition.data() + static_cast<std::size_t>(sources[i]) * row_bytes;
+  };
+  std::atomic<std::size_t> next{0};
+  run_on_threads(num_threads, [&] {
+    std::vector<std::byte> buffer(rows_per_task * row_bytes);
+    for (std::size_t first = next.fetch_add(rows_per_task); first < places.size();
+         first = next.fetch_add(rows_per_task)) {
+      const std::size_t last = std::min(first + rows_per_task, places.size());
+      for (std::size_t run = first, end = first; run < last; run = end) {
+        for (; end < last && places[end] - places[run] == static_cast<std::int64_t>(end - run); ++end) {
+          if (end + kPrefetchDistance < last) prefetch_row(row_of(end + kPrefetchDistance), row_bytes);
+          copy_row(buffer.data() + (end - run) * row_bytes, row_of(end), row_bytes);
+        }
+        write_all(descriptor, std::span(buffer).first((end - run) * row_bytes),
+                  offset + places[run] * static_cast<std::int64_t>(row_bytes));
+      }
+    }
+  });
+  sync_file_range(descriptor, 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
+template void pack_partition(PageWriter&, const ExtentRows<std::int32_t>&, std::span<const std::byte>, std::int64_t,
+                             std::int64_t, std::size_t, unsigned);
+template void pack_partition(PageWriter&, const ExtentRows<std::int64_t>&, std::span<const std::byte>, std::int64_t,
+                             std::int64_t, std::size_t, unsigned);
+
+}  // namespace diskgnn

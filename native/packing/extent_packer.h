@@ -1,0 +1,46 @@
+// Moves the rows of one partition of the feature file into every extent that needs them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "packing/page_writer.h"
+
+namespace diskgnn {
+
+// The extents of one file, as far as their rows are concerned. T extents, no two of which share a page.
+template <typename Node>
+struct ExtentRows {
+  std::shared_ptr<const OutputFile> file;
+  std::span<const Node> nodes;            // the rows of all extents, extent after extent, ascending in each
+  std::span<const std::int64_t> bounds;   // [T+1] extent t's rows are nodes[bounds[t], bounds[t+1])
+  std::span<const std::int64_t> offsets;  // [T] where row 0 of each extent lies in the file
+  std::span<std::int64_t> cursors;        // [T] next row to write, an index into `nodes`; advanced
+  std::span<std::uint32_t> checksums;     // [T] CRC-32C of the rows written so far; continued
+  std::span<std::byte> tails;             // [T * kDirectAlignment] the pages that are not full yet; see PageAppender
+};
+
+// Writes what comes before the rows of an extent: `header`, and zeros up to `rows_offset`, from the page boundary
+// `offset` on. What does not fill a page stays in `tail` [kDirectAlignment]; an extent without rows is `complete`.
+// Returns the CRC-32C of `header`.
+std::uint32_t start_extent(PageWriter& writer, std::shared_ptr<const OutputFile> file, std::int64_t offset,
+                           std::span<const std::byte> header, std::size_t rows_offset, std::span<std::byte> tail,
+                           bool complete);
+
+// Appends rows to the extents: `partition` holds those of nodes [first_node, last_node); partitions come in ascending
+// order. With its last row, an extent's last page is filled up with zeros. Threads share the extents. Returns when the
+// partition is no longer needed, though not all is written: see PageWriter. Throws std::system_error when a write
+// fails.
+template <typename Node>
+void pack_partition(PageWriter& writer, const ExtentRows<Node>& extents, std::span<const std::byte> partition,
+                    std::int64_t first_node, std::int64_t last_node, std::size_t row_bytes, unsigned num_threads);
+
+// Writes row `sources[i]` of `partition` as row `places[i]` of the file's rows, which start at `offset`. `places`
+// ascend: neighbours are written together. Throws std::system_error when a write fails.
+void scatter_rows(int descriptor, std::int64_t offset, std::span<const std::int64_t> places,
+                  std::span<const std::int64_t> sources, std::span<const std::byte> partition, std::size_t row_bytes,
+                  unsigned num_threads);
+
+}  // namespace diskgnn

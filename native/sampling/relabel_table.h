@@ -1,0 +1,93 @@
+// Global node -> local number, in order of first appearance: an open-addressing table sized to one minibatch.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "graph/random.h"
+
+namespace diskgnn {
+
+template <typename Node>
+class RelabelTable {
+ public:
+  explicit RelabelTable(std::size_t expected_nodes = 0) { resize(expected_nodes); }
+
+  // Forgets everything but its size: what a minibatch has needed, the next one like it will need.
+  void clear(std::size_t expected_nodes) { resize(std::max(expected_nodes, entries_.size() / 2)); }
+
+  // The local number of `node`; a new node gets the next one and is appended to `nodes`.
+  std::int32_t insert(Node node, std::vector<Node>& nodes) {
+    std::size_t slot = slot_of(node);
+    while (entries_[slot].node != node) {
+      if (entries_[slot].node == kEmpty) {
+        const auto local = static_cast<std::int32_t>(nodes.size());
+        entries_[slot] = {node, local};
+        nodes.push_back(node);
+        if (nodes.size() * 2 > entries_.size()) rehash(nodes);
+        return local;
+      }
+      slot = (slot + 1) & mask_;
+    }
+    return entries_[slot].local;
+  }
+
+  // The local numbers of `neighbors` in `locals`; new nodes are appended to `nodes`.
+  void insert_all(std::span<const Node> neighbors, std::vector<Node>& nodes, std::span<std::int32_t> locals) {
+    // How far ahead memory is asked for: the table is far larger than the caches, so latency is the cost.
+    constexpr std::size_t kPrefetchDistance = 32;
+    for (std::size_t e = 0; e < neighbors.size(); ++e) {
+      if (e + kPrefetchDistance < neighbors.size()) prefetch(neighbors[e + kPrefetchDistance]);
+      locals[e] = insert(neighbors[e], nodes);
+    }
+  }
+
+  // Bytes of a table for `expected_nodes`.
+  static std::uint64_t bytes_for(std::uint64_t expected_nodes) {
+    return (std::uint64_t{1} << bits_for(expected_nodes)) * sizeof(Entry);
+  }
+
+  void prefetch(Node node) const { __builtin_prefetch(&entries_[slot_of(node)], 1); }
+
+ private:
+  struct Entry {
+    Node node;
+    std::int32_t local;
+  };
+  static constexpr Node kEmpty = -1;
+
+  std::size_t slot_of(Node node) const {
+    return static_cast<std::size_t>((static_cast<std::uint64_t>(node) * 0x9e3779b97f4a7c15) >> shift_);
+  }
+
+  static int bits_for(std::uint64_t expected_nodes) {
+    int bits = 4;
+    while ((std::uint64_t{1} << bits) < expected_nodes * 2) ++bits;
+    return bits;
+  }
+
+  void resize(std::size_t expected_nodes) {
+    const int bits = bits_for(expected_nodes);
+    entries_.assign(std::size_t{1} << bits, Entry{kEmpty, 0});
+    mask_ = entries_.size() - 1;
+    shift_ = 64 - bits;
+  }
+
+  void rehash(const std::vector<Node>& nodes) {
+    resize(nodes.size() * 2);
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      std::size_t slot = slot_of(nodes[i]);
+      while (entries_[slot].node != kEmpty) slot = (slot + 1) & mask_;
+      entries_[slot] = {nodes[i], static_cast<std::int32_t>(i)};
+    }
+  }
+
+  std::vector<Entry> entries_;
+  std::size_t mask_ = 0;
+  int shift_ = 0;
+};
+
+}  // namespace diskgnn

@@ -1,0 +1,280 @@
+"""The schedule of the cpu tier against simulations that share nothing with it: brute force, exact optimum, replay."""
+
+import gc
+import itertools
+import tracemalloc
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array
+
+from diskgnn._native import count
+from diskgnn.packing.placement import Accesses, Schedule, hottest_nodes
+
+SILENCE = lambda _: None  # noqa: E731
+
+
+@dataclass
+class FakeMinibatch:
+    input_nodes: np.ndarray
+
+
+class FakeSamples:
+    """As much of `Samples` as placement reads."""
+
+    def __init__(self, batches, dtype=np.int32):
+        self.batches = [np.array(batch, dtype) for batch in batches]
+
+    def read(self, split):
+        return map(FakeMinibatch, self.batches)
+
+
+def plan(folder, batches, capacity, *, num_static=0, num_nodes=None, dtype=np.int32):
+    """(placements of one cycle, initial nodes, wrap, static nodes, slots)."""
+    num_nodes = num_nodes or 1 + max(itertools.chain(*batches))
+    accesses = Accesses(FakeSamples(batches, dtype), "train", num_nodes, folder / "accesses", SILENCE)
+    static_nodes = hottest_nodes(accesses.counts, num_static)
+    schedule = Schedule(accesses, static_nodes, capacity)
+    placements = list(schedule)
+    assert not list(folder.glob("accesses*")), "scratch files are left"
+    return placements, schedule.initial_nodes.tolist(), schedule.wrap.tolist(), static_nodes.tolist(), schedule.cpu_rows
+
+
+def next_use(batches, node, after):
+    """Minibatch, counted on over cycles, that needs `node` next after minibatch `after`."""
+    return next(t for t in itertools.count(after + 1) if node in batches[t % len(batches)])
+
+
+def belady_misses(batches, capacity, resident, cycles):
+    """Misses per cycle of MIN with bypass, one access set after the other, from `resident` on; and the final set."""
+    misses = []
+    resident = set(resident)
+    for cycle in range(cycles):
+        misses.append(0)
+        for number, batch in enumerate(batches):
+            misses[-1] += len(set(batch) - resident)
+            now = cycle * len(batches) + number
+            wanted = sorted(resident | set(batch), key=lambda node: (next_use(batches, node, now), node))
+            resident = set(wanted[:capacity])
+    return misses, resident
+
+
+def fewest_misses(batches, capacity, start):
+    """Least misses of any schedule of one cycle that starts with `start` resident and ends with it: exact."""
+    costs = {frozenset(start): 0}
+    for batch in batches:
+        after = {}
+        for resident, cost in costs.items():
+            cost += len(set(batch) - resident)
+            # Keeping more never costs more, so only the largest sets count.
+            union = sorted(resident | set(batch))
+            for kept in itertools.combinations(union, min(capacity, len(union))):
+                key = frozenset(kept)
+                after[key] = min(cost, after.get(key, cost))
+        costs = after
+    return min(cost for resident, cost in costs.items() if resident >= frozenset(start))
+
+
+def replay(batches, placements, initial, wrap, static_nodes, slots, cycles=3):
+    """Follow the addresses as the loader does: every row must be the node asked for. Returns misses per cycle."""
+    assert sorted(wrap) == list(range(slots))
+    assert initial == sorted(set(initial))
+    cpu = [*initial, *[None] * (slots - len(initial))]
+    for _ in range(cycles):
+        misses = 0
+        for batch, placement in zip(batches, placements, strict=True):
+            disk = placement.disk_nodes.tolist()
+            assert disk == sorted(set(disk))
+            assert placement.addresses.dtype == placement.admissions.dtype == np.int32
+            rows = [*static_nodes, *cpu, *disk]
+            assert [rows[address] for address in placement.addresses.tolist()] == list(batch)
+            assert set(disk) <= set(batch)
+            slots_taken = placement.admissions[:, 1].tolist()
+            assert len(slots_taken) == len(set(slots_taken))
+            for row, slot in placement.admissions.tolist():
+                cpu[slot] = disk[row]
+            misses += len(disk)
+        cpu = [cpu[slot] for slot in wrap]
+        assert cpu[: len(initial)] == initial
+    return misses
+
+
+def sequences(max_node=5, max_batches=6):
+    batch = st.lists(st.integers(0, max_node), min_size=1, max_size=max_node + 1, unique=True)
+    return st.lists(batch, min_size=1, max_size=max_batches)
+
+
+@settings(max_examples=150, deadline=None)
+@given(batches=sequences(), capacity=st.integers(0, 7), num_static=st.integers(0, 3))
+def test_addresses_name_the_right_rows_over_several_cycles(tmp_path_factory, batches, capacity, num_static):
+    folder = tmp_path_factory.mktemp("placement")
+    placements, initial, wrap, static_nodes, slots = plan(folder, batches, capacity, num_static=num_static)
+    replay(batches, placements, initial, wrap, static_nodes, slots)
+
+
+@settings(max_examples=150, deadline=None)
+@given(batches=sequences(), capacity=st.integers(1, 4))
+def test_reads_as_few_rows_as_the_best_cyclic_schedule(tmp_path_factory, batches, capacity):
+    placements, initial, wrap, static_nodes, slots = plan(tmp_path_factory.mktemp("placement"), batches, capacity)
+    misses = replay(batches, placements, initial, wrap, static_nodes, slots)
+    assert misses == fewest_misses(batches, slots, initial)
+    nodes = sorted(set(itertools.chain(*batches)))
+    starts = itertools.chain.from_iterable(itertools.combinations(nodes, size) for size in range(slots + 1))
+    assert misses == min(fewest_misses(batches, slots, start) for start in starts)
+
+
+@settings(max_examples=150, deadline=None)
+@given(batches=sequences(max_node=12, max_batches=8), capacity=st.integers(1, 9))
+def test_reads_as_few_rows_as_belady_for_ever(tmp_path_factory, batches, capacity):
+    placements, initial, wrap, static_nodes, slots = plan(tmp_path_factory.mktemp("placement"), batches, capacity)
+    misses = replay(batches, placements, initial, wrap, static_nodes, slots)
+    per_cycle, _ = belady_misses(batches, slots, [], 12)
+    # A few short sequences have no schedule of one cycle that does as well as MIN does in two: MIN then alternates.
+    if len(set(per_cycle[-6:])) == 1:
+        assert misses == per_cycle[-1]
+    else:
+        assert 6 * misses >= sum(per_cycle[-6:])
+
+
+def test_a_sequence_on_which_min_alternates(tmp_path):
+    """MIN reads 1 and 2 rows in turn; every schedule that repeats each cycle reads 2."""
+    batches = [[2, 0], [1, 0], [2, 1]]
+    assert belady_misses(batches, 2, [], 6)[0][2:] == [1, 2, 1, 2]
+    placements, initial, wrap, static_nodes, slots = plan(tmp_path, batches, 2)
+    assert replay(batches, placements, initial, wrap, static_nodes, slots) == 2
+    assert min(fewest_misses(batches, 2, start) for start in itertools.combinations(range(3), 2)) == 2
+
+
+def fewest_misses_by_integer_programming(batches, capacity):
+    """Least misses of any schedule that repeats each cycle: as many intervals between accesses kept as fit."""
+    intervals = [(t, next_use(batches, node, t)) for t, batch in enumerate(batches) for node in batch]
+    load = np.zeros((len(batches), len(intervals)))  # after each minibatch
+    for number, (first, last) in enumerate(intervals):
+        load[np.arange(first, last) % len(batches), number] = 1
+    solution = milp(
+        -np.ones(len(intervals)),
+        constraints=LinearConstraint(csr_array(load), ub=capacity),
+        bounds=Bounds(0, 1),
+        integrality=np.ones(len(intervals)),
+    )
+    assert solution.success
+    return len(intervals) + round(solution.fun)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "num_static", "dtype", "exact"),
+    [
+        (10, 0, np.int32, True),
+        (60, 0, np.int32, True),
+        (60, 20, np.int64, False),
+        (100, 0, np.int64, True),
+        (150, 0, np.int32, False),
+    ],
+)
+def test_a_longer_random_sequence(tmp_path, capacity, num_static, dtype, exact):
+    random = np.random.default_rng(0)
+    # As in real samples some nodes are hot: node i is drawn in proportion to 1 / (i + 1).
+    weights = 1 / np.arange(1, 301)
+    batches = [random.choice(300, 40, replace=False, p=weights / weights.sum()).tolist() for _ in range(25)]
+    counts = Counter(itertools.chain(*batches))
+    placements, initial, wrap, static_nodes, slots = plan(
+        tmp_path, batches, capacity, num_static=num_static, dtype=dtype
+    )
+    misses = replay(batches, placements, initial, wrap, static_nodes, slots)
+    assert static_nodes == sorted(counts, key=lambda node: (-counts[node], node))[:num_static]
+    others = [[node for node in batch if node not in static_nodes] for batch in batches]
+    fewest = fewest_misses_by_integer_programming(others, slots)
+    if exact:
+        assert misses == fewest == belady_misses(others, slots, [], 4)[0][-1]
+    else:  # MIN does not settle within the planner's rounds: the rows kept over the wrap are not the very best
+        assert fewest <= misses <= 1.05 * fewest
+
+
+def test_by_hand(tmp_path):
+    """One slot: 7 is needed next time, 1 and 2 later; 7 is kept from minibatch 0 on and over the wrap."""
+    placements, initial, wrap, _, slots = plan(tmp_path, [[7, 1], [7, 2]], 1)
+    assert (initial, wrap, slots) == ([7], [0], 1)
+    assert [p.addresses.tolist() for p in placements] == [[0, 1], [0, 1]]
+    assert [p.disk_nodes.tolist() for p in placements] == [[1], [2]]
+    assert [p.admissions.tolist() for p in placements] == [[], []]
+
+
+def test_everything_fits(tmp_path):
+    batches = [[3, 0], [1, 2], [3]]
+    placements, initial, _, _, slots = plan(tmp_path, batches, 100, num_nodes=50)
+    assert slots == 4  # not one for nodes that nobody asks for
+    assert initial == [0, 1, 2, 3]
+    assert all(len(p.disk_nodes) == 0 and len(p.admissions) == 0 for p in placements)
+
+
+def test_no_slots(tmp_path):
+    placements, initial, wrap, _, slots = plan(tmp_path, [[3, 0], [0]], 0)
+    assert (initial, wrap, slots) == ([], [], 0)
+    assert [p.disk_nodes.tolist() for p in placements] == [[0, 3], [0]]
+    assert placements[0].addresses.tolist() == [1, 0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(counts=st.lists(st.integers(0, 5), min_size=1, max_size=30), num_rows=st.integers(0, 40))
+def test_hottest_nodes_are_sorted_by_count_then_node(counts, num_rows):
+    expected = sorted((node for node, count in enumerate(counts) if count), key=lambda node: (-counts[node], node))
+    assert hottest_nodes(np.array(counts, np.int32), num_rows).tolist() == expected[:num_rows]
+
+
+def test_a_schedule_is_a_pure_function_of_the_sequence(tmp_path):
+    batches = np.random.default_rng(3).permuted(np.tile(np.arange(40), (12, 1)), axis=1)[:, :15].tolist()
+    first, second = plan(tmp_path, batches, 9), plan(tmp_path, batches, 9)
+    assert first[1:] == second[1:]
+    for left, right in zip(first[0], second[0], strict=True):
+        np.testing.assert_array_equal(left.addresses, right.addresses)
+        np.testing.assert_array_equal(left.admissions, right.admissions)
+
+
+def test_no_more_than_one_int32_a_node_is_in_memory(tmp_path):
+    num_nodes = 3_000_000
+    random = np.random.default_rng(0)
+    batches = [np.unique(random.integers(0, num_nodes, 1000)) for _ in range(4)]
+
+    def peak(work):
+        gc.collect()
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        result = work()
+        return result, tracemalloc.get_traced_memory()[1] - before
+
+    tracemalloc.start()
+    try:
+        accesses, taken = peak(lambda: Accesses(FakeSamples(batches), "train", num_nodes, tmp_path / "a", SILENCE))
+        assert taken < 4.5 * num_nodes
+        static, taken = peak(lambda: hottest_nodes(accesses.counts, 500))
+        assert taken < 4 * num_nodes  # of one chunk of a million
+        schedule, taken = peak(lambda: Schedule(accesses, static, 100))
+        assert taken < 0.5 * num_nodes  # another array of one int32 takes the place of the counts
+        assert sum(len(placement.addresses) for placement in schedule) == sum(map(len, batches))
+    finally:
+        tracemalloc.stop()
+    expected = np.bincount(np.concatenate(batches), minlength=num_nodes)
+    assert static.tolist() == np.lexsort((np.arange(num_nodes), -expected))[:500].tolist()
+    scratch_bytes = 4 * sum(map(len, batches))
+    # Backwards twice, then forwards in at least one warm-up round and once more, with the next uses.
+    assert accesses.read_bytes >= 6 * scratch_bytes
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_counting_nodes_equals_numpys(dtype):
+    random = np.random.default_rng(0)
+    nodes = random.integers(0, 500, 3000).astype(dtype)
+    counts = random.integers(0, 9, 500).astype(np.int32)
+    expected = counts.copy()
+    np.add.at(expected, nodes, 1)
+    count(counts, nodes)
+    np.testing.assert_array_equal(counts, expected)
+    for outside in (-1, 500):
+        with pytest.raises(IndexError):
+            count(counts, np.array([3, outside], dtype))
+    np.testing.assert_array_equal(counts, expected)

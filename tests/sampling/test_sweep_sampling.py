@@ -1,0 +1,350 @@
+"""Sampling by sweeps against sampling in memory: the same bytes, whatever the budget, threads and windows."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphs import random_bits, write_graph
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diskgnn._native import Expansion32, Expansion64, NeighborSampler, TopologySweep
+from diskgnn.errors import ArtifactError
+from diskgnn.graph.generation import generate
+from diskgnn.graph.graph import Graph
+from diskgnn.sampling import sample as sampling
+from diskgnn.sampling import sweeping
+from diskgnn.storage.samples import Samples
+from diskgnn.sampling.sample import sample
+from diskgnn.sampling.plan import PlannedMinibatch
+from diskgnn.sampling.sweeping import SweepingSampler
+from diskgnn.storage.artifacts import npy_data_offset
+
+
+def random_graph(path, num_nodes, *, id_dtype=np.int32, hub_degree=0, train=60, valid=20, max_degree=60, seed=0):
+    """Degrees from 0 to `max_degree`, some edges twice; the last node but one may be a hub."""
+    random = np.random.default_rng(seed)
+    degrees = random.integers(0, max_degree + 1, num_nodes)
+    degrees[random.random(num_nodes) < 0.1] = 0
+    degrees[-2] = max(degrees[-2], hub_degree)
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    indices = random.integers(0, num_nodes, indptr[-1]).astype(id_dtype)
+    nodes = random.permutation(num_nodes)
+    splits = {"train": nodes[:train], "valid": nodes[train : train + valid]}
+    return write_graph(path, indptr, indices, random_bits((num_nodes, 1), "int8"), splits, dtype="int8")
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    """2.4 MB of indices and 160 kB of indptr: several panels and windows of the least size; a hub of 200 kB."""
+    return random_graph(tmp_path_factory.mktemp("sweep") / "graph", 20_000, hub_degree=50_000, train=600, valid=100)
+
+
+@pytest.mark.parametrize("memory", [0, "300kB", "1MB", "2MB"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_same_bytes_as_in_memory(graph, tmp_path, monkeypatch, memory, threads):
+    monkeypatch.setattr(sampling, "MINIBATCHES_PER_SHARD", 7)
+    arguments = {"fanouts": [4, 3, 5], "eval_fanouts": [-1, 40, 2], "batch_size": 16, "epochs": 2, "seed": 3}
+    whole = sample(graph, tmp_path / "whole", threads=1, memory="1GiB", **arguments)
+    topology_bytes = graph.indptr.nbytes + graph.indices.nbytes
+    assert whole.read_bytes == topology_bytes
+    swept = sample(graph, tmp_path / "swept", threads=threads, memory=memory, **arguments)
+    assert Samples.open(tmp_path / "swept").manifest.digest == Samples.open(tmp_path / "whole").manifest.digest
+    assert swept.details == whole.details
+    if memory == 0:  # one minibatch at a time
+        assert swept.read_bytes > 10 * topology_bytes
+
+
+def test_more_memory_means_fewer_sweeps(graph, tmp_path):
+    read_bytes = [
+        sample(graph, tmp_path / str(memory), fanouts=[4, 4], batch_size=8, memory=memory, threads=1).read_bytes
+        for memory in (0, 1 << 20, 5 << 19)
+    ]
+    assert read_bytes[0] > 3 * read_bytes[1] > 3 * read_bytes[2]
+
+
+def sweep_of(graph, window_bytes=4096, threads=2, engine="auto"):
+    paths = [graph.manifest.file(name) for name in ("indptr.npy", "indices.npy")]
+    return TopologySweep(
+        indptr_path=str(paths[0]), indptr_offset=npy_data_offset(paths[0]), indices_path=str(paths[1]),
+        indices_offset=npy_data_offset(paths[1]), num_nodes=graph.num_nodes, num_edges=graph.num_edges, engine=engine,
+        window_bytes=window_bytes, threads=threads,
+    )  # fmt: skip
+
+
+def assert_same_as_in_memory(graph, plans, sweep):
+    """Grow `plans`, (seeds, fanouts, key, minibatch), together; what was drawn stays within the stated bounds."""
+    new = Expansion32 if graph.indices.dtype == np.int32 else Expansion64
+    group = [new(*plan, graph.num_nodes) for plan in plans]
+    for layer in range(len(plans[0][1])):
+        assert [expansion.layer for expansion in group] == [layer] * len(group)
+        sweep.count(group)
+        bounds = [(e.memory_bytes + e.drawn_bytes, e.next_layer_bytes) for e in group]
+        sweep.draw(group[1:])  # any part, in any order
+        sweep.draw(group[:1])
+        for expansion, (drawn, _) in zip(group, bounds, strict=True):
+            assert expansion.memory_bytes == drawn
+            expansion.relabel()
+        assert all(e.memory_bytes <= bound for e, (_, bound) in zip(group, bounds, strict=True))
+    sampler = NeighborSampler(np.array(graph.indptr), np.array(graph.indices))
+    for plan, expansion in zip(plans, group, strict=True):
+        nodes, blocks = expansion.take()
+        expected_nodes, expected_blocks = sampler.sample(*plan)
+        assert nodes.dtype == expected_nodes.dtype
+        np.testing.assert_array_equal(nodes, expected_nodes)
+        for block, expected in zip(blocks, expected_blocks, strict=True):
+            np.testing.assert_array_equal(block[0], expected[0])
+            np.testing.assert_array_equal(block[1], expected[1])
+
+
+@pytest.mark.parametrize("engine", ["auto", "threads"])
+@pytest.mark.parametrize("window_bytes", [4096, 3 * 4096, 1 << 20])
+@pytest.mark.parametrize("id_dtype", [np.int32, np.int64])
+def test_windows_smaller_than_a_column(tmp_path, id_dtype, window_bytes, engine):
+    """The hub's edges take many windows; all of them are drawn by some minibatches, a few by others."""
+    graph = random_graph(tmp_path / "graph", 3000, id_dtype=id_dtype, hub_degree=20_000)
+    seeds = np.array([2998, 0, 2999, 1500])
+    fanouts = [np.array(layers, np.int32) for layers in ([-1, 2], [7, 40], [20_000, 1], [19_999, -1])]
+    plans = [(seeds, layers, 5, number) for number, layers in enumerate(fanouts)]
+    assert_same_as_in_memory(graph, plans, sweep_of(graph, window_bytes, engine=engine))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    num_nodes=st.integers(3, 400),
+    max_degree=st.integers(0, 90),
+    fanouts=st.lists(st.sampled_from([-1, 1, 2, 5, 33]), min_size=1, max_size=3),
+    minibatches=st.integers(1, 5),
+    seed=st.integers(0, 1 << 32),
+)
+def test_any_graph(tmp_path_factory, num_nodes, max_degree, fanouts, minibatches, seed):
+    path = tmp_path_factory.mktemp("any") / "graph"
+    graph = random_graph(path, num_nodes, max_degree=max_degree, seed=seed, train=1, valid=1)
+    random = np.random.default_rng(seed)
+    plans = [
+        (random.permutation(num_nodes)[: random.integers(1, num_nodes + 1)], np.array(fanouts, np.int32), seed, number)
+        for number in range(minibatches)
+    ]
+    assert_same_as_in_memory(graph, plans, sweep_of(graph))
+
+
+def test_gaps_that_nobody_needs_are_not_read(tmp_path):
+    num_nodes, degree = 200_000, 10
+    graph = write_graph(
+        tmp_path / "graph", np.arange(num_nodes + 1) * degree,
+        np.random.default_rng(0).integers(0, num_nodes, num_nodes * degree).astype(np.int32),
+        random_bits((num_nodes, 1), "int8"), {"train": [7, num_nodes // 2, num_nodes - 1]}, dtype="int8",
+    )  # fmt: skip
+    report = sample(graph, tmp_path / "samples", fanouts=[3], batch_size=3, memory="4MB", threads=1)
+    # Two offsets to count, again to draw, and ten neighbours, for each of three nodes.
+    assert report.read_bytes == 3 * (2 * 16 + degree * 4)
+
+
+def test_offsets_past_2_to_31(tmp_path):
+    """2^31 + 5 edges in a sparse file: all but the last 8 lead to node 0."""
+    num_edges, num_nodes = (1 << 31) + 5, 40
+    path = tmp_path / "indices.bin"
+    with path.open("wb") as file:
+        file.truncate(num_edges * 4)
+    indices = np.memmap(path, np.int32, "r+")
+    indices[-8:] = np.arange(30, 38)
+    indices.flush()
+    indptr = np.zeros(num_nodes + 1, np.int64)
+    indptr[1:] = num_edges - 8
+    indptr[4:] = num_edges - 3
+    indptr[5:] = num_edges
+    indptr.tofile(tmp_path / "indptr.bin")
+    sweep = TopologySweep(
+        indptr_path=str(tmp_path / "indptr.bin"), indptr_offset=0, indices_path=str(path), indices_offset=0,
+        num_nodes=num_nodes, num_edges=num_edges, engine="auto", window_bytes=4096, threads=1,
+    )  # fmt: skip
+    minibatch = Expansion32(np.array([3, 4, 5]), np.array([-1, 2], np.int32), 0, 0, num_nodes)
+    sweep.count([minibatch])
+    sweep.draw([minibatch])
+    minibatch.relabel()
+    nodes, blocks = minibatch.take()
+    assert nodes.tolist() == [3, 4, 5, *range(30, 38)]
+    assert blocks[0][0].tolist() == [0, 5, 8, 8]
+    hub = Expansion32(np.array([0, 3]), np.array([-1], np.int32), 0, 0, num_nodes)
+    with pytest.raises(ValueError, match="more than 2\\^31 - 1 edges"):
+        sweep.count([hub])
+
+
+@pytest.mark.parametrize(
+    ("indptr", "indices"),
+    [
+        ([0, 2, 4], [0, 1, 2, 1]),  # a neighbour past the last node
+        ([0, 2, 4], [0, -1, 1, 1]),
+        ([0, 9, 4], [0, 1, 0, 1]),  # past the end, then decreasing
+        ([0, -3, 4], [0, 1, 0, 1]),
+        ([0, 3, 2, 4], [0, 1, 0, 1]),  # decreasing
+    ],
+)
+def test_damaged_topology_is_refused(tmp_path, indptr, indices):
+    num_nodes = len(indptr) - 1
+    graph = write_graph(
+        tmp_path / "graph", indptr, np.array(indices, np.int32), random_bits((num_nodes, 1), "int8"),
+        {"train": np.arange(num_nodes)}, dtype="int8",
+    )  # fmt: skip
+    for memory in (0, "1GiB"):
+        with pytest.raises(ArtifactError, match=r"damaged \((indptr|neighbour)"):
+            sample(graph, tmp_path / "samples", fanouts=[-1, -1], batch_size=2, memory=memory, threads=2)
+
+
+def test_a_file_that_ends_early_is_an_error(graph, tmp_path):
+    short = tmp_path / "indices.npy"
+    whole = graph.manifest.file("indices.npy").read_bytes()
+    short.write_bytes(whole[: len(whole) // 2])
+    sweep = TopologySweep(
+        indptr_path=str(graph.manifest.file("indptr.npy")), indptr_offset=128, indices_path=str(short),
+        indices_offset=128, num_nodes=graph.num_nodes, num_edges=graph.num_edges, engine="auto", window_bytes=65536,
+        threads=2,
+    )  # fmt: skip
+    group = [Expansion32(np.arange(graph.num_nodes), np.array([2], np.int32), 0, 0, graph.num_nodes)]
+    sweep.count(group)
+    with pytest.raises(OSError, match="ends early"):
+        sweep.draw(group)
+
+
+def test_native_arguments_are_checked(graph):
+    one = np.array([1], np.int32)
+    for seeds, message in (([graph.num_nodes], "not in"), ([-1], "not in"), ([0, 0], "repeated")):
+        with pytest.raises(ValueError, match=message):
+            Expansion32(np.array(seeds), one, 0, 0, graph.num_nodes)
+    with pytest.raises(ValueError, match="fanouts"):
+        Expansion32(np.array([0]), one[:0], 0, 0, graph.num_nodes)
+    for wrong in ({"window_bytes": 0}, {"window_bytes": 1000}, {"threads": 0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            sweep_of(graph, **wrong)
+    sweep = sweep_of(graph)
+    minibatch = Expansion32(np.array([5]), one, 0, 0, graph.num_nodes)
+    with pytest.raises(RuntimeError, match="after count"):
+        sweep.draw([minibatch])
+    sweep.count([minibatch])
+    with pytest.raises(RuntimeError, match="after draw"):
+        minibatch.relabel()
+    sweep.stop()
+    with pytest.raises(RuntimeError, match="stopped"):
+        sweep.draw([minibatch])
+
+
+def test_leaving_early_joins_threads(graph):
+    seeds = np.arange(100)
+    plans = [PlannedMinibatch(seeds, np.array([2, 2], np.int32), 0, number) for number in range(20)]
+    before = {thread.ident for thread in threading.enumerate()}
+    with SweepingSampler(graph, memory_bytes=1 << 20, threads=2) as sampler:
+        next(sampler.sample(plans))
+        assert {thread.ident for thread in threading.enumerate()} > before
+    assert {thread.ident for thread in threading.enumerate()} == before
+
+
+def test_killed_half_way_then_run_again(graph, tmp_path, monkeypatch):
+    arguments = {"fanouts": [3, 3], "batch_size": 32, "epochs": 2, "threads": 2, "memory": "1MB"}
+    script = textwrap.dedent(f"""
+        import os, signal, sys
+        import diskgnn.sampling.sample as s
+        s.MINIBATCHES_PER_SHARD = 3
+        one_row, count = s.one_row, 0
+        def dying(*arguments):
+            global count
+            count += 1
+            if count == 23:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return one_row(*arguments)
+        s.one_row = dying
+        s.sample(sys.argv[1], sys.argv[2], **{arguments!r})
+    """)
+    died = subprocess.run([sys.executable, "-c", script, graph.manifest.path, tmp_path / "killed"], check=False)
+    assert died.returncode == -signal.SIGKILL
+    before = {file.name: file.stat().st_mtime_ns for file in (tmp_path / ".killed.partial").glob("*.arrow")}
+    assert len(before) == 8  # 19 minibatches of epoch 0 in 7 shards, 3 of epoch 1
+    monkeypatch.setattr(sampling, "MINIBATCHES_PER_SHARD", 3)
+    sample(graph, tmp_path / "killed", **arguments)
+    sample(graph, tmp_path / "whole", **(arguments | {"memory": "1GiB"}))
+    assert Samples.open(tmp_path / "killed").manifest.digest == Samples.open(tmp_path / "whole").manifest.digest
+    after = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "killed").iterdir()}
+    assert before.items() <= after.items()  # not made again
+
+
+def test_ctrl_c_stops_the_sweep(graph, tmp_path, monkeypatch):
+    take_fitting, calls = SweepingSampler._take_fitting, []
+
+    def interrupting(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return take_fitting(*arguments)
+
+    monkeypatch.setattr(sweeping.SweepingSampler, "_take_fitting", interrupting)
+    with pytest.raises(KeyboardInterrupt):
+        sample(graph, tmp_path / "samples", fanouts=[3], batch_size=1, epochs=20, threads=2, memory=0)
+    assert len(calls) == 3
+    assert not (tmp_path / "samples").exists()
+
+
+MEMORY_SCRIPT = """
+import os, resource, sys
+import numpy, pyarrow
+from contextlib import suppress
+from pathlib import Path
+from diskgnn.graph.graph import Graph
+from diskgnn.sampling.sample import sample
+graph, memory = Graph.open(sys.argv[1]), int(sys.argv[3])
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+start = peak()
+root, limit = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
+if not (root / limit).exists():
+    root, limit = Path("/sys/fs/cgroup"), "memory.max"
+with suppress(OSError):  # not root, or a container: no limit that page cache counts for
+    folder = root / f"diskgnn-test-{os.getpid()}"
+    folder.mkdir()
+    (folder / limit).write_text(str(memory + (24 << 20)))
+    (folder / "cgroup.procs").write_text(str(os.getpid()))
+sample(graph, sys.argv[2], fanouts=[10, 10, 5], batch_size=256, memory=memory, threads=2)
+assert peak() - start < memory + (12 << 20), (start, peak(), memory)
+"""
+
+
+@pytest.mark.slow
+def test_memory_stays_within_the_budget(tmp_path):
+    generate(
+        tmp_path / "graph", num_nodes=2_000_000, avg_degree=20, num_classes=4, num_features=1, feature_dtype="int8",
+        train_fraction=0.01, valid_fraction=0, test_fraction=0, homophily=0.5,
+    )  # fmt: skip
+    graph = Graph.open(tmp_path / "graph")
+    budget_bytes = (graph.indptr.nbytes + graph.indices.nbytes) // 4
+    assert budget_bytes < 48 << 20
+    script = [sys.executable, "-c", MEMORY_SCRIPT, tmp_path / "graph", tmp_path / "swept", str(budget_bytes)]
+    process = subprocess.Popen(script)
+    try:
+        assert process.wait() == 0
+    finally:
+        for root in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
+            with suppress(OSError):
+                (Path(root) / f"diskgnn-test-{process.pid}").rmdir()
+    sample(graph, tmp_path / "whole", fanouts=[10, 10, 5], batch_size=256, memory="1GiB", threads=2)
+    assert Samples.open(tmp_path / "swept").manifest.digest == Samples.open(tmp_path / "whole").manifest.digest
+
+
+def test_the_benchmark_runs(tmp_path):
+    """On a tiny graph, so that it cannot rot."""
+    tool = Path(__file__).parents[2] / "tools" / "bench_sampling.py"
+    arguments = ["--nodes=20000", "--degree=8", "--train-fraction=0.05", "--batch-size=64", "--repeat=1"]
+    finished = subprocess.run(
+        [sys.executable, tool, "--folder", tmp_path / "bench", "--json", tmp_path / "records.json", *arguments],
+        env={**os.environ, "PYTHONPATH": str(tool.parents[1])}, stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    records = json.loads((tmp_path / "records.json").read_text())
+    assert [record["method"] for record in records] == ["memory", "sweep", "map"]
+    assert records[0]["digest"] == records[1]["digest"]
+    assert records[0]["read_bytes"] < records[1]["read_bytes"]
+    assert "the same samples" in finished.stdout
+    assert not (tmp_path / "bench").exists()

@@ -1,10 +1,15 @@
 import os
 
+import hypothesis
 import pytest
 import torch
 
 if not torch.cuda.is_available():  # before anything imports triton: its kernels then run in NumPy
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# An example that takes long says that the machine is busy, not that the code is wrong; pytest's own limit ends a hang.
+hypothesis.settings.register_profile("diskgnn", deadline=None)
+hypothesis.settings.load_profile("diskgnn")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

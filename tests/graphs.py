@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from diskgnn.storage.row_format import FEATURE_STORAGE
 from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import MiniBatch
 from diskgnn.packing.pack import pack
 from diskgnn.sampling.sample import sample
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import ArtifactWriter
+from diskgnn.storage.row_format import RowFormat
 
 SPLIT_SIZES = {"train": 57, "valid": 21}
 
@@ -31,12 +31,12 @@ def write_graph(
     seed: int = 0,
 ) -> Graph:
     """A graph directory of these arrays, with random labels; bfloat16 features come as uint16."""
-    num_nodes, width = features.shape
+    num_nodes, num_features = features.shape
     config = {
         "num_nodes": num_nodes,
         "num_edges": len(indices),
         "num_classes": num_classes,
-        "feature_width": width,
+        "feature_width": num_features,
         "feature_dtype": dtype,
     }
     with ArtifactWriter(path, artifacts.GRAPH, config=config) as writer:
@@ -52,9 +52,8 @@ def write_graph(
 
 def random_bits(shape: tuple[int, int], dtype: str, seed: int = 0) -> np.ndarray:
     """Features of every bit pattern, NaNs and infinities too."""
-    storage = np.dtype(FEATURE_STORAGE[dtype])
-    bits = np.random.default_rng(seed).integers(0, 256, (shape[0], shape[1] * storage.itemsize), np.uint8)
-    return bits.view(storage)
+    rows = RowFormat(dtype, shape[1])
+    return np.random.default_rng(seed).integers(0, 256, (shape[0], rows.row_bytes), np.uint8).view(rows.storage)
 
 
 def make_graph(
@@ -104,7 +103,7 @@ def bits_of(batch: MiniBatch) -> bytes:
 def assert_rows_are_features(batch: MiniBatch, graph: Graph) -> None:
     """x is features[input_nodes] bit for bit, y the labels of the seeds, and the seeds come first."""
     nodes, seeds = batch.input_nodes.numpy(), batch.seeds.numpy()
-    assert tuple(batch.x.shape) == (len(nodes), graph.feature_file.width)
+    assert tuple(batch.x.shape) == (len(nodes), graph.feature_file.rows.num_features)
     assert bits_of(batch) == graph.features[nodes].tobytes()
     np.testing.assert_array_equal(batch.y, graph.labels[seeds])
     np.testing.assert_array_equal(seeds, nodes[: len(seeds)])
@@ -116,8 +115,8 @@ def threads_of_this_process() -> int:
 
 
 def threads_that_stay(expected: int) -> int:
-    """Threads of this process once there are `expected`, or after two seconds: the kernel lists a joined one on."""
-    deadline = time.monotonic() + 2
+    """Threads of this process once there are `expected`, or after 30 seconds: the kernel lists a joined one on."""
+    deadline = time.monotonic() + 30  # on a busy machine
     while (count := threads_of_this_process()) > expected and time.monotonic() < deadline:
         time.sleep(0.01)
     return count

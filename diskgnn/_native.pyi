@@ -329,7 +329,7 @@ class GraphGenerator:
         num_nodes: int,
         num_classes: int,
         homophily: float,
-        feature_width: int,
+        num_features: int,
         feature_signal: float,
         seed: int,
     ) -> None: ...

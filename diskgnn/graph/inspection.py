@@ -96,7 +96,7 @@ def _graph_facts(graph: Graph) -> dict[str, Any]:
         "classes": graph.num_classes,
         "labelled_nodes": labelled,
         "homophily_estimate": _homophily(graph),
-        "features": f"{features.width} x {features.dtype}",
+        "features": f"{features.rows.num_features} x {features.rows.dtype}",
         "features_file": str(features.path),
         "feature_row_bytes": features.row_bytes,
         **{f"{split}_nodes": len(nodes) for split, nodes in graph.splits.items()},

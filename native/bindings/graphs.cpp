@@ -98,11 +98,11 @@ void bind_graph_generator(nb::module_& m) {
       .def(
           "__init__",
           [](GraphGenerator* self, std::uint64_t num_nodes, std::uint64_t num_classes, double homophily,
-             std::uint64_t feature_width, double feature_signal, std::uint64_t seed) {
+             std::uint64_t num_features, double feature_signal, std::uint64_t seed) {
             require(num_classes > 0 && num_nodes / 2 >= num_classes, "fewer than two nodes per class");
-            new (self) GraphGenerator({num_nodes, num_classes, homophily, feature_width, feature_signal, seed});
+            new (self) GraphGenerator({num_nodes, num_classes, homophily, num_features, feature_signal, seed});
           },
-          nb::kw_only(), "num_nodes"_a, "num_classes"_a, "homophily"_a, "feature_width"_a, "feature_signal"_a, "seed"_a)
+          nb::kw_only(), "num_nodes"_a, "num_classes"_a, "homophily"_a, "num_features"_a, "feature_signal"_a, "seed"_a)
       .def("edges", &generate_edges<std::int32_t>, "first"_a, "src"_a.noconvert(), "dst"_a.noconvert())
       .def("edges", &generate_edges<std::int64_t>, "first"_a, "src"_a.noconvert(), "dst"_a.noconvert())
       .def("labels", &generate_values<&GraphGenerator::labels>, "first"_a, "out"_a.noconvert())

@@ -99,12 +99,12 @@ GraphGenerator::GraphGenerator(const GraphModel& model)
       feature_key_(combine(model.seed, kFeatures)),
       ids_(model.num_nodes, combine(model.seed, kIds)),
       shuffle_(model.num_nodes, combine(model.seed, kShuffle)),
-      centroids_(model.num_classes * model.feature_width) {
+      centroids_(model.num_classes * model.num_features) {
   for (const int large : {0, 1}) {
     const std::uint64_t size = small_class_size_ + static_cast<std::uint64_t>(large);
     rank_scale_[large] = std::sqrt(std::sqrt(static_cast<double>(size) + 1.0)) - 1.0;
   }
-  const auto scale = static_cast<float>(model.feature_signal / std::sqrt(static_cast<double>(model.feature_width)));
+  const auto scale = static_cast<float>(model.feature_signal / std::sqrt(static_cast<double>(model.num_features)));
   const std::uint64_t key = combine(model.seed, kCentroids);
   for (std::size_t i = 0; i < centroids_.size(); ++i) centroids_[i] = scale * noise(draw(key, i));
 }
@@ -173,7 +173,7 @@ void GraphGenerator::shuffled_nodes(std::uint64_t first, std::span<std::int64_t>
 }
 
 void GraphGenerator::feature_row(std::uint64_t node, float* out) const {
-  const std::uint64_t width = model_.feature_width;
+  const std::uint64_t width = model_.num_features;
   const float* centroid = centroids_.data() + class_of_position(ids_.backward(node)) * width;
   for (std::uint64_t i = 0; i < width; ++i) {
     const float value = noise(draw(feature_key_, node * width + i));
@@ -182,11 +182,11 @@ void GraphGenerator::feature_row(std::uint64_t node, float* out) const {
 }
 
 std::size_t GraphGenerator::row_bytes(FeatureType type) const {
-  return model_.feature_width * (type == FeatureType::kFloat32 ? 4 : type == FeatureType::kInt8 ? 1 : 2);
+  return model_.num_features * (type == FeatureType::kFloat32 ? 4 : type == FeatureType::kInt8 ? 1 : 2);
 }
 
 void GraphGenerator::features(std::uint64_t first, FeatureType type, std::span<std::byte> out) const {
-  std::vector<float> row(model_.feature_width);
+  std::vector<float> row(model_.num_features);
   const std::size_t bytes = row_bytes(type);
   for (std::byte* place = out.data(); place != out.data() + out.size(); place += bytes, ++first) {
     feature_row(first, row.data());

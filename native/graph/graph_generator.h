@@ -33,7 +33,7 @@ struct GraphModel {
   std::uint64_t num_nodes;
   std::uint64_t num_classes;  // classes are of equal size; num_nodes >= 2 * num_classes
   double homophily;           // expected share of edges between nodes of one class
-  std::uint64_t feature_width;
+  std::uint64_t num_features;
   double feature_signal;  // length of a class centroid, in standard deviations of the noise
   std::uint64_t seed;
 };
@@ -84,7 +84,7 @@ class GraphGenerator {
   std::uint64_t feature_key_;
   Permutation ids_;
   Permutation shuffle_;
-  std::vector<float> centroids_;  // [num_classes, feature_width]
+  std::vector<float> centroids_;  // [num_classes, num_features]
 };
 
 }  // namespace diskgnn

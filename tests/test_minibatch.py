@@ -53,10 +53,10 @@ def test_to_moves_every_tensor():
         blocks=(block,),
         seeds=torch.tensor([7]),
         epoch=4,
-        index=5,
+        batch_index=5,
         input_nodes=torch.tensor([7, 9]),
     )
     moved = batch.to("meta")
     tensors = (moved.x, moved.y, moved.seeds, moved.input_nodes, moved.blocks[0].indptr, moved.blocks[0].indices)
     assert all(tensor.device.type == "meta" for tensor in tensors)
-    assert (moved.epoch, moved.index, moved.blocks[0].num_src) == (4, 5, 2)
+    assert (moved.epoch, moved.batch_index, moved.blocks[0].num_src) == (4, 5, 2)

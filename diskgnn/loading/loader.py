@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from diskgnn._native import DamagedExtentError, Pipeline, crc32c
+from diskgnn.batch_source import LoadStats
 from diskgnn.draws import batch_key, permutation
 from diskgnn.errors import ArtifactError, ConfigError, at_least_one
 from diskgnn.loading.assembly import Assembler, RowConversion
@@ -145,7 +146,7 @@ class Loader:
         self._epoch, self._consumed = 0, 0
         self._resume: tuple[int, int] | None = None
         self._restored_bytes = self._filled_rows = 0
-        self._closed_stats: dict[str, int | float] = {}
+        self._closed_stats = LoadStats()
         self._tracing = False
         self._closed_trace: list[TraceEvent] = []
         self._transfer: Transfer | None = None
@@ -326,7 +327,7 @@ class Loader:
         except UndecodableHeaderError as error:
             raise self._damaged(error) from error
 
-    def stats(self) -> Mapping[str, int | float]:
+    def stats(self) -> LoadStats:
         """Counters since the loader was made, of what was assembled (which may be ahead of what was consumed).
 
         requested_rows, and of these device_rows, pinned_rows, cpu_rows, disk_rows; read_bytes from disk, of which
@@ -335,25 +336,10 @@ class Loader:
         header_seconds, gather_seconds (rows from memory), scatter_seconds (rows from
         the extent, and those admitted) and buffer_wait_seconds (for the user; pauses between epochs do not count).
         """
-        counters = dict.fromkeys(
-            (
-                "requested_rows",
-                "device_rows",
-                "pinned_rows",
-                "cpu_rows",
-                "disk_rows",
-                "read_bytes",
-                "read_requests",
-                "wait_seconds",
-            ),
-            0,
+        now = self._closed_stats + self._transfer.stats() if self._transfer else self._closed_stats
+        return now + LoadStats(
+            read_bytes=self._restored_bytes, restored_bytes=self._restored_bytes, filled_rows=self._filled_rows
         )
-        found: dict[str, int | float] = {**counters, **self._closed_stats}
-        for name, value in (self._transfer.stats() if self._transfer else {}).items():
-            found[name] = found.get(name, 0) + value
-        found["read_bytes"] += self._restored_bytes
-        found["restored_bytes"], found["filled_rows"] = self._restored_bytes, self._filled_rows
-        return found
 
     def start_tracing(self) -> None:
         """Keep from now on what the loader's threads do, for `take_trace`. Costs nothing before it is called.
@@ -433,8 +419,7 @@ class Loader:
         if self._transfer is not None and self._pid == os.getpid():
             self._transfer.stop()
             self._closed_trace = self.take_trace()
-            for name, value in self._transfer.stats().items():
-                self._closed_stats[name] = self._closed_stats.get(name, 0) + value
+            self._closed_stats += self._transfer.stats()
         if self._finalizer is not None:
             self._finalizer()
             self._finalizer = None

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from diskgnn._native import Pipeline
+from diskgnn.batch_source import LoadStats
 from diskgnn.errors import ConfigError
 from diskgnn.loading.assembly import Assembler
 from diskgnn.minibatch import Block, MiniBatch
@@ -111,7 +112,7 @@ class HeaderReader:
             ),
             seeds=tensor(decoded.seeds),
             epoch=epoch,
-            index=number,
+            batch_index=number,
             input_nodes=None if decoded.input_nodes is None else tensor(decoded.input_nodes).long(),
         )
 
@@ -149,14 +150,15 @@ class Transfer:
         self._tracing = False
         self._copies: deque[TraceEvent] = deque(maxlen=MAX_TRACED_COPIES)
 
-    def stats(self) -> dict[str, int | float]:
-        """The pipeline's counters, with what it does not see: see `Loader.stats`."""
-        found = self._pipeline.stats()
+    def stats(self) -> LoadStats:
+        """The pipeline's counters, with what it does not see."""
+        found: dict[str, Any] = self._pipeline.stats()
+        del found["minibatches"]
         found["device_rows"] -= self._assembler.pinned_rows_read  # all that the device reaches, to the pipeline
         found["pinned_rows"] += self._assembler.pinned_rows_read
         if self._ahead:
             found["wait_seconds"] = self._wait_seconds  # the pipeline's consumer is the thread
-        return found
+        return LoadStats(**found)
 
     def start_tracing(self) -> None:
         """Keep what the pipeline's threads and this one do from now on."""

@@ -17,14 +17,16 @@ from typing import Any
 
 import torch
 
+from diskgnn.batch_source import LoadStats
 from diskgnn.errors import ArtifactError, ConfigError, at_least_one
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.loader import Loader
 from diskgnn.minibatch import MiniBatch
 from diskgnn.packing.pack import pack
 from diskgnn.progress import SILENT, Advance, Reporter, StageReport
-from diskgnn.sampling.sample import sample, samples_config
-from diskgnn.specs import PathLike
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.sample import sample
+from diskgnn.specs import PathLike, SamplingSpec
 from diskgnn.system.memory import available_cores
 from diskgnn.tracing import TraceEvent
 
@@ -186,7 +188,7 @@ class FreshEpochs:
         self._sampling: dict[str, Any] = {
             "fanouts": list(fanouts), "batch_size": batch_size, "seed": seed, "splits": ("train",),
         }  # fmt: skip
-        config = samples_config(graph, **self._sampling, epochs=1, eval_fanouts=None)
+        plan = SamplingPlan(graph, SamplingSpec(**self._sampling))
         at_least_one("num_epochs", num_epochs)
         overlap = overlap and num_epochs != 1  # the first epoch has nothing to be prepared beside
         if threads is None:
@@ -195,10 +197,15 @@ class FreshEpochs:
         self._effort: dict[str, Any] = {"memory": memory, "threads": threads}
         self._overlap, self._num_epochs, self._reporter = overlap, num_epochs, reporter
         self._loader_options = {"device": device, **loader_options}
-        self.num_batches = int(config["splits"]["train"]["batches_per_epoch"])
-        self.num_classes, self.num_features = graph.num_classes, graph.feature_file.width
-        self.num_layers = len(config["fanouts"])
-        self._identity = {"graph": graph.manifest.digest, **{k: config[k] for k in ("fanouts", "batch_size", "seed")}}
+        self.num_batches = plan.sizes["train"].batches_per_epoch
+        self.num_classes, self.num_features = graph.num_classes, graph.feature_file.rows.num_features
+        self.num_layers = plan.spec.num_layers
+        self._identity = {
+            "graph": graph.manifest.digest,
+            "fanouts": list(plan.spec.fanouts),
+            "batch_size": plan.spec.batch_size,
+            "seed": plan.spec.seed,
+        }
         self._folder: Path | None = None  # made when the first epoch is prepared
         self._parent = Path(folder).absolute()
         self._preparations: list[_Preparation] = []  # at most the one that trains and the one after it
@@ -207,17 +214,7 @@ class FreshEpochs:
         self._position = (0, 0)  # epoch, and how many of its minibatches the user has received
         self._resume: tuple[int, int] | None = None
         self._iteration = 0
-        self._counters: dict[str, int | float] = dict.fromkeys(
-            (
-                "prepared_epochs",
-                "prepare_seconds",
-                "prepare_read_bytes",
-                "prepare_written_bytes",
-                "prepare_wait_seconds",
-            ),
-            0,
-        )
-        self._loaded_stats: dict[str, int | float] = {}
+        self._counters = self._loaded_stats = LoadStats()  # of preparing; of loaders that were closed
         self._tracing, self._events = False, list[TraceEvent]()  # of loaders closed, and of preparing
         self._finalizer: Any = None
         self._closed = False
@@ -266,7 +263,8 @@ class FreshEpochs:
                 preparation.discard()
                 raise
             finally:
-                self._counters["prepare_wait_seconds"] += time.perf_counter() - began
+                waited = time.perf_counter() - began
+                self._counters += LoadStats(prepare_wait_seconds=waited, wait_seconds=waited)
             self._count(preparation)
             self._loader, self._loaded = Loader(preparation.packed, "train", **self._loader_options), preparation
             if self._tracing:
@@ -301,33 +299,30 @@ class FreshEpochs:
             preparation.run(self._reporter)
 
     def _count(self, preparation: _Preparation) -> None:
-        self._counters["prepared_epochs"] += 1
-        for report, _ in preparation.stages:
-            self._counters["prepare_seconds"] += report.seconds
-            self._counters["prepare_read_bytes"] += report.read_bytes
-            self._counters["prepare_written_bytes"] += report.written_bytes
+        reports = [report for report, _ in preparation.stages]
+        self._counters += LoadStats(
+            prepared_epochs=1,
+            prepare_seconds=sum(report.seconds for report in reports),
+            prepare_read_bytes=sum(report.read_bytes for report in reports),
+            prepare_written_bytes=sum(report.written_bytes for report in reports),
+        )
 
     def _close_loader(self) -> None:
         if self._loader is not None:
             self._loader.close()
             self._events += self._loader.take_trace()
-            for name, value in self._loader.stats().items():
-                self._loaded_stats[name] = self._loaded_stats.get(name, 0) + value
+            self._loaded_stats += self._loader.stats()
         self._loader = self._loaded = None
 
-    def stats(self) -> Mapping[str, int | float]:
+    def stats(self) -> LoadStats:
         """Counters since the source was made: those of `Loader.stats` over all epochs, and of preparing.
 
         `wait_seconds` counts waiting for an epoch to be prepared (`prepare_wait_seconds`), too. `read_bytes` are the
         loader's: preparing read `prepare_read_bytes` and wrote `prepare_written_bytes` in `prepare_seconds`, for
         `prepared_epochs` epochs that were asked for.
         """
-        names = ("requested_rows", "device_rows", "pinned_rows", "cpu_rows", "disk_rows", "read_bytes", "wait_seconds")
-        found: dict[str, int | float] = {**dict.fromkeys(names, 0), **self._loaded_stats}
-        for name, value in (self._loader.stats() if self._loader is not None else {}).items():
-            found[name] = found.get(name, 0) + value
-        found["wait_seconds"] += self._counters["prepare_wait_seconds"]
-        return {**found, **self._counters}
+        now = self._counters + self._loaded_stats
+        return now if self._loader is None else now + self._loader.stats()
 
     def start_tracing(self) -> None:
         """Keep from now on what the threads of each epoch's `Loader` do, and when epochs were prepared."""

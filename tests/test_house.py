@@ -1,0 +1,77 @@
+"""Every folder of diskgnn/ imports only those before it in the flow, and no two modules need each other."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "diskgnn"
+ROOMS = ("storage", "system", "graph", "importers", "sampling", "packing", "preparing", "loading", "training",
+         "baselines", "compare", "cli")  # fmt: skip
+MODULES = {
+    ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): file
+    for file in PACKAGE.rglob("*.py")
+}
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All below `node`, also within functions, but for what only type checkers see."""
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield child
+            yield from statements(child)
+
+
+def imports(file: Path) -> Iterator[str]:
+    """What of diskgnn a file imports, anywhere in it: modules, and 'diskgnn' for a public name or the native module."""
+    for statement in statements(ast.parse(file.read_text())):
+        if isinstance(statement, ast.Import):
+            yield from (alias.name for alias in statement.names if alias.name.split(".")[0] == "diskgnn")
+        elif isinstance(statement, ast.ImportFrom) and str(statement.module).split(".")[0] == "diskgnn":
+            for name in (f"{statement.module}.{alias.name}" for alias in statement.names):
+                yield name if name in MODULES else str(statement.module)
+
+
+IMPORTS = {module: set(imports(file)) for module, file in MODULES.items()}
+
+
+def room(module: str) -> str:
+    """The folder that a module lies in; '' for the top, which belongs to everybody."""
+    folder = module.split(".")[1] if module.count(".") else ""
+    return folder if folder in ROOMS else ""
+
+
+def goes_against_the_flow(here: str, there: str) -> bool:
+    if not here or not there:
+        return bool(there)
+    back = ROOMS.index(there) > ROOMS.index(here)
+    return back or (here, there) in {("loading", "sampling"), ("loading", "packing")} or (
+        there == "compare" and here not in ("compare", "cli"))  # fmt: skip
+
+
+def test_every_folder_is_a_room():
+    assert {file.parent.name for file in PACKAGE.glob("*/__init__.py")} == set(ROOMS)
+
+
+def test_imports_follow_the_flow():
+    against = [
+        f"{module} imports {target}"
+        for module, targets in IMPORTS.items() if module != "diskgnn.__main__"
+        for target in targets if goes_against_the_flow(room(module), room(target))
+    ]  # fmt: skip
+    assert sorted(against) == []
+
+
+def test_no_two_modules_need_each_other():
+    try:
+        TopologicalSorter(IMPORTS).prepare()
+    except CycleError as error:
+        raise AssertionError("a circle: " + " needs ".join(reversed(error.args[1]))) from None
+
+
+def test_names_are_imported_from_where_they_are():
+    """`from diskgnn._native import Name`, and no public name through the face, which would hide an arrow."""
+    face = [module for module, targets in IMPORTS.items() if "diskgnn" in targets]
+    assert face == []

@@ -2,44 +2,48 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
 
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.minibatch import MiniBatch
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 @dataclass(frozen=True)
 class LoadStats:
-    """What a source did since it was made; a difference of two is what it did in between.
+    """What a source did since it was made. The difference of two is what it did in between.
 
-    Of `requested_rows`, each tier served its own; `read_bytes` came from disk in `read_requests`, of which
-    `restored_bytes` filled the cpu tier at a seek.
+    A source that reads ahead counts what it has read, which may be ahead of what the user has received.
     """
 
-    requested_rows: int = 0
-    device_rows: int = 0
+    requested_rows: int = 0  # the sum of the four below
+    device_rows: int = 0  # served by the device tier
     pinned_rows: int = 0
     cpu_rows: int = 0
     disk_rows: int = 0
-    filled_rows: int = 0  # with which the tiers started
-    read_bytes: int = 0
+    filled_rows: int = 0  # that the tiers were filled with before the first minibatch
+    read_bytes: int = 0  # from disk
     read_requests: int = 0
-    restored_bytes: int = 0
-    wait_seconds: float = 0.0  # of the user, for minibatches
-    # of the thread that assembles:
-    read_wait_seconds: float = 0.0  # for the disk
+    restored_bytes: int = 0  # part of read_bytes: what filled the cpu tier at a seek
+    wait_seconds: float = 0.0  # that the user's loop waited for minibatches
+    # Of the thread that assembles minibatches:
+    read_wait_seconds: float = 0.0  # it waited for the disk
     header_seconds: float = 0.0
-    gather_seconds: float = 0.0  # rows from memory
-    scatter_seconds: float = 0.0  # rows from the extent, and those admitted
-    buffer_wait_seconds: float = 0.0  # for the user
-    # of preparing fresh epochs:
+    gather_seconds: float = 0.0  # it copied rows from memory
+    scatter_seconds: float = 0.0  # it copied rows that were read, also into the cpu tier
+    buffer_wait_seconds: float = 0.0  # it waited for the user; pauses between epochs do not count
+    # Of preparing fresh epochs:
     prepared_epochs: int = 0
     prepare_seconds: float = 0.0
-    prepare_read_bytes: int = 0
+    prepare_read_bytes: int = 0  # not part of read_bytes
     prepare_written_bytes: int = 0
-    prepare_wait_seconds: float = 0.0  # of the user, for an epoch to be prepared; part of wait_seconds
+    prepare_wait_seconds: float = 0.0  # part of wait_seconds: the user's loop waited for an epoch to be prepared
 
     def __add__(self, other: LoadStats) -> LoadStats:
         return LoadStats(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -49,7 +53,10 @@ class LoadStats:
 
 
 class BatchSource(Protocol):
-    """Anything that the trainer can train or evaluate on: `Loader`, `FreshEpochs`, every baseline."""
+    """Anything that the trainer can train or evaluate on: `Loader`, `FreshEpochs`, every baseline, or your own.
+
+    Nobody tests for this type, so a wrapper may pass attributes on (`__getattr__`) instead of deriving from it.
+    """
 
     @property
     def num_batches(self) -> int:
@@ -72,7 +79,7 @@ class BatchSource(Protocol):
         ...
 
     def epoch(self, epoch: int) -> Iterator[MiniBatch]:
-        """The minibatches of epoch `epoch`, from where `load_state_dict` left off if it named this epoch."""
+        """The minibatches of epoch `epoch`. If `load_state_dict` named this epoch, those that it counts are skipped."""
         ...
 
     def stats(self) -> LoadStats:
@@ -84,7 +91,7 @@ class BatchSource(Protocol):
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`: the next call of `epoch(state['epoch'])` skips what had been consumed."""
+        """Go on from `state`: the next call of `epoch(state['epoch'])` skips what had been received."""
         ...
 
     def close(self) -> None:
@@ -95,34 +102,36 @@ class BatchSource(Protocol):
 class Cursor:
     """Where iteration of a source stands: an epoch, and how many of its minibatches the user has received.
 
-    One epoch is iterated at a time. Starting another one, loading a state and closing the source all end the turn of
-    whoever iterates: `require` tells them.
+    One epoch is iterated at a time, and that is a turn. A turn ends when another epoch is started, a state is loaded,
+    or the source is closed. Whoever goes on with a turn that has ended is told so by `require`.
+
+    Attributes:
+        epoch, batch: where iteration stands. The source sets `batch` with every minibatch that it yields.
+        turn: number of the turn that goes on, or of none.
 
     Args:
         name: of the source, for messages: 'Loader'.
         num_batches: minibatches in one epoch.
-        identity: what the minibatches are; a state of others is refused.
+        identity: what the minibatches are, in values that JSON knows; a state of others is refused.
     """
 
     def __init__(self, name: str, num_batches: int, identity: Mapping[str, Any]) -> None:
-        self._name, self._num_batches, self._identity = name, num_batches, dict(identity)
-        self.epoch = self.batch = 0
-        self.turn = 0  # grows with every epoch started
-        self._resumes = False  # the next epoch starts at `batch` if it is `epoch`
-        self._started = False
+        self.name, self.num_batches, self.identity = name, num_batches, dict(identity)
+        self.epoch = self.batch = self.turn = 0
+        self._started = False  # some epoch
+        self._resumes = False  # a state was loaded and no epoch was started since
         self._chosen_epoch: int | None = None
         self._closed = False
 
     def start(self, epoch: int) -> int:
-        """Begin a turn at `epoch`; the number of its first minibatch.
+        """Begin a turn at `epoch`; returns the number of its first minibatch.
 
         Raises:
             ConfigError: the source is closed, or `epoch` is negative.
         """
+        _check_epoch(epoch)
         if self._closed:
-            raise ConfigError(f"this {self._name} is closed: make a new one")
-        if epoch < 0:
-            raise ConfigError(f"epoch: expected at least 0, found {epoch}")
+            raise ConfigError(f"this {self.name} is closed: make a new one")
         self.batch = self.batch if self._resumes and epoch == self.epoch else 0
         self.epoch, self._resumes, self._started = epoch, False, True
         self.turn += 1
@@ -134,16 +143,20 @@ class Cursor:
         Raises:
             ConfigError: it is negative.
         """
-        if epoch < 0:
-            raise ConfigError(f"epoch: expected at least 0, found {epoch}")
+        _check_epoch(epoch)
         self._chosen_epoch = epoch
 
     @property
     def next_epoch(self) -> int:
-        """The epoch of `for batch in source`: the one chosen, the one resumed, or the one after the last started."""
+        """The epoch of `for batch in source`: the chosen one, else the one to resume, else the one after the last.
+
+        A state at the end of an epoch resumes with the epoch after it.
+        """
         if self._chosen_epoch is not None:
             return self._chosen_epoch
-        return self.epoch + (self._started and not self._resumes)
+        if self._resumes:
+            return self.epoch + (self.batch == self.num_batches)
+        return self.epoch + self._started
 
     def require(self, turn: int) -> None:
         """Refuse to go on with a turn that has ended.
@@ -151,18 +164,18 @@ class Cursor:
         Raises:
             ConfigError: it has.
         """
-        if turn != self.turn or self._closed:
+        if turn != self.turn:
             raise ConfigError(
-                f"the {self._name} was closed, or another epoch was started, while this one was iterated: use one "
-                f"{self._name} for each loop that runs at the same time"
+                f"the {self.name} was closed, or another epoch was started, while this one was iterated: use one "
+                f"{self.name} for each loop that runs at the same time"
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """{epoch, batch: how many of its minibatches were received, source: what these are}."""
-        return {"epoch": self.epoch, "batch": self.batch, "source": dict(self._identity)}
+        """{"epoch", "batch": how many of its minibatches were received, "source": what minibatches these are}."""
+        return {"epoch": self.epoch, "batch": self.batch, "source": dict(self.identity)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next `start` of this state's epoch skip what had been received.
+        """Let the next `start` of this state's epoch skip what had been received. An epoch chosen before is forgotten.
 
         Raises:
             ArtifactError: the state is of other minibatches; names what differs.
@@ -171,21 +184,94 @@ class Cursor:
         try:
             epoch, batch, found = state["epoch"], state["batch"], dict(state["source"])
         except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"expected a state from {self._name}.state_dict(), found {state!r}") from error
-        if differing := sorted(
-            name for name in {*found, *self._identity} if found.get(name) != self._identity.get(name)
-        ):
+            raise ConfigError(f"expected a state from {self.name}.state_dict(), found {state!r}") from error
+        names = sorted({*found, *self.identity})
+        if differing := [name for name in names if found.get(name) != self.identity.get(name)]:
             raise ArtifactError(
                 "the state is of other minibatches: "
-                + ", ".join(f"its {n} is {found.get(n)}, expected {self._identity.get(n)}" for n in differing)
+                + ", ".join(
+                    f"its {name} is {found.get(name)}, expected {self.identity.get(name)}" for name in differing
+                )
                 + "; go on with what it was saved with"
             )
-        if not (isinstance(epoch, int) and isinstance(batch, int) and epoch >= 0 and 0 <= batch <= self._num_batches):
-            raise ConfigError(f"expected an epoch and at most {self._num_batches} minibatches, found {epoch}, {batch}")
+        if not (isinstance(epoch, int) and isinstance(batch, int) and epoch >= 0 and 0 <= batch <= self.num_batches):
+            raise ConfigError(f"expected an epoch and at most {self.num_batches} minibatches, found {epoch}, {batch}")
         self.turn += 1
-        self.epoch, self.batch, self._resumes = epoch, batch, True
+        self.epoch, self.batch, self._resumes, self._chosen_epoch = epoch, batch, True, None
 
     def close(self) -> None:
-        """End every turn; none starts any more."""
+        """End every turn; no other one starts."""
         self._closed = True
         self.turn += 1
+
+
+def _check_epoch(epoch: int) -> None:
+    if epoch < 0:
+        raise ConfigError(f"epoch: expected at least 0, found {epoch}")
+
+
+class CursorSource(ABC):
+    """What all sources with a `Cursor` share: they take part in plain loops, and stop and go on.
+
+    Subclasses give `epoch` and `close`, and the properties of a `BatchSource`.
+
+    Example:
+        for _ in range(3):
+            for batch in source:  # epoch 0, then 1, then 2
+                ...
+        source.set_epoch(7)
+        for batch in tqdm(source):  # epoch 7
+            ...
+    """
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+
+    @abstractmethod
+    def epoch(self, epoch: int) -> Iterator[MiniBatch]:
+        """See `BatchSource.epoch`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """See `BatchSource.close`. A closed source stays closed."""
+
+    @property
+    def num_batches(self) -> int:
+        """Minibatches in one epoch."""
+        return self._cursor.num_batches
+
+    def __len__(self) -> int:
+        return self._cursor.num_batches
+
+    def __iter__(self) -> Iterator[MiniBatch]:
+        """The minibatches of the epoch that `set_epoch` chose, or of the next one: epochs count up from 0."""
+        return self.epoch(self._cursor.next_epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let `for batch in source` yield this epoch from now on, as DistributedSampler.set_epoch does.
+
+        Raises:
+            ConfigError: it is negative.
+        """
+        self._cursor.choose_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where iteration stands: see `Cursor.state_dict`."""
+        return self._cursor.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state`: its epoch, when it is asked for next, skips what had been received.
+
+        Raises:
+            ArtifactError: the state is of other minibatches; names what differs.
+            ConfigError: not a state of a source.
+        """
+        self._cursor.load_state_dict(state)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard
 
 from diskgnn.errors import ConfigError
 from diskgnn.specs import PathLike
@@ -34,9 +34,8 @@ class TraceEvent:
     end_ns: int
 
 
-@runtime_checkable
 class Traceable(Protocol):
-    """A `BatchSource` that can say what its own threads do."""
+    """A `BatchSource` that can say what its own threads do. Not all can, and `is_traceable` tells."""
 
     def start_tracing(self) -> None:
         """Keep events from now on."""
@@ -45,6 +44,11 @@ class Traceable(Protocol):
     def take_trace(self) -> list[TraceEvent]:
         """The events since the last call, in no particular order; none when tracing was not started."""
         ...
+
+
+def is_traceable(source: object) -> TypeGuard[Traceable]:
+    """Whether `source` has the methods of `Traceable`, itself or from what it wraps."""
+    return all(callable(getattr(source, name, None)) for name in ("start_tracing", "take_trace"))
 
 
 class Stages(Protocol):
@@ -68,7 +72,7 @@ class Timeline:
     """
 
     def __init__(self, source: object, max_events: int = MAX_EVENTS) -> None:
-        self._source = source if isinstance(source, Traceable) else None
+        self._source = source if is_traceable(source) else None
         self._max_events, self._events, self._uncollected = max_events, list[TraceEvent](), 0
         if self._source is not None:
             self._source.start_tracing()

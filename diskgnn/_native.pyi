@@ -10,6 +10,7 @@ import numpy.typing as npt
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
+DIRECT_ALIGNMENT: int  # bytes: what offsets, lengths and memory of direct reads are multiples of; extents, too
 HAVE_LIBURING: bool  # liburing was there when this was built
 READ_AHEAD_BYTES: int  # that a Pipeline has in flight or waiting to be assembled
 

@@ -1,8 +1,8 @@
 """The extent: all that one minibatch needs from disk, contiguous. Its format, written and read here.
 
-An extent starts on a 4096-byte boundary of <split>.bin. It is an encapsulated Arrow record batch message with one row
-(the header), zeros up to a multiple of 64, then the rows that only disk has, sorted by node, width * itemsize bytes
-each, back to back. <split>-index.npy says where each extent's parts are.
+An extent starts on a multiple of DIRECT_ALIGNMENT in <split>.bin. It is an encapsulated Arrow record batch message with
+one row (the header), zeros up to a multiple of 64, then the rows that only disk has, sorted by node, row_bytes each,
+back to back. <split>-index.npy says where each extent's parts are.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from diskgnn.storage.row_reading import ALIGNMENT
+from diskgnn._native import DIRECT_ALIGNMENT
 from diskgnn.storage.samples import one_row
 
 ROW_ALIGNMENT = 64
 
-# One record per extent; native/extent_pipeline.h has the same fields in the same order.
+# One record per extent; native/loading/extent_pipeline.h has the same fields in the same order.
 INDEX_DTYPE = np.dtype(
     [
         ("offset", "<i8"),  # of the extent in the file, bytes
@@ -117,10 +117,10 @@ def fill_record(
     record["num_rows"], record["num_inputs"], record["num_admissions"] = num_rows, num_inputs, num_admissions
     record["addresses_offset"] = header.addresses_offset
     record["admissions_offset"] = header.admissions_offset
-    return align(int(record["rows_offset"]) + num_rows * row_bytes, ALIGNMENT)
+    return align(int(record["rows_offset"]) + num_rows * row_bytes, DIRECT_ALIGNMENT)
 
 
 def extent_bytes(index: npt.NDArray[Any], row_bytes: int) -> npt.NDArray[np.int64]:
     """[T] bytes of each extent, its padding included."""
     used = index["rows_offset"] + index["num_rows"] * row_bytes
-    return -(-used // ALIGNMENT) * ALIGNMENT  # type: ignore[no-any-return]
+    return -(-used // DIRECT_ALIGNMENT) * DIRECT_ALIGNMENT  # type: ignore[no-any-return]

@@ -5,6 +5,11 @@ unless a test has armed the point:
 
     with faults.armed("shard.write", OSError(errno.EIO, "the disk failed"), after=2):
         ...
+
+Where a stage asks the machine something, `faults.reading("disk.free", found)` lets a test pretend another answer:
+
+    with faults.pretending("disk.free", 1000):
+        ...
 """
 
 from __future__ import annotations
@@ -12,8 +17,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _armed: dict[str, Callable[[], None]] = {}
+_pretended: dict[str, Any] = {}
 
 
 def point(name: str) -> None:
@@ -40,3 +49,19 @@ def armed(name: str, action: BaseException | Callable[[], None], *, after: int =
         yield
     finally:
         del _armed[name]
+
+
+def reading(name: str, found: T) -> T:
+    """What the machine says; or what `pretending` was told to say instead, which is nothing in production."""
+    return _pretended.get(name, found) if _pretended else found
+
+
+@contextmanager
+def pretending(name: str, value: Any) -> Iterator[None]:
+    """Let `reading` of `name` answer `value` within the block."""
+    assert name not in _pretended, f"{name} is pretended already"
+    _pretended[name] = value
+    try:
+        yield
+    finally:
+        del _pretended[name]

@@ -1,4 +1,4 @@
-"""The manifest of an artifact: reading it, and checking an artifact against it. `artifacts` writes it.
+"""The manifest of an artifact: reading it, and checking an artifact against it. `writer` writes it.
 
 Nothing in a manifest is trusted before it was checked: an artifact may come from elsewhere, damaged or hostile.
 """
@@ -19,23 +19,12 @@ import numpy.typing as npt
 from diskgnn.errors import ArtifactError
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.specs import PathLike
+from diskgnn.storage.artifacts import MADE_BY, MANIFEST, RESUME_STAMP, VERSIONS
 from diskgnn.storage.checked_files import checksum_file, npy_header
 from diskgnn.units import format_size
 
 T = TypeVar("T")
 
-GRAPH, SAMPLES, PACKED = "diskgnn.graph", "diskgnn.samples", "diskgnn.packed"
-PARTITIONS, SEGMENTED = "diskgnn.partitions", "diskgnn.segmented"  # of baselines: partition_buffer, segmented_packed
-VERSIONS = {GRAPH: 1, SAMPLES: 1, PACKED: 1, PARTITIONS: 1, SEGMENTED: 1}
-MADE_BY = {
-    GRAPH: "diskgnn convert",
-    SAMPLES: "diskgnn sample",
-    PACKED: "diskgnn prepare",
-    PARTITIONS: "diskgnn.baselines.partitioning.prepare_partitions",
-    SEGMENTED: "diskgnn.baselines.segmented_packing.prepare_segmented_packed",
-}
-MANIFEST = "manifest.json"
-RESUME_STAMP = "resume.json"  # in the staging directory of a resumable writer: what it is making
 _MAX_MANIFEST_BYTES = 64 << 20
 
 

@@ -14,13 +14,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import measure_reads
+from diskgnn._native import DIRECT_ALIGNMENT, measure_reads
 from diskgnn.errors import ConfigError
 from diskgnn.progress import SILENT, Advance, Reporter
 from diskgnn.specs import PathLike
-from diskgnn.storage.artifacts import require_free_bytes
+from diskgnn.storage.disk_space import require_free_bytes
 
-SEQUENTIAL_READ_BYTES, RANDOM_READ_BYTES = 1 << 20, 4096
+SEQUENTIAL_READ_BYTES, RANDOM_READ_BYTES = 1 << 20, DIRECT_ALIGNMENT
 SEQUENTIAL_DEPTH, RANDOM_DEPTH = 8, 256  # 256: as many as the baselines' RowReader keeps in flight
 MAX_RANDOM_READS = 1 << 19
 MAX_SECONDS = 5.0  # of one measurement; a slow disk is measured on a part of the file
@@ -73,7 +73,7 @@ def measure_read_rates(
     """
     file_bytes -= file_bytes % SEQUENTIAL_READ_BYTES
     if file_bytes == 0:
-        raise ConfigError("expected a file size of at least 1MiB to measure with (--size)")
+        raise ConfigError("file_bytes: expected at least 1MiB to measure with")
     require_free_bytes(Path(folder), file_bytes, "the file to measure with")
     in_order = np.arange(0, file_bytes, SEQUENTIAL_READ_BYTES, dtype=np.uint64)
     pages = np.arange(0, file_bytes, RANDOM_READ_BYTES, dtype=np.uint64)

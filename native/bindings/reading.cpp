@@ -35,6 +35,8 @@ void bind_reading(nb::module_& m) {
   m.attr("HAVE_LIBURING") = false;
 #endif
 
+  m.attr("DIRECT_ALIGNMENT") = kDirectAlignment;
+
   m.def(
       "measure_reads",
       [](const std::string& path, In<std::uint64_t> offsets, std::uint64_t bytes_each, unsigned depth,

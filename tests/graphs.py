@@ -13,8 +13,8 @@ from diskgnn.minibatch import MiniBatch
 from diskgnn.packing.pack import pack
 from diskgnn.sampling.sample import sample
 from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import ArtifactWriter
 from diskgnn.storage.row_format import RowFormat
+from diskgnn.storage.writer import ArtifactWriter
 
 SPLIT_SIZES = {"train": 57, "valid": 21}
 

@@ -80,10 +80,18 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str):
-        from diskgnn import specs
-        from diskgnn.storage import checked_files, disk_space, manifest, writer
+        if name.startswith("__"):
+            raise AttributeError(name)
+        from importlib import import_module
 
-        for module in (specs, checked_files, disk_space, manifest, writer):
-            if name in vars(module):
-                return vars(module)[name]
+        homes = {
+            "specs": ("SPLITS",),
+            "storage.checked_files": ("ChecksummedFile", "npy_data_offset", "npy_header", "npy_header_bytes"),
+            "storage.disk_space": ("free_bytes", "require_free_bytes"),
+            "storage.manifest": ("Manifest", "open_artifact", "verify_artifact", "verify_file"),
+            "storage.writer": ("ArtifactWriter",),
+        }
+        for module, names in homes.items():
+            if name in names:
+                return getattr(import_module(f"diskgnn.{module}"), name)
         raise AttributeError(name)

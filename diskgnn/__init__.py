@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from diskgnn.loading.loader import Loader
     from diskgnn.minibatch import Block, MiniBatch
     from diskgnn.packing.pack import pack
-    from diskgnn.preparing.prepare import estimate, prepare
+    from diskgnn.preparing.estimate import estimate
+    from diskgnn.preparing.prepare import prepare
     from diskgnn.sampling.sample import sample
     from diskgnn.training.evaluate import evaluate
     from diskgnn.training.train import train
@@ -29,7 +30,7 @@ _MODULES = {
     "Loader": "loading.loader",
     "MiniBatch": "minibatch",
     "convert": "importers.convert",
-    "estimate": "preparing.prepare",
+    "estimate": "preparing.estimate",
     "evaluate": "training.evaluate",
     "generate": "graph.generation",
     "pack": "packing.pack",

@@ -1,95 +1,31 @@
 """The packer: graph/ + samples/ -> packed/, every minibatch's rows contiguous on disk in the order of training.
 
-First each split's sequence is placed (see `placement`) and the extents' headers are written (`header_packing`), then
-their rows (`row_packing`).
+First each split's sequence is placed (see `placement`) and the extents' headers are written (`headers`), then their
+rows (`rows`).
 """
 
 from __future__ import annotations
 
-import ctypes
 import time
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 from diskgnn._native import PageWriter
-from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
-from diskgnn.packing.headers import SplitPlanner
+from diskgnn.packing.headers import Placed, SplitPlacer
+from diskgnn.packing.probes import probe_samples
 from diskgnn.packing.rows import pack_rows
-from diskgnn.packing.space import disk_need, most_packed_bytes, probe_samples
+from diskgnn.packing.space import disk_need, most_packed_bytes
+from diskgnn.packing.tiers import TierRows
 from diskgnn.progress import SILENT, Reporter, StageReport
-from diskgnn.specs import PathLike
-from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import ArtifactWriter
-from diskgnn.storage.row_reading import warn_if_no_io_uring
+from diskgnn.specs import CacheSpec, PathLike
+from diskgnn.storage import artifacts, faults
+from diskgnn.storage.disk_space import free_bytes, require_free_bytes
+from diskgnn.storage.packed import PackedConfig, PackedSplit
+from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.storage.samples import Samples
-from diskgnn.system.memory import memory_budget, thread_count
-from diskgnn.units import parse_size
-
-MAX_AUTO_STATIC_BYTES = 4 << 30
-EVAL_SHARE = 4  # evaluation's cpu tier is this part of training's, unless given
-
-
-def cache_rows(cache: int | str, row_bytes: int, num_nodes: int) -> int:
-    """Rows that a cache holds: given in bytes, as '2GiB', or as a share of all rows, '10%'.
-
-    Raises:
-        ConfigError: neither a size nor a share.
-    """
-    if isinstance(cache, str) and cache.strip().endswith("%"):
-        try:
-            share = float(cache.strip()[:-1]) / 100
-        except ValueError as error:
-            raise ConfigError(f"expected a cache size such as 2GiB or 10%, found {cache!r}") from error
-        if not 0 <= share <= 1:
-            raise ConfigError(f"expected a share between 0% and 100%, found {cache!r}")
-        return int(num_nodes * share)
-    return min(parse_size(cache) // row_bytes, num_nodes)
-
-
-def static_rows(static_cache: int | str, row_bytes: int, num_nodes: int, memory_bytes: int) -> int:
-    """Rows that `static_cache` stands for.
-
-    'auto' is 0 without a GPU; with one, the least of half of its free memory, a quarter of `memory_bytes` and 4 GiB.
-    """
-    if static_cache != "auto":
-        return cache_rows(static_cache, row_bytes, num_nodes)
-    if not _has_gpu_driver():
-        return 0
-    import torch
-
-    if not torch.cuda.is_available():
-        return 0
-    auto_bytes = min(torch.cuda.mem_get_info()[0] // 2, memory_bytes // 4, MAX_AUTO_STATIC_BYTES)
-    return min(auto_bytes // row_bytes, num_nodes)
-
-
-def _has_gpu_driver() -> bool:
-    """Whether it is worth importing torch, which takes seconds, to ask for GPUs."""
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return Path("/dev/kfd").exists()  # AMD's
-    return True
-
-
-def tier_rows(
-    row_bytes: int,
-    num_nodes: int,
-    static_cache: int | str,
-    cpu_cache: int | str,
-    eval_cpu_cache: int | str | None,
-    memory_bytes: int,
-) -> tuple[int, int, int]:
-    """Static rows, slots of the train split's cpu tier, and of each other split's; see `pack`.
-
-    Raises:
-        ConfigError: see `cache_rows`.
-    """
-    train_rows = cache_rows(cpu_cache, row_bytes, num_nodes)
-    eval_rows = train_rows // EVAL_SHARE if eval_cpu_cache is None else cache_rows(eval_cpu_cache, row_bytes, num_nodes)
-    return static_rows(static_cache, row_bytes, num_nodes, memory_bytes), train_rows, eval_rows
+from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.system.resources import Resources
 
 
 def pack(
@@ -128,65 +64,92 @@ def pack(
             minibatches say so for sure, otherwise after it, when the size is known exactly.
         OutputExistsError: `out` exists.
     """
-    started = time.perf_counter()
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     samples = samples if isinstance(samples, Samples) else Samples.open(samples)
+    cache, resources = CacheSpec(cpu_cache, static_cache, eval_cpu_cache), Resources.of(memory, threads, reporter)
+    return pack_samples(graph, samples, out, cache, resources, keep_input_nodes=keep_input_nodes, overwrite=overwrite)
+
+
+def pack_samples(
+    graph: Graph,
+    samples: Samples,
+    out: PathLike,
+    cache: CacheSpec,
+    resources: Resources,
+    *,
+    keep_input_nodes: bool = False,
+    overwrite: bool = False,
+) -> StageReport:
+    """`pack`, once its arguments are nouns."""
+    started = time.perf_counter()
     if samples.manifest.source != {"format": artifacts.GRAPH, "digest": graph.manifest.digest}:
         raise ArtifactError(
             f"{samples.manifest.path} was sampled from another graph than {graph.manifest.path}; "
             f"run `diskgnn sample {graph.manifest.path} ...` again"
         )
     warn_if_no_io_uring()
-    features, memory_bytes = graph.feature_file, memory_budget(memory)
-    num_static, train_rows, eval_rows = tier_rows(
-        features.row_bytes, graph.num_nodes, static_cache, cpu_cache, eval_cpu_cache, memory_bytes
-    )
-    threads = thread_count(threads)
-    config: dict[str, Any] = {
-        key: samples.manifest.config[key] for key in ("fanouts", "eval_fanouts", "batch_size", "seed")
-    } | {key: graph.manifest.config[key] for key in ("num_nodes", "num_classes", "feature_dtype", "feature_width")}
-    config |= {
-        "first_epoch": samples.manifest.config.get("first_epoch", 0),  # older samples do not say
-        "row_bytes": features.row_bytes,
-        "keep_input_nodes": keep_input_nodes,
-        "node_dtype": graph.indices.dtype.name,
-        "graph": graph.manifest.digest,
-    }
-    shards = samples.manifest.files
-    read_bytes = 2 * samples.manifest.total_bytes  # to place, and to write the headers
+    tiers = TierRows.of(cache, graph.feature_file, resources.memory_bytes)
     with (
-        ArtifactWriter(out, artifacts.PACKED, config=config, source=samples.manifest, overwrite=overwrite) as writer,
+        ArtifactWriter(out, artifacts.PACKED, config={}, source=samples.manifest, overwrite=overwrite) as writer,
         closing(PageWriter()) as pages,
     ):
-        cpu_rows = {split: train_rows if split == "train" else eval_rows for split in samples.splits}
-        node_bytes = graph.indices.itemsize
-        most_bytes = most_packed_bytes(samples, node_bytes, features.row_bytes, num_static, cpu_rows)
-        if most_bytes > artifacts.free_bytes(writer.staging):
-            probes = {split: probe_samples(samples, split, graph.num_nodes) for split in samples.splits}
-            read_bytes += sum(shards[artifacts.shard_file(split, 0, 0)].bytes for split in probes)
-            need = disk_need(probes, features.row_bytes, num_static, cpu_rows, keep_input_nodes)
-            certain_bytes = max(need.certain_packed, samples.manifest.total_bytes)  # headers alone are as large
-            artifacts.require_free_bytes(writer.staging, certain_bytes, f"packing {out}")
-        planner = SplitPlanner(writer, pages, graph, samples, keep_input_nodes, reporter)
-        plans = [planner.plan(split, num_static, cpu_rows[split]) for split in samples.splits]
-        read_bytes += planner.read_bytes + pack_rows(
-            writer, pages, graph, plans, planner.static_nodes, planner.needed, memory_bytes, threads, reporter
+        read_bytes = _require_space(writer, graph, samples, tiers, keep_input_nodes)
+        placer = SplitPlacer(
+            writer, pages, graph, samples, keep_input_nodes=keep_input_nodes, reporter=resources.reporter
         )
-        writer.config |= {"num_static": len(planner.static_nodes), "splits": {}}
-        for plan in plans:
-            writer.config["splits"][plan.split] = {
-                **samples.manifest.config["splits"][plan.split],
-                "cpu_rows": len(plan.wrap),
-                "initial_rows": len(plan.initial_nodes),
-                "rows": plan.counts,
-                "max_inputs": int(plan.index["num_inputs"].max()),
-                "max_header_bytes": int(plan.index["header_bytes"].max()),
-            }
+        placed = placer.place_all(tiers)
+        read_bytes += 2 * samples.manifest.total_bytes + placed.read_bytes  # to place, and to write the headers
+        read_bytes += pack_rows(writer, pages, graph, placed, resources)
+        writer.config = _config(graph, samples, placed, keep_input_nodes).to_json()
+        faults.point("pack.publish")
         manifest = writer.publish()
-    return StageReport(
-        "pack",
-        time.perf_counter() - started,
-        read_bytes,
-        manifest.total_bytes,
-        {f"{plan.split}_{name}_rows": plan.counts[name] for plan in plans for name in ("requested", "disk")},
+    details = {}
+    for split in placed.splits:
+        details |= {f"{split.split}_requested_rows": split.rows.requested, f"{split.split}_disk_rows": split.rows.disk}
+    return StageReport("pack", time.perf_counter() - started, read_bytes, manifest.total_bytes, details)
+
+
+def _require_space(
+    writer: ArtifactWriter, graph: Graph, samples: Samples, tiers: TierRows, keep_input_nodes: bool
+) -> int:
+    """Refuse what surely does not fit; bytes read. Only where sizes leave that open, a few minibatches are asked."""
+    row_bytes = graph.feature_file.row_bytes
+    if most_packed_bytes(samples, tiers, graph.indices.itemsize, row_bytes) <= free_bytes(writer.staging):
+        return 0
+    probes = {split: probe_samples(samples, split) for split in samples.splits}
+    need = disk_need(probes, tiers, row_bytes, keep_input_nodes)
+    certain_bytes = max(need.certain_packed, samples.manifest.total_bytes)  # headers alone are as large
+    require_free_bytes(writer.staging, certain_bytes, f"packing {writer.final}")
+    return sum(samples.manifest.files[artifacts.shard_file(split, 0, 0)].bytes for split in probes)
+
+
+def _config(graph: Graph, samples: Samples, placed: Placed, keep_input_nodes: bool) -> PackedConfig:
+    """What the packed directory says of itself."""
+    sampled = samples.config
+    splits = {}
+    for split in placed.splits:
+        size = sampled.splits[split.split]
+        splits[split.split] = PackedSplit(
+            epochs=size.epochs,
+            batches_per_epoch=size.batches_per_epoch,
+            cpu_rows=len(split.next_cycle_slots),
+            initial_rows=len(split.initial_nodes),
+            rows=split.rows,
+            max_inputs=int(split.index["num_inputs"].max()),
+            max_header_bytes=int(split.index["header_bytes"].max()),
+        )
+    return PackedConfig(
+        fanouts=sampled.fanouts,
+        eval_fanouts=sampled.eval_fanouts,
+        batch_size=sampled.batch_size,
+        seed=sampled.seed,
+        num_nodes=graph.num_nodes,
+        num_classes=graph.num_classes,
+        rows=graph.feature_file.rows,
+        first_epoch=sampled.first_epoch,
+        keep_input_nodes=keep_input_nodes,
+        node_dtype=graph.indices.dtype.name,
+        graph=graph.manifest.digest,
+        num_static=len(placed.static_nodes),
+        splits=splits,
     )

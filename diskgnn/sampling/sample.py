@@ -24,9 +24,9 @@ from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
 from diskgnn.sampling.sweeping import SampledArrays, SweepingSampler
 from diskgnn.specs import SPLITS, PathLike, SamplingSpec
 from diskgnn.storage import artifacts, faults
-from diskgnn.storage.artifacts import ArtifactWriter, ChecksummedFile
-from diskgnn.storage.checked_files import sync
+from diskgnn.storage.checked_files import ChecksummedFile, sync
 from diskgnn.storage.samples import one_row, samples_schema, shard_minibatches
+from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
 

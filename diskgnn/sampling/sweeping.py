@@ -18,6 +18,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.sampling.plan import PlannedMinibatch
 from diskgnn.storage import artifacts
+from diskgnn.storage.checked_files import npy_data_offset
 
 # Share of the memory left that minibatches may take which wait for the layers below: per layer, so that few sweeps
 # for the inner layers leave most of the memory to the outermost, which has most of the edges. For G1 minibatches of
@@ -51,9 +52,9 @@ class SweepingSampler:
         paths = [graph.manifest.file(name) for name in (artifacts.INDPTR, artifacts.INDICES)]
         self._sweep = TopologySweep(
             indptr_path=str(paths[0]),
-            indptr_offset=artifacts.npy_data_offset(paths[0]),
+            indptr_offset=npy_data_offset(paths[0]),
             indices_path=str(paths[1]),
-            indices_offset=artifacts.npy_data_offset(paths[1]),
+            indices_offset=npy_data_offset(paths[1]),
             num_nodes=graph.num_nodes,
             num_edges=graph.num_edges,
             engine=engine,

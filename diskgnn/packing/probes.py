@@ -1,0 +1,142 @@
+"""A few minibatches that stand for all: what space and time are predicted from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.sample import damage_named, fits, sample_a_few
+from diskgnn.storage.samples import Samples
+from diskgnn.system.resources import Resources
+
+PROBE_MINIBATCHES = 8
+Blocks = Sequence[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A few minibatches of one split."""
+
+    minibatches: tuple[npt.NDArray[Any], ...]  # input nodes of each
+    num_batches: int  # of the whole sequence
+    num_nodes: int  # N of the graph
+    edges: float  # mean per minibatch
+    structure_bytes: float  # of seeds, labels and blocks, mean per minibatch
+    seconds: float  # to sample one, all threads busy; 0 when they were read
+
+    @property
+    def rows(self) -> float:
+        """Input nodes, mean per minibatch."""
+        return sum(map(len, self.minibatches)) / len(self.minibatches)
+
+    @property
+    def max_rows(self) -> int:
+        """Input nodes of the largest minibatch."""
+        return max(map(len, self.minibatches))
+
+    @property
+    def node_bytes(self) -> int:
+        """Bytes of one node id."""
+        return self.minibatches[0].itemsize
+
+    def distinct_rows(self) -> int:
+        """Nodes that these minibatches need: at most as many as the sequence does."""
+        nodes = np.sort(np.concatenate(self.minibatches))  # np.unique hashes, which takes ten times as long here
+        return 1 + int(np.count_nonzero(np.diff(nodes)))
+
+    def disk_share(self, kept_rows: int) -> float:
+        """Share of accesses that a cache of the `kept_rows` hottest rows does not serve.
+
+        Half of the minibatches say which rows are hot, the other half measures. What the cache holds beyond the rows
+        seen is spread over those not seen, as many as there are by Chao's estimate (Scand. J. Statist. 1984) from the
+        rows seen once and twice.
+        """
+        chosen, measured = self.minibatches[::2], self.minibatches[1::2] or self.minibatches
+        nodes, counts = np.unique(np.concatenate(chosen), return_counts=True)
+        hot = nodes
+        if kept_rows < len(nodes):
+            hot = np.sort(nodes[np.lexsort((nodes, -counts))[:kept_rows]])
+        once, twice = int(np.count_nonzero(counts == 1)), int(np.count_nonzero(counts == 2))
+        there_are = min(
+            self.num_nodes, int(self.num_batches * self.rows), len(nodes) + once * (once - 1) // (2 * twice + 2)
+        )
+        held = min(1.0, (kept_rows - len(hot)) / max(1, there_are - len(nodes)))
+        missed = sum(len(batch) - _num_among(batch, hot) for batch in measured) / sum(map(len, measured))
+        return missed * (1 - held)
+
+
+def _num_among(nodes: npt.NDArray[Any], ascending: npt.NDArray[Any]) -> int:
+    """How many of `nodes` are in `ascending`: np.isin hashes, which takes eighty times as long here."""
+    if len(ascending) == 0:
+        return 0
+    nodes = np.sort(nodes)  # neighbours in `nodes` are then searched in the same pages
+    places = np.minimum(np.searchsorted(ascending, nodes), len(ascending) - 1)
+    return int(np.count_nonzero(ascending[places] == nodes))
+
+
+def probe_by_sampling(plan: SamplingPlan, resources: Resources) -> dict[str, Probe]:
+    """Sample some minibatches of the first prepared epoch of each split, evenly spread.
+
+    Topology is loaded or swept, as it is for `sample`: reading at random from a cold disk takes far longer.
+
+    Raises:
+        ArtifactError: the graph is damaged.
+    """
+    planned = []
+    for split in plan.splits:
+        minibatches = plan.minibatches(split, plan.prepared_epochs(split)[0])
+        spread = np.unique(np.linspace(0, len(minibatches) - 1, PROBE_MINIBATCHES).astype(int))
+        planned += [(split, minibatches[number]) for number in spread]
+    nodes: dict[str, list[npt.NDArray[Any]]] = {split: [] for split in plan.splits}
+    structures: dict[str, list[tuple[int, int]]] = {split: [] for split in plan.splits}
+    with (
+        damage_named(plan.graph),
+        resources.reporter.stage("sample a few", len(planned), "minibatches") as advance,
+    ):
+        sampled = sample_a_few(plan.graph, [minibatch for _, minibatch in planned], resources)
+        started = time.perf_counter()
+        for (split, minibatch), (input_nodes, blocks) in zip(planned, sampled, strict=True):
+            nodes[split].append(input_nodes)
+            structures[split].append(_structure(len(minibatch.seeds), blocks))
+            advance(1)
+        seconds = (time.perf_counter() - started) / len(planned)
+    if fits(plan.graph, resources.memory_bytes):
+        seconds /= resources.threads  # these took turns
+    return {
+        split: _probe(nodes[split], structures[split], plan.sizes[split].num_batches, plan.graph.num_nodes, seconds)
+        for split in plan.splits
+    }
+
+
+def probe_samples(samples: Samples, split: str) -> Probe:
+    """The first minibatches of `split` in a samples directory.
+
+    Raises:
+        ArtifactError: a shard is damaged.
+    """
+    nodes, structures = [], []
+    for minibatch in islice(samples.read(split), PROBE_MINIBATCHES):
+        nodes.append(np.array(minibatch.input_nodes))
+        structures.append(_structure(len(minibatch.seeds), minibatch.blocks))
+    config = samples.config
+    return _probe(nodes, structures, config.splits[split].num_batches, config.num_nodes, 0.0)
+
+
+def _structure(num_seeds: int, blocks: Blocks) -> tuple[int, int]:
+    """(edges, bytes of seeds, labels and blocks) of one minibatch."""
+    edges = sum(len(indices) for _, indices in blocks)
+    return edges, 16 * num_seeds + 4 * (edges + sum(len(indptr) for indptr, _ in blocks))
+
+
+def _probe(
+    nodes: list[npt.NDArray[Any]], structures: list[tuple[int, int]], num_batches: int, num_nodes: int, seconds: float
+) -> Probe:
+    edges, structure_bytes = (sum(column) / len(structures) for column in zip(*structures, strict=True))
+    return Probe(tuple(nodes), num_batches, num_nodes, edges, structure_bytes, seconds)

@@ -1,0 +1,34 @@
+"""Disk space that is taken before it is written to."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import DIRECT_ALIGNMENT
+
+
+def reserve(path: Path, num_bytes: int) -> None:
+    """Make the file `path`, if it is not there, and at least `num_bytes` long, all of it on disk.
+
+    Raises:
+        OSError: the disk has no room for it.
+    """
+    path.touch()
+    with path.open("r+b") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, num_bytes)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            os.ftruncate(file.fileno(), num_bytes)  # a file system without fallocate: the space was checked
+
+
+def scratch_pages(path: Path, num_pages: int) -> npt.NDArray[np.uint8]:
+    """[num_pages * 4096] memory that the kernel may move to the disk: a page for each extent, however many."""
+    reserve(path, num_pages * DIRECT_ALIGNMENT)
+    return np.memmap(path, np.uint8, "r+")

@@ -1,0 +1,74 @@
+"""What a packed directory is to be made from and with: what `prepare` and `estimate` are told, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from diskgnn.errors import ArtifactError
+from diskgnn.graph.graph import Graph
+from diskgnn.packing.tiers import TierRows
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.specs import CacheSpec, PathLike, SamplingSpec
+from diskgnn.storage.samples import Samples
+from diskgnn.system.resources import Resources
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """One packed directory before it is made."""
+
+    plan: SamplingPlan
+    cache: CacheSpec
+    resources: Resources
+    out: Path  # absolute
+    samples: Path | None  # where to keep the samples; None for scratch beside `out`
+    keep_input_nodes: bool
+
+    @staticmethod
+    def of(
+        graph: PathLike | Graph,
+        spec: SamplingSpec,
+        cache: CacheSpec,
+        resources: Resources,
+        out: PathLike,
+        *,
+        samples: PathLike | None,
+        keep_input_nodes: bool,
+    ) -> Preparation:
+        """Open the graph and check everything against it.
+
+        Raises:
+            ConfigError, InputError, ArtifactError: see `SamplingPlan` and `TierRows`.
+        """
+        graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+        kept = None if samples is None else Path(samples).absolute()
+        plan = SamplingPlan(graph, spec)
+        preparation = Preparation(plan, cache, resources, Path(out).absolute(), kept, keep_input_nodes)
+        assert preparation.tiers
+        return preparation
+
+    @property
+    def graph(self) -> Graph:
+        """What is sampled and packed."""
+        return self.plan.graph
+
+    @cached_property
+    def tiers(self) -> TierRows:
+        """What `cache` stands for here; asked for once, as free GPU memory changes."""
+        return TierRows.of(self.cache, self.graph.feature_file, self.resources.memory_bytes)
+
+    @property
+    def samples_path(self) -> Path:
+        """Where the samples go."""
+        return self.samples or self.out.with_name(f".{self.out.name}.samples")
+
+    def is_sampled(self) -> bool:
+        """Whether just the samples that would be made are there: those of a run that was killed while packing."""
+        try:
+            samples = Samples.open(self.samples_path)
+        except ArtifactError:
+            return False
+        source = samples.manifest.source or {}
+        return samples.config == self.plan.config() and source.get("digest") == self.graph.manifest.digest

@@ -156,14 +156,15 @@ _FOLDED = _folded_letters()
 
 def write_features(path: Path, names: Names, width: int, dtype: str) -> None:
     """Write the features to the .npy file `path`, which appears only when it is complete."""
-    from diskgnn.storage import artifacts
+    from diskgnn.storage.checked_files import npy_header_bytes
+    from diskgnn.storage.disk_space import require_free_bytes
 
     num_nodes = len(names.offsets) - 1
-    artifacts.require_free_bytes(path.parent, num_nodes * width * np.dtype(dtype).itemsize, f"features {path}")
+    require_free_bytes(path.parent, num_nodes * width * np.dtype(dtype).itemsize, f"features {path}")
     partial = path.with_suffix(".partial")
     try:
         with partial.open("wb") as file:
-            file.write(artifacts.npy_header_bytes(dtype, (num_nodes, width)))
+            file.write(npy_header_bytes(dtype, (num_nodes, width)))
             for rows in trigram_features(names, width):
                 file.write(rows.astype(dtype, copy=False).data)
         partial.replace(path)
@@ -186,7 +187,7 @@ def main() -> None:
     if arguments.width < 1:
         parser.error(f"expected a width of at least 1, found {arguments.width}")
 
-    from diskgnn.importers.convert import convert
+    import diskgnn
 
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
@@ -200,7 +201,7 @@ def main() -> None:
     write_features(features, names, arguments.width, arguments.dtype)
     print(f"features {features}, {_since(started)}", flush=True)
     del names
-    convert(
+    diskgnn.convert(
         arguments.out,
         features=features,
         **arrays,

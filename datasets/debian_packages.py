@@ -57,7 +57,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def load(snapshot: Path = SNAPSHOT) -> Arrays:
-    """The graph of the committed snapshot, as arrays for `diskgnn.importers.convert(..., reverse=True)`.
+    """The graph of the committed snapshot, as arrays for `diskgnn.convert(..., reverse=True)`.
 
     Returns:
         features float32 [N, 128]; edges int32 [2, E], each undirected edge once, smaller id first, sorted;
@@ -229,9 +229,9 @@ def main() -> None:
     if arguments.rebuild:
         rebuild()
 
-    from diskgnn.importers.convert import convert
+    import diskgnn
 
-    convert(arguments.out, **load(), reverse=True, overwrite=arguments.overwrite)
+    diskgnn.convert(arguments.out, **load(), reverse=True, overwrite=arguments.overwrite)
 
 
 if __name__ == "__main__":

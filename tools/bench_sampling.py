@@ -3,7 +3,7 @@
     python tools/bench_sampling.py --folder data/bench-sampling --nodes 16000000 --ratio 4
 
 `sweep` has a budget of topology / RATIO and runs in a memory cgroup (v1 or v2; only as root) that is limited to that
-budget plus --headroom for interpreter and libraries, page cache included. `memory` has no limit. `map` is what one
+budget plus 400 MB for interpreter and libraries, page cache included. `memory` has no limit. `map` is what one
 would do without either, random reads of a memory map, in the same cgroup; its time is that of a few minibatches,
 scaled. Each run is a process of its own and starts with nothing of the graph in the page cache. Runs alternate;
 medians are shown, and the most that was read and resident.
@@ -13,37 +13,36 @@ from __future__ import annotations
 
 import argparse
 import json
-import mmap
-import os
-import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+import diskgnn
+from benchmarks.limits import drop_page_cache, peak_bytes
 from diskgnn._native import NeighborSampler
-from diskgnn.graph.generation import generate
 from diskgnn.graph.graph import Graph
+from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
+from diskgnn.specs import SamplingSpec
 from diskgnn.storage.samples import Samples
-from diskgnn.draws import batch_key
-from diskgnn.sampling.sample import epoch_seeds, sample
-from diskgnn.storage import artifacts
 from diskgnn.system.memory import available_cores
 from diskgnn.system.memory_cgroup import MemoryCgroup
-from diskgnn.units import format_size, parse_size
+from diskgnn.units import format_size
+
+FANOUTS = (10, 10, 10)
+HEADROOM_BYTES = 400_000_000  # for interpreter and libraries
 
 
 def sample_epoch(options: argparse.Namespace, graph: Graph, memory_bytes: int) -> dict[str, Any]:
     """Sample one epoch within a budget."""
     out = options.folder / "samples"
-    report = sample(graph, out, fanouts=options.fanouts, batch_size=options.batch_size, splits=["train"],
-                    memory=memory_bytes, threads=options.threads, overwrite=True)  # fmt: skip
+    report = diskgnn.sample(graph, out, fanouts=FANOUTS, batch_size=options.batch_size, splits=["train"],
+                            memory=memory_bytes, overwrite=True)  # fmt: skip
     record = {"seconds": report.seconds, "read_bytes": report.read_bytes, "digest": Samples.open(out).manifest.digest}
     shutil.rmtree(out)
     return record | report.details
@@ -51,40 +50,34 @@ def sample_epoch(options: argparse.Namespace, graph: Graph, memory_bytes: int) -
 
 def sample_map(options: argparse.Namespace, graph: Graph) -> dict[str, Any]:
     """Sample a few minibatches through a memory map without read-ahead; the seconds are those of an epoch."""
-    for array in (graph.indptr, graph.indices):
-        mapped: Any = array
-        mapped._mmap.madvise(mmap.MADV_RANDOM)
-    sampler = NeighborSampler(graph.indptr, graph.indices)
-    seeds = epoch_seeds(graph.splits["train"], split="train", epoch=0, seed=0, batch_size=options.batch_size)
-    numbers = range(min(len(seeds), options.map_minibatches))
-    fanouts, key = np.array(options.fanouts, np.int32), batch_key(0, "train", 0)
+    sampler = NeighborSampler(*graph.topology_at_random())
+    plan = SamplingPlan(graph, SamplingSpec(FANOUTS, options.batch_size, splits=["train"]))
+    minibatches = plan.minibatches("train", 0)
+    few = minibatches[: options.map_minibatches]
+
+    def draw(each: PlannedMinibatch) -> None:
+        sampler.sample(each.seeds, each.fanouts, each.key, each.number)
+
     started = time.perf_counter()
-    with ThreadPoolExecutor(options.threads) as pool:
-        list(pool.map(lambda number: sampler.sample(seeds[number], fanouts, key, number) and None, numbers))
-    return {"seconds": (time.perf_counter() - started) * len(seeds) / len(numbers), "minibatches": len(numbers)}
+    with ThreadPoolExecutor(available_cores()) as pool:
+        list(pool.map(draw, few))
+    return {"seconds": (time.perf_counter() - started) * len(minibatches) / len(few), "minibatches": len(few)}
 
 
 def run_apart(method: str, topology_bytes: int, options: argparse.Namespace) -> dict[str, Any]:
     """Run this script for one `method`, in a cgroup unless it is 'memory'."""
-    for name in (artifacts.INDPTR, artifacts.INDICES):
-        with (options.folder / "graph" / name).open("rb") as file:
-            os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    cgroup = None
+    drop_page_cache(options.folder / "graph")
+    limit: AbstractContextManager[MemoryCgroup | None] = nullcontext()
     if method != "memory":
         try:
-            cgroup = MemoryCgroup(topology_bytes // options.ratio + options.headroom)
+            limit = MemoryCgroup(topology_bytes // options.ratio + HEADROOM_BYTES)
         except OSError as error:
             print(f"{method} runs without a limit: no memory cgroup can be made ({error})", file=sys.stderr)
     command = [sys.executable, __file__, *sys.argv[1:], "--method", method]
-    try:
+    with limit as cgroup:
         inside = cgroup.command(command) if cgroup else command
         finished = subprocess.run(inside, stdout=subprocess.PIPE, text=True, check=True)
-        record: dict[str, Any] = json.loads(finished.stdout)
-        return record | {"method": method}
-    finally:
-        if cgroup:
-            cgroup.remove()
+    return {**json.loads(finished.stdout), "method": method}
 
 
 def main() -> None:
@@ -94,12 +87,9 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=16_000_000)
     parser.add_argument("--degree", type=float, default=12.5)
     parser.add_argument("--train-fraction", type=float, default=0.02)
-    parser.add_argument("--fanouts", type=lambda text: [int(part) for part in text.split(",")], default=[10, 10, 10])
     parser.add_argument("--batch-size", type=int, default=1024)
     parser.add_argument("--ratio", type=int, default=4, help="topology over budget")
-    parser.add_argument("--headroom", type=parse_size, default=parse_size("400MB"))
     parser.add_argument("--map-minibatches", type=int, default=6, help="0: leave the memory map out")
-    parser.add_argument("--threads", type=int, default=available_cores())
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", type=Path, help="write the records here, too")
     parser.add_argument("--method", choices=("memory", "sweep", "map"), help=argparse.SUPPRESS)
@@ -112,14 +102,13 @@ def main() -> None:
         else:
             budget_bytes = topology_bytes if options.method == "memory" else topology_bytes // options.ratio
             record = sample_epoch(options, graph, budget_bytes)
-        peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps(record | {"peak_bytes": peak_bytes}))
+        print(json.dumps(record | {"peak_bytes": peak_bytes()}))
         return
     options.folder.mkdir(parents=True)
     try:
-        generate(options.folder / "graph", num_nodes=options.nodes, avg_degree=options.degree, num_classes=16,
-                 num_features=1, feature_dtype="int8", train_fraction=options.train_fraction, valid_fraction=0,
-                 test_fraction=0, homophily=0.6)  # fmt: skip
+        diskgnn.generate(options.folder / "graph", num_nodes=options.nodes, avg_degree=options.degree, num_classes=16,
+                         num_features=1, feature_dtype="int8", train_fraction=options.train_fraction, valid_fraction=0,
+                         test_fraction=0, homophily=0.6)  # fmt: skip
         graph = Graph.open(options.folder / "graph")
         topology_bytes = graph.topology_bytes
         methods = ("memory", "sweep", "map") if options.map_minibatches else ("memory", "sweep")

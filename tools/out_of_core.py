@@ -43,35 +43,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True, help="where everything is written; deleted in the end")
     parser.add_argument("--nodes", type=int, default=16_000_000)
-    parser.add_argument("--degree", type=float, default=12.5)
     parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--train-fraction", default="0.02")
-    parser.add_argument("--eval-fraction", default="0.001")
-    parser.add_argument("--fanouts", default="10,10,10")
-    parser.add_argument("--batch-size", default="1024")
-    parser.add_argument("--cpu-cache", default="10%")
     parser.add_argument("--limit", default="2GiB")
-    parser.add_argument("--epochs", default="1", help="prepared and trained")
-    parser.add_argument("--keep", action="store_true", help="keep the folder")
     parser.add_argument("--json", type=Path, help="write the records here, too")
     options = parser.parse_args()
     limit = None if options.limit == "none" else parse_size(options.limit)
     graph, packed, checkpoint = (str(options.folder / name) for name in ("graph", "packed", "checkpoint"))
     options.folder.mkdir(parents=True)
     stages = [
-        ("generate", ["generate", graph, "--num-nodes", str(options.nodes), "--avg-degree", str(options.degree),
-                      "--feature-width", str(options.width), "--train-fraction", options.train_fraction,
-                      "--valid-fraction", options.eval_fraction, "--test-fraction", options.eval_fraction]),
-        ("prepare", ["prepare", graph, packed, "--fanouts", options.fanouts, "--batch-size", options.batch_size,
-                     "--epochs", options.epochs, "--cpu-cache", options.cpu_cache]),
-        ("train", ["train", packed, "--epochs", options.epochs, "--checkpoint", checkpoint]),
+        ("generate", ["generate", graph, "--num-nodes", str(options.nodes), "--avg-degree", "12.5",
+                      "--feature-width", str(options.width), "--train-fraction", "0.02",
+                      "--valid-fraction", "0.001", "--test-fraction", "0.001"]),
+        ("prepare", ["prepare", graph, packed, "--fanouts", "10,10,10", "--batch-size", "1024",
+                     "--cpu-cache", "10%"]),
+        ("train", ["train", packed, "--epochs", "1", "--checkpoint", checkpoint]),
         ("evaluate", ["evaluate", packed, "--checkpoint", checkpoint]),
     ]  # fmt: skip
     try:
         records = [run(name, [*arguments, "--json"], limit) for name, arguments in stages]
     finally:
-        if not options.keep:
-            shutil.rmtree(options.folder)
+        shutil.rmtree(options.folder)
     print(f"\n{'stage':<10}{'seconds':>10}{'peak':>12}   (limit {options.limit}, page cache included)")
     for record in records:
         peak = record.get("peak_bytes")

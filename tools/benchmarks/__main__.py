@@ -25,7 +25,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.stages import STAGES, Settings
+from benchmarks.settings import Settings
+from benchmarks.stages import STAGES
 from diskgnn.system.memory_cgroup import MemoryCgroup
 from diskgnn.units import format_size, parse_size
 
@@ -214,11 +215,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--train-minibatches", type=int, default=12, help="trained on, from disk and from memory")
     parser.add_argument("--peer-seconds", type=float, default=60, help="about how long the random reads may take")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--stages", nargs="+", choices=list(STAGES), default=list(STAGES), metavar="STAGE",
                         help=f"measure only these: {', '.join(STAGES)}; each builds on those before it")  # fmt: skip
     parser.add_argument("--json", type=Path, help="write everything measured here, too")
-    parser.add_argument("--keep", action="store_true", help="keep the folder")
     return parser.parse_args()
 
 
@@ -233,15 +232,14 @@ def main() -> None:
         memory=parse_size(options.memory or "1GiB") if options.memory or limit is None else limit // 2,
         **{name: getattr(options, name) for name in (
             "nodes", "degree", "width", "dtype", "classes", "train_fraction", "batch_size", "cpu_cache", "repeat",
-            "seed", "hidden", "train_minibatches", "peer_seconds")},
+            "hidden", "train_minibatches", "peer_seconds")},
     )  # fmt: skip
     options.folder.mkdir(parents=True)
     load_before = os.getloadavg()
     try:
         results = {name: run_stage(name, settings, limit) for name in stages}
     finally:
-        if not options.keep:
-            shutil.rmtree(options.folder)
+        shutil.rmtree(options.folder)
     lines, grown = table(results), growth(results, settings.nodes)
     machine = {"cores": len(os.sched_getaffinity(0)), "kernel": platform.release(), "load_average_before": load_before,
                "load_average_after": os.getloadavg()}  # fmt: skip

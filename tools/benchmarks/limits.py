@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from diskgnn._native import measure_reads
+from diskgnn.compare.page_cache import drop
 from diskgnn.progress import Advance
 from diskgnn.system.disk_rates import scratch_file
 
@@ -26,15 +27,9 @@ MAX_MIXED_BYTES = 24 << 30  # more, as a host that caches writes takes the first
 COPY_BYTES = 128 << 20
 
 
-def drop_page_cache(*folders: Path) -> None:
-    """Write back and forget what the page cache holds of the files below `folders`."""
-    for file in (file for folder in folders for file in folder.rglob("*") if file.is_file()):
-        descriptor = os.open(file, os.O_RDONLY)
-        try:
-            os.fdatasync(descriptor)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
+def drop_page_cache(folder: str | Path) -> None:
+    """Write back and forget what the page cache holds of the files below `folder`."""
+    drop(file for file in Path(folder).rglob("*") if file.is_file())
 
 
 def sequential_read(path: Path, max_bytes: int = MAX_LIMIT_BYTES) -> tuple[int, float]:

@@ -1,37 +1,37 @@
 """The peer of `prepare` + one epoch: rows read one by one with O_DIRECT, and an LRU cache of the same bytes.
 
 What GraphBolt's and Ginex's loaders do, as fast as this disk lets it: every 4 KiB page that a minibatch lacks is read
-once (neighbouring pages in one request), 32 requests are in flight, rows are cut out of the pages by NumPy, and
-sampling costs nothing: it is taken from the prepared samples.
+once, rows whose pages touch in one request, 256 requests in flight. Sampling costs nothing: it is taken from the
+prepared samples.
 """
 
 from __future__ import annotations
 
-import mmap
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 
-from diskgnn._native import read_ranges
+from benchmarks import limits
+from benchmarks.settings import Settings
+from diskgnn._native import RowCache, RowReader
+from diskgnn.graph.graph import Graph
+from diskgnn.specs import cache_rows
 from diskgnn.storage.row_format import FeatureFile
-
-PAGE_BYTES = 4096
-READERS = 2  # each has 16 requests in flight
+from diskgnn.storage.row_reading import row_buffer
+from diskgnn.storage.samples import Samples
 
 
 @dataclass
 class PeerEpoch:
     """One epoch; what was measured on some of its minibatches is scaled to all of them."""
 
-    minibatches: int = 0
     requested_rows: int = 0
     missed_rows: int = 0
     read_rows: int = 0  # of the minibatches whose rows were really read
-    read_pages: int = 0
+    read_bytes: int = 0
     requests: int = 0
     cache_seconds: float = 0.0  # deciding, for all minibatches
     read_seconds: float = 0.0  # reading and assembling, for those really read
@@ -42,110 +42,58 @@ class PeerEpoch:
         return self.cache_seconds + self.read_seconds * self.missed_rows / max(self.read_rows, 1)
 
 
-class LruCache:
-    """Which rows a least-recently-used cache of `capacity` rows holds, decided minibatch by minibatch."""
-
-    def __init__(self, num_nodes: int, capacity: int) -> None:
-        self.slot_of = np.full(num_nodes, -1, np.int32)
-        self.node_of = np.full(capacity, -1, np.int64)
-        self.last_use = np.full(capacity, -1, np.int32)  # minibatch; -1: free
-        self.now = 0
-
-    def access(self, nodes: npt.NDArray[np.int64]) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray, npt.NDArray]:
-        """(slots [U], -1 where missed; missed [M] positions; admitted [A] positions; their slots [A])."""
-        slots = self.slot_of[nodes]
-        missed = np.flatnonzero(slots < 0)
-        self.last_use[slots[slots >= 0]] = self.now
-        count = min(len(missed), len(self.node_of))
-        victims = np.argpartition(self.last_use, count - 1)[:count] if count else np.empty(0, np.int64)
-        victims = victims[self.last_use[victims] < self.now]  # rows of this minibatch stay
-        admitted = missed[: len(victims)]
-        old = self.node_of[victims]
-        self.slot_of[old[old >= 0]] = -1
-        self.node_of[victims] = nodes[admitted]
-        self.slot_of[nodes[admitted]] = victims
-        self.last_use[victims] = self.now
-        self.now += 1
-        return slots, missed, admitted, victims
-
-
-class PageReader:
-    """Reads rows of a file by whole pages into an address space as large as the file.
-
-    Where memory allows, all of it is backed beforehand, for what a page fault costs is not the disk's fault; what was
-    read is never used again. Elsewhere `forget` gives the pages back after every minibatch.
-    """
-
-    def __init__(self, features: FeatureFile) -> None:
-        self.features = features
-        end = features.data_offset_bytes + features.num_rows * features.row_bytes
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
-        self._memory = mmap.mmap(-1, -(-end // PAGE_BYTES) * PAGE_BYTES, flags=flags)
-        self._bytes = np.frombuffer(self._memory, np.uint8)
-        self._keeps_pages = len(self._bytes) < psutil.virtual_memory().available // 2
-        if self._keeps_pages:
-            self._memory.madvise(mmap.MADV_HUGEPAGE)
-            self._bytes[::PAGE_BYTES] = 0
-        first, count = features.data_offset_bytes, features.num_rows * features.row_bytes
-        self._rows = self._bytes[first : first + count].reshape(features.num_rows, features.row_bytes)
-        self._pool = ThreadPoolExecutor(READERS)
-
-    def read(self, nodes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint8], int, int]:
-        """(rows [M, row bytes], pages read, requests made)."""
-        begins = self.features.data_offset_bytes + nodes * self.features.row_bytes
-        first, last = begins // PAGE_BYTES, (begins + self.features.row_bytes - 1) // PAGE_BYTES
-        pages = np.unique(np.concatenate([first + i for i in range(int((last - first).max()) + 1)]))
-        breaks = np.flatnonzero(np.diff(pages) > 1) + 1
-        offsets = pages[np.concatenate([[0], breaks])] * PAGE_BYTES
-        lengths = np.diff(np.concatenate([[0], breaks, [len(pages)]])) * PAGE_BYTES
-        lengths[-1] = min(lengths[-1], self.features.path.stat().st_size - offsets[-1])
-        path = str(self.features.path)
-        parts = np.array_split(np.arange(len(offsets)), READERS)
-        for future in [
-            self._pool.submit(read_ranges, path, "auto", offsets[part], lengths[part], 0, self._bytes)
-            for part in parts
-            if len(part)
-        ]:
-            future.result()
-        return self._rows[nodes], len(pages), len(offsets)
-
-    def forget(self) -> None:
-        """Give the pages read so far back to the system, unless there is room for all."""
-        if not self._keeps_pages:
-            self._memory.madvise(mmap.MADV_DONTNEED)
-
-
 def measure_epoch(
-    features: FeatureFile, minibatches: list[npt.NDArray[np.int64]], cache_rows: int, max_seconds: float
+    features: FeatureFile, minibatches: list[npt.NDArray[Any]], capacity: int, max_seconds: float
 ) -> PeerEpoch:
-    """One epoch over `minibatches` (input nodes), from an empty cache.
+    """One epoch over `minibatches` (input nodes), from an empty cache of `capacity` rows.
 
     The cache decides for every minibatch; rows are read for evenly spaced ones, at most about `max_seconds` of them.
     """
-    epoch = PeerEpoch(len(minibatches))
-    cache, reader = LruCache(features.num_rows, cache_rows), PageReader(features)
-    rows_of_slot = np.zeros((cache_rows, features.row_bytes), np.uint8)
+    epoch, row_bytes = PeerEpoch(), features.row_bytes
+    cache = RowCache("lru", features.num_rows, capacity)
+    reader = RowReader(str(features.path), features.data_offset_bytes, row_bytes, features.num_rows)
+    cached, x = (row_buffer(rows, row_bytes) for rows in (capacity, max(map(len, minibatches))))
+    cached[:], x[:] = 0, 0  # what a page fault costs is not the disk's fault
     stride = 1
     for number, nodes in enumerate(minibatches):
         started = time.perf_counter()
-        slots, missed, admitted, admitted_slots = cache.access(nodes)
+        slots, admissions = cache.lookup(nodes)
         epoch.cache_seconds += time.perf_counter() - started
+        missed = int(np.count_nonzero(slots < 0))
         epoch.requested_rows += len(nodes)
-        epoch.missed_rows += len(missed)
-        if number % stride or not len(missed):
+        epoch.missed_rows += missed
+        if number % stride or not missed:
             continue
         started = time.perf_counter()
-        x = np.empty((len(nodes), features.row_bytes), np.uint8)
-        read, pages, requests = reader.read(nodes[missed])
-        x[missed] = read
-        hits = np.flatnonzero(slots >= 0)
-        x[hits] = rows_of_slot[slots[hits]]
-        rows_of_slot[admitted_slots] = x[admitted]
+        requests, read_bytes = reader.gather(
+            nodes, slots, admissions, cached[: capacity * row_bytes], x[: len(nodes) * row_bytes]
+        )
         epoch.read_seconds += time.perf_counter() - started
-        reader.forget()
-        epoch.read_rows += len(missed)
-        epoch.read_pages += pages
+        epoch.read_rows += missed
+        epoch.read_bytes += read_bytes
         epoch.requests += requests
         if number == 0:  # an empty cache misses all: the later ones say how many can be afforded
             stride = max(1, int(np.ceil(epoch.read_seconds * len(minibatches) / max_seconds)))
     return epoch
+
+
+def random_reads(settings: Settings) -> dict[str, Any]:
+    """An epoch of reads row by row with an LRU cache of the same bytes, feeding a consumer that does nothing."""
+    features = Graph.open(settings.graph).feature_file
+    minibatches = [minibatch.input_nodes for minibatch in Samples.open(settings.samples).read("train")]
+    capacity = max(1, cache_rows(settings.cpu_cache, features.row_bytes, settings.nodes))
+    reads_per_second = limits.random_page_reads_per_second(features.path)
+    epoch = measure_epoch(features, minibatches, capacity, settings.peer_seconds)
+    pages = epoch.read_bytes / limits.PAGE_BYTES
+    return {
+        "seconds": epoch.seconds,
+        "requested_rows": epoch.requested_rows,
+        "missed_rows": epoch.missed_rows,
+        "read_share": epoch.read_rows / max(epoch.missed_rows, 1),
+        "pages_per_missed_row": pages / max(epoch.read_rows, 1),
+        "pages_per_request": pages / max(epoch.requests, 1),
+        "read_bytes_per_second": epoch.read_bytes / max(epoch.read_seconds, 1e-9),
+        "requests_per_second": epoch.requests / max(epoch.read_seconds, 1e-9),
+        "random_page_reads_per_second": reads_per_second,
+        "cache_seconds": epoch.cache_seconds,
+    }

@@ -27,12 +27,12 @@ ON_GPU = torch.cuda.is_available()
 if not ON_GPU:
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before triton is imported
 
-from benchmarks.limits import sequential_read  # noqa: E402
-
 import diskgnn  # noqa: E402
+from benchmarks.limits import sequential_read  # noqa: E402
 from diskgnn.graph.graph import Graph  # noqa: E402
 from diskgnn.minibatch import MiniBatch  # noqa: E402
 from diskgnn.storage import artifacts  # noqa: E402
+from diskgnn.storage.packed import Packed  # noqa: E402
 from gpu_benchmark import epochs  # noqa: E402
 from gpu_benchmark.epochs import MODELS, Tier  # noqa: E402
 from gpu_benchmark.rates import gather_rates  # noqa: E402
@@ -81,7 +81,7 @@ def generate(run: Run) -> None:
     """A graph with as many training nodes as minibatches ask for."""
     options = run.options
     report = diskgnn.generate(
-        run.graph, num_nodes=options.nodes, avg_degree=options.degree, num_classes=options.classes,
+        run.graph, num_nodes=options.nodes, avg_degree=15, num_classes=options.classes,
         num_features=options.width, feature_dtype=options.dtype, homophily=0.7, valid_fraction=0, test_fraction=0,
         train_fraction=min(1.0, options.minibatches * options.batch_size / options.nodes),
     )  # fmt: skip
@@ -119,8 +119,8 @@ def measure_bounds(run: Run, fanouts: tuple[int, ...], packed: Path, tier: Tier,
     if not missing:
         return
     graph = Graph.open(run.graph)
-    features = torch.from_numpy(graph.features.copy())  # on the device, the bound is not charged for widening
-    features = (features.view(torch.bfloat16) if graph.feature_file.dtype == "bfloat16" else features).to(run.device)
+    # On the device as they are stored: the bound is not charged for widening.
+    features = graph.feature_file.rows.as_tensor(graph.features.copy()).to(run.device)
     kept = epochs.kept_minibatches(packed, run.device, tier)
     for model in missing:
         run.bounds[fanouts, model] = epochs.bounds(
@@ -138,8 +138,8 @@ def measure(run: Run, fanouts: tuple[int, ...], cpu: int, device: int) -> None:
     tiers = [Tier(f"device {device} %", static, True)]
     if device:  # the same rows in the pinned tier
         tiers += [Tier(f"pinned {device} %, zero-copy", 0, True), Tier(f"pinned {device} %, host gathers", 0, False)]
-    extents = packed / artifacts.extents_file("train")
-    num_batches = artifacts.open_artifact(packed).config["splits"]["train"]["batches_per_epoch"]
+    opened = Packed.open(packed)
+    extents, num_batches = opened.file(artifacts.extents_file("train")), opened.sequence("train").batches_per_epoch
     measure_bounds(run, fanouts, packed, tiers[0], num_batches)
     name = f"{','.join(map(str, fanouts))}  cpu {cpu} %"
     say(f"{name}, {tiers[0].name}: packed {extents.stat().st_size / 1e9:.2f} GB in {report.seconds:.1f} s")
@@ -206,7 +206,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=450, help="budget, building included")
     parser.add_argument("--spent", type=float, default=0, help="of it, before this started")
     parser.add_argument("--nodes", type=int, default=1_000_000 if ON_GPU else 3000)
-    parser.add_argument("--degree", type=float, default=15)
     parser.add_argument("--width", type=int, default=128 if ON_GPU else 12)
     parser.add_argument("--dtype", default="float32", help="float32, float16 or bfloat16")
     parser.add_argument("--classes", type=int, default=47 if ON_GPU else 5)

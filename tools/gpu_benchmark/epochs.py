@@ -68,8 +68,8 @@ def timed_epoch(batches: Iterable[MiniBatch], step: Callable[[MiniBatch], object
 @contextmanager
 def opened(packed: Path, device: torch.device, tier: Tier) -> Iterator[Loader]:
     """A loader with its tiers filled, its kernel compiled and its memory allocated."""
-    options = {"device_cache": tier.device_cache, "zero_copy": tier.zero_copy, "dtype": torch.float32}
-    with Loader(packed, device=device, **options) as loader:
+    tiers = {"device_cache": tier.device_cache, "zero_copy": tier.zero_copy}
+    with Loader(packed, device=device, dtype=torch.float32, **tiers) as loader:
         for _ in islice(loader.epoch(0), 4):
             pass
         yield loader
@@ -77,12 +77,12 @@ def opened(packed: Path, device: torch.device, tier: Tier) -> Iterator[Loader]:
 
 def measured(loader: Loader, step: Callable[[MiniBatch], object], epoch: int = 0) -> dict[str, float]:
     """Seconds of an epoch of `step`, and what the loop waited."""
-    before = dict(loader.stats())
+    before = loader.stats()
     batches = loader.epoch(epoch)  # seeks, and fills the cpu tier
     seconds = timed_epoch(batches, step, loader.device)
-    found = {name: value - before[name] for name, value in loader.stats().items()}
-    read_bytes = found["read_bytes"] - found["restored_bytes"]
-    return {"seconds": seconds, "wait_seconds": found["wait_seconds"], "read_bytes": read_bytes}
+    found = loader.stats() - before
+    read_bytes = found.read_bytes - found.restored_bytes
+    return {"seconds": seconds, "wait_seconds": found.wait_seconds, "read_bytes": read_bytes}
 
 
 def kept_minibatches(packed: Path, device: torch.device, tier: Tier) -> list[MiniBatch]:

@@ -1,0 +1,55 @@
+"""What the stages of `tools/bench` have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diskgnn.graph.graph import Graph
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.specs import SamplingSpec
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of `tools/bench` that the stages need."""
+
+    folder: str
+    nodes: int
+    degree: float
+    width: int
+    dtype: str
+    classes: int
+    train_fraction: float
+    fanouts: list[int]
+    batch_size: int
+    cpu_cache: str
+    memory: int
+    repeat: int
+    hidden: int
+    train_minibatches: int
+    peer_seconds: float
+
+    @property
+    def graph(self) -> Path:
+        """The generated graph."""
+        return Path(self.folder) / "graph"
+
+    @property
+    def samples(self) -> Path:
+        """What was sampled from it."""
+        return Path(self.folder) / "samples"
+
+    @property
+    def packed(self) -> Path:
+        """What training reads."""
+        return Path(self.folder) / "packed"
+
+    def plan(self, graph: Graph) -> SamplingPlan:
+        """The minibatches of training, as `prepare` samples them."""
+        return SamplingPlan(graph, SamplingSpec(self.fanouts, self.batch_size, splits=["train"]))
+
+
+Stage = Callable[[Settings], dict[str, Any]]

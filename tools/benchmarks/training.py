@@ -1,0 +1,73 @@
+"""Training from disk against training from a list of minibatches in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from statistics import median
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import diskgnn
+from benchmarks import limits
+from benchmarks.settings import Settings
+from diskgnn.minibatch import MiniBatch
+from diskgnn.storage.packed import Packed
+from diskgnn.training.models import make_model
+
+MAX_KEPT_BYTES = 3 << 30  # of minibatches in memory
+
+
+def training(settings: Settings) -> dict[str, Any]:
+    """Seconds per minibatch of the same model on the same minibatches: from the loader, and from a list in memory."""
+    packed = Packed.open(settings.packed)
+    train = packed.sequence("train")
+    bytes_each = train.max_inputs * packed.config.rows.row_bytes + train.max_header_bytes
+    count = max(2, min(settings.train_minibatches, train.batches_per_epoch, MAX_KEPT_BYTES // bytes_each))
+    torch.manual_seed(0)
+    model = make_model("sage", settings.width, settings.hidden, settings.classes, len(settings.fanouts))
+    step = _step_of(model, torch.optim.Adam(model.parameters()))
+    turns = []
+    with diskgnn.Loader(settings.packed) as source:
+        kept = list(islice(source.epoch(0), count))
+        for _ in range(settings.repeat):
+            # Fresh blocks: what a block computes from itself and keeps is computed in both.
+            fresh = (replace(batch, blocks=tuple(replace(block) for block in batch.blocks)) for batch in kept)
+            from_memory = _seconds_per_minibatch(fresh, step)
+            from_disk = _seconds_per_minibatch(islice(source.epoch(0), count), step)
+            turns.append({"from_memory_seconds": from_memory, "from_disk_seconds": from_disk})
+    return {
+        "minibatches": count,
+        "turns": turns,
+        "from_memory_seconds": median(turn["from_memory_seconds"] for turn in turns),
+        "from_disk_seconds": median(turn["from_disk_seconds"] for turn in turns),
+        "of_memory": median(turn["from_disk_seconds"] / turn["from_memory_seconds"] for turn in turns),
+        "peak_bytes": limits.peak_bytes(),
+    }
+
+
+def _step_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[MiniBatch], None]:
+    def step(batch: MiniBatch) -> None:
+        loss = F.cross_entropy(model(batch.blocks, batch.x.float()), batch.y)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def _seconds_per_minibatch(batches: Iterator[MiniBatch], step: Callable[[MiniBatch], None]) -> float:
+    step(next(batches))  # the cpu tier has been filled, threads have been started
+    done = 0
+
+    def others() -> None:
+        nonlocal done
+        for batch in batches:
+            step(batch)
+            done += 1
+
+    return limits.timed(others) / max(done, 1)

@@ -62,10 +62,7 @@ def test_installed_command_works_from_any_folder(wheel, tmp_path):
     assert all(Path(path).is_relative_to(site) for path in told(python, "-c", where).split())
 
 
-def test_version_is_the_same_everywhere():
-    tomllib = pytest.importorskip("tomllib")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["version"] == diskgnn.__version__
+def test_the_changelog_begins_with_this_version():
     assert (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1].startswith(diskgnn.__version__)
 
 

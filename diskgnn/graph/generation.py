@@ -3,17 +3,16 @@
 A degree-corrected planted partition (Karrer and Newman, "Stochastic blockmodels and community structure in
 networks", Phys. Rev. E 83, 2011): classes of equal size, degrees with power-law tails on both sides, most edges
 inside a class. Every edge, label, split and feature row is a pure function of (seed, its number), so the bytes
-depend neither on threads nor on memory. native/graph_generator.h says how each is drawn.
+depend neither on threads nor on memory. native/graph/graph_generator.h says how each is drawn.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,13 +22,17 @@ import numpy.typing as npt
 
 from diskgnn._native import FeatureType, GraphGenerator
 from diskgnn.errors import ConfigError
-from diskgnn.graph.csc import index_dtype, write_csc
+from diskgnn.graph.csc import EdgeOptions, write_csc
+from diskgnn.graph.edge_buckets import EdgeChunk, index_dtype
+from diskgnn.graph.generation_spec import GenerationSpec
+from diskgnn.ordered import in_order
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import ArtifactWriter
-from diskgnn.storage.row_format import FEATURE_STORAGE
-from diskgnn.system.memory import available_cores, memory_budget
+from diskgnn.storage.disk_space import require_free_bytes
+from diskgnn.storage.row_format import RowFormat
+from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.system.resources import Resources
 
 _MAX_CHUNK_BYTES = 8 << 20
 _MIN_SPARE_BYTES = 12 << 20  # beside the centroids
@@ -38,76 +41,9 @@ _BIN_TABLE_BYTES = 4 << 20  # what `write_csc` holds beside its buffers
 # Length of a class centroid over that at which C classes can just be told apart in noise, sqrt(2 ln C). At this
 # ratio the best classifier that sees only a node's own features is right 43 % of the time with 16 classes, 36 %
 # with 47: clearly more than chance, clearly less than one that sees the neighbours too.
-_SIGNAL_RATIO = 0.65
+SIGNAL_RATIO = 0.65
 
-_T = TypeVar("_T")
-
-
-@dataclass(frozen=True)
-class _Parameters:
-    num_nodes: int
-    avg_degree: float
-    num_classes: int
-    num_features: int
-    feature_dtype: str
-    train_fraction: float
-    valid_fraction: float
-    test_fraction: float
-    homophily: float
-    seed: int
-
-    @property
-    def num_drawn_edges(self) -> int:
-        return round(self.num_nodes * self.avg_degree)
-
-    @property
-    def row_bytes(self) -> int:
-        return self.num_features * np.dtype(FEATURE_STORAGE[self.feature_dtype]).itemsize
-
-    @property
-    def centroid_bytes(self) -> int:
-        return self.num_classes * self.num_features * 4
-
-    @property
-    def split_sizes(self) -> dict[str, int]:
-        """Nodes per split; splits are consecutive in the order of `shuffled_nodes`."""
-        sizes, left = {}, self.num_nodes
-        for split in artifacts.SPLITS:
-            sizes[split] = min(round(getattr(self, f"{split}_fraction") * self.num_nodes), left)
-            left -= sizes[split]
-        return sizes
-
-    def check(self) -> None:
-        if self.num_classes < 1 or self.num_nodes < 2 * self.num_classes:
-            raise ConfigError(
-                f"expected at least 1 class and 2 nodes per class, found {self.num_classes} classes for "
-                f"{self.num_nodes} nodes: change --num-classes or --num-nodes"
-            )
-        limit = self.num_nodes / (2 * self.num_classes)
-        if not 0 < self.avg_degree <= limit:
-            raise ConfigError(
-                f"expected an average degree above 0 and at most {limit:g} (half of the nodes of a class), found "
-                f"{self.avg_degree}: change --avg-degree, or have fewer classes or more nodes"
-            )
-        if self.num_features < 1:
-            raise ConfigError(f"expected a --feature-width of at least 1, found {self.num_features}")
-        if self.feature_dtype not in FEATURE_STORAGE:
-            raise ConfigError(
-                f"expected a --feature-dtype of {', '.join(FEATURE_STORAGE)}, found {self.feature_dtype!r}"
-            )
-        if not 0 <= self.homophily <= 1:
-            raise ConfigError(f"expected a --homophily from 0 to 1, found {self.homophily}")
-        if not 0 <= self.seed < 1 << 64:
-            raise ConfigError(f"expected a --seed from 0 to 2^64 - 1, found {self.seed}")
-        fractions = {split: getattr(self, f"{split}_fraction") for split in artifacts.SPLITS}
-        if not all(0 <= fraction <= 1 for fraction in fractions.values()) or sum(fractions.values()) > 1 + 1e-9:
-            raise ConfigError(f"expected fractions from 0 to 1 whose sum is at most 1, found {fractions}")
-        for split, size in self.split_sizes.items():
-            if size == 0 and (fractions[split] > 0 or split == "train"):
-                raise ConfigError(
-                    f"expected at least one {split} node, found none: {fractions[split]} of {self.num_nodes} "
-                    f"nodes is less than one; pass a larger --{split}-fraction"
-                )
+T = TypeVar("T")
 
 
 def generate(
@@ -164,52 +100,31 @@ def generate(
         ...                  train_fraction=0.02, valid_fraction=0.01, test_fraction=0.01, homophily=0.7)
     """
     start_seconds = time.perf_counter()
-    parameters = _Parameters(
-        num_nodes, avg_degree, num_classes, num_features, feature_dtype,
-        train_fraction, valid_fraction, test_fraction, homophily, seed,
-    )  # fmt: skip
-    parameters.check()
-    if threads is not None and threads < 1:
-        raise ConfigError(f"expected at least one thread, found --threads {threads}")
-    threads = threads or available_cores()
-    memory_bytes = memory_budget(memory)
-    chunk_bytes = _chunk_bytes(parameters, memory_bytes, threads)
-    config: dict[str, Any] = {"generator": "degree-corrected planted partition"} | asdict(parameters)
-    writer = ArtifactWriter(out, artifacts.GRAPH, config=config, overwrite=overwrite)
-    _require_space(parameters, writer.final.parent)
+    fractions = {"train": train_fraction, "valid": valid_fraction, "test": test_fraction}
+    rows = RowFormat(feature_dtype, num_features)
+    spec = GenerationSpec(num_nodes, avg_degree, num_classes, rows, fractions, homophily, seed)
+    resources = Resources.of(memory, threads, reporter)
+    chunks = Chunks.within(spec, resources)
+    writer = ArtifactWriter(out, artifacts.GRAPH, config=spec.to_json(), overwrite=overwrite)
+    _require_space(spec, writer.final.parent)
     with writer:
         generator = GraphGenerator(
             num_nodes=num_nodes,
             num_classes=num_classes,
             homophily=homophily,
             num_features=num_features,
-            feature_signal=_SIGNAL_RATIO * math.sqrt(2 * math.log(num_classes)),
+            feature_signal=SIGNAL_RATIO * math.sqrt(2 * math.log(num_classes)),
             seed=seed,
         )
-        chunks = partial(_chunks, chunk_bytes=chunk_bytes, threads=threads)
-        edge_type = index_dtype(num_nodes)
-        draw_edges = partial(_edges, generator, edge_type)
-        num_edges = write_csc(
-            writer,
-            lambda: chunks(draw_edges, parameters.num_drawn_edges, 2 * edge_type.itemsize),
-            num_nodes,
-            memory_bytes=memory_bytes
-            - parameters.centroid_bytes
-            - _in_flight(threads) * chunk_bytes
-            - _BIN_TABLE_BYTES,
-            drop_duplicates=True,
-            num_input_edges=parameters.num_drawn_edges,
-            threads=threads,
-            reporter=reporter,
-        )
+        num_edges = _write_edges(writer, generator, spec, resources, chunks)
         writer.config["num_edges"] = num_edges
-        _write_features(writer, generator, parameters, chunks, reporter)
-        _write_int64s(writer, artifacts.LABELS, generator.labels, 0, num_nodes, chunks)
+        _write_features(writer, generator, spec, chunks, reporter)
+        _write_int64s(writer, artifacts.LABELS, generator.labels, range(num_nodes), chunks)
         first = 0
-        for split, size in parameters.split_sizes.items():
+        for split, size in spec.split_sizes.items():
             if size > 0:
-                name = artifacts.split_file(split)
-                _write_int64s(writer, name, generator.shuffled_nodes, first, size, chunks)
+                nodes = range(first, first + size)
+                _write_int64s(writer, artifacts.split_file(split), generator.shuffled_nodes, nodes, chunks)
             first += size
         manifest = writer.publish()
     return StageReport(
@@ -217,8 +132,45 @@ def generate(
         time.perf_counter() - start_seconds,
         read_bytes=0,
         written_bytes=manifest.total_bytes,
-        details={"num_nodes": num_nodes, "num_edges": num_edges, **parameters.split_sizes},
+        details={"num_nodes": num_nodes, "num_edges": num_edges, **spec.split_sizes},
     )
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """How much is made at a time, by how many threads."""
+
+    bytes_each: int
+    threads: int
+
+    @staticmethod
+    def within(spec: GenerationSpec, resources: Resources) -> Chunks:
+        """A quarter of the memory is for chunks, the rest for sorting edges.
+
+        Raises:
+            ConfigError: too little memory.
+        """
+        memory_bytes, in_flight = resources.memory_bytes, _in_flight(resources.threads)
+        needed_bytes = max(_MIN_SPARE_BYTES, 4 * in_flight * spec.rows.row_bytes) + spec.centroid_bytes
+        if memory_bytes < needed_bytes:
+            raise ConfigError(
+                f"memory: expected at least {needed_bytes} bytes for {spec.num_classes} classes and rows of "
+                f"{spec.rows.row_bytes} bytes on {resources.threads} threads, found {memory_bytes}"
+            )
+        bytes_each = min(_MAX_CHUNK_BYTES, (memory_bytes - spec.centroid_bytes) // (4 * in_flight))
+        return Chunks(bytes_each, resources.threads)
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all that are there at once."""
+        return _in_flight(self.threads) * self.bytes_each
+
+    def of(self, make: Callable[[int, int], T], numbers: range, item_bytes: int) -> Iterator[T]:
+        """`make(first, count)` for consecutive parts of `numbers`, in order; the threads work ahead of use."""
+        step = max(1, self.bytes_each // item_bytes)
+        calls = (partial(make, part.start, len(part)) for part in _parts(numbers, step))
+        with ThreadPoolExecutor(self.threads) as pool:
+            yield from in_order(pool, calls, ahead=self.threads)
 
 
 def _in_flight(threads: int) -> int:
@@ -226,93 +178,75 @@ def _in_flight(threads: int) -> int:
     return threads + 2
 
 
-def _chunk_bytes(parameters: _Parameters, memory_bytes: int, threads: int) -> int:
-    # A quarter is for chunks, the rest for sorting edges.
-    spare_bytes = max(_MIN_SPARE_BYTES, 4 * _in_flight(threads) * parameters.row_bytes)
-    needed_bytes = spare_bytes + parameters.centroid_bytes
-    if memory_bytes < needed_bytes:
-        raise ConfigError(
-            f"expected at least {needed_bytes} bytes of memory for {parameters.num_classes} classes and rows of "
-            f"{parameters.row_bytes} bytes on {threads} threads, found {memory_bytes}: pass a larger --memory"
-        )
-    return min(_MAX_CHUNK_BYTES, (memory_bytes - parameters.centroid_bytes) // (4 * _in_flight(threads)))
+def _parts(numbers: range, step: int) -> Iterator[range]:
+    for first in range(0, len(numbers), step):
+        yield numbers[first : first + step]
 
 
-def _require_space(parameters: _Parameters, folder: Path) -> None:
-    index_bytes = index_dtype(parameters.num_nodes).itemsize
-    topology_bytes = parameters.num_drawn_edges * index_bytes + parameters.num_nodes * 8
-    scratch_bytes = parameters.num_drawn_edges * 2 * index_bytes  # gone before the features are written
-    other_bytes = parameters.num_nodes * (parameters.row_bytes + 8) + sum(parameters.split_sizes.values()) * 8
-    artifacts.require_free_bytes(folder, topology_bytes + max(scratch_bytes, other_bytes), "the graph")
+def _require_space(spec: GenerationSpec, folder: Path) -> None:
+    index_bytes = index_dtype(spec.num_nodes).itemsize
+    topology_bytes = spec.num_drawn_edges * index_bytes + spec.num_nodes * 8
+    scratch_bytes = spec.num_drawn_edges * 2 * index_bytes  # gone before the features are written
+    other_bytes = spec.num_nodes * (spec.rows.row_bytes + 8) + sum(spec.split_sizes.values()) * 8
+    require_free_bytes(folder, topology_bytes + max(scratch_bytes, other_bytes), "the graph")
 
 
-def _chunks(
-    make: Callable[[int, int], _T], total: int, item_bytes: int, *, chunk_bytes: int, threads: int
-) -> Iterator[_T]:
-    """`make(first, count)` for consecutive ranges of [0, total), in order; `threads` threads work ahead of use."""
-    step = max(1, chunk_bytes // item_bytes)
-    waiting: deque[Future[_T]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            for first in range(0, total, step):
-                if len(waiting) > threads:
-                    yield waiting.popleft().result()
-                waiting.append(pool.submit(make, first, min(step, total - first)))
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+def _write_edges(
+    writer: ArtifactWriter, generator: GraphGenerator, spec: GenerationSpec, resources: Resources, chunks: Chunks
+) -> int:
+    """Returns how many edges are left without those that were drawn before."""
+    dtype = index_dtype(spec.num_nodes)
 
+    def make(first: int, count: int) -> EdgeChunk:
+        src, dst = np.empty(count, dtype), np.empty(count, dtype)
+        generator.edges(first, src, dst)
+        return src, dst
 
-def _edges(
-    generator: GraphGenerator, dtype: np.dtype[Any], first: int, count: int
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    src, dst = np.empty(count, dtype), np.empty(count, dtype)
-    generator.edges(first, src, dst)
-    return src, dst
+    taken_bytes = spec.centroid_bytes + chunks.total_bytes + _BIN_TABLE_BYTES
+    return write_csc(
+        writer,
+        lambda: chunks.of(make, range(spec.num_drawn_edges), 2 * dtype.itemsize),
+        spec.num_nodes,
+        EdgeOptions(drop_duplicates=True),
+        replace(resources, memory_bytes=resources.memory_bytes - taken_bytes),
+        num_input_edges=spec.num_drawn_edges,
+    )
 
 
 def _write_features(
-    writer: ArtifactWriter,
-    generator: GraphGenerator,
-    parameters: _Parameters,
-    chunks: Callable[..., Iterator[npt.NDArray[Any]]],
-    reporter: Reporter,
+    writer: ArtifactWriter, generator: GraphGenerator, spec: GenerationSpec, chunks: Chunks, reporter: Reporter
 ) -> None:
-    row_bytes, num_nodes = parameters.row_bytes, parameters.num_nodes
-    feature_type = FeatureType[parameters.feature_dtype]
-    storage = FEATURE_STORAGE[parameters.feature_dtype]
+    rows, num_nodes = spec.rows, spec.num_nodes
+    feature_type = FeatureType[rows.dtype]
 
     def make(first: int, count: int) -> npt.NDArray[Any]:
-        rows = np.empty((count, row_bytes), np.uint8)
-        generator.features(first, feature_type, rows)
-        return rows.view(storage)
+        data = np.empty((count, rows.row_bytes), np.uint8)
+        generator.features(first, feature_type, data)
+        return data.view(rows.storage)
 
     with (
-        writer.array_file(artifacts.FEATURES, storage, num_nodes, (parameters.num_features,)) as file,
-        reporter.stage("write features", num_nodes * row_bytes, "B") as advance,
+        writer.array_file(artifacts.FEATURES, rows.storage, num_nodes, (rows.num_features,)) as file,
+        reporter.stage("write features", num_nodes * rows.row_bytes, "B") as advance,
     ):
-        for rows in chunks(make, num_nodes, row_bytes):
-            file.write(rows)
-            advance(rows.nbytes)
+        for data in chunks.of(make, range(num_nodes), rows.row_bytes):
+            file.write(data)
+            advance(data.nbytes)
 
 
 def _write_int64s(
     writer: ArtifactWriter,
     name: str,
     fill: Callable[[int, npt.NDArray[np.int64]], None],
-    start: int,
-    count: int,
-    chunks: Callable[..., Iterator[npt.NDArray[np.int64]]],
+    numbers: range,
+    chunks: Chunks,
 ) -> None:
-    """Array file `name` of what `fill` has for numbers from `start` on."""
+    """Array file `name` of what `fill` has for `numbers`."""
 
     def make(first: int, count: int) -> npt.NDArray[np.int64]:
         values = np.empty(count, np.int64)
-        fill(start + first, values)
+        fill(first, values)
         return values
 
-    with writer.array_file(name, np.int64, count) as file:
-        for values in chunks(make, count, 8):
+    with writer.array_file(name, np.int64, len(numbers)) as file:
+        for values in chunks.of(make, numbers, 8):
             file.write(values)

@@ -11,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError
-from diskgnn.specs import PathLike
+from diskgnn.specs import SPLITS, PathLike
 from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import Manifest
-from diskgnn.storage.row_format import FEATURE_STORAGE, FeatureFile, RowFormat
+from diskgnn.storage.checked_files import npy_data_offset
+from diskgnn.storage.graph_config import GraphConfig
+from diskgnn.storage.manifest import Manifest, open_artifact
+from diskgnn.storage.row_format import FeatureFile
 
 
 @dataclass(frozen=True)
@@ -32,17 +34,16 @@ class Graph:
         """Open a graph directory.
 
         Raises:
-            ArtifactError: see `artifacts.open_artifact`.
+            ArtifactError: see `open_artifact`, or its config is not one, or its files are not of one graph.
         """
-        manifest = artifacts.open_artifact(path, artifacts.GRAPH)
-        splits = {s: manifest.array(artifacts.split_file(s)) for s in artifacts.SPLITS
-                  if artifacts.split_file(s) in manifest.files}  # fmt: skip
+        manifest = open_artifact(path, artifacts.GRAPH)
+        files = {split: artifacts.split_file(split) for split in SPLITS}
         graph = Graph(
             manifest,
             manifest.array(artifacts.INDPTR),
             manifest.array(artifacts.INDICES),
             manifest.array(artifacts.LABELS),
-            splits,
+            {split: manifest.array(file) for split, file in files.items() if file in manifest.files},
         )
         graph._check_files_fit()
         return graph
@@ -54,14 +55,19 @@ class Graph:
         valid = valid and indices.dtype in (np.int32, np.int64) and indices.ndim == 1
         if not valid or indptr[0] != 0 or indptr[-1] != len(indices):
             raise ArtifactError(f"{self.manifest.path} holds no CSC matrix; make it with `diskgnn convert` again")
-        features = self.manifest.files.get(artifacts.FEATURES)
-        stored_as = FEATURE_STORAGE.get(str(self.manifest.config.get("feature_dtype")))
-        valid = features is not None and features.dtype == stored_as and len(features.shape or ()) == 2
-        if not valid or {len(self.labels), (features.shape or (0,))[0]} != {self.num_nodes}:  # type: ignore[union-attr]
+        config, features = self.config, self.manifest.files.get(artifacts.FEATURES)
+        shape = (self.num_nodes, config.rows.num_features)
+        valid = features is not None and (features.dtype, features.shape) == (config.rows.storage.str, shape)
+        if not valid or {len(self.labels), config.num_nodes} != {self.num_nodes}:
             raise ArtifactError(
                 f"{self.manifest.path} has no row of features or no label for each of its {self.num_nodes} nodes; "
                 f"make it with `diskgnn convert` again"
             )
+
+    @cached_property
+    def config(self) -> GraphConfig:
+        """What its manifest says of it."""
+        return self.manifest.parsed(GraphConfig.parse)
 
     @property
     def num_nodes(self) -> int:
@@ -81,7 +87,7 @@ class Graph:
     @property
     def num_classes(self) -> int:
         """Labels are in [0, num_classes)."""
-        return int(self.manifest.config["num_classes"])
+        return self.config.num_classes
 
     def topology(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
         """`indptr` and `indices` read into memory, and not mapped as well, which would count twice."""
@@ -98,11 +104,8 @@ class Graph:
     @cached_property
     def feature_file(self) -> FeatureFile:
         """Where the feature rows lie."""
-        shape = self.manifest.files[artifacts.FEATURES].shape
-        assert shape is not None
         path = self.manifest.file(artifacts.FEATURES)
-        rows = RowFormat(self.manifest.config["feature_dtype"], shape[1])
-        return FeatureFile(path, artifacts.npy_data_offset(path), shape[0], rows)
+        return FeatureFile(path, npy_data_offset(path), self.num_nodes, self.config.rows)
 
     @cached_property
     def features(self) -> npt.NDArray[Any]:

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import Manifest
-from diskgnn.storage.manifest import PARTITIONS, SEGMENTED
+from diskgnn.storage.manifest import Manifest, open_artifact
+from diskgnn.storage.packed import Packed, PackedSplit
+from diskgnn.storage.samples import Samples, SequenceSize
 
 _KINDS = {
     artifacts.GRAPH: "a graph",
     artifacts.SAMPLES: "sampled minibatches",
     artifacts.PACKED: "packed minibatches",
-    PARTITIONS: "a graph in partitions, for a baseline",
-    SEGMENTED: "packed minibatches with disk caches, for a baseline",
+    artifacts.PARTITIONS: "a graph in partitions, for a baseline",
+    artifacts.SEGMENTED: "packed minibatches with disk caches, for a baseline",
 }
-_CHUNK_NODES = 1 << 20
 _COUNTED_DEGREES = 1 << 20  # a larger median is not told apart
 # Homophily is estimated on runs of consecutive edges, because single edges would cost one disk read each.
 _HOMOPHILY_RUNS, _HOMOPHILY_RUN_EDGES = 64, 256
@@ -55,21 +54,14 @@ class Description:
     files: tuple[FileFacts, ...]
 
 
-def describe(path: PathLike) -> Description:
-    """Open an artifact and say what it holds. Of a graph the offsets and labels are read once, front to back.
+def describe(path: PathLike, *, chunk_nodes: int = 1 << 20) -> Description:
+    """Open an artifact and say what it holds. Of a graph the offsets and labels are read once, front to back, those of
+    `chunk_nodes` at a time.
 
     Raises:
-        ArtifactError: see `artifacts.open_artifact`.
+        ArtifactError: see `open_artifact`, or its config is not one.
     """
-    manifest = artifacts.open_artifact(path)
-    facts: dict[str, Any] = {"total_bytes": manifest.total_bytes}
-    try:
-        if manifest.format == artifacts.GRAPH:
-            facts |= _graph_facts(Graph.open(path))
-        elif manifest.format in (artifacts.SAMPLES, artifacts.PACKED):
-            facts |= _sequence_facts(manifest)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ArtifactError(f"{path} was not written by diskgnn: its config lacks something ({error!r})") from error
+    manifest = open_artifact(path)
     return Description(
         path=str(path),
         kind=_KINDS[manifest.format],
@@ -77,22 +69,32 @@ def describe(path: PathLike) -> Description:
         version=manifest.version,
         digest=manifest.digest,
         source_digest=None if manifest.source is None else manifest.source["digest"],
-        facts=facts,
+        facts={"total_bytes": manifest.total_bytes, **_facts(manifest, chunk_nodes)},
         config=_flat(manifest.config),
         files=tuple(FileFacts(name, e.bytes, e.dtype, e.shape) for name, e in manifest.files.items()),
     )
 
 
-def _graph_facts(graph: Graph) -> dict[str, Any]:
+def _facts(manifest: Manifest, chunk_nodes: int) -> dict[str, Any]:
+    if manifest.format == artifacts.GRAPH:
+        return _graph_facts(Graph.open(manifest.path), chunk_nodes)
+    if manifest.format == artifacts.SAMPLES:
+        return _sequence_facts(Samples(manifest).config.splits)
+    if manifest.format == artifacts.PACKED:
+        return _sequence_facts(Packed(manifest).config.splits)
+    return {}
+
+
+def _graph_facts(graph: Graph, chunk_nodes: int) -> dict[str, Any]:
     features = graph.feature_file
     labelled = sum(
-        int(np.count_nonzero(graph.labels[first : first + _CHUNK_NODES] >= 0))
-        for first in range(0, graph.num_nodes, _CHUNK_NODES)
+        int(np.count_nonzero(graph.labels[first : first + chunk_nodes] >= 0))
+        for first in range(0, graph.num_nodes, chunk_nodes)
     )
     return {
         "nodes": graph.num_nodes,
         "edges": graph.num_edges,
-        **_degree_facts(graph.indptr),
+        **_degree_facts(graph.indptr, chunk_nodes),
         "classes": graph.num_classes,
         "labelled_nodes": labelled,
         "homophily_estimate": _homophily(graph),
@@ -103,12 +105,12 @@ def _graph_facts(graph: Graph) -> dict[str, Any]:
     }
 
 
-def _degree_facts(indptr: npt.NDArray[np.int64]) -> dict[str, int | float]:
+def _degree_facts(indptr: npt.NDArray[np.int64], chunk_nodes: int) -> dict[str, int | float]:
     """In-degrees, in one pass; the median is the lower one."""
     counts = np.zeros(0, np.int64)  # nodes of each degree
     largest = 0
-    for first in range(0, len(indptr) - 1, _CHUNK_NODES):
-        degrees = np.diff(indptr[first : first + _CHUNK_NODES + 1])
+    for first in range(0, len(indptr) - 1, chunk_nodes):
+        degrees = np.diff(indptr[first : first + chunk_nodes + 1])
         largest = max(largest, int(degrees.max()))
         chunk_counts = np.bincount(np.minimum(degrees, _COUNTED_DEGREES), minlength=len(counts))
         chunk_counts[: len(counts)] += counts
@@ -141,16 +143,15 @@ def _homophily(graph: Graph) -> float | None:
     return equal / met if met else None
 
 
-def _sequence_facts(manifest: Manifest) -> dict[str, Any]:
-    """Of samples/ and packed/: minibatches per split, and of packed/ where the rows come from."""
+def _sequence_facts(splits: Mapping[str, SequenceSize] | Mapping[str, PackedSplit]) -> dict[str, Any]:
+    """Minibatches per split, and where the rows come from if they are packed."""
     facts: dict[str, Any] = {}
-    for split, sequence in manifest.config.get("splits", {}).items():
-        facts[f"{split}_minibatches"] = sequence["epochs"] * sequence["batches_per_epoch"]
-        rows = sequence.get("rows", {})
-        for tier, count in rows.items():
-            facts[f"{split}_{tier}_rows"] = count
-        if rows.get("requested") and "disk" in rows:
-            facts[f"{split}_rows_from_disk_share"] = rows["disk"] / rows["requested"]
+    for split, sequence in splits.items():
+        facts[f"{split}_minibatches"] = sequence.num_batches
+        if isinstance(sequence, PackedSplit):
+            facts |= {f"{split}_{tier}_rows": count for tier, count in asdict(sequence.rows).items()}
+            if sequence.rows.requested:
+                facts[f"{split}_rows_from_disk_share"] = sequence.rows.disk / sequence.rows.requested
     return facts
 
 

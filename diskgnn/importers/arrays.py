@@ -14,13 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, DataWarning, InputError
-from diskgnn.graph.csc import EdgeChunk, EdgeSource
+from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
 from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource, as_signed
-from diskgnn.storage.artifacts import npy_data_offset
+from diskgnn.storage.checked_files import npy_data_offset
+from diskgnn.storage.row_format import FEATURE_STORAGE, dtype_stored_as
 
 Source = str | os.PathLike[str] | npt.ArrayLike  # a path, or anything that NumPy takes as an array
-
-_STORED_AS_IS = ("float32", "float16", "int8")
 
 
 def load(name: str, source: Source) -> npt.NDArray[Any]:
@@ -140,12 +139,13 @@ def features(source: Source, *, bfloat16: bool) -> RowSource:
     if array.ndim != 2 or array.shape[1] == 0:
         raise InputError(f"features: expected shape [N, D] with D of at least 1, found {list(array.shape)}")
     dtype = array.dtype.newbyteorder("=")
-    if bfloat16 != (dtype == np.uint16):
+    if bfloat16 != (dtype_stored_as(dtype) == "bfloat16"):
+        stored = np.dtype(FEATURE_STORAGE["bfloat16"])
         raise ConfigError(
-            f"features: bfloat16 is stored as uint16, found {dtype}; drop --bfloat16"
+            f"features: bfloat16 is stored as {stored}, found {dtype}; leave out bfloat16=True"
             if bfloat16
-            else "features: found uint16; pass --bfloat16 (bfloat16=True) if these are bfloat16 bits, otherwise "
-            "save features.astype(np.float32)"
+            else f"features: found {stored}; pass bfloat16=True if these are bfloat16 bits, otherwise save "
+            "features.astype(np.float32)"
         )
     if dtype == np.float64:
         warnings.warn(
@@ -154,7 +154,7 @@ def features(source: Source, *, bfloat16: bool) -> RowSource:
             stacklevel=4,
         )
         dtype = np.dtype(np.float32)
-    elif not bfloat16 and dtype.name not in _STORED_AS_IS:
+    elif dtype_stored_as(dtype) is None:
         raise InputError(
             f"features: expected float32, float16, int8 or bfloat16 (as uint16), found {dtype}; "
             f"save features.astype(np.float32)"

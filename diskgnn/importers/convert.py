@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict
 
 import numpy as np
 
-from diskgnn.errors import ConfigError, InputError
-from diskgnn.graph.csc import EdgeSource, index_dtype, write_csc
-from diskgnn.importers import arrays, node_data, parquet
+from diskgnn.errors import ConfigError
+from diskgnn.graph.csc import EdgeOptions, write_csc
+from diskgnn.importers import arrays, node_data
 from diskgnn.importers.arrays import Source
+from diskgnn.importers.graph_sources import (
+    GivenNodeData,
+    common_num_nodes,
+    open_node_data,
+    open_topology,
+    topology_bytes,
+)
 from diskgnn.importers.parquet import TableColumns
-from diskgnn.importers.rows import RowSource
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import ArtifactWriter
-from diskgnn.system.memory import memory_budget
+from diskgnn.storage.disk_space import require_free_bytes
+from diskgnn.storage.graph_config import GraphConfig
+from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.system.resources import Resources
 
 __all__ = ["TableColumns", "convert"]
 
@@ -49,7 +54,7 @@ def convert(
     overwrite: bool = False,
     reporter: Reporter = SILENT,
 ) -> StageReport:
-    """Make a graph directory. N is the number of nodes, E of edges, D the feature width.
+    """Make a graph directory. N is the number of nodes, E of edges, D of features.
 
     Edges come either as a list or as CSC (in-neighbours). A source is the path of a .npy file or an array in
     memory; `edges` may also be the path of a Parquet file, or of a folder of them. Sources are read in pieces.
@@ -91,50 +96,35 @@ def convert(
         ...                 train="train.npy", valid="valid.npy", test="test.npy", reverse=True)
     """
     started = time.perf_counter()
-    memory_bytes = memory_budget(memory)
+    resources = Resources.of(memory, reporter=reporter)
     columns = columns or TableColumns()
-    topology = _topology(edges, indptr, indices, columns)
-    data = _node_data(nodes, features, labels, {"train": train, "valid": valid, "test": test}, columns, bfloat16)
+    options = EdgeOptions(reverse, self_loops, drop_duplicates)
+    topology = open_topology(edges, indptr, indices, columns)
+    splits = {"train": train, "valid": valid, "test": test}
+    data = open_node_data(GivenNodeData(nodes, features, labels, splits, bfloat16), columns)
     if reference_features and data.features.path is None:
         raise ConfigError(
-            "features can stay where they are only as a .npy file in C order, native byte order and a dtype that "
-            "is stored as it is (float32, float16, int8, bfloat16 as uint16): save np.ascontiguousarray(features, "
-            "np.float32), or drop --reference-features"
+            "reference_features: features can stay where they are only as a .npy file in C order, native byte order "
+            "and a dtype that is stored as it is (float32, float16, int8, bfloat16 as uint16): save "
+            "np.ascontiguousarray(features, np.float32), or leave it out"
         )
-    num_nodes = _check_num_nodes(topology, data, num_nodes)
+    num_nodes = common_num_nodes(topology, data, num_nodes)
     if num_classes is not None and num_classes < 1:
-        raise ConfigError(f"expected at least 1 class, found {num_classes}")
-    splits = {split: arrays.split_ids(split, source, num_nodes) for split, source in data.splits.items()}
-    feature_dtype = "bfloat16" if bfloat16 else data.features.dtype.name
-    config = {
-        "num_nodes": num_nodes,
-        "feature_dtype": feature_dtype,
-        "feature_width": data.features.row_shape[0],
-        "reverse": reverse,
-        "self_loops": self_loops,
-        "drop_duplicates": drop_duplicates,
-    }
-    with ArtifactWriter(out, artifacts.GRAPH, config=config, overwrite=overwrite) as writer:
-        needed_bytes = _output_bytes(topology, num_nodes, reverse, self_loops)
+        raise ConfigError(f"num_classes: expected at least 1, found {num_classes}")
+    split_ids = {split: arrays.split_ids(split, source, num_nodes) for split, source in data.splits.items()}
+    with ArtifactWriter(out, artifacts.GRAPH, config={}, overwrite=overwrite) as writer:
+        needed_bytes = topology_bytes(topology, num_nodes, options)
         needed_bytes += 0 if reference_features else data.features.total_bytes
-        artifacts.require_free_bytes(writer.staging, needed_bytes, f"the graph {out}")
+        require_free_bytes(writer.staging, needed_bytes, f"the graph {out}")
         # Small data first: what is wrong with it is found before the long passes over edges and features.
         num_classes = node_data.write_labels(writer, data.labels, num_classes)
         stored_labels = np.load(writer.path(artifacts.LABELS), mmap_mode="r")
-        split_sizes = node_data.write_splits(writer, splits, stored_labels)
-        num_edges = write_csc(
-            writer,
-            topology.edges,
-            num_nodes,
-            memory_bytes=memory_bytes,
-            reverse=reverse,
-            self_loops=self_loops,
-            drop_duplicates=drop_duplicates,
-            num_input_edges=topology.num_edges,
-            reporter=reporter,
+        split_sizes = node_data.write_splits(writer, split_ids, stored_labels)
+        num_edges = write_csc(writer, topology.edges, num_nodes, options, resources, num_input_edges=topology.num_edges)
+        node_data.write_features(
+            writer, data.features, data.row_format, reference=reference_features, reporter=reporter
         )
-        node_data.write_features(writer, data.features, feature_dtype, reference=reference_features, reporter=reporter)
-        writer.config |= {"num_classes": num_classes, "num_edges": num_edges}
+        writer.config = GraphConfig(num_nodes, num_edges, num_classes, data.row_format).to_json(asdict(options))
         manifest = writer.publish()
     return StageReport(
         "convert",
@@ -143,114 +133,3 @@ def convert(
         written_bytes=sum(entry.bytes for name, entry in manifest.files.items() if name not in manifest.external),
         details={"num_nodes": num_nodes, "num_edges": num_edges, "num_classes": num_classes, **split_sizes},
     )
-
-
-@dataclass(frozen=True)
-class _Topology:
-    edges: EdgeSource
-    num_edges: int  # before any are added or dropped
-    num_nodes: int | None  # where the source says so
-    stored_bytes: int  # in files, read twice
-
-
-def _topology(edges: Source | None, indptr: Source | None, indices: Source | None, columns: TableColumns) -> _Topology:
-    if (edges is None) == (indptr is None) or (indptr is None) != (indices is None):
-        found = [
-            name for name, given in (("edges", edges), ("indptr", indptr), ("indices", indices)) if given is not None
-        ]
-        raise ConfigError(f"expected either edges, or indptr and indices; found {' and '.join(found) or 'neither'}")
-    stored_bytes = sum(map(_stored_bytes, (edges, indptr, indices)))
-    if edges is None:
-        assert indptr is not None
-        assert indices is not None
-        stream, num_edges, num_nodes = arrays.csc_source(indptr, indices)
-        return _Topology(stream, num_edges, num_nodes, stored_bytes)
-    if isinstance(edges, (str, os.PathLike)) and parquet.is_parquet(edges):
-        stream, num_edges = parquet.edge_source(edges, columns)
-    else:
-        stream, num_edges = arrays.edge_source(edges)
-    return _Topology(stream, num_edges, None, stored_bytes)
-
-
-def _stored_bytes(source: Source | None) -> int:
-    if not isinstance(source, (str, os.PathLike)):
-        return 0
-    path = Path(source)
-    return sum(file.stat().st_size for file in ([path] if path.is_file() else path.rglob("*.parquet")))
-
-
-@dataclass(frozen=True)
-class _NodeData:
-    features: RowSource
-    labels: RowSource
-    splits: Mapping[str, Source]
-
-
-def _node_data(
-    table_path: PathLike | None,
-    features: Source | RowSource | None,
-    labels: Source | RowSource | None,
-    splits: Mapping[str, Source | None],
-    columns: TableColumns,
-    bfloat16: bool,
-) -> _NodeData:
-    """What is given, and the rest from the node table."""
-    given = {split: source for split, source in splits.items() if source is not None}
-    if table_path is None:
-        required = (("features", features), ("labels", labels), ("train", splits["train"]))
-        if missing := [name for name, source in required if source is None]:
-            raise ConfigError(
-                f"expected features, labels and train, or a table of nodes; found no {' and no '.join(missing)}"
-            )
-    else:
-        table = parquet.Table("nodes", table_path)
-        parquet.check_ids(table, columns)
-        if "train" not in given:
-            given = {"train": np.empty(0, np.int64), **parquet.splits(table, columns), **given}
-        labels = parquet.labels(table, columns) if labels is None else labels
-        if features is None:
-            if bfloat16:
-                raise ConfigError(
-                    "bfloat16 features come from a .npy file of uint16, not from Parquet; drop --bfloat16"
-                )
-            features = parquet.features(table, columns)
-    assert features is not None
-    assert labels is not None
-    return _NodeData(
-        features if isinstance(features, RowSource) else arrays.features(features, bfloat16=bfloat16),
-        labels if isinstance(labels, RowSource) else arrays.labels(labels),
-        given,
-    )
-
-
-def _check_num_nodes(topology: _Topology, data: _NodeData, num_nodes: int | None) -> int:
-    """N, on which all sources must agree.
-
-    Raises:
-        InputError: they do not.
-    """
-    name, expected = next(
-        (name, number)
-        for name, number in (
-            ("the number of nodes given", num_nodes),
-            ("indptr", topology.num_nodes),
-            ("features", data.features.num_rows),
-        )
-        if number is not None
-    )
-    counts = {"indptr": topology.num_nodes, "features": data.features.num_rows, "labels": data.labels.num_rows}
-    for other, found in counts.items():
-        if found is not None and found != expected:
-            raise InputError(
-                f"{other}: expected {expected} rows (one per node, as {name} says), found {found}; "
-                f"are the files of the same graph?"
-            )
-    if expected < 1:
-        raise InputError("expected at least one node, found none")
-    return expected
-
-
-def _output_bytes(topology: _Topology, num_nodes: int, reverse: bool, self_loops: bool) -> int:
-    """Disk space for everything but features."""
-    num_edges = topology.num_edges * (2 if reverse else 1) + num_nodes * self_loops
-    return num_edges * index_dtype(num_nodes).itemsize + 2 * (num_nodes + 1) * np.dtype(np.int64).itemsize

@@ -16,16 +16,18 @@ from diskgnn.errors import DataWarning, InputError
 from diskgnn.importers.rows import RowSource
 from diskgnn.progress import Reporter
 from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import ArtifactWriter
+from diskgnn.storage.checked_files import npy_data_offset
+from diskgnn.storage.row_format import RowFormat
+from diskgnn.storage.writer import ArtifactWriter
 
-# The exponent bits of each float dtype: all of them are set in NaN and in infinity, and in no other number.
-_EXPONENT_BITS = {"float32": 0x7F800000, "float16": 0x7C00, "bfloat16": 0x7F80}
 # As many classes may be inferred from the labels of however few nodes; a model's last layer costs memory for each.
 _PLAUSIBLE_CLASSES = 10_000
 _SCAN_VALUES = 1 << 18  # at a time, so that temporary arrays stay in the processor's cache
 
 
-def write_features(writer: ArtifactWriter, rows: RowSource, dtype: str, *, reference: bool, reporter: Reporter) -> None:
+def write_features(
+    writer: ArtifactWriter, rows: RowSource, row_format: RowFormat, *, reference: bool, reporter: Reporter
+) -> None:
     """Copy features into the graph, or refer to the file that holds them; warn about NaN and infinite values.
 
     Either way they are read once, front to back.
@@ -33,11 +35,11 @@ def write_features(writer: ArtifactWriter, rows: RowSource, dtype: str, *, refer
     Args:
         writer: of the graph directory.
         rows: [N, D]; `rows.path` is set if `reference` is.
-        dtype: a key of `graph.FEATURE_STORAGE`.
+        row_format: of these rows.
         reference: leave the file where it is.
         reporter: told about one stage, in bytes.
     """
-    scan = _NonFiniteScan(dtype)
+    scan = NonFiniteScan(row_format)
     with reporter.stage("scan features" if reference else "copy features", rows.total_bytes, "B") as advance:
         if reference:
             assert rows.path is not None
@@ -58,16 +60,16 @@ def write_features(writer: ArtifactWriter, rows: RowSource, dtype: str, *, refer
 
 def _header_bytes(path: Path) -> bytes:
     with path.open("rb") as file:
-        return file.read(artifacts.npy_data_offset(path))
+        return file.read(npy_data_offset(path))
 
 
-class _NonFiniteScan:
-    """Counts the values that are NaN or infinite, and the nodes that have them."""
+class NonFiniteScan:
+    """Counts the values that are `nan` or `infinite`, and the `nodes` that have them."""
 
-    def __init__(self, dtype: str) -> None:
-        self._mask = _EXPONENT_BITS.get(dtype)
-        self._rows = self._nodes = self._nan = self._infinite = 0
-        self._first_node = -1
+    def __init__(self, rows: RowFormat) -> None:
+        self._mask, self._rows = rows.exponent_bits, 0
+        self.nan = self.infinite = self.nodes = 0
+        self.first_node = -1  # none
 
     def add(self, chunk: npt.NDArray[Any]) -> None:
         """`chunk` [some rows, D] follows what was added before."""
@@ -85,19 +87,19 @@ class _NonFiniteScan:
             return
         nan = special & (bits & bits.dtype.type((self._mask or 0) ^ (2 ** (8 * part.itemsize - 1) - 1)) != 0)
         of_rows = special.any(axis=1)
-        if self._first_node < 0:
-            self._first_node = first_row + int(of_rows.argmax())
-        self._nodes += int(of_rows.sum())
-        self._nan += int(nan.sum())
-        self._infinite += int(special.sum()) - int(nan.sum())
+        if self.first_node < 0:
+            self.first_node = first_row + int(of_rows.argmax())
+        self.nodes += int(of_rows.sum())
+        self.nan += int(nan.sum())
+        self.infinite += int(special.sum()) - int(nan.sum())
 
     def warn(self) -> None:
         """Issue a DataWarning if anything was found."""
-        found = [f"{count} {word}" for count, word in ((self._nan, "NaN"), (self._infinite, "infinite")) if count]
+        found = [f"{count} {word}" for count, word in ((self.nan, "NaN"), (self.infinite, "infinite")) if count]
         if found:
             warnings.warn(
-                f"features hold {' and '.join(found)} values in {self._nodes} nodes, the first of them node "
-                f"{self._first_node}; training on them yields NaN losses: replace them, "
+                f"features hold {' and '.join(found)} values in {self.nodes} nodes, the first of them node "
+                f"{self.first_node}; training on them yields NaN losses: replace them, "
                 f"e.g. with np.nan_to_num(features)",
                 DataWarning,
                 stacklevel=4,
@@ -136,7 +138,7 @@ def write_labels(writer: ArtifactWriter, rows: RowSource, num_classes: int | Non
         raise InputError(
             f"labels: expected classes counted from 0; found {largest} at node {largest_node}, which makes more "
             f"classes than the {labelled} nodes with a label: number the classes without gaps "
-            f"(np.unique(labels, return_inverse=True)), or pass --num-classes {largest + 1} if this is meant"
+            f"(np.unique(labels, return_inverse=True)), or pass num_classes={largest + 1} if this is meant"
         )
     return max(largest + 1, 1)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from diskgnn.errors import ConfigError, DataWarning, InputError
-from diskgnn.graph.csc import EdgeChunk, EdgeSource
+from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
 from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource, as_signed
 
 _SPLIT_NAMES = {"train": "train", "valid": "valid", "val": "valid", "validation": "valid", "test": "test"}

@@ -85,8 +85,7 @@ class PackedConfig:
             "seed": self.seed,
             "num_nodes": self.num_nodes,
             "num_classes": self.num_classes,
-            "feature_dtype": self.rows.dtype,
-            "feature_width": self.rows.num_features,
+            **self.rows.to_json(),
             "first_epoch": self.first_epoch,
             "row_bytes": self.rows.row_bytes,
             "keep_input_nodes": self.keep_input_nodes,
@@ -99,7 +98,7 @@ class PackedConfig:
     @staticmethod
     def parse(config: Mapping[str, Any]) -> PackedConfig:
         """Raises ValueError or KeyError for what `to_json` would not have written."""
-        rows = RowFormat(typed(config["feature_dtype"], str), typed(config["feature_width"], int))
+        rows = RowFormat.parse(config)
         if typed(config["row_bytes"], int) != rows.row_bytes:
             raise ValueError(f"row_bytes is {config['row_bytes']}, expected {rows.row_bytes}")
         return PackedConfig(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,23 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError
+from diskgnn.storage.manifest import typed
 
 if TYPE_CHECKING:
     import torch
 
 # What .npy calls each feature dtype. NumPy has no bfloat16: its bits are stored as uint16.
 FEATURE_STORAGE = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2", "int8": "|i1"}
+# All bits of the exponent are set in NaN and in infinity, and in no other number.
+_EXPONENT_BITS = {"float32": 0x7F800000, "float16": 0x7C00, "bfloat16": 0x7F80}
+
+
+_STORED_AS = {np.dtype(stored): dtype for dtype, stored in FEATURE_STORAGE.items()}
+
+
+def dtype_stored_as(storage: np.dtype[Any]) -> str | None:
+    """The feature dtype that NumPy stores as `storage`, in native byte order; None if there is none."""
+    return _STORED_AS.get(storage)
 
 
 @dataclass(frozen=True)
@@ -31,9 +43,27 @@ class RowFormat:
 
     def __post_init__(self) -> None:
         if self.dtype not in FEATURE_STORAGE:
-            raise ConfigError(f"feature dtype: expected one of {', '.join(FEATURE_STORAGE)}, found {self.dtype!r}")
+            raise ConfigError(f"feature_dtype: expected one of {', '.join(FEATURE_STORAGE)}, found {self.dtype!r}")
         if self.num_features < 1:
             raise ConfigError(f"num_features: expected at least 1, found {self.num_features}")
+
+    @staticmethod
+    def stored_as(storage: np.dtype[Any], num_features: int) -> RowFormat:
+        """The format of rows that NumPy stores as `storage`; uint16 is bfloat16.
+
+        Raises:
+            ConfigError: features cannot be stored so.
+        """
+        return RowFormat(dtype_stored_as(storage) or storage.name, num_features)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in manifests."""
+        return {"feature_dtype": self.dtype, "feature_width": self.num_features}
+
+    @staticmethod
+    def parse(config: Mapping[str, Any]) -> RowFormat:
+        """Raises ValueError or KeyError for what `to_json` would not have written."""
+        return RowFormat(typed(config["feature_dtype"], str), typed(config["feature_width"], int))
 
     @property
     def storage(self) -> np.dtype[Any]:
@@ -44,6 +74,11 @@ class RowFormat:
     def row_bytes(self) -> int:
         """Bytes of one row."""
         return self.num_features * self.storage.itemsize
+
+    @property
+    def exponent_bits(self) -> int | None:
+        """The mask of a value's exponent bits; None for whole numbers."""
+        return _EXPONENT_BITS.get(self.dtype)
 
     @property
     def torch_dtype(self) -> torch.dtype:

@@ -1,0 +1,212 @@
+"""Edges brought to buckets of consecutive destinations: in memory if all fit there, otherwise in one scratch file.
+
+How many edges each bucket gets is known before, so every edge goes straight to its place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import scatter_edges
+from diskgnn.errors import ConfigError, InputError
+from diskgnn.progress import Reporter
+from diskgnn.storage import faults
+from diskgnn.units import format_size
+
+# src and dst [number of edges in this chunk], both int32 or both int64.
+EdgeChunk = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+# May be called more than once and must yield the same edges every time.
+EdgeSource = Callable[[], Iterator[EdgeChunk]]
+
+_MAX_BUCKETS = 256  # unless the budget asks for more: enough to keep all threads busy with cache-sized buckets
+_MIN_SHARE_BYTES = 1 << 20
+_MAX_BUFFER_BYTES = 1 << 20  # of one bucket: a larger write is no faster
+_CHANGED = "the edges changed between two readings; convert again when they are at rest"
+
+
+def index_dtype(num_nodes: int) -> np.dtype[Any]:
+    """dtype of node ids in `indices`: int32 while they fit."""
+    return np.dtype(np.int32 if num_nodes < 2**31 else np.int64)
+
+
+def directions(src: npt.NDArray[Any], dst: npt.NDArray[Any], reverse: bool) -> tuple[EdgeChunk, ...]:
+    """The edges of a chunk, C-contiguous, and with `reverse` their reverses."""
+    src, dst = np.ascontiguousarray(src), np.ascontiguousarray(dst)
+    return ((src, dst), (dst, src)) if reverse else ((src, dst),)
+
+
+@dataclass(frozen=True)
+class BucketPlan:
+    """How nodes are cut into K buckets of consecutive ids, and how much is held at once."""
+
+    dtype: np.dtype[Any]  # of node ids in edges and indices
+    shift: int  # a bin is 2^shift nodes
+    bucket_of_bin: npt.NDArray[np.int32]  # [bins]
+    node_starts: npt.NDArray[np.int64]  # [K+1]
+    edge_starts: npt.NDArray[np.int64]  # [K+1], in the scratch file or in memory
+    in_memory: bool  # all edges are held in memory; there is no scratch file
+    buffer_edges: int  # per bucket while scattering, unless in_memory
+    buckets_at_once: int  # sorted, or waiting to be written
+
+    @property
+    def num_buckets(self) -> int:
+        """K."""
+        return len(self.node_starts) - 1
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return int(self.node_starts[-1])
+
+    @property
+    def num_edges(self) -> int:
+        """Edges in all buckets."""
+        return int(self.edge_starts[-1])
+
+
+def plan_buckets(
+    bin_edges: npt.NDArray[np.int64], shift: int, num_nodes: int, memory_bytes: int, threads: int, self_loops: bool
+) -> BucketPlan:
+    """Cut the nodes into buckets of which `threads` + 1 can be sorted at once within `memory_bytes`.
+
+    Raises:
+        ConfigError: one bin alone does not fit.
+    """
+    dtype = index_dtype(num_nodes)
+    edge_bytes = 2 * dtype.itemsize
+    bin_nodes = np.minimum(num_nodes - (np.arange(len(bin_edges), dtype=np.int64) << shift), 1 << shift)
+    # Sorting a bucket holds its edges, its indices, and per node a degree and a sum of degrees.
+    bin_bytes = bin_edges * (edge_bytes + dtype.itemsize) + bin_nodes * (16 + self_loops * dtype.itemsize)
+    all_edges_bytes = int(bin_edges.sum()) * edge_bytes
+    in_memory = all_edges_bytes <= memory_bytes // 2
+    sort_bytes = memory_bytes - all_edges_bytes if in_memory else memory_bytes
+    largest_bytes = int(bin_bytes.max(initial=1))
+    if largest_bytes > sort_bytes:
+        largest = int(bin_bytes.argmax())
+        first, last = largest << shift, min((largest + 1) << shift, num_nodes) - 1
+        raise ConfigError(
+            f"nodes {first} to {last} have {bin_edges[largest]} in-edges, and sorting them needs {largest_bytes} "
+            f"bytes of memory; found {memory_bytes}. Pass "
+            f"memory={format_size(2 * largest_bytes).replace(' ', '')} or more"
+        )
+    sums = np.concatenate([[0], np.cumsum(bin_bytes)])
+    share_bytes = min(sort_bytes // (threads + 1), max(int(sums[-1]) // _MAX_BUCKETS, _MIN_SHARE_BYTES))
+    starts = [0]
+    while starts[-1] < len(bin_edges):
+        fitting = int(np.searchsorted(sums, sums[starts[-1]] + share_bytes, side="right")) - 1
+        starts.append(min(max(fitting, starts[-1] + 1), len(bin_edges)))
+    bounds = np.array(starts, np.int64)
+    bucket_bytes = int(np.diff(sums[bounds]).max(initial=1))
+    buffer_bytes = min(_MAX_BUFFER_BYTES, memory_bytes // max(len(starts) - 1, 1))
+    return BucketPlan(
+        dtype=dtype,
+        shift=shift,
+        bucket_of_bin=np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(bounds)),
+        node_starts=np.minimum(bounds << shift, num_nodes),
+        edge_starts=np.concatenate([[0], np.cumsum(bin_edges)])[bounds],
+        in_memory=in_memory,
+        buffer_edges=max(1, buffer_bytes // edge_bytes),
+        buckets_at_once=max(1, min(threads + 1, sort_bytes // bucket_bytes)),
+    )
+
+
+class EdgeBuckets:
+    """All edges, bucket by bucket: filled once, then read in any order, by several threads if need be.
+
+    Args:
+        plan: says where each bucket starts.
+        path: of the scratch file, made only if the edges do not fit in memory. Whoever made this object removes it.
+    """
+
+    def __init__(self, plan: BucketPlan, path: Path) -> None:
+        self.plan, self.path = plan, path
+        sizes = np.diff(plan.edge_starts)
+        capacities = sizes if plan.in_memory else np.minimum(sizes, plan.buffer_edges)
+        starts = np.concatenate([[0], np.cumsum(capacities)])
+        self._buffer = np.empty((int(starts[-1]), 2), plan.dtype)
+        # Bucket b's buffer starts at _starts[b], is full up to _cursors[b] and ends at _ends[b].
+        self._starts, self._cursors, self._ends = starts[:-1], starts[:-1].copy(), starts[1:].copy()
+        # Where the next flush of each bucket goes in the scratch file, in edges.
+        self._flushed = plan.edge_starts[:-1].copy()
+        self._scratch: int | None = None
+
+    def fill(self, edges: EdgeSource, reverse: bool, reporter: Reporter) -> None:
+        """Bring every edge to its bucket.
+
+        Raises:
+            InputError: these are not the edges that were counted.
+        """
+        if not self.plan.in_memory:
+            self._scratch = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            with reporter.stage("scatter edges", self.plan.num_edges, "edges") as advance:
+                for chunk in edges():
+                    for src, dst in directions(*chunk, reverse):
+                        self._append(src, dst)
+                        advance(len(src))
+            complete = self._complete()
+        except IndexError as error:
+            raise InputError(_CHANGED) from error
+        finally:
+            if self._scratch is not None:
+                os.close(self._scratch)
+        if not complete:
+            raise InputError(_CHANGED)
+        if not self.plan.in_memory:
+            del self._buffer
+
+    def read(self, bucket: int) -> npt.NDArray[Any]:
+        """[number, 2] edges of a bucket: src, dst."""
+        start, stop = (int(edge) for edge in self.plan.edge_starts[bucket : bucket + 2])
+        if self.plan.in_memory:
+            return self._buffer[start:stop]
+        with self.path.open("rb", buffering=0) as file:
+            offset_bytes = start * 2 * self.plan.dtype.itemsize
+            file.seek(offset_bytes)
+            edges = np.fromfile(file, self.plan.dtype, 2 * (stop - start))
+            os.posix_fadvise(file.fileno(), offset_bytes, edges.nbytes, os.POSIX_FADV_DONTNEED)
+        assert len(edges) == 2 * (stop - start)
+        return edges.reshape(-1, 2)
+
+    def _append(self, src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> None:
+        plan, first = self.plan, 0
+        while True:
+            first = scatter_edges(
+                src, dst, first, plan.num_nodes, plan.shift, plan.bucket_of_bin, self._buffer, self._cursors, self._ends
+            )
+            if first == len(src):
+                return
+            self._flush(int(plan.bucket_of_bin[dst[first] >> plan.shift]))
+
+    def _flush(self, bucket: int) -> None:
+        content = self._buffer[self._starts[bucket] : self._cursors[bucket]]
+        first, end = self._flushed[bucket], self.plan.edge_starts[bucket + 1]
+        if self._scratch is None or not len(content) or first + len(content) > end:
+            raise IndexError("more edges than were counted")
+        faults.point("csc.scatter")
+        _write_at(self._scratch, content, int(first) * content.strides[0])
+        self._flushed[bucket] += len(content)
+        self._cursors[bucket] = self._starts[bucket]
+
+    def _complete(self) -> bool:
+        """Flush what is left; whether all edges that were counted are there."""
+        if self._scratch is None:
+            return bool((self._cursors == self._ends).all())
+        for bucket in np.flatnonzero(self._cursors > self._starts).tolist():
+            self._flush(bucket)
+        return bool((self._flushed == self.plan.edge_starts[1:]).all())
+
+
+def _write_at(descriptor: int, content: npt.NDArray[Any], offset_bytes: int) -> None:
+    view = content.reshape(-1).view(np.uint8).data
+    while view:
+        written = os.pwrite(descriptor, view, offset_bytes)
+        view, offset_bytes = view[written:], offset_bytes + written
+    os.posix_fadvise(descriptor, offset_bytes - content.nbytes, content.nbytes, os.POSIX_FADV_DONTNEED)

@@ -1,0 +1,86 @@
+"""What a synthetic graph is to look like, checked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from diskgnn.errors import ConfigError
+from diskgnn.specs import SPLITS
+from diskgnn.storage.row_format import RowFormat
+
+
+@dataclass(frozen=True)
+class GenerationSpec:
+    """A synthetic graph. See `generate` for what each number means.
+
+    Raises:
+        ConfigError: a value that makes no sense; names it.
+    """
+
+    num_nodes: int
+    avg_degree: float
+    num_classes: int
+    rows: RowFormat
+    fractions: dict[str, float]  # of the nodes in each split of SPLITS
+    homophily: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.num_classes < 1 or self.num_nodes < 2 * self.num_classes:
+            raise ConfigError(
+                f"expected at least 1 class and 2 nodes per class, found {self.num_classes} classes for "
+                f"{self.num_nodes} nodes: change num_classes or num_nodes"
+            )
+        limit = self.num_nodes / (2 * self.num_classes)
+        if not 0 < self.avg_degree <= limit:
+            raise ConfigError(
+                f"avg_degree: expected a number above 0 and at most {limit:g} (half of the nodes of a class), found "
+                f"{self.avg_degree}: change it, or have fewer classes or more nodes"
+            )
+        if not 0 <= self.homophily <= 1:
+            raise ConfigError(f"homophily: expected a number from 0 to 1, found {self.homophily}")
+        if not 0 <= self.seed < 1 << 64:
+            raise ConfigError(f"seed: expected a number from 0 to 2^64 - 1, found {self.seed}")
+        fractions = self.fractions
+        if not all(0 <= fraction <= 1 for fraction in fractions.values()) or sum(fractions.values()) > 1 + 1e-9:
+            raise ConfigError(f"expected fractions from 0 to 1 whose sum is at most 1, found {fractions}")
+        for split, size in self.split_sizes.items():
+            if size == 0 and (fractions[split] > 0 or split == "train"):
+                raise ConfigError(
+                    f"{split}_fraction: expected at least one {split} node, found none: {fractions[split]} of "
+                    f"{self.num_nodes} nodes is less than one; pass a larger number"
+                )
+
+    @property
+    def num_drawn_edges(self) -> int:
+        """Edges that are drawn; those that are repeated are dropped."""
+        return round(self.num_nodes * self.avg_degree)
+
+    @property
+    def centroid_bytes(self) -> int:
+        """Of the classes' centroids, float32 [num_classes, num_features]."""
+        return self.num_classes * self.rows.num_features * 4
+
+    @property
+    def split_sizes(self) -> dict[str, int]:
+        """Nodes per split; splits are consecutive in the order of `GraphGenerator.shuffled_nodes`."""
+        sizes, left = {}, self.num_nodes
+        for split in SPLITS:
+            sizes[split] = min(round(self.fractions[split] * self.num_nodes), left)
+            left -= sizes[split]
+        return sizes
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the manifest, but for the number of edges, which is known when they are drawn."""
+        return {
+            "generator": "degree-corrected planted partition",
+            "num_nodes": self.num_nodes,
+            "avg_degree": self.avg_degree,
+            "num_classes": self.num_classes,
+            "feature_width": self.rows.num_features,
+            "feature_dtype": self.rows.dtype,
+            **{f"{split}_fraction": self.fractions[split] for split in SPLITS},
+            "homophily": self.homophily,
+            "seed": self.seed,
+        }

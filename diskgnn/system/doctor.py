@@ -8,7 +8,7 @@ import mmap
 import os
 import platform
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -110,12 +110,11 @@ def diagnose(
     if not path.is_dir():
         raise ConfigError(f"expected a folder to look at, found {folder}: give the one that will hold your data")
     if measure and not os.access(path, os.W_OK):
-        raise ConfigError(f"{path} cannot be written, so its disk cannot be measured: pass --no-measure")
+        raise ConfigError(f"{path} cannot be written, so its disk cannot be measured: pass measure=False")
     machine = look_at_machine()
     disk = look_at_folder(path)
     if measure:
-        rates = measure_read_rates(path, file_bytes=file_bytes, reporter=reporter)
-        disk = Folder(**{**vars(disk), "rates": rates})
+        disk = replace(disk, rates=measure_read_rates(path, file_bytes=file_bytes, reporter=reporter))
     return Diagnosis(VERSION, machine, disk, advise(machine, disk))
 
 

@@ -13,14 +13,14 @@ import psutil
 from diskgnn.errors import at_least_one
 from diskgnn.units import parse_size
 
-CGROUP_ROOT = Path("/sys/fs/cgroup")
+SELF_CGROUP, CGROUP_ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def cgroup_settings(
     controller: str,
     v2_name: str,
     v1_name: str,
-    self_cgroup: Path = Path("/proc/self/cgroup"),
+    self_cgroup: Path = SELF_CGROUP,
     root: Path = CGROUP_ROOT,
 ) -> Iterator[Path]:
     """The files of this process's cgroup and all its parents that hold one setting (cgroup v1 or v2)."""
@@ -44,12 +44,12 @@ def cgroup_settings(
                 yield candidate / name
 
 
-def cgroup_limit_bytes(self_cgroup: Path = Path("/proc/self/cgroup"), root: Path = CGROUP_ROOT) -> int | None:
+def cgroup_limit_bytes(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> int | None:
     """The memory limit of this process's cgroup (v1 or v2; the tightest of its parents), None without."""
     return min((limit for limit, _ in _cgroup_limits(self_cgroup, root)), default=None)
 
 
-def cgroup_available_bytes(self_cgroup: Path = Path("/proc/self/cgroup"), root: Path = CGROUP_ROOT) -> int | None:
+def cgroup_available_bytes(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> int | None:
     """What the limits of this process's cgroup and its parents leave of them, None without a limit.
 
     File cache that is not in active use counts as left: the kernel gives it up first.
@@ -78,7 +78,7 @@ def _used_bytes(limit_file: Path) -> int:
     return max(0, used - inactive)
 
 
-def memory_budget(memory: int | str) -> int:
+def memory_budget(memory: int | str, self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> int:
     """Bytes that `memory` stands for: a size, or 'auto': half of what is available, also within the cgroup's limits.
 
     Raises:
@@ -87,11 +87,11 @@ def memory_budget(memory: int | str) -> int:
     if memory != "auto":
         return parse_size(memory)
     available = int(psutil.virtual_memory().available)
-    left = cgroup_available_bytes()
+    left = cgroup_available_bytes(self_cgroup, root)
     return min(available, left if left is not None else available) // 2
 
 
-def usable_cores(self_cgroup: Path = Path("/proc/self/cgroup"), root: Path = CGROUP_ROOT) -> float:
+def usable_cores(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> float:
     """Cores that this process may keep busy: its affinity, or the cgroup's quota (v1 or v2) where that is less."""
     cores = float(len(os.sched_getaffinity(0)))
     for file in cgroup_settings("cpu", "cpu.max", "cpu.cfs_quota_us", self_cgroup, root):
@@ -103,9 +103,9 @@ def usable_cores(self_cgroup: Path = Path("/proc/self/cgroup"), root: Path = CGR
     return cores
 
 
-def available_cores() -> int:
+def available_cores(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> int:
     """Threads that pay: `usable_cores`, rounded up; at least 1."""
-    return max(1, math.ceil(usable_cores()))
+    return max(1, math.ceil(usable_cores(self_cgroup, root)))
 
 
 def thread_count(threads: int | None) -> int:

@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from diskgnn.system.memory import CGROUP_ROOT, cgroup_settings
+from diskgnn.storage import faults
+from diskgnn.system.memory import CGROUP_ROOT, SELF_CGROUP, cgroup_settings
 
 _numbers = itertools.count()
 _REMOVE_SECONDS = 5.0  # that the kernel gets to let go of processes that have ended
@@ -32,9 +33,7 @@ class MemoryCgroup:
         OSError: this process may not make one, or the system has none.
     """
 
-    def __init__(
-        self, limit_bytes: int, self_cgroup: Path = Path("/proc/self/cgroup"), root: Path = CGROUP_ROOT
-    ) -> None:
+    def __init__(self, limit_bytes: int, self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> None:
         self.path = _make(f"diskgnn-{os.getpid()}-{next(_numbers)}", limit_bytes, self_cgroup, root)
         self._is_v1 = (self.path / "memory.limit_in_bytes").exists()
 
@@ -126,6 +125,7 @@ def _limit(path: Path, limit_bytes: int) -> None:
     else:
         control = path.parent / "cgroup.subtree_control"
         if "memory" not in control.read_text().split():
+            faults.point("cgroup.delegate")
             control.write_text("+memory")
         (path / "memory.max").write_text(str(limit_bytes))
         swap, swap_limit = path / "memory.swap.max", "0"

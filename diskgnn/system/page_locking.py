@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import torch
@@ -22,20 +22,23 @@ class PageLock:
     Args:
         regions: address and bytes of each, page-aligned, so that no two share a page.
         device: whose kernels and copies use them.
+        runtime: what has cudaHostRegister and cudaHostUnregister; torch's by default.
 
     Raises:
         ConfigError: the system refuses; names the limit. Nothing stays locked.
     """
 
-    def __init__(self, regions: Sequence[tuple[int, int]], device: torch.device) -> None:
+    def __init__(self, regions: Sequence[tuple[int, int]], device: torch.device, runtime: Any = None) -> None:
+        self._runtime = runtime or torch.cuda.cudart()  # type: ignore[no-untyped-call]
         self._addresses: list[int] = []
         self._pid = os.getpid()
-        with torch.cuda.device(device):
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             for address, num_bytes in regions:
-                error = int(_cudart().cudaHostRegister(address, num_bytes, _PORTABLE | _MAPPED)) if num_bytes else 0
+                if num_bytes == 0:
+                    continue
+                error = int(self._runtime.cudaHostRegister(address, num_bytes, _PORTABLE | _MAPPED))
                 if error == 0:
-                    if num_bytes:
-                        self._addresses.append(address)
+                    self._addresses.append(address)
                     continue
                 self.release()
                 with suppress(RuntimeError):  # or the next kernel, whoever starts it, is blamed for this error
@@ -45,11 +48,7 @@ class PageLock:
     def release(self) -> None:
         """Unlock. Idempotent, and nothing in a forked child, where the device cannot be spoken to."""
         while self._addresses and self._pid == os.getpid():
-            _cudart().cudaHostUnregister(self._addresses.pop())
-
-
-def _cudart() -> Any:
-    return torch.cuda.cudart()  # type: ignore[no-untyped-call]
+            self._runtime.cudaHostUnregister(self._addresses.pop())
 
 
 def _refusal(error: int, num_bytes: int, total_bytes: int) -> ConfigError:
@@ -57,5 +56,5 @@ def _refusal(error: int, num_bytes: int, total_bytes: int) -> ConfigError:
     return ConfigError(
         f"cannot page-lock {format_size(num_bytes)} of host memory, of {format_size(total_bytes)} in all (CUDA error "
         f"{error}; the limit on locked memory is {'none' if limit < 0 else format_size(limit)}): raise `ulimit -l`, or "
-        "the memory limit of the container; or use a smaller pinned_cache or prefetch, or zero_copy=False"
+        "the memory limit of the container; or use a larger device_cache, a smaller prefetch, or zero_copy=False"
     )

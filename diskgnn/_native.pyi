@@ -53,14 +53,14 @@ class NeighborSampler:
             IndexError: the topology leads outside of itself.
         """
 
-def count(counts: Int32, nodes: npt.NDArray[Any]) -> None:
+def count_nodes(counts: Int32, nodes: npt.NDArray[Any]) -> None:
     """counts[nodes] += 1, also where a node is repeated.
 
     Raises:
         IndexError: a node out of range; nothing was counted.
     """
 
-def exchange(next_use: Int32, nodes: npt.NDArray[Any], batch: int) -> Int32:
+def exchange_next_uses(next_use: Int32, nodes: npt.NDArray[Any], batch: int) -> Int32:
     """next_use[nodes], which is then set to `batch`: one step of the backward pass that finds next uses.
 
     Raises:
@@ -86,11 +86,11 @@ class BeladyPlanner:
     def place(self, nodes: npt.NDArray[Any], next_uses: Int32) -> tuple[Int32, npt.NDArray[Any], Int32]:
         """(addresses [U], disk_nodes [R] ascending, admissions [A * 2] as extent row, slot)."""
 
-    def initial_nodes(self) -> Int64:
+    def initial_cpu_nodes(self) -> Int64:
         """Nodes resident when a cycle starts, by slot, ascending."""
 
-    def wrap(self) -> Int32:
-        """[C]: the next cycle's slot i takes the row in this cycle's slot wrap[i]."""
+    def next_cycle_slots(self) -> Int32:
+        """[C]: the next cycle's slot i takes the row in this cycle's slot [i]."""
 
 def crc32c_combine(crc_a: int, crc_b: int, bytes_b: int) -> int:
     """CRC-32C of A followed by B, from those of A and B and the length of B."""
@@ -186,33 +186,58 @@ def start_extent(
 ) -> int:
     """Write what comes before an extent's rows; the header's CRC-32C (native/extent_packer.h)."""
 
-def pack_partition(
+class ExtentRows:
+    """The extents of one file, as far as their rows are concerned (native/packing/extent_packer.h).
+
+    T extents, no two of which share a page. Keeps the arrays alive and the file open.
+
+    Raises:
+        ValueError: the arrays do not describe the same extents.
+        OSError: the file cannot be opened.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        nodes: npt.NDArray[Any],
+        bounds: Int64,
+        offsets: Int64,
+        cursors: Int64,
+        checksums: npt.NDArray[np.uint32],
+        tails: npt.NDArray[np.uint8],
+    ) -> None:
+        """`nodes`: of all extents, int32 or int64, ascending in each; `bounds` [T+1]: extent t's are [bounds[t],
+        bounds[t+1]); `offsets` [T]: of its row 0 in the file; `cursors` [T]: its next node in `nodes`; `checksums` [T]:
+        of its rows written so far; `tails` [T * 4096]: of each, the page that is not full yet.
+        """
+
+def pack_window(
     writer: PageWriter,
-    path: str,
-    nodes: npt.NDArray[Any],
-    bounds: Int64,
-    offsets: Int64,
-    cursors: Int64,
-    checksums: npt.NDArray[np.uint32],
-    tails: npt.NDArray[np.uint8],
-    partition: npt.NDArray[np.uint8],
+    extents: ExtentRows,
+    rows: npt.NDArray[np.uint8],
     first_node: int,
-    last_node: int,
     row_bytes: int,
     threads: int,
 ) -> None:
-    """Append the rows of nodes [first_node, last_node) to every extent that needs them (native/extent_packer.h)."""
+    """Append rows to every extent that needs them: `rows` are those of the nodes from `first_node` on.
+
+    Advances `cursors` and `checksums`; windows come in ascending order.
+
+    Raises:
+        OSError: a write failed.
+    """
 
 def scatter_rows(
     descriptor: int,
     offset: int,
     places: Int64,
     sources: Int64,
-    partition: npt.NDArray[np.uint8],
+    window: npt.NDArray[np.uint8],
     row_bytes: int,
     threads: int,
 ) -> None:
-    """Write row sources[i] of `partition` as row places[i] of the rows at `offset`; places ascend."""
+    """Write row sources[i] of `window` as row places[i] of the rows at `offset`; places ascend."""
 
 class DamagedExtentError(RuntimeError):
     """An extent that is not what was packed."""
@@ -381,17 +406,12 @@ class Expansion32:
 class Expansion64(Expansion32):
     """The same with int64 nodes."""
 
-class TopologySweep:
-    """Sweeps over a CSC topology on disk, front to back, past the page cache.
-
-    `threads` times READERS_PER_THREAD readers hold `window_bytes` of indices (a multiple of 4096) and half as much of
-    indptr; offsets are those of the data in the files, in bytes.
+class TopologyFiles:
+    """A CSC topology on disk; offsets are those of the data in the files, in bytes.
 
     Raises:
         OSError: a file cannot be opened.
     """
-
-    READERS_PER_THREAD: int
 
     def __init__(
         self,
@@ -402,10 +422,18 @@ class TopologySweep:
         indices_offset: int,
         num_nodes: int,
         num_edges: int,
-        engine: str,
-        window_bytes: int,
-        threads: int,
     ) -> None: ...
+
+class TopologySweep:
+    """Sweeps over a CSC topology on disk, front to back, past the page cache.
+
+    `threads` times READERS_PER_THREAD readers hold `window_bytes` of indices (a multiple of 4096) and half as much of
+    indptr.
+    """
+
+    READERS_PER_THREAD: int
+
+    def __init__(self, files: TopologyFiles, *, engine: str, window_bytes: int, threads: int) -> None: ...
     def count(self, group: Sequence[Expansion32]) -> None:
         """Find out how many edges each minibatch will draw in its next layer: sweeps indptr.
 

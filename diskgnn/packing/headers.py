@@ -37,8 +37,9 @@ class PlacedSplit:
     index: npt.NDArray[Any]  # [T] extents.INDEX_DTYPE, rows_crc32c still 0
     bounds: npt.NDArray[np.int64]  # [T+1] extent t's nodes are disk_nodes[bounds[t]:bounds[t+1]]
     nodes_path: Path  # scratch: disk nodes of all extents
+    node_dtype: np.dtype[Any]  # int32 or int64
     tails: npt.NDArray[np.uint8]  # [T * 4096] of each extent, the page that is not full yet
-    initial_nodes: npt.NDArray[np.int64]  # [C] those in the cpu tier when a cycle starts, by slot
+    initial_cpu_nodes: npt.NDArray[np.int64]  # [C] those in the cpu tier when a cycle starts, by slot
     next_cycle_slots: npt.NDArray[np.int32]  # [C], see `placement.Schedule`
     rows: TierRowCounts  # per cycle
 
@@ -91,7 +92,7 @@ class SplitPlacer:
                 self.static_nodes = hottest_nodes(accesses.counts, tiers.static)
                 self.needed[self.static_nodes] = True
             schedule = Schedule(accesses, self.static_nodes, tiers.cpu(split))
-            self.needed[schedule.initial_nodes] = True
+            self.needed[schedule.initial_cpu_nodes] = True
             # Placing and encoding keep a core busy each.
             with _HeaderWriter(self, split, num_batches) as headers, ThreadPoolExecutor(1) as pool:
                 placed = zip(self.samples.read(split), schedule, strict=True)
@@ -118,7 +119,8 @@ class _HeaderWriter:
         self._nodes = np.unique(graph.splits[split])
         self._labels = graph.labels[self._nodes].astype(np.int64)
         self._keep_input_nodes = placer.keep_input_nodes
-        node_type = pa.from_numpy_dtype(graph.indices.dtype) if placer.keep_input_nodes else None
+        self._node_dtype = graph.indices.dtype
+        node_type = pa.from_numpy_dtype(self._node_dtype) if placer.keep_input_nodes else None
         self._schema = extents.header_schema(len(samples.config.fanouts), node_type)
         self._static_accesses = 0
         self._number = self._offset = 0  # of the next extent
@@ -170,8 +172,9 @@ class _HeaderWriter:
             self._index,
             np.concatenate([[0], np.cumsum(self._index["num_rows"])]).astype(np.int64),
             self.nodes_path,
+            self._node_dtype,
             self._tails,
-            schedule.initial_nodes,
-            schedule.wrap,
+            schedule.initial_cpu_nodes,
+            schedule.next_cycle_slots,
             TierRowCounts(requested, static, requested - static - disk, disk),
         )

@@ -99,11 +99,11 @@ def pack_samples(
         )
         placed = placer.place_all(tiers)
         read_bytes += 2 * samples.manifest.total_bytes + placed.read_bytes  # to place, and to write the headers
-        read_bytes += pack_rows(writer, pages, graph, placed, resources)
+        read_bytes += pack_rows(writer, pages, graph.feature_file, placed, resources)
         writer.config = _config(graph, samples, placed, keep_input_nodes).to_json()
         faults.point("pack.publish")
         manifest = writer.publish()
-    details = {}
+    details: dict[str, int | float | str] = {}
     for split in placed.splits:
         details |= {f"{split.split}_requested_rows": split.rows.requested, f"{split.split}_disk_rows": split.rows.disk}
     return StageReport("pack", time.perf_counter() - started, read_bytes, manifest.total_bytes, details)
@@ -133,7 +133,7 @@ def _config(graph: Graph, samples: Samples, placed: Placed, keep_input_nodes: bo
             epochs=size.epochs,
             batches_per_epoch=size.batches_per_epoch,
             cpu_rows=len(split.next_cycle_slots),
-            initial_rows=len(split.initial_nodes),
+            initial_rows=len(split.initial_cpu_nodes),
             rows=split.rows,
             max_inputs=int(split.index["num_inputs"].max()),
             max_header_bytes=int(split.index["header_bytes"].max()),

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import BeladyPlanner, count, exchange
+from diskgnn._native import BeladyPlanner, count_nodes, exchange_next_uses
 from diskgnn.progress import Advance
 from diskgnn.storage.samples import Samples
 
-# One warm-up round finds what is resident at the wrap. A second one can improve on it by a row or so, which matters
-# only in short sequences: where rounds are cheap, they go on until the residents settle.
+# One warm-up round finds what is resident when a cycle ends. A second one can improve on it by a row or so, which
+# matters only in short sequences: where rounds are cheap, they go on until the residents settle.
 MAX_WARM_UP_ROUNDS = 4
 CHEAP_ROUND_ACCESSES = 4_000_000
 MAX_BATCHES = 1 << 29  # next uses are int32 and span two cycles
@@ -55,7 +55,7 @@ class Accesses:
             for minibatch in samples.read(split):
                 self.dtype = minibatch.input_nodes.dtype
                 file.write(minibatch.input_nodes.data)  # not tofile: it drops errno
-                count(self.counts, minibatch.input_nodes)
+                count_nodes(self.counts, minibatch.input_nodes)
                 lengths.append(len(minibatch.input_nodes))
                 advance(1)
         self.offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])  # [B+1] in accesses
@@ -118,7 +118,7 @@ def hottest_nodes(counts: npt.NDArray[np.int32], num_rows: int) -> npt.NDArray[n
 
 
 class Schedule:
-    """The placement of one sequence. Read `initial_nodes`, iterate once, then read `wrap`."""
+    """The placement of one sequence. Read `initial_cpu_nodes`, iterate once, then read `next_cycle_slots`."""
 
     def __init__(
         self, accesses: Accesses, static_nodes: npt.NDArray[np.int64], cpu_rows: int, *, from_empty: bool = False
@@ -145,12 +145,12 @@ class Schedule:
             self._planner.start_cycle()
             if settled:
                 break
-        self.initial_nodes: npt.NDArray[np.int64] = self._planner.initial_nodes()  # [C] by slot, ascending
+        self.initial_cpu_nodes: npt.NDArray[np.int64] = self._planner.initial_cpu_nodes()  # [C] by slot, ascending
 
     @property
-    def wrap(self) -> npt.NDArray[np.int32]:
-        """[C] the next cycle's slot i takes the row in this cycle's slot wrap[i]; known after iterating."""
-        return self._planner.wrap()
+    def next_cycle_slots(self) -> npt.NDArray[np.int32]:
+        """[C] the next cycle's slot i takes the row in this cycle's slot next_cycle_slots[i]; known after iterating."""
+        return self._planner.next_cycle_slots()
 
     def __iter__(self) -> Iterator[Placement]:
         for nodes, next_uses in self._accesses_and_next_uses():
@@ -167,11 +167,11 @@ class Schedule:
         backwards = range(num_batches)[::-1]
         for batch, nodes in zip(backwards, accesses.nodes(backwards), strict=True):
             # What stays in the end is each node's first use, one cycle on.
-            exchange(next_use, nodes, num_batches + batch)
+            exchange_next_uses(next_use, nodes, num_batches + batch)
         with self._next_uses.open("wb") as file:
             for batch, nodes in zip(backwards, accesses.nodes(backwards), strict=True):
                 file.seek(int(accesses.offsets[batch]) * 4)
-                file.write(exchange(next_use, nodes, batch).data)
+                file.write(exchange_next_uses(next_use, nodes, batch).data)
 
     def _accesses_and_next_uses(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32]]]:
         batches, int32 = range(self._accesses.num_batches), np.dtype(np.int32)

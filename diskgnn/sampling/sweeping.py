@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import Expansion32, Expansion64, TopologySweep
+from diskgnn._native import DIRECT_ALIGNMENT, Expansion32, Expansion64, TopologyFiles, TopologySweep
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.sampling.plan import PlannedMinibatch
@@ -46,21 +46,20 @@ class SweepingSampler:
     def __init__(self, graph: Graph, *, memory_bytes: int, threads: int, engine: str = "auto") -> None:
         self._graph, self._threads = graph, threads
         per_reader = memory_bytes // (_BUFFER_SHARE * threads * TopologySweep.READERS_PER_THREAD)
-        window_bytes = min(max(per_reader * 2 // 3, _MIN_WINDOW_BYTES), _MAX_WINDOW_BYTES) // 4096 * 4096
+        window_bytes = min(max(per_reader * 2 // 3, _MIN_WINDOW_BYTES), _MAX_WINDOW_BYTES)
+        window_bytes -= window_bytes % DIRECT_ALIGNMENT
         readers_bytes = threads * TopologySweep.READERS_PER_THREAD * window_bytes * 3 // 2
         self._budget_bytes = memory_bytes - readers_bytes
         paths = [graph.manifest.file(name) for name in (artifacts.INDPTR, artifacts.INDICES)]
-        self._sweep = TopologySweep(
+        files = TopologyFiles(
             indptr_path=str(paths[0]),
             indptr_offset=npy_data_offset(paths[0]),
             indices_path=str(paths[1]),
             indices_offset=npy_data_offset(paths[1]),
             num_nodes=graph.num_nodes,
             num_edges=graph.num_edges,
-            engine=engine,
-            window_bytes=window_bytes,
-            threads=threads,
         )
+        self._sweep = TopologySweep(files, engine=engine, window_bytes=window_bytes, threads=threads)
         self._new = Expansion32 if graph.indices.dtype == np.int32 else Expansion64
         self._pool = ThreadPoolExecutor(threads)
 

@@ -2,9 +2,9 @@
 #include <variant>
 
 #include "bindings/arrays.h"
-#include "storage/direct_file.h"
 #include "sampling/neighbor_sampler.h"
 #include "sampling/sweep_sampler.h"
+#include "storage/direct_file.h"
 
 namespace diskgnn {
 namespace {
@@ -102,19 +102,24 @@ void bind_expansion(nb::module_& m, const char* name, nb::class_<TopologySweep>&
 }
 
 void bind_sweep_sampler(nb::module_& m) {
+  nb::class_<TopologyFiles>(m, "TopologyFiles")
+      .def(
+          "__init__",
+          [](TopologyFiles* self, const std::string& indptr_path, std::uint64_t indptr_offset,
+             const std::string& indices_path, std::uint64_t indices_offset, std::int64_t num_nodes,
+             std::int64_t num_edges) {
+            new (self) TopologyFiles{DirectFile(indptr_path), indptr_offset, DirectFile(indices_path),
+                                     indices_offset,          num_nodes,     num_edges};
+          },
+          nb::kw_only(), "indptr_path"_a, "indptr_offset"_a, "indices_path"_a, "indices_offset"_a, "num_nodes"_a,
+          "num_edges"_a);
   nb::class_<TopologySweep> sweep(m, "TopologySweep");
   sweep
       .def(
           "__init__",
-          [](TopologySweep* self, const std::string& indptr_path, std::uint64_t indptr_offset,
-             const std::string& indices_path, std::uint64_t indices_offset, std::int64_t num_nodes,
-             std::int64_t num_edges, const std::string& engine, std::size_t window_bytes, unsigned threads) {
-            new (self) TopologySweep({DirectFile(indptr_path), indptr_offset, DirectFile(indices_path), indices_offset,
-                                      num_nodes, num_edges},
-                                     engine_kind(engine), window_bytes, threads);
-          },
-          nb::kw_only(), "indptr_path"_a, "indptr_offset"_a, "indices_path"_a, "indices_offset"_a, "num_nodes"_a,
-          "num_edges"_a, "engine"_a, "window_bytes"_a, "threads"_a)
+          [](TopologySweep* self, const TopologyFiles& files, const std::string& engine, std::size_t window_bytes,
+             unsigned threads) { new (self) TopologySweep(files, engine_kind(engine), window_bytes, threads); },
+          "files"_a, nb::kw_only(), "engine"_a, "window_bytes"_a, "threads"_a, nb::keep_alive<1, 2>())
       .def("stop", &TopologySweep::stop)
       .def_prop_ro("read_bytes", &TopologySweep::read_bytes);
   sweep.attr("READERS_PER_THREAD") = TopologySweep::kReadersPerThread;

@@ -229,20 +229,20 @@ void BeladyPlanner::start_cycle() {
   }
 }
 
-std::vector<std::int32_t> BeladyPlanner::wrap() const {
+std::vector<std::int32_t> BeladyPlanner::next_cycle_slots() const {
   if (!forced_ || now_ != num_batches_) throw std::logic_error("the last round is not complete");
-  std::vector<std::int32_t> wrap;
+  std::vector<std::int32_t> slots;
   std::vector<bool> taken(node_of_slot_.size(), false);
   for (const std::int64_t node : initial_nodes_) {
     const std::int32_t slot = location_[static_cast<std::size_t>(node)];
     if (slot < 0) throw std::logic_error("a row that the next cycle starts with is not resident");
-    wrap.push_back(slot);
+    slots.push_back(slot);
     taken[static_cast<std::size_t>(slot)] = true;
   }
   for (std::int32_t slot = 0; slot < capacity_; ++slot) {
-    if (!taken[static_cast<std::size_t>(slot)]) wrap.push_back(slot);
+    if (!taken[static_cast<std::size_t>(slot)]) slots.push_back(slot);
   }
-  return wrap;
+  return slots;
 }
 
 template void count_nodes(std::span<std::int32_t>, std::span<const std::int32_t>);

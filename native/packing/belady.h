@@ -51,10 +51,10 @@ class BeladyPlanner {
   Placement<Node> place(std::span<const Node> nodes, std::span<const std::int32_t> next_uses);
 
   // Nodes of the rows resident when a cycle starts, by slot; ascending.
-  const std::vector<std::int64_t>& initial_nodes() const { return initial_nodes_; }
+  const std::vector<std::int64_t>& initial_cpu_nodes() const { return initial_nodes_; }
 
-  // After the last round: [C] a permutation; the next cycle's slot i takes the row in this cycle's slot wrap[i].
-  std::vector<std::int32_t> wrap() const;
+  // After the last round: [C] a permutation; the next cycle's slot i takes the row in this cycle's slot [i].
+  std::vector<std::int32_t> next_cycle_slots() const;
 
  private:
   struct Hit {

@@ -51,24 +51,24 @@ std::uint32_t start_extent(PageWriter& writer, std::shared_ptr<const OutputFile>
 }
 
 template <typename Node>
-void pack_partition(PageWriter& writer, const ExtentRows<Node>& extents, std::span<const std::byte> partition,
-                    std::int64_t first_node, std::int64_t last_node, std::size_t row_bytes, unsigned num_threads) {
+void pack_window(PageWriter& writer, const ExtentRows<Node>& extents, const RowWindow& window, unsigned num_threads) {
+  const auto limit = static_cast<Node>(window.last_node());
   std::atomic<std::size_t> next{0};
   run_on_threads(num_threads, [&] {
     for (std::size_t t = next++; t < extents.offsets.size(); t = next++) {
       const Node* const run = extents.nodes.data() + extents.cursors[t];
       const Node* const end = extents.nodes.data() + extents.bounds[t + 1];
-      const Node* const stop = find_run_end(run, end, static_cast<Node>(last_node));
+      const Node* const stop = find_run_end(run, end, limit);
       if (run == stop) continue;
       const std::int64_t row = extents.cursors[t] - extents.bounds[t];
-      PageAppender appender(writer, extents.file, extents.offsets[t] + row * static_cast<std::int64_t>(row_bytes),
+      PageAppender appender(writer, extents.file,
+                            extents.offsets[t] + row * static_cast<std::int64_t>(window.row_bytes),
                             extents.tails.subspan(t * kDirectAlignment, kDirectAlignment), extents.checksums[t]);
-      const auto row_of = [&](const Node* node) {
-        return partition.subspan(static_cast<std::size_t>(*node - first_node) * row_bytes, row_bytes);
-      };
       for (const Node* node = run; node < stop; ++node) {
-        if (stop - node > kPrefetchDistance) prefetch_row(row_of(node + kPrefetchDistance).data(), row_bytes);
-        appender.append(row_of(node));
+        if (stop - node > kPrefetchDistance) {
+          prefetch_row(window.row(node[kPrefetchDistance]).data(), window.row_bytes);
+        }
+        appender.append(window.row(*node));
       }
       extents.checksums[t] = appender.checksum();
       appender.finish(stop == end);
@@ -78,12 +78,10 @@ void pack_partition(PageWriter& writer, const ExtentRows<Node>& extents, std::sp
 }
 
 void scatter_rows(int descriptor, std::int64_t offset, std::span<const std::int64_t> places,
-                  std::span<const std::int64_t> sources, std::span<const std::byte> partition, std::size_t row_bytes,
+                  std::span<const std::int64_t> sources, std::span<const std::byte> window, std::size_t row_bytes,
                   unsigned num_threads) {
   const std::size_t rows_per_task = std::max<std::size_t>(1, kWriteBytes / row_bytes);
-  const auto row_of = [&](std::size_t i) {
-    return partition.data() + static_cast<std::size_t>(sources[i]) * row_bytes;
-  };
+  const auto row_of = [&](std::size_t i) { return window.data() + static_cast<std::size_t>(sources[i]) * row_bytes; };
   std::atomic<std::size_t> next{0};
   run_on_threads(num_threads, [&] {
     std::vector<std::byte> buffer(rows_per_task * row_bytes);
@@ -103,9 +101,7 @@ void scatter_rows(int descriptor, std::int64_t offset, std::span<const std::int6
   sync_file_range(descriptor, 0, 0, SYNC_FILE_RANGE_WRITE);
 }
 
-template void pack_partition(PageWriter&, const ExtentRows<std::int32_t>&, std::span<const std::byte>, std::int64_t,
-                             std::int64_t, std::size_t, unsigned);
-template void pack_partition(PageWriter&, const ExtentRows<std::int64_t>&, std::span<const std::byte>, std::int64_t,
-                             std::int64_t, std::size_t, unsigned);
+template void pack_window(PageWriter&, const ExtentRows<std::int32_t>&, const RowWindow&, unsigned);
+template void pack_window(PageWriter&, const ExtentRows<std::int64_t>&, const RowWindow&, unsigned);
 
 }  // namespace diskgnn

@@ -1,4 +1,4 @@
-// Moves the rows of one partition of the feature file into every extent that needs them.
+// Moves the rows of one window of the feature file into every extent that needs them.
 #pragma once
 
 #include <cstddef>
@@ -29,18 +29,28 @@ std::uint32_t start_extent(PageWriter& writer, std::shared_ptr<const OutputFile>
                            std::span<const std::byte> header, std::size_t rows_offset, std::span<std::byte> tail,
                            bool complete);
 
-// Appends rows to the extents: `partition` holds those of nodes [first_node, last_node); partitions come in ascending
-// order. With its last row, an extent's last page is filled up with zeros. Threads share the extents. Returns when the
-// partition is no longer needed, though not all is written: see PageWriter. Throws std::system_error when a write
-// fails.
-template <typename Node>
-void pack_partition(PageWriter& writer, const ExtentRows<Node>& extents, std::span<const std::byte> partition,
-                    std::int64_t first_node, std::int64_t last_node, std::size_t row_bytes, unsigned num_threads);
+// The rows of neighbouring nodes.
+struct RowWindow {
+  std::span<const std::byte> rows;
+  std::int64_t first_node;
+  std::size_t row_bytes;
 
-// Writes row `sources[i]` of `partition` as row `places[i]` of the file's rows, which start at `offset`. `places`
+  std::int64_t last_node() const { return first_node + static_cast<std::int64_t>(rows.size() / row_bytes); }
+  std::span<const std::byte> row(std::int64_t node) const {
+    return rows.subspan(static_cast<std::size_t>(node - first_node) * row_bytes, row_bytes);
+  }
+};
+
+// Appends the rows of `window` to the extents; windows come in ascending order. With its last row, an extent's last
+// page is filled up with zeros. Threads share the extents. Returns when the window is no longer needed, though not all
+// is written: see PageWriter. Throws std::system_error when a write fails.
+template <typename Node>
+void pack_window(PageWriter& writer, const ExtentRows<Node>& extents, const RowWindow& window, unsigned num_threads);
+
+// Writes row `sources[i]` of `window` as row `places[i]` of the file's rows, which start at `offset`. `places`
 // ascend: neighbours are written together. Throws std::system_error when a write fails.
 void scatter_rows(int descriptor, std::int64_t offset, std::span<const std::int64_t> places,
-                  std::span<const std::int64_t> sources, std::span<const std::byte> partition, std::size_t row_bytes,
+                  std::span<const std::int64_t> sources, std::span<const std::byte> window, std::size_t row_bytes,
                   unsigned num_threads);
 
 }  // namespace diskgnn

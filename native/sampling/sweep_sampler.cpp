@@ -12,9 +12,9 @@
 #include <malloc.h>
 #endif
 
-#include "storage/parallel.h"
 #include "graph/radix_sort.h"
 #include "sampling/relabel_table.h"
+#include "storage/parallel.h"
 
 namespace diskgnn {
 namespace {
@@ -340,8 +340,8 @@ class TopologySweep::Reader {
   std::int64_t first_edge_ = 0, last_edge_ = 0;
 };
 
-TopologySweep::TopologySweep(TopologyFiles files, EngineKind engine, std::size_t window_bytes, unsigned threads)
-    : files_(std::move(files)), engine_(engine), window_bytes_(window_bytes), threads_(threads) {
+TopologySweep::TopologySweep(const TopologyFiles& files, EngineKind engine, std::size_t window_bytes, unsigned threads)
+    : files_(files), engine_(engine), window_bytes_(window_bytes), threads_(threads) {
   if (window_bytes == 0 || window_bytes % kDirectAlignment != 0) {
     throw std::invalid_argument("window_bytes: expected a multiple of 4096");
   }

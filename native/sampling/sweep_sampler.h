@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "loading/buffer_pool.h"
-#include "storage/direct_file.h"
 #include "sampling/neighbor_sampler.h"
+#include "storage/direct_file.h"
 #include "storage/read_engine.h"
 
 namespace diskgnn {
@@ -61,6 +61,7 @@ class Expansion {
   std::optional<PageMemory> drawn_;   // neighbours as global ids, where the block will have their local numbers
 };
 
+// A CSC topology on disk.
 struct TopologyFiles {
   DirectFile indptr;
   std::uint64_t indptr_offset;  // of the data in the file, in bytes
@@ -73,8 +74,8 @@ struct TopologyFiles {
 class TopologySweep {
  public:
   // Each of `threads * kReadersPerThread` readers holds `window_bytes` of indices (a multiple of kDirectAlignment)
-  // and half as much of indptr.
-  TopologySweep(TopologyFiles files, EngineKind engine, std::size_t window_bytes, unsigned threads);
+  // and half as much of indptr. `files` must outlive this.
+  TopologySweep(const TopologyFiles& files, EngineKind engine, std::size_t window_bytes, unsigned threads);
 
   // Sweeps indptr: how many edges each minibatch of `group` will draw in its next layer. Throws std::out_of_range
   // when the topology leads outside of itself (a damaged file), std::invalid_argument when a block would need more
@@ -102,7 +103,7 @@ class TopologySweep {
   template <typename Node>
   void sweep(std::span<Expansion<Node>* const> group, bool draw);
 
-  TopologyFiles files_;
+  const TopologyFiles& files_;
   EngineKind engine_;
   std::size_t window_bytes_;
   unsigned threads_;

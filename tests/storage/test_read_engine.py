@@ -172,7 +172,7 @@ REFUSE = """
         found = Filter(len(program), ctypes.addressof(buffer))
         assert libc.prctl(22, 2, ctypes.byref(found), 0, 0) == 0, ctypes.get_errno()
     import errno, mmap, numpy as np
-    from diskgnn._native import HAVE_LIBURING, PageWriter, io_uring_refusal, pack_partition, read_ranges
+    from diskgnn._native import HAVE_LIBURING, ExtentRows, PageWriter, io_uring_refusal, pack_window, read_ranges
     def read(engine):
         buffer = np.frombuffer(mmap.mmap(-1, 3_000_001 + 8192), np.uint8)
         read_ranges(sys.argv[1], engine, np.array([0]), np.array([3_000_001]), 0, buffer)
@@ -228,9 +228,10 @@ def test_where_no_thread_can_be_started(path):
             sys.exit(5)
         rows = np.arange(12, dtype=np.uint8)
         pages, tails = PageWriter(), np.zeros(2 * 4096, np.uint8)
-        pack_partition(pages, sys.argv[1] + ".out", np.array([0, 2, 1, 2], np.int32),
-                               np.array([0, 2, 4]), np.array([0, 4096]), np.array([0, 2]), np.zeros(2, np.uint32),
-                               tails, rows, 0, 3, 4, 3)
+        extents = ExtentRows(path=sys.argv[1] + ".out", nodes=np.array([0, 2, 1, 2], np.int32),
+                             bounds=np.array([0, 2, 4]), offsets=np.array([0, 4096]), cursors=np.array([0, 2]),
+                             checksums=np.zeros(2, np.uint32), tails=tails)
+        pack_window(pages, extents, rows, 0, 4, 3)
         pages.finish()
         with open(sys.argv[1] + ".out", "rb") as file:
             found = file.read()

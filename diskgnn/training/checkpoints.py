@@ -2,75 +2,36 @@
 
 `DIRECTORY/checkpoint.pt` is written by `torch.save`; `torch.load(..., weights_only=True)` reads it. Its keys:
 format, version, config (what the run was started with), position (epoch, batch, the train source's state),
-epoch_so_far (losses and counters of the epoch that is under way), history (one dict per finished epoch), model and
-optimizer (state dicts), rng (torch's, of the CPU and of the CUDA device if one is used), and best (epoch and model
-state of the best validation accuracy, or None).
+epoch_so_far (losses, seconds and counters of the epoch that is under way), history (one dict per finished epoch),
+model and optimizer (state dicts), rng (torch's, of the CPU and of the CUDA device if one is used), and best (epoch and
+model state of the best validation score, or None).
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import pickle
-import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, DiskGNNError
+from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.specs import PathLike
+from diskgnn.storage import faults
+from diskgnn.training.models import make_model
+from diskgnn.training.outputs import writing
 
-FORMAT, VERSION = "diskgnn.checkpoint", 1
+FORMAT, VERSION = "diskgnn.checkpoint", 2
 FILE = "checkpoint.pt"
 
 
 def checkpoint_exists(directory: PathLike) -> bool:
     """Whether `directory` holds a checkpoint."""
     return (Path(directory) / FILE).exists()
-
-
-@contextmanager
-def writing(path: PathLike, option: str) -> Iterator[None]:
-    """What the operating system refuses within the block becomes an error that names `path` and its `option`.
-
-    Raises:
-        DiskFullError: the disk or the quota is full.
-        ConfigError: anything else: no permission, a file where a directory should be, ...
-    """
-    try:
-        yield
-    except DiskGNNError:
-        raise
-    except (OSError, RuntimeError) as error:
-        cause: BaseException | None = error  # torch.save raises a RuntimeError while it handles the OSError
-        while cause is not None and not isinstance(cause, OSError):
-            cause = cause.__context__
-        if cause is None:
-            raise
-        if cause.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFullError(
-                f"the disk is full: cannot write {path}; make room, or choose another {option}"
-            ) from error
-        reason = cause.strerror or str(cause)
-        raise ConfigError(f"{option}: cannot write {path} ({reason}); choose another place") from error
-
-
-def check_writable(directory: PathLike, option: str = "--checkpoint") -> None:
-    """Make `directory` and try to write a file in it.
-
-    Raises:
-        ConfigError, DiskFullError: see `writing`.
-    """
-    with writing(directory, option):
-        Path(directory).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
-            file.write(bytes(4096))
-            os.fsync(file.fileno())
 
 
 def save_checkpoint(directory: PathLike, content: Mapping[str, Any]) -> Path:
@@ -81,10 +42,11 @@ def save_checkpoint(directory: PathLike, content: Mapping[str, Any]) -> Path:
     """
     directory = Path(directory)
     temporary = directory / f".{FILE}.partial"
-    with writing(directory / FILE, "--checkpoint"):
+    with writing(directory / FILE, "checkpoint"):
         directory.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
             torch.save({"format": FORMAT, "version": VERSION, **content}, file)
+            faults.point("checkpoint.sync")
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(directory / FILE)
@@ -104,7 +66,7 @@ def load_checkpoint(directory: PathLike) -> dict[str, Any]:
     """
     path = Path(directory) / FILE
     if not path.is_file():
-        raise ArtifactError(f"{path} is not there; make it with `diskgnn train --checkpoint {directory}`")
+        raise ArtifactError(f"{path} is not there: train with checkpoint={str(directory)!r} first")
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
@@ -150,9 +112,11 @@ def load_model(directory: PathLike, *, last: bool = False) -> nn.Module:
     Raises:
         ArtifactError: as `load_checkpoint`.
         ConfigError: the checkpoint is of a module of the user's own, which only the user can make.
-    """
-    from diskgnn.training.models import make_model
 
+    Example:
+        model = diskgnn.load_model("checkpoint")
+        print(diskgnn.evaluate(model, "packed", split="test").accuracy)
+    """
     checkpoint = load_checkpoint(directory)
     config, best = checkpoint["config"], checkpoint["best"]
     if not config["named_model"]:
@@ -160,8 +124,8 @@ def load_model(directory: PathLike, *, last: bool = False) -> nn.Module:
             f"the checkpoint in {directory} is of your own module {config['model']}: make it and call its "
             f"load_state_dict(load_checkpoint({str(directory)!r})['model'])"
         )
-    model: nn.Module = make_model(
-        config["model"], config["feature_width"], config["hidden"], config["num_classes"], config["num_layers"],
+    model = make_model(
+        config["model"], config["in_channels"], config["hidden"], config["out_channels"], config["num_layers"],
         heads=config["heads"], dropout=config["dropout"],
     )  # fmt: skip
     model.load_state_dict(checkpoint["model"] if last or best is None else best["model"])

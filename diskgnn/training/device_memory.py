@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
+from diskgnn.batch_source import BatchSource
 from diskgnn.errors import ConfigError
+from diskgnn.loading.loader import Loader
 from diskgnn.minibatch import MiniBatch
-from diskgnn.training.evaluate import parameter_dtype
-
-if TYPE_CHECKING:
-    from diskgnn.loading.loader import Loader
+from diskgnn.training.models import model_output
+from diskgnn.training.sources import Evaluations
+from diskgnn.training.tasks import Task
 
 _OPTIMIZER_COPIES = 3  # of the parameters: Adam's two moments, and what a step computes with
 _MARGIN_SHARE = 0.05  # of the GPU's memory, left free: the allocator's fragments, and libraries that load later
 
 
-def dry_pass(net: nn.Module, batch: MiniBatch, *, amp: bool, backward: bool) -> None:
+def size_device_tier(
+    net: nn.Module, task: Task, source: BatchSource, evaluations: Evaluations, device: torch.device, *, amp: bool
+) -> None:
+    """Let the device tier of a `Loader` have what the model leaves of the GPU's memory, unless its size was given.
+
+    Raises:
+        ConfigError: the model does not fit the device's memory.
+    """
+    if device.type != "cuda" or not isinstance(source, Loader):
+        return
+    if source.num_static == 0 or source.device_cache is not None:
+        return
+    with ExitStack() as opened:
+        others = [opened.enter_context(evaluation()) for evaluation in evaluations.values()]
+        loaders = [loader for loader in others if isinstance(loader, Loader)]
+        source.device_cache = free_for_rows(net, task, source, loaders, amp=amp)
+
+
+def dry_pass(net: nn.Module, task: Task, batch: MiniBatch, *, amp: bool, backward: bool) -> None:
     """A forward and, if asked for, a backward pass, as training does them; leaves the model and torch's random numbers
     as they were, without gradients.
 
@@ -37,13 +55,13 @@ def dry_pass(net: nn.Module, batch: MiniBatch, *, amp: bool, backward: bool) -> 
             torch.random.fork_rng([device] if device.type == "cuda" else []),
             torch.autocast(device.type, torch.bfloat16, enabled=amp),
         ):
-            loss = F.cross_entropy(net(batch.blocks, batch.x.to(parameter_dtype(net))), batch.y)
+            loss = task.loss(model_output(net, batch), batch)
         if backward:
             loss.backward()  # type: ignore[no-untyped-call]
     except torch.cuda.OutOfMemoryError as error:
         raise ConfigError(
             f"the model does not fit {device}'s memory with the largest minibatch ({batch.x.shape[0]} input nodes, "
-            f"{sum(block.num_edges for block in batch.blocks)} edges): use a smaller hidden width, amp (--amp), or "
+            f"{sum(block.num_edges for block in batch.blocks)} edges): use a smaller hidden width or amp=True, or "
             "prepare with a smaller batch_size or fanouts"
         ) from error
     finally:
@@ -54,7 +72,7 @@ def dry_pass(net: nn.Module, batch: MiniBatch, *, amp: bool, backward: bool) -> 
                 buffer.copy_(before)
 
 
-def free_for_rows(net: nn.Module, train: Loader, evaluations: Sequence[Loader], *, amp: bool) -> int:
+def free_for_rows(net: nn.Module, task: Task, train: Loader, evaluations: Sequence[Loader], *, amp: bool) -> int:
     """Bytes of GPU memory that training `net` leaves for the device tier.
 
     The blocks that a dry pass needed stay with torch's allocator, which will give them out again, so that what the
@@ -65,9 +83,9 @@ def free_for_rows(net: nn.Module, train: Loader, evaluations: Sequence[Loader], 
         ConfigError: the model does not fit the device's memory.
     """
     device = train.device
-    dry_pass(net, train.largest_minibatch(), amp=amp, backward=True)
+    dry_pass(net, task, train.largest_minibatch(), amp=amp, backward=True)
     for loader in evaluations:
-        dry_pass(net, loader.largest_minibatch(), amp=amp, backward=False)
+        dry_pass(net, task, loader.largest_minibatch(), amp=amp, backward=False)
     free_bytes, total_bytes = torch.cuda.mem_get_info(device)
     parameter_bytes = sum(parameter.nbytes for parameter in net.parameters())
     ahead_bytes = max(loader.device_bytes_ahead for loader in (train, *evaluations))

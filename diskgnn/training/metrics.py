@@ -8,7 +8,7 @@ Every record is a flat dict with an `event`; numbers that are not finite are nul
 | resume | the same, and epoch, batch: where training goes on |
 | step   | epoch; batch (minibatches of this epoch trained on so far); loss (mean over the minibatches since the step record before); seconds, wait_seconds, read_bytes, requested_rows (since then, or since a resume) |
 | epoch  | epoch, loss, train_seconds, wait_seconds, read_bytes, requested_rows, hit_rate_device, hit_rate_pinned, hit_rate_cpu; and, where evaluated, valid_loss, valid_accuracy, test_loss, test_accuracy |
-| end    | best_epoch, valid_accuracy, test_accuracy |
+| end    | best_epoch; and, where evaluated, its valid_accuracy, test_accuracy |
 
 Epochs are counted from 0. Rates and accuracies are in [0, 1].
 """  # noqa: E501
@@ -18,17 +18,16 @@ from __future__ import annotations
 import json
 import math
 import os
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from diskgnn.batch_source import BatchSource
 from diskgnn.errors import ConfigError
 from diskgnn.specs import PathLike
-from diskgnn.training.checkpoints import check_writable, writing
+from diskgnn.training.outputs import check_writable, writing
+from diskgnn.training.results import EpochResult, Spent, TrainResult
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
@@ -36,43 +35,37 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 _RECORD_START = '{"event": "'
 
-_TIERS = ("device", "pinned", "cpu")
-_COUNTERS = ("wait_seconds", "read_bytes", "requested_rows", *(f"{tier}_rows" for tier in _TIERS))
+
+def start_record(config: Mapping[str, Any], resumed_from: tuple[int, int] | None) -> Record:
+    """The first of a run, or of one that goes on from (epoch, batch)."""
+    now = datetime.now(timezone.utc).isoformat()
+    if resumed_from is None:
+        return {"event": "start", "time": now, **config}
+    return {"event": "resume", "time": now, "epoch": resumed_from[0], "batch": resumed_from[1], **config}
 
 
-@dataclass(frozen=True)
-class EpochResult:
-    """One epoch of training."""
-
-    epoch: int
-    loss: float  # mean over the minibatches
-    train_seconds: float  # without evaluation
-    wait_seconds: float  # of `train_seconds`, spent waiting for minibatches
-    read_bytes: int
-    requested_rows: int
-    hit_rate_device: float  # share of the requested rows that each tier served; the rest came from disk
-    hit_rate_pinned: float
-    hit_rate_cpu: float
-    valid_loss: float | None = None  # None where this epoch was not evaluated
-    valid_accuracy: float | None = None
-    test_loss: float | None = None
-    test_accuracy: float | None = None
+def step_record(epoch: int, batch: int, loss: float, spent: Spent) -> Record:
+    """Of the minibatches since the step record before: their mean loss, and what was spent on them."""
+    return {
+        "event": "step",
+        "epoch": epoch,
+        "batch": batch,
+        "loss": loss,
+        "seconds": spent.seconds,
+        "wait_seconds": spent.load.wait_seconds,
+        "read_bytes": spent.load.read_bytes,
+        "requested_rows": spent.load.requested_rows,
+    }
 
 
-class Span:
-    """What a source did since now, on top of `earlier`: seconds, wait_seconds, read_bytes and rows per tier."""
+def epoch_record(result: EpochResult) -> Record:
+    """Of a finished epoch."""
+    return {"event": "epoch", **result.as_record()}
 
-    def __init__(self, source: BatchSource, earlier: Mapping[str, float] | None = None) -> None:
-        self._source, self.earlier = source, dict(earlier or {})
-        self._before = self._now()
 
-    def _now(self) -> dict[str, float]:
-        stats = self._source.stats()
-        return {"seconds": time.perf_counter(), **{name: stats[name] for name in _COUNTERS}}
-
-    def totals(self) -> dict[str, float]:
-        """`earlier` and what was done until now, by counter."""
-        return {name: self.earlier.get(name, 0) + now - self._before[name] for name, now in self._now().items()}
+def end_record(result: TrainResult) -> Record:
+    """The last of a run: scores of the best epoch."""
+    return {"event": "end", "best_epoch": result.best_epoch, **result.epochs[result.best_epoch].scores()}
 
 
 class MetricsWriter:
@@ -105,7 +98,7 @@ class MetricsWriter:
         self._file = None
         if path is not None:
             self._path = Path(path)
-            with writing(path, "--metrics"):
+            with writing(path, "metrics"):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 if resumed_at is not None and self._path.exists():
                     _drop_records_after(self._path, *resumed_at)
@@ -115,7 +108,7 @@ class MetricsWriter:
         """Hand over one record, `global_step` minibatches after the start of training."""
         record = {key: _finite(value) for key, value in record.items()}
         if self._file is not None:
-            with writing(self._path, "--metrics"):
+            with writing(self._path, "metrics"):
                 self._file.write(json.dumps(record) + "\n")
                 self._file.flush()
         if self._board is not None and record["event"] in ("step", "epoch"):
@@ -132,7 +125,7 @@ class MetricsWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._file is not None:
-            with writing(self._path, "--metrics"):
+            with writing(self._path, "metrics"):
                 self._file.close()
         if self._board is not None:
             self._board.close()
@@ -149,7 +142,7 @@ def _open_board(folder: PathLike, purge_step: int | None) -> SummaryWriter:
         raise ConfigError(
             "metrics for TensorBoard were asked for, but it is not installed: pip install 'diskgnn[tensorboard]'"
         ) from error
-    check_writable(folder, "--tensorboard")
+    check_writable(folder, "tensorboard")
     return SummaryWriter(str(folder), purge_step=purge_step)
 
 

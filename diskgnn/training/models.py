@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diskgnn.errors import ConfigError
-from diskgnn.minibatch import Block
+from diskgnn.minibatch import Block, MiniBatch
 from diskgnn.training.aggregation import attention, own_and_mean, weighted_sums
 
 MODEL_NAMES = ("sage", "gat", "gcn")
@@ -27,15 +27,15 @@ class SAGELayer(nn.Module):
     and PyG's SAGEConv. The mean over no neighbours is zero.
     """
 
-    def __init__(self, in_width: int, out_width: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
-        self.in_width, self.out_width = in_width, out_width
-        self.own = nn.Linear(in_width, out_width)
-        self.neighbours = nn.Linear(in_width, out_width, bias=False)
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.own = nn.Linear(in_channels, out_channels)
+        self.neighbours = nn.Linear(in_channels, out_channels, bias=False)
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
-        """[num_src, in_width] -> [num_dst, out_width]."""
-        if _transform_first(block, self.in_width, self.out_width):
+        """[num_src, in_channels] -> [num_dst, out_channels]."""
+        if _transform_first(block, self.in_channels, self.out_channels):
             _, mean = own_and_mean(self.neighbours(x), block)
             out: Tensor = self.own(x[: block.num_dst])
             out += mean
@@ -55,16 +55,16 @@ class GCNLayer(nn.Module):
     to itself added.
     """
 
-    def __init__(self, in_width: int, out_width: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
-        self.in_width, self.out_width = in_width, out_width
-        self.weight = nn.Parameter(torch.empty(out_width, in_width))
-        self.bias = nn.Parameter(torch.zeros(out_width))
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.weight = nn.Parameter(torch.empty(out_channels, in_channels))
+        self.bias = nn.Parameter(torch.zeros(out_channels))
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
-        """[num_src, in_width] -> [num_dst, out_width]."""
-        if _transform_first(block, self.in_width, self.out_width):
+        """[num_src, in_channels] -> [num_dst, out_channels]."""
+        if _transform_first(block, self.in_channels, self.out_channels):
             out = self._sums(block, F.linear(x, self.weight))
             out += self.bias
             return out
@@ -89,18 +89,18 @@ class GATLayer(nn.Module):
     of the destination's own row is: so a node counts itself, and has an output of its own without neighbours.
 
     Args:
-        in_width: columns of x.
-        out_width: columns of each head.
+        in_channels: columns of x.
+        out_channels: columns of each head.
         heads: number of heads.
-        concat: heads side by side ([num_dst, heads * out_width]) if true, else their mean ([num_dst, out_width]).
+        concat: heads side by side ([num_dst, heads * out_channels]) if true, else their mean ([num_dst, out_channels]).
         residual: add a linear map of x_i.
         slope: of the leaky ReLU on attention scores, below zero.
     """
 
     def __init__(
         self,
-        in_width: int,
-        out_width: int,
+        in_channels: int,
+        out_channels: int,
         heads: int,
         *,
         concat: bool = True,
@@ -108,28 +108,28 @@ class GATLayer(nn.Module):
         slope: float = 0.2,
     ) -> None:
         super().__init__()
-        self.in_width, self.out_width, self.heads = in_width, out_width, heads
+        self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
         self.concat, self.slope = concat, slope
-        width = heads * out_width if concat else out_width
-        self.weight = nn.Parameter(torch.empty(heads * out_width, in_width))
-        self.source_attention = nn.Parameter(torch.empty(heads, out_width))
-        self.destination_attention = nn.Parameter(torch.empty(heads, out_width))
+        width = heads * out_channels if concat else out_channels
+        self.weight = nn.Parameter(torch.empty(heads * out_channels, in_channels))
+        self.source_attention = nn.Parameter(torch.empty(heads, out_channels))
+        self.destination_attention = nn.Parameter(torch.empty(heads, out_channels))
         self.bias = nn.Parameter(torch.zeros(width))
-        self.residual = nn.Linear(in_width, width, bias=False) if residual else None
+        self.residual = nn.Linear(in_channels, width, bias=False) if residual else None
         for parameter in (self.weight, self.source_attention, self.destination_attention):
             nn.init.xavier_uniform_(parameter)
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
-        """[num_src, in_width] -> [num_dst, heads * out_width], or [num_dst, out_width] without `concat`."""
+        """[num_src, in_channels] -> [num_dst, heads * out_channels], or [num_dst, out_channels] without `concat`."""
         x_own = x[: block.num_dst]
-        if _transform_first(block, self.in_width, self.heads * self.out_width, self.heads):
-            h = F.linear(x, self.weight).view(-1, self.heads, self.out_width)
+        if _transform_first(block, self.in_channels, self.heads * self.out_channels, self.heads):
+            h = F.linear(x, self.weight).view(-1, self.heads, self.out_channels)
             source_scores = (h * self.source_attention).sum(dim=2)
             destination_scores = (h[: block.num_dst] * self.destination_attention).sum(dim=2)
             out = attention(h, source_scores, destination_scores, block, self.slope)
         else:
             # a . (W x) = (W^T a) . x, and the attention-weighted mean of W x_j is W times that of x_j.
-            weight = self.weight.view(self.heads, self.out_width, self.in_width)
+            weight = self.weight.view(self.heads, self.out_channels, self.in_channels)
             source_scores = F.linear(x, torch.einsum("hoi,ho->hi", weight, self.source_attention))
             destination_scores = F.linear(x_own, torch.einsum("hoi,ho->hi", weight, self.destination_attention))
             mean = attention(x.unsqueeze(1), source_scores, destination_scores, block, self.slope)
@@ -145,7 +145,7 @@ class BlockModel(nn.Module):
     """Layers applied to blocks, outermost first, with an activation and dropout between them.
 
     Args:
-        layers: one module per block, (block, x [num_src, in]) -> [num_dst, out], with an `in_width` attribute.
+        layers: one module per block, (block, x [num_src, in]) -> [num_dst, out], with an `in_channels` attribute.
         activation: applied after every layer but the last, with the probability of dropout (0 when not training).
         dropout: that probability in training.
     """
@@ -165,21 +165,21 @@ class BlockModel(nn.Module):
             x: [U, D] features of blocks[0]'s sources, in any dtype: cast to the parameters'.
 
         Returns:
-            [B, num_classes].
+            [B, out_channels].
 
         Raises:
             ConfigError: There are more or fewer blocks than layers, or x has another width than the model.
         """
-        num_layers, in_width = len(self.layers), self.layers[0].in_width
+        num_layers, in_channels = len(self.layers), self.layers[0].in_channels
         if len(blocks) != num_layers:
             raise ConfigError(
                 f"model has {num_layers} layers, minibatch has {len(blocks)} blocks; "
                 f"prepare with {num_layers} fanouts or set num_layers={len(blocks)}"
             )
-        if x.shape[1] != in_width:
+        if x.shape[1] != in_channels:
             raise ConfigError(
-                f"model takes features {in_width} wide, minibatch has features {x.shape[1]} wide; "
-                f"make the model with in_width={x.shape[1]}"
+                f"model takes features {in_channels} wide, minibatch has features {x.shape[1]} wide; "
+                f"make the model with in_channels={x.shape[1]}"
             )
         h = x.to(next(self.parameters()).dtype)
         for index, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
@@ -221,9 +221,9 @@ def elu_dropout(x: Tensor, probability: float) -> Tensor:
 
 def make_model(
     name: str,
-    in_width: int,
-    hidden: int,
-    num_classes: int,
+    in_channels: int,
+    hidden_channels: int,
+    out_channels: int,
     num_layers: int,
     heads: int = 4,
     dropout: float = 0.5,
@@ -232,9 +232,9 @@ def make_model(
 
     Args:
         name: "sage", "gat" or "gcn". GAT has residual connections, and averages the heads of its last layer.
-        in_width: D, columns of x.
-        hidden: width between layers; for GAT that of all heads together.
-        num_classes: columns of the logits.
+        in_channels: D, columns of x.
+        hidden_channels: width between layers; for GAT that of all heads together.
+        out_channels: columns of the output: classes.
         num_layers: blocks per minibatch, that is the number of fanouts.
         heads: attention heads of GAT.
         dropout: probability with which activations are dropped in training, in [0, 1).
@@ -243,15 +243,15 @@ def make_model(
         ConfigError: The name is unknown, a size is not positive, or GAT's heads do not divide its width.
 
     Example:
-        >>> model = make_model("sage", in_width=128, hidden=256, num_classes=40, num_layers=3)
+        >>> model = make_model("sage", in_channels=128, hidden_channels=256, out_channels=40, num_layers=3)
         >>> logits = model(batch.blocks, batch.x)  # [B, 40]
     """
     if name not in MODEL_NAMES:
         raise ConfigError(f"model must be one of {', '.join(MODEL_NAMES)}, found {name!r}")
     for label, size in (
-        ("in_width", in_width),
-        ("hidden", hidden),
-        ("num_classes", num_classes),
+        ("in_channels", in_channels),
+        ("hidden_channels", hidden_channels),
+        ("out_channels", out_channels),
         ("num_layers", num_layers),
         ("heads", heads),
     ):
@@ -259,26 +259,36 @@ def make_model(
             raise ConfigError(f"{label} must be at least 1, found {size}")
     if not 0 <= dropout < 1:
         raise ConfigError(f"dropout must be in [0, 1), found {dropout}")
-    widths = [in_width] + [hidden] * (num_layers - 1) + [num_classes]
-    pairs = list(pairwise(widths))
+    pairs = list(pairwise([in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]))
     if name == "sage":
         return BlockModel([SAGELayer(*pair) for pair in pairs], relu_dropout, dropout)
     if name == "gcn":
         return BlockModel([GCNLayer(*pair) for pair in pairs], relu_dropout, dropout)
-    if num_layers > 1 and hidden % heads:
-        raise ConfigError(f"hidden must be a multiple of heads for gat, found hidden={hidden} and heads={heads}")
+    if num_layers > 1 and hidden_channels % heads:
+        raise ConfigError(f"gat: expected a hidden width that is a multiple of heads={heads}, found {hidden_channels}")
     layers = [GATLayer(before, after // heads, heads, residual=True) for before, after in pairs[:-1]]
     layers.append(GATLayer(*pairs[-1], heads, concat=False, residual=True))
     return BlockModel(layers, elu_dropout, dropout)
 
 
-def _transform_first(block: Block, in_width: int, out_width: int, heads: int = 1) -> bool:
+def model_output(net: nn.Module, batch: MiniBatch) -> Tensor:
+    """What a model returns for a minibatch, whose x is cast to the dtype that the model computes in."""
+    found: Tensor = net(batch.blocks, batch.x.to(parameter_dtype(net)))
+    return found
+
+
+def parameter_dtype(net: nn.Module) -> torch.dtype:
+    """The dtype that the model computes in: of its first floating-point parameter."""
+    return next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)
+
+
+def _transform_first(block: Block, in_channels: int, out_channels: int, heads: int = 1) -> bool:
     """Whether to multiply x by the weight before the sum over neighbours, rather than after it.
 
-    Before: a product per source, and narrow rows to sum if out_width is less than in_width. After: a product per
+    Before: a product per source, and narrow rows to sum if out_channels is less than in_channels. After: a product per
     destination, of which a sampled block has far fewer, and rows of x to sum, for GAT once per head.
     """
-    product = in_width * out_width
-    before = block.num_src * product + _MULTIPLY_ADDS_PER_GATHER * block.num_edges * out_width
-    after = block.num_dst * product + _MULTIPLY_ADDS_PER_GATHER * block.num_edges * in_width * heads
+    product = in_channels * out_channels
+    before = block.num_src * product + _MULTIPLY_ADDS_PER_GATHER * block.num_edges * out_channels
+    after = block.num_dst * product + _MULTIPLY_ADDS_PER_GATHER * block.num_edges * in_channels * heads
     return before < after

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from diskgnn.compare.results import Comparison
 from diskgnn.errors import ConfigError
-from diskgnn.training.checkpoints import writing
+from diskgnn.training.outputs import writing
 
 
 def check_report_possible() -> None:
@@ -38,7 +38,7 @@ def write_report(comparison: Comparison, path: Path) -> None:
     from diskgnn.compare.report.page import document
 
     content = document(comparison)
-    with writing(path, "--report"):
+    with writing(path, "report"):
         partial = path.with_name(f".{path.name}.partial")
         partial.write_text(content, encoding="utf-8")
         partial.replace(path)

@@ -1,0 +1,69 @@
+"""What a run of training is asked for, checked once."""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+
+from diskgnn.errors import ConfigError
+from diskgnn.specs import PathLike, whole_number
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """The arguments of `diskgnn.train` that say how to train: see there.
+
+    Raises:
+        ConfigError: a value that makes no sense.
+    """
+
+    epochs: int
+    # Of a model that is given by name:
+    hidden: int
+    num_layers: int | None
+    heads: int
+    dropout: float
+    # Of its training:
+    lr: float
+    weight_decay: float
+    amp: bool
+    seed: int
+    # How often, and where to:
+    evaluate_every: int
+    record_every_batches: int
+    checkpoint: PathLike | None
+    checkpoint_every_batches: int | None
+    resume: bool
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "hidden", "num_layers", "heads", "evaluate_every", "record_every_batches",
+                     "checkpoint_every_batches"):  # fmt: skip
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, whole_number(name, value))
+        object.__setattr__(self, "seed", operator.index(self.seed))
+        for name in ("lr", "weight_decay"):
+            rate = float(getattr(self, name))
+            if not 0 <= rate < math.inf:
+                raise ConfigError(f"{name}: expected a finite number that is not negative, found {rate}")
+            object.__setattr__(self, name, rate)
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout: expected a number in [0, 1), found {self.dropout}")
+        if self.checkpoint is None and (self.resume or self.checkpoint_every_batches is not None):
+            raise ConfigError(
+                "`resume` and `checkpoint_every_batches` need a directory: expected `checkpoint` to name it, found none"
+            )
+
+    def records_after(self, batches: int, num_batches: int) -> int:
+        """How many minibatches a step record is due for after so many of an epoch of `num_batches`; 0 if none is."""
+        if batches % self.record_every_batches == 0:
+            return self.record_every_batches
+        return batches % self.record_every_batches if batches == num_batches else 0
+
+    def evaluates_after(self, epoch: int) -> bool:
+        """Whether an evaluation is due after `epoch`."""
+        return (epoch + 1) % self.evaluate_every == 0 or epoch + 1 == self.epochs
+
+    def saves_after(self, batches: int) -> bool:
+        """Whether a checkpoint is due after so many minibatches of an epoch."""
+        return self.checkpoint_every_batches is not None and batches % self.checkpoint_every_batches == 0

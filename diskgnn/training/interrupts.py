@@ -1,0 +1,32 @@
+"""Ctrl-C and SIGTERM, held back until a training step is complete."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """Ctrl-C, and SIGTERM where the caller handles it, take effect when the block ends.
+
+    A step is then done wholly or not at all, so that a checkpoint of it can be written.
+    """
+    previous: dict[int, Any] = {
+        number: handler
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if callable(handler := signal.getsignal(number)) and threading.current_thread() is threading.main_thread()
+    }
+    received: list[int] = []
+    for number in previous:
+        signal.signal(number, lambda number, _: received.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    for number in received:
+        signal.raise_signal(number)

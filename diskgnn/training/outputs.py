@@ -1,0 +1,72 @@
+"""Files that training writes beside its result: a path that cannot be written is named before anything is computed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from diskgnn.batch_source import BatchSource
+from diskgnn.errors import ConfigError, DiskFullError, DiskGNNError
+from diskgnn.specs import PathLike
+from diskgnn.tracing import Timeline, write_trace
+
+
+@contextmanager
+def writing(path: PathLike, argument: str) -> Iterator[None]:
+    """What the operating system refuses within the block becomes an error that names `path` and its `argument`.
+
+    Raises:
+        DiskFullError: the disk or the quota is full.
+        ConfigError: anything else: no permission, a file where a directory should be, ...
+    """
+    try:
+        yield
+    except DiskGNNError:
+        raise
+    except (OSError, RuntimeError) as error:
+        cause: BaseException | None = error  # torch.save raises a RuntimeError while it handles the OSError
+        while cause is not None and not isinstance(cause, OSError):
+            cause = cause.__context__
+        if cause is None:
+            raise
+        if cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(
+                f"the disk is full: cannot write {path}; make room, or choose another `{argument}`"
+            ) from error
+        reason = cause.strerror or str(cause)
+        raise ConfigError(f"{argument}: cannot write {path} ({reason}); choose another place") from error
+
+
+def check_writable(directory: PathLike, argument: str) -> None:
+    """Make `directory` and try to write a file in it.
+
+    Raises:
+        ConfigError, DiskFullError: see `writing`.
+    """
+    with writing(directory, argument):
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+            file.write(bytes(4096))
+            os.fsync(file.fileno())
+
+
+@contextmanager
+def traced(source: BatchSource, path: PathLike) -> Iterator[Timeline]:
+    """A timeline of the block, written to `path` when it ends, however it ends.
+
+    Raises:
+        ConfigError, DiskFullError: see `writing`. `path` is tried before the block begins.
+    """
+    with writing(path, "trace"):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_trace([], path)
+    timeline = Timeline(source)
+    try:
+        yield timeline
+    finally:
+        with writing(path, "trace"):
+            write_trace(timeline.events(), path)

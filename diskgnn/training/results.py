@@ -1,0 +1,153 @@
+"""What evaluation, an epoch and a run of training tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from diskgnn.batch_source import BatchSource, LoadStats
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The time, and what a source has done until then; a difference of two is what was spent in between."""
+
+    seconds: float = 0.0
+    load: LoadStats = field(default_factory=LoadStats)
+
+    @staticmethod
+    def until_now(source: BatchSource) -> Spent:
+        """What a clock and the source's counters show."""
+        return Spent(time.perf_counter(), source.stats())
+
+    @staticmethod
+    def parse(saved: Mapping[str, Any]) -> Spent:
+        """From what `dataclasses.asdict` made of one."""
+        return Spent(saved["seconds"], LoadStats(**saved["load"]))
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(self.seconds + other.seconds, self.load + other.load)
+
+    def __sub__(self, other: Spent) -> Spent:
+        return Spent(self.seconds - other.seconds, self.load - other.load)
+
+
+@dataclass(frozen=True)
+class EvalResult:
+    """How well a model does on the seeds of one split."""
+
+    loss: float  # mean over the seeds
+    scores: Mapping[str, float]  # by the task's names for them
+    num_seeds: int
+    seconds: float
+    wait_seconds: float  # of `seconds`, spent waiting for minibatches
+    read_bytes: int
+
+    @property
+    def accuracy(self) -> float:
+        """Share of seeds whose class is the most likely one, in [0, 1]."""
+        return self.scores["accuracy"]
+
+    def as_record(self) -> dict[str, Any]:
+        """Names and numbers, flat."""
+        return {
+            "loss": self.loss, **self.scores, "num_seeds": self.num_seeds, "seconds": self.seconds,
+            "wait_seconds": self.wait_seconds, "read_bytes": self.read_bytes,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """One epoch of training."""
+
+    epoch: int
+    loss: float  # mean over the minibatches
+    train_seconds: float  # without evaluation
+    load: LoadStats  # what the train source did for this epoch
+    evaluations: Mapping[str, EvalResult] = field(default_factory=dict)  # by split; empty where none was asked for
+
+    @property
+    def wait_seconds(self) -> float:
+        """Of `train_seconds`, spent waiting for minibatches."""
+        return self.load.wait_seconds
+
+    @property
+    def read_bytes(self) -> int:
+        """Read from disk."""
+        return self.load.read_bytes
+
+    @property
+    def requested_rows(self) -> int:
+        """Feature rows that minibatches asked for."""
+        return self.load.requested_rows
+
+    @property
+    def hit_rate_device(self) -> float:
+        """Share of the requested rows that came from GPU memory, in [0, 1]."""
+        return self.load.device_rows / max(self.requested_rows, 1)
+
+    @property
+    def hit_rate_pinned(self) -> float:
+        """Share of the requested rows that came from pinned host memory."""
+        return self.load.pinned_rows / max(self.requested_rows, 1)
+
+    @property
+    def hit_rate_cpu(self) -> float:
+        """Share of the requested rows that came from the cpu tier; what no tier served came from disk."""
+        return self.load.cpu_rows / max(self.requested_rows, 1)
+
+    @property
+    def valid_accuracy(self) -> float | None:
+        """None where the validation split was not evaluated."""
+        return self.score("valid", "accuracy")
+
+    @property
+    def test_accuracy(self) -> float | None:
+        """None where the test split was not evaluated."""
+        return self.score("test", "accuracy")
+
+    def score(self, split: str, name: str) -> float | None:
+        """One score of a split; None where it was not evaluated."""
+        return self.evaluations[split].scores[name] if split in self.evaluations else None
+
+    def scores(self) -> dict[str, float]:
+        """The scores of all evaluated splits: {'valid_accuracy': ...}."""
+        return {f"{split}_{name}": score for split, found in self.evaluations.items()
+                for name, score in found.scores.items()}  # fmt: skip
+
+    def as_record(self) -> dict[str, Any]:
+        """Names and numbers, flat: see `diskgnn.training.metrics`."""
+        names = ("epoch", "loss", "train_seconds", "wait_seconds", "read_bytes", "requested_rows", "hit_rate_device",
+                 "hit_rate_pinned", "hit_rate_cpu")  # fmt: skip
+        losses = {f"{split}_loss": found.loss for split, found in self.evaluations.items()}
+        return {**{name: getattr(self, name) for name in names}, **losses, **self.scores()}
+
+    @staticmethod
+    def parse(saved: Mapping[str, Any]) -> EpochResult:
+        """From what `dataclasses.asdict` made of one."""
+        evaluations = {split: EvalResult(**found) for split, found in saved["evaluations"].items()}
+        return EpochResult(**{**saved, "load": LoadStats(**saved["load"]), "evaluations": evaluations})
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What training did. The model has the weights of the best epoch."""
+
+    epochs: tuple[EpochResult, ...]
+    best_epoch: int  # of the highest score on the validation split; the last one without validation
+    model: nn.Module
+    resumed_from: tuple[int, int] | None  # epoch and minibatch
+
+    @property
+    def valid_accuracy(self) -> float | None:
+        """Of the best epoch."""
+        return self.epochs[self.best_epoch].valid_accuracy
+
+    @property
+    def test_accuracy(self) -> float | None:
+        """Of the best epoch."""
+        return self.epochs[self.best_epoch].test_accuracy

@@ -1,0 +1,86 @@
+"""Where training and evaluation take minibatches from: sources that are given, or `Loader`s of a packed directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
+
+import torch
+
+from diskgnn.batch_source import BatchSource
+from diskgnn.errors import ConfigError
+from diskgnn.loading.loader import Loader
+from diskgnn.loading.options import LoaderOptions
+from diskgnn.minibatch import MiniBatch
+from diskgnn.specs import PathLike
+from diskgnn.storage.packed import Packed
+
+# By split: opens the source. One that reads a packed directory holds memory only while it is open.
+Evaluations = Mapping[str, Callable[[], AbstractContextManager[BatchSource]]]
+
+
+def open_loader(packed: PathLike, split: str, device: torch.device, options: LoaderOptions | None) -> Loader:
+    """A `Loader` over one split of a packed directory, for the caller to close.
+
+    Raises:
+        ArtifactError, ConfigError: see `Loader`.
+    """
+    return Loader(packed, split, device=device, **vars(options or LoaderOptions()))
+
+
+def open_sources(
+    train_source: BatchSource | PathLike,
+    given: Mapping[str, BatchSource | None],
+    device: torch.device,
+    options: LoaderOptions | None,
+    opened: ExitStack,
+) -> tuple[BatchSource, Evaluations]:
+    """The source to train on, and how to open those to evaluate on.
+
+    Args:
+        train_source: as `diskgnn.train` takes it; of a packed directory, all splits are used.
+        given: sources to evaluate on, by split; they replace those of a packed directory.
+        device: where a `Loader` delivers minibatches.
+        options: of these `Loader`s.
+        opened: closes the train source, if it was opened here.
+
+    Raises:
+        ArtifactError: not a packed directory.
+        ConfigError: sources that do not fit each other.
+    """
+    evaluations: dict[str, Callable[[], AbstractContextManager[BatchSource]]] = {}
+    if isinstance(train_source, (str, os.PathLike)):
+        path = train_source
+        for split in Packed.open(path).config.splits:
+            if split != "train":
+                evaluations[split] = partial(open_loader, path, split, device, options)
+        train_source = opened.enter_context(open_loader(path, "train", device, options))
+    for split, source in given.items():
+        if source is None:
+            continue
+        for name in ("num_layers", "num_features", "num_classes"):
+            wanted, found = getattr(train_source, name), getattr(source, name)
+            if wanted != found:
+                raise ConfigError(f"{split}_source: expected {name}={wanted} as in training, found {found}")
+        evaluations[split] = partial(_kept_open, source)
+    return train_source, evaluations
+
+
+def _kept_open(source: BatchSource) -> AbstractContextManager[BatchSource]:
+    return nullcontext(source)
+
+
+@contextmanager
+def minibatches(source: BatchSource, epoch: int) -> Iterator[Iterator[MiniBatch]]:
+    """The minibatches of an epoch; its iterator is closed when the block is left, however it is left.
+
+    What the iterator itself started ends with it; a `Loader` keeps its threads, idle, until it is closed.
+    """
+    batches = source.epoch(epoch)
+    try:
+        yield batches
+    finally:
+        if (close := getattr(batches, "close", None)) is not None:
+            close()

@@ -7,17 +7,20 @@ from diskgnn.errors import ArtifactError, ConfigError, DataWarning, DiskFullErro
 from diskgnn.version import VERSION
 
 if TYPE_CHECKING:
-    from diskgnn.batch_source import BatchSource
+    from diskgnn.batch_source import BatchSource, LoadStats
     from diskgnn.graph.generation import generate
     from diskgnn.graph.graph import Graph
     from diskgnn.importers.convert import convert
     from diskgnn.loading.loader import Loader
+    from diskgnn.loading.options import LoaderOptions
     from diskgnn.minibatch import Block, MiniBatch
     from diskgnn.packing.pack import pack
     from diskgnn.preparing.estimate import estimate
     from diskgnn.preparing.prepare import prepare
     from diskgnn.sampling.sample import sample
+    from diskgnn.training.checkpoints import load_model
     from diskgnn.training.evaluate import evaluate
+    from diskgnn.training.fresh_epochs import FreshEpochs
     from diskgnn.training.train import train
 
 __version__ = VERSION
@@ -26,13 +29,17 @@ __version__ = VERSION
 _MODULES = {
     "BatchSource": "batch_source",
     "Block": "minibatch",
+    "FreshEpochs": "training.fresh_epochs",
     "Graph": "graph.graph",
+    "LoadStats": "batch_source",
     "Loader": "loading.loader",
+    "LoaderOptions": "loading.options",
     "MiniBatch": "minibatch",
     "convert": "importers.convert",
     "estimate": "preparing.estimate",
     "evaluate": "training.evaluate",
     "generate": "graph.generation",
+    "load_model": "training.checkpoints",
     "pack": "packing.pack",
     "prepare": "preparing.prepare",
     "sample": "sampling.sample",
@@ -47,14 +54,18 @@ __all__ = [
     "DataWarning",
     "DiskFullError",
     "DiskGNNError",
+    "FreshEpochs",
     "Graph",
     "InputError",
+    "LoadStats",
     "Loader",
+    "LoaderOptions",
     "MiniBatch",
     "convert",
     "estimate",
     "evaluate",
     "generate",
+    "load_model",
     "pack",
     "prepare",
     "sample",

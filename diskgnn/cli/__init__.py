@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from diskgnn.cli import comparison, inspection, offline, online
+from diskgnn.cli import comparison, inspection, preparing, training
 from diskgnn.cli.command import Group
 from diskgnn.version import VERSION
 
@@ -26,7 +26,7 @@ def main() -> None:
 
 
 for _command in (
-    offline.convert, offline.generate, inspection.inspect, offline.sample, offline.pack, offline.prepare,
-    online.train, online.evaluate, comparison.compare, inspection.verify, inspection.doctor,
+    preparing.convert, preparing.generate, inspection.inspect, preparing.sample, preparing.pack, preparing.prepare,
+    training.train, training.evaluate, comparison.compare, inspection.verify, inspection.doctor,
 ):  # fmt: skip
     main.add_command(_command)

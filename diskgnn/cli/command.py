@@ -1,16 +1,18 @@
-"""What all commands have in common: --json, --debug, and errors turned into exit codes."""
+"""What all commands have in common: --json, --debug, options listed by section, and errors turned into exit codes."""
 
 from __future__ import annotations
 
 import signal
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
 
+from diskgnn.cli.flags import with_flags
+from diskgnn.cli.options import Option
 from diskgnn.cli.rendering import Output
 from diskgnn.errors import DiskGNNError
 
@@ -56,7 +58,7 @@ class Command(click.Command):
         debug = ctx.params.pop("debug")
         ctx.obj = output = Output(as_json=ctx.params.pop("as_json"))
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_, **__: output.warn(str(message))
+            warnings.showwarning = lambda message, *_, **__: output.warn(with_flags(str(message), self.params))
             try:
                 with _sigterm_like_ctrl_c():
                     return super().invoke(ctx)
@@ -70,16 +72,54 @@ class Command(click.Command):
                 if debug:
                     raise
                 code = error.exit_code if isinstance(error, DiskGNNError) else 1
-                output.error(str(error) or type(error).__name__, kind=type(error).__name__, exit_code=code)
+                message = with_flags(str(error), self.params) or type(error).__name__
+                output.error(message, kind=type(error).__name__, exit_code=code)
                 ctx.exit(code)
             finally:
                 output.close()
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """For --help: the options of each section together, in the order in which sections first occur."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)) is not None:
+                section = parameter.section if isinstance(parameter, Option) else "Options"
+                sections.setdefault(section, []).append(record)
+        for section, records in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(records)
+
+
+@contextmanager
+def _usage_errors(arguments: Sequence[str]) -> Iterator[None]:
+    """With --json among `arguments`, what is wrong with them is also printed as a document; click tells people."""
+    try:
+        yield
+    except click.UsageError as error:
+        if "--json" in arguments:
+            output = Output(as_json=True)
+            output.failed("UsageError", error.format_message(), error.exit_code)
+            output.close()
+        raise
 
 
 class Group(click.Group):
     """The `diskgnn` command: lists its commands in the order in which one uses them."""
 
     command_class = Command
+
+    def make_context(self, info_name: str | None, args: list[str], *arguments: Any, **more: Any) -> click.Context:
+        """Parse what stands before a command's name."""
+        given = list(args)  # click takes away what it has parsed
+        with _usage_errors(given):
+            ctx = super().make_context(info_name, args, *arguments, **more)
+        ctx.obj = given
+        return ctx
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Parse what stands after a command's name, and run it."""
+        with _usage_errors(ctx.obj):
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of registration."""

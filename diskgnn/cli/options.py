@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -71,6 +72,19 @@ class Column(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 COLUMN = Column()
 
 
+class Option(click.Option):
+    """A click option that --help lists under the title of its `section`."""
+
+    def __init__(self, *args: Any, section: str = "Options", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.section = section
+
+
+def section(title: str) -> Callable[..., Callable[[Command], Command]]:
+    """A `click.option` for one section of --help."""
+    return partial(click.option, cls=Option, section=title)
+
+
 def combined(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """One decorator that applies several, the first one listed first in --help."""
 
@@ -92,24 +106,25 @@ threads = click.option(
 overwrite = click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
 seed = click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same bytes.")
 
+_sampling = section("Sampling")
 sampling = combined(
-    click.option("--fanouts", type=Fanouts(), required=True,
-                 help="Neighbours drawn per layer, from the seeds outwards: 10,10,10 is a three-layer model."),
-    click.option("--batch-size", type=click.IntRange(min=1), default=1024, show_default=True,
-                 help="Seeds per minibatch."),
-    click.option("--epochs", type=click.IntRange(min=1), default=1, show_default=True,
-                 help="Training epochs to sample; training for more starts over with the first."),
-    click.option("--eval-fanouts", type=Fanouts(),
-                 help="Fanouts of the validation and test splits.  [default: as --fanouts]"),
+    _sampling("--fanouts", type=Fanouts(), required=True,
+              help="Neighbours drawn per layer, from the seeds outwards: 10,10,10 is a three-layer model."),
+    _sampling("--batch-size", type=click.IntRange(min=1), default=1024, show_default=True, help="Seeds per minibatch."),
+    _sampling("--epochs", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Training epochs to sample; training for more starts over with the first."),
+    _sampling("--eval-fanouts", type=Fanouts(),
+              help="Fanouts of the validation and test splits.  [default: as --fanouts]"),
 )  # fmt: skip
 CACHE = Size(share=True)
+_caches = section("Caches")
 caches = combined(
-    click.option("--cpu-cache", type=CACHE, required=True,
-                 help="Main memory for feature rows while training: 2GiB, or 10% of all rows."),
-    click.option("--static-cache", type=Size("auto", share=True), default="auto", show_default=True,
-                 help="The hottest rows, for --device-cache and --pinned-cache of `train`; 'auto' is nothing without a "
-                      "GPU, and with one the least of half of its free memory, a quarter of --memory and 4 GiB."),
-    click.option("--eval-cpu-cache", type=CACHE,
-                 help="Main memory for feature rows while evaluating.  [default: a quarter of --cpu-cache]"),
-    click.option("--keep-input-nodes", is_flag=True, help="Also store which node each row belongs to."),
+    _caches("--cpu-cache", type=CACHE, required=True,
+            help="Main memory for feature rows while training: 2GiB, or 10% of all rows."),
+    _caches("--static-cache", type=Size("auto", share=True), default="auto", show_default=True,
+            help="The hottest rows, which stay in GPU memory or pinned host memory while training; 'auto' is nothing "
+                 "without a GPU, and with one the least of half of its free memory, a quarter of --memory and 4 GiB."),
+    _caches("--eval-cpu-cache", type=CACHE,
+            help="Main memory for feature rows while evaluating.  [default: a quarter of --cpu-cache]"),
+    _caches("--keep-input-nodes", is_flag=True, help="Also store which node each row belongs to."),
 )  # fmt: skip

@@ -143,7 +143,13 @@ class Output:
     def error(self, message: str, kind: str = "", exit_code: int = 0) -> None:
         """One line on standard error, and in JSON mode the document."""
         self.messages.print(f"[red]error:[/] {escape(message)}", soft_wrap=True)
-        self._document = {"error": {"kind": kind, "message": message, "exit_code": exit_code}} if kind else None
+        self._document = None
+        if kind:
+            self.failed(kind, message, exit_code)
+
+    def failed(self, kind: str, message: str, exit_code: int) -> None:
+        """What --json prints of an error."""
+        self._document = {"error": {"kind": kind, "message": message, "exit_code": exit_code}}
 
     def close(self) -> None:
         """Print the JSON document, if that was asked for."""

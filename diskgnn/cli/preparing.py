@@ -1,4 +1,4 @@
-"""Commands that write artifacts: convert, generate, sample, pack, prepare."""
+"""Commands that make a graph and prepare it for training: convert, generate, sample, pack, prepare."""
 
 from __future__ import annotations
 
@@ -18,42 +18,45 @@ def _finish(output: Output, reports: StageReport | list[StageReport]) -> None:
     output.result(reports)
 
 
+_edges = options.section("Edges")
+_nodes = options.section("Nodes")
+_tables = options.section("Parquet tables")
+
+
 @click.command(cls=Command)
 @click.argument("out", type=options.OUTPUT)
-@click.option(
+@_edges(
     "--edges",
     type=options.EXISTING,
     help="Edges source -> destination: .npy of shape [2, E] or [E, 2], or Parquet (a file or a folder).",
 )
-@click.option("--indptr", type=options.EXISTING, help="Instead of --edges: CSC offsets, .npy [N + 1].")
-@click.option("--indices", type=options.EXISTING, help="With --indptr: the in-neighbours, .npy [E].")
-@click.option(
+@_edges("--indptr", type=options.EXISTING, help="Instead of --edges: CSC offsets, .npy [N + 1].")
+@_edges("--indices", type=options.EXISTING, help="With --indptr: the in-neighbours, .npy [E].")
+@_edges("--reverse", is_flag=True, help="Also add each edge's reverse: makes the graph undirected.")
+@_edges("--self-loops", is_flag=True, help="Add an edge from each node to itself.")
+@_edges("--drop-duplicates", is_flag=True, help="Keep one of several equal edges.")
+@_nodes(
     "--features",
     type=options.EXISTING,
     help="One row per node: .npy [N, D] of float32, float16, int8, or bfloat16 as uint16.",
 )
-@click.option("--labels", type=options.EXISTING, help="One class per node: .npy [N], -1 where a node has none.")
-@click.option("--train", type=options.EXISTING, help="Nodes to train on: .npy of ids, or of bool [N].")
-@click.option("--valid", type=options.EXISTING, help="Nodes to choose the best epoch by.")
-@click.option("--test", type=options.EXISTING, help="Nodes to report accuracy on.")
-@click.option(
-    "--nodes", type=options.EXISTING, help="Parquet table with a row per node, for what the options above don't give."
-)
-@click.option(
+@_nodes("--bfloat16", is_flag=True, help="The features' uint16 are the bits of bfloat16 numbers.")
+@_nodes("--reference-features", is_flag=True, help="Leave the features where they are instead of copying them.")
+@_nodes("--labels", type=options.EXISTING, help="One class per node: .npy [N], -1 where a node has none.")
+@_nodes("--train", type=options.EXISTING, help="Nodes to train on: .npy of ids, or of bool [N].")
+@_nodes("--valid", type=options.EXISTING, help="Nodes to choose the best epoch by.")
+@_nodes("--test", type=options.EXISTING, help="Nodes to report accuracy on.")
+@_nodes("--num-nodes", type=click.IntRange(min=1), help="N.  [default: as many as there are feature rows]")
+@_nodes("--num-classes", type=click.IntRange(min=1), help="Classes.  [default: the largest label + 1]")
+@_tables("--nodes", type=options.EXISTING, help="Table with a row per node, for what the options above don't give.")
+@_tables(
     "--column",
     "columns",
     type=options.COLUMN,
     multiple=True,
-    help="What a Parquet column is called, such as src=from or label=topic; repeat it for several columns of "
-    "features. Roles: src, dst, id, features, label, split.",
+    help="What a column is called, such as src=from or label=topic; repeat it for several columns of features. "
+    "Roles: src, dst, id, features, label, split.",
 )
-@click.option("--num-nodes", type=click.IntRange(min=1), help="N.  [default: as many as there are feature rows]")
-@click.option("--num-classes", type=click.IntRange(min=1), help="Classes.  [default: the largest label + 1]")
-@click.option("--reverse", is_flag=True, help="Also add each edge's reverse: makes the graph undirected.")
-@click.option("--self-loops", is_flag=True, help="Add an edge from each node to itself.")
-@click.option("--drop-duplicates", is_flag=True, help="Keep one of several equal edges.")
-@click.option("--bfloat16", is_flag=True, help="The features' uint16 are the bits of bfloat16 numbers.")
-@click.option("--reference-features", is_flag=True, help="Leave the features where they are instead of copying them.")
 @options.memory
 @options.overwrite
 @click.pass_obj
@@ -72,7 +75,7 @@ def convert(output: Output, /, out: Path, columns: tuple[tuple[str, str], ...], 
 @click.option("--num-nodes", type=int, required=True, help="Nodes; 10000 to 100000000 is what it is meant for.")
 @click.option("--avg-degree", type=float, default=12.5, show_default=True, help="Edges drawn per node.")
 @click.option("--num-classes", type=int, default=16, show_default=True, help="Classes, of equal size.")
-@click.option("--feature-width", type=int, default=128, show_default=True, help="Numbers per feature row.")
+@click.option("--num-features", type=int, default=128, show_default=True, help="Numbers per feature row.")
 @click.option(
     "--feature-dtype",
     type=click.Choice(["float32", "float16", "bfloat16", "int8"]),
@@ -151,13 +154,15 @@ def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: 
 @click.pass_obj
 def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, **arguments: Any) -> None:
     """Sample, place and pack GRAPH into OUT, ready for `diskgnn train`."""
-    from diskgnn.preparing import prepare as preparation
-
     if estimate:
-        prediction = preparation.estimate(graph, out, **arguments, reporter=output.reporter)
+        from diskgnn.preparing.estimate import estimate as predict
+
+        prediction = predict(graph, out, **arguments, reporter=output.reporter)
         output.fields(f"preparing {graph} would take", vars(prediction))
         if missing := prediction.missing_disk_bytes:
             output.warn(f"it does not fit the disk under {out.absolute().parent}: {missing} bytes missing")
         output.result(prediction)
     else:
-        _finish(output, preparation.prepare(graph, out, **arguments, reporter=output.reporter))
+        from diskgnn.preparing.prepare import prepare
+
+        _finish(output, prepare(graph, out, **arguments, reporter=output.reporter))

@@ -1,0 +1,153 @@
+"""Commands that train and evaluate models: train, evaluate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from diskgnn.cli import options
+from diskgnn.cli.command import Command
+from diskgnn.cli.options import CACHE, combined
+from diskgnn.cli.rendering import BarReporter, Output
+from diskgnn.units import format_seconds, format_size
+
+_reading = options.section("Reading")
+_reading_options = combined(
+    _reading("--device-cache", type=CACHE,
+             help="GPU memory for the hottest static rows: 4GiB, or 10% of all rows; the others stay in pinned host "
+                  "memory.  [default: what the model leaves, for evaluate half of what is free]"),
+    _reading("--prefetch", type=int, help="Minibatches read ahead.  [default: 1, on a GPU 2]"),
+    _reading("--engine", type=click.Choice(["auto", "io_uring", "threads"]), default="auto", show_default=True,
+             help="How the disk is read."),
+    _reading("--verify", is_flag=True, help="Compare all rows read with their checksums."),
+)  # fmt: skip
+_device = click.option("--device", default="cpu", show_default=True, help="Where the model is: cpu, cuda, cuda:1.")
+_model = options.section("Model")
+_optimization = options.section("Training")
+_checkpoints = options.section("Checkpoints")
+_records = options.section("Records")
+
+
+@click.command(cls=Command)
+@click.argument("packed", type=options.ARTIFACT)
+@_model(
+    "--model",
+    type=click.Choice(["sage", "gat", "gcn"]),
+    default="sage",
+    show_default=True,
+    help="GraphSAGE (mean), GAT or GCN, with as many layers as fanouts were prepared.",
+)
+@_model("--hidden", type=int, default=256, show_default=True, help="Width of the hidden layers.")
+@_model("--layers", "num_layers", type=int, help="Layers.  [default: as many as were prepared]")
+@_model("--heads", type=int, default=4, show_default=True, help="Attention heads (GAT).")
+@_model("--dropout", type=float, default=0.5, show_default=True, help="Share of hidden units dropped.")
+@_optimization("--epochs", type=int, default=10, show_default=True, help="Epochs in all, resumed ones included.")
+@_optimization("--lr", type=float, default=0.003, show_default=True, help="Adam's learning rate.")
+@_optimization("--weight-decay", type=float, default=0.0, show_default=True, help="Adam's weight decay.")
+@_optimization("--evaluate-every", type=int, default=1, show_default=True, help="Epochs between evaluations.")
+@_optimization("--amp", is_flag=True, help="Compute in bfloat16 where that is safe (autocast).")
+@_optimization("--seed", type=int, default=0, show_default=True, help="Of initial weights and dropout.")
+@_checkpoints(
+    "--checkpoint",
+    type=options.OUTPUT,
+    metavar="DIR",
+    help="Keep a checkpoint here, written after each epoch and on Ctrl-C or SIGTERM.",
+)
+@_checkpoints(
+    "--checkpoint-every",
+    "checkpoint_every_batches",
+    type=int,
+    metavar="N",
+    help="Write it also after every N minibatches of an epoch: what a crash can cost.",
+)
+@_checkpoints("--resume", is_flag=True, help="Go on exactly where the checkpoint was written.")
+@_records("--metrics", type=options.OUTPUT, metavar="FILE", help="Append metrics to FILE, one JSON object a line.")
+@_records("--tensorboard", type=options.OUTPUT, metavar="DIR", help="Write metrics for TensorBoard into DIR.")
+@_records(
+    "--trace",
+    type=options.OUTPUT,
+    metavar="FILE",
+    help="Write the timeline of what each thread did (200,000 events at most): open it at ui.perfetto.dev.",
+)
+@_reading_options
+@_device
+@click.pass_obj
+def train(
+    output: Output, /, packed: Path, device_cache: int | str | None, prefetch: int | None, engine: str, verify: bool,
+    **arguments: Any,
+) -> None:  # fmt: skip
+    """Train a node classifier on the minibatches in PACKED and report the best epoch's test accuracy."""
+    from diskgnn.loading.options import LoaderOptions
+    from diskgnn.training.checkpoints import checkpoint_exists
+    from diskgnn.training.train import train
+
+    try:
+        result = train(
+            packed,
+            **arguments,
+            loader_options=LoaderOptions(device_cache=device_cache, prefetch=prefetch, engine=engine, verify=verify),
+            callback=lambda record: _show_epoch(output, record),
+            reporter=BarReporter(output.messages, transient=True),  # each epoch ends with a line of its own
+        )
+    except KeyboardInterrupt:
+        checkpoint = arguments["checkpoint"]
+        if checkpoint is not None and checkpoint_exists(checkpoint):
+            output.note(f"the checkpoint is in {checkpoint}: go on with the same command and --resume")
+        else:
+            output.note("there is no checkpoint to go on from (--checkpoint DIR keeps one)")
+        raise
+    scores = result.epochs[result.best_epoch].scores()
+    shown = {name: f"{value:.2%}" for name, value in scores.items()}
+    output.fields(f"trained {len(result.epochs)} epochs", {"best_epoch": result.best_epoch, **shown})
+    output.result({"epochs": [epoch.as_record() for epoch in result.epochs], "best_epoch": result.best_epoch,
+                   **scores, "resumed_from": result.resumed_from})  # fmt: skip
+
+
+def _show_epoch(output: Output, record: dict[str, Any]) -> None:
+    """One line for each finished epoch, from the records that `train` hands to its callback."""
+    if record["event"] != "epoch":
+        return
+    parts = [f"epoch {record['epoch']}: loss {record['loss']:.4f}"]
+    if record.get("valid_accuracy") is not None:
+        parts.append(f"valid accuracy {record['valid_accuracy']:.2%}")
+    parts.append(f"{format_seconds(record['train_seconds'])}, {format_seconds(record['wait_seconds'])} of it waiting")
+    parts.append(f"read {format_size(record['read_bytes'])}")
+    output.note(", ".join(parts))
+
+
+@click.command(cls=Command)
+@click.argument("packed", type=options.ARTIFACT)
+@click.option(
+    "--checkpoint",
+    type=options.ARTIFACT,
+    required=True,
+    metavar="DIR",
+    help="What `diskgnn train --checkpoint DIR` left.",
+)
+@click.option(
+    "--split",
+    type=click.Choice(["train", "valid", "test"]),
+    default="test",
+    show_default=True,
+    help="Which nodes to evaluate on.",
+)
+@_reading_options
+@_device
+@click.pass_obj
+def evaluate(
+    output: Output, /, packed: Path, checkpoint: Path, split: str, device: str, **reading: Any
+) -> None:  # fmt: skip
+    """Loss and accuracy of a trained model on one split of PACKED."""
+    from diskgnn.loading.options import LoaderOptions
+    from diskgnn.training.checkpoints import load_model
+    from diskgnn.training.evaluate import evaluate
+
+    result = evaluate(
+        load_model(checkpoint), packed, device, split=split, loader_options=LoaderOptions(**reading),
+        reporter=output.reporter,
+    )  # fmt: skip
+    record = result.as_record()
+    output.fields(f"{split} split of {packed}", {**record, "accuracy": f"{result.accuracy:.2%}"})
+    output.result(record)

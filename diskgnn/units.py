@@ -18,17 +18,23 @@ def parse_size(size: int | str) -> int:
     """Bytes named by `size`: an int, or text such as '512MiB' (binary) or '2GB' (decimal).
 
     Raises:
-        ConfigError: the text is no size, or is negative.
+        ConfigError: the text is no size, is negative, or is a fraction of a byte: 0.1 is meant to be a share, 10%.
     """
     if isinstance(size, int):
         if size < 0:
             raise ConfigError(f"expected a size of at least 0 bytes, found {size}")
         return size
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", size)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(size))
     if match is None or match[2].lower() not in _FACTORS:
         raise ConfigError(f"expected a size such as 512MiB, 2GB or 4096, found {size!r}")
     number = float(match[1]) if "." in match[1] else int(match[1])
-    return int(number * _FACTORS[match[2].lower()])
+    num_bytes = number * _FACTORS[match[2].lower()]
+    if 0 < num_bytes < 1:
+        raise ConfigError(
+            f"expected a size such as 512MiB, 2GB or 4096, found {size}, less than a byte (a share of all rows is "
+            f"written {100 * number:g}%)"
+        )
+    return int(num_bytes)
 
 
 def format_size(num_bytes: float) -> str:

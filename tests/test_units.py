@@ -29,6 +29,12 @@ def test_refused(text: int | str) -> None:
         parse_size(text)
 
 
+@pytest.mark.parametrize(("size", "share"), [("0.1", "10%"), (0.1, "10%"), (" 0.005 ", "0.5%"), ("0.9b", "90%")])
+def test_a_fraction_of_a_byte_is_taken_for_a_share(size: float | str, share: str) -> None:
+    with pytest.raises(ConfigError, match=rf"less than a byte \(a share of all rows is written {share}\)$"):
+        parse_size(size)
+
+
 def test_format() -> None:
     assert [format_size(n) for n in (0, 1023, 1024, 1536, 5 << 20, 3 << 30, 7 << 40, 5000 << 40)] == [
         "0 B", "1023 B", "1.0 KiB", "1.5 KiB", "5.0 MiB", "3.0 GiB", "7.0 TiB", "5000.0 TiB"]  # fmt: skip

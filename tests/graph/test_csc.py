@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,25 +14,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diskgnn._native import count_edges, scatter_edges, sort_bucket
-from diskgnn.errors import ConfigError, InputError
-from diskgnn.graph import csc
-from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import ArtifactWriter
+from diskgnn.errors import ConfigError, DiskFullError, InputError
+from diskgnn.graph.csc import EdgeOptions, write_csc
+from diskgnn.graph.edge_buckets import EdgeChunk, plan_buckets
+from diskgnn.storage import artifacts, faults
+from diskgnn.storage.manifest import verify_artifact
+from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.system.resources import Resources
 
 
 def write(
     folder: Path, src: np.ndarray, dst: np.ndarray, num_nodes: int, *, chunk: int = 1000,
-    memory_bytes: int = 1 << 20, **options: object,
+    memory_bytes: int = 1 << 20, threads: int = 2, **options: bool,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    def edges() -> Iterator[csc.EdgeChunk]:
+    def edges() -> Iterator[EdgeChunk]:
         for start in range(0, len(src), chunk):
             yield src[start : start + chunk], dst[start : start + chunk]
 
     with ArtifactWriter(folder / "graph", artifacts.GRAPH, config={}, overwrite=True) as writer:
-        count = csc.write_csc(writer, edges, num_nodes, memory_bytes=memory_bytes, **options)  # type: ignore[arg-type]
+        count = write_csc(writer, edges, num_nodes, EdgeOptions(**options), Resources(memory_bytes, threads))
         manifest = writer.publish()
     indptr, indices = manifest.array(artifacts.INDPTR), manifest.array(artifacts.INDICES)
-    artifacts.verify_artifact(folder / "graph")  # checksums computed while writing
+    verify_artifact(folder / "graph")  # checksums computed while writing
     assert sorted(path.name for path in (folder / "graph").iterdir()) == [
         artifacts.INDICES, artifacts.INDPTR, artifacts.MANIFEST]  # fmt: skip
     assert count == len(indices)
@@ -80,7 +85,7 @@ def test_like_scipy(
     np.testing.assert_array_equal(indices, expected_indices)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_budget_chunks_and_threads_change_nothing(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -131,7 +136,7 @@ def test_out_of_range(tmp_path: Path, edge: int, src: int, dst: int, word: str, 
 
 def test_a_hub_needs_memory(tmp_path: Path) -> None:
     src, dst = np.arange(10_000, dtype=np.int32), np.full(10_000, 7, np.int32)
-    with pytest.raises(ConfigError, match=r"nodes 7 to 7 have 10000 in-edges.*--memory 234\.4KiB"):
+    with pytest.raises(ConfigError, match=r"nodes 7 to 7 have 10000 in-edges.*memory=234\.4KiB"):
         write(tmp_path, src, dst, 10_000, memory_bytes=100_000)
     indptr, indices = write(tmp_path, src, dst, 10_000, memory_bytes=240_025)
     np.testing.assert_array_equal(indices, src)
@@ -143,7 +148,7 @@ def test_a_hub_needs_memory(tmp_path: Path) -> None:
 def test_a_source_that_changes_is_refused(tmp_path: Path, memory_bytes: int, second: tuple[int, int]) -> None:
     readings = iter([(5000, 0), second])  # edges, and what is added to every id
 
-    def edges() -> Iterator[csc.EdgeChunk]:
+    def edges() -> Iterator[EdgeChunk]:
         number, added = next(readings)
         ids = np.arange(number, dtype=np.int32) % 99 + added
         yield ids, ids
@@ -152,14 +157,31 @@ def test_a_source_that_changes_is_refused(tmp_path: Path, memory_bytes: int, sec
         pytest.raises(InputError, match="changed between two readings"),
         ArtifactWriter(tmp_path / "graph", artifacts.GRAPH, config={}) as writer,
     ):
-        csc.write_csc(writer, edges, 100, memory_bytes=memory_bytes)
+        write_csc(writer, edges, 100, EdgeOptions(), Resources(memory_bytes, 2))
+
+
+@pytest.mark.parametrize("point", ["csc.scatter", "csc.sort", "artifact.write"])
+def test_a_disk_that_fails_leaves_nothing(tmp_path: Path, point: str) -> None:
+    ids = np.arange(20_000, dtype=np.int32) % 999
+    with faults.armed(point, OSError(errno.EIO, "the disk failed"), after=1), pytest.raises(OSError, match="failed"):
+        write(tmp_path, ids, ids, 999, memory_bytes=100_000)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("point", ["csc.scatter", "csc.sort"])
+def test_a_disk_that_runs_full_is_said_to(tmp_path: Path, point: str) -> None:
+    ids = np.arange(20_000, dtype=np.int32) % 999
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with faults.armed(point, full, after=1), pytest.raises(DiskFullError, match=r"ran full .* nothing is left"):
+        write(tmp_path, ids, ids, 999, memory_bytes=100_000)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_plan_covers_all_and_obeys_the_budget() -> None:
     rng = np.random.default_rng(2)
     bin_edges = rng.integers(0, 3_000_000_000, 1000)  # far more than 2^31 edges
     shift, num_nodes = 22, (999 << 22) + 17  # and nodes
-    plan = csc.plan_buckets(bin_edges, shift, num_nodes, 300 << 30, 4, False)
+    plan = plan_buckets(bin_edges, shift, num_nodes, 300 << 30, 4, False)
     assert plan.dtype == np.int64
     assert not plan.in_memory
     assert plan.num_edges == bin_edges.sum() > 2**40

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from diskgnn.errors import ArtifactError
-from diskgnn.graph import inspection
+from diskgnn.graph.inspection import describe
 from diskgnn.importers.convert import convert
 from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import ArtifactWriter
+from diskgnn.storage.packed import PackedConfig, PackedSplit, TierRowCounts
+from diskgnn.storage.row_format import RowFormat
+from diskgnn.storage.writer import ArtifactWriter
 
 
 @pytest.mark.parametrize(("num_nodes", "num_edges"), [(1, 0), (3, 2), (500, 3000), (500, 100_000)])
-def test_graph(tmp_path: Path, num_nodes: int, num_edges: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspection, "_CHUNK_NODES", 64)
+def test_graph(tmp_path: Path, num_nodes: int, num_edges: int) -> None:
     rng = np.random.default_rng(6)
     labels = rng.integers(-1, 3, num_nodes)
     labels[0] = 2
@@ -28,7 +29,7 @@ def test_graph(tmp_path: Path, num_nodes: int, num_edges: int, monkeypatch: pyte
     src = np.array([rng.choice(w) if rng.random() < 0.5 else s for w, s in zip(within, src, strict=True)], np.int64)
     convert(tmp_path / "graph", edges=np.stack([src, dst]), features=np.ones((num_nodes, 7), np.float16),
             labels=labels, train=[0], memory="16MiB")  # fmt: skip
-    description = inspection.describe(tmp_path / "graph")
+    description = describe(tmp_path / "graph", chunk_nodes=64)
     degrees = np.bincount(dst, minlength=num_nodes)
     facts = description.facts
     assert (facts["nodes"], facts["edges"], facts["classes"], facts["train_nodes"]) == (num_nodes, num_edges, 3, 1)
@@ -52,14 +53,21 @@ def test_graph(tmp_path: Path, num_nodes: int, num_edges: int, monkeypatch: pyte
 
 
 def test_sequences(tmp_path: Path) -> None:
-    splits = {"train": {"epochs": 2, "batches_per_epoch": 5, "rows": {"requested": 100, "cpu": 75, "disk": 25}}}
-    with ArtifactWriter(tmp_path / "packed", artifacts.PACKED, config={"splits": splits, "seed": 3}) as writer:
+    rows = TierRowCounts(requested=100, static=0, cpu=75, disk=25)
+    train = PackedSplit(
+        epochs=2, batches_per_epoch=5, cpu_rows=8, initial_rows=3, rows=rows, max_inputs=12, max_header_bytes=9
+    )
+    config = PackedConfig(
+        fanouts=(3,), eval_fanouts=(4,), batch_size=2, seed=3, num_nodes=50, num_classes=2, rows=RowFormat("int8", 7),
+        first_epoch=0, keep_input_nodes=False, node_dtype="int32", graph="", num_static=0, splits={"train": train},
+    )  # fmt: skip
+    with ArtifactWriter(tmp_path / "packed", artifacts.PACKED, config=config.to_json()) as writer:
         writer.publish()
-    description = inspection.describe(tmp_path / "packed")
+    description = describe(tmp_path / "packed")
     assert description.kind == "packed minibatches"
     assert description.facts == {
-        "total_bytes": 0, "train_minibatches": 10, "train_requested_rows": 100, "train_cpu_rows": 75,
-        "train_disk_rows": 25, "train_rows_from_disk_share": 0.25,
+        "total_bytes": 0, "train_minibatches": 10, "train_requested_rows": 100, "train_static_rows": 0,
+        "train_cpu_rows": 75, "train_disk_rows": 25, "train_rows_from_disk_share": 0.25,
     }  # fmt: skip
     assert description.config["splits.train.rows.cpu"] == 75
     json.dumps(dataclasses.asdict(description))
@@ -68,7 +76,7 @@ def test_sequences(tmp_path: Path) -> None:
 def test_no_artifact(tmp_path: Path) -> None:
     with ArtifactWriter(tmp_path / "samples", artifacts.SAMPLES, config={"splits": {"train": 3}}) as writer:
         writer.publish()
-    with pytest.raises(ArtifactError, match="its config lacks something"):
-        inspection.describe(tmp_path / "samples")
+    with pytest.raises(ArtifactError, match=r"is damaged \(its config: .*diskgnn sample"):
+        describe(tmp_path / "samples")
     with pytest.raises(ArtifactError, match="no diskgnn artifact"):
-        inspection.describe(tmp_path)
+        describe(tmp_path)

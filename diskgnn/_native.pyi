@@ -242,28 +242,41 @@ def scatter_rows(
 class DamagedExtentError(RuntimeError):
     """An extent that is not what was packed."""
 
+EXTENT_FIELDS: dict[str, int]  # where each field of an extent's index record lies, in bytes
+
+class Tiers:
+    """Where rows are in memory (native/loading/extent_pipeline.h). Keeps the arrays."""
+
+    def __init__(
+        self,
+        *,
+        row_bytes: int,
+        num_device: int,  # rows that the device reads by itself: they are not staged
+        num_static: int,
+        pinned: npt.NDArray[np.uint8],
+        cpu: npt.NDArray[np.uint8],
+        next_cycle_slots: Int32,
+    ) -> None: ...
+
+class PipelineOptions:
+    """How a `Pipeline` reads.
+
+    Raises:
+        ValueError: `prefetch` or `threads` is 0, or there is no such engine.
+    """
+
+    def __init__(self, *, engine: str = "auto", prefetch: int = 2, threads: int = 1, verify: bool = False) -> None: ...
+
 class Pipeline:
-    """Reads extents ahead, assembles minibatches from the tiers, hands them out (native/extent_pipeline.h).
+    """Reads extents ahead, assembles minibatches from the tiers, hands them out (native/loading/extent_pipeline.h).
+
+    `index` is [T, 10], the fields of `storage.extents.INDEX_DTYPE`.
 
     Raises:
         ValueError: the index does not fit the file, or the tiers do not fit each other.
     """
 
-    def __init__(
-        self,
-        path: str,
-        index: Int64,
-        row_bytes: int,
-        num_device: int,
-        num_static: int,
-        pinned: npt.NDArray[np.uint8],
-        cpu: npt.NDArray[np.uint8],
-        wrap: Int32,
-        engine: str,
-        prefetch: int,
-        threads: int,
-        verify: bool,
-    ) -> None: ...
+    def __init__(self, path: str, index: Int64, tiers: Tiers, options: PipelineOptions) -> None: ...
     def set_order(self, order: Int64) -> None:
         """From now on, position i of the sequence is extent order[i].
 
@@ -277,8 +290,8 @@ class Pipeline:
     def extend(self, count: int) -> None:
         """Go on for `count` more minibatches."""
 
-    def rest(self) -> None:
-        """Free the buffers until the next minibatch is assembled."""
+    def release_idle_buffers(self) -> None:
+        """Let the system take the memory of free buffers, until the next minibatch is assembled."""
 
     def stop(self) -> None:
         """Join the threads; `cpu` is undefined afterwards. Idempotent."""
@@ -291,7 +304,9 @@ class Pipeline:
             RuntimeError: an extent is damaged, or the pipeline was stopped.
         """
 
-    def stats(self) -> dict[str, int | float]: ...
+    def stats(self) -> dict[str, Any]:
+        """Counters, named as in `batch_source.LoadStats`."""
+
     def start_tracing(self) -> None:
         """Keep events from now on, at most 2^20 between two calls of `take_trace`."""
 

@@ -12,18 +12,24 @@ import torch
 from torch import Tensor
 
 from diskgnn.errors import ConfigError
-from diskgnn.loading.feature_store import FeatureStore
+from diskgnn.loading.static_rows import StaticRows
+from diskgnn.storage import faults
+from diskgnn.storage.row_format import RowFormat
 
 
 class RowConversion:
     """How rows become rows of x: as they are stored, widened to float32, or dequantised to float32.
 
     Args:
-        stored: dtype of the rows.
-        width: D.
+        rows: how they are stored.
         dtype: of x: None for as stored, or torch.float32.
         scale, zero_point: of int8 rows, numbers or D numbers: x = (row - zero_point) * scale.
         device: where rows are converted.
+
+    Attributes:
+        rows: how they are stored.
+        dtype: of x.
+        scale, zero_point: [D] float32 on the device, or None.
 
     Raises:
         ConfigError: arguments that do not fit the rows.
@@ -31,29 +37,34 @@ class RowConversion:
 
     def __init__(
         self,
-        stored: torch.dtype,
-        width: int,
+        rows: RowFormat,
         *,
         dtype: torch.dtype | None = None,
         scale: float | Sequence[float] | Tensor | None = None,
         zero_point: float | Sequence[float] | Tensor = 0.0,
         device: torch.device,
     ) -> None:
+        stored = rows.torch_dtype
         if dtype not in (None, stored, torch.float32):
             raise ConfigError(f"dtype: expected None, which is {stored} here, or torch.float32, found {dtype}")
         if scale is not None and (stored is not torch.int8 or dtype is torch.int8):
             raise ConfigError(f"scale: expected int8 rows to be delivered as float32, found {stored} as {dtype}")
-        self.stored, self.dtype = stored, torch.float32 if scale is not None else dtype or stored
-        self.scale: Tensor | None = None  # [D] float32
-        self.zero_point: Tensor | None = None  # [D] float32
+        self.rows, self.dtype = rows, torch.float32 if scale is not None else dtype or stored
+        self.scale: Tensor | None = None
+        self.zero_point: Tensor | None = None
         if scale is not None:
-            self.scale = _per_column("scale", scale, width, device)
-            self.zero_point = _per_column("zero_point", zero_point, width, device)
+            self.scale = _per_column("scale", scale, rows.num_features, device)
+            self.zero_point = _per_column("zero_point", zero_point, rows.num_features, device)
 
     @property
     def changes(self) -> bool:
         """Whether rows of x differ from rows as they are stored."""
-        return self.dtype is not self.stored
+        return self.dtype is not self.rows.torch_dtype
+
+    @property
+    def x_row_bytes(self) -> int:
+        """Bytes of one row of x."""
+        return self.rows.num_features * self.dtype.itemsize
 
     def __call__(self, rows: Tensor) -> Tensor:
         """[n, D] rows as rows of x, with torch: what the kernel computes, operation by operation."""
@@ -62,11 +73,11 @@ class RowConversion:
         return (rows.to(self.dtype) - self.zero_point) * self.scale
 
 
-def _per_column(name: str, value: float | Sequence[float] | Tensor, width: int, device: torch.device) -> Tensor:
+def _per_column(name: str, value: float | Sequence[float] | Tensor, num_features: int, device: torch.device) -> Tensor:
     try:
-        numbers = torch.as_tensor(value, dtype=torch.float32).cpu().expand(width).contiguous()
+        numbers = torch.as_tensor(value, dtype=torch.float32).cpu().expand(num_features).contiguous()
     except (RuntimeError, TypeError, ValueError) as error:
-        raise ConfigError(f"{name}: expected a number, or {width} of them, found {value!r}") from error
+        raise ConfigError(f"{name}: expected a number, or {num_features} of them, found {value!r}") from error
     if not torch.isfinite(numbers).all():
         raise ConfigError(f"{name}: expected finite numbers")
     return numbers.to(device)
@@ -74,12 +85,11 @@ def _per_column(name: str, value: float | Sequence[float] | Tensor, width: int, 
 
 def runs_kernel(device: torch.device) -> bool:
     """Whether x is filled by the kernel on `device`."""
-    return device.type == "cuda" and _kernel_runs(device)
+    return faults.reading("loading.runs_kernel", device.type == "cuda" and _kernel_ran(device))
 
 
-@cache
-def _kernel_runs(device: torch.device) -> bool:
-    """Tries it: Triton may be missing, or the C compiler that it needs when it is first used."""
+def try_kernel(device: torch.device) -> bool:
+    """Whether the kernel runs on `device`. Triton may be missing, or the C compiler that it needs at its first use."""
     try:
         from diskgnn.loading.device_gather import gather_rows
 
@@ -96,49 +106,57 @@ def _kernel_runs(device: torch.device) -> bool:
     return True
 
 
+_kernel_ran = cache(try_kernel)
+
+
 class Assembler:
     """Fills x from the device tier, the pinned tier and what was staged on the host; keeps its device memory.
 
-    Rows that the device reaches by itself, addresses below `num_reached`, need not be staged: those of the device tier
-    and, with `zero_copy`, of the pinned one. Everything is enqueued on the current stream, always the same one: so the
-    memory for staged rows is free when the next minibatch's copy into it starts.
+    Rows that the device reads by itself, at addresses below `num_readable`, need not be staged. They are those of the
+    device tier and, with `zero_copy`, of the pinned one. Everything is enqueued on the current stream, always the same
+    one: so the memory for staged rows is free when the next minibatch's copy into it starts.
+
+    Attributes:
+        zero_copy: whether the device reads pinned rows from host memory.
+        num_readable: rows that the device reads by itself.
+        pinned_rows_read: by the device, until now.
     """
 
     def __init__(
-        self, store: FeatureStore, conversion: RowConversion, max_inputs: int, *, zero_copy: bool | None = None
+        self, static: StaticRows, conversion: RowConversion, max_inputs: int, *, zero_copy: bool | None = None
     ) -> None:
         """Takes the device memory that every minibatch of up to `max_inputs` rows needs, except for x itself.
 
         Args:
+            static: the device and the pinned tier.
             zero_copy: the device reads pinned rows from host memory; by default where the kernel runs.
 
         Raises:
             ConfigError: `zero_copy` on a GPU without the kernel, or memory cannot be page-locked.
         """
-        self._store, self._conversion, self._max_inputs = store, conversion, max_inputs
-        self._device = store.device_rows.device
+        self._static, self._conversion, self._max_inputs = static, conversion, max_inputs
+        self._rows, self._device = conversion.rows, static.device
         self._kernel = runs_kernel(self._device)
         if zero_copy and self._device.type == "cuda" and not self._kernel:
             raise ConfigError(
                 "zero_copy: expected Triton's kernels to run here (pip install triton); use zero_copy=False"
             )
         self.zero_copy = self._kernel if zero_copy is None else zero_copy
-        self.num_device = store.num_device
-        self.num_reached = store.num_static if self.zero_copy else store.num_device
-        self.pinned_rows_read = 0  # by the device
-        self._pinned = store.as_rows(store.pinned) if self.zero_copy else store.device_rows[:0]
-        if self._device.type == "cuda" and self.num_reached > self.num_device:
-            store.page_lock_pinned()
+        self.num_readable = static.num_static if self.zero_copy else static.num_device
+        self.pinned_rows_read = 0
+        self._pinned = self._rows.as_tensor(static.pinned) if self.zero_copy else static.on_device[:0]
+        if self._device.type == "cuda" and self.num_readable > static.num_device:
+            static.page_lock()
         if self._kernel and self._selects:
-            rows = (max_inputs, store.width)
-            self._staged = torch.empty(rows, dtype=store.dtype, device=self._device)
+            shape = (max_inputs, self._rows.num_features)
+            self._staged = torch.empty(shape, dtype=self._rows.torch_dtype, device=self._device)
             self._is_staged = torch.empty(max_inputs, dtype=torch.bool, device=self._device)
             self._positions = torch.empty(max_inputs, dtype=torch.int32, device=self._device)
 
     @property
     def _selects(self) -> bool:
         """Whether x is more than the staged rows as they are."""
-        return self.num_reached > 0 or self._conversion.changes
+        return self.num_readable > 0 or self._conversion.changes
 
     def x(self, addresses: Tensor, moved_addresses: Tensor, staged_bytes: npt.NDArray[np.uint8]) -> Tensor:
         """x [U, D] on the device.
@@ -146,18 +164,18 @@ class Assembler:
         Args:
             addresses: [U] int32, on the host.
             moved_addresses: the same on the device.
-            staged_bytes: on the host, [M * row_bytes]: rows that the device does not reach by itself, in the order of
+            staged_bytes: on the host, [M * row_bytes]: rows that the device does not read by itself, in the order of
                 the inputs. With a GPU they are page-locked and must not change until the stream has got here.
         """
-        staged = self._store.as_rows(staged_bytes)
+        staged = self._rows.as_tensor(staged_bytes)
         if self.zero_copy:
             numbers = addresses.numpy()
-            self.pinned_rows_read += int(((numbers >= self.num_device) & (numbers < self.num_reached)).sum())
+            self.pinned_rows_read += int(((numbers >= self._static.num_device) & (numbers < self.num_readable)).sum())
         if not self._selects and self._device.type == "cpu":
             return staged
         # Of the same size for every minibatch, so that torch's allocator gives the same blocks again and again.
         num_rows = len(addresses)
-        shape = (self._max_inputs, self._store.width)
+        shape = (self._max_inputs, self._rows.num_features)
         x = torch.empty(shape, dtype=self._conversion.dtype, device=self._device)[:num_rows]
         if not self._selects:
             return x.copy_(staged, non_blocking=True)
@@ -169,12 +187,12 @@ class Assembler:
         from diskgnn.loading.device_gather import gather_rows
 
         is_staged, positions = self._is_staged[: len(x)], self._positions[: len(x)]
-        torch.ge(addresses, self.num_reached, out=is_staged)
+        torch.ge(addresses, self.num_readable, out=is_staged)
         torch.cumsum(is_staged, 0, dtype=torch.int32, out=positions)
         moved = self._staged[: len(staged)]
         moved.copy_(staged, non_blocking=True)
         return gather_rows(
-            addresses, positions, self._store.device_rows, self._pinned, moved, x,
+            addresses, positions, self._static.on_device, self._pinned, moved, x,
             scale=self._conversion.scale, zero_point=self._conversion.zero_point,
         )  # fmt: skip
 
@@ -184,8 +202,9 @@ class Assembler:
             return tensor.to(self._device, non_blocking=True)
 
         numbers = addresses.long()
-        tier = (numbers >= self.num_device).int() + (numbers >= self.num_reached).int()
-        for number, (source, first) in enumerate(((self._store.device_rows, 0), (self._pinned, self.num_device))):
+        num_device = self._static.num_device
+        tier = (numbers >= num_device).int() + (numbers >= self.num_readable).int()
+        for number, (source, first) in enumerate(((self._static.on_device, 0), (self._pinned, num_device))):
             positions = (tier == number).nonzero().squeeze(1)
             if len(positions):
                 rows = source.index_select(0, (numbers[positions] - first).to(source.device))

@@ -22,21 +22,21 @@ _WORDS = {4: torch.int32, 2: torch.int16, 1: torch.int8}
 
 
 @triton.jit(  # type: ignore[untyped-decorator]
-    do_not_specialize=["num_rows", "num_device", "num_reached"],  # or training pauses to compile for a new size
+    do_not_specialize=["num_rows", "num_device", "num_readable"],  # or training pauses to compile for a new size
     do_not_specialize_on_alignment=["addresses", "positions"],
 )
 def _gather(  # type: ignore[no-untyped-def]
     addresses,  # int32 [U]
     positions,  # int32 [U], 1 + the staged row of the inputs that are staged
     device_rows,  # [num_device, width]
-    pinned_rows,  # [num_reached - num_device, width]
+    pinned_rows,  # [num_readable - num_device, width]
     staged_rows,
     out,  # [U, width]
     scale,  # float32 [width]; scale and zero_point are read if `dequantize`
     zero_point,
     num_rows,
     num_device,
-    num_reached,
+    num_readable,
     width: tl.constexpr,
     dequantize: tl.constexpr,
     tile_rows: tl.constexpr,
@@ -50,7 +50,7 @@ def _gather(  # type: ignore[no-untyped-def]
         pinned = pinned_rows + (address - num_device) * width
         staged = staged_rows + position * width
         source = tl.where(
-            address < num_device, device_rows + address * width, tl.where(address < num_reached, pinned, staged)
+            address < num_device, device_rows + address * width, tl.where(address < num_readable, pinned, staged)
         )
         target = out + row.to(tl.int64) * width
         for first in range(0, width, tile_columns):
@@ -102,7 +102,7 @@ def gather_rows(
                 [0., 1.]])
     """
     num_rows, num_device = len(addresses), len(device_rows)
-    num_reached = num_device + len(pinned_rows)
+    num_readable = num_device + len(pinned_rows)
     if num_rows == 0 or out.shape[1] == 0:
         return out
     pinned, staged, device, target = pinned_rows, staged_rows, device_rows, out
@@ -114,7 +114,7 @@ def gather_rows(
     tile_rows = max(1, _TILE_WORDS // tile_columns)
     grid = min(triton.cdiv(num_rows, tile_rows), _multiprocessors(out.device) * programs_per_multiprocessor)
     _gather[(grid,)](
-        addresses, positions, device, pinned, staged, target, scale, zero_point, num_rows, num_device, num_reached,
+        addresses, positions, device, pinned, staged, target, scale, zero_point, num_rows, num_device, num_readable,
         width=width, dequantize=scale is not None, tile_rows=tile_rows, tile_columns=tile_columns,
         num_warps=_NUM_WARPS,
     )  # fmt: skip

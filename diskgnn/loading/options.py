@@ -1,4 +1,4 @@
-"""How a `Loader` reads a packed directory: what `diskgnn.train` and `diskgnn.evaluate` hand on to theirs."""
+"""How a `Loader` reads, as a value: what `diskgnn.train` and `diskgnn.evaluate` hand on to theirs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from diskgnn.errors import at_least_one
+from diskgnn.storage.read_engine import check_engine
+from diskgnn.system.memory import available_cores
+
 if TYPE_CHECKING:
     import torch
 
+_MAX_DEFAULT_THREADS = 4
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class LoaderOptions:
-    """The keyword arguments of `Loader`, but for where minibatches go: see there."""
+    """The keyword arguments of `diskgnn.Loader` but `device`: see there.
+
+    Raises:
+        ConfigError: `engine`, `prefetch` or `threads` make no sense, or `engine` cannot be used here.
+
+    Example:
+        diskgnn.train("packed", device="cuda", loader_options=LoaderOptions(device_cache="4GiB"))
+    """
 
     device_cache: int | str | None = None
     zero_copy: bool | None = None
@@ -24,3 +37,21 @@ class LoaderOptions:
     engine: str = "auto"
     verify: bool = False
     threads: int | None = None
+
+    def __post_init__(self) -> None:
+        check_engine(self.engine)
+        at_least_one("prefetch", self.prefetch)
+        at_least_one("threads", self.threads)
+
+    def prefetch_for(self, device: torch.device) -> int:
+        """Minibatches assembled ahead of the user.
+
+        By default 1 on a cpu, where each costs memory that training needs and computing outlasts reading. By default 2
+        on a GPU, where one more is in GPU memory already.
+        """
+        return self.prefetch or (2 if device.type == "cuda" else 1)
+
+    @property
+    def gather_threads(self) -> int:
+        """Threads that gather cached rows; half of the cores, at most 4, by default."""
+        return self.threads or max(1, min(_MAX_DEFAULT_THREADS, available_cores() // 2))

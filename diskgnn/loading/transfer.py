@@ -19,102 +19,27 @@ import threading
 import time
 from collections import deque
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import torch
 from torch import Tensor
 
 from diskgnn._native import Pipeline
 from diskgnn.batch_source import LoadStats
-from diskgnn.errors import ConfigError
 from diskgnn.loading.assembly import Assembler
-from diskgnn.minibatch import Block, MiniBatch
-from diskgnn.storage import extents
+from diskgnn.loading.headers import HeaderReader
+from diskgnn.minibatch import MiniBatch
+from diskgnn.storage import faults
 from diskgnn.system.page_locking import PageLock
 from diskgnn.tracing import TraceEvent
 
 IN_FLIGHT = 3  # minibatches in device memory: computed on, transferred ahead, and one that is just being dropped
 
-MAX_TRACED_COPIES = 1 << 16  # between two calls of `take_trace`; the last ones are kept
-
-_TORCH_DTYPES = {"int32": torch.int32, "int64": torch.int64}
-
-
-def available_device(device: str | torch.device) -> torch.device:
-    """`device`, unless it is a GPU and torch finds none. Takes no memory of it.
-
-    Raises:
-        ConfigError: as said, or there is no such kind of device.
-    """
-    try:
-        found = torch.device(device)
-    except RuntimeError as error:
-        raise ConfigError(f"device: expected cpu, cuda or cuda:1, found {str(device)!r}") from error
-    if found.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device={str(device)!r} cannot be used here: torch finds no CUDA device; use device='cpu'")
-    return found
-
-
-def goes_ahead(device: torch.device) -> bool:
-    """Whether minibatches are transferred ahead: on a cpu they are where they are used."""
-    return device.type == "cuda"
-
-
-class UndecodableHeaderError(Exception):
-    """A header that is no such record batch, although its checksum fits."""
-
-
-class HeaderReader:
-    """Makes minibatches of headers: their tensors are views of one copy of the header on the device."""
-
-    def __init__(self, schema: pa.Schema, max_header_bytes: int, device: torch.device) -> None:
-        self._schema, self._device = schema, device
-        self.max_header_bytes = max_header_bytes
-
-    def read(self, header: npt.NDArray[np.uint8], x: Any, epoch: int, number: int) -> MiniBatch:
-        """The minibatch in `header`, moved on the current stream.
-
-        Args:
-            header: bytes of an extent's header, which must not change until the stream has got here.
-            x: a function of (addresses [U] int32 on the host, the same on the device) that returns x.
-            epoch, number: those of the minibatch.
-
-        Raises:
-            UndecodableHeaderError: it is not one.
-        """
-        try:
-            decoded = extents.decode_header(header, self._schema)
-        except (pa.ArrowException, EOFError, OSError) as error:
-            raise UndecodableHeaderError(str(error)) from error
-        host = moved = torch.from_numpy(header)
-        if self._device.type != "cpu":
-            # One copy instead of one for each array, and a block of the same size each time, as for x.
-            moved = torch.empty(self.max_header_bytes, dtype=torch.uint8, device=self._device)[: len(header)]
-            moved.copy_(host, non_blocking=True)
-
-        def tensor(array: npt.NDArray[Any], source: Tensor = moved) -> Tensor:
-            # Arrow's views are read-only; this one of the same bytes may be written, as torch expects.
-            start = array.ctypes.data - header.ctypes.data if len(array) else 0
-            return source[start : start + array.nbytes].view(_TORCH_DTYPES[array.dtype.name])
-
-        num_src = [len(decoded.addresses), *(len(indptr) - 1 for indptr, _ in decoded.blocks)]
-        return MiniBatch(
-            x=x(tensor(decoded.addresses, host), tensor(decoded.addresses)),
-            y=tensor(decoded.labels),
-            blocks=tuple(
-                Block(tensor(indptr), tensor(indices), num)
-                for (indptr, indices), num in zip(decoded.blocks, num_src, strict=False)
-            ),
-            seeds=tensor(decoded.seeds),
-            epoch=epoch,
-            batch_index=number,
-            input_nodes=None if decoded.input_nodes is None else tensor(decoded.input_nodes).long(),
-        )
+MAX_TRACED_COPIES = 1 << 16  # between two calls of `take_copies`; the last ones are kept
 
 
 @dataclass(frozen=True)
@@ -125,9 +50,9 @@ class _Arrived:
 
 
 class Transfer:
-    """Takes the minibatches of one pipeline to the device, a thread ahead of the caller where that pays.
+    """Takes the minibatches of one pipeline to the device; on a GPU in a thread, one minibatch ahead of the caller.
 
-    It keeps no reference to the loader that it works for: dropping the loader ends it.
+    It keeps no reference to whom it works for. So dropping a loader ends it.
     """
 
     def __init__(self, pipeline: Pipeline, assembler: Assembler, reader: HeaderReader, device: torch.device) -> None:
@@ -137,7 +62,8 @@ class Transfer:
             ConfigError: they cannot be page-locked.
         """
         self._pipeline, self._assembler, self._reader, self._device = pipeline, assembler, reader, device
-        self._ahead = goes_ahead(device)
+        # On a cpu minibatches are where they are used: there is nothing to transfer ahead.
+        self._ahead = faults.reading("loading.transfers_ahead", device.type == "cuda")
         self._stream: Any = None
         self._lock: PageLock | None = None
         if device.type == "cuda":
@@ -152,23 +78,22 @@ class Transfer:
 
     def stats(self) -> LoadStats:
         """The pipeline's counters, with what it does not see."""
-        found: dict[str, Any] = self._pipeline.stats()
-        del found["minibatches"]
-        found["device_rows"] -= self._assembler.pinned_rows_read  # all that the device reaches, to the pipeline
-        found["pinned_rows"] += self._assembler.pinned_rows_read
-        if self._ahead:
-            found["wait_seconds"] = self._wait_seconds  # the pipeline's consumer is the thread
-        return LoadStats(**found)
+        found = LoadStats(**self._pipeline.stats())
+        pinned_rows = self._assembler.pinned_rows_read  # device rows to the pipeline: it does not stage them
+        return replace(
+            found,
+            device_rows=found.device_rows - pinned_rows,
+            pinned_rows=found.pinned_rows + pinned_rows,
+            wait_seconds=self._wait_seconds if self._ahead else found.wait_seconds,  # else those of the thread
+        )
 
     def start_tracing(self) -> None:
-        """Keep what the pipeline's threads and this one do from now on."""
+        """Keep copies from now on."""
         self._tracing = True
-        self._pipeline.start_tracing()
 
-    def take_trace(self) -> tuple[list[tuple[str, int, int, int]], int, list[TraceEvent]]:
-        """What `Pipeline.take_trace` returns, and copies, each from being enqueued until the host knows its end."""
-        found, lost = self._pipeline.take_trace()
-        return found, lost, [self._copies.popleft() for _ in range(len(self._copies))]
+    def take_copies(self) -> list[TraceEvent]:
+        """The copies to the device since the last call, each from being enqueued until the host knows its end."""
+        return [self._copies.popleft() for _ in range(len(self._copies))]
 
     def start(self, epoch: int, first: int, count: int) -> None:
         """Transfer minibatches `first` to `first + count` of an epoch, which the pipeline was started for."""
@@ -220,6 +145,7 @@ class Transfer:
             raise RuntimeError("the transfer was stopped")
         if loop_done is not None:
             loop_done.synchronize()
+        faults.point("loading.transfer")
         position, header, rows = self._pipeline.next()
         start_ns = time.perf_counter_ns()
         batch = self._minibatch(header, rows, epoch, number)
@@ -234,6 +160,8 @@ class Transfer:
     def _minibatch(
         self, header: npt.NDArray[np.uint8], rows: npt.NDArray[np.uint8], epoch: int, number: int
     ) -> MiniBatch:
+        faults.point("loading.minibatch")
+
         def x(addresses: Tensor, moved_addresses: Tensor) -> Tensor:
             return self._assembler.x(addresses, moved_addresses, rows)
 

@@ -1,5 +1,6 @@
 // The online pipeline.
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -10,28 +11,40 @@
 namespace diskgnn {
 namespace {
 
-// Keeps the arrays of the tiers alive for as long as the pipeline's threads use them.
+// `Tiers` of arrays that Python owns; kept alive for as long as a pipeline's threads use them.
+struct TierArrays {
+  std::size_t row_bytes;
+  std::int64_t num_device;
+  std::int64_t num_static;
+  Bytes pinned;
+  Out<std::uint8_t> cpu;
+  In<std::int32_t> next_cycle_slots;
+
+  Tiers tiers() const {
+    return {row_bytes,
+            num_device,
+            num_static,
+            std::as_bytes(span_of(pinned)),
+            std::as_writable_bytes(span_of(cpu)),
+            span_of(next_cycle_slots)};
+  }
+};
+
+constexpr std::size_t kExtentFields = sizeof(ExtentRecord) / sizeof(std::int64_t);
+using Index = nb::ndarray<const std::int64_t, nb::shape<-1, kExtentFields>, nb::c_contig, nb::device::cpu>;
+
+std::vector<ExtentRecord> to_records(const Index& index) {
+  std::vector<ExtentRecord> records(index.shape(0));
+  if (!records.empty()) std::memcpy(records.data(), index.data(), records.size() * sizeof(ExtentRecord));
+  return records;
+}
+
 class Pipeline {
  public:
-  Pipeline(const std::string& path, In<std::int64_t> index, std::size_t row_bytes, std::int64_t num_device,
-           std::int64_t num_static, Bytes pinned, Out<std::uint8_t> cpu, In<std::int32_t> wrap,
-           const std::string& engine, std::size_t prefetch, unsigned threads, bool verify)
-      : pinned_(pinned), cpu_(cpu), wrap_(wrap) {
-    constexpr std::size_t kFields = sizeof(ExtentRecord) / sizeof(std::int64_t);
-    if (index.size() % kFields != 0) throw std::invalid_argument("index: expected 10 numbers per extent");
-    if (row_bytes == 0 || prefetch == 0 || threads == 0) {
-      throw std::invalid_argument("row_bytes, prefetch and threads are at least 1");
-    }
-    std::vector<ExtentRecord> records(index.size() / kFields);
-    if (!records.empty()) std::memcpy(records.data(), index.data(), index.size() * sizeof(std::int64_t));
-    const Tiers tiers{row_bytes,
-                      num_device,
-                      num_static,
-                      std::as_bytes(std::span(pinned_.data(), pinned_.size())),
-                      std::as_writable_bytes(std::span(cpu_.data(), cpu_.size())),
-                      span_of(wrap_)};
-    pipeline_ = std::make_unique<ExtentPipeline>(DirectFile(path), std::move(records), tiers,
-                                                 PipelineOptions{engine_kind(engine), prefetch, threads, verify});
+  Pipeline(const std::string& path, const Index& index, const TierArrays& tiers, const PipelineOptions& options)
+      : tiers_(tiers) {
+    require(tiers.row_bytes > 0, "row_bytes is at least 1");
+    pipeline_ = std::make_unique<ExtentPipeline>(DirectFile(path), to_records(index), tiers_.tiers(), options);
   }
 
   Pipeline(Pipeline&&) = default;
@@ -51,7 +64,7 @@ class Pipeline {
 
   void extend(std::int64_t count) { pipeline_->extend(count); }
 
-  void rest() { pipeline_->buffers().rest(); }
+  void release_idle_buffers() { pipeline_->buffers().release_idle(); }
 
   void stop() {
     nb::gil_scoped_release release;
@@ -69,13 +82,12 @@ class Pipeline {
     }
     const std::shared_ptr<Buffer>& buffer = minibatch->buffer;
     return nb::make_tuple(minibatch->position, view(buffer, buffer->header(), minibatch->header_bytes),
-                          view(buffer, buffer->rows(), minibatch->num_staged * row_bytes()));
+                          view(buffer, buffer->rows(), minibatch->num_staged * tiers_.row_bytes));
   }
 
   nb::dict stats() const {
     const PipelineStats stats = pipeline_->stats();
     nb::dict result;
-    result["minibatches"] = stats.minibatches;
     result["requested_rows"] = stats.requested_rows;
     result["device_rows"] = stats.device_rows;
     result["pinned_rows"] = stats.pinned_rows;
@@ -88,7 +100,7 @@ class Pipeline {
     result["gather_seconds"] = stats.gather_seconds;
     result["scatter_seconds"] = stats.scatter_seconds;
     result["buffer_wait_seconds"] = stats.buffer_wait_seconds;
-    result["wait_seconds"] = stats.consumer_wait_seconds;
+    result["wait_seconds"] = stats.wait_seconds;
     return result;
   }
 
@@ -123,28 +135,56 @@ class Pipeline {
     return View(reinterpret_cast<std::uint8_t*>(data), {bytes}, owner);
   }
 
-  std::size_t row_bytes() const { return pipeline_->row_bytes(); }
-
-  Bytes pinned_;
-  Out<std::uint8_t> cpu_;
-  In<std::int32_t> wrap_;
+  TierArrays tiers_;
   std::unique_ptr<ExtentPipeline> pipeline_;
 };
+
+// Where each field of an index record lies, as NumPy's dtype of it must say.
+nb::dict extent_fields() {
+  nb::dict fields;
+  fields["offset"] = offsetof(ExtentRecord, offset);
+  fields["header_bytes"] = offsetof(ExtentRecord, header_bytes);
+  fields["rows_offset"] = offsetof(ExtentRecord, rows_offset);
+  fields["num_rows"] = offsetof(ExtentRecord, num_rows);
+  fields["num_inputs"] = offsetof(ExtentRecord, num_inputs);
+  fields["addresses_offset"] = offsetof(ExtentRecord, addresses_offset);
+  fields["num_admissions"] = offsetof(ExtentRecord, num_admissions);
+  fields["admissions_offset"] = offsetof(ExtentRecord, admissions_offset);
+  fields["header_crc32c"] = offsetof(ExtentRecord, header_crc32c);
+  fields["rows_crc32c"] = offsetof(ExtentRecord, rows_crc32c);
+  return fields;
+}
 
 }  // namespace
 
 void bind_pipeline(nb::module_& m) {
   m.attr("READ_AHEAD_BYTES") = kReadAheadBytes;
   nb::exception<DamagedExtent>(m, "DamagedExtentError", PyExc_RuntimeError);
+  m.attr("EXTENT_FIELDS") = extent_fields();
+  nb::class_<TierArrays>(m, "Tiers")
+      .def(
+          "__init__",
+          [](TierArrays* self, std::size_t row_bytes, std::int64_t num_device, std::int64_t num_static, Bytes pinned,
+             Out<std::uint8_t> cpu, In<std::int32_t> next_cycle_slots) {
+            new (self) TierArrays{row_bytes, num_device, num_static, pinned, cpu, next_cycle_slots};
+          },
+          nb::kw_only(), "row_bytes"_a, "num_device"_a, "num_static"_a, "pinned"_a.noconvert(), "cpu"_a.noconvert(),
+          "next_cycle_slots"_a.noconvert());
+  nb::class_<PipelineOptions>(m, "PipelineOptions")
+      .def(
+          "__init__",
+          [](PipelineOptions* self, const std::string& engine, std::size_t prefetch, unsigned threads, bool verify) {
+            require(prefetch > 0 && threads > 0, "prefetch and threads are at least 1");
+            new (self) PipelineOptions{engine_kind(engine), prefetch, threads, verify};
+          },
+          nb::kw_only(), "engine"_a = "auto", "prefetch"_a = 2, "threads"_a = 1, "verify"_a = false);
   nb::class_<Pipeline>(m, "Pipeline")
-      .def(nb::init<const std::string&, In<std::int64_t>, std::size_t, std::int64_t, std::int64_t, Bytes,
-                    Out<std::uint8_t>, In<std::int32_t>, const std::string&, std::size_t, unsigned, bool>(),
-           "path"_a, "index"_a.noconvert(), "row_bytes"_a, "num_device"_a, "num_static"_a, "pinned"_a.noconvert(),
-           "cpu"_a.noconvert(), "wrap"_a.noconvert(), "engine"_a, "prefetch"_a, "threads"_a, "verify"_a)
+      .def(nb::init<const std::string&, const Index&, const TierArrays&, const PipelineOptions&>(), "path"_a,
+           "index"_a.noconvert(), "tiers"_a, "options"_a)
       .def("start", &Pipeline::start, "position"_a, "count"_a)
       .def("set_order", &Pipeline::set_order, "order"_a.noconvert())
       .def("extend", &Pipeline::extend, "count"_a)
-      .def("rest", &Pipeline::rest)
+      .def("release_idle_buffers", &Pipeline::release_idle_buffers)
       .def("stop", &Pipeline::stop)
       .def("next", &Pipeline::next)
       .def("stats", &Pipeline::stats)

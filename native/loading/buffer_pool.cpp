@@ -34,7 +34,7 @@ std::shared_ptr<Buffer> BufferPool::acquire() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return closed_ || !free_.empty() || allocated_ < limit_ + kept_; });
   if (closed_) return nullptr;
-  resting_ = false;
+  releasing_ = false;
   std::unique_ptr<Buffer> buffer;
   if (!free_.empty()) {
     buffer = std::move(free_.back());
@@ -82,9 +82,9 @@ void BufferPool::forget(Buffer& buffer) {
   if (!buffer.page_locked) buffer.forget();
 }
 
-void BufferPool::rest() {
+void BufferPool::release_idle() {
   std::lock_guard lock(mutex_);
-  resting_ = true;
+  releasing_ = true;
   for (const auto& buffer : free_) forget(*buffer);
 }
 
@@ -107,7 +107,7 @@ void BufferPool::give_back(std::unique_ptr<Buffer> buffer) {
     std::lock_guard lock(mutex_);
     if (buffer->with_user) --with_user_;
     buffer->with_user = false;
-    if (resting_) forget(*buffer);
+    if (releasing_) forget(*buffer);
     free_.push_back(std::move(buffer));
     if (free_.size() > limit_) {  // so one of them at least is not page-locked
       free_.erase(std::ranges::find_if(free_, [](const auto& kept) { return !kept->page_locked; }));

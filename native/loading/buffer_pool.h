@@ -23,8 +23,8 @@ class PageMemory {
   PageMemory& operator=(const PageMemory&) = delete;
   std::span<std::byte> bytes() const { return bytes_; }
 
-  // The content is not needed any more: the system may take the pages, but only when it lacks memory. Pages that it has
-  // not taken when they are written again cost nothing, where fresh ones would have to be found and cleared.
+  // Gives up the content. The system takes the pages only when it lacks memory. Those that it has not taken cost
+  // nothing when they are written again; fresh ones would have to be found and cleared.
   void forget();
 
  private:
@@ -63,8 +63,8 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   void hand_out(Buffer& buffer);
   void count_kept();
 
-  // Between epochs nothing is staged: until the next `acquire`, what is free may be taken by whoever needs memory.
-  void rest();
+  // Until the next `acquire`, the system may take the memory of free buffers. For pauses in which nothing is staged.
+  void release_idle();
 
   // Allocates all buffers that are kept, to be page-locked; before any is leased.
   std::vector<std::span<std::byte>> allocate_locked();
@@ -82,7 +82,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   std::size_t kept_ = 0;  // by the user, beyond the one that `limit_` foresees
   bool locked_ = false;
   bool closed_ = false;
-  bool resting_ = false;
+  bool releasing_ = false;
 };
 
 }  // namespace diskgnn

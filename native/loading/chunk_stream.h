@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "loading/buffer_pool.h"
+#include "loading/stage_clock.h"
 #include "storage/direct_file.h"
 #include "storage/read_engine.h"
-#include "loading/stage_clock.h"
 
 namespace diskgnn {
 

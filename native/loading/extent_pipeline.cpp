@@ -85,10 +85,10 @@ ExtentPipeline::ExtentPipeline(DirectFile file, std::vector<ExtentRecord> index,
   if (tiers_.num_device < 0 || tiers_.num_static < tiers_.num_device ||
       tiers_.num_static > std::numeric_limits<std::int32_t>::max() ||
       tiers_.pinned.size() != unsign(tiers_.num_static - tiers_.num_device) * tiers_.row_bytes ||
-      tiers_.cpu.size() != tiers_.wrap.size() * tiers_.row_bytes) {
+      tiers_.cpu.size() != tiers_.next_cycle_slots.size() * tiers_.row_bytes) {
     throw std::invalid_argument("the tiers' sizes do not fit their numbers of rows");
   }
-  if (!is_permutation(tiers_.wrap)) throw std::invalid_argument("wrap is not a permutation");
+  if (!is_permutation(tiers_.next_cycle_slots)) throw std::invalid_argument("next_cycle_slots is not a permutation");
   order_.resize(index_.size());
   std::iota(order_.begin(), order_.end(), 0);
   positions_ = order_;
@@ -101,7 +101,7 @@ ExtentPipeline::~ExtentPipeline() { stop(); }
 
 void ExtentPipeline::set_order(std::vector<std::int64_t> order) {
   std::lock_guard lock(mutex_);
-  if (!tiers_.wrap.empty()) throw std::invalid_argument("the cpu tier's schedule fixes the order");
+  if (!tiers_.next_cycle_slots.empty()) throw std::invalid_argument("the cpu tier's schedule fixes the order");
   if (allowed_ > 0 && running_) throw std::invalid_argument("minibatches in another order are still to come");
   if (order.size() != index_.size() || !is_permutation(std::span<const std::int64_t>(order))) {
     throw std::invalid_argument("order is not a permutation of the extents");
@@ -184,7 +184,7 @@ std::optional<StagedMinibatch> ExtentPipeline::next(std::chrono::milliseconds ti
   std::unique_lock lock(mutex_);
   if (ready_.empty() && failure_ == nullptr && running_) {
     ready_changed_.wait_for(lock, timeout, [this] { return !ready_.empty() || failure_ != nullptr || !running_; });
-    stats_.consumer_wait_seconds += seconds_since(started);
+    stats_.wait_seconds += seconds_since(started);
   }
   if (ready_.empty()) {
     if (failure_ != nullptr) std::rethrow_exception(failure_);
@@ -237,7 +237,7 @@ void ExtentPipeline::assemble_all(std::int64_t position) {
     while (assemble(position)) {
       if (unsign(++position) == index_.size()) {
         position = 0;
-        wrap_around();
+        start_next_cycle();
       }
     }
   } catch (...) {
@@ -288,7 +288,6 @@ bool ExtentPipeline::assemble(std::int64_t position) {
 
   {
     std::lock_guard lock(mutex_);
-    ++stats_.minibatches;
     --allowed_;
     ready_.push_back(std::move(minibatch));
   }
@@ -319,7 +318,7 @@ void ExtentPipeline::classify(const ExtentRecord& extent, const std::byte* heade
   const auto num_inputs = unsign(extent.num_inputs), num_rows = unsign(extent.num_rows);
   const auto num_device = static_cast<std::int32_t>(tiers_.num_device);
   const auto num_static = static_cast<std::int32_t>(tiers_.num_static);
-  const std::int64_t first_on_disk = tiers_.num_static + static_cast<std::int64_t>(tiers_.wrap.size());
+  const std::int64_t first_on_disk = tiers_.num_static + static_cast<std::int64_t>(tiers_.next_cycle_slots.size());
   cached_.resize(num_inputs + 1);
   destinations_.assign(num_rows + 1, {});
   std::size_t output = 0, num_cached = 0, num_static_rows = 0;
@@ -358,7 +357,7 @@ void ExtentPipeline::admit(const ExtentRecord& extent, const std::byte* header) 
   const std::byte* const admissions = header + extent.admissions_offset;
   for (std::size_t i = 0; i < unsign(extent.num_admissions); ++i) {
     const std::int32_t row = load_int32(admissions, 2 * i), slot = load_int32(admissions, 2 * i + 1);
-    if (row < 0 || row >= extent.num_rows || slot < 0 || unsign(slot) >= tiers_.wrap.size()) {
+    if (row < 0 || row >= extent.num_rows || slot < 0 || unsign(slot) >= tiers_.next_cycle_slots.size()) {
       throw_damaged(&extent - index_.data(), "an admission is out of range");
     }
     destinations_[unsign(row)].slot = slot;
@@ -432,18 +431,18 @@ void ExtentPipeline::scatter_piece(std::span<const std::byte> piece, std::size_t
 }
 
 // Permutes the cpu tier in place, cycle by cycle, so that the next cycle finds its rows where the schedule says.
-void ExtentPipeline::wrap_around() {
+void ExtentPipeline::start_next_cycle() {
   const std::size_t row_bytes = tiers_.row_bytes;
-  std::vector<bool> placed(tiers_.wrap.size(), false);
+  std::vector<bool> placed(tiers_.next_cycle_slots.size(), false);
   std::vector<std::byte> first(row_bytes);
   const auto slot = [&](std::size_t i) { return tiers_.cpu.data() + i * row_bytes; };
   for (std::size_t start = 0; start < placed.size(); ++start) {
-    if (placed[start] || unsign(tiers_.wrap[start]) == start) continue;
+    if (placed[start] || unsign(tiers_.next_cycle_slots[start]) == start) continue;
     copy_row(first.data(), slot(start), row_bytes);
     std::size_t to = start;
     for (;;) {
       placed[to] = true;
-      const std::size_t from = unsign(tiers_.wrap[to]);
+      const std::size_t from = unsign(tiers_.next_cycle_slots[to]);
       if (placed[from]) break;
       copy_row(slot(to), slot(from), row_bytes);
       to = from;

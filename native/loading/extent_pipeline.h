@@ -21,13 +21,13 @@
 
 #include "loading/buffer_pool.h"
 #include "loading/chunk_stream.h"
+#include "loading/stage_clock.h"
 #include "storage/direct_file.h"
 #include "storage/read_engine.h"
-#include "loading/stage_clock.h"
 
 namespace diskgnn {
 
-// One record of <split>-index.npy (diskgnn/extents.py has the same fields in the same order).
+// One record of <split>-index.npy (diskgnn/storage/extents.py has the same fields in the same order).
 struct ExtentRecord {
   std::int64_t offset;
   std::int64_t header_bytes;
@@ -48,15 +48,15 @@ class DamagedExtent : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Where rows are in memory. Addresses: [0, num_device) on the device (not staged here), [num_device, num_static)
-// pinned, [num_static, num_static + C) cpu, beyond that rows of the extent.
+// Where rows are in memory. Addresses: [0, num_device) are read by the device itself and not staged here,
+// [num_device, num_static) pinned, [num_static, num_static + C) cpu, beyond that rows of the extent.
 struct Tiers {
-  std::size_t row_bytes;
-  std::int64_t num_device;
-  std::int64_t num_static;
-  std::span<const std::byte> pinned;   // rows [num_device, num_static)
-  std::span<std::byte> cpu;            // C rows
-  std::span<const std::int32_t> wrap;  // [C] the next cycle's slot i takes this cycle's slot wrap[i]
+  std::size_t row_bytes = 0;
+  std::int64_t num_device = 0;
+  std::int64_t num_static = 0;
+  std::span<const std::byte> pinned;               // rows [num_device, num_static)
+  std::span<std::byte> cpu;                        // C rows
+  std::span<const std::int32_t> next_cycle_slots;  // [C] slot i takes what this slot had in the cycle before
 };
 
 struct PipelineOptions {
@@ -75,15 +75,14 @@ struct StagedMinibatch {
 };
 
 struct PipelineStats {
-  std::int64_t minibatches = 0;
   std::int64_t requested_rows = 0, device_rows = 0, pinned_rows = 0, cpu_rows = 0, disk_rows = 0;
   std::int64_t read_bytes = 0, read_requests = 0;
-  double read_wait_seconds = 0;      // the assembler waited for the disk
-  double header_seconds = 0;         // headers copied and checked, inputs split by tier
-  double gather_seconds = 0;         // rows from memory tiers
-  double scatter_seconds = 0;        // rows from the extent, and admissions
-  double buffer_wait_seconds = 0;    // the assembler waited for the user, though more was to be assembled
-  double consumer_wait_seconds = 0;  // the user waited
+  double read_wait_seconds = 0;    // the assembler waited for the disk
+  double header_seconds = 0;       // headers copied and checked, inputs split by tier
+  double gather_seconds = 0;       // rows from memory tiers
+  double scatter_seconds = 0;      // rows from the extent, and admissions
+  double buffer_wait_seconds = 0;  // the assembler waited for the user, though more was to be assembled
+  double wait_seconds = 0;         // the user waited
 };
 
 // Produces the sequence from any position on, over and over, as far as allowed. `next` is for one thread.
@@ -123,7 +122,6 @@ class ExtentPipeline {
   StageTrace::Taken take_trace() { return trace_.take(); }
   std::string engine_name() const;
   BufferPool& buffers() { return *buffers_; }
-  std::size_t row_bytes() const { return tiers_.row_bytes; }
 
  private:
   struct CachedRow {
@@ -151,7 +149,7 @@ class ExtentPipeline {
   void gather(std::byte* rows);
   bool scatter(const ExtentRecord& extent, std::byte* rows);
   void scatter_piece(std::span<const std::byte> piece, std::size_t offset, std::byte* rows);
-  void wrap_around();
+  void start_next_cycle();
   void require_own_process() const;
   [[noreturn]] void throw_damaged(std::int64_t extent, const char* what) const;
 

@@ -1,0 +1,146 @@
+"""The cpu tier: C slots in host memory, under the schedule that was planned offline.
+
+While minibatches come in order, the pipeline keeps the slots up to date. Where they start somewhere else, `restore`
+fills the slots with what the schedule has in them there.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import crc32c
+from diskgnn.errors import ArtifactError
+from diskgnn.loading.row_files import does_not_fit, open_row_file
+from diskgnn.storage import artifacts
+from diskgnn.storage.manifest import verify_file
+from diskgnn.storage.packed import Packed
+from diskgnn.storage.row_reading import read_rows, row_buffer
+
+_RESTORE_WINDOW_BYTES = 16 << 20
+
+
+class CpuTier:
+    """The slots of one split's sequence. Takes their memory; `restore` must fill it before it is used.
+
+    Attributes:
+        slots: [C * row_bytes] uint8, rows in slot order.
+        next_cycle_slots: [C] int32: when the sequence starts over, slot i takes what was in slot next_cycle_slots[i].
+        initial_rows: slots that are filled when the sequence starts.
+
+    Args:
+        verify: compare all that `restore` reads with its checksum.
+
+    Raises:
+        ArtifactError: the files do not fit what the config says, or do not have their checksums.
+    """
+
+    def __init__(self, packed: Packed, split: str, *, engine: str, verify: bool) -> None:
+        self._packed, self._split, self._engine, self._verify = packed, split, engine, verify
+        self.initial_rows = packed.sequence(split).initial_rows
+        self._initial = open_row_file(packed, artifacts.initial_cpu_rows_file(split), self.initial_rows, verify=verify)
+        self._row_bytes = self._initial.row_bytes
+        self.next_cycle_slots = _next_cycle_slots(packed, split)
+        if len(self.next_cycle_slots) < self.initial_rows:
+            raise does_not_fit(packed)
+        # The initial rows are read straight into place, so slot 0 lies where row 0 lies in the file.
+        num_slots, offset = len(self.next_cycle_slots), self._initial.data_offset_bytes
+        self._memory = row_buffer(num_slots + -(-offset // self._row_bytes), self._row_bytes)
+        self.slots = self._memory[offset : offset + num_slots * self._row_bytes]
+
+    def restore(self, index: npt.NDArray[Any], position: int, *, window_bytes: int = _RESTORE_WINDOW_BYTES) -> int:
+        """Fill the slots with what the schedule has in them before minibatch `position`; returns bytes read.
+
+        A slot holds the row that was admitted last: it is read from that extent, or from the initial rows.
+
+        Args:
+            index: [T] of the sequence, `extents.INDEX_DTYPE`.
+            window_bytes: rows of an extent are read at most so many at a time.
+
+        Raises:
+            ArtifactError: an extent is damaged.
+            OSError: the disk failed, or a file ends early.
+        """
+        read_bytes = 0
+        if self.initial_rows:
+            initial = self._initial
+            read_bytes += read_rows(
+                initial.path, initial.data_offset_bytes, self._row_bytes, np.arange(self.initial_rows), self._memory,
+                engine=self._engine,
+            )[1]  # fmt: skip
+        last_extent = np.full(len(self.next_cycle_slots), -1, np.int64)
+        last_row = np.zeros(len(self.next_cycle_slots), np.int64)
+        for number, admissions in enumerate(self._admissions(index[:position])):
+            last_extent[admissions[:, 1]], last_row[admissions[:, 1]] = number, admissions[:, 0]
+            read_bytes += admissions.nbytes
+        slots = np.flatnonzero(last_extent >= 0)
+        slots = slots[np.lexsort((last_row[slots], last_extent[slots]))]
+        bounds = np.flatnonzero(np.diff(last_extent[slots], prepend=-1, append=-1))
+        for begin, end in itertools.pairwise(bounds):
+            of_extent = slots[begin:end]
+            number = int(last_extent[of_extent[0]])
+            read_bytes += self._copy_rows(number, index[number], last_row[of_extent], of_extent, window_bytes)
+        return read_bytes
+
+    def _admissions(self, index: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.int32]]:
+        """[A, 2] extent row and slot, of each extent of `index`."""
+        path = self._packed.file(artifacts.extents_file(self._split))
+        with path.open("rb", buffering=0) as file:
+            for number, record in enumerate(index):
+                offset, length = int(record["admissions_offset"]), 8 * int(record["num_admissions"])
+                first, last = (0, int(record["header_bytes"])) if self._verify else (offset, offset + length)
+                data = os.pread(file.fileno(), last - first, int(record["offset"]) + first)
+                if len(data) != last - first:
+                    raise OSError(errno.EIO, f"{path} ends early: it was truncated")
+                if self._verify and crc32c(data) != record["header_crc32c"]:
+                    raise self._damaged(number, "its header does not have the checksum that was written")
+                admissions = np.frombuffer(data, np.int32, length // 4, offset - first).reshape(-1, 2)
+                limits = (int(record["num_rows"]), len(self.next_cycle_slots))
+                if ((admissions < 0) | (admissions >= limits)).any():
+                    raise self._damaged(number, "an admission is out of range")
+                yield admissions
+
+    def _copy_rows(
+        self, number: int, record: Any, rows: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], window_bytes: int
+    ) -> int:
+        """Copy `rows` (ascending) of extent `number` to `slots`; to verify, all rows are read. Returns bytes read."""
+        path = self._packed.file(artifacts.extents_file(self._split))
+        data_offset, num_rows = int(record["offset"] + record["rows_offset"]), int(record["num_rows"])
+        window_rows = min(max(1, window_bytes // self._row_bytes), num_rows)
+        buffer = row_buffer(window_rows, self._row_bytes)
+        by_slot = self.slots.reshape(-1, self._row_bytes)
+        read_bytes = crc = 0
+        for first in range(0, num_rows, window_rows):
+            begin, end = np.searchsorted(rows, [first, first + window_rows])
+            wanted = np.arange(first, min(first + window_rows, num_rows)) if self._verify else rows[begin:end]
+            if len(wanted) == 0:
+                continue
+            data, was_read = read_rows(path, data_offset, self._row_bytes, wanted, buffer, engine=self._engine)
+            by_slot[slots[begin:end]] = data.reshape(-1, self._row_bytes)[rows[begin:end] - wanted[0]]
+            read_bytes += was_read
+            crc = crc32c(data, crc) if self._verify else 0
+        if self._verify and crc != record["rows_crc32c"]:
+            raise self._damaged(number, "its rows do not have the checksum that was written")
+        return read_bytes
+
+    def _damaged(self, number: int, what: str) -> ArtifactError:
+        return ArtifactError(
+            f"extent {number} of {self._packed.file(artifacts.extents_file(self._split))} is damaged: {what}; check "
+            f"with `diskgnn verify {self._packed.path}`, prepare it again"
+        )
+
+
+def _next_cycle_slots(packed: Packed, split: str) -> npt.NDArray[np.int32]:
+    """[C], compared with its checksum: a wrong one would give wrong rows."""
+    name = artifacts.next_cycle_slots_file(split)
+    entry = packed.manifest.files.get(name)
+    if entry is None or entry.dtype != "<i4" or entry.shape is None or len(entry.shape) != 1:
+        raise does_not_fit(packed)
+    verify_file(packed.manifest, name)
+    return packed.manifest.array(name, mmap=False)

@@ -1,0 +1,135 @@
+"""One split's sequence in a packed directory, opened and checked before any memory is taken for rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from diskgnn._native import crc32c
+from diskgnn.draws import batch_key, permutation
+from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.loading.assembly import RowConversion
+from diskgnn.loading.headers import HeaderReader, UndecodableHeaderError
+from diskgnn.loading.options import LoaderOptions
+from diskgnn.loading.transfer import IN_FLIGHT
+from diskgnn.minibatch import MiniBatch
+from diskgnn.specs import PathLike
+from diskgnn.storage import artifacts
+from diskgnn.storage.packed import Packed
+from diskgnn.system.device import checked_device
+
+
+@dataclass(frozen=True, eq=False)
+class MinibatchSequence:
+    """The minibatches of one split in training order, over all prepared epochs, and how x is wanted.
+
+    Epoch e is prepared epoch e modulo the number of prepared ones. Position i is that of a minibatch in the sequence.
+    """
+
+    packed: Packed
+    split: str
+    index: npt.NDArray[Any]  # [T] `extents.INDEX_DTYPE`
+    device: torch.device  # where minibatches are delivered; a GPU has its number
+    conversion: RowConversion
+    shuffle_seed: int | None
+
+    @staticmethod
+    def open(path: PathLike, split: str, device: str | torch.device, options: LoaderOptions) -> MinibatchSequence:
+        """Open the sequence of `split` in the packed directory `path`.
+
+        Raises:
+            ArtifactError: not a packed directory, damaged, or without this split.
+            ConfigError: a device that cannot be used, or options that do not fit the directory.
+        """
+        packed = Packed.open(path)
+        size = packed.sequence(split)
+        found = checked_device(device)
+        if found.type == "cuda" and found.index is None:  # threads have a current device of their own
+            found = torch.device("cuda", torch.cuda.current_device())
+        if options.shuffle_seed is not None and size.cpu_rows:
+            raise ConfigError(
+                f"shuffle_seed: {packed.path} has a cpu tier, which is planned for one order; prepare it with "
+                "cpu_cache=0"
+            )
+        conversion = RowConversion(
+            packed.config.rows, dtype=options.dtype, scale=options.scale, zero_point=options.zero_point, device=found
+        )
+        return MinibatchSequence(packed, split, packed.index(split), found, conversion, options.shuffle_seed)
+
+    @property
+    def num_batches(self) -> int:
+        """Minibatches in one epoch."""
+        return self.packed.sequence(self.split).batches_per_epoch
+
+    @property
+    def num_epochs(self) -> int:
+        """Prepared epochs."""
+        return self.packed.sequence(self.split).epochs
+
+    @property
+    def max_inputs(self) -> int:
+        """The most input nodes of a minibatch."""
+        return int(self.index["num_inputs"].max(initial=0))
+
+    def identity(self) -> dict[str, Any]:
+        """What the minibatches are, for `Cursor`."""
+        found = {"packed": self.packed.digest, "split": self.split}
+        return found if self.shuffle_seed is None else {**found, "shuffle_seed": self.shuffle_seed}
+
+    def position(self, epoch: int, number: int) -> int:
+        """The position of minibatch `number` of `epoch`."""
+        return epoch % self.num_epochs * self.num_batches + number
+
+    def order(self, epoch: int) -> npt.NDArray[np.int64] | None:
+        """[T] the extent at each position while `epoch` is read; None when that is always the order of the file."""
+        if self.shuffle_seed is None:
+            return None
+        order = np.arange(len(self.index), dtype=np.int64)
+        base = self.position(epoch, 0)
+        key = batch_key(self.shuffle_seed, f"{self.split}/order", epoch)
+        order[base : base + self.num_batches] = base + permutation(self.num_batches, key)
+        return order
+
+    def header_reader(self) -> HeaderReader:
+        """Reads the headers of this sequence."""
+        return HeaderReader(self.packed.header_schema(), int(self.index["header_bytes"].max(initial=0)), self.device)
+
+    def damaged(self, error: Exception) -> ArtifactError:
+        """The error to raise for an extent that is not what was packed."""
+        return ArtifactError(f"{error}; check with `diskgnn verify {self.packed.path}`, prepare it again")
+
+    @property
+    def device_bytes_ahead(self) -> int:
+        """Device memory for minibatches, beyond the one that the caller computes on."""
+        x_bytes = self.max_inputs * self.conversion.x_row_bytes
+        staged_bytes = self.max_inputs * self.conversion.rows.row_bytes
+        return (IN_FLIGHT - 1) * (x_bytes + int(self.index["header_bytes"].max(initial=0))) + staged_bytes
+
+    def largest_minibatch(self) -> MiniBatch:
+        """The minibatch that takes most memory, with zeros for features: to try a model on.
+
+        Reads its header, and takes memory for nothing else.
+
+        Raises:
+            ArtifactError: the header is damaged.
+        """
+        memory_bytes = self.index["header_bytes"] + self.conversion.x_row_bytes * self.index["num_inputs"]
+        record = self.index[np.argmax(memory_bytes)]
+        path = self.packed.file(artifacts.extents_file(self.split))
+        header = np.fromfile(path, np.uint8, int(record["header_bytes"]), offset=int(record["offset"]))
+        if crc32c(header) != record["header_crc32c"]:
+            raise self.damaged(ArtifactError(f"an extent of {path} is damaged: its header"))
+
+        def zeros(addresses: Tensor, _: Tensor) -> Tensor:
+            shape = (len(addresses), self.conversion.rows.num_features)
+            return torch.zeros(shape, dtype=self.conversion.dtype, device=self.device)
+
+        try:
+            return self.header_reader().read(header, zeros, 0, 0)
+        except UndecodableHeaderError as error:
+            raise self.damaged(error) from error

@@ -1,0 +1,154 @@
+"""`SequenceReader`: the tiers in memory and the threads that read, assemble and transfer one sequence's minibatches."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+
+import numpy as np
+
+from diskgnn._native import EXTENT_FIELDS, DamagedExtentError, Pipeline, PipelineOptions, Tiers
+from diskgnn.batch_source import LoadStats
+from diskgnn.errors import ArtifactError
+from diskgnn.loading.assembly import Assembler
+from diskgnn.loading.cpu_tier import CpuTier
+from diskgnn.loading.headers import UndecodableHeaderError
+from diskgnn.loading.options import LoaderOptions
+from diskgnn.loading.sequence import MinibatchSequence
+from diskgnn.loading.static_rows import open_static_rows
+from diskgnn.loading.transfer import Transfer
+from diskgnn.minibatch import MiniBatch
+from diskgnn.storage import artifacts, faults
+from diskgnn.storage.read_engine import warn_if_no_io_uring
+from diskgnn.tracing import TraceEvent
+
+
+class SequenceReader:
+    """Delivers minibatches of a sequence, in the order of their positions, to the device.
+
+    `start` names the first one. Where the minibatches asked for follow those delivered, the threads just go on;
+    otherwise they are stopped, and the cpu tier is restored. In between nothing is staged.
+
+    Args:
+        sequence: what to read.
+        options: how.
+
+    Raises:
+        ArtifactError: files that do not fit what the config says, or do not have their checksums.
+        ConfigError: `device_cache` or `zero_copy` make no sense here, or memory cannot be page-locked.
+    """
+
+    def __init__(self, sequence: MinibatchSequence, options: LoaderOptions) -> None:
+        self._sequence, self._options = sequence, options
+        static = open_static_rows(
+            sequence.packed, sequence.device, device_cache=options.device_cache, engine=options.engine,
+            verify=options.verify,
+        )  # fmt: skip
+        self._cpu_tier = CpuTier(sequence.packed, sequence.split, engine=options.engine, verify=options.verify)
+        assembler = Assembler(static, sequence.conversion, sequence.max_inputs, zero_copy=options.zero_copy)
+        tiers = Tiers(
+            row_bytes=sequence.conversion.rows.row_bytes,
+            num_device=assembler.num_readable,  # what the device reads by itself is not staged
+            num_static=static.num_static,
+            pinned=static.pinned[: 0 if assembler.zero_copy else None],
+            cpu=self._cpu_tier.slots,
+            next_cycle_slots=self._cpu_tier.next_cycle_slots,
+        )
+        pipeline_options = PipelineOptions(
+            engine=options.engine, prefetch=options.prefetch_for(sequence.device), threads=options.gather_threads,
+            verify=options.verify,
+        )  # fmt: skip
+        path = sequence.packed.file(artifacts.extents_file(sequence.split))
+        index = np.ascontiguousarray(sequence.index).view(np.int64).reshape(-1, len(EXTENT_FIELDS))
+        try:
+            self._pipeline = Pipeline(str(path), index, tiers, pipeline_options)
+        except ValueError as error:
+            raise ArtifactError(f"{error}; prepare {sequence.packed.path} again") from error
+        faults.point("loading.page_lock")
+        self._transfer = Transfer(self._pipeline, assembler, sequence.header_reader(), sequence.device)
+        self._next_position: int | None = None  # that the running pipeline delivers; None when that is not known
+        self._pending = 0  # minibatches that it will deliver without being asked again
+        self._filled = LoadStats(filled_rows=static.num_static)
+        self._epoch = self._number = 0  # of the next minibatch
+        # Also when the reader is dropped without being closed, no thread and no locked memory stays behind.
+        self._finalizer = weakref.finalize(self, self._transfer.close)
+
+    def start(self, epoch: int, first: int) -> None:
+        """Let `next` deliver minibatches `first` and later of `epoch`.
+
+        Raises:
+            ArtifactError: an extent that the cpu tier is restored from is damaged.
+            OSError: the disk failed.
+        """
+        sequence = self._sequence
+        position, count, order = sequence.position(epoch, first), sequence.num_batches - first, sequence.order(epoch)
+        goes_on = self._next_position == position and self._pending == 0
+        if not goes_on:
+            self._transfer.stop()
+            self._next_position = None
+            restored_bytes = self._cpu_tier.restore(sequence.index, position)
+            self._filled += LoadStats(
+                read_bytes=restored_bytes, restored_bytes=restored_bytes, filled_rows=self._cpu_tier.initial_rows
+            )
+        if order is not None:
+            self._pipeline.set_order(order)
+        if goes_on:
+            self._pipeline.extend(count)
+        else:
+            self._pipeline.start(position, count)
+            warn_if_no_io_uring(self._options.engine)
+        self._transfer.start(epoch, first, count)
+        self._epoch, self._number = epoch, first
+        self._next_position, self._pending = position, count
+
+    def next(self) -> MiniBatch:
+        """The next minibatch, for the current stream.
+
+        Raises:
+            ArtifactError: its extent is damaged.
+            OSError: the disk failed.
+            RuntimeError: the reader was closed, or there is too little memory.
+        """
+        expected, self._next_position = self._next_position, None  # not known any more when what follows fails
+        try:
+            position, batch = self._transfer.take(self._epoch, self._number)
+        except (DamagedExtentError, UndecodableHeaderError) as error:
+            raise self._sequence.damaged(error) from error
+        assert position == expected
+        self._next_position = (position + 1) % len(self._sequence.index)
+        self._pending -= 1
+        self._number += 1
+        return batch
+
+    def release_idle_buffers(self) -> None:
+        """Let the system take the memory of buffers, if it needs it, until the next `start`."""
+        self._pipeline.release_idle_buffers()
+
+    def stats(self) -> LoadStats:
+        """Counters since the reader was made."""
+        return self._filled + self._transfer.stats()
+
+    def start_tracing(self) -> None:
+        """Keep from now on what the threads do."""
+        self._pipeline.start_tracing()
+        self._transfer.start_tracing()
+
+    def take_trace(self) -> list[TraceEvent]:
+        """The events since the last call: see `Loader.take_trace`."""
+        found, lost = self._pipeline.take_trace()
+        if lost:
+            warnings.warn(f"{lost} events did not fit the trace: call take_trace more often", stacklevel=3)
+        num_batches = self._sequence.num_batches
+        return [
+            TraceEvent("disk" if stage == "read" else "assemble", stage, position % num_batches, start_ns, end_ns)
+            for stage, position, start_ns, end_ns in found
+        ] + self._transfer.take_copies()
+
+    def stop(self) -> None:
+        """Join all threads. What was read and not delivered is dropped."""
+        self._transfer.stop()
+        self._next_position = None
+
+    def close(self) -> None:
+        """Join all threads and unlock memory. Idempotent."""
+        self._finalizer()

@@ -1,0 +1,126 @@
+"""The device tier and the pinned tier: static rows in memory, the hottest ones first.
+
+They are shared by all loaders of one packed directory in this process. With device="cpu" the device tier is a tensor in
+host memory, and everything runs through the same code.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from weakref import WeakValueDictionary, finalize
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from diskgnn.loading.row_files import open_row_file
+from diskgnn.specs import cache_rows
+from diskgnn.storage import artifacts
+from diskgnn.storage.packed import Packed
+from diskgnn.storage.row_format import FeatureFile, RowFormat
+from diskgnn.storage.row_reading import read_rows, row_buffer
+from diskgnn.system.page_locking import PageLock
+
+_LOAD_WINDOW_BYTES = 16 << 20
+_DEVICE_RESERVE_SHARE = 2  # by default the device tier leaves this part of the free GPU memory to the model: 1 / 2
+
+
+@dataclass(frozen=True, eq=False)
+class StaticRows:
+    """The static rows of one packed directory, split between two tiers."""
+
+    rows: RowFormat
+    on_device: Tensor  # [num_device, D] on the device
+    pinned: npt.NDArray[np.uint8]  # [(num_static - num_device) * row_bytes] in host memory
+    _locks: list[PageLock] = field(default_factory=list)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the device tier is."""
+        return self.on_device.device
+
+    @property
+    def num_device(self) -> int:
+        """Rows in the device tier."""
+        return len(self.on_device)
+
+    @property
+    def num_static(self) -> int:
+        """S, rows in both tiers."""
+        return self.num_device + len(self.pinned) // self.rows.row_bytes
+
+    def page_lock(self) -> None:
+        """Page-lock the pinned rows for as long as they exist, so that the device reads them by itself. Idempotent.
+
+        Raises:
+            ConfigError: the system refuses; names the limit.
+        """
+        if not self._locks:
+            lock = PageLock([(self.pinned.ctypes.data, self.pinned.nbytes)], self.device)
+            self._locks.append(lock)
+            finalize(self, lock.release)
+
+
+# Those in use, by digest, device and num_device. Only their users keep them: the last one to go frees the rows.
+_shared: WeakValueDictionary[tuple[str, str, int], StaticRows] = WeakValueDictionary()
+
+
+def open_static_rows(
+    packed: Packed, device: torch.device, *, device_cache: int | str | None = None, engine: str, verify: bool
+) -> StaticRows:
+    """The static rows of `packed`, read from disk unless they are in memory already.
+
+    Args:
+        device_cache: bytes of the device tier, see `diskgnn.Loader`; the pinned tier takes the rest.
+        engine: what reads them.
+        verify: compare the file with its checksum.
+
+    Raises:
+        ArtifactError: the file does not fit the config, or does not have its checksum.
+        ConfigError: `device_cache` is no size.
+    """
+    file = open_row_file(packed, artifacts.STATIC, packed.config.num_static, verify=verify)
+    num_device = _rows_on_device(packed, device, device_cache)
+    key = (packed.digest, str(device), num_device)
+    found = _shared.get(key)
+    if found is None:
+        found = _shared[key] = _load(file, device, num_device, engine)
+    return found
+
+
+def _rows_on_device(packed: Packed, device: torch.device, device_cache: int | str | None) -> int:
+    num_static, row_bytes = packed.config.num_static, packed.config.rows.row_bytes
+    if device_cache is not None:
+        wanted = cache_rows(device_cache, row_bytes, packed.config.num_nodes)
+        if wanted and num_static == 0:
+            warnings.warn(
+                f"{packed.path} has no static rows for the device and pinned tiers: prepare it with static_cache to "
+                "use them",
+                stacklevel=2,
+            )
+    elif in_use := [rows for digest, found, rows in list(_shared) if (digest, found) == (packed.digest, str(device))]:
+        wanted = in_use[0]  # not a second copy, split otherwise
+    elif device.type == "cuda":
+        wanted = torch.cuda.mem_get_info(device)[0] // _DEVICE_RESERVE_SHARE // row_bytes
+    else:
+        wanted = 0
+    return min(wanted, num_static)
+
+
+def _load(file: FeatureFile, device: torch.device, num_device: int, engine: str) -> StaticRows:
+    row_bytes, num_pinned = file.row_bytes, file.num_rows - num_device
+    on_device = torch.empty((num_device, file.rows.num_features), dtype=file.rows.torch_dtype, device=device)
+    pinned = row_buffer(num_pinned, row_bytes)[: num_pinned * row_bytes]
+    window_rows = max(1, _LOAD_WINDOW_BYTES // row_bytes)
+    buffer = row_buffer(window_rows, row_bytes)
+    for first in range(0, file.num_rows, window_rows):
+        last = min(first + window_rows, file.num_rows)
+        data, _ = read_rows(file.path, file.data_offset_bytes, row_bytes, np.arange(first, last), buffer, engine=engine)
+        split = min(max(num_device, first), last)  # rows from here on are pinned
+        on_device[first:split] = file.rows.as_tensor(data[: (split - first) * row_bytes])
+        pinned[max(0, first - num_device) * row_bytes : max(0, last - num_device) * row_bytes] = data[
+            (split - first) * row_bytes :
+        ]
+    return StaticRows(file.rows, on_device, pinned)

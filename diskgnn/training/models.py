@@ -25,17 +25,23 @@ class SAGELayer(nn.Module):
 
     Hamilton et al., Inductive Representation Learning on Large Graphs, NeurIPS 2017. Equals DGL's SAGEConv("mean")
     and PyG's SAGEConv. The mean over no neighbours is zero.
+
+    Args:
+        in_channels: columns of x.
+        out_channels: columns of the result.
+        transform_first: multiply x by the weight before the sum over neighbours rather than after it; by default
+            whatever is less work.
     """
 
-    def __init__(self, in_channels: int, out_channels: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, *, transform_first: bool | None = None) -> None:
         super().__init__()
-        self.in_channels, self.out_channels = in_channels, out_channels
+        self.in_channels, self.out_channels, self.transform_first = in_channels, out_channels, transform_first
         self.own = nn.Linear(in_channels, out_channels)
         self.neighbours = nn.Linear(in_channels, out_channels, bias=False)
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """[num_src, in_channels] -> [num_dst, out_channels]."""
-        if _transform_first(block, self.in_channels, self.out_channels):
+        if _transforms_first(self.transform_first, block, self.in_channels, self.out_channels):
             _, mean = own_and_mean(self.neighbours(x), block)
             out: Tensor = self.own(x[: block.num_dst])
             out += mean
@@ -53,18 +59,21 @@ class GCNLayer(nn.Module):
     itself once (their A + I), once more for each self-loop that was sampled. Degrees are those within the block plus
     this one, so that the layer equals DGL's GraphConv(norm="both") on the block with an edge from each destination
     to itself added.
+
+    Args:
+        in_channels, out_channels, transform_first: as `SAGELayer` has them.
     """
 
-    def __init__(self, in_channels: int, out_channels: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, *, transform_first: bool | None = None) -> None:
         super().__init__()
-        self.in_channels, self.out_channels = in_channels, out_channels
+        self.in_channels, self.out_channels, self.transform_first = in_channels, out_channels, transform_first
         self.weight = nn.Parameter(torch.empty(out_channels, in_channels))
         self.bias = nn.Parameter(torch.zeros(out_channels))
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """[num_src, in_channels] -> [num_dst, out_channels]."""
-        if _transform_first(block, self.in_channels, self.out_channels):
+        if _transforms_first(self.transform_first, block, self.in_channels, self.out_channels):
             out = self._sums(block, F.linear(x, self.weight))
             out += self.bias
             return out
@@ -95,6 +104,7 @@ class GATLayer(nn.Module):
         concat: heads side by side ([num_dst, heads * out_channels]) if true, else their mean ([num_dst, out_channels]).
         residual: add a linear map of x_i.
         slope: of the leaky ReLU on attention scores, below zero.
+        transform_first: as `SAGELayer` has it.
     """
 
     def __init__(
@@ -106,10 +116,11 @@ class GATLayer(nn.Module):
         concat: bool = True,
         residual: bool = False,
         slope: float = 0.2,
+        transform_first: bool | None = None,
     ) -> None:
         super().__init__()
         self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
-        self.concat, self.slope = concat, slope
+        self.concat, self.slope, self.transform_first = concat, slope, transform_first
         width = heads * out_channels if concat else out_channels
         self.weight = nn.Parameter(torch.empty(heads * out_channels, in_channels))
         self.source_attention = nn.Parameter(torch.empty(heads, out_channels))
@@ -122,7 +133,8 @@ class GATLayer(nn.Module):
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """[num_src, in_channels] -> [num_dst, heads * out_channels], or [num_dst, out_channels] without `concat`."""
         x_own = x[: block.num_dst]
-        if _transform_first(block, self.in_channels, self.heads * self.out_channels, self.heads):
+        width = self.heads * self.out_channels
+        if _transforms_first(self.transform_first, block, self.in_channels, width, self.heads):
             h = F.linear(x, self.weight).view(-1, self.heads, self.out_channels)
             source_scores = (h * self.source_attention).sum(dim=2)
             destination_scores = (h[: block.num_dst] * self.destination_attention).sum(dim=2)
@@ -282,7 +294,7 @@ def parameter_dtype(net: nn.Module) -> torch.dtype:
     return next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)
 
 
-def _transform_first(block: Block, in_channels: int, out_channels: int, heads: int = 1) -> bool:
+def transforming_first_is_less_work(block: Block, in_channels: int, out_channels: int, heads: int = 1) -> bool:
     """Whether to multiply x by the weight before the sum over neighbours, rather than after it.
 
     Before: a product per source, and narrow rows to sum if out_channels is less than in_channels. After: a product per
@@ -292,3 +304,7 @@ def _transform_first(block: Block, in_channels: int, out_channels: int, heads: i
     before = block.num_src * product + _MULTIPLY_ADDS_PER_GATHER * block.num_edges * out_channels
     after = block.num_dst * product + _MULTIPLY_ADDS_PER_GATHER * block.num_edges * in_channels * heads
     return before < after
+
+
+def _transforms_first(asked: bool | None, block: Block, in_channels: int, out_channels: int, heads: int = 1) -> bool:
+    return transforming_first_is_less_work(block, in_channels, out_channels, heads) if asked is None else asked

@@ -17,6 +17,7 @@ from diskgnn.loading.options import LoaderOptions
 from diskgnn.minibatch import MiniBatch
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.specs import PathLike
+from diskgnn.storage import faults
 from diskgnn.system.device import checked_device
 from diskgnn.tracing import UNTRACED, Stages
 from diskgnn.training.checkpoints import checkpoint_exists
@@ -185,6 +186,7 @@ def train_step(
     net: nn.Module, optimizer: torch.optim.Optimizer, task: Task, batch: MiniBatch, amp: bool, timeline: Stages
 ) -> Tensor:
     """One step of the optimizer; returns the loss [] that it was taken from, without waiting for the device."""
+    faults.point("training.step")
     number = batch.batch_index
     with timeline.stage("forward", number), torch.autocast(batch.x.device.type, torch.bfloat16, enabled=amp):
         loss = task.loss(model_output(net, batch), batch)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from itertools import chain
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,9 +11,15 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from diskgnn import Block, ConfigError
-from diskgnn.training import aggregation, models
 from diskgnn.training.aggregation import attention, own_and_mean, weighted_sums
-from diskgnn.training.models import MODEL_NAMES, GATLayer, GCNLayer, SAGELayer, make_model
+from diskgnn.training.models import (
+    MODEL_NAMES,
+    GATLayer,
+    GCNLayer,
+    SAGELayer,
+    make_model,
+    transforming_first_is_less_work,
+)
 
 
 def make_block(neighbours: list[list[int]], num_src: int) -> Block:
@@ -46,9 +51,7 @@ def random_blocks(draw: st.DrawFn) -> Block:
     return make_block(draw(st.lists(neighbours, min_size=num_dst, max_size=num_dst)), num_src)
 
 
-@pytest.fixture(params=[True, False], ids=["transform-first", "sum-first"])
-def both_orders(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(models, "_transform_first", lambda *_: request.param)
+both_orders = pytest.mark.parametrize("transform_first", [True, False], ids=["transform-first", "sum-first"])
 
 
 # Dense references in NumPy: edge counts as a matrix, so that every sum over neighbours is a matrix product.
@@ -82,7 +85,7 @@ def dense_gcn(layer: GCNLayer, block: Block, x: np.ndarray) -> np.ndarray:
 def dense_gat(layer: GATLayer, block: Block, x: np.ndarray) -> np.ndarray:
     p, edges, heads = arrays(layer), counts(block), []
     for head in range(layer.heads):
-        h = x @ p["weight"].reshape(layer.heads, layer.out_width, -1)[head].T
+        h = x @ p["weight"].reshape(layer.heads, layer.out_channels, -1)[head].T
         scores = (h[: block.num_dst] @ p["destination_attention"][head])[:, None]
         scores = scores + h @ p["source_attention"][head]
         weights = edges * np.exp(np.where(scores > 0, scores, layer.slope * scores))
@@ -94,26 +97,30 @@ def dense_gat(layer: GATLayer, block: Block, x: np.ndarray) -> np.ndarray:
 
 
 LAYERS = {
-    "sage": (lambda: SAGELayer(3, 2), dense_sage),
-    "gcn": (lambda: GCNLayer(3, 2), dense_gcn),
-    "gat": (lambda: GATLayer(3, 2, heads=2), dense_gat),
-    "gat-mean": (lambda: GATLayer(3, 2, heads=2, concat=False), dense_gat),
-    "gat-residual": (lambda: GATLayer(3, 2, heads=2, residual=True), dense_gat),
-    "gat-mean-residual": (lambda: GATLayer(3, 2, heads=3, concat=False, residual=True), dense_gat),
+    "sage": (lambda first: SAGELayer(3, 2, transform_first=first), dense_sage),
+    "gcn": (lambda first: GCNLayer(3, 2, transform_first=first), dense_gcn),
+    "gat": (lambda first: GATLayer(3, 2, heads=2, transform_first=first), dense_gat),
+    "gat-mean": (lambda first: GATLayer(3, 2, heads=2, concat=False, transform_first=first), dense_gat),
+    "gat-residual": (lambda first: GATLayer(3, 2, heads=2, residual=True, transform_first=first), dense_gat),
+    "gat-mean-residual": (
+        lambda first: GATLayer(3, 2, heads=3, concat=False, residual=True, transform_first=first),
+        dense_gat,
+    ),
 }
 
 
-def make_layer(name: str) -> torch.nn.Module:
+def make_layer(name: str, transform_first: bool) -> torch.nn.Module:
     torch.manual_seed(0)
-    layer = LAYERS[name][0]().double()
+    layer = LAYERS[name][0](transform_first).double()
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter)  # biases start at zero, where a missing one would go unnoticed
     return layer
 
 
+@both_orders
 @pytest.mark.parametrize("name", LAYERS)
-def test_layers_equal_dense_references(name: str, both_orders):
-    layer = make_layer(name)
+def test_layers_equal_dense_references(name: str, transform_first: bool):
+    layer = make_layer(name, transform_first)
 
     @settings(deadline=None, max_examples=50)
     @given(random_blocks(), st.integers(0, 2**32 - 1))
@@ -125,10 +132,11 @@ def test_layers_equal_dense_references(name: str, both_orders):
     check()
 
 
+@both_orders
 @pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
 @pytest.mark.parametrize("name", LAYERS)
-def test_layer_gradients(name: str, block: Block, both_orders):
-    layer = make_layer(name)
+def test_layer_gradients(name: str, block: Block, transform_first: bool):
+    layer = make_layer(name, transform_first)
     x = torch.randn(block.num_src, 3, dtype=torch.float64, requires_grad=True)
     names, parameters = zip(*layer.named_parameters(), strict=True)
 
@@ -151,20 +159,25 @@ def test_aggregation_gradients(block: Block):
         assert torch.autograd.gradcheck(lambda *a: attention(*a, block, 0.2), (x, sources, destinations))
 
 
-@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
-def test_without_torchs_private_product(block: Block, monkeypatch: pytest.MonkeyPatch):
-    destinations, sources = torch.randn(block.num_dst, 7), torch.randn(block.num_src, 7)
-    expected = aggregation._edge_products(destinations, sources, block)
+def test_without_torchs_private_product(monkeypatch: pytest.MonkeyPatch):
+    block = random_block(num_src=300, num_dst=200, num_edges=40_000)  # more edges than are gathered at a time
+    x, weights = torch.randn(block.num_src, 2, 3), torch.randn(block.num_edges, 2, requires_grad=True)
 
-    class Torch:  # a torch whose aten has no op at all
-        ops = SimpleNamespace(aten=SimpleNamespace())
+    def gradient() -> torch.Tensor:
+        (found,) = torch.autograd.grad(weighted_sums(x, weights, block).square().sum(), weights)
+        return found
 
-        def __getattr__(self, name: str):
-            return getattr(torch, name)
+    class Without:
+        """A torch whose aten has no private product."""
 
-    monkeypatch.setattr(aggregation, "torch", Torch())
-    monkeypatch.setattr(aggregation, "_EDGES_GATHERED", 2)
-    torch.testing.assert_close(aggregation._edge_products(destinations, sources, block), expected)
+        def __getattr__(self, name: str, aten=torch.ops.aten):
+            if name.endswith("per_sample_weights_backward"):
+                raise AttributeError(name)
+            return getattr(aten, name)
+
+    expected = gradient()
+    monkeypatch.setattr(torch.ops, "aten", Without())
+    torch.testing.assert_close(gradient(), expected)
 
 
 def test_attention_survives_scores_that_overflow_exp():
@@ -188,14 +201,15 @@ class LargestTensor(TorchDispatchMode):
         return out
 
 
+@both_orders
 @pytest.mark.parametrize("name", MODEL_NAMES)
 @pytest.mark.parametrize("widths", [(16, 64), (64, 16)], ids=str)
-def test_no_message_per_edge_is_materialised(name: str, widths: tuple[int, int], both_orders):
+def test_no_message_per_edge_is_materialised(name: str, widths: tuple[int, int], transform_first: bool):
     block = random_block(num_src=300, num_dst=200, num_edges=10_000)
     layer = {
-        "sage": lambda: SAGELayer(*widths),
-        "gcn": lambda: GCNLayer(*widths),
-        "gat": lambda: GATLayer(widths[0], widths[1] // 4, heads=4),
+        "sage": lambda: SAGELayer(*widths, transform_first=transform_first),
+        "gcn": lambda: GCNLayer(*widths, transform_first=transform_first),
+        "gat": lambda: GATLayer(widths[0], widths[1] // 4, heads=4, transform_first=transform_first),
     }[name]()
     x = torch.randn(block.num_src, widths[0], requires_grad=True)
     with LargestTensor() as largest:
@@ -214,14 +228,14 @@ def test_no_message_per_edge_is_materialised(name: str, widths: tuple[int, int],
     ],
 )
 def test_order_follows_the_work(block: Block, widths: tuple[int, int], heads: int, expected: bool):
-    assert models._transform_first(block, *widths, heads) is expected
+    assert transforming_first_is_less_work(block, *widths, heads) is expected
 
 
 @pytest.mark.parametrize("name", MODEL_NAMES)
 @pytest.mark.parametrize("num_layers", [1, 2, 4])
 def test_models_compose_their_layers(name: str, num_layers: int):
     blocks = [random_block(12 - 2 * k, 10 - 2 * k, 20, seed=k) for k in range(num_layers)]
-    model = make_model(name, in_width=5, hidden=8, num_classes=3, num_layers=num_layers).eval()
+    model = make_model(name, in_channels=5, hidden_channels=8, out_channels=3, num_layers=num_layers).eval()
     h = x = torch.randn(12, 5)
     activation = F.elu if name == "gat" else F.relu
     for k, (layer, block) in enumerate(zip(model.layers, blocks, strict=True)):
@@ -296,24 +310,26 @@ def test_width_must_match_the_features():
     [
         ({"name": "gin"}, "model must be one of sage, gat, gcn, found 'gin'"),
         ({"num_layers": 0}, "num_layers must be at least 1, found 0"),
-        ({"hidden": -1}, "hidden must be at least 1, found -1"),
+        ({"hidden_channels": -1}, "hidden_channels must be at least 1, found -1"),
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\), found 1.0"),
-        ({"name": "gat", "hidden": 10}, "multiple of heads for gat, found hidden=10 and heads=4"),
+        ({"name": "gat", "hidden_channels": 10}, "gat: .* multiple of heads=4, found 10"),
     ],
 )
 def test_impossible_models_are_refused(changes: dict, message: str):
-    arguments = {"name": "sage", "in_width": 4, "hidden": 8, "num_classes": 3, "num_layers": 2}
+    arguments = {"name": "sage", "in_channels": 4, "hidden_channels": 8, "out_channels": 3, "num_layers": 2}
     with pytest.raises(ConfigError, match=message):
         make_model(**(arguments | changes))
 
 
+@both_orders
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", MODEL_NAMES)
 @pytest.mark.parametrize("num_edges", [0, 500])
-def test_cuda_equals_cpu(name: str, num_edges: int, both_orders):
+def test_cuda_equals_cpu(name: str, num_edges: int, transform_first: bool):
     blocks = [random_block(90, 60, num_edges), random_block(60, 20, num_edges // 5)]
     model, x = make_model(name, 5, 8, 3, 2, dropout=0.0).double(), torch.randn(90, 5)
+    for layer in model.layers:
+        layer.transform_first = transform_first
     results = []
     for device in ("cpu", "cuda"):
         model.to(device).zero_grad()

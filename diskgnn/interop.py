@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from diskgnn.errors import ConfigError
-from diskgnn.minibatch import Block, MiniBatch
 
 if TYPE_CHECKING:
     import dgl
     import torch_geometric
+
+    from diskgnn.minibatch import Block, MiniBatch
 
 
 def to_dgl(batch: MiniBatch) -> list[dgl.DGLBlock]:

@@ -19,7 +19,7 @@ from diskgnn.packing.space import disk_need, most_packed_bytes
 from diskgnn.packing.tiers import TierRows
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.specs import CacheSpec, PathLike
-from diskgnn.storage import artifacts, faults
+from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import free_bytes, require_free_bytes
 from diskgnn.storage.packed import PackedConfig, PackedSplit
 from diskgnn.storage.read_engine import warn_if_no_io_uring
@@ -79,8 +79,9 @@ def pack_samples(
     *,
     keep_input_nodes: bool = False,
     overwrite: bool = False,
+    window_bytes: int | None = None,
 ) -> StageReport:
-    """`pack`, once its arguments are nouns."""
+    """`pack`, once its arguments are nouns; `window_bytes` is that of `rows.pack_rows`."""
     started = time.perf_counter()
     if samples.manifest.source != {"format": artifacts.GRAPH, "digest": graph.manifest.digest}:
         raise ArtifactError(
@@ -99,9 +100,8 @@ def pack_samples(
         )
         placed = placer.place_all(tiers)
         read_bytes += 2 * samples.manifest.total_bytes + placed.read_bytes  # to place, and to write the headers
-        read_bytes += pack_rows(writer, pages, graph.feature_file, placed, resources)
+        read_bytes += pack_rows(writer, pages, graph.feature_file, placed, resources, window_bytes=window_bytes)
         writer.config = _config(graph, samples, placed, keep_input_nodes).to_json()
-        faults.point("pack.publish")
         manifest = writer.publish()
     details: dict[str, int | float | str] = {}
     for split in placed.splits:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT
+from diskgnn.storage import faults
 
 
 def reserve(path: Path, num_bytes: int) -> None:
@@ -21,6 +22,7 @@ def reserve(path: Path, num_bytes: int) -> None:
     path.touch()
     with path.open("r+b") as file:
         try:
+            faults.point("disk.reserve")
             os.posix_fallocate(file.fileno(), 0, num_bytes)
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):

@@ -7,6 +7,8 @@ time, past the page cache.
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import numpy as np
 
 from diskgnn._native import DIRECT_ALIGNMENT, PageWriter
@@ -27,11 +29,19 @@ ENOUGH_WINDOW_BYTES = 16 << 20
 
 
 def pack_rows(
-    writer: ArtifactWriter, pages: PageWriter, features: FeatureFile, placed: Placed, resources: Resources
+    writer: ArtifactWriter,
+    pages: PageWriter,
+    features: FeatureFile,
+    placed: Placed,
+    resources: Resources,
+    *,
+    window_bytes: int | None = None,
 ) -> int:
     """Write the rows of all extents, of the static file and of each cpu tier's start; register all files.
 
-    Two windows take half of the memory budget; the other half stays for blocks, page cache and the interpreter.
+    Args:
+        window_bytes: of the features, two at a time in memory. By default at most a quarter of the budget each: the
+            other half stays for blocks, page cache and the interpreter.
 
     Returns:
         Bytes read of the features.
@@ -42,15 +52,19 @@ def pack_rows(
     _require_space(writer, placed, features.row_bytes)
     # Where a file system cannot reserve space, the C library writes bytes instead: not beside headers on their way.
     pages.finish()
+    faults.point("pack.rows")
     files: list[RowFile] = [StaticFile(writer, placed.static_nodes, features.rows)]
     for split in placed.splits:
         files.append(ExtentsFile(writer, pages, split, features.rows))
         files.append(InitialFile(writer, pages, split, features.rows))
     read_bytes = 0
     needed_bytes = int(np.count_nonzero(placed.needed)) * features.row_bytes
-    with resources.reporter.stage("pack", needed_bytes, "B") as advance:
-        window_bytes = _window_bytes(features, placed, resources.memory_bytes)
-        for window in scan_needed_rows(features, placed.needed, window_bytes):
+    window_bytes = window_bytes or _window_bytes(features, placed, resources.memory_bytes)
+    with (
+        resources.reporter.stage("pack", needed_bytes, "B") as advance,
+        closing(scan_needed_rows(features, placed.needed, window_bytes)) as windows,
+    ):
+        for window in windows:
             faults.point("pack.window")
             for file in files:
                 file.write(window, resources.threads)

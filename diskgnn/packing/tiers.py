@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diskgnn.specs import CacheSpec, cache_rows
+from diskgnn.storage import faults
 from diskgnn.storage.row_format import FeatureFile
 
 MAX_AUTO_STATIC_BYTES = 4 << 30
@@ -47,16 +48,19 @@ def static_rows(static_cache: int | str, features: FeatureFile, memory_bytes: in
 
     'auto' is 0 without a GPU; with one, the least of half of its free memory, a quarter of `memory_bytes` and 4 GiB.
     """
-    if static_cache != "auto":
-        return cache_rows(static_cache, features.row_bytes, features.num_rows)
+    if static_cache == "auto":
+        free_bytes = faults.reading("gpu.free", _free_gpu_bytes())
+        static_cache = min(free_bytes // 2, memory_bytes // 4, MAX_AUTO_STATIC_BYTES)
+    return cache_rows(static_cache, features.row_bytes, features.num_rows)
+
+
+def _free_gpu_bytes() -> int:
+    """0 without a GPU."""
     if not _has_gpu_driver():
         return 0
     import torch
 
-    if not torch.cuda.is_available():
-        return 0
-    auto_bytes = min(torch.cuda.mem_get_info()[0] // 2, memory_bytes // 4, MAX_AUTO_STATIC_BYTES)
-    return min(auto_bytes // features.row_bytes, features.num_rows)
+    return int(torch.cuda.mem_get_info()[0]) if torch.cuda.is_available() else 0
 
 
 def _has_gpu_driver() -> bool:

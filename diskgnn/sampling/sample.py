@@ -25,9 +25,12 @@ from diskgnn.sampling.sweeping import SampledArrays, SweepingSampler
 from diskgnn.specs import SPLITS, PathLike, SamplingSpec
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import ChecksummedFile, sync
-from diskgnn.storage.samples import one_row, samples_schema, shard_minibatches
+from diskgnn.storage.samples import one_row, samples_schema
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+
+MINIBATCHES_PER_SHARD = 32
+MAX_SHARDS_PER_EPOCH = 4096
 
 
 def sample(
@@ -73,8 +76,20 @@ def sample(
     return sample_plan(plan, out, Resources.of(memory, threads, reporter), overwrite=overwrite)
 
 
-def sample_plan(plan: SamplingPlan, out: PathLike, resources: Resources, *, overwrite: bool = False) -> StageReport:
-    """`sample`, once its arguments are checked."""
+def sample_plan(
+    plan: SamplingPlan,
+    out: PathLike,
+    resources: Resources,
+    *,
+    overwrite: bool = False,
+    shard_minibatches: int = MINIBATCHES_PER_SHARD,
+) -> StageReport:
+    """`sample`, once its arguments are checked.
+
+    Args:
+        shard_minibatches: consecutive minibatches in one file, the unit that a kill may cost; more where an epoch would
+            have more than MAX_SHARDS_PER_EPOCH files.
+    """
     started = time.perf_counter()
     graph = plan.graph
     writer = ArtifactWriter(out, artifacts.SAMPLES, config=plan.config().to_json(), source=graph.manifest,
@@ -82,7 +97,7 @@ def sample_plan(plan: SamplingPlan, out: PathLike, resources: Resources, *, over
     num_batches = sum(size.num_batches for size in plan.sizes.values())
     with writer:
         with resources.reporter.stage("sample", num_batches, "minibatches") as advance, damage_named(graph):
-            output = _ShardWriter(writer, plan, advance)
+            output = _ShardWriter(writer, plan, shard_minibatches, advance)
             if fits(graph, resources.memory_bytes):
                 _sample_in_memory(output, graph, resources.threads)
                 read_bytes = graph.topology_bytes
@@ -131,8 +146,9 @@ class _Shard:
 class _ShardWriter:
     """Writes the shards that a plan needs and that are not there yet."""
 
-    def __init__(self, writer: ArtifactWriter, plan: SamplingPlan, advance: Advance) -> None:
+    def __init__(self, writer: ArtifactWriter, plan: SamplingPlan, shard_minibatches: int, advance: Advance) -> None:
         self._writer, self._plan, self._advance = writer, plan, advance
+        self._shard_minibatches = shard_minibatches
         node_type = pa.from_numpy_dtype(plan.graph.indices.dtype)
         self._schema = samples_schema(plan.spec.num_layers, node_type)
         self.edges = 0  # sampled so far
@@ -143,7 +159,7 @@ class _ShardWriter:
         for split in self._plan.splits:
             for epoch, planned_epoch in enumerate(self._plan.prepared_epochs(split)):
                 minibatches = self._plan.minibatches(split, planned_epoch)
-                per_shard = shard_minibatches(len(minibatches))
+                per_shard = max(self._shard_minibatches, -(-len(minibatches) // MAX_SHARDS_PER_EPOCH))
                 for first in range(0, len(minibatches), per_shard):
                     shard = _Shard(
                         artifacts.shard_file(split, epoch, first // per_shard),

@@ -17,7 +17,7 @@ from diskgnn._native import DIRECT_ALIGNMENT, Expansion32, Expansion64, Topology
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.sampling.plan import PlannedMinibatch
-from diskgnn.storage import artifacts
+from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import npy_data_offset
 
 # Share of the memory left that minibatches may take which wait for the layers below: per layer, so that few sweeps
@@ -108,6 +108,7 @@ class SweepingSampler:
         while waiting:
             left_bytes = budget_bytes - sum(expansion.memory_bytes for expansion in waiting)
             part = self._take_fitting(waiting, left_bytes, layers_left)
+            faults.point("sample.sweep")
             self._run(self._sweep.draw, part)
             if layers_left == 1:
                 yield from self._finish(part)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,9 @@ class Window:
     read_bytes: int
 
 
-def scan_needed_rows(features: FeatureFile, needed: npt.NDArray[np.bool_], window_bytes: int) -> Iterator[Window]:
+def scan_needed_rows(
+    features: FeatureFile, needed: npt.NDArray[np.bool_], window_bytes: int
+) -> Generator[Window, None, None]:
     """The rows of `needed` [N] nodes, ascending, in windows of at most `window_bytes`; the next is read meanwhile.
 
     Takes memory for two windows.

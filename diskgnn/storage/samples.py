@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,9 +17,6 @@ from diskgnn.errors import ArtifactError
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.manifest import Manifest, typed
-
-MINIBATCHES_PER_SHARD = 32
-MAX_SHARDS_PER_EPOCH = 4096
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class SamplesConfig:
             eval_fanouts=tuple(typed(fanout, int) for fanout in typed(config["eval_fanouts"], list)),
             batch_size=typed(config["batch_size"], int),
             seed=typed(config["seed"], int),
-            first_epoch=typed(config["first_epoch"], int),
+            first_epoch=typed(config.get("first_epoch", 0), int),  # older samples do not say
             num_nodes=typed(config["num_nodes"], int),
             splits={
                 split: SequenceSize(typed(size["epochs"], int), typed(size["batches_per_epoch"], int))
@@ -102,11 +100,6 @@ def one_row(schema: pa.Schema, columns: Sequence[npt.NDArray[Any]]) -> pa.Record
         for field, values in zip(schema, columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def shard_minibatches(num_batches: int) -> int:
-    """Minibatches per shard of an epoch of `num_batches`."""
-    return max(MINIBATCHES_PER_SHARD, -(-num_batches // MAX_SHARDS_PER_EPOCH))
 
 
 @dataclass(frozen=True)
@@ -143,12 +136,11 @@ class Samples:
             ArtifactError: a shard is damaged.
         """
         manifest, size = self.manifest, self.config.splits[split]
-        per_shard = shard_minibatches(size.batches_per_epoch)
         schema: pa.Schema = None
         for epoch in range(size.epochs):
             numbers = 0
-            for shard in range(-(-size.batches_per_epoch // per_shard)):
-                name = artifacts.shard_file(split, epoch, shard)
+            names = (artifacts.shard_file(split, epoch, shard) for shard in itertools.count())
+            for name in itertools.takewhile(manifest.files.__contains__, names):
                 try:
                     with pa.memory_map(str(manifest.file(name))) as source:
                         data = source.read_buffer()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future
+from contextlib import closing
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -16,14 +17,26 @@ def in_order(pool: Executor, calls: Iterable[Callable[[], Result]], ahead: int) 
     `calls` is asked for the next one only when there is room for it. What has not begun when the iterator is closed
     never will; whatever a call raises is raised in its turn.
     """
+    with closing(submitted(pool, calls, ahead)) as futures:
+        yield from map(Future.result, futures)  # a loop's variable would keep each result until the next one is there
+
+
+def submitted(
+    pool: Executor, calls: Iterable[Callable[[], Result]], ahead: int
+) -> Generator[Future[Result], None, None]:
+    """`calls` in their order as futures, which may not be done: so the next of two stages can wait in its own threads.
+
+    `ahead` more are submitted when one is yielded. Those that have not begun when the generator is closed never will,
+    but for those that were yielded.
+    """
     pending: deque[Future[Result]] = deque()
     try:
         for call in calls:
             pending.append(pool.submit(call))
             if len(pending) > ahead:
-                yield pending.popleft().result()
+                yield pending.popleft()
         while pending:
-            yield pending.popleft().result()
+            yield pending.popleft()
     finally:
         for future in pending:
             future.cancel()

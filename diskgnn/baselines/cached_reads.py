@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 from diskgnn._native import RowCache, RowReader
-from diskgnn.baselines.epoch_source import RowCounts
-from diskgnn.baselines.online import OnlineSource
 from diskgnn.baselines.row_buffers import RowBuffers
+from diskgnn.baselines.sampling_source import SamplingSource, SamplingSourceOptions
+from diskgnn.batch_source import LoadStats
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.specs import PathLike, cache_rows
-from diskgnn.storage.row_reading import check_engine, row_buffer, warn_if_no_io_uring
+from diskgnn.storage.read_engine import check_engine, warn_if_no_io_uring
+from diskgnn.storage.row_reading import row_buffer
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 POLICIES = ("sieve", "s3-fifo", "lru")
 
@@ -28,19 +32,19 @@ class RowsOnDisk:
         """Raises ConfigError: `engine` cannot be used here."""
         check_engine(engine)
         warn_if_no_io_uring(engine)
-        self._buffers, file = RowBuffers(graph), graph.feature_file
+        file = graph.feature_file
+        self._buffers = RowBuffers(file.rows)
         self._reader = RowReader(str(file.path), file.data_offset_bytes, file.row_bytes, file.num_rows, engine)
-        cache_bytes = cached_rows * file.row_bytes
-        self._cache = row_buffer(cached_rows, file.row_bytes)[:cache_bytes]
+        self._cache = row_buffer(cached_rows, file.row_bytes)[: cached_rows * file.row_bytes]
 
     def gather(
         self, nodes: npt.NDArray[Any], slots: npt.NDArray[np.int32], admissions: npt.NDArray[np.int32]
-    ) -> tuple[Tensor, RowCounts]:
+    ) -> tuple[Tensor, LoadStats]:
         """x [U, D]: rows with a slot from the cache, the others from disk; then `admissions` (position, slot)."""
         x, x_bytes = self._buffers.take(len(nodes))
         requests, read_bytes = self._reader.gather(nodes, slots, admissions.reshape(-1), self._cache, x_bytes)
         missed = int(np.count_nonzero(slots < 0))
-        return x, RowCounts(
+        return x, LoadStats(
             cpu_rows=len(nodes) - missed, disk_rows=missed, read_bytes=read_bytes, read_requests=requests
         )
 
@@ -59,7 +63,7 @@ class CachedRows:
         self._cache = RowCache(policy, graph.num_nodes, capacity) if capacity else None
         self._lock = threading.Lock()  # sources may share these rows
 
-    def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, RowCounts]:
+    def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, LoadStats]:
         """x [U, D] of `nodes`."""
         with self._lock:
             if self._rows is None:
@@ -79,29 +83,29 @@ class CachedRows:
             self._rows = self._cache = None
 
 
-class CachedReads(OnlineSource):
+class CachedReads(SamplingSource):
     """A `BatchSource` that samples online, keeps rows in a cpu cache and reads those that it lacks one by one.
 
-    Faithful to: GraphBolt (DGL 2), `DiskBasedFeature` (io_uring, O_DIRECT, a deep queue) under a `CPUCachedFeature`,
+    The original: GraphBolt (DGL 2), `DiskBasedFeature` (io_uring, O_DIRECT, a deep queue) under a `CPUCachedFeature`,
     with sampling, reading and training overlapped as by `overlap_feature_fetch`.
-    Kept: every row that the cache lacks is read when it is needed, in whole 4 KiB pages; policies SIEVE and
-    S3-FIFO, and LRU; queries and replacements go row by row through the minibatch.
+    Kept: every row that the cache lacks is read when it is needed, in whole 4 KiB pages. The policies are SIEVE,
+    S3-FIFO and LRU; queries and replacements go row by row through the minibatch.
     Different: missed rows are sorted, and rows whose pages touch share one request of at most 32 KiB, where GraphBolt
-    sends one for each row: never more requests, never more bytes. A row is not pinned while its minibatch is
-    gathered; GraphBolt pins it and fails, or hangs, if the cache is not a few times larger than a minibatch. Any size
-    works here: hits are copied out before rows are admitted. Sampling is our native sampler's, and topology is in
+    sends one for each row: never more requests, never more bytes. GraphBolt pins rows while their minibatch is
+    gathered, and it fails or hangs if the cache is not a few times larger than a minibatch. Here no row is pinned and
+    any size works: hits are copied out before rows are admitted. Sampling is our native sampler's, and topology is in
     memory unless `topology='mmap'`. The policy's own memory, at most 40 bytes a cached row and 4 a node, is not taken
     out of `cpu_cache`.
 
     Hits and misses do not depend on `threads`: one thread gathers, minibatch after minibatch. The first epoch starts
     with an empty cache; later ones, and sources that share it, find what was left in it.
 
-    Args beside those of `OnlineSource`:
+    Args beside those of `SamplingSource`:
         cpu_cache: bytes, '512MiB', or '10%' of all rows.
         policy: 'sieve' (NSDI 2024), 's3-fifo' (SOSP 2023) or 'lru'.
         engine: 'io_uring', 'threads', or 'auto': io_uring where it is allowed.
 
-    Raises beside what `OnlineSource` does:
+    Raises beside what `SamplingSource` does:
         ConfigError: no such policy or engine, no cache size.
         OSError: the features cannot be read.
 
@@ -119,11 +123,11 @@ class CachedReads(OnlineSource):
         cpu_cache: int | str = "10%",
         policy: str = "sieve",
         engine: str = "auto",
-        **online: Any,
+        **sampling: Unpack[SamplingSourceOptions],
     ) -> None:
         super().__init__(
             graph,
             split,
             rows=lambda opened: CachedRows(opened, cpu_cache=cpu_cache, policy=policy, engine=engine),
-            **online,
+            **sampling,
         )

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
-from diskgnn.baselines.library_source import LibrarySource, Loaded
-from diskgnn.draws import batch_key
+from diskgnn.baselines.library_source import LibraryOptions, LibrarySource, Loaded
 from diskgnn.errors import UnavailableError
 from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import Block
 from diskgnn.specs import PathLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def import_dgl() -> Any:
@@ -37,11 +39,12 @@ def import_dgl() -> Any:
 class DGL(LibrarySource):
     """A `BatchSource` over `dgl.dataloading.DataLoader` with a `NeighborSampler`: what DGL's users have today.
 
-    Faithful to: DGL 1.1 with the topology in memory (CSC, 64-bit ids) and features in a memory map as node data that
-    the sampler prefetches. Workers sample, on one thread each; without them, all of DGL's threads do. DGL reads
-    features in this process, when a minibatch is asked for, whatever `workers` is: the page cache decides, and the read
-    is not overlapped with training. Blocks are converted to ours, which costs what their CSC form costs to build.
+    Kept: DGL 1.1 with the topology in memory (CSC, 64-bit ids), and features in a memory map as node data that the
+    sampler prefetches. Workers sample, on one thread each; without them, all of DGL's threads do. DGL reads features in
+    this process, when a minibatch is asked for, whatever `workers` is: so the page cache serves them, and reading is
+    not overlapped with training.
     Different: random numbers are seeded for each minibatch, as DGL's workers would otherwise all draw the same ones.
+    Blocks are converted to ours, which costs the time to build their CSC form.
 
     Same seed, same minibatches, also after `load_state_dict`, with any number of workers but 0: DGL's threads draw
     differently in each run.
@@ -52,7 +55,7 @@ class DGL(LibrarySource):
 
     name = "dgl"
 
-    def __init__(self, graph: PathLike | Graph, split: str = "train", **library: Any) -> None:
+    def __init__(self, graph: PathLike | Graph, split: str = "train", **library: Unpack[LibraryOptions]) -> None:
         self._dgl = import_dgl()
         super().__init__(graph, split, **library)
 
@@ -62,10 +65,10 @@ class DGL(LibrarySource):
         csc = ("csc", (indptr, indices, torch.empty(0, dtype=dtype)))
         return self._dgl.graph(csc, num_nodes=self._graph.num_nodes).formats("csc")
 
-    def _load(self, seeds: Tensor, epoch: int) -> Iterator[Loaded]:
+    def _load(self, seeds: Tensor, key: int) -> Iterator[Loaded]:
         graph = self._topology
         graph.ndata["x"] = self._features
-        seed, key = self._dgl.seed, batch_key(self._seed, self.split, epoch)
+        seed = self._dgl.seed
 
         class Sampler(self._dgl.dataloading.NeighborSampler):  # type: ignore[misc, name-defined]
             def sample_blocks(self, graph: Any, nodes: Tensor, exclude_eids: Any = None) -> Any:
@@ -73,10 +76,10 @@ class DGL(LibrarySource):
                 return super().sample_blocks(graph, nodes, exclude_eids)
 
         # DGL lists fanouts from the input; ours start at the seeds.
-        sampler = Sampler(list(reversed(self._fanouts)), prefetch_node_feats=["x"])
+        sampler = Sampler(list(reversed(self.spec.fanouts)), prefetch_node_feats=["x"])
         loader = self._dgl.dataloading.DataLoader(
             graph,
-            _Minibatches(torch.split(seeds, self._batch_size)),
+            _Minibatches(torch.split(seeds, self.spec.batch_size)),
             sampler,
             **self._worker_options,
         )

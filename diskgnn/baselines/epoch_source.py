@@ -8,45 +8,42 @@ import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from diskgnn.errors import ArtifactError, ConfigError, InputError, at_least_one
+from diskgnn.batch_source import Cursor, CursorSource, LoadStats
+from diskgnn.errors import ConfigError, InputError, at_least_one
 from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import MiniBatch
-from diskgnn.sampling.sample import epoch_seeds
-from diskgnn.specs import PathLike
-from diskgnn.storage import artifacts
+from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
+from diskgnn.specs import SPLITS, PathLike, SamplingSpec, whole_number
 from diskgnn.system.memory import available_cores
 from diskgnn.tracing import TraceEvent
 
-Source = TypeVar("Source", bound="EpochSource")
+if TYPE_CHECKING:
+    from typing_extensions import Required
 
 
-@dataclass(frozen=True)
-class RowCounts:
-    """Where one minibatch's rows came from, and what that cost the disk."""
+class SamplingOptions(TypedDict, total=False):
+    """Keyword arguments of `EpochSource`, as the sources that derive from it take them."""
 
-    device_rows: int = 0
-    pinned_rows: int = 0
-    cpu_rows: int = 0
-    disk_rows: int = 0
-    read_bytes: int = 0
-    read_requests: int = 0
+    fanouts: Required[Sequence[int]]
+    batch_size: Required[int]
+    seed: int
+    threads: int | None
+    sample_epochs: int | None
 
 
-class EpochSource:
+class EpochSource(CursorSource):
     """A `BatchSource` whose epochs are generators. Subclasses give `name` and `_minibatches`.
 
-    One epoch can be iterated at a time: asking for another ends the one before, and so does dropping its iterator
-    (leaving a for loop early), which joins the threads there and then. What is counted, and where iteration stands,
-    is what the user has received, not what was prefetched.
+    One epoch can be iterated at a time. Another one ends it, and so does dropping its iterator (leaving a for loop
+    early): its threads are joined there and then. Counters and position are those of the minibatches that the user
+    has received, not of those that were prefetched.
 
     Args:
         graph: graph directory, or an opened one.
@@ -61,7 +58,7 @@ class EpochSource:
     Raises:
         ConfigError: an argument that makes no sense.
         InputError: the graph has no nodes in `split`.
-        ArtifactError: see `artifacts.open_artifact`.
+        ArtifactError: see `Graph.open`.
     """
 
     name = "?"  # as in diskgnn.compare; threads are named after it
@@ -78,34 +75,35 @@ class EpochSource:
         sample_epochs: int | None = None,
     ) -> None:
         self._graph = graph = graph if isinstance(graph, Graph) else Graph.open(graph)
-        if not fanouts or any(fanout < -1 or fanout == 0 for fanout in fanouts):
-            raise ConfigError(
-                f"fanouts: expected one number per layer, each at least 1 or -1 for all, found {list(fanouts)}"
-            )
-        at_least_one("batch_size", batch_size)
+        if split not in SPLITS:
+            raise ConfigError(f"split: expected one of {', '.join(SPLITS)}, found {split!r}")
+        self.spec = SamplingSpec(fanouts, batch_size, seed=seed, splits=(split,))
         at_least_one("threads", threads)
-        at_least_one("sample_epochs", sample_epochs)
-        if split not in artifacts.SPLITS:
-            raise ConfigError(f"split: expected one of {', '.join(artifacts.SPLITS)}, found {split!r}")
+        if sample_epochs is not None:
+            whole_number("sample_epochs", sample_epochs)
         if len(graph.splits.get(split, ())) == 0:
             raise InputError(f"{graph.manifest.path} has no {split} nodes: nothing to iterate over")
-        self.split, self._fanouts, self._batch_size, self._seed = split, tuple(fanouts), batch_size, seed
+        self.split = split
+        self._plan = SamplingPlan(graph, self.spec)
         self._sample_epochs = sample_epochs if split == "train" else 1
         self._threads = threads or max(1, available_cores() // 2)
-        self._num_batches = -(-len(np.unique(graph.splits[split])) // batch_size)
-        self._requested_rows, self._wait_seconds = 0, 0.0
-        self._counts = dict.fromkeys(asdict(RowCounts()), 0)
+        self._stats = LoadStats()
         self._trace: list[TraceEvent] | None = None
-        self._position = (0, 0)  # epoch, and how many of its minibatches the user has received
-        self._resume: tuple[int, int] | None = None
-        # Weak, so that dropping the iterator joins its threads there and then.
-        self._live: weakref.ref[Generator[MiniBatch, None, None]] | None = None
-        self._closed = False
+        self._live: weakref.ref[Generator[Any, None, None]] | None = None  # of the epoch that is iterated
+        identity = {
+            "graph": graph.manifest.digest,
+            "split": split,
+            "fanouts": list(self.spec.fanouts),
+            "batch_size": self.spec.batch_size,
+            "seed": self.spec.seed,
+            "sample_epochs": self._sample_epochs,
+        }
+        super().__init__(Cursor(type(self).__name__, self._plan.sizes[split].batches_per_epoch, identity))
 
-    @property
-    def num_batches(self) -> int:
-        """Minibatches in one epoch."""
-        return self._num_batches
+    def _identify(self, num_batches: int | None = None, **identity: Any) -> None:
+        """Say what else tells these minibatches from others, and how many an epoch has, if that is not the plan's."""
+        cursor = self._cursor
+        self._cursor = Cursor(cursor.name, num_batches or cursor.num_batches, {**cursor.identity, **identity})
 
     @property
     def num_classes(self) -> int:
@@ -115,55 +113,55 @@ class EpochSource:
     @property
     def num_features(self) -> int:
         """D, columns of x."""
-        return self._graph.feature_file.width
+        return self._graph.feature_file.rows.num_features
 
     @property
     def num_layers(self) -> int:
         """Blocks in each minibatch."""
-        return len(self._fanouts)
+        return self.spec.num_layers
 
-    def epoch(self, epoch: int) -> Generator[MiniBatch, None, None]:
-        """The minibatches of epoch `epoch`, from where `load_state_dict` left off if it named this epoch."""
-        if self._closed:
-            raise ConfigError(f"this {type(self).__name__} source is closed; make a new one")
+    def epoch(self, epoch: int) -> Iterator[MiniBatch]:
+        """The minibatches of epoch `epoch`. If `load_state_dict` named this epoch, those that it counts are skipped.
+
+        Raises:
+            ConfigError: the source is closed, or `epoch` is negative; while iterating: another epoch was started.
+        """
+        first = self._cursor.start(epoch)
         self._end_epoch()
-        resume, self._resume = self._resume, None
-        self._position = resume if resume is not None and resume[0] == epoch else (epoch, 0)
-        batches = self._deliver(*self._position)
-        self._live = weakref.ref(batches)
-        return batches
+        minibatches = self._minibatches(epoch, first)
+        self._live = weakref.ref(minibatches)
+        return self._deliver(minibatches, first, self._cursor.turn)
 
-    def _deliver(self, epoch: int, start: int) -> Generator[MiniBatch, None, None]:
-        minibatches = self._minibatches(epoch, start)
+    def _deliver(
+        self, minibatches: Generator[tuple[MiniBatch, LoadStats], None, None], first: int, turn: int
+    ) -> Iterator[MiniBatch]:
         try:
-            while True:
+            for number in range(first, self.num_batches):
+                self._cursor.require(turn)
                 began = time.perf_counter()
-                found = next(minibatches, None)
-                self._wait_seconds += time.perf_counter() - began
-                if found is None:
-                    return
-                batch, counts = found
-                del found
-                self._requested_rows += batch.x.shape[0]
-                for name, value in asdict(counts).items():
-                    self._counts[name] += value
-                self._position = (epoch, batch.batch_index + 1)
+                batch, cost = next(minibatches)
+                waited = time.perf_counter() - began
+                self._stats += cost + LoadStats(requested_rows=batch.x.shape[0], wait_seconds=waited)
+                self._cursor.batch = number + 1
                 yield batch
                 del batch  # the user has it; it need not stay in memory while the next one is waited for
         finally:
             minibatches.close()
 
-    def _minibatches(self, epoch: int, start: int) -> Generator[tuple[MiniBatch, RowCounts], None, None]:
-        """The minibatches of `epoch` from number `start` on; closing the generator joins its threads."""
+    def _minibatches(self, epoch: int, start: int) -> Generator[tuple[MiniBatch, LoadStats], None, None]:
+        """The minibatches of `epoch` from number `start` on, each with what it cost beside the user's time.
+
+        Closing the generator joins its threads.
+        """
         raise NotImplementedError
 
     def _sampled_epoch(self, epoch: int) -> int:
         """The epoch whose draws epoch `epoch` uses."""
         return epoch if self._sample_epochs is None else epoch % self._sample_epochs
 
-    def _seeds(self, sampled_epoch: int) -> list[npt.NDArray[np.int64]]:
-        return epoch_seeds(self._graph.splits[self.split], split=self.split, epoch=sampled_epoch, seed=self._seed,
-                           batch_size=self._batch_size)  # fmt: skip
+    def _planned(self, epoch: int) -> list[PlannedMinibatch]:
+        """The minibatches of `epoch` before they are drawn."""
+        return self._plan.minibatches(self.split, self._sampled_epoch(epoch))
 
     def _labels(self, seeds: npt.NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(self._graph.labels[seeds].astype(np.int64))
@@ -180,10 +178,9 @@ class EpochSource:
                 f"{share._graph.manifest.path}"
             )
 
-    def stats(self) -> Mapping[str, int | float]:
-        """Counters since the source was made, of the minibatches received: requested_rows, of these device_rows,
-        pinned_rows, cpu_rows, disk_rows; read_bytes and read_requests of the disk; wait_seconds of the user."""
-        return {"requested_rows": self._requested_rows, "wait_seconds": self._wait_seconds, **self._counts}
+    def stats(self) -> LoadStats:
+        """Counters since the source was made, of the minibatches received."""
+        return self._stats
 
     def start_tracing(self) -> None:
         """Keep events from now on: see `diskgnn.tracing`."""
@@ -197,13 +194,13 @@ class EpochSource:
         return events
 
     @contextmanager
-    def _traced(self, stage: str, index: int) -> Iterator[None]:
-        """Around what this thread does for minibatch `index`."""
+    def _traced(self, stage: str, number: int) -> Iterator[None]:
+        """Around what this thread does for minibatch `number`."""
         began = time.perf_counter_ns()
         yield
         if self._trace is not None:
-            track = threading.current_thread().name.removeprefix(f"diskgnn-{self.name}-")
-            self._trace.append(TraceEvent(track, stage, index, began, time.perf_counter_ns()))
+            track = threading.current_thread().name.removeprefix(self._thread_name(""))
+            self._trace.append(TraceEvent(track, stage, number, began, time.perf_counter_ns()))
 
     def _thread_name(self, stage: str) -> str:
         return f"diskgnn-{self.name}-{stage}"
@@ -225,54 +222,21 @@ class EpochSource:
             for pool in pools:
                 pool.shutdown()
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where iteration stands, counting the minibatches that the user's loop has received."""
-        epoch, consumed = self._position
-        return {"epoch": epoch, "consumed": consumed, "sampled": self._identity()}
-
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`: the next call of `epoch(state['epoch'])` skips what had been consumed.
+        """Go on from `state`: its epoch, when it is asked for next, skips what had been received.
 
         Raises:
-            ArtifactError: the state belongs to minibatches that this source would not draw.
+            ArtifactError: the state is of other minibatches; names what differs.
+            ConfigError: not a state of a source.
         """
-        if state.get("sampled") != self._identity():
-            raise ArtifactError(
-                f"expected the state of a source that samples {self._identity()}, found {state.get('sampled')}; "
-                f"go on with the graph and the arguments that the state was saved with"
-            )
-        self._position = self._resume = (int(state["epoch"]), int(state["consumed"]))
-
-    def _identity(self) -> dict[str, Any]:
-        return {
-            "graph": self._graph.manifest.digest,
-            "split": self.split,
-            "fanouts": list(self._fanouts),
-            "batch_size": self._batch_size,
-            "seed": self._seed,
-            "sample_epochs": self._sample_epochs,
-        }
+        super().load_state_dict(state)
+        self._end_epoch()
 
     def close(self) -> None:
         """Join the threads of an epoch that was left early, free what the source holds. Idempotent."""
-        self._closed = True
+        self._cursor.close()
         self._end_epoch()
 
     def _end_epoch(self) -> None:
-        if self._live is not None and (batches := self._live()) is not None:
-            batches.close()
-
-    def __enter__(self: Source) -> Source:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def as_rows(rows: npt.NDArray[Any], graph: Graph) -> Tensor:
-    """Rows [n, D] as stored, as a tensor of the graph's feature dtype over the same memory."""
-    if graph.feature_file.dtype == "bfloat16":
-        return torch.from_numpy(rows.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(rows)
+        if self._live is not None and (minibatches := self._live()) is not None:
+            minibatches.close()

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from diskgnn.baselines.dgl_loader import import_dgl
-from diskgnn.baselines.library_source import LibrarySource, Loaded
-from diskgnn.draws import batch_key
+from diskgnn.baselines.library_source import LibraryOptions, LibrarySource, Loaded
 from diskgnn.errors import ConfigError, UnavailableError
 from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import Block
 from diskgnn.specs import PathLike, cache_rows
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def import_graphbolt() -> Any:
@@ -41,16 +43,16 @@ def import_graphbolt() -> Any:
 class GraphBolt(LibrarySource):
     """A `BatchSource` over GraphBolt's datapipe: `DiskBasedFeature` behind a `cpu_cached_feature`.
 
-    Faithful to: DGL 2.4's example of node classification from disk (`examples/graphbolt/pyg/labor`): topology in
-    memory, neighbour sampling on threads, feature fetching overlapped with the rest, two minibatches loaded ahead.
-    Where this was written, no GraphBolt could be imported: **it was never run**. Every call was checked against the
-    Python and C++ sources of DGL's main branch after 2.4 (commit 9e6602f and those before it), and that example.
-    `CachedReads` is the same design on our sampler and reader.
+    Kept: DGL 2.4's example of node classification from disk (`examples/graphbolt/pyg/labor`): topology in memory,
+    neighbour sampling on threads, feature fetching overlapped with the rest, two minibatches loaded ahead.
+    Different: nothing on purpose, but **it was never run**: no GraphBolt could be imported where this was written.
+    Every call was checked against the Python and C++ sources of DGL's main branch after 2.4 (commit 9e6602f and those
+    before it), and that example. `CachedReads` is the same design on our sampler and reader.
 
-    GraphBolt locks the cache's rows that it reads, of some five minibatches at once: with a cache of fewer rows it
-    hangs, and an epoch that is left early leaves its last ones locked. It opens the features for writing, though it
-    does not write. All rows count as disk_rows: its cache tells no more than a rate of misses. Its threads take
-    random numbers as they come: the same seed draws other neighbours in another run.
+    GraphBolt locks the rows of the cache that it reads, those of some five minibatches at once: with a cache of fewer
+    rows it hangs, and an epoch that is left early leaves its last rows locked. It opens the features for writing,
+    though it does not write. All rows count as disk_rows: its cache says no more than a rate of misses. Its threads
+    take random numbers as they come: the same seed draws other neighbours in another run.
 
     Args beside those of `LibrarySource` (`advice` and `workers` mean nothing here):
         cpu_cache: bytes, '512MiB', or '10%' of all rows.
@@ -72,7 +74,7 @@ class GraphBolt(LibrarySource):
         *,
         cpu_cache: int | str = "10%",
         policy: str = "sieve",
-        **library: Any,
+        **library: Unpack[LibraryOptions],
     ) -> None:
         self._graphbolt = import_graphbolt()
         self._cpu_cache, self._policy = cpu_cache, policy
@@ -80,8 +82,10 @@ class GraphBolt(LibrarySource):
 
     def _load_topology(self) -> Any:
         file = self._graph.feature_file
-        if file.dtype == "bfloat16":
-            raise ConfigError("the loader 'graphbolt' reads no bfloat16 features; convert them to float16 or float32")
+        if file.rows.dtype != file.rows.storage.name:
+            raise ConfigError(
+                f"the loader 'graphbolt' reads no {file.rows.dtype} features; convert them to float16 or float32"
+            )
         indptr, indices = torch.tensor(self._graph.indptr), torch.tensor(self._graph.indices)
         feature = self._graphbolt.DiskBasedFeature(str(file.path))
         cached_bytes = cache_rows(self._cpu_cache, file.row_bytes, self._graph.num_nodes) * file.row_bytes
@@ -89,13 +93,13 @@ class GraphBolt(LibrarySource):
             feature = self._graphbolt.cpu_cached_feature(feature, cached_bytes, self._policy)
         return self._graphbolt.fused_csc_sampling_graph(indptr, indices), feature
 
-    def _load(self, seeds: Tensor, epoch: int) -> Iterator[Loaded]:
+    def _load(self, seeds: Tensor, key: int) -> Iterator[Loaded]:
         graph, feature = self._topology
-        self._graphbolt.seed(batch_key(self._seed, self.split, epoch) % (1 << 31))  # it has nothing from PyTorch's
+        self._graphbolt.seed(key % (1 << 31))  # it has nothing from PyTorch's
         items = self._graphbolt.ItemSet(seeds.to(graph.indices.dtype), names="seeds")
-        pipe = self._graphbolt.ItemSampler(items, batch_size=self._batch_size, shuffle=False)
+        pipe = self._graphbolt.ItemSampler(items, batch_size=self.spec.batch_size, shuffle=False)
         # GraphBolt lists fanouts from the input; ours start at the seeds.
-        pipe = pipe.sample_neighbor(graph, list(reversed(self._fanouts)))
+        pipe = pipe.sample_neighbor(graph, list(reversed(self.spec.fanouts)))
         store = self._graphbolt.BasicFeatureStore({("node", None, "x"): feature})
         pipe = pipe.fetch_feature(store, node_feature_keys=["x"])
         pipe = pipe.copy_to(torch.device("cpu"))  # the DataLoader prefetches what comes before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +12,18 @@ import psutil
 from torch import Tensor
 
 from diskgnn._native import gather_rows
-from diskgnn.baselines.epoch_source import RowCounts
-from diskgnn.baselines.online import OnlineSource
+from diskgnn.baselines.epoch_source import SamplingOptions
 from diskgnn.baselines.row_buffers import RowBuffers
+from diskgnn.baselines.sampling_source import SamplingSource
+from diskgnn.batch_source import LoadStats
 from diskgnn.graph.graph import Graph
-from diskgnn.specs import PathLike
-from diskgnn.storage import artifacts
+from diskgnn.specs import SPLITS, PathLike, SamplingSpec
+from diskgnn.storage import artifacts, faults
 from diskgnn.system.memory import cgroup_limit_bytes
 from diskgnn.units import format_size
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class MemoryRows:
@@ -28,17 +32,18 @@ class MemoryRows:
     ordered = False
 
     def __init__(self, graph: Graph) -> None:
+        """See `InMemory`."""
         _refuse_what_cannot_fit(graph)
-        self._row_bytes, self._buffers = graph.feature_file.row_bytes, RowBuffers(graph)
-        self.features = graph.manifest.array(artifacts.FEATURES, mmap=False)  # [N, D]
-        self._bytes = self.features.view(np.uint8).reshape(-1)
+        rows = graph.feature_file.rows
+        self._row_bytes, self._buffers = rows.row_bytes, RowBuffers(rows)
+        self._bytes = graph.manifest.array(artifacts.FEATURES, mmap=False).view(np.uint8).reshape(-1)
 
-    def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, RowCounts]:
+    def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, LoadStats]:
         """x [U, D] of `nodes`."""
         x, x_bytes = self._buffers.take(len(nodes))
         # On this thread alone; torch's index_select would start a team of threads from each of ours.
         gather_rows(self._bytes, self._row_bytes, nodes, x_bytes, 1)
-        return x, RowCounts(cpu_rows=len(nodes))
+        return x, LoadStats(cpu_rows=len(nodes))
 
     def close(self) -> None:
         """Free what no minibatch uses. The features go with the last source that uses them."""
@@ -49,6 +54,7 @@ def _refuse_what_cannot_fit(graph: Graph) -> None:
     """Rather than have the kernel reclaim every other page first, for minutes, and then kill the process."""
     needed_bytes = graph.feature_file.num_bytes + graph.topology_bytes
     limit_bytes = min(cgroup_limit_bytes() or math.inf, psutil.virtual_memory().total)
+    limit_bytes = faults.reading("memory.limit", limit_bytes)
     if needed_bytes > limit_bytes:
         raise MemoryError(
             f"features and topology take {format_size(needed_bytes)}, but this process may use no more than "
@@ -56,28 +62,17 @@ def _refuse_what_cannot_fit(graph: Graph) -> None:
         )
 
 
-class InMemory(OnlineSource):
+class InMemory(SamplingSource):
     """A `BatchSource` with topology and features in memory that samples online, in background threads.
 
     It draws exactly what `diskgnn.sample` prepares from the same seed, fanouts and batch size, whatever `threads`
-    is: comparisons with training from disk see the same minibatches. One epoch can be iterated at a time: asking
-    for another ends the one before.
+    is: comparisons with training from disk see the same minibatches.
 
-    Args:
-        graph: graph directory, or an opened one.
-        split: whose nodes are the seeds; 'train' is shuffled every epoch, others come in the given order.
-        fanouts: neighbours drawn per layer, from the seeds outwards; -1 takes all.
-        batch_size: seeds per minibatch; the last one of an epoch may have fewer.
-        seed: same seed, same minibatches.
-        threads: background threads; by default half of the cores, the other half being the model's.
-        sample_epochs: how many epochs of 'train' are sampled before they repeat, as prepared ones do; None samples
-            every epoch afresh. Other splits are sampled once, so that evaluations can be compared.
+    Args beside those of `EpochSource` (fanouts, batch_size, seed, threads, sample_epochs):
         share: another InMemory over the same graph, whose arrays to use instead of loading them once more.
 
-    Raises:
-        ConfigError: an argument that makes no sense, or `share` of another graph.
-        InputError: the graph has no nodes in `split`.
-        ArtifactError: see `artifacts.open_artifact`.
+    Raises beside what `EpochSource` does:
+        ConfigError: `share` of another graph.
         MemoryError: features and topology take more than the machine's memory, or the cgroup's.
 
     Example:
@@ -93,15 +88,10 @@ class InMemory(OnlineSource):
         graph: PathLike | Graph,
         split: str = "train",
         *,
-        fanouts: Sequence[int],
-        batch_size: int,
-        seed: int = 0,
-        threads: int | None = None,
-        sample_epochs: int | None = None,
         share: InMemory | None = None,
+        **sampling: Unpack[SamplingOptions],
     ) -> None:
-        super().__init__(graph, split, rows=MemoryRows, share=share, fanouts=fanouts, batch_size=batch_size, seed=seed,
-                         threads=threads, sample_epochs=sample_epochs)  # fmt: skip
+        super().__init__(graph, split, rows=MemoryRows, share=share, **sampling)
 
 
 def in_memory_sources(
@@ -119,14 +109,15 @@ def in_memory_sources(
     Example:
         >>> diskgnn.train(**in_memory_sources("graph", fanouts=[10, 10], batch_size=1024), epochs=10)
     """
+    spec = SamplingSpec(fanouts, batch_size, eval_fanouts=eval_fanouts, seed=seed)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     sources: dict[str, InMemory] = {}
-    for split in artifacts.SPLITS:
+    for split in SPLITS:
         if len(graph.splits.get(split, ())):
             sources[f"{split}_source"] = InMemory(
                 graph,
                 split,
-                fanouts=fanouts if split == "train" or eval_fanouts is None else eval_fanouts,
+                fanouts=spec.fanouts_of(split),
                 batch_size=batch_size,
                 seed=seed,
                 share=sources.get("train_source"),

@@ -6,18 +6,22 @@ import multiprocessing
 import warnings
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from diskgnn.baselines.epoch_source import EpochSource, RowCounts, as_rows
+from diskgnn.baselines.epoch_source import EpochSource, SamplingOptions
 from diskgnn.baselines.mmap import bytes_read_by_process, map_features
+from diskgnn.batch_source import LoadStats
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import Block, MiniBatch
 from diskgnn.specs import PathLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True)
@@ -29,18 +33,26 @@ class Loaded:
     x: Tensor  # [U, D]
 
 
+class LibraryOptions(SamplingOptions, total=False):
+    """Keyword arguments of `LibrarySource`, as the sources that derive from it take them."""
+
+    workers: int
+    advice: str
+    share: LibrarySource | None
+
+
 class LibrarySource(EpochSource):
     """A `BatchSource` over another library's loader. Subclasses give `_load_topology` and `_load`.
 
     Minibatches have the seeds that `diskgnn.sample` would give them, in the same order; their neighbours are drawn by
     the library, from its own random numbers.
 
-    Worker processes end with their epoch, however it ends: whoever drops the iterator waits for them, and they go when
-    they miss the process that started them. They are forked, so they share topology and memory map. Memory that is
-    theirs counts in a cgroup, not in a measure of this process.
+    Worker processes end with their epoch, however it ends: dropping the iterator waits for them, and they end by
+    themselves when the process that started them is gone. They are forked, so they share topology and memory map. The
+    memory of workers counts in a cgroup, not in a measure of this process.
 
-    All rows count as disk_rows, read_requests is 0 for not known, and read_bytes is what the kernel says that this
-    process and its workers have read meanwhile; unless a subclass knows better.
+    All rows count as disk_rows. read_bytes is what the kernel says that this process and its workers have read
+    meanwhile; read_requests is 0, for not known.
 
     Args beside those of `EpochSource` (`threads` means nothing here):
         workers: processes that load ahead; 0 loads in this one, when a minibatch is asked for.
@@ -60,11 +72,12 @@ class LibrarySource(EpochSource):
         workers: int = 0,
         advice: str = "random",
         share: LibrarySource | None = None,
-        **sampling: Any,
+        **sampling: Unpack[SamplingOptions],
     ) -> None:
         if workers < 0:
             raise ConfigError(f"workers: expected at least 0, found {workers}")
         super().__init__(graph, split, **sampling)
+        self._identify(sampler=self.name)
         self._check_shared(share)
         self._workers = workers
         self._topology: Any = self._load_topology() if share is None else share._topology
@@ -73,14 +86,14 @@ class LibrarySource(EpochSource):
     def _map(self, advice: str) -> Tensor:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            return as_rows(map_features(self._graph, advice), self._graph)
+            return self._graph.feature_file.rows.as_tensor(map_features(self._graph, advice))
 
     def _load_topology(self) -> Any:
         """The topology as the library wants it."""
         raise NotImplementedError
 
-    def _load(self, seeds: Tensor, epoch: int) -> Iterator[Loaded]:
-        """What the library's loader yields for [n] int64 `seeds`, `batch_size` at a time, with draws of `epoch`."""
+    def _load(self, seeds: Tensor, key: int) -> Iterator[Loaded]:
+        """What the library's loader yields for [n] int64 `seeds`, `batch_size` at a time; draws follow from `key`."""
         raise NotImplementedError
 
     @property
@@ -89,34 +102,28 @@ class LibrarySource(EpochSource):
         # What is forked needs no pickling: a graph would be copied.
         return {"num_workers": self._workers, "multiprocessing_context": "fork" if self._workers else None}
 
-    def _minibatches(self, epoch: int, start: int) -> Generator[tuple[MiniBatch, RowCounts], None, None]:
-        sampled_epoch = self._sampled_epoch(epoch)
-        remaining = self._seeds(sampled_epoch)[start:]
-        if not remaining:
-            return
-        loader = self._load(torch.from_numpy(np.concatenate(remaining)), sampled_epoch)
+    def _minibatches(self, epoch: int, start: int) -> Generator[tuple[MiniBatch, LoadStats], None, None]:
+        remaining = self._planned(epoch)[start:]
+        loader = self._load(torch.from_numpy(np.concatenate([each.seeds for each in remaining])), remaining[0].key)
         read_bytes = _bytes_read()
         try:
-            for index, seeds in enumerate(remaining, start):
-                with self._traced("load", index):
+            for planned in remaining:
+                with self._traced("load", planned.number):
                     loaded = next(loader)
                 batch = MiniBatch(
                     x=loaded.x,
-                    y=self._labels(seeds),
+                    y=self._labels(planned.seeds),
                     blocks=loaded.blocks,
-                    seeds=torch.from_numpy(seeds),
+                    seeds=torch.from_numpy(planned.seeds.copy()),
                     epoch=epoch,
-                    index=index,
+                    batch_index=planned.number,
                     input_nodes=loaded.input_nodes.long(),
                 )
                 before, read_bytes = read_bytes, _bytes_read()
-                yield batch, RowCounts(disk_rows=len(loaded.x), read_bytes=read_bytes - before)
+                yield batch, LoadStats(disk_rows=len(loaded.x), read_bytes=read_bytes - before)
         finally:
             if isinstance(loader, Generator):
                 loader.close()
-
-    def _identity(self) -> dict[str, Any]:
-        return {**super()._identity(), "sampler": self.name}
 
 
 def _bytes_read() -> int:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import mmap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 from diskgnn._native import gather_rows
-from diskgnn.baselines.epoch_source import RowCounts
-from diskgnn.baselines.online import OnlineSource
 from diskgnn.baselines.row_buffers import RowBuffers
+from diskgnn.baselines.sampling_source import SamplingSource, SamplingSourceOptions
+from diskgnn.batch_source import LoadStats
 from diskgnn.errors import ConfigError, at_least_one
 from diskgnn.graph.graph import Graph
 from diskgnn.specs import PathLike
-from diskgnn.storage.row_format import FEATURE_STORAGE
 from diskgnn.system.disk_rates import device_bytes
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 TOUCHING_THREADS = 128  # what the authors' program of PyG+ takes by default; each waits for one page
 _ADVICE = {"random": mmap.MADV_RANDOM, "normal": mmap.MADV_NORMAL}
@@ -31,36 +33,38 @@ class MappedRows:
     def __init__(self, graph: Graph, *, advice: str = "random", gather_threads: int = TOUCHING_THREADS) -> None:
         """See `MMap`."""
         at_least_one("gather_threads", gather_threads)
-        self._row_bytes, self._threads, self._buffers = graph.feature_file.row_bytes, gather_threads, RowBuffers(graph)
+        rows = graph.feature_file.rows
+        self._row_bytes, self._threads, self._buffers = rows.row_bytes, gather_threads, RowBuffers(rows)
         self._bytes = map_features(graph, advice).view(np.uint8).reshape(-1)
         self._read_bytes = bytes_read_by_process()
 
-    def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, RowCounts]:
+    def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, LoadStats]:
         """x [U, D] of `nodes`; what the kernel read meanwhile."""
         x, x_bytes = self._buffers.take(len(nodes))
         gather_rows(self._bytes, self._row_bytes, nodes, x_bytes, self._threads)
         before, self._read_bytes = self._read_bytes, bytes_read_by_process()
-        return x, RowCounts(disk_rows=len(nodes), read_bytes=self._read_bytes - before)
+        return x, LoadStats(disk_rows=len(nodes), read_bytes=self._read_bytes - before)
 
     def close(self) -> None:
         """Free what no minibatch uses. The map goes with the last source that uses it."""
         self._buffers.clear()
 
 
-class MMap(OnlineSource):
+class MMap(SamplingSource):
     """A `BatchSource` with features in a memory map, as DGL and PyG train from disk when given one.
 
-    Faithful to: DGL's and PyG's loaders over `numpy.memmap` features, with `gather_threads=1`; PyG+ (the baseline of
-    the Ginex paper, Park et al., VLDB 2022), in which several workers touch the map at once, with more.
-    Kept: the page cache is the only cache of features, its size what memory leaves. Different: sampling is our native
-    sampler's, the copy is native, without Python's lock, and topology is in memory unless `topology='mmap'`.
+    The originals: with `gather_threads=1`, DGL's and PyG's loaders over `numpy.memmap` features; with more, PyG+ (the
+    baseline of the Ginex paper, Park et al., VLDB 2022), in which several workers touch the map at once.
+    Kept: the page cache is the only cache of features, and its size is what memory leaves.
+    Different: sampling is our native sampler's, the copy is native, without Python's lock, and topology is in memory
+    unless `topology='mmap'`.
 
     Around a page that is touched, the kernel reads `read_ahead_kb` under advice 'normal' (8 MiB on some machines:
-    hundreds of times what is needed), that page alone under 'random'. Nobody asked for what it reads: all rows count
-    as disk_rows; read_bytes is what the kernel says that this process has read meanwhile, by whatever thread;
-    read_requests is 0, for not known.
+    hundreds of times what is needed), and that page alone under 'random'. The kernel does not say which rows it had in
+    memory, so all rows count as disk_rows. read_bytes is what it says that this process has read meanwhile, in
+    whatever thread; read_requests is 0, for not known.
 
-    Args beside those of `OnlineSource`:
+    Args beside those of `SamplingSource`:
         advice: 'random' (MADV_RANDOM) or 'normal' (MADV_NORMAL: read ahead).
         gather_threads: threads that touch the map at the same time.
 
@@ -77,13 +81,13 @@ class MMap(OnlineSource):
         *,
         advice: str = "random",
         gather_threads: int = TOUCHING_THREADS,
-        **online: Any,
+        **sampling: Unpack[SamplingSourceOptions],
     ) -> None:
         super().__init__(
             graph,
             split,
             rows=lambda opened: MappedRows(opened, advice=advice, gather_threads=gather_threads),
-            **online,
+            **sampling,
         )
 
 
@@ -99,8 +103,8 @@ def map_features(graph: Graph, advice: str) -> npt.NDArray[Any]:
     with file.path.open("rb") as opened:
         mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
     mapped.madvise(_ADVICE[advice])
-    values = np.frombuffer(mapped, FEATURE_STORAGE[file.dtype], file.num_rows * file.width, file.data_offset_bytes)
-    return values.reshape(file.num_rows, file.width)
+    shape = file.num_rows, file.rows.num_features
+    return np.frombuffer(mapped, file.rows.storage, shape[0] * shape[1], file.data_offset_bytes).reshape(shape)
 
 
 def bytes_read_by_process(process: int | str = "self") -> int:

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import NeighborSampler
-from diskgnn.baselines.online import load_sampler
+from diskgnn.baselines.sampling_source import load_sampler
 from diskgnn.graph.graph import Graph
 from diskgnn.specs import cache_rows
 from diskgnn.storage import artifacts
 
-_CHUNK_EDGES = 1 << 23
+CHUNK_EDGES = 1 << 23
 
 
 def sampler_with_neighbor_cache(graph: Graph, neighbor_cache: int | str) -> NeighborSampler:
@@ -39,12 +39,17 @@ def sampler_with_neighbor_cache(graph: Graph, neighbor_cache: int | str) -> Neig
     return sampler
 
 
-def cached_neighbors(graph: Graph, capacity: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-    """(starts [N], -1 for nodes without a place; at most `capacity` neighbours). Reads indices twice, in order."""
+def cached_neighbors(
+    graph: Graph, capacity: int, chunk_edges: int = CHUNK_EDGES
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    """(starts [N], -1 for nodes without a place; at most `capacity` neighbours).
+
+    Reads indices twice, in order, about `chunk_edges` at a time.
+    """
     in_degrees = np.diff(graph.indptr)
     out_degrees = np.zeros(graph.num_nodes, np.int64)
-    for first in range(0, graph.num_edges, _CHUNK_EDGES):
-        out_degrees += np.bincount(graph.indices[first : first + _CHUNK_EDGES], minlength=graph.num_nodes)
+    for first in range(0, graph.num_edges, chunk_edges):
+        out_degrees += np.bincount(graph.indices[first : first + chunk_edges], minlength=graph.num_nodes)
     score = (out_degrees / np.maximum(in_degrees, 1)).astype(np.float32)
     del out_degrees
     best_first = np.argsort(-score, kind="stable")
@@ -56,8 +61,8 @@ def cached_neighbors(graph: Graph, capacity: int) -> tuple[npt.NDArray[np.int64]
     starts = np.where(chosen, ends - in_degrees, -1)
     neighbors = np.empty(int(ends[-1]), graph.indices.dtype)
     filled = first = 0
-    while first < graph.num_nodes:  # whole nodes, about _CHUNK_EDGES of their edges at a time
-        end = int(np.searchsorted(graph.indptr, graph.indptr[first] + _CHUNK_EDGES, side="right")) - 1
+    while first < graph.num_nodes:  # whole nodes, about chunk_edges of their edges at a time
+        end = int(np.searchsorted(graph.indptr, graph.indptr[first] + chunk_edges, side="right")) - 1
         end = min(max(end, first + 1), graph.num_nodes)
         edges = graph.indices[graph.indptr[first] : graph.indptr[end]]
         kept = edges[np.repeat(chosen[first:end], in_degrees[first:end])]

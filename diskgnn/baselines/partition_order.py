@@ -17,7 +17,47 @@ ORDERS = ("comet", "dispersed", "cached")
 
 
 @dataclass(frozen=True)
-class BufferPlan:
+class BufferSpec:
+    """A partition buffer, and what it is used for.
+
+    Raises:
+        ConfigError: no such order, or a number of resident partitions that cannot work.
+    """
+
+    order: str  # one of ORDERS
+    num_partitions: int  # p
+    resident: int  # c, partitions that are sampled from at a time
+    batch_size: int  # seeds per minibatch, at most
+
+    def __post_init__(self) -> None:
+        if self.order not in ORDERS:
+            raise ConfigError(f"order: expected one of {', '.join(ORDERS)}, found {self.order!r}")
+        if not (2 <= self.resident <= self.num_partitions or self.resident == self.num_partitions):
+            raise ConfigError(f"resident: expected 2 to {self.num_partitions} partitions, found {self.resident}")
+
+    @property
+    def group(self) -> int:
+        """Physical partitions in a logical one: see `group_size`."""
+        return group_size(self.num_partitions, self.resident)
+
+    @property
+    def num_logical(self) -> int:
+        """Logical partitions."""
+        return self.num_partitions // self.group
+
+    @property
+    def capacity(self) -> int:
+        """Logical partitions that are resident."""
+        return self.resident // self.group
+
+    @property
+    def num_slots(self) -> int:
+        """Places for partitions: see `num_slots`."""
+        return num_slots(self.order, self.num_partitions, self.resident)
+
+
+@dataclass(frozen=True)
+class EpochOrder:
     """One epoch: buffer states in turn, and the seeds of each minibatch.
 
     A slot keeps its partition for as long as that is resident. `num_slots` leaves some free in each state, which take
@@ -120,40 +160,28 @@ def round_states(num_logical: int, capacity: int, rounds: int, draws: Draws) -> 
     return sorted(states)
 
 
-def epoch_shape(
-    train_partition: npt.NDArray[np.int64], *, order: str, num_partitions: int, resident: int, batch_size: int
-) -> EpochShape:
-    """How many states are worth visiting, and the minibatches of an epoch; arguments as those of `plan_epoch`.
+def epoch_shape(train_partition: npt.NDArray[np.int64], buffer: BufferSpec) -> EpochShape:
+    """How many states are worth visiting, and the minibatches of an epoch; arguments as those of `order_epoch`.
 
     The fewest rounds in which no state can have more seeds than a minibatch; the order's own states where those are no
     more. Minibatches are as many as there can be, whatever the epoch draws.
     """
-    num_nodes, group = len(train_partition), group_size(num_partitions, resident)
-    num_logical, capacity = num_partitions // group, resident // group
+    num_nodes, num_logical, capacity = len(train_partition), buffer.num_logical, buffer.capacity
     states, rounds, appearances = 1, 0, 1  # each partition with seeds is in so many states, at least
-    if order != "cached" and capacity < num_logical:
-        states = len(_ORDER_STATES[order](num_logical, capacity, Draws(0)))
-        appearances = -(-(num_logical - 1) // (capacity - 1)) if order == "comet" else 1
+    if buffer.order != "cached" and capacity < num_logical:
+        states = len(_ORDER_STATES[buffer.order](num_logical, capacity, Draws(0)))
+        appearances = -(-(num_logical - 1) // (capacity - 1)) if buffer.order == "comet" else 1
         per_round = -(-num_logical // capacity)
         for number in range(1, -(-states // per_round)):
-            if _most_seeds(train_partition, resident, number) <= batch_size:
+            if _most_seeds(train_partition, buffer.resident, number) <= buffer.batch_size:
                 states, rounds, appearances = number * per_round, number, number
                 break
     # At worst, all states but one end with a minibatch of a single seed; but none has more than its most seeds fill.
-    most = -(-_most_seeds(train_partition, resident, appearances) // batch_size)
-    return EpochShape(rounds, min(num_nodes, -(-num_nodes // batch_size) + states - 1, states * most))
+    most = -(-_most_seeds(train_partition, buffer.resident, appearances) // buffer.batch_size)
+    return EpochShape(rounds, min(num_nodes, -(-num_nodes // buffer.batch_size) + states - 1, states * most))
 
 
-def plan_epoch(
-    train_partition: npt.NDArray[np.int64],
-    *,
-    order: str,
-    num_partitions: int,
-    resident: int,
-    batch_size: int,
-    seed: int,
-    epoch: int,
-) -> BufferPlan:
+def order_epoch(train_partition: npt.NDArray[np.int64], buffer: BufferSpec, *, seed: int, epoch: int) -> EpochOrder:
     """The buffer states of one epoch and its minibatches.
 
     Every training node is used once, in a state drawn from those in which its partition is resident (the paper's
@@ -162,47 +190,47 @@ def plan_epoch(
 
     Args:
         train_partition: [n] the partition of each training node.
-        order: 'comet', 'dispersed', or 'cached' (one state: the first partitions, which have all training nodes, and
-            others at random).
-        num_partitions: p.
-        resident: c, partitions in memory.
-        batch_size: seeds per minibatch, at most.
+        buffer: its order 'cached' has one state: the first partitions, which have all training nodes, and others at
+            random.
         seed, epoch: all that is random follows from them.
 
     Raises:
         ConfigError: 'cached', and the partitions that have training nodes do not fit.
     """
     draws = Draws(batch_key(seed, "train/partitions", epoch))
-    shape = epoch_shape(
-        train_partition, order=order, num_partitions=num_partitions, resident=resident, batch_size=batch_size
-    )
-    if order == "cached":
-        cached = int(train_partition.max()) + 1
-        if cached > resident:
-            raise ConfigError(
-                f"order='cached': training nodes fill {cached} of {num_partitions} partitions, only {resident} are "
-                f"resident; raise resident, or use order='comet'"
-            )
-        others = cached + draws.permutation(num_partitions - cached)[: resident - cached]
-        states = np.concatenate([np.arange(cached), others])[None, :]
+    shape = epoch_shape(train_partition, buffer)
+    if buffer.order == "cached":
+        states = _cached_state(train_partition, buffer, draws)
     else:
-        group = group_size(num_partitions, resident)
-        num_logical, capacity = num_partitions // group, resident // group
         if shape.rounds:
-            logical = round_states(num_logical, capacity, shape.rounds, draws)
+            logical = round_states(buffer.num_logical, buffer.capacity, shape.rounds, draws)
         else:
-            logical = _ORDER_STATES[order](num_logical, capacity, draws)
-        members = draws.permutation(num_partitions).reshape(-1, group)  # of each logical partition, drawn every epoch
-        states = members[np.array(logical)].reshape(len(logical), resident)
-    state_of_node = _assign_nodes(train_partition, states, num_partitions, draws)
+            logical = _ORDER_STATES[buffer.order](buffer.num_logical, buffer.capacity, draws)
+        # Members of each logical partition, drawn every epoch.
+        members = draws.permutation(buffer.num_partitions).reshape(-1, buffer.group)
+        states = members[np.array(logical)].reshape(len(logical), buffer.resident)
+    state_of_node = _assign_nodes(train_partition, states, buffer.num_partitions, draws)
     used, state_of_node = np.unique(state_of_node, return_inverse=True)
     batch_state, batches = [], []
-    for state, count in enumerate(_batches_per_state(np.bincount(state_of_node), batch_size, shape.num_batches)):
+    counts = _batches_per_state(np.bincount(state_of_node), buffer.batch_size, shape.num_batches)
+    for state, count in enumerate(counts):
         nodes = np.flatnonzero(state_of_node == state)
         batches += np.array_split(nodes[draws.permutation(len(nodes))], count)
         batch_state += [state] * count
-    slots = _assign_slots(states[used], num_slots(order, num_partitions, resident))
-    return BufferPlan(slots, np.array(batch_state, np.int64), tuple(batches))
+    slots = _assign_slots(states[used], buffer.num_slots)
+    return EpochOrder(slots, np.array(batch_state, np.int64), tuple(batches))
+
+
+def _cached_state(train_partition: npt.NDArray[np.int64], buffer: BufferSpec, draws: Draws) -> npt.NDArray[np.int64]:
+    """[1, c] the only state of order 'cached'."""
+    cached = int(train_partition.max()) + 1
+    if cached > buffer.resident:
+        raise ConfigError(
+            f"order='cached': training nodes fill {cached} of {buffer.num_partitions} partitions, only "
+            f"{buffer.resident} are resident; raise resident, or use order='comet'"
+        )
+    others = cached + draws.permutation(buffer.num_partitions - cached)[: buffer.resident - cached]
+    return np.concatenate([np.arange(cached), others])[None, :]
 
 
 def _most_seeds(train_partition: npt.NDArray[np.int64], resident: int, appearances: int) -> int:

@@ -1,50 +1,43 @@
-"""A graph in p partitions on disk, and its edges in p^2 buckets: what `partition_buffer` reads. Written and read here.
-
-| file | dtype and shape | content |
-|---|---|---|
-| `nodes.npy` | as the graph's indices, [N] | node ids, partition after partition, ascending in each |
-| `starts.npy` | int64 [p + 1] | partition q has nodes[starts[q]:starts[q + 1]] |
-| `features.bin` | | partition q's rows from q * stride * row_bytes on, then zeros up to the next partition |
-| `edges.bin` | int32 [E, 2] | (destination, source) as positions in their partitions, bucket after bucket |
-| `buckets.npy` | int64 [p, p + 1] | edges[buckets[j, i]:buckets[j, i + 1]] go from partition i to j; by destination |
-| `train.npy` | int64 [n, 2] | partition and position of each train node, in the order of the graph's train.npy |
-"""
+"""Deals a graph out to partitions on disk: what `partition_buffer` reads. `partitions` has the format."""
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn.baselines.partitions import (
+    BUCKETS,
+    EDGE_BYTES,
+    EDGES,
+    FEATURES,
+    NODES,
+    STARTS,
+    TRAIN,
+    PartitionsConfig,
+    partition_rows,
+)
 from diskgnn.baselines.row_runs import RowRun, RunFile, copy_runs
 from diskgnn.draws import batch_key, permutation
-from diskgnn.errors import ArtifactError, ConfigError, InputError
+from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.progress import SILENT, Advance, Reporter, StageReport
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import ArtifactWriter, Manifest
-from diskgnn.storage.extents import align
-from diskgnn.storage.manifest import PARTITIONS
-from diskgnn.storage.row_reading import ALIGNMENT
-from diskgnn.system.memory import available_cores, memory_budget
+from diskgnn.storage.disk_space import require_free_bytes
+from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.system.resources import Resources
 
-NODES, STARTS, FEATURES, EDGES, BUCKETS, TRAIN = (
-    "nodes.npy", "starts.npy", "features.bin", "edges.bin", "buckets.npy", "train.npy",
-)  # fmt: skip
 MAX_PARTITIONS = 256  # buckets are numbered in 16 bits
-EDGE_BYTES = 8
 _BYTES_PER_EDGE = 64  # in passing, while edges are sorted into buckets
 
 
-def prepare_partitions(
+def write_partitions(
     graph: PathLike | Graph,
     out: PathLike,
     *,
@@ -75,9 +68,10 @@ def prepare_partitions(
     Raises:
         ConfigError: a number of partitions that cannot work.
         InputError: no train nodes.
-        ArtifactError, OutputExistsError, DiskFullError: see `diskgnn.storage.artifacts`.
+        ArtifactError, OutputExistsError, DiskFullError: see `storage.writer`.
     """
     began = time.perf_counter()
+    resources = Resources.of(memory, threads, reporter)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     if not 1 <= num_partitions <= min(MAX_PARTITIONS, graph.num_nodes):
         raise ConfigError(
@@ -85,43 +79,41 @@ def prepare_partitions(
         )
     if len(graph.splits.get("train", ())) == 0:
         raise InputError(f"{graph.manifest.path} has no train nodes: nothing to iterate over")
-    features, memory_bytes = graph.feature_file, memory_budget(memory)
-    stride = partition_rows(graph.num_nodes, num_partitions, features.row_bytes)
-    config = {
-        "num_partitions": num_partitions, "train_first": train_first, "seed": seed, "num_nodes": graph.num_nodes,
-        "num_edges": graph.num_edges, "row_bytes": features.row_bytes, "stride": stride,
-    }  # fmt: skip
-    features_bytes = num_partitions * stride * features.row_bytes
-    with ArtifactWriter(out, PARTITIONS, config=config, source=graph.manifest, overwrite=overwrite) as writer:
-        artifacts.require_free_bytes(writer.staging, features_bytes + graph.num_edges * EDGE_BYTES, f"writing {out}")
-        nodes, starts, place = _deal_nodes(graph, num_partitions, train_first, seed)
-        writer.save_array(NODES, nodes)
-        writer.save_array(STARTS, starts)
-        train = place[np.asarray(graph.splits["train"])].astype(np.int64)
-        partition = np.searchsorted(starts, train, side="right") - 1
-        writer.save_array(TRAIN, np.stack([partition, train - starts[partition]], axis=1))
-        with reporter.stage("sort edges into buckets", 2 * graph.num_edges, "edges") as advance:
-            writer.save_array(BUCKETS, _write_edges(writer.path(EDGES), graph, starts, place, memory_bytes, advance))
-        del place
-        runs = [
-            RowRun(q * stride * features.row_bytes, nodes[starts[q] : starts[q + 1]]) for q in range(num_partitions)
-        ]
-        with reporter.stage("copy features", graph.num_nodes, "rows") as advance:
-            read_bytes = copy_runs(
-                features, [RunFile(writer.path(FEATURES), features_bytes, runs)], memory_bytes=memory_bytes,
-                threads=available_cores() if threads is None else threads, advance=advance,
-            )  # fmt: skip
-        writer.add(EDGES)
-        writer.add(FEATURES)
+    row_bytes = graph.feature_file.row_bytes
+    stride = partition_rows(graph.num_nodes, num_partitions, row_bytes)
+    config = PartitionsConfig(num_partitions, train_first, seed, graph.num_nodes, graph.num_edges, row_bytes, stride)
+    with ArtifactWriter(
+        out, artifacts.PARTITIONS, config=config.to_json(), source=graph.manifest, overwrite=overwrite
+    ) as writer:
+        needed_bytes = num_partitions * stride * row_bytes + graph.num_edges * EDGE_BYTES
+        require_free_bytes(writer.staging, needed_bytes, f"writing {out}")
+        read_bytes = _write_files(writer, graph, config, resources)
         manifest = writer.publish()
-    read_bytes += 2 * graph.topology_bytes
     return StageReport("partition", time.perf_counter() - began, read_bytes, manifest.total_bytes,
                        {"partitions": num_partitions})  # fmt: skip
 
 
-def partition_rows(num_nodes: int, num_partitions: int, row_bytes: int) -> int:
-    """Rows from one partition to the next, which starts on a page, in the file and in memory: reads go into place."""
-    return align(-(-num_nodes // num_partitions), ALIGNMENT // math.gcd(row_bytes, ALIGNMENT))
+def _write_files(writer: ArtifactWriter, graph: Graph, config: PartitionsConfig, resources: Resources) -> int:
+    """All files of the directory; bytes read."""
+    p, reporter = config.num_partitions, resources.reporter
+    nodes, starts, place = _deal_nodes(graph, p, config.train_first, config.seed)
+    writer.save_array(NODES, nodes)
+    writer.save_array(STARTS, starts)
+    train = place[np.asarray(graph.splits["train"])].astype(np.int64)
+    partition = np.searchsorted(starts, train, side="right") - 1
+    writer.save_array(TRAIN, np.stack([partition, train - starts[partition]], axis=1))
+    with reporter.stage("sort edges into buckets", 2 * graph.num_edges, "edges") as advance:
+        buckets = _write_edges(writer.path(EDGES), graph, starts, place, resources.memory_bytes, advance)
+    writer.save_array(BUCKETS, buckets)
+    del place
+    partition_bytes = config.stride * config.row_bytes
+    runs = [RowRun(q * partition_bytes, nodes[starts[q] : starts[q + 1]]) for q in range(p)]
+    features = RunFile(writer.path(FEATURES), p * partition_bytes, runs)
+    with reporter.stage("copy features", graph.num_nodes, "rows") as advance:
+        read_bytes = copy_runs(graph.feature_file, [features], resources, advance)
+    writer.add(EDGES)
+    writer.add(FEATURES)
+    return read_bytes + 2 * graph.topology_bytes
 
 
 def _deal_nodes(
@@ -203,52 +195,3 @@ def _write_fully(descriptor: int, data: npt.NDArray[Any], offset: int) -> None:
     while view:
         written = os.pwrite(descriptor, view, offset)
         view, offset = view[written:], offset + written
-
-
-@dataclass(frozen=True)
-class Partitions:
-    """An opened directory of partitions."""
-
-    manifest: Manifest
-    nodes: npt.NDArray[Any]  # [N] memory map
-    starts: npt.NDArray[np.int64]  # [p + 1]
-    buckets: npt.NDArray[np.int64]  # [p, p + 1]
-    train: npt.NDArray[np.int64]  # [n, 2]
-    stride: int  # rows from one partition to the next
-    row_bytes: int
-
-    @staticmethod
-    def open(path: PathLike, graph: Graph) -> Partitions:
-        """Open the partitions of `graph`.
-
-        Raises:
-            ArtifactError: see `artifacts.open_artifact`; or those of another graph, or damaged.
-        """
-        manifest = artifacts.open_artifact(path, PARTITIONS)
-        again = f"partition {graph.manifest.path} again (prepare_partitions)"
-        if manifest.source != {"format": artifacts.GRAPH, "digest": graph.manifest.digest}:
-            raise ArtifactError(f"{manifest.path} has the partitions of another graph; {again}")
-        for name in (STARTS, BUCKETS, TRAIN):  # wrong ones would give wrong rows
-            artifacts.verify_file(manifest, name)
-        found = Partitions(
-            manifest, manifest.array(NODES), manifest.array(STARTS, mmap=False), manifest.array(BUCKETS, mmap=False),
-            manifest.array(TRAIN, mmap=False), int(manifest.config["stride"]), int(manifest.config["row_bytes"]),
-        )  # fmt: skip
-        features_bytes = found.num_partitions * found.stride * found.row_bytes
-        if (
-            manifest.files[FEATURES].bytes != features_bytes
-            or manifest.files[EDGES].bytes != int(found.buckets[-1, -1]) * EDGE_BYTES
-            or found.starts[-1] != len(found.nodes)
-        ):
-            raise ArtifactError(f"{manifest.path}: its files do not fit each other; {again}")
-        return found
-
-    @property
-    def num_partitions(self) -> int:
-        """p."""
-        return len(self.starts) - 1
-
-    @property
-    def partition_bytes(self) -> int:
-        """Of one partition's features, padding included."""
-        return self.stride * self.row_bytes

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from diskgnn.baselines.library_source import LibrarySource, Loaded, blocks_of_subgraph
-from diskgnn.draws import batch_key
+from diskgnn.baselines.library_source import LibraryOptions, LibrarySource, Loaded, blocks_of_subgraph
 from diskgnn.errors import UnavailableError
 from diskgnn.graph.graph import Graph
 from diskgnn.specs import PathLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def require_sampler() -> None:
@@ -38,15 +40,15 @@ def require_sampler() -> None:
 class PyG(LibrarySource):
     """A `BatchSource` over `torch_geometric.loader.NeighborLoader`: what PyG's users have today.
 
-    Faithful to: PyG 2 on pyg-lib, or on torch-sparse where there is no pyg-lib, with the topology in memory and
-    `data.x` in a memory map. Workers sample, read the rows and convert subgraphs to blocks, trimmed as by
-    `trim_to_layer`. PyG draws a node's neighbours once and uses them in every layer, where ours are drawn anew: its
-    minibatches are smaller. Different: the sampler is given the CSC that it works on, so no edge_index of 16 bytes an
-    edge is made first, and random numbers are seeded for each minibatch: same seed, same minibatches, with any number
-    of workers, also after `load_state_dict`.
+    Kept: PyG 2 on pyg-lib, or on torch-sparse where there is no pyg-lib, with the topology in memory and `data.x` in a
+    memory map. Workers sample, read the rows and convert subgraphs to blocks, trimmed as by `trim_to_layer`. PyG draws
+    a node's neighbours once and uses them in every layer, where ours are drawn anew: its minibatches are smaller.
+    Different: the sampler is given the CSC that it works on, so no edge_index of 16 bytes an edge is made first. Random
+    numbers are seeded for each minibatch: same seed, same minibatches, with any number of workers, also after
+    `load_state_dict`.
 
-    Run with PyG 2.8 on torch-sparse 0.6.18, built from source. Where this was written, no pyg-lib could be had: it was
-    run with a sampler written in Python in its place. PyG calls torch-sparse deprecated, and it is slower.
+    It was run with PyG 2.8 on torch-sparse 0.6.18, built from source. There was no pyg-lib where this was written: in
+    its place, a sampler written in Python was run. PyG calls torch-sparse deprecated, and it is slower than pyg-lib.
 
     Example:
         >>> source = PyG("graph", fanouts=[10, 10], batch_size=1024, workers=2)
@@ -54,7 +56,7 @@ class PyG(LibrarySource):
 
     name = "pyg"
 
-    def __init__(self, graph: PathLike | Graph, split: str = "train", **library: Any) -> None:
+    def __init__(self, graph: PathLike | Graph, split: str = "train", **library: Unpack[LibraryOptions]) -> None:
         require_sampler()
         super().__init__(graph, split, **library)
 
@@ -62,12 +64,12 @@ class PyG(LibrarySource):
         indptr = torch.tensor(self._graph.indptr, dtype=torch.int64)
         return indptr, torch.tensor(self._graph.indices, dtype=torch.int64)  # the samplers take int64 only
 
-    def _load(self, seeds: Tensor, epoch: int) -> Iterator[Loaded]:
+    def _load(self, seeds: Tensor, key: int) -> Iterator[Loaded]:
         from torch_geometric.data import Data
         from torch_geometric.loader import NeighborLoader
         from torch_geometric.sampler import NeighborSampler
 
-        key, num_hops = batch_key(self._seed, self.split, epoch), len(self._fanouts)
+        num_hops = self.num_layers
 
         class SeededNeighborSampler(NeighborSampler):  # type: ignore[misc]
             def sample_from_nodes(self, inputs: Any) -> Any:
@@ -79,15 +81,15 @@ class PyG(LibrarySource):
             return Loaded(batch.n_id, blocks_of_subgraph(batch.edge_index, batch.batch_size, num_hops), batch.x)
 
         data = Data(x=self._features, edge_index=torch.empty((2, 0), dtype=torch.int64))
-        sampler = SeededNeighborSampler(data, num_neighbors=list(self._fanouts))
+        sampler = SeededNeighborSampler(data, num_neighbors=list(self.spec.fanouts))
         sampler.colptr, sampler.row = self._topology
         sampler.perm = None
         yield from NeighborLoader(
             data,
-            num_neighbors=list(self._fanouts),
+            num_neighbors=list(self.spec.fanouts),
             neighbor_sampler=sampler,
             input_nodes=seeds,
-            batch_size=self._batch_size,
+            batch_size=self.spec.batch_size,
             shuffle=False,
             transform=convert,
             filter_per_worker=True,

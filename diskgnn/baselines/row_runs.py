@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,9 @@ import numpy.typing as npt
 
 from diskgnn._native import scatter_rows
 from diskgnn.progress import Advance
+from diskgnn.storage.feature_scan import Window, scan_needed_rows
 from diskgnn.storage.row_format import FeatureFile
-from diskgnn.storage.row_reading import read_rows, row_buffer
+from diskgnn.system.resources import Resources
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,14 @@ class RunFile:
     runs: Sequence[RowRun]
 
 
-def copy_runs(
-    features: FeatureFile,
-    files: Sequence[RunFile],
-    *,
-    memory_bytes: int,
-    threads: int,
-    advance: Advance,
-) -> int:
+def copy_runs(features: FeatureFile, files: Sequence[RunFile], resources: Resources, advance: Advance) -> int:
     """Write the runs of all `files`; bytes read.
 
-    The features are read once, front to back, in windows of a quarter of `memory_bytes`, the next one while this one is
+    The features are read once, front to back, in windows of a quarter of the memory, the next one while this one is
     written; gaps that no run needs are skipped. `advance` is told of rows written.
+
+    Raises:
+        OSError: the features cannot be read, or the files not be written.
     """
     needed = np.zeros(features.num_rows, np.bool_)
     for file in files:
@@ -62,48 +58,21 @@ def copy_runs(
             stack.callback(os.close, descriptor)
             os.ftruncate(descriptor, file.total_bytes)
             outputs += [(descriptor, run) for run in file.runs]
-        for first, last, rows, was_read in _windows(features, needed, memory_bytes):
-            read_bytes += was_read
+        for window in scan_needed_rows(features, needed, resources.memory_bytes // 4):
+            read_bytes += window.read_bytes
             for descriptor, run in outputs:
-                advance(_copy_part(descriptor, run, first, last, rows, features.row_bytes, threads))
+                advance(_copy_part(descriptor, run, window, features.row_bytes, resources.threads))
     return read_bytes
 
 
-def _copy_part(
-    descriptor: int, run: RowRun, first: int, last: int, rows: npt.NDArray[np.uint8], row_bytes: int, threads: int
-) -> int:
-    """Write the rows of nodes [first, last) that `run` has; how many they are."""
-    begin, end = np.searchsorted(run.nodes, [first, last])
+def _copy_part(descriptor: int, run: RowRun, window: Window, row_bytes: int, threads: int) -> int:
+    """Write the rows of `window` that `run` has; how many they are."""
+    begin, end = np.searchsorted(run.nodes, [window.first, window.last])
     if begin < end:
         places = np.arange(begin, end) if run.places is None else run.places[begin:end]
-        sources = run.nodes[begin:end].astype(np.int64) - first
+        sources = run.nodes[begin:end].astype(np.int64) - window.first
         if run.places is not None:
             order = np.argsort(places)
             places, sources = places[order], sources[order]
-        scatter_rows(descriptor, run.offset, places, sources, rows, row_bytes, threads)
+        scatter_rows(descriptor, run.offset, places, sources, window.rows, row_bytes, threads)
     return int(end - begin)
-
-
-def _windows(
-    features: FeatureFile, needed: npt.NDArray[np.bool_], memory_bytes: int
-) -> Iterator[tuple[int, int, npt.NDArray[np.uint8], int]]:
-    """(first node, node after the last, their rows as bytes, bytes read), ascending."""
-    window_rows = max(1, min(memory_bytes // 4 // features.row_bytes, features.num_rows))
-    starts = [s for s in range(0, features.num_rows, window_rows) if needed[s : s + window_rows].any()]
-    buffers = [row_buffer(window_rows, features.row_bytes) for _ in range(min(2, len(starts)))]
-
-    def read(number: int) -> tuple[int, int, npt.NDArray[np.uint8], int]:
-        start = starts[number]
-        wanted = start + np.flatnonzero(needed[start : start + window_rows])
-        rows, read_bytes = read_rows(
-            features.path, features.data_offset_bytes, features.row_bytes, wanted, buffers[number % 2]
-        )
-        return int(wanted[0]), int(wanted[-1]) + 1, rows, read_bytes
-
-    with ThreadPoolExecutor(1) as reader:
-        upcoming = [reader.submit(read, 0)] if starts else []
-        for number in range(len(starts)):
-            window = upcoming.pop().result()
-            if number + 1 < len(starts):
-                upcoming.append(reader.submit(read, number + 1))
-            yield window

@@ -6,56 +6,67 @@ Liu et al., DiskGNN: Bridging I/O Efficiency and Model Accuracy for Out-of-Core 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Generator, Mapping
-from concurrent.futures import CancelledError, Future
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import torch
 
-from diskgnn._native import RowReader, crc32c, read_ranges
-from diskgnn.baselines.epoch_source import EpochSource, RowCounts
-from diskgnn.baselines.online import as_blocks
+from diskgnn._native import DIRECT_ALIGNMENT, RowReader, crc32c, read_ranges
+from diskgnn.baselines.epoch_source import EpochSource
 from diskgnn.baselines.row_buffers import RowBuffers
-from diskgnn.baselines.segmented_packing import CACHES, EXTENTS, INDEX, STATIC
+from diskgnn.baselines.sampling_source import as_blocks
+from diskgnn.baselines.segments import CACHES, EXTENTS, STATIC, Segmented
+from diskgnn.batch_source import LoadStats
 from diskgnn.draws import batch_key, permutation
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import MiniBatch
+from diskgnn.ordered import in_order, submitted
 from diskgnn.specs import PathLike
-from diskgnn.storage import artifacts, extents
-from diskgnn.storage.manifest import SEGMENTED
-from diskgnn.storage.row_reading import ALIGNMENT, row_buffer, warn_if_no_io_uring
+from diskgnn.storage import extents
+from diskgnn.storage.read_engine import warn_if_no_io_uring
+from diskgnn.storage.row_reading import row_buffer
 
 _AREAS = 2  # extents in memory: one is read while one is gathered from
+
+
+class _Extent(NamedTuple):
+    """What was read of one minibatch's extent."""
+
+    number: int  # of the extent
+    first_row: int  # where its rows begin in memory
+    header: npt.NDArray[np.uint8]
+    read_bytes: int
 
 
 class _Memory:
     """The static rows, and areas for extents: one buffer, so that a row in memory has one number."""
 
-    def __init__(self, packed: artifacts.Manifest, index: npt.NDArray[Any], row_bytes: int, engine: str) -> None:
-        unit = ALIGNMENT // np.gcd(row_bytes, ALIGNMENT)  # rows: areas start on pages and on rows
+    def __init__(self, segments: Segmented, engine: str) -> None:
+        row_bytes, files, index = segments.config.row_bytes, segments.manifest, segments.index
+        unit = DIRECT_ALIGNMENT // np.gcd(row_bytes, DIRECT_ALIGNMENT)  # rows: areas start on pages and on rows
 
         def rows(num_bytes: int) -> int:
             return int(extents.align(-(-num_bytes // row_bytes), unit))
 
-        static_bytes = packed.files[STATIC].bytes
-        self._path, self._engine, self._row_bytes = str(packed.file(EXTENTS)), engine, row_bytes
+        static_bytes = files.files[STATIC].bytes
+        self._path, self._engine, self._row_bytes, self._index = str(files.file(EXTENTS)), engine, row_bytes, index
         self._header_rows = rows(int(index["rows_offset"].max()))
-        self._area_rows = self._header_rows + rows(int(index["num_rows"].max()) * row_bytes + ALIGNMENT)
-        self._static_rows = rows(static_bytes + ALIGNMENT)
+        self._area_rows = self._header_rows + rows(int(index["num_rows"].max()) * row_bytes + DIRECT_ALIGNMENT)
+        self._static_rows = rows(static_bytes + DIRECT_ALIGNMENT)
         total_rows = self._static_rows + _AREAS * self._area_rows
         self.bytes = row_buffer(total_rows, row_bytes)[: total_rows * row_bytes]
         if static_bytes:
             everything = np.array([0]), np.array([static_bytes])
-            read_ranges(str(packed.file(STATIC)), engine, *everything, 0, self.bytes)
+            read_ranges(str(files.file(STATIC)), engine, *everything, 0, self.bytes)
 
-    def read_extent(self, record: Any, area: int) -> tuple[int, npt.NDArray[np.uint8], int]:
-        """(number of the extent's first row, header as bytes, bytes read)."""
+    def read_extent(self, number: int, area: int) -> _Extent:
+        """Extent `number`, into an area that nobody uses."""
+        record: Any = self._index[number]
         first_row = self._static_rows + area * self._area_rows + self._header_rows
         # The header comes to lie before the rows.
         begin, offset = first_row * self._row_bytes - int(record["rows_offset"]), int(record["offset"])
@@ -63,23 +74,23 @@ class _Memory:
         if record["num_rows"] == 0:
             num_bytes = int(record["header_bytes"])
         read_ranges(self._path, self._engine, np.array([offset]), np.array([num_bytes]), offset, self.bytes[begin:])
-        # A copy: the minibatch outlives the area.
-        return first_row, self.bytes[begin : begin + int(record["header_bytes"])].copy(), num_bytes
+        header = self.bytes[begin : begin + int(record["header_bytes"])].copy()  # the minibatch outlives the area
+        return _Extent(number, first_row, header, num_bytes)
 
 
 class SegmentedPacked(EpochSource):
     """A `BatchSource` of the train split over a directory from `prepare_segmented_packed`.
 
-    Kept of the original: all that `static_packed.StaticPacked` keeps; consecutive minibatches form segments, each with
+    Kept of the original: all that `static_packed.StaticPacked` keeps. Consecutive minibatches form segments, each with
     a disk cache of the rows that most of its minibatches need, stored once, in MinHash order of the minibatches that
-    need them; the disk caches are the smallest with which the stored rows keep to a limit; a minibatch reads its extent
+    need them. The disk caches are the smallest with which the stored rows keep to a limit. A minibatch reads its extent
     in one piece and its rows of the disk cache page by page, each page once.
 
     Different: segments have 200 minibatches, as by the default of the authors' program, or as many more as the limit
-    asks for, where their search tries many lengths and extrapolates from the first segment; rows that only one
-    minibatch of a segment needs never go to its disk cache; graph blocks are read with the extent; pages are read by
-    io_uring with up to 256 requests in flight, and neighbouring ones in one request; rows in memory are all in host
-    memory.
+    asks for, where their search tries many lengths and extrapolates from the first segment. Rows that only one
+    minibatch of a segment needs never go to its disk cache. Graph blocks are read with the extent. Pages are read by
+    io_uring with up to 256 requests in flight, and neighbouring ones in one request. Rows in memory are all in host
+    memory, and count as pinned_rows; filled_rows are those that were read before the first minibatch.
 
     Args:
         graph: the graph directory that was prepared, or an opened one.
@@ -100,73 +111,47 @@ class SegmentedPacked(EpochSource):
     name = "segmented-packed"
 
     def __init__(self, graph: PathLike | Graph, packed: PathLike, *, seed: int = 0, engine: str = "auto") -> None:
-        manifest = artifacts.open_artifact(packed, SEGMENTED)
-        config = manifest.config
-        super().__init__(graph, "train", fanouts=config["fanouts"], batch_size=config["batch_size"], seed=seed,
+        graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+        self._segments = found = Segmented.open(packed, graph)
+        config = found.config
+        super().__init__(graph, "train", fanouts=config.fanouts, batch_size=config.batch_size, seed=seed,
                          threads=_AREAS, sample_epochs=1)  # fmt: skip
-        if manifest.source != {"format": artifacts.GRAPH, "digest": self._graph.manifest.digest}:
-            raise ArtifactError(
-                f"{manifest.path} was made from another graph than {self._graph.manifest.path}; prepare it again "
-                "(prepare_segmented_packed)"
-            )
-        artifacts.verify_file(manifest, INDEX)  # a wrong one would give wrong rows
-        self._packed, self._index = manifest, manifest.array(INDEX, mmap=False)
-        if self._index.dtype != extents.INDEX_DTYPE or len(self._index) != self._num_batches:
-            raise ArtifactError(f"{manifest.path}: its index is not one; prepare it again (prepare_segmented_packed)")
-        self._row_bytes, self._num_static = int(config["row_bytes"]), int(config["num_static"])
-        node_type = pa.from_numpy_dtype(config["node_dtype"]) if config["keep_input_nodes"] else None
-        self._schema = extents.header_schema(len(config["fanouts"]), node_type)
-        self._engine = engine
-        num_cached = manifest.files[CACHES].bytes // self._row_bytes
-        self._reader = RowReader(str(manifest.file(CACHES)), 0, self._row_bytes, num_cached, engine)
+        self._identify(packed=found.manifest.digest)
+        self._engine, self._schema = engine, found.header_schema()
+        path = str(found.manifest.file(CACHES))
+        self._reader = RowReader(path, 0, config.row_bytes, found.num_cached, engine)
         self._memory: _Memory | None = None  # taken when the first epoch starts
-        self._buffers = RowBuffers(self._graph)
-        self._filled_rows = 0
+        self._buffers = RowBuffers(graph.feature_file.rows)
         warn_if_no_io_uring(engine)
 
-    def stats(self) -> Mapping[str, int | float]:
-        """Those of every source, and filled_rows: static rows that were read before the first minibatch."""
-        return {**super().stats(), "filled_rows": self._filled_rows}
-
-    def _minibatches(self, epoch: int, start: int) -> Generator[tuple[MiniBatch, RowCounts], None, None]:
-        order = permutation(self._num_batches, batch_key(self._seed, "train/order", epoch))
+    def _minibatches(self, epoch: int, start: int) -> Generator[tuple[MiniBatch, LoadStats], None, None]:
+        order = permutation(self.num_batches, batch_key(self.spec.seed, "train/order", epoch)).tolist()
         if self._memory is None:
-            self._memory = _Memory(self._packed, self._index, self._row_bytes, self._engine)
-            self._filled_rows += self._num_static
-        in_flight: deque[Future[tuple[MiniBatch, RowCounts]]] = deque()
-        last_of_area: list[Future[Any] | None] = [None] * _AREAS
+            self._memory = _Memory(self._segments, self._engine)
+            self._stats += LoadStats(filled_rows=self._segments.config.num_static)
         with self._pools(read=1, gather=1) as (reader, gatherer):
-            submitted = start
-            for _ in range(start, self._num_batches):
-                while submitted < self._num_batches and len(in_flight) < _AREAS:
-                    area, number = submitted % _AREAS, int(order[submitted])
-                    extent = reader.submit(self._read, submitted, number, area, last_of_area[area])
-                    gathered = gatherer.submit(self._gather, epoch, submitted, number, extent)
-                    in_flight.append(gathered)
-                    last_of_area[area] = gathered
-                    submitted += 1
-                yield in_flight.popleft().result()
+            numbers = range(start, self.num_batches)
+            extents_read = submitted(reader, (partial(self._read, number, order[number]) for number in numbers), 0)
+            gathers = (
+                partial(self._gather, future.result, epoch, number)
+                for number, future in zip(numbers, extents_read, strict=True)
+            )
+            # No more minibatches are under way than there are areas: who reads into one finds it free.
+            yield from in_order(gatherer, gathers, _AREAS - 1)
 
-    def _read(
-        self, index: int, number: int, area: int, user: Future[Any] | None
-    ) -> tuple[int, npt.NDArray[np.uint8], int]:
-        if user is not None:
-            with suppress(CancelledError):
-                user.exception()  # waits until nobody needs what is in the area
+    def _read(self, number: int, extent: int) -> _Extent:
         assert self._memory is not None
-        with self._traced("read", index):
-            return self._memory.read_extent(self._index[number], area)
+        with self._traced("read", number):
+            return self._memory.read_extent(extent, number % _AREAS)
 
-    def _gather(
-        self, epoch: int, index: int, number: int, extent: Future[tuple[int, npt.NDArray[np.uint8], int]]
-    ) -> tuple[MiniBatch, RowCounts]:
-        first_row, data, extent_bytes = extent.result()
+    def _gather(self, extent: Callable[[], _Extent], epoch: int, number: int) -> tuple[MiniBatch, LoadStats]:
+        found = extent()
         assert self._memory is not None
-        with self._traced("gather", index):
-            header, num_rows = self._decode(number, data), int(self._index[number]["num_rows"])
-            addresses, num_static = header.addresses, self._num_static
+        with self._traced("gather", number):
+            header, num_rows = self._decode(found), int(self._segments.index[found.number]["num_rows"])
+            addresses, num_static = header.addresses, self._segments.config.num_static
             first_cached = num_static + num_rows
-            slots = np.where(addresses < num_static, addresses, addresses - num_static + first_row)
+            slots = np.where(addresses < num_static, addresses, addresses - num_static + found.first_row)
             is_cached = addresses >= first_cached
             slots[is_cached] = -1
             rows = np.where(is_cached, addresses - first_cached, 0)
@@ -179,36 +164,34 @@ class SegmentedPacked(EpochSource):
         batch = MiniBatch(
             x=x,
             y=torch.from_numpy(header.labels.copy()),
-            blocks=as_blocks(header.seeds, addresses, [(a.copy(), b.copy()) for a, b in header.blocks]).blocks,
+            blocks=as_blocks(len(addresses), [(a.copy(), b.copy()) for a, b in header.blocks]),
             seeds=torch.from_numpy(header.seeds.copy()),
             epoch=epoch,
-            index=index,
+            batch_index=number,
             input_nodes=None if nodes is None else torch.from_numpy(nodes.astype(np.int64)),
         )
-        return batch, RowCounts(
+        return batch, LoadStats(
             pinned_rows=len(addresses) - num_rows - cached,
             disk_rows=num_rows + cached,
-            read_bytes=extent_bytes + read_bytes,
+            read_bytes=found.read_bytes + read_bytes,
             read_requests=requests + 1,
         )
 
-    def _decode(self, number: int, data: npt.NDArray[np.uint8]) -> extents.Header:
-        record, error = self._index[number], "its header does not have the checksum that was written"
-        if crc32c(data) == record["header_crc32c"]:
+    def _decode(self, extent: _Extent) -> extents.Header:
+        record, error = self._segments.index[extent.number], "its header does not have the checksum that was written"
+        if crc32c(extent.header) == record["header_crc32c"]:
             try:
-                header = extents.decode_header(data, self._schema)
+                header = extents.decode_header(extent.header, self._schema)
                 if len(header.addresses) == record["num_inputs"]:
                     return header
                 error = "its header has another number of inputs than the index"
             except (pa.ArrowException, EOFError, OSError) as damage:
                 error = str(damage)
+        manifest = self._segments.manifest
         raise ArtifactError(
-            f"extent {number} of {self._packed.file(EXTENTS)} is damaged: {error}; check with `diskgnn verify "
-            f"{self._packed.path}`, prepare it again"
+            f"extent {extent.number} of {manifest.file(EXTENTS)} is damaged: {error}; check with `diskgnn verify "
+            f"{manifest.path}`, prepare it again"
         )
-
-    def _identity(self) -> dict[str, Any]:
-        return {**super()._identity(), "packed": self._packed.digest}
 
     def close(self) -> None:
         """Join the threads of an epoch that was left early, free the rows in memory. Idempotent."""

@@ -13,9 +13,9 @@ from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.loader import Loader
 from diskgnn.preparing.prepare import prepare
-from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.progress import StageReport
 from diskgnn.specs import PathLike
-from diskgnn.storage import artifacts
+from diskgnn.storage.packed import Packed
 
 
 def prepare_static_packed(
@@ -25,18 +25,13 @@ def prepare_static_packed(
     fanouts: Sequence[int],
     batch_size: int,
     static_cache: int | str,
-    eval_fanouts: Sequence[int] | None = None,
-    seed: int = 0,
-    memory: int | str = "auto",
-    threads: int | None = None,
-    keep_input_nodes: bool = False,
-    overwrite: bool = False,
-    reporter: Reporter = SILENT,
+    **options: Any,
 ) -> list[StageReport]:
     """Write the packed directory that `StaticPacked` reads: one sampled epoch, `static_cache` of static rows, nothing
     else in memory.
 
-    Args and errors are those of `diskgnn.prepare`.
+    Args, errors and result are those of `diskgnn.prepare`; `options` are any of its others but `epochs`, `cpu_cache`
+    and `eval_cpu_cache`.
     """
     return prepare(
         graph,
@@ -47,25 +42,19 @@ def prepare_static_packed(
         cpu_cache=0,
         static_cache=static_cache,
         eval_cpu_cache=0,
-        eval_fanouts=eval_fanouts,
-        seed=seed,
-        memory=memory,
-        threads=threads,
-        keep_input_nodes=keep_input_nodes,
-        overwrite=overwrite,
-        reporter=reporter,
+        **options,
     )
 
 
 class StaticPacked(Loader):
     """A `BatchSource` over one split of a directory from `prepare_static_packed`.
 
-    Kept of the original: sampling done once, before training; the rows that the sampled epoch needs most often fixed
-    in memory (on a GPU first, the rest in host memory); each minibatch's other rows contiguous on disk and read past
-    the page cache; reading, assembling and training overlapped; minibatches in a new order each epoch.
+    Kept of the original: sampling is done once, before training. The rows that the sampled epoch needs most often are
+    fixed in memory (on a GPU first, the rest in host memory). Each minibatch's other rows are contiguous on disk and
+    read past the page cache. Reading, assembling and training overlap; minibatches come in a new order each epoch.
 
-    Different: our packer writes the extents (one pass over the features for all of them, as the paper's batched packing
-    does, but out of core), with the graph blocks in the same read instead of a pickled file of their own, and our
+    Different: our packer writes the extents, in one pass over the features for all of them, as the paper's batched
+    packing does, but out of core; the graph blocks are in the same read instead of a pickled file of their own. Our
     pipeline reads them. Both only make it faster. Evaluation reads its own packed splits, in their order, instead of
     loading all features.
 
@@ -88,8 +77,7 @@ class StaticPacked(Loader):
     name = "static-packed"
 
     def __init__(self, packed: PathLike, split: str = "train", *, seed: int = 0, **options: Any) -> None:
-        splits = artifacts.open_artifact(packed, artifacts.PACKED).config["splits"]
-        if any(plan["cpu_rows"] or plan["epochs"] != 1 for plan in splits.values()):
+        if any(sequence.cpu_rows or sequence.epochs != 1 for sequence in Packed.open(packed).config.splits.values()):
             raise ArtifactError(
                 f"{packed} was prepared with a cpu tier or several epochs, expected one epoch and static rows only: "
                 f"make it with prepare_static_packed"

@@ -16,7 +16,7 @@ MADE_BY = {
     GRAPH: "diskgnn convert",
     SAMPLES: "diskgnn sample",
     PACKED: "diskgnn prepare",
-    PARTITIONS: "diskgnn.baselines.partitioning.prepare_partitions",
+    PARTITIONS: "diskgnn.baselines.partitioning.write_partitions",
     SEGMENTED: "diskgnn.baselines.segmented_packing.prepare_segmented_packed",
 }
 MANIFEST = "manifest.json"

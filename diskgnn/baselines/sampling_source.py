@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +13,18 @@ import torch
 from torch import Tensor
 
 from diskgnn._native import NeighborSampler
-from diskgnn.baselines.epoch_source import EpochSource, RowCounts
-from diskgnn.draws import batch_key
+from diskgnn.baselines.epoch_source import EpochSource, SamplingOptions
+from diskgnn.batch_source import LoadStats
 from diskgnn.errors import ConfigError, at_least_one
 from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import Block, MiniBatch
+from diskgnn.ordered import in_order, submitted
+from diskgnn.sampling.plan import PlannedMinibatch
 from diskgnn.specs import PathLike
+from diskgnn.storage import faults
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class FeatureRows(Protocol):
@@ -30,7 +35,7 @@ class FeatureRows(Protocol):
         """Whether what a call costs depends on those before it: then one thread gathers, minibatch after minibatch."""
         ...
 
-    def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, RowCounts]:
+    def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, LoadStats]:
         """(x [U, D] = features[nodes], where the rows came from). Called by several threads unless `ordered`."""
         ...
 
@@ -47,7 +52,7 @@ class SampledBlocks:
     nodes: npt.NDArray[Any]  # [U] int32 or int64, the seeds first
     blocks: tuple[Block, ...]  # outermost first
 
-    def minibatch(self, x: Tensor, y: Tensor, epoch: int, index: int) -> MiniBatch:
+    def minibatch(self, x: Tensor, y: Tensor, epoch: int, number: int) -> MiniBatch:
         """The minibatch, now that its features are there."""
         return MiniBatch(
             x=x,
@@ -55,17 +60,25 @@ class SampledBlocks:
             blocks=self.blocks,
             seeds=torch.from_numpy(self.seeds),
             epoch=epoch,
-            index=index,
+            batch_index=number,
             input_nodes=torch.from_numpy(self.nodes.astype(np.int64, copy=False)),
         )
 
 
-class OnlineSource(EpochSource):
+class SamplingSourceOptions(SamplingOptions, total=False):
+    """Keyword arguments of `SamplingSource` but `rows`, as the sources that derive from it take them."""
+
+    topology: str
+    prefetch: int | None
+    share: SamplingSource | None
+
+
+class SamplingSource(EpochSource):
     """A `BatchSource` that samples in background threads and gets its rows from a `FeatureRows`.
 
     It draws exactly what `diskgnn.sample` prepares from the same seed, fanouts and batch size, whatever `threads` is:
     comparisons with training from disk see the same minibatches. Sampling runs ahead of gathering, and gathering
-    ahead of the user; rows whose cost depends on their order are gathered by one thread, minibatch after minibatch, so
+    ahead of the user. Rows whose cost depends on their order are gathered by one thread, minibatch after minibatch, so
     that hits and misses are the same in every run.
 
     Args beside those of `EpochSource`:
@@ -88,8 +101,8 @@ class OnlineSource(EpochSource):
         rows: Callable[[Graph], FeatureRows],
         topology: str = "memory",
         prefetch: int | None = None,
-        share: OnlineSource | None = None,
-        **sampling: Any,
+        share: SamplingSource | None = None,
+        **sampling: Unpack[SamplingOptions],
     ) -> None:
         super().__init__(graph, split, **sampling)
         at_least_one("prefetch", prefetch)
@@ -99,37 +112,29 @@ class OnlineSource(EpochSource):
         self._rows: FeatureRows = rows(self._graph) if share is None else share._rows
         self._prefetch = prefetch or (1 if self._rows.ordered else self._threads)
 
-    def _minibatches(self, epoch: int, start: int) -> Generator[tuple[MiniBatch, RowCounts], None, None]:
-        sampled_epoch = self._sampled_epoch(epoch)
-        key, seeds = batch_key(self._seed, self.split, sampled_epoch), self._seeds(sampled_epoch)
-        sampled: deque[tuple[int, Future[SampledBlocks]]] = deque()
-        gathered: deque[Future[tuple[MiniBatch, RowCounts]]] = deque()
-        with self._pools(sample=self._threads, gather=1) as (pool, in_order):
-            gatherer, sampled_ahead = (in_order, self._threads) if self._rows.ordered else (pool, 0)
+    def _minibatches(self, epoch: int, start: int) -> Generator[tuple[MiniBatch, LoadStats], None, None]:
+        samples = (partial(self._sample, minibatch) for minibatch in self._planned(epoch)[start:])
+        if not self._rows.ordered:
+            with self._pools(sample=self._threads) as (pool,):
+                calls = (partial(self._make, sample, epoch, number) for number, sample in enumerate(samples, start))
+                yield from in_order(pool, calls, self._prefetch)
+            return
+        with self._pools(sample=self._threads, gather=1) as (sampler, gatherer):
+            sampled = enumerate(submitted(sampler, samples, ahead=self._threads), start)
+            calls = (partial(self._make, future.result, epoch, number) for number, future in sampled)
+            yield from in_order(gatherer, calls, self._prefetch)
 
-            def gather() -> None:
-                # In a pool of both, sampling is asked for first, so no worker waits for what no worker has begun.
-                while sampled and len(gathered) <= self._prefetch:
-                    gathered.append(gatherer.submit(self._fill, epoch, *sampled.popleft()))
+    def _sample(self, minibatch: PlannedMinibatch) -> SampledBlocks:
+        faults.point("baseline.sample")
+        with self._traced("sample", minibatch.number):
+            return draw(self._sampler, minibatch)
 
-            submitted = start
-            for _ in range(start, len(seeds)):
-                gather()
-                while submitted < len(seeds) and len(sampled) + len(gathered) <= self._prefetch + sampled_ahead:
-                    sampled.append((submitted, pool.submit(self._sample, epoch, submitted, seeds[submitted], key)))
-                    submitted += 1
-                    gather()
-                yield gathered.popleft().result()
-
-    def _sample(self, epoch: int, index: int, seeds: npt.NDArray[np.int64], key: int) -> SampledBlocks:
-        with self._traced("sample", index):
-            return sample_blocks(self._sampler, seeds, self._fanouts, key, index)
-
-    def _fill(self, epoch: int, index: int, pending: Future[SampledBlocks]) -> tuple[MiniBatch, RowCounts]:
-        sampled = pending.result()
-        with self._traced("gather", index):
-            x, counts = self._rows.gather(sampled.nodes)
-        return sampled.minibatch(x, self._labels(sampled.seeds), epoch, index), counts
+    def _make(self, sample: Callable[[], SampledBlocks], epoch: int, number: int) -> tuple[MiniBatch, LoadStats]:
+        sampled = sample()
+        faults.point("baseline.gather")
+        with self._traced("gather", number):
+            x, cost = self._rows.gather(sampled.nodes)
+        return sampled.minibatch(x, self._labels(sampled.seeds), epoch, number), cost
 
     def close(self) -> None:
         """Join the threads of an epoch that was left early, free what the source holds. Idempotent."""
@@ -138,25 +143,21 @@ class OnlineSource(EpochSource):
             self._rows.close()
 
 
-def sample_blocks(
-    sampler: NeighborSampler, seeds: npt.NDArray[np.int64], fanouts: Sequence[int], key: int, index: int
-) -> SampledBlocks:
-    """Minibatch `index` of the epoch that `key` is of (`sampling.batch_key`)."""
-    nodes, sampled = sampler.sample(seeds, np.array(fanouts, np.int32), key, index)
-    return as_blocks(seeds, nodes, sampled)
+def draw(sampler: NeighborSampler, minibatch: PlannedMinibatch) -> SampledBlocks:
+    """The neighbourhood of `minibatch`."""
+    nodes, blocks = sampler.sample(minibatch.seeds, minibatch.fanouts, minibatch.key, minibatch.number)
+    return SampledBlocks(minibatch.seeds.copy(), nodes, as_blocks(len(nodes), blocks))
 
 
 def as_blocks(
-    seeds: npt.NDArray[np.int64],
-    nodes: npt.NDArray[Any],
-    sampled: Sequence[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]],
-) -> SampledBlocks:
-    """(indptr, indices) per block, outermost first, as blocks."""
-    num_src, blocks = len(nodes), []
-    for indptr, indices in sampled:
+    num_inputs: int, arrays: Sequence[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]
+) -> tuple[Block, ...]:
+    """Blocks, outermost first, of (indptr, indices) each; the outermost has `num_inputs` sources."""
+    num_src, blocks = num_inputs, []
+    for indptr, indices in arrays:
         blocks.append(Block(torch.from_numpy(indptr), torch.from_numpy(indices), num_src))
         num_src = len(indptr) - 1
-    return SampledBlocks(seeds, nodes, tuple(blocks))
+    return tuple(blocks)
 
 
 def load_sampler(graph: Graph, topology: str) -> NeighborSampler:

@@ -1,0 +1,136 @@
+"""Packed minibatches within a limit of disk space: `segmented_packing` writes them, `segmented_packed` reads them.
+
+| file | dtype and shape | content |
+|---|---|---|
+| `static.bin` | | the rows that the sampled epoch needs most often, hottest first |
+| `extents.bin` | | per minibatch, each part from a page boundary on: the header of `extents`, its rows sorted by node |
+| `index.npy` | `extents.INDEX_DTYPE` [T] | where the parts of each extent are |
+| `caches.bin` | | the disk caches, segment after segment: rows that several minibatches of a segment share |
+
+Addresses in a header: [0, S) static, [S, S + R) row of the extent, S + R + i row i of caches.bin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from diskgnn.errors import ArtifactError
+from diskgnn.graph.graph import Graph
+from diskgnn.specs import PathLike
+from diskgnn.storage import artifacts, extents
+from diskgnn.storage.manifest import Manifest, open_artifact, typed, verify_file
+
+STATIC, EXTENTS, INDEX, CACHES = "static.bin", "extents.bin", "index.npy", "caches.bin"
+
+
+@dataclass(frozen=True)
+class SegmentedRowCounts:
+    """Input rows of the sampled epoch, by where they are."""
+
+    requested: int = 0
+    static: int = 0
+    cached: int = 0  # in the disk cache of their segment
+    packed: int = 0  # in the extent of their minibatch
+
+    def __add__(self, other: SegmentedRowCounts) -> SegmentedRowCounts:
+        return SegmentedRowCounts(
+            self.requested + other.requested,
+            self.static + other.static,
+            self.cached + other.cached,
+            self.packed + other.packed,
+        )
+
+
+@dataclass(frozen=True)
+class SegmentedConfig:
+    """What the segments were made from, and how."""
+
+    fanouts: tuple[int, ...]
+    batch_size: int
+    seed: int
+    row_bytes: int
+    disk_limit: int  # of rows in extents and disk caches, bytes
+    keep_input_nodes: bool
+    node_dtype: str  # int32 or int64
+    num_static: int  # S
+    segment_batches: int  # minibatches in a segment
+    cached_rows: int  # in each disk cache, at most
+    rows: SegmentedRowCounts
+    batches_per_epoch: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the manifest."""
+        return {**asdict(self), "fanouts": list(self.fanouts)}
+
+    @staticmethod
+    def parse(config: Mapping[str, Any]) -> SegmentedConfig:
+        """Raises ValueError or KeyError for what `to_json` would not have written."""
+        rows = typed(config["rows"], dict)
+        return SegmentedConfig(
+            fanouts=tuple(typed(fanout, int) for fanout in typed(config["fanouts"], list)),
+            batch_size=typed(config["batch_size"], int),
+            seed=typed(config["seed"], int),
+            row_bytes=typed(config["row_bytes"], int),
+            disk_limit=typed(config["disk_limit"], int),
+            keep_input_nodes=typed(config["keep_input_nodes"], bool),
+            node_dtype=np.dtype(typed(config["node_dtype"], str)).name,
+            num_static=typed(config["num_static"], int),
+            segment_batches=typed(config["segment_batches"], int),
+            cached_rows=typed(config["cached_rows"], int),
+            rows=SegmentedRowCounts(*(typed(rows[name], int) for name in ("requested", "static", "cached", "packed"))),
+            batches_per_epoch=typed(config["batches_per_epoch"], int),
+        )
+
+
+@dataclass(frozen=True)
+class Segmented:
+    """An opened directory of segments."""
+
+    manifest: Manifest
+    index: npt.NDArray[Any]  # [T] extents.INDEX_DTYPE
+
+    @staticmethod
+    def open(path: PathLike, graph: Graph) -> Segmented:
+        """Open the segments of `graph`.
+
+        Raises:
+            ArtifactError: see `manifest.open_artifact`; or those of another graph, or damaged.
+        """
+        manifest = open_artifact(path, artifacts.SEGMENTED)
+        if manifest.source != {"format": artifacts.GRAPH, "digest": graph.manifest.digest}:
+            raise ArtifactError(
+                f"{manifest.path} was made from another graph than {graph.manifest.path}; prepare it again "
+                "(prepare_segmented_packed)"
+            )
+        verify_file(manifest, INDEX)  # a wrong one would give wrong rows
+        found = Segmented(manifest, manifest.array(INDEX, mmap=False))
+        if found.index.dtype != extents.INDEX_DTYPE or len(found.index) != found.config.batches_per_epoch:
+            raise ArtifactError(f"{manifest.path}: its index is not one; prepare it again (prepare_segmented_packed)")
+        return found
+
+    @cached_property
+    def config(self) -> SegmentedConfig:
+        """What they were made from, and how."""
+        return self.manifest.parsed(SegmentedConfig.parse)
+
+    def header_schema(self) -> pa.Schema:
+        """Columns of the extents' headers."""
+        config = self.config
+        return header_schema(len(config.fanouts), config.node_dtype if config.keep_input_nodes else None)
+
+    @property
+    def num_cached(self) -> int:
+        """Rows of all disk caches."""
+        return self.manifest.files[CACHES].bytes // self.config.row_bytes
+
+
+def header_schema(num_layers: int, node_dtype: str | None) -> pa.Schema:
+    """Columns of the extents' headers; `node_dtype` is that of input nodes, None when they are not kept."""
+    return extents.header_schema(num_layers, None if node_dtype is None else pa.from_numpy_dtype(np.dtype(node_dtype)))

@@ -1,0 +1,121 @@
+"""A superbatch on its way from sampling to gathering: minibatches and changesets in files, and the optimal cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import BeladyPlanner, exchange_next_uses
+from diskgnn.baselines.sampling_source import SampledBlocks, as_blocks
+
+SUPERBATCH = 1000  # minibatches, as in the authors' program
+
+
+@dataclass(frozen=True)
+class Changeset:
+    """What the cache does for one minibatch."""
+
+    slots: npt.NDArray[np.int32]  # [U] where each row is, -1 if it has to be read
+    admissions: npt.NDArray[np.int32]  # [A, 2] position in the minibatch -> slot, once x is filled
+
+
+@dataclass(frozen=True)
+class SuperbatchFiles:
+    """Minibatches in a scratch folder, each in files of consecutive .npy arrays."""
+
+    folder: Path
+
+    def save_sample(self, number: int, sampled: SampledBlocks) -> None:
+        """Until `take`."""
+        with self._sample(number).open("wb") as file:
+            np.save(file, sampled.nodes)
+            np.save(file, sampled.seeds)
+            for block in sampled.blocks:
+                np.save(file, block.indptr.numpy())
+                np.save(file, block.indices.numpy())
+
+    def nodes(self, number: int) -> npt.NDArray[Any]:
+        """The input nodes of a saved minibatch."""
+        with self._sample(number).open("rb") as file:
+            return np.asarray(np.load(file))
+
+    def save_next_uses(self, number: int, next_uses: npt.NDArray[np.int32]) -> None:
+        """Of the minibatch's nodes, until `take_next_uses`."""
+        np.save(self._next_uses(number), next_uses)
+
+    def take_next_uses(self, number: int) -> npt.NDArray[np.int32]:
+        """What was saved; the file is removed."""
+        (next_uses,) = _load_all(self._next_uses(number))
+        self._next_uses(number).unlink()
+        return next_uses
+
+    def save_changeset(self, number: int, changes: Changeset) -> None:
+        """Until `take`."""
+        with self._changeset(number).open("wb") as file:
+            np.save(file, changes.slots)
+            np.save(file, changes.admissions)
+
+    def take(self, number: int) -> tuple[SampledBlocks, Changeset]:
+        """The minibatch and what the cache does for it; its files are removed."""
+        nodes, seeds, *blocks = _load_all(self._sample(number))
+        slots, admissions = _load_all(self._changeset(number))
+        self._sample(number).unlink()
+        self._changeset(number).unlink()
+        arrays = list(zip(blocks[::2], blocks[1::2], strict=True))
+        return SampledBlocks(seeds, nodes, as_blocks(len(nodes), arrays)), Changeset(slots, admissions)
+
+    def _sample(self, number: int) -> Path:
+        return self.folder / f"{number}-sample"
+
+    def _next_uses(self, number: int) -> Path:
+        return self.folder / f"{number}-next-uses.npy"
+
+    def _changeset(self, number: int) -> Path:
+        return self.folder / f"{number}-changeset"
+
+
+def _load_all(path: Path) -> list[npt.NDArray[Any]]:
+    size, arrays = path.stat().st_size, []
+    with path.open("rb") as file:
+        while file.tell() < size:
+            arrays.append(np.load(file))
+    return arrays
+
+
+def place_superbatch(
+    numbers: range,
+    input_nodes: Callable[[range], Iterable[npt.NDArray[Any]]],
+    files: SuperbatchFiles,
+    num_nodes: int,
+    capacity: int,
+) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[Any], npt.NDArray[np.int32]]]:
+    """What `BeladyPlanner.place` says of each minibatch of a superbatch, the cache being empty before it.
+
+    A backward pass finds next uses, which wait in `files`; a forward pass plans. `input_nodes` gives those of some
+    minibatches in order, each to be used before the next.
+    """
+    next_use = np.full(num_nodes, len(numbers), np.int32)  # that many stand for never
+    backwards = numbers[::-1]
+    for number, nodes in zip(backwards, input_nodes(backwards), strict=True):
+        files.save_next_uses(number, exchange_next_uses(next_use, nodes, number - numbers.start))
+    del next_use
+    planner = BeladyPlanner(np.full(num_nodes, -1, np.int32), 0, capacity, len(numbers))
+    for number, nodes in zip(numbers, input_nodes(numbers), strict=True):
+        yield planner.place(nodes, files.take_next_uses(number))
+
+
+def changeset(
+    addresses: npt.NDArray[np.int32], num_read: int, admissions: npt.NDArray[np.int32], capacity: int
+) -> Changeset:
+    """What `BeladyPlanner.place` returned, in terms of positions in the minibatch instead of rows of an extent."""
+    missed = np.flatnonzero(addresses >= capacity).astype(np.int32)
+    position_of_row = np.empty(num_read, np.int32)
+    position_of_row[addresses[missed] - capacity] = missed
+    pairs = admissions.reshape(-1, 2)
+    slots = np.where(addresses < capacity, addresses, np.int32(-1))
+    return Changeset(slots, np.column_stack([position_of_row[pairs[:, 0]], pairs[:, 1]]))

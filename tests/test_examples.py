@@ -42,8 +42,7 @@ def load(path: Path) -> ModuleType:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_learn(path: Path, packed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    pytest.importorskip("dgl")
-    pytest.importorskip("torch_geometric")
+    pytest.importorskip({"dgl_model": "dgl", "pyg_model": "torch_geometric"}.get(path.stem, "torch"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     torch.manual_seed(0)
     load(path).main(str(packed), 10)

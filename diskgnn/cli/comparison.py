@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +14,21 @@ from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.options import CACHE, Size
 from diskgnn.cli.rendering import Output, to_json
+from diskgnn.specs import SamplingSpec
 
 if TYPE_CHECKING:
     from diskgnn.compare.results import Comparison, LoaderResult
-    from diskgnn.compare.summary import LoaderSummary
+    from diskgnn.compare.settings import ComparisonSettings
 
 
-_LEGEND = (
-    "loading: nobody computes · bound: what was read, at the limits of disk or memory · wait: of training, for "
-    "minibatches · total: an epoch with its part of preparing and opening · disk: the most that was taken beside the "
-    "graph · of Belady's: rows read by the fewest that any cache of the size reads · peak: of memory, with page cache"
+_model = options.section("Model")
+_conditions = options.section("Conditions")
+_output = options.section("Output")
+_LEGENDS = (
+    "epoch: of training · ±: half of the range of several measurements · in all: an epoch with its share of preparing "
+    "and opening · loading: an epoch without a model",
+    "rows read: from the disk in an epoch · of the fewest: by a cache of that size that knows all that comes · disk: "
+    "the most taken beside the graph · memory: the most, with page cache",
 )
 
 
@@ -47,70 +51,68 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 @click.command(cls=Command)
 @click.argument("graph", type=options.ARTIFACT)
-@click.option("--memory", type=Size(), required=True, help="What each loader's processes may use, page cache included.")
-@click.option(
+@_conditions("--memory", type=Size(), required=True, help="What each loader's processes may use, page cache included.")
+@_conditions(
     "--loaders",
     default="all",
     show_default=True,
     metavar="NAME,...",
     help="Which: a loader stands for all its variants, loader:variant for one.",
 )
-@click.option(
+@_conditions(
     "--fanouts", type=options.Fanouts(), required=True, help="Neighbours drawn per layer, from the seeds outwards."
 )
-@click.option("--batch-size", type=click.IntRange(min=1), default=1024, show_default=True, help="Seeds per minibatch.")
-@click.option("--epochs", type=click.IntRange(min=1), default=1, show_default=True, help="Epochs to train.")
-@click.option(
+@_conditions("--batch-size", type=int, default=1024, show_default=True, help="Seeds per minibatch.")
+@_conditions("--epochs", type=int, default=1, show_default=True, help="Epochs to train.")
+@_conditions(
     "--max-batches",
-    type=click.IntRange(min=1),
+    type=int,
     metavar="K",
     help="Minibatches per epoch: the rest of the train split is left out.  [default: all]",
 )
-@click.option(
+@_conditions(
     "--seeds",
-    type=click.IntRange(min=1),
+    type=int,
     default=1,
     show_default=True,
     help="Train with so many seeds: accuracies then come with their deviation.",
 )
-@click.option(
+@_conditions(
     "--cpu-cache",
     type=CACHE,
     help="Main memory for feature rows, for all loaders that cache: 512MiB, or 10% of all rows.  [default: "
     "10%, at most 20% of --memory]",
 )
-@click.option(
+@_conditions(
     "--sweep",
     type=Sweep(),
     default=list,
     help="Also count the rows that caches of these sizes would read: cpu-cache=5%,10%,30%,50%.",
 )
-@click.option(
+@_model(
     "--model",
     type=click.Choice(["sage", "gat", "gcn"]),
     default="sage",
     show_default=True,
     help="GraphSAGE (mean), GAT or GCN.",
 )
-@click.option(
-    "--hidden", type=click.IntRange(min=1), default=256, show_default=True, help="Width of the hidden layers."
-)
-@click.option("--dropout", type=float, default=0.5, show_default=True, help="Share of hidden units dropped.")
-@click.option("--lr", type=float, default=0.003, show_default=True, help="Adam's learning rate.")
-@click.option("--device", default="cpu", show_default=True, help="Where the model is: cpu, cuda, cuda:1.")
-@click.option(
+@_model("--hidden", type=int, default=256, show_default=True, help="Width of the hidden layers.")
+@_model("--dropout", type=float, default=0.5, show_default=True, help="Share of hidden units dropped.")
+@_model("--lr", type=float, default=0.003, show_default=True, help="Adam's learning rate.")
+@_model("--device", default="cpu", show_default=True, help="Where the model is: cpu, cuda, cuda:1.")
+@_model(
     "--evaluate/--no-evaluate",
     default=True,
     show_default=True,
     help="Measure accuracy after every epoch, outside the clock.",
 )
-@click.option(
+@_conditions(
     "--scratch",
     type=options.OUTPUT,
     metavar="DIR",
     help="Where to prepare, on the disk to measure; emptied in the end.  [default: beside GRAPH]",
 )
-@click.option(
+@_conditions(
     "--timeout",
     "timeout_seconds",
     type=click.FloatRange(min=1),
@@ -119,7 +121,7 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     metavar="SECONDS",
     help="For each process.",
 )
-@click.option(
+@_conditions(
     "--size",
     "rate_file_bytes",
     type=Size(),
@@ -127,19 +129,20 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     show_default=True,
     help="Of the file that the disk's own rates are measured with.",
 )
-@click.option("--out", type=options.OUTPUT, metavar="FILE", help="Write everything measured here as JSON, as it comes.")
-@click.option("--report", type=options.OUTPUT, metavar="FILE", help="Write a page with figures (HTML) here.")
+@_output("--out", type=options.OUTPUT, metavar="FILE", help="Write everything measured here as JSON, as it comes.")
+@_output("--report", type=options.OUTPUT, metavar="FILE", help="Write a page with figures (HTML) here.")
 @click.pass_obj
 def compare(output: Output, /, graph: Path, out: Path | None, report: Path | None, **arguments: Any) -> None:
     """Measure loaders side by side on GRAPH: the same minibatches, model and memory cap for each."""
     from diskgnn.compare.report.write import check_report_possible, write_report
     from diskgnn.compare.runner import compare
 
+    settings = _settings(**arguments)
     if report is not None:
         check_report_possible()
-    for path, option in ((out, "--out"), (report, "--report")):
+    for path, argument in ((out, "out"), (report, "report")):
         if path is not None:
-            _check_writable_file(path, option)
+            _check_writable_file(path, argument)
 
     latest: list[Comparison] = []
 
@@ -151,10 +154,9 @@ def compare(output: Output, /, graph: Path, out: Path | None, report: Path | Non
             temporary.write_text(json.dumps(to_json(comparison), indent=1) + "\n")
             temporary.replace(out)
 
+    command = shlex.join(["diskgnn", *sys.argv[1:]])
     try:
-        compare(
-            graph, **arguments, command=shlex.join(["diskgnn", *sys.argv[1:]]), on_result=keep, reporter=output.reporter
-        )
+        compare(graph, settings, command=command, on_result=keep, reporter=output.reporter)
     finally:  # also when Ctrl-C ends it early
         if latest:
             _show(output, latest[0])
@@ -166,10 +168,23 @@ def compare(output: Output, /, graph: Path, out: Path | None, report: Path | Non
     output.result(latest[0])
 
 
-def _check_writable_file(path: Path, option: str) -> None:
-    from diskgnn.training.checkpoints import writing
+def _settings(
+    *, model: str, hidden: int, dropout: float, lr: float, fanouts: list[int], batch_size: int, epochs: int,
+    **others: Any,
+) -> ComparisonSettings:  # fmt: skip
+    from diskgnn.compare.settings import ComparisonSettings, ModelSpec
 
-    with writing(path, option):
+    return ComparisonSettings(
+        sampling=SamplingSpec(fanouts, batch_size, epochs),
+        model=ModelSpec(model, hidden, dropout=dropout, lr=lr),
+        **others,
+    )
+
+
+def _check_writable_file(path: Path, argument: str) -> None:
+    from diskgnn.training.outputs import writing
+
+    with writing(path, argument):
         path.parent.mkdir(parents=True, exist_ok=True)
         is_new = not path.exists()
         with path.open("a"):
@@ -179,27 +194,30 @@ def _check_writable_file(path: Path, option: str) -> None:
 
 
 def _line(result: LoaderResult) -> str:
+    from diskgnn.compare.wording import duration
+
     if result.status != "ok":
         return f"{result.name}: {result.status} ({result.message})"
     assert result.training is not None
     accuracy = result.epochs[-1].test_accuracy
     shown = "" if accuracy is None else f", test accuracy {accuracy:.2%}"
     seed = f", seed {result.seed}" if result.seed else ""
-    return f"{result.name}{seed}: {result.training.seconds:.2f} s an epoch{shown}"
+    return f"{result.name}{seed}: {duration(result.training.seconds)} an epoch{shown}"
 
 
 def _show(output: Output, comparison: Comparison) -> None:
     from diskgnn.compare.answer import headline, reasons
     from diskgnn.compare.summary import summarize
+    from diskgnn.compare.tables import cost_columns, speed_columns
 
     summaries = summarize(comparison.results)
-    output.table(
-        f"{comparison.graph['name']}: an epoch of each loader",
-        ["", "minibatches", "prepare_seconds", "disk_bytes", "loading_seconds", "bound_seconds", "training_seconds",
-         "wait_seconds", "total_seconds", "read_bytes", "rows read", "of Belady's", "peak_bytes", "test accuracy"],
-        [_row(summary) for summary in summaries],
-    )  # fmt: skip
-    output.text(_LEGEND)
+    for title, columns, legend in (
+        (f"{comparison.graph['name']}: an epoch of each loader", speed_columns(), _LEGENDS[0]),
+        ("what it takes", cost_columns(), _LEGENDS[1]),
+    ):
+        rows = [(one.name, *(text_of(one) or "" for text_of in columns.values())) for one in summaries]
+        output.table(title, ["", *columns], rows)
+        output.text(legend)
     if comparison.sweep:
         output.table(
             "rows read in an epoch, by size of the cache",
@@ -207,27 +225,5 @@ def _show(output: Output, comparison: Comparison) -> None:
             [(point.name, point.cache, point.requested_rows, point.rows_read, point.belady_rows,
               point.rows_read / max(point.belady_rows, 1)) for point in comparison.sweep],
         )  # fmt: skip
-    for sentence in (headline(comparison, summaries), *reasons(summaries)):
+    for sentence in (headline(comparison, summaries), *reasons(comparison, summaries)):
         output.text(sentence)
-
-
-def _row(summary: LoaderSummary) -> Sequence[Any]:
-    """What was measured, also of a loader that failed later on; '' for the rest."""
-    from diskgnn.compare.summary import accuracy_text
-
-    found = (
-        summary.minibatches,
-        summary.prepare_seconds or None,
-        summary.peak_disk_bytes or None,
-        summary.loading_seconds,
-        summary.bound_seconds if summary.bound else None,
-        summary.training_seconds,
-        summary.training_wait_seconds,
-        summary.total_seconds,
-        summary.read_bytes,
-        summary.rows_read,
-        summary.rows_read / summary.belady_rows if summary.rows_read is not None and summary.belady_rows else None,
-        summary.peak_cgroup_bytes or summary.peak_process_bytes or None,
-        accuracy_text(summary, "+-") if summary.ok else summary.status,
-    )
-    return (summary.name, *("" if value is None else value for value in found))

@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from diskgnn.compare.results import Comparison
-from diskgnn.compare.summary import (
+from diskgnn.compare.ranking import (
     OURS,
-    LoaderSummary,
     best_disk_baseline,
-    busiest_stage,
-    duration,
+    comparable,
     fastest,
+    fits_in_memory,
     ours,
     reference,
-    times,
+    within_noise,
 )
+from diskgnn.compare.results import Comparison
+from diskgnn.compare.stages import busiest_stage, stage_words
+from diskgnn.compare.summary import LoaderSummary
+from diskgnn.compare.wording import duration, ordinal, times
+from diskgnn.units import format_size
 
-_CLOSE = 1.05  # two times no further apart are told as equal: runs differ by more
 _NEAR_REFERENCE = 1.10  # of in-memory: further away, the reason is told
 _NEAR_BOUND = 1.15  # a loader no further from its bound is limited by it
 
@@ -29,30 +31,41 @@ def headline(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> str:
     if mine is None or mine.epoch_seconds is None:
         return _headline_without_ours(summaries)
     sentence = f"{_titled(mine)} {_verb(mine)} {_unit(comparison, mine)} in {duration(mine.epoch_seconds)}"
-    if best and best.epoch_seconds and _comparable(mine, best):
-        sentence += f", {_against(best.epoch_seconds / mine.epoch_seconds)} the fastest baseline on disk ({best.name}, "
+    if best and best.epoch_seconds and comparable(mine, best):
+        sentence += f", {_against(mine, best)} the fastest baseline on disk ({best.name}, "
         sentence += f"{duration(best.epoch_seconds)})"
-    if memory and memory.epoch_seconds and _comparable(mine, memory):
-        sentence += f"{';' if best else ','} that is {_against(memory.epoch_seconds / mine.epoch_seconds)} in-memory"
+    if memory and memory.epoch_seconds and comparable(mine, memory):
+        sentence += f"{';' if best else ','} that is {_against(mine, memory)} in-memory"
     return sentence + "."
 
 
-def reasons(summaries: Sequence[LoaderSummary]) -> list[str]:
-    """What preparing costs, and which stage is the reason where our loader is not as fast as it should be."""
+def reasons(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> list[str]:
+    """What else a reader must know: that no disk is needed, what preparing costs, why ours is slower than another."""
+    found = []
+    if fits_in_memory(comparison, summaries):
+        found.append(_not_needed(comparison))
     mine = ours(summaries)
     if mine is None or not mine.epoch_seconds:
-        return []
+        return found
     best, memory = best_disk_baseline(summaries), reference(summaries)
-    found = []
-    if best and best.epoch_seconds and _comparable(mine, best):
+    if best and best.epoch_seconds and comparable(mine, best):
         found.append(_break_even(mine, best))
     found += _without_reuse(summaries)
     winner = memory if _slower(mine, memory, _NEAR_REFERENCE) else None
-    if _slower(mine, best, _CLOSE):
+    if _slower(mine, best, 1.0):
         winner = best
     if winner:
         found.append(f"Why it is slower than {winner.name}: {_reason(mine, winner)}.")
     return found
+
+
+def _not_needed(comparison: Comparison) -> str:
+    graph, settings = comparison.graph, comparison.settings
+    needed = format_size(graph["feature_bytes"] + graph.get("topology_bytes", 0))
+    return (
+        f"You do not need this tool for this graph: its features and edges ({needed}) fit the memory given "
+        f"({format_size(settings['memory_bytes'])}), so any loader that keeps them in memory will do."
+    )
 
 
 def _headline_without_ours(summaries: Sequence[LoaderSummary]) -> str:
@@ -77,21 +90,22 @@ def _unit(comparison: Comparison, summary: LoaderSummary) -> str:
     return f"{summary.minibatches} minibatches" if comparison.settings.get("max_batches") else "an epoch"
 
 
-def _comparable(one: LoaderSummary, other: LoaderSummary) -> bool:
-    return (one.training_seconds is None) == (other.training_seconds is None)
+def _against(mine: LoaderSummary, other: LoaderSummary) -> str:
+    assert mine.epoch_seconds
+    assert other.epoch_seconds
+    return "within noise of" if within_noise(mine, other) else _by_factor(other.epoch_seconds / mine.epoch_seconds)
 
 
-def _against(ratio: float) -> str:
+def _by_factor(ratio: float) -> str:
     """`ratio`: the other's time by ours."""
-    if 1 / _CLOSE <= ratio <= _CLOSE:
-        return "as fast as"
     return f"{times(ratio)} faster than" if ratio > 1 else f"{times(1 / ratio)} slower than"
 
 
 def _slower(one: LoaderSummary, other: LoaderSummary | None, factor: float) -> bool:
-    if other is None or not other.epoch_seconds or not one.epoch_seconds or not _comparable(one, other):
+    """Whether by more than `factor`, and than noise."""
+    if other is None or not other.epoch_seconds or not one.epoch_seconds or not comparable(one, other):
         return False
-    return one.epoch_seconds > factor * other.epoch_seconds
+    return one.epoch_seconds > factor * other.epoch_seconds and not within_noise(one, other)
 
 
 def _break_even(mine: LoaderSummary, best: LoaderSummary) -> str:
@@ -101,12 +115,14 @@ def _break_even(mine: LoaderSummary, best: LoaderSummary) -> str:
     ahead = mine.prepare_seconds + mine.open_seconds - best.prepare_seconds - best.open_seconds
     gain = best.epoch_seconds - mine.epoch_seconds
     cost = f"Preparing takes {duration(mine.prepare_seconds)}"
+    if gain > 0 and ahead > 0 and within_noise(mine, best):
+        return f"{cost}, which nothing repays: an epoch takes as long as {best.name}'s within noise."
     if gain <= 0:
         return f"{cost}." if ahead > 0 else f"{cost}; {best.name} needs {duration(-ahead)} more before its first epoch."
     if ahead <= 0:
         return f"{cost}, no longer than {best.name} needs before its first epoch."
     epochs = math.floor(ahead / gain) + 1
-    return f"{cost}, repaid in the {_ordinal(epochs)} epoch against {best.name}."
+    return f"{cost}, repaid in the {ordinal(epochs)} epoch against {best.name}."
 
 
 def _without_reuse(summaries: Sequence[LoaderSummary]) -> Iterator[str]:
@@ -115,7 +131,7 @@ def _without_reuse(summaries: Sequence[LoaderSummary]) -> Iterator[str]:
     if fresh is None or not fresh.total_seconds:
         return
     told = [
-        f"{_against(other.total_seconds / fresh.total_seconds)} {other.name} ({duration(other.total_seconds)})"
+        f"{_in_all(fresh, other)} {other.name} ({duration(other.total_seconds)})"
         for loader in ("cached-reads", "ginex", "mmap")
         for other in [fastest(one for one in summaries if one.loader == loader)]
         if other and other.total_seconds
@@ -127,9 +143,13 @@ def _without_reuse(summaries: Sequence[LoaderSummary]) -> Iterator[str]:
         )
 
 
-def _ordinal(number: int) -> str:
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number:,}{ending}"
+def _in_all(mine: LoaderSummary, other: LoaderSummary) -> str:
+    """As `_against`, with preparing."""
+    assert mine.total_seconds
+    assert other.total_seconds
+    if mine.total_spread and other.total_spread and mine.total_spread.overlaps(other.total_spread):
+        return "within noise of"
+    return _by_factor(other.total_seconds / mine.total_seconds)
 
 
 def _reason(mine: LoaderSummary, other: LoaderSummary) -> str:
@@ -142,8 +162,9 @@ def _reason(mine: LoaderSummary, other: LoaderSummary) -> str:
         share = f"training waited {duration(waited)} of {duration(total)} for minibatches ({waited / total:.0%})"
         return f"{share}; {_loader_limit(mine)}"
     return (
-        f"training waited only {waited / total:.0%} of the time, but computing took {duration(computing)} against "
-        f"{duration(others_computing)}: loader and model share the cores and the memory's bandwidth"
+        f"training waited for minibatches only {waited / total:.0%} of the time, but computing took "
+        f"{duration(computing)} against {duration(others_computing)}: the loader's threads take processor cores and "
+        "memory bandwidth from the model"
     )
 
 
@@ -151,11 +172,23 @@ def _loader_limit(mine: LoaderSummary) -> str:
     text = ""
     if mine.loading and mine.bound_seconds and mine.bound:
         ratio = mine.loading.seconds / mine.bound_seconds
+        limit = f"{least_words(mine.bound)} ({duration(mine.bound_seconds)} an epoch)"
         if ratio <= _NEAR_BOUND:
-            return f"the loader is at its own bound, {mine.bound} ({duration(mine.bound_seconds)} an epoch)"
-        text = f"the loader alone takes {times(ratio)} of its own bound, {mine.bound} ({duration(mine.bound_seconds)})"
+            return f"loading takes no longer than {limit}"
+        text = f"loading alone takes {times(ratio)} as long as {limit}"
     busiest = busiest_stage(mine.trace)
     if busiest:
         track, stage, share = busiest
-        text += f"{', and ' if text else ''}its busiest stage is '{stage}' on '{track}' ({share:.0%} of the timeline)"
+        text += "; " if text else ""
+        text += f"what keeps it busy longest is {stage_words(track, stage)} ({share:.0%} of the time)"
     return text or "the records do not tell which stage"
+
+
+def least_words(bound: str) -> str:
+    """What a loader's bound is the time of: its `bound` in words."""
+    if bound == "memory":
+        return "copying the same rows within memory at its full speed"
+    if bound in ("sequential reads", "random reads"):
+        kind = "in one go" if bound == "sequential reads" else "in as many separate requests"
+        return f"reading the same bytes {kind} at the disk's full speed"
+    return bound

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import RowCache
-from diskgnn.baselines.ginex import SUPERBATCH, SuperbatchFiles, place_superbatch
+from diskgnn.baselines.superbatches import SUPERBATCH, SuperbatchFiles, place_superbatch
 from diskgnn.compare.results import SweepPoint
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.placement import Accesses, Schedule, hottest_nodes
@@ -55,7 +55,7 @@ def belady_rows(inputs: InputNodes, cache_rows: int) -> int:
 def diskgnn_rows(inputs: InputNodes, cache_rows: int) -> int:
     """What a prepared epoch holds: its extents' rows, and those that fill the cache when it starts."""
     schedule = Schedule(inputs.accesses(), _NO_STATIC, cache_rows)
-    return len(schedule.initial_nodes) + sum(len(placement.disk_nodes) for placement in schedule)
+    return len(schedule.initial_cpu_nodes) + sum(len(placement.disk_nodes) for placement in schedule)
 
 
 def static_rows(inputs: InputNodes, cache_rows: int) -> int:

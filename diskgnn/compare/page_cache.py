@@ -5,10 +5,18 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
+
+from diskgnn.storage.manifest import Manifest
+
+
+def files_read(graph: Manifest, folder: Path) -> Iterator[Path]:
+    """What a loader may read: the graph's files, wherever they lie, and all that was prepared in `folder`."""
+    yield from (graph.file(name) for name in graph.files)
+    yield from (file for file in folder.rglob("*") if file.is_file())
 
 
 def drop(files: Iterable[Path]) -> bool:

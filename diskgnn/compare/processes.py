@@ -72,14 +72,14 @@ def run_in_process(
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         if timed_out:
-            return Outcome("failed", f"no end after {timeout_seconds:.0f} seconds (--timeout)")
+            return Outcome("failed", f"no end after {timeout_seconds:.0f} seconds, the limit of a process")
         peak = None if cgroup is None else cgroup.peak_bytes()
         killed = cgroup is not None and cgroup.oom_kills() > 0
     finally:
         if cgroup is not None:
             cgroup.remove()
     if killed:
-        message = f"{step}: needs more than the {format_size(limit_bytes or 0)} of --memory"
+        message = f"{step}: needs more than the {format_size(limit_bytes or 0)} of memory"
         return Outcome("out of memory", message, peak_cgroup_bytes=peak)
     if not result_path.exists():
         told = " ".join(log_path.read_text(errors="replace").split())[-_TAIL_CHARACTERS:]

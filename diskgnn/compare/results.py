@@ -23,10 +23,10 @@ class EpochPoint:
 
 @dataclass(frozen=True)
 class EpochCost:
-    """What the minibatches of one epoch cost; `minibatches` of them were run (`--max-batches` may leave some out)."""
+    """What the minibatches of one epoch cost; `minibatches` of them were run (`max_batches` may leave some out)."""
 
     minibatches: int
-    seconds: float
+    seconds: float  # the median where it was measured several times; the rest is of that one
     wait_seconds: float  # the consumer waited
     requested_rows: int
     device_rows: int  # of the requested, served by each tier
@@ -39,13 +39,14 @@ class EpochCost:
     read_requests: int | None  # sent to the disk; None where the kernel decides (page cache)
     filled_rows: int = 0  # read to fill a cache or a buffer before a minibatch needs them, beyond `disk_rows`
     device_write_bytes: int | None = None  # as the kernel counts: what is prepared or saved meanwhile
+    repeats_seconds: tuple[float, ...] = ()  # of each time that it was measured; a long epoch is measured once
 
 
 @dataclass(frozen=True)
 class LoaderResult:
     """One loader's run, or why there is none."""
 
-    name: str  # as shown: 'cached-reads, SIEVE'
+    name: str  # as shown: 'cached reads, SIEVE'
     loader: str  # key in `compare.loaders.LOADERS`: 'cached-reads'
     variant: str  # what distinguishes it from others of the same loader, '' where nothing does
     status: str  # 'ok', 'unavailable' (a library is missing), 'failed', 'out of memory'
@@ -54,10 +55,10 @@ class LoaderResult:
     prepare_seconds: float = 0.0
     prepared_bytes: int = 0  # of disk, that preparing left beyond the graph itself
     peak_disk_bytes: int = 0  # the most beyond the graph while preparing, loading or training, looked at now and then
-    # An idle consumer takes epoch 0; caches are empty when it starts. `disk_rows + filled_rows` of it is what may be
-    # compared with `belady_rows`.
+    # Epoch 0 without a model: nobody computes. Caches are empty when it starts. `disk_rows + filled_rows` of it is what
+    # may be compared with `belady_rows`.
     loading: EpochCost | None = None
-    # The model's forward, backward and step for every minibatch: the mean of all epochs trained.
+    # The model's forward, backward and step for every minibatch: the mean of all epochs trained in one run.
     training: EpochCost | None = None
     row_bytes: int = 0
     # The fewest rows that any cache of the same size reads in the minibatches of epoch 0, empty when it starts.
@@ -94,7 +95,8 @@ class Comparison:
     started: str  # ISO 8601, with time zone
     diskgnn_version: str
     machine: Mapping[str, Any]  # cores, memory_bytes, cpu, gpu, kernel, python, torch, disk
-    graph: Mapping[str, Any]  # name, num_nodes, num_edges, num_features, feature_dtype, feature_bytes, num_classes
+    # name, num_nodes, num_edges, num_features, feature_dtype, feature_bytes, topology_bytes, num_classes
+    graph: Mapping[str, Any]
     # memory_bytes, fanouts, batch_size, epochs, max_batches, model, hidden, cpu_cache, cpu_cache_bytes, seeds, device
     settings: Mapping[str, Any]
     memory_capped: bool  # whether a cgroup capped memory, page cache included
@@ -115,6 +117,11 @@ def disk_bytes(cost: EpochCost) -> int:
     return max(cost.read_bytes, cost.device_read_bytes or 0)
 
 
+def epoch_cost(record: Mapping[str, Any]) -> EpochCost:
+    """The `EpochCost` of these fields, as JSON has them: lists for tuples."""
+    return EpochCost(**{**record, "repeats_seconds": tuple(record.get("repeats_seconds", ()))})
+
+
 def from_json(document: Mapping[str, Any]) -> Comparison:
     """The `Comparison` whose fields `document` holds: what json.loads makes of a file that `compare --out` wrote.
 
@@ -122,10 +129,11 @@ def from_json(document: Mapping[str, Any]) -> Comparison:
         ConfigError: it holds something else.
     """
 
+    def cost(record: Mapping[str, Any] | None) -> EpochCost | None:
+        return None if record is None else epoch_cost(record)
+
     def result(record: Mapping[str, Any]) -> LoaderResult:
-        nested: dict[str, Any] = {
-            name: None if record[name] is None else EpochCost(**record[name]) for name in ("loading", "training")
-        }
+        nested: dict[str, Any] = {name: cost(record[name]) for name in ("loading", "training")}
         nested["epochs"] = tuple(EpochPoint(**point) for point in record["epochs"])
         nested["trace"] = tuple(TraceEvent(**event) for event in record["trace"])
         return LoaderResult(**{**record, **nested})

@@ -19,10 +19,13 @@ _PREFIX = ".diskgnn-compare-"
 def scratch_folder(parent: Path) -> Iterator[Path]:
     """A new directory in `parent`, gone when the block is left; what killed comparisons left there goes, too.
 
+    `parent` is made where it is missing, and stays.
+
     Raises:
-        ConfigError: `parent` is not there, or may not be written.
+        ConfigError: `parent` may not be made or written.
     """
     try:
+        parent.mkdir(parents=True, exist_ok=True)
         with _lock(parent, wait=True):  # or another comparison could find the directory before it is locked
             for left in parent.glob(f"{_PREFIX}*"):
                 with suppress(OSError), _lock(left):
@@ -31,7 +34,7 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
             in_use = _lock(folder)
     except OSError as error:
         raise ConfigError(
-            f"--scratch: cannot write in {parent} ({error.strerror}); choose a folder on the disk to measure"
+            f"scratch: cannot write in {parent} ({error.strerror}); choose a folder on the disk to measure"
         ) from error
     with in_use:
         try:

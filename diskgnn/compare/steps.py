@@ -5,22 +5,34 @@ Each step has a process of its own (see `processes`), so that memory, caches and
 
 from __future__ import annotations
 
+import gc
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diskgnn.batch_source import BatchSource
-from diskgnn.compare.loaders import Setting, Variant, find
+from diskgnn.compare import page_cache
+from diskgnn.compare.loaders import Variant, find
+from diskgnn.compare.opening import Setting
+from diskgnn.compare.repeating import Measured, measure_repeatedly
 from diskgnn.compare.results import EpochCost
+from diskgnn.compare.settings import ModelSpec
+from diskgnn.graph.graph import Graph
+from diskgnn.storage.artifacts import GRAPH
+from diskgnn.storage.manifest import open_artifact
 from diskgnn.system.disk_rates import device_bytes
 from diskgnn.tracing import TRAIN_TRACK, TraceEvent
 
+if TYPE_CHECKING:
+    from torch import nn
+
 TRACED_MINIBATCHES = 6
 MAX_TRACED_EVENTS = 3000
-_TIERS = ("device_rows", "pinned_rows", "cpu_rows", "disk_rows")
 
 
 def run_step(step: str, arguments: Mapping[str, Any]) -> Any:
@@ -28,13 +40,9 @@ def run_step(step: str, arguments: Mapping[str, Any]) -> Any:
     return _STEPS[step](**arguments)
 
 
-def _resolve(setting: Mapping[str, Any], loader: str, variant: str) -> tuple[Setting, Variant]:
-    return Setting(**{**setting, "fanouts": tuple(setting["fanouts"])}), find(loader, variant)
-
-
 def prepare(setting: Mapping[str, Any], loader: str, variant: str) -> dict[str, Any]:
     """Seconds of preparing, and bytes on disk afterwards."""
-    resolved, chosen = _resolve(setting, loader, variant)
+    resolved, chosen = Setting.from_json(setting), find(loader, variant)
     assert chosen.prepare is not None
     started = time.perf_counter()
     chosen.prepare(resolved)
@@ -45,21 +53,27 @@ def prepare(setting: Mapping[str, Any], loader: str, variant: str) -> dict[str, 
 
 def load(setting: Mapping[str, Any], loader: str, variant: str) -> dict[str, Any]:
     """What epoch 0 costs when nobody computes."""
+    # One epoch: what prepares while it trains shall not prepare another beside the one that is measured.
+    one_epoch = replace(Setting.from_json(setting), sampling=replace(Setting.from_json(setting).sampling, epochs=1))
+    chosen = find(loader, variant)
+    measured = measure_repeatedly(lambda _: _load_once(one_epoch, chosen), partial(_forget, one_epoch))
+    return {"open_seconds": measured.open_seconds, "cost": asdict(measured.cost)}
+
+
+def _load_once(setting: Setting, variant: Variant) -> Measured:
     import torch
 
-    from diskgnn.training.evaluate import minibatches
+    from diskgnn.training.sources import minibatches
 
-    resolved, chosen = _resolve(setting, loader, variant)
-    # One epoch: what prepares while it trains shall not prepare another beside the one that is measured.
-    source, open_seconds = _open(replace(resolved, epochs=1), chosen)
+    source, open_seconds = _open(setting, variant)
     try:
         meter = _Meter(source)
         with minibatches(source, 0) as batches:
             for batch in batches:
-                batch.to(resolved.device, non_blocking=True)
-        if resolved.device != "cpu":
-            torch.cuda.synchronize(resolved.device)
-        return {"open_seconds": open_seconds, "cost": asdict(meter.cost())}
+                batch.to(setting.device, non_blocking=True)
+        if setting.device != "cpu":
+            torch.cuda.synchronize(setting.device)
+        return Measured(meter.cost(), open_seconds)
     finally:
         source.close()
 
@@ -73,47 +87,74 @@ def train(
     trace: str | None,
 ) -> dict[str, Any]:
     """What epochs of training cost; the weights after each go to folder `weights`, a timeline to file `trace`."""
+    resolved, chosen, spec = Setting.from_json(setting), find(loader, variant), ModelSpec(**model)
+
+    def measure(number: int) -> Measured:
+        saved = Path(weights) if weights is not None and number == 0 else None  # all runs come to the same weights
+        measured = _train_once(resolved, chosen, spec, saved, None if trace is None else f"{trace}.{number}")
+        return replace(measured, number=number)
+
+    measured = measure_repeatedly(measure, partial(_forget, resolved))
+    if trace is not None:
+        Path(f"{trace}.{measured.number}").rename(trace)
+    return {"open_seconds": measured.open_seconds, "cost": asdict(measured.cost), "epochs": measured.epochs}
+
+
+def _train_once(
+    setting: Setting, variant: Variant, model: ModelSpec, weights: Path | None, trace: str | None
+) -> Measured:
     import torch
 
-    from diskgnn.training.models import make_model
     from diskgnn.training.train import train
 
-    resolved, chosen = _resolve(setting, loader, variant)
-    source, open_seconds = _open(resolved, chosen)
+    source, open_seconds = _open(setting, variant)
     try:
-        torch.manual_seed(resolved.seed)
-        net = make_model(
-            model["name"], source.num_features, model["hidden"], source.num_classes, source.num_layers,
-            heads=model["heads"], dropout=model["dropout"],
-        )  # fmt: skip
+        torch.manual_seed(setting.sampling.seed)
+        net = _model(model, source)
         epochs: list[dict[str, float]] = []
 
         def finish_epoch(record: dict[str, Any]) -> None:
             if record["event"] == "epoch":
                 epochs.append({name: record[name] for name in ("epoch", "loss", "train_seconds")})
                 if weights is not None:
-                    torch.save(net.state_dict(), Path(weights) / f"{record['epoch']}.pt")
+                    torch.save(net.state_dict(), weights / f"{record['epoch']}.pt")
 
         meter = _Meter(source)
         train(
-            source, model=net, lr=model["lr"], epochs=resolved.epochs, device=resolved.device, seed=resolved.seed,
+            source, model=net, lr=model.lr, epochs=setting.epochs, device=setting.device, seed=setting.sampling.seed,
             callback=finish_epoch, trace=trace,
         )  # fmt: skip
-        cost = meter.cost(resolved.epochs, sum(epoch["train_seconds"] for epoch in epochs))
-        return {"open_seconds": open_seconds, "cost": asdict(cost), "epochs": epochs}
+        cost = meter.cost(setting.epochs, sum(epoch["train_seconds"] for epoch in epochs))
+        return Measured(cost, open_seconds, epochs)
     finally:
         source.close()
 
 
+def _model(model: ModelSpec, source: BatchSource) -> nn.Module:
+    """A new one that fits what `source` yields."""
+    from diskgnn.training.models import make_model
+
+    net: nn.Module = make_model(
+        model.name, source.num_features, model.hidden, source.num_classes, source.num_layers, heads=model.heads,
+        dropout=model.dropout,
+    )  # fmt: skip
+    return net
+
+
 def prepare_evaluation(
-    graph: str, folder: str, fanouts: Sequence[int], batch_size: int, cache_bytes: int, memory_bytes: int
+    graph: str,
+    folder: str,
+    sampling: Mapping[str, Any],
+    splits: Sequence[str],
+    cache_bytes: int,
+    memory_bytes: int,
 ) -> None:
     """Pack the validation and test splits, once for all loaders."""
     from diskgnn.packing.pack import pack
     from diskgnn.sampling.sample import sample
 
     samples = Path(folder) / "samples"
-    sample(graph, samples, fanouts=fanouts, batch_size=batch_size, splits=["valid", "test"], memory=memory_bytes)
+    sample(graph, samples, **sampling, splits=splits, memory=memory_bytes)
     pack(graph, samples, Path(folder) / "packed", cpu_cache=cache_bytes, eval_cpu_cache=cache_bytes, static_cache=0,
          memory=memory_bytes)  # fmt: skip
     shutil.rmtree(samples)
@@ -126,15 +167,11 @@ def evaluate(packed: str, splits: Sequence[str], weights: str, epochs: int, mode
 
     from diskgnn.loading.loader import Loader
     from diskgnn.training.evaluate import evaluate
-    from diskgnn.training.models import make_model
 
     accuracies: list[dict[str, float]] = [{} for _ in range(epochs)]
     for split in splits:
         with Loader(packed, split, device=device) as loader:
-            net = make_model(
-                model["name"], loader.num_features, model["hidden"], loader.num_classes, loader.num_layers,
-                heads=model["heads"], dropout=model["dropout"],
-            )  # fmt: skip
+            net = _model(ModelSpec(**model), loader)
             for epoch, found in enumerate(accuracies):
                 net.load_state_dict(torch.load(Path(weights) / f"{epoch}.pt", weights_only=True, map_location=device))
                 found[split] = evaluate(net, loader, device).accuracy
@@ -151,7 +188,6 @@ def count(
 ) -> dict[str, Any]:
     """Belady's bound for `cache_rows`, and the sweep's points for its caches (as given, and in rows)."""
     from diskgnn.compare import counting
-    from diskgnn.graph.graph import Graph
 
     inputs = counting.InputNodes(Graph.open(graph), Path(folder), sampling, memory_bytes)
     points = counting.sweep(inputs, [(cache, rows) for cache, rows in sweep])
@@ -175,31 +211,40 @@ def _open(setting: Setting, variant: Variant) -> tuple[BatchSource, float]:
     return variant.open(setting), time.perf_counter() - started
 
 
+def _forget(setting: Setting) -> None:
+    """Leave nothing of what was read in the page cache, and warn where something stays."""
+    gc.collect()  # what is mapped stays
+    if not page_cache.drop(page_cache.files_read(open_artifact(setting.graph, GRAPH), Path(setting.folder))):
+        warnings.warn("between measurements, some of what was read stayed in the page cache", stacklevel=2)
+
+
 class _Meter:
     """What a source and the kernel count from now on."""
 
     def __init__(self, source: BatchSource) -> None:
         self._source = source
-        self._started, self._before, self._device = time.perf_counter(), dict(source.stats()), device_bytes()
+        self._started, self._before, self._device = time.perf_counter(), source.stats(), device_bytes()
 
     def cost(self, epochs: int = 1, seconds: float | None = None) -> EpochCost:
         """The mean of `epochs` until now, which took `seconds` in all, or all the time since then."""
         seconds = time.perf_counter() - self._started if seconds is None else seconds
-        now, device = self._source.stats(), device_bytes()
-        spent = {name: (value - self._before.get(name, 0)) / epochs for name, value in now.items()}
-        requests = spent.get("read_requests", 0)
-        read_bytes = spent["read_bytes"] + spent.get("prepare_read_bytes", 0)  # who prepares meanwhile reads then, too
+        spent, device = self._source.stats() - self._before, device_bytes()
+        read_bytes = spent.read_bytes + spent.prepare_read_bytes  # who prepares meanwhile reads then, too
         device_spent = [round((after - before) / epochs) for after, before in zip(device, self._device, strict=True)]
+        known = spent.read_requests > 0 or read_bytes == 0
         return EpochCost(
             minibatches=self._source.num_batches,
             seconds=seconds / epochs,
-            wait_seconds=spent["wait_seconds"],
-            requested_rows=round(spent["requested_rows"]),
-            **{tier: round(spent[tier]) for tier in _TIERS},
-            read_bytes=round(read_bytes),
+            wait_seconds=spent.wait_seconds / epochs,
+            requested_rows=round(spent.requested_rows / epochs),
+            device_rows=round(spent.device_rows / epochs),
+            pinned_rows=round(spent.pinned_rows / epochs),
+            cpu_rows=round(spent.cpu_rows / epochs),
+            disk_rows=round(spent.disk_rows / epochs),
+            read_bytes=round(read_bytes / epochs),
             device_read_bytes=device_spent[0] if device_spent else None,
-            read_requests=None if requests == 0 and read_bytes else round(requests),  # 0: not known
-            filled_rows=round(spent.get("filled_rows", 0) + spent.get("loaded_rows", 0)),
+            read_requests=round(spent.read_requests / epochs) if known else None,
+            filled_rows=round(spent.filled_rows / epochs),
             device_write_bytes=device_spent[1] if device_spent else None,
         )
 

@@ -1,18 +1,40 @@
-"""Each loader of a comparison over its seeds, and which of them are compared with which."""
+"""Each loader of a comparison over its seeds: means, and how far measurements spread."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from diskgnn.compare.results import EpochCost, LoaderResult, disk_bytes
-from diskgnn.tracing import TRAIN_TRACK, TraceEvent
+from diskgnn.tracing import TraceEvent
 
-_NO_BREAK = "\N{NO-BREAK SPACE}"
-_ALIKE = 1.1  # loaders whose rows or minibatches differ by a larger factor do not do the same work
-OURS, REFERENCE = "diskgnn", "in-memory"  # keys of loaders
+_RUNS_DIFFER = 1.05  # by this factor, one run from another, however alike the measurements of each are
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The shortest and the longest of some measurements of one duration."""
+
+    low_seconds: float
+    high_seconds: float
+    measurements: int
+
+    @staticmethod
+    def of(seconds: Sequence[float]) -> Spread | None:
+        """Of these; None of none."""
+        return Spread(min(seconds), max(seconds), len(seconds)) if seconds else None
+
+    def overlaps(self, other: Spread) -> bool:
+        """Whether the two durations may well be the same."""
+        return (
+            self.low_seconds <= _RUNS_DIFFER * other.high_seconds
+            and other.low_seconds <= _RUNS_DIFFER * self.high_seconds
+        )
+
+    def plus(self, seconds: float) -> Spread:
+        """Of as many measurements that are all so much longer."""
+        return Spread(self.low_seconds + seconds, self.high_seconds + seconds, self.measurements)
 
 
 @dataclass(frozen=True)
@@ -38,6 +60,7 @@ class LoaderSummary:
     loading: EpochCost | None
     training: EpochCost | None  # of the first seed; the two means below are over all
     training_seconds: float | None
+    training_spread: Spread | None  # of all seeds and repeats
     training_wait_seconds: float | None
     prepare_seconds: float
     open_seconds: float
@@ -68,9 +91,26 @@ class LoaderSummary:
         return self.training_seconds if self.training_seconds is not None else self.loading_seconds
 
     @property
+    def epoch_spread(self) -> Spread | None:
+        """Of `epoch_seconds`."""
+        return self.training_spread or self.loading_spread
+
+    @property
     def loading_seconds(self) -> float | None:
-        """Of an epoch with an idle consumer."""
+        """Of an epoch without a model."""
         return self.loading.seconds if self.loading else None
+
+    @property
+    def loading_spread(self) -> Spread | None:
+        """Of `loading_seconds`."""
+        return Spread.of(_measured(self.loading)) if self.loading else None
+
+    @property
+    def total_spread(self) -> Spread | None:
+        """Of `total_seconds`: that of training, as what was prepared is prepared once."""
+        if self.training_spread is None or self.total_seconds is None or self.training_seconds is None:
+            return None
+        return self.training_spread.plus(self.total_seconds - self.training_seconds)
 
     @property
     def minibatches(self) -> int | None:
@@ -130,6 +170,7 @@ def _summary(runs: Sequence[LoaderResult]) -> LoaderSummary:
         loading=next((run.loading for run in runs if run.loading), None),
         training=training[0] if training else None,
         training_seconds=fmean(cost.seconds for cost in training) if training else None,
+        training_spread=Spread.of([seconds for cost in training for seconds in _measured(cost)]),
         training_wait_seconds=fmean(cost.wait_seconds for cost in training) if training else None,
         prepare_seconds=fmean(run.prepare_seconds for run in finished or runs),
         open_seconds=fmean(run.open_seconds for run in finished or runs),
@@ -149,6 +190,10 @@ def _summary(runs: Sequence[LoaderResult]) -> LoaderSummary:
         deviation=_deviation(selected),
         trace=next((run.trace for run in finished if run.trace), ()),
     )
+
+
+def _measured(cost: EpochCost) -> Sequence[float]:
+    return cost.repeats_seconds or (cost.seconds,)
 
 
 def _deviation(values: Sequence[float]) -> float:
@@ -185,108 +230,3 @@ def accuracy_text(summary: LoaderSummary, between: str) -> str | None:
     if summary.accuracy is None:
         return None
     return f"{summary.accuracy:.2%}" + (f" {between} {summary.deviation:.2%}" if summary.seeds > 1 else "")
-
-
-def target_accuracy(summaries: Iterable[LoaderSummary]) -> float | None:
-    """The best baseline's accuracy, less one standard deviation of its seeds.
-
-    The best of many is so by luck, too; without the deviation its equals would seldom be told to reach it. Baselines
-    of another number of minibatches than ours do not count: they take other numbers of steps in an epoch.
-    """
-    found = list(summaries)
-    mine = ours(found)
-    baselines = [one for one in found if one.loader != OURS and one.accuracy is not None and same_steps(one, mine)]
-    best = max(baselines, key=lambda one: one.accuracy or 0.0, default=None)
-    return (best.accuracy or 0.0) - best.deviation if best else None
-
-
-def seconds_to(accuracy: float, curve: Iterable[CurvePoint]) -> float | None:
-    """When `curve` first reached `accuracy`; None if it never did."""
-    return next((point.seconds for point in curve if point.accuracy >= accuracy), None)
-
-
-def fastest(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
-    """The finished loader whose epoch is shortest; trained ones go before those that only loaded."""
-    timed = [one for one in summaries if one.ok and one.epoch_seconds]
-    return min(timed, key=lambda one: (one.training_seconds is None, one.epoch_seconds), default=None)
-
-
-def ours(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
-    """Our fastest variant."""
-    return fastest(one for one in summaries if one.loader == OURS)
-
-
-def reference(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
-    """Training with all features in memory."""
-    return fastest(one for one in summaries if one.loader == REFERENCE)
-
-
-def best_disk_baseline(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
-    """The fastest loader that does the same work as ours, is not ours, and is not limited by memory alone."""
-    found = list(summaries)
-    mine = ours(found)
-    return fastest(
-        one for one in found
-        if one.loader not in (OURS, REFERENCE) and one.bound != "memory" and same_steps(one, mine)
-        and same_rows(one, mine)
-    )  # fmt: skip
-
-
-def same_steps(one: LoaderSummary, other: LoaderSummary | None) -> bool:
-    """Whether their epochs have as many minibatches, as far as is known."""
-    return other is None or _alike(one.minibatches, other.minibatches)
-
-
-def same_rows(one: LoaderSummary, other: LoaderSummary | None) -> bool:
-    """Whether their epochs ask for as many rows, as far as is known: a partition buffer's minibatches have fewer."""
-    return other is None or _alike(one.requested_rows, other.requested_rows)
-
-
-def _alike(one: int | None, other: int | None) -> bool:
-    return not one or not other or max(one, other) <= _ALIKE * min(one, other)
-
-
-def duration(seconds: float) -> str:
-    """To three digits: 0.0523 -> '52.3 ms', 31.21 -> '31.2 s', 754 -> '12.6 min', 9000 -> '2.50 h'."""
-    if seconds == 0:
-        return f"0{_NO_BREAK}s"
-    for unit, factor, limit in (("ms", 1e-3, 0.1), ("s", 1.0, 600.0), ("min", 60.0, 7200.0)):
-        if seconds < limit:
-            return f"{_three_digits(seconds / factor)}{_NO_BREAK}{unit}"
-    return f"{_three_digits(seconds / 3600)}{_NO_BREAK}h"
-
-
-def _three_digits(number: float) -> str:
-    if number == 0 or number >= 99.95:
-        return f"{number:,.0f}"
-    return f"{number:.{min(9, 2 - math.floor(math.log10(number)))}f}"
-
-
-def times(ratio: float) -> str:
-    """12.41 -> '12.4×'."""
-    return f"{_three_digits(ratio)}×"
-
-
-def is_wait(stage: str) -> bool:
-    """Whether a stage of a trace only waits for another."""
-    return stage.startswith("wait")
-
-
-def busiest_stage(trace: Sequence[TraceEvent]) -> tuple[str, str, float] | None:
-    """(track, stage, share of the traced time) of the loader's stage that took longest, waiting left out.
-
-    Reads that are in flight at the same time count once.
-    """
-    nanoseconds: dict[tuple[str, str], int] = {}
-    until_ns: dict[tuple[str, str], int] = {}
-    for event in sorted(trace, key=lambda event: event.start_ns):
-        if event.track != TRAIN_TRACK and not is_wait(event.stage):
-            key = (event.track, event.stage)
-            start_ns = max(event.start_ns, until_ns.get(key, 0))
-            nanoseconds[key] = nanoseconds.get(key, 0) + max(0, event.end_ns - start_ns)
-            until_ns[key] = max(event.end_ns, start_ns)
-    if not nanoseconds:
-        return None
-    span = max(event.end_ns for event in trace) - min(event.start_ns for event in trace)
-    (track, stage), longest = max(nanoseconds.items(), key=lambda item: item[1])
-    return track, stage, longest / max(span, 1)

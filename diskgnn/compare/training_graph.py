@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from diskgnn.graph.graph import Graph
-from diskgnn.sampling.sample import epoch_seeds
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.specs import SamplingSpec
 from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import ArtifactWriter
+from diskgnn.storage.writer import ArtifactWriter
 
 
-def make_training_graph(graph: Graph, out: Path, *, batch_size: int, max_batches: int | None) -> Graph:
+def make_training_graph(graph: Graph, out: Path, sampling: SamplingSpec, max_batches: int | None) -> Graph:
     """Write `out`: the arrays of `graph` by reference, and of its train split what fills `max_batches` minibatches.
 
     So every loader sees an ordinary graph, prepares no more than is trained on, and needs to know of no limit. The
@@ -22,9 +24,10 @@ def make_training_graph(graph: Graph, out: Path, *, batch_size: int, max_batches
     Raises:
         InputError: `graph` has no training nodes.
     """
+    plan = SamplingPlan(graph, replace(sampling, seed=0, splits=("train",)))
     train = graph.splits["train"]
     if max_batches is not None:
-        train = np.concatenate(epoch_seeds(train, split="train", epoch=0, seed=0, batch_size=batch_size)[:max_batches])
+        train = np.concatenate([minibatch.seeds for minibatch in plan.minibatches("train", 0)[:max_batches]])
     manifest = graph.manifest
     with ArtifactWriter(out, artifacts.GRAPH, config=manifest.config) as writer:
         for name in (artifacts.INDPTR, artifacts.INDICES, artifacts.FEATURES, artifacts.LABELS):

@@ -25,7 +25,6 @@ SYMBOLS = {
     "pentagon": "M0-5l5 3.6-1.9 5.9h-6.2l-1.9-5.9z",
 }  # fmt: skip
 DASHES = {"solid": "none", "dash": "9 5", "dot": "3 3", "dashdot": "9 3 3 3"}
-LOG_ABOVE = 40.0  # a linear axis shows ratios up to this
 INK = "#010203"  # the style sheet makes it the colour of text
 
 

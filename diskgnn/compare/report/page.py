@@ -17,18 +17,34 @@ from plotly.offline import get_plotlyjs
 
 from diskgnn.compare.answer import headline, reasons
 from diskgnn.compare.loaders import LOADERS
+from diskgnn.compare.ranking import OURS, ours, same_work
 from diskgnn.compare.report import bars, curves, timelines
 from diskgnn.compare.report.figures import DASHES, INK, SYMBOLS, Figure, Series
-from diskgnn.compare.report.tables import cost_table, facts, missing_table, reading_table, time_table
+from diskgnn.compare.report.tables import (
+    accuracy_table,
+    cost_table,
+    facts,
+    missing_table,
+    reading_table,
+    time_table,
+)
 from diskgnn.compare.results import Comparison
-from diskgnn.compare.summary import OURS, LoaderSummary, ours, same_rows, same_steps, summarize
+from diskgnn.compare.summary import LoaderSummary, summarize
 from diskgnn.tracing import write_trace
 from diskgnn.units import format_size, format_value
 
 _TRACE_EVENTS = 20_000  # of one loader within the page, some 300 KB
+_ABOUT = (
+    "A loader brings minibatches of a graph to the model: seed nodes, their sampled neighbours, and the feature "
+    "vectors of all. Here each feeds the same model on the same graph, within the same memory."
+)
+_TIMES = (
+    "Epoch in all: a training epoch with its share of preparing and opening. Least possible: what the same reads take "
+    "at the full speed of this disk, or for in-memory the same copies at the full speed of memory."
+)
 _READING = (
-    "One epoch with an idle consumer, from empty caches. Rows read include those that fill caches at the start; read "
-    "amplification is bytes read by the bytes of these rows; tiers and disk are shares of the rows requested."
+    "One epoch without a model, from empty caches. Rows read include those that fill caches at the start. Fewest "
+    "possible: by a cache of the same size that knows all that comes (Belady). From ...: shares of the rows needed."
 )
 
 
@@ -70,14 +86,15 @@ def _spec(figure: Figure) -> str:
 
 
 def _header(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> str:
-    told = "".join(f'<p class="reason">{escape(reason)}</p>' for reason in reasons(summaries))
+    told = "".join(f'<p class="reason">{escape(reason)}</p>' for reason in reasons(comparison, summaries))
     conditions = "".join(f"<li>{escape(text)}</li>" for text in _conditions(comparison))
     notes = "".join(f"<p>{escape(note)}</p>" for note in _notes(comparison, summaries))
     if notes:
         notes = f'<aside class="notes">{notes}</aside>'
     return (
         f'<header><p class="eyebrow">diskgnn compare · {escape(comparison.started)}</p>'
-        f"<h1>{escape(headline(comparison, summaries))}</h1>{told}"
+        f'<h1>{escape(headline(comparison, summaries))}</h1>{told}<p class="caption">{escape(_ABOUT)} '
+        '<a href="#loaders">What each of them is.</a></p>'
         f'<ul class="conditions">{conditions}</ul>{notes}</header>'
     )
 
@@ -111,13 +128,6 @@ def _notes(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> Iterab
     free = [one.name for one in summaries if one.ok and not one.capped]
     if comparison.memory_capped and free:
         yield f"Without the memory cap that the others ran under: {', '.join(free)}."
-    mine = ours(summaries)
-    for one in summaries:
-        if one.ok and mine and not (same_steps(one, mine) and same_rows(one, mine)):
-            yield (
-                f"{one.name} does other work: {one.minibatches:,} minibatches of {one.requested_rows:,} rows in all, "
-                f"where diskgnn has {mine.minibatches:,} of {mine.requested_rows:,}."
-            )
     yield from comparison.warnings
 
 
@@ -133,19 +143,43 @@ def _sections(comparison: Comparison, summaries: Sequence[LoaderSummary], figure
         inside = shown(*candidates)
         return f'<div class="grid {kind}">{inside}</div>' if inside else ""
 
-    yield _section("Speed", shown(bars.epoch_times(summaries)), time_table(summaries))
+    times = [bars.epoch_times(summaries), bars.loading_times(summaries)]
+    other_work = "".join(f'<p class="caption">{escape(text)}</p>' for text in _other_work(summaries))
+    yield _section("Speed", shown(*times), other_work, _explained(time_table(summaries), _TIMES))
     yield _section("No result", missing_table(summaries))
-    yield _section("What each thread did", _timelines(summaries, figures))
     lines, reached = curves.accuracies(summaries), bars.seconds_to_accuracy(summaries)
     if lines:
         unlisted = [replace(one, series=()) for one in lines]  # one list for both
-        yield _section("Accuracy", _series(lines[0].series), grid(*unlisted, kind="two on-paper"), shown(reached))
+        grids = grid(*unlisted, kind="two on-paper"), shown(reached)
+        yield _section("Accuracy", _series(lines[0].series), *grids, accuracy_table(summaries))
     else:
         yield _section("Accuracy", grid(bars.accuracies(summaries), reached))
     loaders = {variant.name: variant.loader for variants in LOADERS.values() for variant in variants}
     sweep = curves.cache_sweep(comparison.sweep, loaders)
     yield _section("Reading", grid(bars.read_bytes(summaries), sweep), _explained(reading_table(summaries), _READING))
     yield _section("Preparation, space and memory", grid(*bars.preparation(summaries)), cost_table(summaries))
+    yield _section("What each thread did", _timelines(summaries, figures))
+    yield _section("What the loaders are", _loaders(summaries))
+
+
+def _other_work(summaries: Sequence[LoaderSummary]) -> Iterable[str]:
+    """Whose times can't be compared with ours, and why."""
+    mine = ours(summaries)
+    for one in summaries:
+        if one.ok and mine and not same_work(one, mine):
+            yield (
+                f"{one.name} does other work: {one.minibatches:,} minibatches of {one.requested_rows:,} rows in all, "
+                f"where diskgnn has {mine.minibatches:,} of {mine.requested_rows:,}."
+            )
+
+
+def _loaders(summaries: Sequence[LoaderSummary]) -> str:
+    """A sentence or two on each loader's design."""
+    about = {variant.name: variant.about for variants in LOADERS.values() for variant in variants}
+    rows = "".join(
+        f"<dt>{escape(one.name)}</dt><dd>{escape(about[one.name])}</dd>" for one in summaries if about.get(one.name)
+    )
+    return f'<dl id="loaders">{rows}</dl>' if rows else ""
 
 
 def _explained(table: str, words: str) -> str:
@@ -201,7 +235,10 @@ def _timelines(summaries: Sequence[LoaderSummary], figures: list[Figure]) -> str
             inside += _figure(figure, _trace_link(one))
     if not inside:
         return ""
-    about = "A lane per thread, while training. Each loader has its own scale. The trace files open in ui.perfetto.dev."
+    about = (
+        "A row per thread, during some minibatches of training. Each loader has its own scale. The trace files open in "
+        "ui.perfetto.dev."
+    )
     return f'<p class="caption">{about}</p>{_legend(timelines.LEGEND)}<div class="grid two on-paper">{inside}</div>'
 
 

@@ -6,41 +6,35 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from diskgnn.compare.ranking import OURS, reached, reference
 from diskgnn.compare.results import EpochCost
-from diskgnn.compare.summary import (
-    OURS,
-    LoaderSummary,
-    accuracy_text,
-    duration,
-    reference,
-    seconds_to,
-    target_accuracy,
-    times,
-)
-from diskgnn.units import format_size, format_value
+from diskgnn.compare.summary import LoaderSummary, Spread, accuracy_text
+from diskgnn.compare.wording import duration, times
+from diskgnn.units import format_size, format_value, label
 
 _NOTHING = "–"
 Column = tuple[str, Callable[[LoaderSummary], str | None]]  # heading, text of a cell
 
 
 def time_table(summaries: Sequence[LoaderSummary]) -> str:
-    """Seconds of preparing, opening, loading, training and waiting."""
+    """Seconds of training, waiting, loading, preparing and opening; what is asked for first comes first."""
     memory = reference(summaries)
     base = memory.training_seconds if memory else None
     return _table(
         summaries,
         [
-            ("minibatches", lambda one: _count(one.minibatches)),
-            ("prepare", lambda one: _seconds(one.prepare_seconds or None)),
-            ("open", lambda one: _seconds(one.open_seconds)),
-            ("loader alone", lambda one: _seconds(one.loading_seconds)),
-            ("own bound", lambda one: _seconds(one.bound_seconds or None)),
-            ("limited by", lambda one: one.bound or None),
-            ("of its bound", lambda one: _ratio(one.loading_seconds, one.bound_seconds)),
-            ("training epoch", lambda one: _seconds(one.training_seconds)),
-            ("of it waiting", lambda one: _seconds(one.training_wait_seconds)),
-            ("of in-memory", lambda one: _ratio(one.training_seconds, base)),
             ("epoch in all", lambda one: _seconds(one.total_seconds)),
+            ("training epoch", lambda one: _seconds(one.training_seconds)),
+            ("fastest to slowest", lambda one: _range(one.epoch_spread)),
+            ("of in-memory", lambda one: _ratio(one.training_seconds, base)),
+            ("waiting for minibatches", lambda one: _seconds(one.training_wait_seconds)),
+            ("preparing", lambda one: _seconds(one.prepare_seconds or None)),
+            ("opening", lambda one: _seconds(one.open_seconds)),
+            ("loading alone", lambda one: _seconds(one.loading_seconds)),
+            ("least possible", lambda one: _seconds(one.bound_seconds or None)),
+            ("limited by", lambda one: one.bound or None),
+            ("of the least", lambda one: _ratio(one.loading_seconds, one.bound_seconds)),
+            ("minibatches", lambda one: _count(one.minibatches)),
         ],
     )
 
@@ -57,35 +51,45 @@ def reading_table(summaries: Sequence[LoaderSummary]) -> str:
     return _table(
         summaries,
         [
-            ("rows requested", of_epoch(lambda cost: _count(cost.requested_rows))),
+            ("rows needed", of_epoch(lambda cost: _count(cost.requested_rows))),
             ("rows read", lambda one: _count(one.rows_read)),
-            ("of Belady's bound", lambda one: _ratio(one.rows_read, one.belady_rows)),
-            ("bytes, loader's count", of_epoch(lambda cost: _size(cost.read_bytes))),
-            ("bytes, kernel's count", of_epoch(lambda cost: _size(cost.device_read_bytes))),
+            ("of the fewest possible", lambda one: _ratio(one.rows_read, one.belady_rows)),
+            ("bytes read, by the loader", of_epoch(lambda cost: _size(cost.read_bytes))),
+            ("bytes read, by the kernel", of_epoch(lambda cost: _size(cost.device_read_bytes))),
             ("requests", of_epoch(lambda cost: _count(cost.read_requests))),
-            ("read amplification", lambda one: _ratio(one.read_bytes, (one.rows_read or 0) * one.row_bytes)),
-            ("device tier", share(lambda cost: cost.device_rows)),
-            ("pinned tier", share(lambda cost: cost.pinned_rows)),
-            ("cpu tier", share(lambda cost: cost.cpu_rows)),
-            ("disk", share(lambda cost: cost.disk_rows)),
+            ("bytes read per byte of rows", lambda one: _ratio(one.read_bytes, (one.rows_read or 0) * one.row_bytes)),
+            ("from GPU memory", share(lambda cost: cost.device_rows)),
+            ("from page-locked memory", share(lambda cost: cost.pinned_rows)),
+            ("from the cache", share(lambda cost: cost.cpu_rows)),
+            ("from disk", share(lambda cost: cost.disk_rows)),
         ],
     )
 
 
 def cost_table(summaries: Sequence[LoaderSummary]) -> str:
-    """Disk space, memory and accuracy."""
-    target = target_accuracy(summaries)
+    """Disk space and memory."""
     return _table(
         summaries,
         [
             ("disk space", lambda one: _size(one.prepared_bytes)),
             ("most disk space at a time", lambda one: _size(one.peak_disk_bytes)),
-            ("peak memory, process", lambda one: _size(one.peak_process_bytes or None)),
-            ("peak memory, cgroup", lambda one: _size(one.peak_cgroup_bytes)),
-            ("peak while preparing", lambda one: _size(one.prepare_peak_bytes or None)),
-            ("seeds", lambda one: _count(one.seeds)),
+            ("memory with page cache", lambda one: _size(one.peak_cgroup_bytes)),
+            ("memory of the process", lambda one: _size(one.peak_process_bytes or None)),
+            ("memory while preparing", lambda one: _size(one.prepare_peak_bytes or None)),
+        ],
+    )
+
+
+def accuracy_table(summaries: Sequence[LoaderSummary]) -> str:
+    """Accuracies, and how long the best one of the others took to reach."""
+    found = reached(summaries)
+    seconds_of = found[1] if found else {}
+    return _table(
+        summaries,
+        [
             ("accuracy", lambda one: accuracy_text(one, "±")),
-            ("to the best baseline's", lambda one: _reached(one, target)),
+            ("seeds", lambda one: _count(one.seeds) if one.accuracy is not None else None),
+            ("to the best of the others", lambda one: _seconds(seconds_of.get(one.name) or None)),
         ],
     )
 
@@ -110,7 +114,7 @@ def facts(title: str, values: Mapping[str, Any]) -> str:
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
     for name, value in values.items():
-        words = prefix + str(name).replace("_", " ")
+        words = prefix + label(str(name)).replace("_", " ")
         if isinstance(value, Mapping):
             yield from _flat(value, f"{words}: ")
         elif value is not None and value != "":
@@ -153,8 +157,8 @@ def _ratio(value: float | None, base: float | None) -> str | None:
     return times(value / base) if value is not None and base else None
 
 
-def _reached(one: LoaderSummary, target: float | None) -> str | None:
-    if target is None or not one.curve:
+def _range(spread: Spread | None) -> str | None:
+    """'29.1 ms to 35.0 ms' of several measurements."""
+    if spread is None or spread.measurements < 2:
         return None
-    seconds = seconds_to(target, one.curve)
-    return "not reached" if seconds is None else duration(seconds)
+    return f"{duration(spread.low_seconds)} to {duration(spread.high_seconds)}"

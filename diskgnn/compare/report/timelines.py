@@ -7,23 +7,20 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from diskgnn.compare.report.figures import Figure, layout, plain
-from diskgnn.compare.summary import LoaderSummary, duration, is_wait
+from diskgnn.compare.stages import kind_of, track_order, track_words
+from diskgnn.compare.summary import LoaderSummary
+from diskgnn.compare.wording import duration
 from diskgnn.tracing import TRAIN_TRACK, TraceEvent
 
 _COLORS = {"sample": "#c08c2c", "read": "#4c86c6", "move": "#3a9a8c", "compute": "#9a6fc4", "wait": "#9aa1ab"}
-_WORDS = {
-    "sample": ("sampl", "relabel", "plan"),
-    "read": ("read", "disk", "write", "load"),
-    "compute": ("forward", "backward", "step", "optim", "train", "comput", "loss"),
-}  # what is none of these moves rows or bytes within memory
-_LANES = ("disk", "sample", "assemble", "transfer", TRAIN_TRACK)  # from the top; others between them
 _MAX_EVENTS = 600  # drawn of one timeline
 _LANE_PIXELS = 27
 
 LEGEND = tuple(
     (_COLORS[kind], text)
     for kind, text in (
-        ("read", "read"), ("sample", "sample"), ("move", "move rows"), ("compute", "compute"), ("wait", "wait"),
+        ("read", "reads or writes the disk"), ("sample", "samples"), ("move", "copies rows in memory"),
+        ("compute", "computes"), ("wait", "waits"),
     )
 )  # fmt: skip
 
@@ -35,7 +32,7 @@ def timeline(summary: LoaderSummary, key: str) -> Figure | None:
     events = sorted(summary.trace, key=lambda event: (event.start_ns, -event.end_ns))
     drawn = events[:_MAX_EVENTS]
     origin = drawn[0].start_ns
-    tracks = sorted({event.track for event in drawn}, key=_lane)
+    tracks = sorted({event.track for event in drawn}, key=track_order)
     unit, unit_ns = ("ms", 1e6) if drawn[-1].end_ns - origin < 2e9 else ("s", 1e9)
     plot = go.Figure()
     for kind, color in _COLORS.items():
@@ -55,7 +52,8 @@ def timeline(summary: LoaderSummary, key: str) -> Figure | None:
         barmode="overlay",
         xaxis={"title": {"text": unit, "standoff": 4}, "fixedrange": True, "zeroline": False, "nticks": 7},
         yaxis={
-            "tickvals": list(range(len(tracks))), "ticktext": [plain(track) for track in tracks], "fixedrange": True,
+            "tickvals": list(range(len(tracks))), "fixedrange": True,
+            "ticktext": [plain(track_words(track)) for track in tracks],
             "range": [len(tracks) - 0.5, -0.5], "showgrid": False, "zeroline": False, "automargin": True,
             "ticks": "outside", "ticklen": 6, "tickcolor": "rgba(0,0,0,0)",
         },
@@ -63,22 +61,10 @@ def timeline(summary: LoaderSummary, key: str) -> Figure | None:
     return Figure(key, summary.name, plot, _caption(events, len(drawn)))
 
 
-def kind_of(stage: str) -> str:
-    """'sample', 'read', 'move', 'compute' or 'wait': what a stage of a trace does, by its name."""
-    if is_wait(stage):
-        return "wait"
-    return next((kind for kind, words in _WORDS.items() if any(word in stage for word in words)), "move")
-
-
-def _lane(track: str) -> tuple[int, str]:
-    known = next((index for index, lane in enumerate(_LANES) if track.startswith(lane)), len(_LANES) - 2)
-    return known, track
-
-
 def _hover(event: TraceEvent) -> str:
     which = f", minibatch {event.minibatch}" if event.minibatch >= 0 else ""
     seconds = (event.end_ns - event.start_ns) / 1e9
-    return f"<b>{plain(event.stage)}</b> {duration(seconds)}<br>{plain(event.track)}{which}"
+    return f"<b>{plain(event.stage)}</b> {duration(seconds)}<br>{plain(track_words(event.track))}{which}"
 
 
 def _caption(events: Sequence[TraceEvent], drawn: int) -> str:

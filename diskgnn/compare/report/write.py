@@ -25,7 +25,7 @@ def check_report_possible() -> None:
 def write_report(comparison: Comparison, path: Path) -> None:
     """Write `comparison` as one HTML file that needs no network: about 5 MB, most of it Plotly's code.
 
-    What there is no data for is left out. A file at `path` is replaced only by a whole one.
+    What there is no data for is left out. Missing folders are made; a file at `path` is replaced only by a whole one.
 
     Raises:
         ConfigError: Plotly is not installed, or `path` cannot be written.

@@ -1,0 +1,85 @@
+"""What a comparison runs on: the machine and the graph in words, and the limits of disk and memory, measured."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from diskgnn.compare.loaders import MEMORY, SEQUENTIAL
+from diskgnn.compare.results import EpochCost, disk_bytes
+from diskgnn.graph.graph import Graph
+from diskgnn.specs import SPLITS
+from diskgnn.system.disk_rates import ReadRates
+from diskgnn.system.memory import available_cores
+
+PAGE_BYTES = 4096
+COPY_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The limits of this machine, measured in the same run."""
+
+    sequential_bytes_per_second: float  # of the disk
+    random_reads_per_second: float  # of 4 KiB
+    memory_bytes_per_second: float  # a copy by all cores
+
+    def bound_seconds(self, bound: str, cost: EpochCost, row_bytes: int) -> float:
+        """The least that an epoch of `cost` can take where `bound` is the limit."""
+        if bound == MEMORY:
+            return cost.requested_rows * row_bytes / self.memory_bytes_per_second
+        read_bytes = disk_bytes(cost)
+        # Bytes written, too: no disk is faster at both than at reading alone.
+        seconds = (read_bytes + (cost.device_write_bytes or 0)) / self.sequential_bytes_per_second
+        if bound == SEQUENTIAL:
+            return seconds
+        # Where the kernel sent the requests (page faults), they were of a page each at least.
+        requests = read_bytes / PAGE_BYTES if cost.read_requests is None else cost.read_requests
+        return max(seconds, requests / self.random_reads_per_second)
+
+
+def memory_bytes_per_second() -> float:
+    """How fast all cores together copy memory that no cache of the processor holds: the best of five."""
+    cores, best = available_cores(), float("inf")
+    pairs = [(np.zeros(COPY_BYTES, np.uint8), np.ones(COPY_BYTES, np.uint8)) for _ in range(cores)]
+    with ThreadPoolExecutor(cores) as pool:
+        for _ in range(5):
+            started = time.perf_counter()
+            list(pool.map(lambda pair: np.copyto(*pair), pairs))  # without Python's lock
+            best = min(best, time.perf_counter() - started)
+    return cores * COPY_BYTES / best
+
+
+def describe_machine(folder: Path, disk: ReadRates) -> dict[str, Any]:
+    """What the figures depend on beside the graph."""
+    from diskgnn.system.doctor import diagnose
+
+    found = diagnose(folder, measure=False)
+    machine = found.machine
+    cpu = next(
+        (line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+         if line.startswith("model name")), "",
+    )  # fmt: skip
+    return {
+        "cores": machine.usable_cores, "memory_bytes": machine.memory_bytes, "cpu": cpu,
+        "gpu": ", ".join(gpu.name for gpu in machine.gpus), "kernel": machine.kernel, "python": machine.python,
+        "torch": machine.torch, "disk": f"{found.folder.filesystem} on {found.folder.device}", "engine": disk.engine,
+        "load_average": os.getloadavg()[0],
+    }  # fmt: skip
+
+
+def describe_graph(graph: Graph, training: Graph) -> dict[str, Any]:
+    """What is trained on."""
+    features, path = graph.feature_file, graph.manifest.path.absolute()
+    return {
+        "name": f"{path.parent.name}/{path.name}", "num_nodes": graph.num_nodes, "num_edges": graph.num_edges,
+        "num_features": features.rows.num_features, "feature_dtype": features.rows.dtype,
+        "feature_bytes": features.num_bytes, "topology_bytes": graph.topology_bytes, "num_classes": graph.num_classes,
+        "num_train": len(training.splits["train"]), "num_train_in_all": len(graph.splits["train"]),
+    } | {f"num_{split}": len(graph.splits.get(split, ())) for split in SPLITS[1:]}  # fmt: skip

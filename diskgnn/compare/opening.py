@@ -1,0 +1,269 @@
+"""How each loader of a comparison is prepared and opened, with what its design is given.
+
+Memory is shared out alike. All run under one cap, page cache included. Those with a cache of rows get the same
+`cache_bytes`; what the cap leaves beyond that is everybody's for minibatches, the model, and (through the page cache)
+topology or memory-mapped features. Those that sample while training may hold a quarter of the cap of topology: they
+load it if that suffices, and otherwise map it (or, Ginex and the partition buffer, hold what they can of it) and
+sample in more threads, so that many pages are waited for at the same time, as the authors' programs do. Preparing may
+use half of the cap; a quarter where it runs beside training. Other libraries' loaders hold topology as they do, and
+PyG's has a worker process for every core, as its users would: it has no threads. DGL's runs with as many workers, and
+without: then its sampler has threads, but nothing overlaps; workers take more memory, and are not always faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diskgnn.batch_source import BatchSource
+from diskgnn.graph.graph import Graph
+from diskgnn.specs import SamplingSpec
+from diskgnn.system.memory import available_cores
+
+TOPOLOGY_SHARE = 4  # of the cap, one part in so many may be topology in memory
+MAPPED_SAMPLING_THREADS = 8  # each with a minibatch of its own in memory, and a page that it waits for
+SEGMENTED_BLOWUP = 3  # times the features' bytes for packed rows: the tightest limit that DiskGNN's authors measure
+MAX_SEVERAL_EPOCHS = 4  # that 'diskgnn:several' prepares
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the loaders of a comparison have in common, and where one of them may write."""
+
+    graph: str  # directory; its train split is trained on, and there is no other
+    folder: str  # empty, and the loader's own, from preparing until it was measured; on the scratch disk
+    sampling: SamplingSpec  # of the minibatches; `epochs` are those that will be trained
+    cache_bytes: int  # for rows in main memory
+    memory_bytes: int  # the cap
+    device: str = "cpu"
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> Setting:
+        """What `dataclasses.asdict` made a record of, and JSON has carried."""
+        return Setting(**{**record, "sampling": SamplingSpec(**record["sampling"])})
+
+    @property
+    def epochs(self) -> int:
+        """That will be trained."""
+        return self.sampling.epochs
+
+    @property
+    def drawn(self) -> dict[str, Any]:
+        """What decides the minibatches, as all sources take it."""
+        sampling = self.sampling
+        return {"fanouts": list(sampling.fanouts), "batch_size": sampling.batch_size, "seed": sampling.seed}
+
+    @property
+    def online(self) -> dict[str, Any]:
+        """What sources take that sample while training."""
+        graph = Graph.open(self.graph)
+        topology = "memory" if self.holds_topology(graph) else "mmap"
+        return {"graph": graph, "topology": topology, "threads": self.sampling_threads(graph), **self.drawn}
+
+    def holds_topology(self, graph: Graph) -> bool:
+        """Whether what samples while training may load all of the topology."""
+        return graph.topology_bytes <= self.memory_bytes // TOPOLOGY_SHARE
+
+    def sampling_threads(self, graph: Graph) -> int | None:
+        """The default; more than there are cores where each waits for pages of the topology, one at a time."""
+        return None if self.holds_topology(graph) else max(available_cores(), MAPPED_SAMPLING_THREADS)
+
+    @property
+    def packed(self) -> Path:
+        """Where those that pack do so."""
+        return Path(self.folder) / "packed"
+
+
+def in_memory(setting: Setting) -> BatchSource:
+    """Holds features and topology, with or without room for them."""
+    from diskgnn.baselines.in_memory import InMemory
+
+    return InMemory(setting.graph, "train", **setting.drawn)
+
+
+def mapped(advice: str, parallel: bool) -> Callable[[Setting], BatchSource]:
+    """Maps the features; `parallel` touches a minibatch's pages in as many threads as PyG+ has."""
+
+    def open_mapped(setting: Setting) -> BatchSource:
+        from diskgnn.baselines.mmap import TOUCHING_THREADS, MMap
+
+        return MMap(**setting.online, advice=advice, gather_threads=TOUCHING_THREADS if parallel else 1)
+
+    return open_mapped
+
+
+def cached_reads(policy: str) -> Callable[[Setting], BatchSource]:
+    """Caches rows by `policy`, and reads the others."""
+
+    def open_cached(setting: Setting) -> BatchSource:
+        from diskgnn.baselines.cached_reads import CachedReads
+
+        return CachedReads(**setting.online, cpu_cache=setting.cache_bytes, policy=policy)
+
+    return open_cached
+
+
+def ginex(setting: Setting) -> BatchSource:
+    """Caches rows and neighbour lists; may use its folder for what it samples ahead."""
+    from diskgnn.baselines.ginex import Ginex
+
+    graph = Graph.open(setting.graph)
+    share_bytes = setting.memory_bytes // TOPOLOGY_SHARE
+    fixed_bytes = 2 * graph.indptr.nbytes  # offsets, and the table of what is cached
+    whole = setting.holds_topology(graph)
+    return Ginex(
+        graph,
+        **setting.drawn,
+        threads=setting.sampling_threads(graph) or available_cores(),  # at first, nothing else runs
+        cpu_cache=setting.cache_bytes,
+        neighbor_cache="100%" if whole else max(0, share_bytes - fixed_bytes),
+        scratch=setting.folder,
+    )
+
+
+def _partition_buffer_bytes(setting: Setting, graph: Graph) -> int:
+    """Rows and edges share the buffer, so it gets what the others have for a cache and for topology."""
+    return setting.cache_bytes + min(graph.topology_bytes, setting.memory_bytes // TOPOLOGY_SHARE)
+
+
+def prepare_partitions(train_first: bool) -> Callable[[Setting], None]:
+    """Writes as many partitions as fit the buffer; `train_first` puts training nodes into the first ones."""
+
+    def prepare(setting: Setting) -> None:
+        from diskgnn.baselines.partition_sizes import fitting_partitions
+        from diskgnn.baselines.partitioning import write_partitions
+
+        graph = Graph.open(setting.graph)
+        write_partitions(
+            graph,
+            setting.packed,
+            num_partitions=fitting_partitions(graph, _partition_buffer_bytes(setting, graph)),
+            train_first=train_first,
+            seed=setting.sampling.seed,
+            memory=setting.memory_bytes // 2,
+        )
+
+    return prepare
+
+
+def partition_buffer(order: str) -> Callable[[Setting], BatchSource]:
+    """Swaps partitions in `order`."""
+
+    def open_buffer(setting: Setting) -> BatchSource:
+        from diskgnn.baselines.partition_buffer import PartitionBuffer
+
+        graph = Graph.open(setting.graph)
+        memory = _partition_buffer_bytes(setting, graph)
+        return PartitionBuffer(graph, setting.packed, **setting.drawn, memory=memory, order=order)
+
+    return open_buffer
+
+
+def prepare_static(setting: Setting) -> None:
+    """Packs one epoch around the rows that stay."""
+    from diskgnn.baselines.static_packed import prepare_static_packed
+
+    prepare_static_packed(
+        setting.graph,
+        setting.packed,
+        **setting.drawn,
+        static_cache=setting.cache_bytes,
+        memory=setting.memory_bytes // 2,
+    )
+
+
+def static_packed(setting: Setting) -> BatchSource:
+    """Reads that."""
+    from diskgnn.baselines.static_packed import StaticPacked
+
+    return StaticPacked(setting.packed, seed=setting.sampling.seed, device=setting.device)
+
+
+def prepare_segmented(setting: Setting) -> None:
+    """Packs one epoch into segments, within a limit of disk space."""
+    from diskgnn.baselines.segmented_packing import prepare_segmented_packed
+
+    features = Graph.open(setting.graph).feature_file
+    prepare_segmented_packed(
+        setting.graph,
+        setting.packed,
+        **setting.drawn,
+        static_cache=setting.cache_bytes,
+        disk_limit=SEGMENTED_BLOWUP * features.num_bytes,
+        memory=setting.memory_bytes // 2,
+    )
+
+
+def segmented_packed(setting: Setting) -> BatchSource:
+    """Reads that."""
+    from diskgnn.baselines.segmented_packed import SegmentedPacked
+
+    return SegmentedPacked(setting.graph, setting.packed, seed=setting.sampling.seed)
+
+
+def fresh(setting: Setting) -> BatchSource:
+    """Prepares each epoch while the one before trains."""
+    from diskgnn.training.fresh_epochs import FreshEpochs
+
+    return FreshEpochs(
+        setting.graph,
+        setting.folder,
+        **setting.drawn,
+        cpu_cache=setting.cache_bytes,
+        num_epochs=setting.epochs,
+        memory=setting.memory_bytes // 4,
+        device=setting.device,
+    )
+
+
+def prepare_epochs(most: int) -> Callable[[Setting], None]:
+    """Prepares as many epochs as are trained, but at most so many."""
+
+    def prepare(setting: Setting) -> None:
+        from diskgnn.preparing.prepare import prepare
+
+        prepare(
+            setting.graph,
+            setting.packed,
+            **setting.drawn,
+            epochs=min(setting.epochs, most),
+            cpu_cache=setting.cache_bytes,
+            static_cache=0,
+            memory=setting.memory_bytes // 2,
+        )
+
+    return prepare
+
+
+def loader(setting: Setting) -> BatchSource:
+    """Reads prepared epochs."""
+    from diskgnn.loading.loader import Loader
+
+    return Loader(setting.packed, "train", device=setting.device)
+
+
+def pyg(setting: Setting) -> BatchSource:
+    """PyG's loader, with a worker for each core."""
+    from diskgnn.baselines.pyg import PyG
+
+    return PyG(setting.graph, **setting.drawn, workers=available_cores())
+
+
+def dgl(workers: bool) -> Callable[[Setting], BatchSource]:
+    """DGL's loader, with a worker for each core or with none."""
+
+    def open_dgl(setting: Setting) -> BatchSource:
+        from diskgnn.baselines.dgl_loader import DGL
+
+        return DGL(setting.graph, **setting.drawn, workers=available_cores() if workers else 0)
+
+    return open_dgl
+
+
+def graphbolt(setting: Setting) -> BatchSource:
+    """GraphBolt's loader, with its cache in front of features on disk."""
+    from diskgnn.baselines.graphbolt import GraphBolt
+
+    return GraphBolt(setting.graph, **setting.drawn, cpu_cache=setting.cache_bytes)

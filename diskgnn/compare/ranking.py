@@ -1,0 +1,108 @@
+"""Which loaders of a comparison are compared with which, and whether two of them differ by more than noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from diskgnn.compare.results import Comparison
+from diskgnn.compare.summary import CurvePoint, LoaderSummary
+
+OURS, REFERENCE = "diskgnn", "in-memory"  # keys of loaders
+_ALIKE = 1.1  # loaders whose rows or minibatches differ by a larger factor do not do the same work
+_SAFE_SHARE = 0.5  # of the cap: what takes less of it fits, whatever Python and torch take
+
+
+def fastest(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
+    """The finished loader whose epoch is shortest; trained ones go before those that only loaded."""
+    timed = [one for one in summaries if one.ok and one.epoch_seconds]
+    return min(timed, key=lambda one: (one.training_seconds is None, one.epoch_seconds), default=None)
+
+
+def ours(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
+    """Our fastest variant."""
+    return fastest(one for one in summaries if one.loader == OURS)
+
+
+def reference(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
+    """Training with all features in memory."""
+    return fastest(one for one in summaries if one.loader == REFERENCE)
+
+
+def best_disk_baseline(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
+    """The fastest loader that does the same work as ours, is not ours, and is not limited by memory alone."""
+    found = list(summaries)
+    mine = ours(found)
+    return fastest(
+        one for one in found
+        if one.loader not in (OURS, REFERENCE) and one.bound != "memory" and same_work(one, mine)
+    )  # fmt: skip
+
+
+def same_work(one: LoaderSummary, other: LoaderSummary | None) -> bool:
+    """Whether their epochs have as many minibatches and rows, as far as is known: a partition buffer's have not."""
+    return same_steps(one, other) and (other is None or _alike(one.requested_rows, other.requested_rows))
+
+
+def same_steps(one: LoaderSummary, other: LoaderSummary | None) -> bool:
+    """Whether their epochs have as many minibatches, as far as is known."""
+    return other is None or _alike(one.minibatches, other.minibatches)
+
+
+def _alike(one: int | None, other: int | None) -> bool:
+    return not one or not other or max(one, other) <= _ALIKE * min(one, other)
+
+
+def comparable(one: LoaderSummary, other: LoaderSummary) -> bool:
+    """Whether both were trained, or both only loaded."""
+    return (one.training_seconds is None) == (other.training_seconds is None)
+
+
+def within_noise(one: LoaderSummary, other: LoaderSummary) -> bool:
+    """Whether measuring again could as well find the other one's epoch faster."""
+    return bool(one.epoch_spread and other.epoch_spread and one.epoch_spread.overlaps(other.epoch_spread))
+
+
+def fits_in_memory(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> bool:
+    """Whether the graph needs no disk: features and topology fit the memory that the loaders were given.
+
+    in-memory shows it where it was run; otherwise they must leave half of the memory to everything else.
+    """
+    memory_bytes, feature_bytes = comparison.settings.get("memory_bytes"), comparison.graph.get("feature_bytes")
+    if not memory_bytes or feature_bytes is None:
+        return False
+    needed_bytes = feature_bytes + comparison.graph.get("topology_bytes", 0)
+    if comparison.memory_capped and any(one.loader == REFERENCE for one in summaries):
+        return any(one.loader == REFERENCE and one.ok and one.capped for one in summaries)
+    return bool(needed_bytes <= _SAFE_SHARE * memory_bytes)
+
+
+def target_accuracy(summaries: Iterable[LoaderSummary]) -> float | None:
+    """The best baseline's accuracy, less one standard deviation of its seeds.
+
+    The best of many is so by luck, too; without the deviation its equals would seldom be told to reach it. Baselines
+    of another number of minibatches than ours do not count: they take other numbers of steps in an epoch.
+    """
+    found = list(summaries)
+    mine = ours(found)
+    baselines = [one for one in found if one.loader != OURS and one.accuracy is not None and same_steps(one, mine)]
+    best = max(baselines, key=lambda one: one.accuracy or 0.0, default=None)
+    return (best.accuracy or 0.0) - best.deviation if best else None
+
+
+def seconds_to(accuracy: float, curve: Iterable[CurvePoint]) -> float | None:
+    """When `curve` first reached `accuracy`; None if it never did."""
+    return next((point.seconds for point in curve if point.accuracy >= accuracy), None)
+
+
+def reached(summaries: Iterable[LoaderSummary]) -> tuple[float, dict[str, float | None]] | None:
+    """The target accuracy, and by loader when it reached it; None unless at least half of those trained did.
+
+    With few seeds only the best one reaches its own accuracy, which tells nothing of the others' speed.
+    """
+    trained = [one for one in summaries if one.curve]
+    target = target_accuracy(trained)
+    if target is None:
+        return None
+    seconds = {one.name: seconds_to(target, one.curve) for one in trained}
+    found = [value for value in seconds.values() if value]
+    return (target, seconds) if len(found) >= max(2, len(seconds) / 2) else None

@@ -1,0 +1,44 @@
+"""Short measurements again: a few tens of milliseconds say little, and how far they spread says how little."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from diskgnn.compare.results import EpochCost
+
+ENOUGH_SECONDS = 1.0  # of measuring
+MOST_SECONDS = 10.0  # of measuring again, opening included: who takes longer is measured once
+FEWEST, MOST = 3, 15  # measurements of what is short
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One measurement of one epoch, and what else came of it."""
+
+    cost: EpochCost
+    open_seconds: float
+    epochs: Sequence[dict[str, Any]] = ()  # records of those that were trained
+    number: int = 0
+
+
+def measure_repeatedly(measure: Callable[[int], Measured], forget: Callable[[], None]) -> Measured:
+    """The median of as many calls of `measure` (with their numbers) as short ones need, with the seconds of all.
+
+    `forget` is called before each but the first, and has to make the next as cold as that. Where there are more than
+    FEWEST, the first only warms up what the process warms up once, and does not count.
+    """
+    measured: list[Measured] = []
+    started = time.perf_counter()
+    while True:
+        measured.append(measure(len(measured)))
+        spent = time.perf_counter() - started
+        enough = len(measured) > FEWEST and spent >= ENOUGH_SECONDS
+        if enough or len(measured) == MOST or spent * (1 + 1 / len(measured)) > MOST_SECONDS:
+            break
+        forget()
+    counted = measured[1:] if len(measured) > FEWEST else measured
+    median = sorted(counted, key=lambda one: one.cost.seconds)[(len(counted) - 1) // 2]
+    return replace(median, cost=replace(median.cost, repeats_seconds=tuple(one.cost.seconds for one in counted)))

@@ -1,0 +1,118 @@
+"""What a comparison is asked to do: typed, and checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from diskgnn.compare.loaders import Variant, select
+from diskgnn.errors import ConfigError, at_least_one
+from diskgnn.specs import PathLike, SamplingSpec, cache_rows
+from diskgnn.storage.row_format import FeatureFile
+from diskgnn.units import format_size, parse_size
+
+DEFAULT_CACHE_SHARE = 0.1  # of the features, as far as that leaves most of the cap to everything else
+DEFAULT_CACHE_CAP_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """The model that every loader feeds, as `train` takes it."""
+
+    name: str = "sage"  # 'sage', 'gat' or 'gcn'
+    hidden: int = 256
+    heads: int = 4
+    dropout: float = 0.5
+    lr: float = 0.003
+
+    def __post_init__(self) -> None:
+        at_least_one("hidden", self.hidden)
+
+
+@dataclass(frozen=True)
+class ComparisonSettings:
+    """What `compare` measures, and how.
+
+    Raises:
+        ConfigError: a value that makes no sense.
+    """
+
+    # The cap of each process: a cgroup's limit, where this process may make one; otherwise it is warned that nothing
+    # caps the page cache. Preparing may use half of it.
+    memory: int | str
+    # Of the minibatches, which are the same for all loaders with the same seed: `epochs` are those to train. Seeds of
+    # minibatches, weights and dropout are counted from 0, whatever it says.
+    sampling: SamplingSpec
+    loaders: str | Sequence[str] = "all"  # see `loaders.select`
+    max_batches: int | None = None  # per epoch; the rest of the train split is left out, for preparing, too
+    seeds: int = 1  # to train with; all but the first are for accuracy only
+    # Rows in main memory for those that cache: bytes, '512MiB', or '10%' of all rows; by default 10 %, but at most 20 %
+    # of `memory`.
+    cpu_cache: int | str | None = None
+    sweep: Sequence[str] = ()  # cache sizes at which to count the rows that caches would read
+    model: ModelSpec = field(default_factory=ModelSpec)
+    device: str = "cpu"  # where the model is
+    evaluate: bool = True  # measure validation and test accuracy after every epoch, outside the clock
+    scratch: PathLike | None = None  # where to prepare, on the disk to measure; made if missing; the graph's parent
+    timeout_seconds: float = 3600.0  # of each process
+    rate_file_bytes: int = 1 << 30  # size of the file that the disk's rates are measured with
+
+    def __post_init__(self) -> None:
+        for name in ("max_batches", "seeds"):
+            at_least_one(name, getattr(self, name))
+        if self.memory_bytes == 0:
+            raise ConfigError("memory: expected the cap that all loaders run under, such as 2GiB, found 0")
+        assert self.variants
+        if self.device != "cpu":
+            from diskgnn.system.device import checked_device  # with torch, which this process does without otherwise
+
+            checked_device(self.device)
+
+    @property
+    def memory_bytes(self) -> int:
+        """`memory` in bytes."""
+        return parse_size(self.memory)
+
+    @property
+    def variants(self) -> list[Variant]:
+        """Those selected; the ones that may run without the cap last: giving back that much memory slows the next."""
+        return sorted(select(self.loaders, self.sampling.epochs), key=lambda variant: variant.uncapped)
+
+    def cached_rows(self, features: FeatureFile) -> int:
+        """Rows of these features that the cache of a loader holds.
+
+        Raises:
+            ConfigError: they take more than `memory`.
+        """
+        row_bytes, memory_bytes = features.row_bytes, self.memory_bytes
+        if self.cpu_cache is None:
+            most_bytes = int(memory_bytes * DEFAULT_CACHE_CAP_SHARE)
+            return min(int(features.num_rows * DEFAULT_CACHE_SHARE), most_bytes // row_bytes)
+        rows = cache_rows(self.cpu_cache, row_bytes, features.num_rows)
+        if rows * row_bytes > memory_bytes:
+            raise ConfigError(
+                f"cpu_cache: {self.cpu_cache} is {format_size(rows * row_bytes)}, more than `memory` "
+                f"({format_size(memory_bytes)}): take less of the one or more of the other"
+            )
+        return rows
+
+    def sweep_rows(self, features: FeatureFile) -> list[tuple[str, int]]:
+        """The caches of the sweep, as given and in rows of these features."""
+        return [(size, cache_rows(size, features.row_bytes, features.num_rows)) for size in self.sweep]
+
+    def scratch_parent(self, graph: Path) -> Path:
+        """The folder to prepare in."""
+        return graph.absolute().parent if self.scratch is None else Path(self.scratch)
+
+    def described(self, features: FeatureFile) -> dict[str, Any]:
+        """What the report and the results' file say of them."""
+        return {
+            "memory_bytes": self.memory_bytes, "fanouts": list(self.sampling.fanouts),
+            "batch_size": self.sampling.batch_size, "epochs": self.sampling.epochs, "max_batches": self.max_batches,
+            "seeds": self.seeds, "cpu_cache": self.cpu_cache,
+            "cpu_cache_bytes": self.cached_rows(features) * features.row_bytes, "model": self.model.name,
+            "hidden": self.model.hidden, "dropout": self.model.dropout, "lr": self.model.lr, "device": self.device,
+            "evaluate": self.evaluate,
+        }  # fmt: skip

@@ -1,0 +1,52 @@
+"""The columns of a comparison in a terminal of 80 characters: a text per loader, None where nothing is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from diskgnn.compare.summary import LoaderSummary, accuracy_text
+from diskgnn.compare.wording import duration
+from diskgnn.units import format_size
+
+Columns = Mapping[str, Callable[[LoaderSummary], str | None]]  # heading: text of a cell
+
+
+def speed_columns() -> Columns:
+    """How fast, and how accurate; what was measured also of a loader that failed later on."""
+    return {
+        "epoch": lambda one: _seconds(one.training_seconds),
+        "±": _spread,
+        "in all": lambda one: _seconds(one.total_seconds),
+        "loading": lambda one: _seconds(one.loading_seconds),
+        "accuracy": lambda one: accuracy_text(one, "±") if one.ok else one.status,
+    }
+
+
+def cost_columns() -> Columns:
+    """What is prepared, read and held."""
+    return {
+        "prepare": lambda one: _seconds(one.prepare_seconds or None),
+        "rows read": lambda one: None if one.rows_read is None else f"{one.rows_read:,}",
+        "of the fewest": _of_the_fewest,
+        "disk": lambda one: _size(one.peak_disk_bytes),
+        "memory": lambda one: _size(one.peak_cgroup_bytes or one.peak_process_bytes),
+    }
+
+
+def _spread(one: LoaderSummary) -> str | None:
+    spread = one.training_spread
+    if spread is None or spread.measurements < 2 or not one.training_seconds:
+        return None
+    return f"{(spread.high_seconds - spread.low_seconds) / 2 / one.training_seconds:.0%}"
+
+
+def _of_the_fewest(one: LoaderSummary) -> str | None:
+    return f"{one.rows_read / one.belady_rows:.2f}" if one.rows_read is not None and one.belady_rows else None
+
+
+def _seconds(value: float | None) -> str | None:
+    return None if value is None else duration(value)
+
+
+def _size(value: int) -> str | None:
+    return format_size(value) if value else None

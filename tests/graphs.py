@@ -28,9 +28,10 @@ def write_graph(
     *,
     dtype: str = "float32",
     num_classes: int = 4,
+    labels: np.ndarray | None = None,
     seed: int = 0,
 ) -> Graph:
-    """A graph directory of these arrays, with random labels; bfloat16 features come as uint16."""
+    """A graph directory of these arrays, with random labels by default; bfloat16 features come as uint16."""
     num_nodes, num_features = features.shape
     config = {
         "num_nodes": num_nodes,
@@ -39,11 +40,13 @@ def write_graph(
         "feature_width": num_features,
         "feature_dtype": dtype,
     }
+    if labels is None:
+        labels = np.random.default_rng(seed).integers(0, num_classes, num_nodes)
     with ArtifactWriter(path, artifacts.GRAPH, config=config) as writer:
         writer.save_array(artifacts.INDPTR, np.asarray(indptr, np.int64))
         writer.save_array(artifacts.INDICES, indices)
         writer.save_array(artifacts.FEATURES, features)
-        writer.save_array(artifacts.LABELS, np.random.default_rng(seed).integers(0, num_classes, num_nodes))
+        writer.save_array(artifacts.LABELS, labels)
         for split, nodes in splits.items():
             writer.save_array(artifacts.split_file(split), np.asarray(nodes, np.int64))
         writer.publish()

@@ -1,0 +1,86 @@
+"""Checkpoint files: written whole or not at all, refused when damaged or of another run."""
+
+import errno
+
+import pytest
+import torch
+from training_runs import (
+    Net,
+    make_net,
+    source_threads,
+)
+
+from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, OutputExistsError
+from diskgnn.storage import faults
+from diskgnn.training.checkpoints import FILE, load_checkpoint, load_model
+from diskgnn.training.train import train
+
+
+def test_a_checkpoint_is_not_replaced_by_accident(sources, tmp_path):
+    train(sources["train"], model=make_net(), epochs=1, checkpoint=tmp_path)
+    before = (tmp_path / FILE).read_bytes()
+    with pytest.raises(OutputExistsError, match="resume=True"):
+        train(sources["train"], model=make_net(), epochs=1, checkpoint=tmp_path)
+    assert (tmp_path / FILE).read_bytes() == before
+
+
+def test_a_crash_while_saving_leaves_the_checkpoint_before(sources, tmp_path):
+    full = OSError(errno.ENOSPC, "no space left")
+    with faults.armed("checkpoint.sync", full, after=2), pytest.raises(DiskFullError, match=FILE):
+        train(sources["train"], model=make_net(), epochs=1, checkpoint=tmp_path, checkpoint_every_batches=2)
+    assert load_checkpoint(tmp_path)["position"]["batch"] == 4
+    assert not source_threads()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"lr": 0.5}, ConfigError, r"lr=0.003, this run has lr=0.5"),
+        ({"seed": 1}, ConfigError, "seed"),
+        ({"model": "sage"}, ConfigError, "model=Net"),
+        ({"model": Net(hidden=9)}, ConfigError, "another model"),
+        ({"train_source": {"seed": 1}}, ArtifactError, "seed"),
+        ({"train_source": {"fanouts": [2, 2]}}, ArtifactError, "fanouts"),
+        ({"train_source": {"batch_size": 8}}, ConfigError, "num_batches"),
+    ],
+)
+def test_a_checkpoint_of_something_else_is_refused(sources, tmp_path, change, error, message):
+    train(sources["train"], model=make_net(), epochs=1, checkpoint=tmp_path)
+    arguments = {"train_source": {}, "model": make_net()} | change
+    source = sources["make"]("train", **arguments.pop("train_source"))
+    with pytest.raises(error, match=message):
+        train(source, epochs=2, checkpoint=tmp_path, resume=True, **arguments)
+
+
+def test_damaged_and_foreign_checkpoints(sources, tmp_path):
+    train(sources["train"], model=make_net(), epochs=1, checkpoint=tmp_path)
+    path = tmp_path / FILE
+    good = path.read_bytes()
+    flipped = bytearray(good)
+    flipped[good.index(torch.get_rng_state().numpy().tobytes()[16:64])] ^= 1
+    contents = [good[: len(good) // 2], b"", b"not a checkpoint", bytes(flipped)]
+    for content in contents:
+        path.write_bytes(content)
+        with pytest.raises(ArtifactError, match="damaged"):
+            train(sources["train"], model=make_net(), epochs=2, checkpoint=tmp_path, resume=True)
+    torch.save({"weights": torch.zeros(1)}, path)
+    with pytest.raises(ArtifactError, match="no diskgnn checkpoint"):
+        load_checkpoint(tmp_path)
+    torch.save({"format": "diskgnn.checkpoint", "version": 3}, path)
+    with pytest.raises(ArtifactError, match="version 3"):
+        load_checkpoint(tmp_path)
+    torch.save(make_net(), path)  # a pickled object: loading it could run anything
+    with pytest.raises(ArtifactError):
+        load_checkpoint(tmp_path)
+    with pytest.raises(ArtifactError, match="train with checkpoint="):
+        load_checkpoint(tmp_path / "nowhere")
+
+
+def test_a_named_model_comes_back_from_its_checkpoint(sources, tmp_path):
+    train(sources["train"], model="gat", hidden=8, heads=2, epochs=1, checkpoint=tmp_path / "named")
+    torch.testing.assert_close(
+        load_model(tmp_path / "named").state_dict(), load_checkpoint(tmp_path / "named")["model"], rtol=0, atol=0
+    )
+    train(sources["train"], model=make_net(), epochs=1, checkpoint=tmp_path / "own")
+    with pytest.raises(ConfigError, match="Net"):
+        load_model(tmp_path / "own")

@@ -1,0 +1,130 @@
+"""A run that was stopped and resumed, against the one that was not."""
+
+import os
+import signal
+from itertools import count
+
+import numpy as np
+import pytest
+import torch
+from training_runs import BATCHES, Interrupting, Net, Wrapper, make_net, records, source_threads
+
+from diskgnn.training.evaluate import evaluate
+from diskgnn.training.train import train
+
+
+# 7 minibatches an epoch, a record every 3: in the middle of an epoch, of a record, and at both ends.
+@pytest.mark.parametrize("trained", [0, 1, 3, 7, 9, 13, 14])
+def test_a_resumed_run_is_the_uninterrupted_run(sources, tmp_path, trained):
+    arguments = {"valid_source": sources["valid"], "test_source": sources["test"], "seed": 5, "lr": 0.02,
+                 "record_every_batches": 3}  # fmt: skip
+    whole = train(sources["train"], model=make_net(), epochs=3, metrics=tmp_path / "whole.jsonl", **arguments)
+    arguments |= {"metrics": tmp_path / "parts.jsonl", "checkpoint": tmp_path / "checkpoint"}
+    with pytest.raises(KeyboardInterrupt):
+        train(Interrupting(sources["make"]("train"), trained), model=make_net(), epochs=3, **arguments)
+    assert not source_threads()
+
+    torch.manual_seed(999)
+    result = train(sources["make"]("train"), model=Net(), epochs=3, resume=True, **arguments)
+    assert result.resumed_from[0] * BATCHES + result.resumed_from[1] == trained
+    assert [epoch.loss for epoch in result.epochs] == [epoch.loss for epoch in whole.epochs]
+    assert records(tmp_path / "parts.jsonl") == records(tmp_path / "whole.jsonl")
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(tensor, result.model.state_dict()[name])
+    assert (result.best_epoch, result.test_accuracy) == (whole.best_epoch, whole.test_accuracy)
+
+
+@pytest.mark.filterwarnings("ignore:no checkpoint in", "ignore:the run in .* is complete already")
+def test_killed_again_and_again_at_any_moment(sources, tmp_path):
+    whole, parts = [], []
+    arguments = {"seed": 5, "lr": 0.02, "record_every_batches": 1, "epochs": 4}
+    train(sources["train"], model=make_net(), callback=whole.append, **arguments)
+    random = np.random.default_rng(0)
+    deadline = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        for attempt in count():
+            # Later and later, so that it gets there.
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(0.001, 0.01 * (attempt + 1)))
+            try:
+                train(sources["make"]("train"), model=make_net(), callback=parts.append,
+                      checkpoint=tmp_path / "checkpoint", resume=True, **arguments)  # fmt: skip
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                break
+            except KeyboardInterrupt:
+                pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, deadline)
+    losses = [[r["loss"] for r in run if r["event"] == "step"] for run in (whole, parts)]
+    assert losses[0] == losses[1]
+    assert not source_threads()
+
+
+@pytest.mark.filterwarnings("ignore:no checkpoint in")
+def test_ctrl_c_waits_for_the_step_to_end(sources, tmp_path):
+    class Interrupted(Net):
+        def forward(self, blocks, x):
+            if self.training and torch.rand(()) < 0.2:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().forward(blocks, x)
+
+    def run(**arguments):
+        torch.manual_seed(3)
+        train(sources["make"]("train"), model=Interrupted(), epochs=2, lr=0.02, record_every_batches=1, **arguments)
+
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    whole, parts, interruptions = [], [], 0
+    try:
+        run(callback=whole.append)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for _ in range(30):
+            try:
+                run(callback=parts.append, checkpoint=tmp_path, resume=True)
+                break
+            except KeyboardInterrupt:
+                interruptions += 1
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    losses = [[r["loss"] for r in seen if r["event"] == "step"] for seen in (whole, parts)]
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 14
+    assert 0 < interruptions < 14
+
+
+def test_training_on_for_more_epochs(sources, tmp_path):
+    whole = train(sources["train"], model=make_net(), epochs=3)
+    train(sources["make"]("train"), model=make_net(), epochs=2, checkpoint=tmp_path)
+    more = train(sources["make"]("train"), model=make_net(), epochs=3, checkpoint=tmp_path, resume=True)
+    assert more.resumed_from == (2, 0)
+    assert [epoch.loss for epoch in more.epochs] == [epoch.loss for epoch in whole.epochs]
+    with pytest.warns(UserWarning, match="complete already: 3 epochs"):
+        again = train(sources["make"]("train"), model=make_net(), epochs=3, checkpoint=tmp_path, resume=True)
+    assert again.epochs == more.epochs
+
+
+def test_resuming_without_a_checkpoint_says_so(sources, tmp_path):
+    with pytest.warns(UserWarning, match=f"no checkpoint in {tmp_path}, starting from the beginning"):
+        result = train(sources["make"]("train"), model=make_net(), epochs=1, checkpoint=tmp_path, resume=True)
+    assert result.resumed_from is None
+
+
+@pytest.mark.cuda
+def test_on_cuda(sources, tmp_path):
+    arguments = {"valid_source": sources["valid"], "epochs": 3, "lr": 0.02, "device": "cuda"}
+    whole = train(sources["train"], model=make_net(), **arguments)
+    with pytest.raises(KeyboardInterrupt):
+        train(Interrupting(sources["make"]("train"), 9), model=make_net(), checkpoint=tmp_path, **arguments)
+    result = train(sources["make"]("train"), model=make_net(), checkpoint=tmp_path, resume=True, **arguments)
+    # Sums over edges are atomic there, so their order is not fixed; a wrong random state would be far off.
+    np.testing.assert_allclose([e.loss for e in result.epochs], [e.loss for e in whole.epochs], rtol=1e-3)
+
+
+def test_a_plain_wrapper_trains_evaluates_and_resumes(sources, tmp_path):
+    """Nothing asks what a source derives from."""
+    whole = train(sources["train"], valid_source=sources["valid"], model=make_net(), epochs=2)
+    arguments = {"valid_source": Wrapper(sources["valid"]), "checkpoint": tmp_path}
+    train(Wrapper(sources["make"]("train")), model=make_net(), epochs=1, **arguments)
+    resumed = train(Wrapper(sources["make"]("train")), model=make_net(), epochs=2, resume=True, **arguments)
+    assert resumed.resumed_from == (1, 0)
+    assert [epoch.loss for epoch in resumed.epochs] == [epoch.loss for epoch in whole.epochs]
+    assert evaluate(resumed.model, Wrapper(sources["valid"])).accuracy == resumed.valid_accuracy

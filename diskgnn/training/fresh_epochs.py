@@ -4,142 +4,36 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any
 
 import torch
 
-from diskgnn.batch_source import LoadStats
-from diskgnn.errors import ArtifactError, ConfigError, at_least_one
+from diskgnn.batch_source import Cursor, CursorSource, LoadStats
+from diskgnn.errors import ConfigError, at_least_one
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.loader import Loader
+from diskgnn.loading.options import LoaderOptions
 from diskgnn.minibatch import MiniBatch
-from diskgnn.packing.pack import pack
-from diskgnn.progress import SILENT, Advance, Reporter, StageReport
+from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.sampling.sample import sample
-from diskgnn.specs import PathLike, SamplingSpec
+from diskgnn.specs import CacheSpec, PathLike, SamplingSpec
 from diskgnn.system.memory import available_cores
+from diskgnn.system.resources import Resources
 from diskgnn.tracing import TraceEvent
-
-_Stages = list[tuple[StageReport, TraceEvent]]
-
-
-class _StoppedError(Exception):
-    """Preparing was given up because the source was closed."""
+from diskgnn.training.epoch_preparation import EpochPreparation, EpochRecipe
 
 
-@dataclass(frozen=True)
-class _StoppableReporter:
-    """Passes progress on, and raises at the next step once `stopped` is set: how a stage is interrupted."""
-
-    reporter: Reporter
-    stopped: threading.Event
-
-    def stage(self, description: str, total: int, unit: str) -> AbstractContextManager[Advance]:
-        @contextmanager
-        def stage() -> Iterator[Advance]:
-            with self.reporter.stage(description, total, unit) as advance:
-                yield lambda count: self._advance(advance, count)
-
-        return stage()
-
-    def _advance(self, advance: Advance, count: int) -> None:
-        if self.stopped.is_set():
-            raise _StoppedError
-        advance(count)
-
-
-class _Preparation:
-    """One epoch on its way to the disk. Whoever fails or is stopped leaves nothing in `folder`."""
-
-    def __init__(self, epoch: int, folder: Path, prepare: Callable[[int, Path, Reporter], _Stages]) -> None:
-        self.epoch, self.folder, self.packed = epoch, folder, folder / "packed"
-        self.stages: _Stages = []
-        self._prepare, self._stopped = prepare, threading.Event()
-        self._failure: BaseException | None = None
-        self._thread: threading.Thread | None = None
-
-    def run(self, reporter: Reporter) -> None:
-        """Prepare here and now; `finish` raises what goes wrong."""
-        try:
-            self.stages = self._prepare(self.epoch, self.folder, _StoppableReporter(reporter, self._stopped))
-        except BaseException as error:
-            # Nobody waits for what was stopped, and a traceback kept would keep the packer's threads.
-            self._failure = None if isinstance(error, _StoppedError) else error
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-    def start(self, reporter: Reporter) -> None:
-        """Prepare in a thread. A daemon: at the interpreter's end it is stopped, not awaited."""
-        self._thread = threading.Thread(target=self.run, args=(reporter,), name="diskgnn-fresh-epoch", daemon=True)
-        self._thread.start()
-
-    def finish(self) -> None:
-        """Wait for it."""
-        while self._thread is not None and self._thread.is_alive():
-            self._thread.join(0.1)  # now and then, so that Ctrl-C is heard
-        failure, self._failure = self._failure, None
-        try:
-            if failure is not None:
-                raise failure
-        finally:
-            del failure  # or this frame and its traceback would keep each other
-
-    def discard(self) -> None:
-        """Stop it, join its thread, delete its files."""
-        self._stopped.set()
-        if self._thread is not None:
-            self._thread.join()
-        self._failure = None
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _prepare_epoch(
-    epoch: int,
-    folder: Path,
-    reporter: Reporter,
-    *,
-    graph: Path,
-    sampling: Mapping[str, Any],
-    packing: Mapping[str, Any],
-    effort: Mapping[str, Any],
-) -> _Stages:
-    """Sample and pack one epoch into `folder`/packed."""
-    opened = Graph.open(graph)  # anew: memory maps of its own, read in another order than the caller's
-    samples = folder / "samples"
-    began_ns = time.perf_counter_ns()
-    sampled = sample(opened, samples, **sampling, first_epoch=epoch, **effort, reporter=reporter)
-    between_ns = time.perf_counter_ns()
-    packed = pack(opened, samples, folder / "packed", **packing, **effort, reporter=reporter)
-    shutil.rmtree(samples)
-    return [
-        (sampled, TraceEvent("prepare", "sample the next epoch", -1, began_ns, between_ns)),
-        (packed, TraceEvent("prepare", "pack the next epoch", -1, between_ns, time.perf_counter_ns())),
-    ]
-
-
-def _clean_up(preparations: list[_Preparation], folder: Path) -> None:
-    while preparations:
-        preparations.pop().discard()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-class FreshEpochs:
+class FreshEpochs(CursorSource):
     """A `BatchSource` of the train split that never trains on the same sampled epoch twice.
 
-    Epoch e has the minibatches that sampling online from the same seed would have (those of
-    `baselines.in_memory.InMemory`), and they are read as any prepared epoch is, packed in order with a Belady cache.
-    While epoch e trains, epoch e + 1 is sampled, placed and packed beside it; then the first one is deleted. So no more
-    than two epochs are on the disk. They lie in a directory of their own under `folder`, which goes when the
-    source is closed.
+    Epoch e has the minibatches that sampling online from the same seed would have, those of
+    `baselines.in_memory.InMemory`. They are read as any prepared epoch is: packed in order, with a Belady cache.
+    While epoch e trains, epoch e + 1 is sampled, placed and packed beside it. Then epoch e is deleted, so no more than
+    two epochs are on the disk. They lie in a directory of their own under `folder`, which is deleted when the source is
+    closed.
 
     Args:
         graph: graph directory, or an opened one.
@@ -154,8 +48,9 @@ class FreshEpochs:
         memory: budget of preparing, which comes on top of training's while they overlap.
         threads: of preparing; half of the cores by default when they overlap, otherwise all.
         keep_input_nodes: yield each minibatch's node ids, too.
+        device: where the minibatches' tensors are wanted.
         reporter: told about preparing, from another thread.
-        loader_options: more arguments of the `Loader` of each epoch.
+        loader_options: of the `Loader` of each epoch.
 
     Raises:
         ConfigError, InputError: arguments that make no sense, see `sample`.
@@ -182,100 +77,92 @@ class FreshEpochs:
         keep_input_nodes: bool = False,
         device: str | torch.device = "cpu",
         reporter: Reporter = SILENT,
-        **loader_options: Any,
+        loader_options: LoaderOptions | None = None,
     ) -> None:
-        self._graph = graph = graph if isinstance(graph, Graph) else Graph.open(graph)
-        self._sampling: dict[str, Any] = {
-            "fanouts": list(fanouts), "batch_size": batch_size, "seed": seed, "splits": ("train",),
-        }  # fmt: skip
-        plan = SamplingPlan(graph, SamplingSpec(**self._sampling))
+        graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+        spec = SamplingSpec(fanouts, batch_size, seed=seed, splits=("train",))
+        plan = SamplingPlan(graph, spec)
         at_least_one("num_epochs", num_epochs)
-        overlap = overlap and num_epochs != 1  # the first epoch has nothing to be prepared beside
+        self._overlap, self._num_epochs = overlap and num_epochs != 1, num_epochs  # a lone epoch is beside nothing
         if threads is None:
-            threads = max(1, available_cores() // 2) if overlap else available_cores()
-        self._packing = {"cpu_cache": cpu_cache, "static_cache": static_cache, "keep_input_nodes": keep_input_nodes}
-        self._effort: dict[str, Any] = {"memory": memory, "threads": threads}
-        self._overlap, self._num_epochs, self._reporter = overlap, num_epochs, reporter
-        self._loader_options = {"device": device, **loader_options}
-        self.num_batches = plan.sizes["train"].batches_per_epoch
+            threads = preparing_threads(available_cores(), self._overlap)
+        Resources.of(memory, threads)  # refuses now what makes no sense
+        self._recipe = EpochRecipe(
+            graph.manifest.path, spec, CacheSpec(cpu_cache, static_cache), memory, threads, keep_input_nodes
+        )
+        identity = {"graph": graph.manifest.digest, "fanouts": list(spec.fanouts), "batch_size": spec.batch_size,
+                    "seed": spec.seed}  # fmt: skip
+        super().__init__(Cursor("FreshEpochs", plan.sizes["train"].batches_per_epoch, identity))
         self.num_classes, self.num_features = graph.num_classes, graph.feature_file.rows.num_features
-        self.num_layers = plan.spec.num_layers
-        self._identity = {
-            "graph": graph.manifest.digest,
-            "fanouts": list(plan.spec.fanouts),
-            "batch_size": plan.spec.batch_size,
-            "seed": plan.spec.seed,
-        }
-        self._folder: Path | None = None  # made when the first epoch is prepared
+        self.num_layers = spec.num_layers
+        self._device, self._loader_options = device, loader_options or LoaderOptions()
+        self._reporter = reporter
         self._parent = Path(folder).absolute()
-        self._preparations: list[_Preparation] = []  # at most the one that trains and the one after it
+        self._folder: Path | None = None  # made when the first epoch is prepared
+        self._preparations: list[EpochPreparation] = []  # at most the one that trains and the one after it
         self._loader: Loader | None = None
-        self._loaded: _Preparation | None = None
-        self._position = (0, 0)  # epoch, and how many of its minibatches the user has received
-        self._resume: tuple[int, int] | None = None
-        self._iteration = 0
-        self._counters = self._loaded_stats = LoadStats()  # of preparing; of loaders that were closed
-        self._tracing, self._events = False, list[TraceEvent]()  # of loaders closed, and of preparing
-        self._finalizer: Any = None
-        self._closed = False
+        self._loaded_epoch: int | None = None
+        self._earlier = LoadStats()  # of loaders that were closed, and of preparing
+        self._tracing, self._events = False, list[TraceEvent]()  # as `_earlier`
+        self._finalizer: weakref.finalize[..., FreshEpochs] | None = None
 
     def epoch(self, epoch: int) -> Iterator[MiniBatch]:
         """The minibatches of epoch `epoch`, from where `load_state_dict` left off if it named this epoch.
 
         Raises:
             ArtifactError, DiskFullError, OSError: preparing it failed, or reading it does.
-            ConfigError: the source is closed, or `epoch` is negative.
+            ConfigError: `epoch` is negative, the source is closed, or another epoch was started while this one was
+                iterated.
         """
-        if self._closed:
-            raise ConfigError("this FreshEpochs source is closed; make a new one")
-        if epoch < 0:
-            raise ConfigError(f"epoch: expected at least 0, found {epoch}")
-        self._iteration += 1
-        first = self._resume[1] if self._resume is not None and self._resume[0] == epoch else 0
-        self._resume = None
-        self._position = (epoch, first)
-        return self._iterate(epoch, first, self._iteration)
+        first = self._cursor.start(epoch)
+        return self._iterate(epoch, first, self._cursor.turn)
 
-    def _iterate(self, epoch: int, first: int, iteration: int) -> Iterator[MiniBatch]:
+    def _iterate(self, epoch: int, first: int, turn: int) -> Iterator[MiniBatch]:
+        self._cursor.require(turn)
         loader = self._load(epoch)
         loader.load_state_dict({**loader.state_dict(), "epoch": epoch, "batch": first})
-        for batch in loader.epoch(epoch):
-            if iteration != self._iteration:
-                raise ConfigError(f"the source was closed, or another epoch was started, while epoch {epoch} was read")
-            self._position = (epoch, batch.batch_index + 1)
+        batches = loader.epoch(epoch)
+        while True:
+            self._cursor.require(turn)
+            batch = next(batches, None)
+            if batch is None:
+                return
+            self._cursor.batch = batch.batch_index + 1
             yield batch
+            del batch  # the caller's alone, while the next one is waited for
 
     def _load(self, epoch: int) -> Loader:
         """The loader of `epoch`, prepared by now; that of another epoch is closed and its files are deleted."""
-        if self._loader is None or self._loaded is None or self._loaded.epoch != epoch:
+        if self._loader is None or self._loaded_epoch != epoch:
             self._close_loader()
-            for other in [p for p in self._preparations if p.epoch != epoch]:
+            for other in [found for found in self._preparations if found.epoch != epoch]:
                 other.discard()
                 self._preparations.remove(other)
             if not self._preparations:
-                self._prepare(epoch, self._overlap)
+                self._prepare(epoch)
             preparation = self._preparations[0]
             began = time.perf_counter()
             try:
-                preparation.finish()
+                prepared = preparation.finish()
             except BaseException:
                 self._preparations.clear()
                 preparation.discard()
                 raise
             finally:
                 waited = time.perf_counter() - began
-                self._counters += LoadStats(prepare_wait_seconds=waited, wait_seconds=waited)
-            self._count(preparation)
-            self._loader, self._loaded = Loader(preparation.packed, "train", **self._loader_options), preparation
+                self._earlier += LoadStats(prepare_wait_seconds=waited, wait_seconds=waited)
+            self._earlier += prepared.stats
+            self._loader = Loader(prepared.packed, device=self._device, **vars(self._loader_options))
+            self._loaded_epoch = epoch
             if self._tracing:
                 self._loader.start_tracing()
-                self._events += [event for _, event in preparation.stages]
+                self._events += prepared.events
         last = self._num_epochs is not None and epoch + 1 >= self._num_epochs
         if self._overlap and not last and len(self._preparations) == 1:
-            self._prepare(epoch + 1, True)
+            self._prepare(epoch + 1)
         return self._loader
 
-    def _prepare(self, epoch: int, in_background: bool) -> None:
+    def _prepare(self, epoch: int) -> None:
         if self._folder is None:
             try:
                 self._parent.mkdir(parents=True, exist_ok=True)
@@ -284,45 +171,27 @@ class FreshEpochs:
                 raise ConfigError(f"cannot write under {self._parent}: {error.strerror}; choose another") from error
             # Also when the source is dropped without being closed, no thread and no epoch stays behind.
             self._finalizer = weakref.finalize(self, _clean_up, self._preparations, self._folder)
-        prepare = partial(
-            _prepare_epoch,
-            graph=self._graph.manifest.path,
-            sampling=self._sampling,
-            packing=self._packing,
-            effort=self._effort,
-        )
-        preparation = _Preparation(epoch, self._folder / f"epoch-{epoch:06d}", prepare)
+        preparation = EpochPreparation(epoch, self._folder / f"epoch-{epoch:06d}", self._recipe)
         self._preparations.append(preparation)
-        if in_background:
+        if self._overlap:
             preparation.start(self._reporter)
         else:
             preparation.run(self._reporter)
-
-    def _count(self, preparation: _Preparation) -> None:
-        reports = [report for report, _ in preparation.stages]
-        self._counters += LoadStats(
-            prepared_epochs=1,
-            prepare_seconds=sum(report.seconds for report in reports),
-            prepare_read_bytes=sum(report.read_bytes for report in reports),
-            prepare_written_bytes=sum(report.written_bytes for report in reports),
-        )
 
     def _close_loader(self) -> None:
         if self._loader is not None:
             self._loader.close()
             self._events += self._loader.take_trace()
-            self._loaded_stats += self._loader.stats()
-        self._loader = self._loaded = None
+            self._earlier += self._loader.stats()
+        self._loader = self._loaded_epoch = None
 
     def stats(self) -> LoadStats:
-        """Counters since the source was made: those of `Loader.stats` over all epochs, and of preparing.
+        """Counters since the source was made: those of the loaders of all epochs, and of preparing.
 
-        `wait_seconds` counts waiting for an epoch to be prepared (`prepare_wait_seconds`), too. `read_bytes` are the
-        loader's: preparing read `prepare_read_bytes` and wrote `prepare_written_bytes` in `prepare_seconds`, for
-        `prepared_epochs` epochs that were asked for.
+        `wait_seconds` counts waiting for an epoch to be prepared (`prepare_wait_seconds`), too. Only epochs that were
+        asked for count as prepared.
         """
-        now = self._counters + self._loaded_stats
-        return now if self._loader is None else now + self._loader.stats()
+        return self._earlier if self._loader is None else self._earlier + self._loader.stats()
 
     def start_tracing(self) -> None:
         """Keep from now on what the threads of each epoch's `Loader` do, and when epochs were prepared."""
@@ -336,40 +205,23 @@ class FreshEpochs:
         An epoch's preparing is told once it has ended and the epoch is asked for. None when tracing was not started.
         """
         found, self._events = self._events, []
-        return found + (self._loader.take_trace() if self._loader is not None else [])
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where iteration stands, counting the minibatches that the user's loop has received."""
-        epoch, batch = self._resume if self._resume is not None else self._position
-        return {"epoch": epoch, "batch": batch, "sampled": self._identity}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`: the next call of `epoch(state['epoch'])` prepares it and skips what had been consumed.
-
-        Raises:
-            ArtifactError: the state belongs to minibatches that this source would not draw.
-        """
-        if state.get("sampled") != self._identity:
-            raise ArtifactError(
-                f"expected the state of a source that samples {self._identity}, found {state.get('sampled')}; "
-                f"go on with the graph and the arguments that the state was saved with"
-            )
-        self._iteration += 1
-        self._resume = (int(state["epoch"]), int(state["batch"]))
+        return found if self._loader is None else found + self._loader.take_trace()
 
     def close(self) -> None:
         """Stop preparing, join all threads and delete the epochs; minibatches that you hold stay valid. Idempotent."""
-        self._closed = True
-        self._iteration += 1
+        self._cursor.close()
         self._close_loader()
         if self._finalizer is not None:
             self._finalizer()
             self._finalizer = None
 
-    def __enter__(self) -> FreshEpochs:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+def preparing_threads(cores: int, overlap: bool) -> int:
+    """Threads that prepare an epoch by default: training has the other half of the cores if it goes on meanwhile."""
+    return max(1, cores // 2) if overlap else cores
+
+
+def _clean_up(preparations: list[EpochPreparation], folder: Path) -> None:
+    while preparations:
+        preparations.pop().discard()
+    shutil.rmtree(folder, ignore_errors=True)

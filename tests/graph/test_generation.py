@@ -219,7 +219,7 @@ def test_the_graph_directory_holds_what_was_drawn(tmp_path, dtype):
 
 
 def test_neither_threads_nor_memory_change_a_byte(tmp_path):
-    """Many threads and little memory make small chunks: here everything in one, or features in 13 and 64 of them."""
+    """Many threads and little memory make small chunks: here everything in one, or features in 12 and 58 of them."""
     arguments, digests = SMALL | {"num_features": 64}, set()
     for threads, memory in [(1, "1GiB"), (50, "13MiB"), (250, "13MiB")]:
         generate(tmp_path / "graph", **arguments | {"threads": threads, "memory": memory}, overwrite=True)

@@ -15,7 +15,7 @@ def arrays(dtype, max_size=30):
     return values.map(lambda numbers: np.array(numbers, dtype))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data(), num_layers=st.integers(1, 3), node_dtype=st.sampled_from([None, np.int32, np.int64]))
 def test_what_is_encoded_is_decoded(data, num_layers, node_dtype):
     header = extents.Header(

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diskgnn._native import HAVE_LIBURING, io_uring_refusal, read_ranges
-from diskgnn.storage.row_reading import ALIGNMENT, GAP_BYTES, read_rows, row_buffer
+from diskgnn._native import DIRECT_ALIGNMENT, HAVE_LIBURING, io_uring_refusal, read_ranges
+from diskgnn.storage.row_reading import GAP_BYTES, read_rows, requests, row_buffer
 
 ENGINES = ["auto", "threads"] if io_uring_refusal() else ["auto", "threads", "io_uring"]
 FILE_BYTES = 3_000_001  # no multiple of anything
@@ -31,7 +31,7 @@ def aligned(num_bytes):
     return np.frombuffer(mmap.mmap(-1, max(num_bytes, 1)), np.uint8)
 
 
-def read(path, engine, ranges, base=0, capacity=FILE_BYTES + ALIGNMENT):
+def read(path, engine, ranges, base=0, capacity=FILE_BYTES + DIRECT_ALIGNMENT):
     destination = aligned(capacity)
     offsets, lengths = (np.array(column, np.int64) for column in zip(*ranges, strict=True))
     read_ranges(str(path), engine, offsets, lengths, base, destination)
@@ -39,12 +39,12 @@ def read(path, engine, ranges, base=0, capacity=FILE_BYTES + ALIGNMENT):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_ranges_are_what_pread_gives(path, engine, data):
     starts = data.draw(st.lists(st.integers(0, FILE_BYTES), min_size=1, max_size=20))
     ranges = [(start, data.draw(st.integers(0, min(FILE_BYTES - start, 1_500_000)))) for start in starts]
-    base = min(start for start, _ in ranges) // ALIGNMENT * ALIGNMENT
+    base = min(start for start, _ in ranges) // DIRECT_ALIGNMENT * DIRECT_ALIGNMENT
     destination = read(path, engine, ranges, base)
     with path.open("rb") as file:
         for start, length in ranges:
@@ -75,13 +75,14 @@ def test_ranges_are_what_another_io_uring_binding_gives(path):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("start", [FILE_BYTES - 100, FILE_BYTES, FILE_BYTES + 5000, FILE_BYTES + 10 * ALIGNMENT, 0])
+@pytest.mark.parametrize(
+    "start", [FILE_BYTES - 100, FILE_BYTES, FILE_BYTES + 5000, FILE_BYTES + 10 * DIRECT_ALIGNMENT, 0]
+)
 def test_a_range_past_the_end_is_an_error(path, engine, start):
     """Whether the file ends within the first block that is read or long before it."""
+    missing = [(start, FILE_BYTES + 1 - start if start < FILE_BYTES else 1)]
     with pytest.raises(OSError, match="ends early") as caught:
-        read(
-            path, engine, [(start, FILE_BYTES + 1 - start if start < FILE_BYTES else 1)], 0, FILE_BYTES + 20 * ALIGNMENT
-        )
+        read(path, engine, missing, 0, FILE_BYTES + 20 * DIRECT_ALIGNMENT)
     assert caught.value.errno == errno.EIO
 
 
@@ -116,7 +117,7 @@ def test_engines_have_names(path):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_rows(path, engine, data):
     row_bytes = data.draw(st.sampled_from([1, 7, 64, 4096, 5732, 70_000]))
@@ -131,17 +132,12 @@ def test_rows(path, engine, data):
     assert len(rows) * row_bytes <= read_bytes <= len(rows) * (row_bytes + GAP_BYTES)
 
 
-def test_neighbouring_rows_are_one_request_however_wide(path, monkeypatch):
-    requests = []
-    monkeypatch.setattr(
-        "diskgnn.storage.row_reading._native.read_ranges",
-        lambda path, engine, offsets, lengths, base, buffer: requests.append((offsets.tolist(), lengths.tolist())),
-    )
+def test_neighbouring_rows_are_one_request_however_wide():
     width = 2 * GAP_BYTES
-    read_rows(path, 128, width, np.arange(5), row_buffer(5, width))
-    read_rows(path, 128, 100, np.array([3, 4, 600, 20_000]), row_buffer(20_000, 100))
-    assert requests[0] == ([128], [5 * width])
-    assert requests[1] == ([128 + 300, 128 + 2_000_000], [598 * 100, 100])
+    starts, lengths = requests(np.arange(5), width)
+    assert (starts.tolist(), lengths.tolist()) == ([0], [5 * width])
+    starts, lengths = requests(np.array([3, 4, 600, 20_000]), 100)
+    assert (starts.tolist(), lengths.tolist()) == ([300, 2_000_000], [598 * 100, 100])
 
 
 def test_rows_past_4_gib(tmp_path):

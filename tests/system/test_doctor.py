@@ -16,6 +16,7 @@ from diskgnn.system.doctor import (
     IoUring,
     advise,
     diagnose,
+    explain_refusal,
     look_at_folder,
     look_at_io_uring,
     look_at_machine,
@@ -83,15 +84,13 @@ def test_io_uring_is_usable_exactly_when_a_read_goes_through_it(tmp_path):
             measure_reads(str(path), offsets, 4096, 1, 9.0, "io_uring")
 
 
-def test_a_refusal_names_its_cause(monkeypatch):
-    def refuse(code):
-        monkeypatch.setattr(_native, "io_uring_refusal", lambda: f"the kernel refuses it: {os.strerror(code)}")
-        return look_at_io_uring()
+def test_a_refusal_names_its_cause():
+    def explained(code):
+        return explain_refusal(f"the kernel refuses it: {os.strerror(code)}")
 
-    assert "seccomp" in refuse(errno.EPERM).kernel or "sysctl" in refuse(errno.EPERM).kernel
-    assert "older than 5.1" in refuse(errno.ENOSYS).kernel
-    assert refuse(errno.ENOMEM).kernel.endswith(os.strerror(errno.ENOMEM))
-    assert not refuse(errno.EPERM).usable
+    assert "seccomp" in explained(errno.EPERM) or "sysctl" in explained(errno.EPERM)
+    assert "older than 5.1" in explained(errno.ENOSYS)
+    assert explained(errno.ENOMEM).endswith(os.strerror(errno.ENOMEM))
 
 
 def test_folder_agrees_with_findmnt_and_leaves_nothing_behind(tmp_path):

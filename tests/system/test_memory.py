@@ -7,17 +7,22 @@ import psutil
 import pytest
 
 from diskgnn.errors import ConfigError
-from diskgnn.system import memory
-from diskgnn.system.memory import available_cores, cgroup_available_bytes, cgroup_limit_bytes, memory_budget
+from diskgnn.system.memory import (
+    available_cores,
+    cgroup_available_bytes,
+    cgroup_limit_bytes,
+    memory_budget,
+    usable_cores,
+)
 
 
-def limit(tmp_path, cgroup, files):
+def write_cgroup(tmp_path, cgroup, files):
+    """What the kernel would say to a process in `cgroup`."""
     (tmp_path / "self").write_text(cgroup)
     for name, content in files.items():
         path = tmp_path / "root" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    return cgroup_limit_bytes(tmp_path / "self", tmp_path / "root")
 
 
 @pytest.mark.parametrize(
@@ -38,22 +43,24 @@ def limit(tmp_path, cgroup, files):
     ],
 )  # fmt: skip
 def test_limits_of_cgroups(tmp_path, cgroup, files, expected):
-    assert limit(tmp_path, cgroup, files) == expected
+    write_cgroup(tmp_path, cgroup, files)
+    assert cgroup_limit_bytes(tmp_path / "self", tmp_path / "root") == expected
 
 
 def test_without_cgroups(tmp_path):
     assert cgroup_limit_bytes(tmp_path / "missing", tmp_path) is None
 
 
-def test_the_budget_is_what_was_said_or_half_of_what_is_there(monkeypatch):
+def test_the_budget_is_what_was_said_or_half_of_what_is_there(tmp_path):
+    def automatic(limit_bytes):
+        write_cgroup(tmp_path, "0::/a\n", {"a/memory.max": f"{limit_bytes}\n"})
+        return memory_budget("auto", tmp_path / "self", tmp_path / "root")
+
     assert memory_budget(4096) == 4096
     assert memory_budget("2GiB") == 2 << 30
-    monkeypatch.setattr(memory, "cgroup_available_bytes", lambda: 1 << 20)
-    assert memory_budget("auto") == 1 << 19
-    monkeypatch.setattr(memory, "cgroup_available_bytes", lambda: None)
-    assert abs(memory_budget("auto") - psutil.virtual_memory().available // 2) < 2 << 30
-    monkeypatch.setattr(memory, "cgroup_available_bytes", lambda: 1 << 59)
-    assert memory_budget("auto") < 1 << 50
+    assert automatic(1 << 20) == 1 << 19
+    assert abs(automatic("max") - psutil.virtual_memory().available // 2) < 2 << 30
+    assert automatic(1 << 59) < 1 << 50
     for bad in ("lots", -1, "auto "):
         with pytest.raises(ConfigError, match="size"):
             memory_budget(bad)
@@ -66,13 +73,14 @@ def test_cores_are_those_that_this_process_may_use():
         assert available_cores() == 1
     finally:
         os.sched_setaffinity(0, allowed)
-    assert available_cores() == max(1, math.ceil(memory.usable_cores()))
+    assert available_cores() == max(1, math.ceil(usable_cores()))
 
 
-@pytest.mark.parametrize(("quota", "cores"), [(0.2, 1), (1.0, 1), (2.5, 3), (16.0, 16)])
-def test_cores_are_those_of_the_quota(monkeypatch, quota, cores):
-    monkeypatch.setattr(memory, "usable_cores", lambda: quota)
-    assert available_cores() == cores
+@pytest.mark.parametrize(("quota", "cores"), [(20, 1), (100, 1), (120, 2), (250, 3), (1600, 16)])
+def test_cores_are_those_of_the_quota(tmp_path, quota, cores):
+    write_cgroup(tmp_path, "0::/a\n", {"a/cpu.max": f"{quota * 1000} 100000\n"})
+    allowed = len(os.sched_getaffinity(0))
+    assert available_cores(tmp_path / "self", tmp_path / "root") == min(cores, allowed)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +109,6 @@ def test_cores_are_those_of_the_quota(monkeypatch, quota, cores):
         ("0::/a\n", {"a/memory.max": "max\n", "a/memory.current": "600\n"}, None),
     ],
 )  # fmt: skip
-def test_what_a_cgroup_uses_already_is_not_available(tmp_path, monkeypatch, cgroup, files, expected):
-    limit(tmp_path, cgroup, files)
+def test_what_a_cgroup_uses_already_is_not_available(tmp_path, cgroup, files, expected):
+    write_cgroup(tmp_path, cgroup, files)
     assert cgroup_available_bytes(tmp_path / "self", tmp_path / "root") == expected

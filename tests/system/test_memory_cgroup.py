@@ -3,11 +3,11 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
 
+from diskgnn.storage import faults
 from diskgnn.system.memory_cgroup import MemoryCgroup, refusal
 
 needs_cgroup = pytest.mark.skipif(bool(refusal()), reason="this process may make no memory cgroup")
@@ -80,21 +80,19 @@ def test_v2_turns_the_controller_on_where_it_is_off(tmp_path):
     assert (root / "job" / "inner" / "cgroup.subtree_control").read_text() == "+memory"
 
 
-def test_v2_goes_beside_when_it_may_not_go_below(tmp_path, monkeypatch):
+def test_v2_goes_beside_when_it_may_not_go_below(tmp_path):
     """The kernel lets a cgroup that has processes itself have children, but not distribute memory to them."""
     self_cgroup, root = hierarchy_v2(tmp_path, "cpu pids")
     inner = root / "job" / "inner"
     (root / "job" / "cgroup.subtree_control").write_text("cpu memory pids")
-    write, half_made = Path.write_text, []
+    half_made = []
 
-    def write_text(path, *args, **kwargs):
-        if path == inner / "cgroup.subtree_control":
-            half_made.extend(inner.glob("diskgnn-*"))
-            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
-        return write(path, *args, **kwargs)
+    def refuse():
+        half_made.extend(inner.glob("diskgnn-*"))
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
-    monkeypatch.setattr(Path, "write_text", write_text)
-    cgroup = MemoryCgroup(LIMIT, self_cgroup, root)
+    with faults.armed("cgroup.delegate", refuse):
+        cgroup = MemoryCgroup(LIMIT, self_cgroup, root)
     assert cgroup.path.parent == root / "job"
     assert [path.name for path in half_made] == [cgroup.path.name]
     assert not half_made[0].exists()

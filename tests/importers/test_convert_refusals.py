@@ -1,0 +1,205 @@
+"""What is bad in the user's own data is refused with a clear error, or warned about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from user_data import NUM_NODES, save_arrays, small_data
+
+from diskgnn.errors import ConfigError, DataWarning, InputError
+from diskgnn.graph.graph import Graph
+from diskgnn.importers.convert import convert
+from diskgnn.importers.node_data import NonFiniteScan
+from diskgnn.storage.row_format import RowFormat
+
+
+@pytest.fixture
+def data() -> dict[str, Any]:
+    return small_data()
+
+
+BAD = [
+    # what is changed, error, what the message must say
+    ({"edges": [[0, 1, 2], [1, 50, 3]]}, InputError, r"from 0 to 49, found destination 50 in edge 1 "),
+    ({"edges": [[0, 1, -2], [1, 0, 3]]}, InputError, r"from 0 to 49, found source -2 in edge 2 "),
+    ({"edges": np.array([[0, 2**64 - 1], [1, 2]], np.uint64)}, InputError, r"found source \d+ in edge 1 "),
+    (
+        {"edges": [[0.5, 1], [1, 2]]},
+        InputError,
+        r"edges: expected whole numbers, found fractional.*astype\(np.int64\)",
+    ),
+    ({"edges": [[1.0, 1], [1, 2]]}, InputError, r"edges: expected whole numbers, found fractional"),
+    ({"edges": np.ones((2, 3), bool)}, InputError, r"edges: expected whole numbers, found truth values"),
+    ({"edges": np.ones((3, 3), int)}, InputError, r"edges: expected shape \[2, E\] or \[E, 2\], found \[3, 3\]"),
+    ({"edges": np.ones(3, int)}, InputError, r"edges: expected shape .* found \[3\]"),
+    ({"edges": np.array([["a", "b"], ["c", "d"]])}, InputError, r"edges: expected numbers, found dtype <U1"),
+    ({"edges": "missing.npy"}, InputError, r"edges: expected a \.npy file, found no file missing\.npy"),
+    ({"edges": None}, ConfigError, r"either edges, or indptr and indices; found neither"),
+    ({"indptr": [0]}, ConfigError, r"found edges and indptr"),
+    ({"edges": None, "indptr": [0]}, ConfigError, r"found indptr"),
+    ({"edges": None, "indices": [0]}, ConfigError, r"found indices"),
+    ({"features": None}, ConfigError, r"found no features"),
+    ({"labels": None, "train": None}, ConfigError, r"found no labels and no train"),
+    (
+        {"features": np.ones((49, 3), np.float32)},
+        InputError,
+        r"labels: expected 49 rows .*as features says.* found 50",
+    ),
+    ({"num_nodes": 60}, InputError, r"features: expected 60 rows .*the number of nodes given says.* found 50"),
+    ({"features": np.ones((50, 0), np.float32)}, InputError, r"\[N, D\] with D of at least 1, found \[50, 0\]"),
+    ({"features": np.ones(50, np.float32)}, InputError, r"\[N, D\] with D of at least 1, found \[50\]"),
+    ({"features": np.ones((50, 3), np.int64)}, InputError, r"found int64; save features.astype\(np.float32\)"),
+    ({"features": np.ones((50, 3), np.uint16)}, ConfigError, r"found uint16; pass bfloat16=True"),
+    ({"bfloat16": True}, ConfigError, r"bfloat16 is stored as uint16, found float32"),
+    (
+        {"labels": np.zeros((50, 1), int)},
+        InputError,
+        r"labels: expected shape \[N\], found \[50, 1\].*reshape\(-1\)",
+    ),
+    ({"labels": np.zeros(50)}, InputError, r"labels: expected whole numbers .* found dtype float64.*np.where"),
+    ({"labels": np.zeros(49, int)}, InputError, r"labels: expected 50 rows .* found 49"),
+    (
+        {"labels": [0] * 30 + [-2] + [0] * 19},
+        InputError,
+        r"labels: expected 0 or more, or -1 .* found -2 at node 30",
+    ),
+    (
+        {"labels": [0] * 30 + [5] + [0] * 19, "num_classes": 5},
+        InputError,
+        r"expected 0 to 4, .* found 5 at node 30",
+    ),
+    (
+        {"labels": np.array([0] * 30 + [2**64 - 1] + [0] * 19, np.uint64)},
+        InputError,
+        r"labels: expected 0 or more, or -1 .* found 9223372036854775807 or more at node 30",
+    ),
+    (
+        {"labels": np.array([0] * 30 + [2**64 - 1] + [0] * 19, np.uint64), "num_classes": 5},
+        InputError,
+        r"expected 0 to 4, .* found 9223372036854775807 or more at node 30",
+    ),
+    (
+        {"labels": [0] * 30 + [10**12] + [-1] + [0] * 18},
+        InputError,
+        r"found 1000000000000 at node 30, .* than the 49 nodes with a label.*num_classes=1000000000001 if",
+    ),
+    ({"num_classes": 0}, ConfigError, r"num_classes: expected at least 1, found 0"),
+    ({"train": []}, InputError, r"train: expected node ids, found none; training needs"),
+    ({"train": np.zeros(50, bool)}, InputError, r"train: expected node ids, found none"),
+    ({"valid": []}, InputError, r"valid: expected node ids, found none; leave it out"),
+    ({"train": np.zeros(51, bool)}, InputError, r"train: expected a mask of 50 nodes, found one of 51"),
+    ({"train": [0, 1, 50]}, InputError, r"train: expected node ids from 0 to 49, found 50 at position 2"),
+    ({"test": [-1]}, InputError, r"test: expected node ids from 0 to 49, found -1 at position 0"),
+    ({"train": [0.5]}, InputError, r"train: expected whole numbers, found fractional"),
+    (
+        {"train": [[1, 2]]},
+        InputError,
+        r"train: expected node ids or a mask, one-dimensional, found shape \[1, 2\]",
+    ),
+    ({"train": [1, 41, 45]}, InputError, r"train: 2 of 3 nodes have no label \(-1\), the first of them node 41"),
+    ({"memory": "much"}, ConfigError, r"expected a size such as 512MiB"),
+    ({"memory": 50}, ConfigError, r"in-edges.*Pass memory="),
+]
+
+
+@pytest.mark.parametrize(("change", "error", "message"), BAD, ids=[message for _, _, message in BAD])
+def test_bad_input(tmp_path: Path, data: dict[str, Any], change: dict[str, Any], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        convert(tmp_path / "graph", **{**data, **change})
+    assert list(tmp_path.iterdir()) == []
+
+
+CSC_BAD = [
+    ({"indptr": [0, 3, 2, 5]}, r"indptr: expected non-decreasing numbers, found 3 and then 2 at node 1"),
+    ({"indptr": [1, 2, 3, 5]}, r"indptr: expected 0 at the start, found 1"),
+    ({"indptr": [0, 2, 3, 4]}, r"indptr: expected the number of indices, 5, at the end, found 4"),
+    ({"indptr": [0, 2, 5]}, r"features: expected 2 rows \(one per node, as indptr says\), found 3"),
+    ({"indptr": [0.0, 2, 3, 5]}, r"indptr: expected whole numbers, found fractional"),
+    ({"indptr": []}, r"indptr: expected whole numbers|expected indptr \[N\+1\]"),
+    ({"indptr": [[0, 2, 3, 5]]}, r"expected indptr \[N\+1\] and indices \[E\], found shapes \[1, 4\] and \[5\]"),
+    ({"indices": [0, 1, 2, 0, 3]}, r"from 0 to 2, found source 3 in edge 4 "),
+    ({"indices": [0, 1, 2, 0, 0.5]}, r"indices: expected whole numbers, found fractional"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), CSC_BAD, ids=[message for _, message in CSC_BAD])
+def test_bad_csc(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    good = {
+        "indptr": [0, 2, 3, 5], "indices": [0, 1, 2, 0, 1], "features": np.ones((3, 2), np.float32),
+        "labels": [0, 1, 0], "train": [0], "memory": "1MiB",
+    }  # fmt: skip
+    convert(tmp_path / "good", **good)
+    assert Graph.open(tmp_path / "good").indices.tolist() == [0, 1, 2, 0, 1]
+    with pytest.raises(InputError, match=message):
+        convert(tmp_path / "bad", **{**good, **change})
+    assert not (tmp_path / "bad").exists()
+
+
+def test_damaged_files(tmp_path: Path, data: dict[str, Any]) -> None:
+    given = save_arrays(tmp_path, data)
+    content = given["features"].read_bytes()
+    for damaged, message in ((content[:-1], "not a complete"), (content[:40], "not a complete"),
+                             (b"PK" + content, "not a complete"), (b"", "not a complete")):  # fmt: skip
+        given["features"].write_bytes(damaged)
+        with pytest.raises(InputError, match=f"features: .*features.npy is {message}"):
+            convert(tmp_path / "graph", **given)
+    np.savez(tmp_path / "several.npz", data["features"])
+    with pytest.raises(InputError, match="holds several arrays"):
+        convert(tmp_path / "graph", **{**given, "features": tmp_path / "several.npz"})
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(InputError, match="features"):
+        convert(tmp_path / "graph", **{**given, "features": tmp_path / "objects.npy"})
+
+
+def test_a_mask_of_numbers_is_not_taken_for_ids(tmp_path: Path, data: dict[str, Any]) -> None:
+    mask = np.zeros(NUM_NODES, np.uint8)
+    mask[:20] = 1
+    with pytest.raises(InputError, match=r"mask.astype\(bool\)"):
+        convert(tmp_path / "graph", **{**data, "train": mask})
+
+
+def test_float64_becomes_float32_with_a_warning(tmp_path: Path, data: dict[str, Any]) -> None:
+    with pytest.warns(DataWarning, match=r"float64 and become float32.*astype\(np.float32\)"):
+        convert(tmp_path / "graph", **{**data, "features": data["features"].astype(np.float64)})
+    np.testing.assert_array_equal(Graph.open(tmp_path / "graph").features, data["features"])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("reference", [False, True])
+def test_nan_is_counted(tmp_path: Path, data: dict[str, Any], dtype: str, reference: bool) -> None:
+    features = data["features"].copy()
+    features[[5, 5, 9], [0, 3, 6]] = np.nan
+    features[12, 1] = -np.inf
+    bfloat16 = (features.view(np.uint32) >> 16).astype(np.uint16)
+    features = bfloat16 if dtype == "bfloat16" else features.astype(dtype)
+    given = save_arrays(tmp_path, {**data, "features": features})
+    with pytest.warns(DataWarning, match=r"3 NaN and 1 infinite values in 3 nodes, the first of them node 5"):
+        convert(tmp_path / "graph", **given, bfloat16=dtype == "bfloat16", reference_features=reference)
+    np.testing.assert_array_equal(Graph.open(tmp_path / "graph").features, features)
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_nan_scan_like_numpy(draw: st.DataObject) -> None:
+    shape = (draw.draw(st.integers(1, 30)), draw.draw(st.integers(1, 9)))
+    bits = np.frombuffer(draw.draw(st.binary(min_size=2 * shape[0] * shape[1], max_size=2 * shape[0] * shape[1])), "u2")
+    values = bits.reshape(shape).view(np.float16)
+    scan = NonFiniteScan(RowFormat("float16", shape[1]))
+    scan.add(values[: shape[0] // 2])
+    scan.add(values[shape[0] // 2 :])
+    assert (scan.nan, scan.infinite) == (np.isnan(values).sum(), np.isinf(values).sum())
+    assert scan.nodes == (~np.isfinite(values)).any(axis=1).sum()
+
+
+def test_split_warnings(tmp_path: Path, data: dict[str, Any]) -> None:
+    with pytest.warns(DataWarning, match="train: 2 of 5 node ids occur before; each node is kept once"):
+        convert(tmp_path / "twice", **{**data, "train": [4, 2, 4, 9, 2]})
+    assert Graph.open(tmp_path / "twice").splits["train"].tolist() == [4, 2, 9]
+    with pytest.warns(DataWarning, match="2 nodes are both in train and in test"):
+        convert(tmp_path / "overlap", **{**data, "test": [3, 4, 35]})
+    assert Graph.open(tmp_path / "overlap").splits["test"].tolist() == [3, 4, 35]

@@ -30,7 +30,7 @@ def size_device_tier(
     """
     if device.type != "cuda" or not isinstance(source, Loader):
         return
-    if source.num_static == 0 or source.device_cache is not None:
+    if source.sequence.packed.config.num_static == 0 or source.device_cache is not None:
         return
     with ExitStack() as opened:
         others = [opened.enter_context(evaluation()) for evaluation in evaluations.values()]
@@ -83,11 +83,11 @@ def free_for_rows(net: nn.Module, task: Task, train: Loader, evaluations: Sequen
         ConfigError: the model does not fit the device's memory.
     """
     device = train.device
-    dry_pass(net, task, train.largest_minibatch(), amp=amp, backward=True)
+    dry_pass(net, task, train.sequence.largest_minibatch(), amp=amp, backward=True)
     for loader in evaluations:
-        dry_pass(net, task, loader.largest_minibatch(), amp=amp, backward=False)
+        dry_pass(net, task, loader.sequence.largest_minibatch(), amp=amp, backward=False)
     free_bytes, total_bytes = torch.cuda.mem_get_info(device)
     parameter_bytes = sum(parameter.nbytes for parameter in net.parameters())
-    ahead_bytes = max(loader.device_bytes_ahead for loader in (train, *evaluations))
+    ahead_bytes = max(loader.sequence.device_bytes_ahead for loader in (train, *evaluations))
     margin_bytes = int(total_bytes * _MARGIN_SHARE)
     return max(0, free_bytes - ahead_bytes - _OPTIMIZER_COPIES * parameter_bytes - margin_bytes)

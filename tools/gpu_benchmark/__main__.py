@@ -155,7 +155,7 @@ def measure(run: Run, fanouts: tuple[int, ...], cpu: int, device: int) -> None:
                 compute = {} if model is None else run.bounds[fanouts, model]
                 step: Callable[[MiniBatch], object] = epochs.nothing
                 if model is not None:
-                    largest = loader.largest_minibatch()
+                    largest = loader.sequence.largest_minibatch()
                     step = epochs.step_of(model, largest, run.options.classes, run.options.hidden)
                     step(largest)  # the optimizer's state and the first blocks are allocated
                 found = epochs.measured(loader, step)

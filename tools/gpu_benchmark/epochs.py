@@ -88,11 +88,11 @@ def measured(loader: Loader, step: Callable[[MiniBatch], object], epoch: int = 0
 def kept_minibatches(packed: Path, device: torch.device, tier: Tier) -> list[MiniBatch]:
     """As many minibatches of the epoch as may be kept on the device, with input nodes."""
     with opened(packed, device, tier) as loader:
-        largest = loader.largest_minibatch()
+        largest = loader.sequence.largest_minibatch()
         count = loader.num_batches
         if device.type == "cuda":
             free_bytes = torch.cuda.mem_get_info(device)[0]
-            count = min(count, int(KEPT_SHARE * free_bytes / (largest.x.nbytes + loader.device_bytes_ahead / 2)))
+            count = min(count, int(KEPT_SHARE * free_bytes / (largest.x.nbytes + loader.sequence.device_bytes_ahead / 2)))
         return list(islice(loader.epoch(0), max(2, count)))
 
 

@@ -92,7 +92,9 @@ def kept_minibatches(packed: Path, device: torch.device, tier: Tier) -> list[Min
         count = loader.num_batches
         if device.type == "cuda":
             free_bytes = torch.cuda.mem_get_info(device)[0]
-            count = min(count, int(KEPT_SHARE * free_bytes / (largest.x.nbytes + loader.sequence.device_bytes_ahead / 2)))
+            count = min(
+                count, int(KEPT_SHARE * free_bytes / (largest.x.nbytes + loader.sequence.device_bytes_ahead / 2))
+            )
         return list(islice(loader.epoch(0), max(2, count)))
 
 

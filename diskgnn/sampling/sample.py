@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, tee
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pyarrow as pa
 from diskgnn._native import NeighborSampler
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
+from diskgnn.ordered import in_order
 from diskgnn.progress import SILENT, Advance, Reporter, StageReport
 from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
 from diskgnn.sampling.sweeping import SampledArrays, SweepingSampler
@@ -68,7 +70,7 @@ def sample(
     Raises:
         ConfigError: fanouts, batch_size, epochs, first_epoch or threads that make no sense.
         InputError: the graph has no training nodes.
-        ArtifactError, OutputExistsError, DiskFullError: see `diskgnn.storage.artifacts`.
+        ArtifactError, OutputExistsError, DiskFullError: see `diskgnn.storage.writer`.
     """
     spec = SamplingSpec(fanouts, batch_size, epochs, eval_fanouts, seed, first_epoch, splits)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
@@ -193,8 +195,7 @@ class _ShardWriter:
 def _sample_in_memory(output: _ShardWriter, graph: Graph, threads: int) -> None:
     """Shards in parallel, from topology that is loaded whole."""
     sampler = NeighborSampler(*graph.topology())
-    shards = output.missing()
-    stopping, lock = threading.Event(), threading.Lock()
+    stopping = threading.Event()
 
     def sampled(shard: _Shard) -> Iterator[SampledArrays]:
         for minibatch in shard.minibatches:
@@ -202,30 +203,13 @@ def _sample_in_memory(output: _ShardWriter, graph: Graph, threads: int) -> None:
                 raise CancelledError
             yield sampler.sample(minibatch.seeds, minibatch.fanouts, minibatch.key, minibatch.number)
 
-    def write_shards() -> None:
-        try:
-            while True:
-                with lock:
-                    shard = next(shards, None)
-                if shard is None:
-                    return
-                output.write(shard, sampled(shard))
-        except CancelledError:
-            return
-        except BaseException:
-            stopping.set()
-            raise
-
     with ThreadPoolExecutor(threads) as pool:
+        writes = (partial(output.write, shard, sampled(shard)) for shard in output.missing())
         try:
-            futures = [pool.submit(write_shards) for _ in range(threads)]
-            while wait(futures, timeout=0.1).not_done:
-                pass  # a signal that another thread got is handled when this one wakes
-            for future in futures:
-                future.result()
-        except BaseException:
-            stopping.set()
-            raise
+            for _ in in_order(pool, writes, 2 * threads):
+                pass
+        finally:
+            stopping.set()  # whatever is under way
 
 
 def _sample_by_sweeping(output: _ShardWriter, graph: Graph, resources: Resources) -> int:

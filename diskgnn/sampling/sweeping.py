@@ -113,8 +113,8 @@ class SweepingSampler:
             if layers_left == 1:
                 yield from self._finish(part)
             else:
-                for future in [self._pool.submit(expansion.relabel) for expansion in part]:
-                    future.result()
+                for _ in in_order(self._pool, (expansion.relabel for expansion in part), self._threads):
+                    pass
                 held_bytes = sum(expansion.memory_bytes for expansion in waiting)
                 yield from self._grow(part, layers_left - 1, budget_bytes - held_bytes)
 

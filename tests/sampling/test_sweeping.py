@@ -16,17 +16,18 @@ from graphs import random_bits, write_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diskgnn._native import Expansion32, Expansion64, NeighborSampler, TopologySweep
+from diskgnn._native import Expansion32, Expansion64, NeighborSampler, TopologyFiles, TopologySweep
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.generation import generate
 from diskgnn.graph.graph import Graph
-from diskgnn.sampling import sample as sampling
-from diskgnn.sampling import sweeping
-from diskgnn.storage.samples import Samples
-from diskgnn.sampling.sample import sample
-from diskgnn.sampling.plan import PlannedMinibatch
+from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
+from diskgnn.sampling.sample import sample, sample_plan
 from diskgnn.sampling.sweeping import SweepingSampler
-from diskgnn.storage.artifacts import npy_data_offset
+from diskgnn.specs import SamplingSpec
+from diskgnn.storage import faults
+from diskgnn.storage.checked_files import npy_data_offset
+from diskgnn.storage.samples import Samples
+from diskgnn.system.resources import Resources
 
 
 def random_graph(path, num_nodes, *, id_dtype=np.int32, hub_degree=0, train=60, valid=20, max_degree=60, seed=0):
@@ -50,13 +51,13 @@ def graph(tmp_path_factory):
 
 @pytest.mark.parametrize("memory", [0, "300kB", "1MB", "2MB"])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_same_bytes_as_in_memory(graph, tmp_path, monkeypatch, memory, threads):
-    monkeypatch.setattr(sampling, "MINIBATCHES_PER_SHARD", 7)
-    arguments = {"fanouts": [4, 3, 5], "eval_fanouts": [-1, 40, 2], "batch_size": 16, "epochs": 2, "seed": 3}
-    whole = sample(graph, tmp_path / "whole", threads=1, memory="1GiB", **arguments)
+def test_same_bytes_as_in_memory(graph, tmp_path, memory, threads):
+    spec = SamplingSpec(fanouts=[4, 3, 5], eval_fanouts=[-1, 40, 2], batch_size=16, epochs=2, seed=3)
+    plan = SamplingPlan(graph, spec)
+    whole = sample_plan(plan, tmp_path / "whole", Resources.of("1GiB", 1), shard_minibatches=7)
     topology_bytes = graph.indptr.nbytes + graph.indices.nbytes
     assert whole.read_bytes == topology_bytes
-    swept = sample(graph, tmp_path / "swept", threads=threads, memory=memory, **arguments)
+    swept = sample_plan(plan, tmp_path / "swept", Resources.of(memory, threads), shard_minibatches=7)
     assert Samples.open(tmp_path / "swept").manifest.digest == Samples.open(tmp_path / "whole").manifest.digest
     assert swept.details == whole.details
     if memory == 0:  # one minibatch at a time
@@ -73,11 +74,11 @@ def test_more_memory_means_fewer_sweeps(graph, tmp_path):
 
 def sweep_of(graph, window_bytes=4096, threads=2, engine="auto"):
     paths = [graph.manifest.file(name) for name in ("indptr.npy", "indices.npy")]
-    return TopologySweep(
+    files = TopologyFiles(
         indptr_path=str(paths[0]), indptr_offset=npy_data_offset(paths[0]), indices_path=str(paths[1]),
-        indices_offset=npy_data_offset(paths[1]), num_nodes=graph.num_nodes, num_edges=graph.num_edges, engine=engine,
-        window_bytes=window_bytes, threads=threads,
+        indices_offset=npy_data_offset(paths[1]), num_nodes=graph.num_nodes, num_edges=graph.num_edges,
     )  # fmt: skip
+    return TopologySweep(files, engine=engine, window_bytes=window_bytes, threads=threads)
 
 
 def assert_same_as_in_memory(graph, plans, sweep):
@@ -117,7 +118,7 @@ def test_windows_smaller_than_a_column(tmp_path, id_dtype, window_bytes, engine)
     assert_same_as_in_memory(graph, plans, sweep_of(graph, window_bytes, engine=engine))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     num_nodes=st.integers(3, 400),
     max_degree=st.integers(0, 90),
@@ -162,10 +163,11 @@ def test_offsets_past_2_to_31(tmp_path):
     indptr[4:] = num_edges - 3
     indptr[5:] = num_edges
     indptr.tofile(tmp_path / "indptr.bin")
-    sweep = TopologySweep(
+    files = TopologyFiles(
         indptr_path=str(tmp_path / "indptr.bin"), indptr_offset=0, indices_path=str(path), indices_offset=0,
-        num_nodes=num_nodes, num_edges=num_edges, engine="auto", window_bytes=4096, threads=1,
+        num_nodes=num_nodes, num_edges=num_edges,
     )  # fmt: skip
+    sweep = TopologySweep(files, engine="auto", window_bytes=4096, threads=1)
     minibatch = Expansion32(np.array([3, 4, 5]), np.array([-1, 2], np.int32), 0, 0, num_nodes)
     sweep.count([minibatch])
     sweep.draw([minibatch])
@@ -203,11 +205,11 @@ def test_a_file_that_ends_early_is_an_error(graph, tmp_path):
     short = tmp_path / "indices.npy"
     whole = graph.manifest.file("indices.npy").read_bytes()
     short.write_bytes(whole[: len(whole) // 2])
-    sweep = TopologySweep(
+    files = TopologyFiles(
         indptr_path=str(graph.manifest.file("indptr.npy")), indptr_offset=128, indices_path=str(short),
-        indices_offset=128, num_nodes=graph.num_nodes, num_edges=graph.num_edges, engine="auto", window_bytes=65536,
-        threads=2,
+        indices_offset=128, num_nodes=graph.num_nodes, num_edges=graph.num_edges,
     )  # fmt: skip
+    sweep = TopologySweep(files, engine="auto", window_bytes=65536, threads=2)
     group = [Expansion32(np.arange(graph.num_nodes), np.array([2], np.int32), 0, 0, graph.num_nodes)]
     sweep.count(group)
     with pytest.raises(OSError, match="ends early"):
@@ -246,45 +248,41 @@ def test_leaving_early_joins_threads(graph):
     assert {thread.ident for thread in threading.enumerate()} == before
 
 
-def test_killed_half_way_then_run_again(graph, tmp_path, monkeypatch):
-    arguments = {"fanouts": [3, 3], "batch_size": 32, "epochs": 2, "threads": 2, "memory": "1MB"}
+def test_killed_half_way_then_run_again(graph, tmp_path):
+    spec = {"fanouts": [3, 3], "batch_size": 32, "epochs": 2}
     script = textwrap.dedent(f"""
         import os, signal, sys
-        import diskgnn.sampling.sample as s
-        s.MINIBATCHES_PER_SHARD = 3
-        one_row, count = s.one_row, 0
-        def dying(*arguments):
-            global count
-            count += 1
-            if count == 23:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return one_row(*arguments)
-        s.one_row = dying
-        s.sample(sys.argv[1], sys.argv[2], **{arguments!r})
+        from diskgnn.graph.graph import Graph
+        from diskgnn.sampling.plan import SamplingPlan
+        from diskgnn.sampling.sample import sample_plan
+        from diskgnn.specs import SamplingSpec
+        from diskgnn.storage import faults
+        from diskgnn.system.resources import Resources
+        plan = SamplingPlan(Graph.open(sys.argv[1]), SamplingSpec(**{spec!r}))
+        with faults.armed("sample.minibatch", lambda: os.kill(os.getpid(), signal.SIGKILL), after=22):
+            sample_plan(plan, sys.argv[2], Resources.of("1MB", 2), shard_minibatches=3)
     """)
     died = subprocess.run([sys.executable, "-c", script, graph.manifest.path, tmp_path / "killed"], check=False)
     assert died.returncode == -signal.SIGKILL
     before = {file.name: file.stat().st_mtime_ns for file in (tmp_path / ".killed.partial").glob("*.arrow")}
     assert len(before) == 8  # 19 minibatches of epoch 0 in 7 shards, 3 of epoch 1
-    monkeypatch.setattr(sampling, "MINIBATCHES_PER_SHARD", 3)
-    sample(graph, tmp_path / "killed", **arguments)
-    sample(graph, tmp_path / "whole", **(arguments | {"memory": "1GiB"}))
+    plan = SamplingPlan(graph, SamplingSpec(**spec))
+    sample_plan(plan, tmp_path / "killed", Resources.of("1MB", 2), shard_minibatches=3)
+    sample_plan(plan, tmp_path / "whole", Resources.of("1GiB", 2), shard_minibatches=3)
     assert Samples.open(tmp_path / "killed").manifest.digest == Samples.open(tmp_path / "whole").manifest.digest
     after = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "killed").iterdir()}
     assert before.items() <= after.items()  # not made again
 
 
-def test_ctrl_c_stops_the_sweep(graph, tmp_path, monkeypatch):
-    take_fitting, calls = SweepingSampler._take_fitting, []
+def test_ctrl_c_stops_the_sweep(graph, tmp_path):
+    calls = []
 
-    def interrupting(*arguments):
+    def interrupt():
         calls.append(1)
         if len(calls) == 3:
             signal.raise_signal(signal.SIGINT)
-        return take_fitting(*arguments)
 
-    monkeypatch.setattr(sweeping.SweepingSampler, "_take_fitting", interrupting)
-    with pytest.raises(KeyboardInterrupt):
+    with faults.armed("sample.sweep", interrupt), pytest.raises(KeyboardInterrupt):
         sample(graph, tmp_path / "samples", fanouts=[3], batch_size=1, epochs=20, threads=2, memory=0)
     assert len(calls) == 3
     assert not (tmp_path / "samples").exists()

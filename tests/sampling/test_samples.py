@@ -1,0 +1,187 @@
+"""A samples directory: its bytes, killed and resumed, full disks, damaged and hostile files."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from graphs import make_graph
+
+from diskgnn.errors import ArtifactError, DiskFullError, OutputExistsError
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.sample import sample, sample_plan
+from diskgnn.specs import SamplingSpec
+from diskgnn.storage import artifacts, faults
+from diskgnn.storage.samples import Samples, one_row, samples_schema
+from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.system.resources import Resources
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    return make_graph(tmp_path_factory.mktemp("samples") / "graph", num_nodes=120, splits={"train": 50, "valid": 17})
+
+
+def files(path):
+    return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
+
+
+def sample_in_shards(graph, out, shard_minibatches, *, threads=1, memory="auto", **spec):
+    """`sample` with shards of so few minibatches."""
+    plan = SamplingPlan(graph, SamplingSpec(**spec))
+    return sample_plan(plan, out, Resources.of(memory, threads), shard_minibatches=shard_minibatches)
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+def test_bytes_do_not_depend_on_threads_or_memory(graph, tmp_path, threads):
+    spec = {"fanouts": [3, 3], "batch_size": 2, "epochs": 3, "seed": 5}
+    sample_in_shards(graph, tmp_path / "one", 3, **spec)
+    # Without memory the topology stays on disk.
+    sample_in_shards(graph, tmp_path / "more", 3, threads=threads, memory=0, **spec)
+    assert len(files(tmp_path / "one")) == 3 * 9 + 3 + 1
+    assert files(tmp_path / "one") == files(tmp_path / "more")
+    sample_in_shards(graph, tmp_path / "seed", 3, **(spec | {"seed": 6}))
+    assert files(tmp_path / "one") != files(tmp_path / "seed")
+
+
+def test_minibatches_do_not_depend_on_shards(graph, tmp_path):
+    """Whoever reads them takes the shards that are there."""
+    spec = {"fanouts": [3, 3], "batch_size": 4, "epochs": 2}
+    for shard_minibatches in (1, 5, 100):
+        sample_in_shards(graph, tmp_path / str(shard_minibatches), shard_minibatches, **spec)
+    found = [list(Samples.open(tmp_path / name).read("train")) for name in ("1", "5", "100")]
+    assert [len(minibatches) for minibatches in found] == [26, 26, 26]
+    for first, *others in zip(*found, strict=True):
+        for other in others:
+            np.testing.assert_array_equal(first.seeds, other.seeds)
+            np.testing.assert_array_equal(first.input_nodes, other.input_nodes)
+
+
+def test_killed_half_way_then_run_again(graph, tmp_path):
+    spec = {"fanouts": [3, 3], "batch_size": 2, "epochs": 2}
+    script = textwrap.dedent(f"""
+        import os, signal, sys
+        from diskgnn.graph.graph import Graph
+        from diskgnn.sampling.plan import SamplingPlan
+        from diskgnn.sampling.sample import sample_plan
+        from diskgnn.specs import SamplingSpec
+        from diskgnn.storage import faults
+        from diskgnn.system.resources import Resources
+        plan = SamplingPlan(Graph.open(sys.argv[1]), SamplingSpec(**{spec!r}))
+        with faults.armed("sample.minibatch", lambda: os.kill(os.getpid(), signal.SIGKILL), after=28):
+            sample_plan(plan, sys.argv[2], Resources.of(threads=1), shard_minibatches=3)
+    """)
+    died = subprocess.run([sys.executable, "-c", script, graph.manifest.path, tmp_path / "killed"], check=False)
+    assert died.returncode == -signal.SIGKILL
+    staging = tmp_path / ".killed.partial"
+    assert not (tmp_path / "killed").exists()
+    assert len(list(staging.glob("*.arrow"))) == 10  # 25 minibatches of epoch 0 in 9 shards, 3 of epoch 1
+    before = {file.name: file.stat().st_mtime_ns for file in staging.glob("*.arrow")}
+    sample_in_shards(graph, tmp_path / "killed", 3, **spec)
+    sample_in_shards(graph, tmp_path / "whole", 3, **spec)
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")
+    after = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "killed").iterdir()}
+    assert before.items() <= after.items()  # not made again
+    assert not staging.exists()
+
+
+def test_ctrl_c_stops_soon_and_leaves_no_half_artifact(graph, tmp_path):
+    calls = []
+
+    def interrupt():
+        calls.append(1)
+        if len(calls) == 5:
+            signal.raise_signal(signal.SIGINT)
+
+    with faults.armed("sample.minibatch", interrupt), pytest.raises(KeyboardInterrupt):
+        sample_in_shards(graph, tmp_path / "samples", 2, threads=2, fanouts=[3], batch_size=1, epochs=20)
+    assert len(calls) < 20 * 50
+    assert not (tmp_path / "samples").exists()
+
+
+def test_a_failure_stops_what_is_under_way(graph, tmp_path):
+    """Not one shard after the other is finished first."""
+    calls = []
+
+    def fail():
+        calls.append(1)
+        if len(calls) >= 5:
+            raise MemoryError
+
+    with faults.armed("sample.minibatch", fail), pytest.raises(MemoryError):
+        sample_in_shards(graph, tmp_path / "samples", 50, threads=2, fanouts=[3], batch_size=1, epochs=20)
+    assert len(calls) < 50
+
+
+def test_a_disk_that_runs_full_is_named_and_sampling_goes_on_later(graph, tmp_path):
+    spec = {"fanouts": [3], "batch_size": 5}
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with faults.armed("sample.minibatch", full, after=6), pytest.raises(DiskFullError, match="goes on"):
+        sample_in_shards(graph, tmp_path / "samples", 2, **spec)
+    assert len(list((tmp_path / ".samples.partial").glob("*.arrow"))) >= 3  # the three before, and what was under way
+    sample_in_shards(graph, tmp_path / "samples", 2, **spec)
+    sample_in_shards(graph, tmp_path / "whole", 2, **spec)
+    assert files(tmp_path / "samples") == files(tmp_path / "whole")
+
+
+def test_output_that_exists_is_kept(graph, tmp_path):
+    sample(graph, tmp_path / "samples", fanouts=[3], batch_size=10, threads=1)
+    before = files(tmp_path / "samples")
+    with pytest.raises(OutputExistsError, match="overwrite"):
+        sample(graph, tmp_path / "samples", fanouts=[4], batch_size=10, threads=1)
+    assert files(tmp_path / "samples") == before
+    sample(graph, tmp_path / "samples", fanouts=[4], batch_size=10, threads=1, overwrite=True)
+    assert Samples.open(tmp_path / "samples").config.fanouts == (4,)
+
+
+def test_a_flipped_bit_or_another_file_is_noticed(graph, tmp_path):
+    sample(graph, tmp_path / "samples", fanouts=[3, 2], batch_size=25, threads=1, splits=["train"])
+    shard = tmp_path / "samples" / artifacts.shard_file("train", 0, 0)
+    samples, whole = Samples.open(tmp_path / "samples"), shard.read_bytes()
+    for offset in range(0, len(whole), 97):
+        shard.write_bytes(whole[:offset] + bytes([whole[offset] ^ 4]) + whole[offset + 1 :])
+        with pytest.raises(ArtifactError, match="damaged"):
+            list(samples.read("train"))
+    for damaged in (b"", whole[:1000], whole[: len(whole) // 2], whole[:-1]):
+        shard.write_bytes(damaged)
+        with pytest.raises(ArtifactError, match="damaged"):
+            list(samples.read("train"))
+    shard.unlink()
+    with pytest.raises(ArtifactError, match="damaged"):
+        list(samples.read("train"))
+
+
+def rewrite(path, name, content):
+    """Replace a file of samples and make the manifest fit: what a stranger's artifact may hold."""
+    manifest = Samples.open(path).manifest
+    with ArtifactWriter(path.with_name("forged"), artifacts.SAMPLES, config=manifest.config) as writer:
+        for other in manifest.files:
+            writer.path(other).write_bytes(content if other == name else manifest.file(other).read_bytes())
+            writer.add(other)
+        writer.publish()
+    return Samples.open(path.with_name("forged"))
+
+
+@pytest.mark.parametrize("bad", ["nodes", "negative", "columns", "seeds", "fewer"])
+def test_hostile_samples_are_refused(graph, tmp_path, bad):
+    sample(graph, tmp_path / "samples", fanouts=[3], batch_size=25, threads=1, splits=["train"])
+    name = artifacts.shard_file("train", 0, 0)
+    schema = samples_schema(1, pa.int32())
+    if bad == "columns":
+        schema = schema.set(1, pa.field("surprise", pa.list_(pa.int32())))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        for minibatch in list(Samples.open(tmp_path / "samples").read("train"))[: 1 if bad == "fewer" else 2]:
+            nodes = minibatch.input_nodes.copy()
+            if bad in ("nodes", "negative"):
+                nodes[-1] = -1 if bad == "negative" else graph.num_nodes
+            seeds = minibatch.seeds[:0] if bad == "seeds" else minibatch.seeds
+            writer.write_batch(one_row(schema, [seeds, nodes, *minibatch.blocks[0]]))
+    forged = rewrite(tmp_path / "samples", name, sink.getvalue().to_pybytes())
+    with pytest.raises(ArtifactError):
+        list(forged.read("train"))

@@ -1,0 +1,72 @@
+"""The one scan over needed feature rows, against NumPy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diskgnn.storage.checked_files import npy_data_offset
+from diskgnn.storage.feature_scan import scan_needed_rows
+from diskgnn.storage.row_format import FeatureFile, RowFormat
+
+NUM_NODES = 2000
+
+
+@pytest.fixture(scope="module", params=[1, 7, 300])
+def features(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> FeatureFile:
+    path = tmp_path_factory.mktemp("features") / "features.npy"
+    np.save(path, np.random.default_rng(0).random((NUM_NODES, request.param), np.float32))
+    return FeatureFile(path, npy_data_offset(path), NUM_NODES, RowFormat("float32", request.param))
+
+
+def check(features: FeatureFile, needed: np.ndarray, window_bytes: int) -> int:
+    """Scan, and compare with NumPy; returns the number of windows."""
+    expected, seen, windows, last = np.load(features.path), [], 0, 0
+    for window in scan_needed_rows(features, needed, window_bytes):
+        rows = features.rows.as_tensor(window.rows).numpy()
+        assert len(rows) == window.last - window.first > 0
+        assert last <= window.first
+        assert len(window.rows) <= max(window_bytes, features.row_bytes)
+        nodes = window.first + np.flatnonzero(needed[window.first : window.last])
+        assert (nodes[0], nodes[-1]) == (window.first, window.last - 1)
+        np.testing.assert_array_equal(rows[nodes - window.first], expected[nodes])
+        assert window.read_bytes >= len(nodes) * features.row_bytes
+        seen.append(nodes)
+        windows, last = windows + 1, window.last
+    np.testing.assert_array_equal(np.concatenate(seen) if seen else np.zeros(0), np.flatnonzero(needed))
+    return windows
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_all_needed_rows_come_once_in_order(features: FeatureFile, data: st.DataObject) -> None:
+    needed = np.zeros(NUM_NODES, bool)
+    for _ in range(data.draw(st.integers(0, 4))):
+        start = data.draw(st.integers(0, NUM_NODES - 1))
+        needed[start : start + data.draw(st.sampled_from([1, 3, 500])) : data.draw(st.integers(1, 9))] = True
+    check(features, needed, data.draw(st.sampled_from([1, 500, 5000, 1 << 20])))
+
+
+def test_windows_are_as_few_as_fit(features: FeatureFile) -> None:
+    everything = np.ones(NUM_NODES, bool)
+    assert check(features, everything, NUM_NODES * features.row_bytes) == 1
+    assert check(features, everything, NUM_NODES // 4 * features.row_bytes) == 4
+    assert check(features, np.zeros(NUM_NODES, bool), 1 << 20) == 0
+
+
+def test_a_file_that_ends_early_is_an_error(features: FeatureFile, tmp_path: Path) -> None:
+    path = tmp_path / "short.npy"
+    path.write_bytes(features.path.read_bytes()[: NUM_NODES // 2 * features.row_bytes])
+    short = FeatureFile(path, features.data_offset_bytes, NUM_NODES, features.rows)
+    with pytest.raises(OSError, match="ends early"):
+        list(scan_needed_rows(short, np.ones(NUM_NODES, bool), 100 * features.row_bytes))
+
+
+def test_a_scan_that_is_left_reads_no_further(features: FeatureFile) -> None:
+    scan = scan_needed_rows(features, np.ones(NUM_NODES, bool), features.row_bytes)
+    assert next(scan).first == 0
+    scan.close()  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ import heapq
 import tempfile
 import time
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -28,7 +28,15 @@ from typing import Any
 import debian_indices
 import numpy as np
 import numpy.typing as npt
-from debian_packages import Package, read_packages, section, source_name, split_by_source, topic_labels
+from debian_packages import (
+    MIN_CLASS_MEMBERS,
+    Package,
+    read_packages,
+    section,
+    source_name,
+    split_by_source,
+    topic_labels,
+)
 
 DTYPES = ("float32", "float16")
 CHUNK_VALUES = 1 << 21  # of the feature matrix at a time: its sums, float64, stay near the processor
@@ -45,7 +53,9 @@ class Names:
     offsets: npt.NDArray[np.int64]  # [N+1]
 
 
-def build(packages: list[Package], contents: Iterable[Path]) -> tuple[Arrays, Names]:
+def build(
+    packages: list[Package], contents: Iterable[Path], min_members: int = MIN_CLASS_MEMBERS
+) -> tuple[Arrays, Names]:
     """The graph but for its features, from the paragraphs of packages and Contents indices sorted by path.
 
     Returns:
@@ -68,7 +78,7 @@ def build(packages: list[Package], contents: Iterable[Path]) -> tuple[Arrays, Na
             directory_names.add(name)
         return found
 
-    for path, owners in _merged(contents):
+    for path, owners in merged(contents):
         known = [ids[owner] for owner in owners if owner in ids]
         if known:
             above, _, name = path.rpartition(b"/")
@@ -87,7 +97,7 @@ def build(packages: list[Package], contents: Iterable[Path]) -> tuple[Arrays, Na
     np.concatenate([np.array(holders, np.int32), *targets], out=edges[1])
 
     labels = np.full(first_file + len(file_ids), -1, np.int64)
-    labels[: len(packages)] = topic_labels([section(package) for package in packages])
+    labels[: len(packages)] = topic_labels([section(package) for package in packages], min_members)
     split = split_by_source([source_name(package) for package in packages])
     split[labels[: len(packages)] < 0] = -1
     splits = {name: np.flatnonzero(split == code) for code, name in enumerate(("train", "valid", "test"))}
@@ -110,19 +120,19 @@ class _NameList:
         self.lengths.append(len(name))
 
 
-def _merged(contents: Iterable[Path]) -> Iterator[tuple[bytes, list[bytes]]]:
+def merged(contents: Iterable[Path]) -> Iterator[tuple[bytes, list[bytes]]]:
     """The lines of several Contents indices; a path that is in more than one comes once, with all its packages."""
     lines = heapq.merge(*map(debian_indices.contents, contents), key=lambda line: line[0])
     for path, same in groupby(lines, key=lambda line: line[0]):
         yield path, list(dict.fromkeys(owner for _, owners in same for owner in owners))
 
 
-def trigram_features(names: Names, width: int) -> Iterator[npt.NDArray[np.float32]]:
+def trigram_features(names: Names, width: int, chunk_values: int = CHUNK_VALUES) -> Iterator[npt.NDArray[np.float32]]:
     """The feature matrix [N, width], some rows at a time: signed counts of hashed trigrams, of length 1 or 0.
 
     Capitals count as small letters and all digits as one; the last two trigrams of a name are cut by its end.
     """
-    step = max(1, CHUNK_VALUES // width)
+    step = max(1, chunk_values // width)
     for start in range(0, len(names.offsets) - 1, step):
         offsets = names.offsets[start : start + step + 1]
         yield _trigram_rows(names.text[offsets[0] : offsets[-1]], offsets - offsets[0], width)
@@ -172,44 +182,53 @@ def write_features(path: Path, names: Names, width: int, dtype: str) -> None:
         partial.unlink(missing_ok=True)
 
 
-def main() -> None:
-    """Write the graph directory."""
+def write_graph(
+    out: Path,
+    indices: debian_indices.Indices,
+    width: int,
+    dtype: str,
+    *,
+    min_members: int = MIN_CLASS_MEMBERS,
+    overwrite: bool = False,
+) -> None:
+    """Write the graph directory `out`, and its features beside it."""
+    import diskgnn
+
+    started = time.perf_counter()
+    arrays, names = build(read_packages(indices), indices.contents, min_members)
+    num_nodes, num_edges = len(arrays["labels"]), arrays["edges"].shape[1]
+    print(f"{num_nodes} nodes, {num_edges} undirected edges, {_since(started)}", flush=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    features = features_of(out)
+    write_features(features, names, width, dtype)
+    print(f"features {features}, {_since(started)}", flush=True)
+    del names
+    given = {name: array for name, array in arrays.items() if len(array)}  # splits may have no members
+    diskgnn.convert(out, features=features, **given, reverse=True, reference_features=True, overwrite=overwrite)
+    print(f"graph {out}, {_since(started)}")
+
+
+def features_of(out: Path) -> Path:
+    """Where the features of graph directory `out` lie."""
+    return out.with_name(f"{out.name}-features.npy")
+
+
+def main(command_line: Sequence[str] | None = None) -> None:
+    """Fetch the indices, write the graph directory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="graph directory to write; its features lie beside it")
     parser.add_argument("--width", type=int, default=128, help="values of a feature row (default 128)")
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the features (default float32)")
     parser.add_argument("--overwrite", action="store_true", help="replace OUT and its features if they exist")
-    arguments = parser.parse_args()
-    features = arguments.out.with_name(f"{arguments.out.name}-features.npy")
-    for path in (arguments.out, features):
+    arguments = parser.parse_args(command_line)
+    for path in (arguments.out, features_of(arguments.out)):
         if path.exists() and not arguments.overwrite:
             parser.error(f"{path} exists already; pass --overwrite to replace it")
     if arguments.width < 1:
         parser.error(f"expected a width of at least 1, found {arguments.width}")
-
-    import diskgnn
-
-    started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         indices = debian_indices.fetch(Path(folder), contents=True)
-        arrays, names = build(read_packages(indices), indices.contents)
-    print(
-        f"{len(arrays['labels'])} nodes, {arrays['edges'].shape[1]} undirected edges, {_since(started)}",
-        flush=True,
-    )
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    write_features(features, names, arguments.width, arguments.dtype)
-    print(f"features {features}, {_since(started)}", flush=True)
-    del names
-    diskgnn.convert(
-        arguments.out,
-        features=features,
-        **arrays,
-        reverse=True,
-        reference_features=True,
-        overwrite=arguments.overwrite,
-    )
-    print(f"graph {arguments.out}, {_since(started)}")
+        write_graph(arguments.out, indices, arguments.width, arguments.dtype, overwrite=arguments.overwrite)
 
 
 def _since(started: float) -> str:

@@ -191,7 +191,7 @@ def text_features(texts: Sequence[list[str]], width: int) -> npt.NDArray[np.floa
     return (reduced / reduced.std()).astype(np.float32)  # type: ignore[no-any-return]
 
 
-def build(packages: Sequence[Package]) -> Arrays:
+def build(packages: Sequence[Package], width: int = FEATURE_WIDTH) -> Arrays:
     """The snapshot's arrays: edges int32 [2, E]; labels, split int8 [N], -1 for none; features int8 [width, N].
 
     Features are stored column by column, which compresses better, in units of `feature_step`.
@@ -200,7 +200,7 @@ def build(packages: Sequence[Package]) -> Arrays:
     labels = topic_labels(sections)
     split = split_by_source([source_name(package) for package in packages])
     names = frozenset(sections)
-    features = text_features([description_words(package, names) for package in packages], FEATURE_WIDTH)
+    features = text_features([description_words(package, names) for package in packages], width)
     return {
         "edges": undirected(dependency_edges(packages) + sibling_edges(packages), len(packages)),
         "labels": labels.astype(np.int8),
@@ -210,24 +210,23 @@ def build(packages: Sequence[Package]) -> Arrays:
     }
 
 
-def rebuild(snapshot: Path = SNAPSHOT) -> None:
-    """Fetch this machine's package indices and replace the snapshot; the same indices give the same bytes."""
-    with tempfile.TemporaryDirectory() as folder:
-        arrays = build(read_packages(debian_indices.fetch(Path(folder))))
+def write_snapshot(snapshot: Path, indices: debian_indices.Indices, width: int = FEATURE_WIDTH) -> None:
+    """Replace the snapshot; the same indices give the same bytes."""
     partial = snapshot.with_suffix(".partial.npz")
-    np.savez_compressed(partial, **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(partial, **build(read_packages(indices), width))  # type: ignore[arg-type]
     partial.replace(snapshot)
 
 
-def main() -> None:
+def main(command_line: Sequence[str] | None = None) -> None:
     """Write the graph directory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="graph directory to write")
     parser.add_argument("--rebuild", action="store_true", help="make the snapshot anew first (needs a Debian machine)")
     parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(command_line)
     if arguments.rebuild:
-        rebuild()
+        with tempfile.TemporaryDirectory() as folder:
+            write_snapshot(SNAPSHOT, debian_indices.fetch(Path(folder)))
 
     import diskgnn
 

@@ -14,7 +14,6 @@ import scipy.sparse as sp
 sys.path.insert(0, str(Path(__file__).parents[1] / "datasets"))
 
 import debian_files
-import debian_indices
 import debian_packages
 from debian_indices import Indices
 
@@ -195,14 +194,10 @@ def test_text_features_tell_texts_apart() -> None:
     assert np.abs(similar[~same]).max() < 0.1
 
 
-def test_rebuilding_gives_the_same_bytes_and_only_numbers(
-    indices: Indices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(debian_indices, "fetch", lambda folder: indices)
-    monkeypatch.setattr(debian_packages, "FEATURE_WIDTH", 2)
+def test_rebuilding_gives_the_same_bytes_and_only_numbers(indices: Indices, tmp_path: Path) -> None:
     snapshots = tmp_path / "a.npz", tmp_path / "b.npz"
     for snapshot in snapshots:
-        debian_packages.rebuild(snapshot)
+        debian_packages.write_snapshot(snapshot, indices, width=2)
     assert snapshots[0].read_bytes() == snapshots[1].read_bytes()
     assert sorted(path.name for path in tmp_path.glob("*.npz")) == ["a.npz", "b.npz"]
     graph = debian_packages.load(snapshots[0])
@@ -238,9 +233,8 @@ def test_snapshot_holds_a_sound_graph() -> None:
     assert np.mean(labels[src] == labels[dst], where=known) == pytest.approx(0.755, abs=0.01)
 
 
-def test_debian_packages_as_a_graph_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["debian_packages.py", str(tmp_path / "graph")])
-    debian_packages.main()
+def test_debian_packages_as_a_graph_directory(tmp_path: Path) -> None:
+    debian_packages.main([str(tmp_path / "graph")])
     graph, arrays = Graph.open(tmp_path / "graph"), debian_packages.load()
     src, dst = arrays["edges"]
     ends = np.concatenate([src, dst]), np.concatenate([dst, src])
@@ -325,11 +319,10 @@ def test_files_graph(indices: Indices) -> None:
     ]
 
 
-def test_files_graph_has_the_splits_of_packages(indices: Indices, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(debian_files, "topic_labels", lambda sections: np.array([0, -1, -1, 1, 1, 0]))
+def test_files_graph_has_the_splits_of_packages(indices: Indices) -> None:
     packages = debian_packages.read_packages(indices)
-    arrays, _ = debian_files.build(packages, indices.contents)
-    assert arrays["labels"].tolist() == [0, -1, -1, 1, 1, 0] + [-1] * 10
+    arrays, _ = debian_files.build(packages, indices.contents, min_members=2)
+    assert arrays["labels"].tolist() == [1, -1, -1, 0, 0, 1] + [-1] * 10  # mail, science
     split = debian_packages.split_by_source(NAMES)
     for code, name in enumerate(("train", "valid", "test")):
         assert arrays[name].tolist() == [i for i in (EDITOR, MAILER_A, MAILER_B, ZOO) if split[i] == code]
@@ -353,10 +346,9 @@ def _plain_features(text: bytes, width: int) -> np.ndarray:
 
 @pytest.mark.parametrize("width", [1, 7, 512])
 @pytest.mark.parametrize("chunk_values", [1, 1024, 1 << 21])
-def test_trigram_features(width: int, chunk_values: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(debian_files, "CHUNK_VALUES", chunk_values)
+def test_trigram_features(width: int, chunk_values: int) -> None:
     texts = [b"", b"a", b"Makefile.AM", b"ab", "größe".encode(), b"", b"x86_64-linux-gnu", b"zzzzzzzzzzzz", b""]
-    chunks = list(debian_files.trigram_features(_names(texts), width))
+    chunks = list(debian_files.trigram_features(_names(texts), width, chunk_values))
     assert max(map(len, chunks)) <= max(1, chunk_values // width)
     expected = np.array([_plain_features(text, width) for text in texts])
     np.testing.assert_allclose(np.concatenate(chunks), expected, atol=1e-6)
@@ -371,31 +363,23 @@ def test_trigram_features_fold_capitals_and_digits() -> None:
 
 
 @pytest.mark.parametrize("dtype", debian_files.DTYPES)
-def test_debian_files_as_a_graph_directory(
-    dtype: str, indices: Indices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(debian_indices, "fetch", lambda folder, contents: indices)
-    # All six packages get labels and train on them, so that the tiny graph is one.
-    monkeypatch.setattr(debian_files, "topic_labels", lambda sections: np.arange(6))
-    monkeypatch.setattr(debian_files, "split_by_source", lambda sources: np.array([0, 1, 2, 0, 1, 2], np.int8))
+def test_debian_files_as_a_graph_directory(dtype: str, indices: Indices, tmp_path: Path) -> None:
     out = tmp_path / "graph"
-    arguments = ["debian_files.py", str(out), "--width", "5", "--dtype", dtype]
-    monkeypatch.setattr(sys, "argv", arguments)
-    debian_files.main()
+    debian_files.write_graph(out, indices, 5, dtype, min_members=2)
     graph = Graph.open(out)
     _, names = debian_files.build(debian_packages.read_packages(indices), indices.contents)
     expected = np.concatenate(list(debian_files.trigram_features(names, 5))).astype(dtype)
     assert graph.feature_file.path == tmp_path / "graph-features.npy"
-    assert graph.feature_file.dtype == dtype
+    assert graph.feature_file.rows.dtype == dtype
     assert (graph.features == expected).all()
     assert (graph.features[:6] == 0).all()  # packages: their names would give labels away
     assert graph.num_edges == 2 * 16
     with pytest.raises(SystemExit):
-        debian_files.main()  # refuses to replace what is there
+        debian_files.main([str(out)])  # refuses to replace what is there
     assert Graph.open(out).manifest.digest == graph.manifest.digest
 
 
 def test_two_files_of_one_path_are_one_node(indices: Indices) -> None:
-    lines = dict(debian_files._merged(indices.contents))
+    lines = dict(debian_files.merged(indices.contents))
     assert lines[b"usr/share/common"] == [b"mailer-a", b"mailer-b"]
     assert len(lines) == 6

@@ -41,7 +41,7 @@ def _shape(shape: tuple[int, ...] | None) -> str:
 @click.pass_obj
 def verify(output: Output, /, artifact: Path) -> None:
     """Read every byte of a graph, samples or packed directory and compare it with its checksum."""
-    from diskgnn.storage.artifacts import verify_artifact
+    from diskgnn.storage.manifest import verify_artifact
 
     manifest = verify_artifact(artifact, reporter=output.reporter)
     output.text(f"{artifact} is whole: {len(manifest.files)} files, {format_size(manifest.total_bytes)}")

@@ -21,7 +21,7 @@ from diskgnn.cli.options import Column, Fanouts, Size
 from diskgnn.cli.rendering import Output, to_json
 from diskgnn.progress import StageReport
 from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import ArtifactWriter
+from diskgnn.storage.writer import ArtifactWriter
 
 
 def run(*arguments, exit_code=0):

@@ -29,7 +29,8 @@ from diskgnn.graph.generation import generate
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.sample import epoch_seeds
 from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import ArtifactWriter
+from diskgnn.storage.manifest import verify_artifact
+from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.memory_cgroup import refusal
 from diskgnn.tracing import TraceEvent
 
@@ -175,7 +176,7 @@ def test_a_training_graph_refers_to_the_arrays_and_holds_the_seeds(graph, tmp_pa
     np.testing.assert_array_equal(small.indices, graph.indices)
     whole = make_training_graph(graph, tmp_path / "whole", batch_size=10, max_batches=None)
     np.testing.assert_array_equal(whole.splits["train"], graph.splits["train"])
-    artifacts.verify_artifact(tmp_path / "small")
+    verify_artifact(tmp_path / "small")
 
 
 def test_names_of_loaders():

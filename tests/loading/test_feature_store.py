@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from diskgnn.loading.feature_store import FeatureStore
 from graphs import make_graph, prepare_graph
 
 from diskgnn.errors import ConfigError
 from diskgnn.loading import feature_store
-from diskgnn.loading.feature_store import FeatureStore
 from diskgnn.storage import artifacts, extents
+from diskgnn.storage.manifest import open_artifact
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,7 @@ def graph(tmp_path_factory):
 @pytest.fixture(scope="module")
 def packed(graph, tmp_path_factory):
     folder = tmp_path_factory.mktemp("store")
-    return artifacts.open_artifact(prepare_graph(graph, folder, static_cache="10%", cpu_cache="15%", epochs=3))
+    return open_artifact(prepare_graph(graph, folder, static_cache="10%", cpu_cache="15%", epochs=3))
 
 
 def open_store(packed, *, device_cache=None, pinned_cache=None, verify=False):

@@ -9,7 +9,7 @@ from graphs import make_graph, prepare_graph
 from diskgnn._native import io_uring_refusal
 from diskgnn.loading.loader import Loader
 from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import open_artifact
+from diskgnn.storage.manifest import open_artifact
 from diskgnn.tracing import Traceable, TraceEvent
 
 ENGINES = ["threads"] if io_uring_refusal() else ["threads", "io_uring"]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from diskgnn.errors import ArtifactError
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts, extents
-from diskgnn.storage.manifest import Manifest, typed
+from diskgnn.storage.manifest import Manifest, open_artifact, typed, verify_file
 from diskgnn.storage.row_format import RowFormat
 
 
@@ -129,9 +129,9 @@ class Packed:
         """Open a packed directory.
 
         Raises:
-            ArtifactError: see `artifacts.open_artifact`, or its config is not one.
+            ArtifactError: see `open_artifact`, or its config is not one.
         """
-        packed = Packed(artifacts.open_artifact(path, artifacts.PACKED))
+        packed = Packed(open_artifact(path, artifacts.PACKED))
         assert packed.config
         return packed
 
@@ -169,7 +169,7 @@ class Packed:
         Raises:
             ArtifactError: it is damaged.
         """
-        artifacts.verify_file(self.manifest, artifacts.index_file(split))
+        verify_file(self.manifest, artifacts.index_file(split))
         index = self.manifest.array(artifacts.index_file(split), mmap=False)
         if index.dtype != extents.INDEX_DTYPE or len(index) != self.sequence(split).num_batches:
             raise ArtifactError(f"{self.path}: the index of {split!r} is not one; prepare it again")

@@ -16,7 +16,7 @@ from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
-from diskgnn.storage.manifest import Manifest, typed
+from diskgnn.storage.manifest import Manifest, open_artifact, typed
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,9 @@ class Samples:
         """Open a samples directory.
 
         Raises:
-            ArtifactError: see `artifacts.open_artifact`, or its config is not one.
+            ArtifactError: see `open_artifact`, or its config is not one.
         """
-        samples = Samples(artifacts.open_artifact(path, artifacts.SAMPLES))
+        samples = Samples(open_artifact(path, artifacts.SAMPLES))
         assert samples.config
         return samples
 

@@ -16,13 +16,13 @@ import diskgnn
 from diskgnn.training.models import make_model
 
 
-def train(source: diskgnn.BatchSource, valid: diskgnn.BatchSource, epochs: int, device: str) -> nn.Module:
+def train(source: diskgnn.Loader, valid: diskgnn.Loader, epochs: int, device: str) -> nn.Module:
     """The model as it was after the epoch with the highest validation accuracy."""
     model = make_model(
         "gat",
-        in_width=source.num_features,
-        hidden=256,
-        num_classes=source.num_classes,
+        in_channels=source.num_features,
+        hidden_channels=256,
+        out_channels=source.num_classes,
         num_layers=source.num_layers,
     ).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
@@ -30,7 +30,7 @@ def train(source: diskgnn.BatchSource, valid: diskgnn.BatchSource, epochs: int, 
     best_accuracy, best = -1.0, model.state_dict()
     for epoch in range(epochs):
         model.train()
-        for batch in source.epoch(epoch):
+        for batch in source:
             loss = F.cross_entropy(model(batch.blocks, batch.x), batch.y, label_smoothing=0.1)
             optimizer.zero_grad()
             loss.backward()
@@ -46,11 +46,11 @@ def train(source: diskgnn.BatchSource, valid: diskgnn.BatchSource, epochs: int, 
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, source: diskgnn.BatchSource) -> float:
+def accuracy(model: nn.Module, source: diskgnn.Loader) -> float:
     """Share of seeds whose label the model predicts."""
     model.eval()
     correct = total = 0
-    for batch in source.epoch(0):
+    for batch in source:
         correct += int((model(batch.blocks, batch.x).argmax(dim=1) == batch.y).sum())
         total += batch.y.numel()
     return correct / total

@@ -24,20 +24,20 @@ class SAGE(nn.Module):
     def forward(self, blocks: list[dgl.DGLBlock], x: torch.Tensor) -> torch.Tensor:
         """[U, D] -> [B, num_classes]."""
         h = x
-        for index, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
+        for number, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
             h = layer(block, (h, h[: block.num_dst_nodes()]))
-            if index < len(self.layers) - 1:
+            if number < len(self.layers) - 1:
                 h = F.dropout(F.relu(h), 0.5, self.training)
         return h
 
 
-def train(source: diskgnn.BatchSource, epochs: int) -> SAGE:
+def train(source: diskgnn.Loader, epochs: int) -> SAGE:
     """A model trained for that many epochs."""
     model = SAGE([source.num_features] + [256] * (source.num_layers - 1) + [source.num_classes])
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for epoch in range(epochs):
         model.train()
-        for batch in source.epoch(epoch):
+        for batch in source:
             optimizer.zero_grad()
             loss = F.cross_entropy(model(batch.to_dgl(), batch.x.float()), batch.y)
             loss.backward()
@@ -47,11 +47,11 @@ def train(source: diskgnn.BatchSource, epochs: int) -> SAGE:
 
 
 @torch.no_grad()
-def accuracy(model: SAGE, source: diskgnn.BatchSource) -> float:
+def accuracy(model: SAGE, source: diskgnn.Loader) -> float:
     """Share of seeds whose label the model predicts."""
     model.eval()
     correct = total = 0
-    for batch in source.epoch(0):
+    for batch in source:
         correct += int((model(batch.to_dgl(), batch.x.float()).argmax(dim=1) == batch.y).sum())
         total += batch.y.numel()
     return correct / total

@@ -23,7 +23,7 @@ def logits(model: GraphSAGE, batch: diskgnn.MiniBatch) -> torch.Tensor:
     return out[: data.batch_size]
 
 
-def train(source: diskgnn.BatchSource, epochs: int) -> GraphSAGE:
+def train(source: diskgnn.Loader, epochs: int) -> GraphSAGE:
     """A model trained for that many epochs."""
     model = GraphSAGE(
         source.num_features, 256, num_layers=source.num_layers, out_channels=source.num_classes, dropout=0.5
@@ -31,7 +31,7 @@ def train(source: diskgnn.BatchSource, epochs: int) -> GraphSAGE:
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for epoch in range(epochs):
         model.train()
-        for batch in source.epoch(epoch):
+        for batch in source:
             optimizer.zero_grad()
             loss = F.cross_entropy(logits(model, batch), batch.y)
             loss.backward()
@@ -41,11 +41,11 @@ def train(source: diskgnn.BatchSource, epochs: int) -> GraphSAGE:
 
 
 @torch.no_grad()
-def accuracy(model: GraphSAGE, source: diskgnn.BatchSource) -> float:
+def accuracy(model: GraphSAGE, source: diskgnn.Loader) -> float:
     """Share of seeds whose label the model predicts."""
     model.eval()
     correct = total = 0
-    for batch in source.epoch(0):
+    for batch in source:
         correct += int((logits(model, batch).argmax(dim=1) == batch.y).sum())
         total += batch.y.numel()
     return correct / total

@@ -52,7 +52,7 @@ def main() -> None:
     options.folder.mkdir(parents=True)
     stages = [
         ("generate", ["generate", graph, "--num-nodes", str(options.nodes), "--avg-degree", "12.5",
-                      "--feature-width", str(options.width), "--train-fraction", "0.02",
+                      "--num-features", str(options.width), "--train-fraction", "0.02",
                       "--valid-fraction", "0.001", "--test-fraction", "0.001"]),
         ("prepare", ["prepare", graph, packed, "--fanouts", "10,10,10", "--batch-size", "1024",
                      "--cpu-cache", "10%"]),

@@ -11,13 +11,14 @@ from torch import nn
 from diskgnn.batch_source import BatchSource
 from diskgnn.errors import ConfigError
 from diskgnn.loading.loader import Loader
+from diskgnn.loading.sequence import MinibatchSequence
 from diskgnn.minibatch import MiniBatch
 from diskgnn.training.models import model_output
 from diskgnn.training.sources import Evaluations
 from diskgnn.training.tasks import Task
 
 _OPTIMIZER_COPIES = 3  # of the parameters: Adam's two moments, and what a step computes with
-_MARGIN_SHARE = 0.05  # of the GPU's memory, left free: the allocator's fragments, and libraries that load later
+MARGIN_SHARE = 0.05  # of the GPU's memory, left free: the allocator's fragments, and libraries that load later
 
 
 def size_device_tier(
@@ -34,8 +35,8 @@ def size_device_tier(
         return
     with ExitStack() as opened:
         others = [opened.enter_context(evaluation()) for evaluation in evaluations.values()]
-        loaders = [loader for loader in others if isinstance(loader, Loader)]
-        source.device_cache = free_for_rows(net, task, source, loaders, amp=amp)
+        sequences = [loader.sequence for loader in others if isinstance(loader, Loader)]
+        source.device_cache = free_for_rows(net, task, source.sequence, sequences, amp=amp)
 
 
 def dry_pass(net: nn.Module, task: Task, batch: MiniBatch, *, amp: bool, backward: bool) -> None:
@@ -72,7 +73,9 @@ def dry_pass(net: nn.Module, task: Task, batch: MiniBatch, *, amp: bool, backwar
                 buffer.copy_(before)
 
 
-def free_for_rows(net: nn.Module, task: Task, train: Loader, evaluations: Sequence[Loader], *, amp: bool) -> int:
+def free_for_rows(
+    net: nn.Module, task: Task, train: MinibatchSequence, evaluations: Sequence[MinibatchSequence], *, amp: bool
+) -> int:
     """Bytes of GPU memory that training `net` leaves for the device tier.
 
     The blocks that a dry pass needed stay with torch's allocator, which will give them out again, so that what the
@@ -83,11 +86,11 @@ def free_for_rows(net: nn.Module, task: Task, train: Loader, evaluations: Sequen
         ConfigError: the model does not fit the device's memory.
     """
     device = train.device
-    dry_pass(net, task, train.sequence.largest_minibatch(), amp=amp, backward=True)
-    for loader in evaluations:
-        dry_pass(net, task, loader.sequence.largest_minibatch(), amp=amp, backward=False)
+    dry_pass(net, task, train.largest_minibatch(), amp=amp, backward=True)
+    for sequence in evaluations:
+        dry_pass(net, task, sequence.largest_minibatch(), amp=amp, backward=False)
     free_bytes, total_bytes = torch.cuda.mem_get_info(device)
     parameter_bytes = sum(parameter.nbytes for parameter in net.parameters())
-    ahead_bytes = max(loader.sequence.device_bytes_ahead for loader in (train, *evaluations))
-    margin_bytes = int(total_bytes * _MARGIN_SHARE)
+    ahead_bytes = max(sequence.device_bytes_ahead for sequence in (train, *evaluations))
+    margin_bytes = int(total_bytes * MARGIN_SHARE)
     return max(0, free_bytes - ahead_bytes - _OPTIMIZER_COPIES * parameter_bytes - margin_bytes)

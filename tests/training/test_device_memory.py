@@ -7,10 +7,12 @@ from torch import nn
 
 from diskgnn.errors import ConfigError
 from diskgnn.loading.loader import Loader
-from diskgnn.training import device_memory
-from diskgnn.training import train as training
-from diskgnn.training.device_memory import dry_pass, free_for_rows
+from diskgnn.training.device_memory import MARGIN_SHARE, dry_pass, free_for_rows, size_device_tier
 from diskgnn.training.models import make_model
+from diskgnn.training.tasks import NodeClassification
+
+TASK = NodeClassification()
+ROW_BYTES = 6 * 4
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +42,8 @@ def test_a_dry_pass_leaves_no_trace(packed, backward, amp):
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     random_state = torch.get_rng_state()
     with Loader(packed) as loader:
-        batch = loader.largest_minibatch()
-    dry_pass(net, batch, amp=amp, backward=backward)
+        batch = loader.sequence.largest_minibatch()
+    dry_pass(net, TASK, batch, amp=amp, backward=backward)
     assert net.passes == [(backward, backward, batch.x.shape[0])]
     assert not net.training
     assert torch.equal(torch.get_rng_state(), random_state)
@@ -56,53 +58,79 @@ def test_a_model_that_does_not_fit_is_told_so(packed):
             raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
     with Loader(packed) as loader, pytest.raises(ConfigError, match=r"does not fit cpu's memory .* input nodes"):
-        dry_pass(Huge(), loader.largest_minibatch(), amp=False, backward=True)
+        dry_pass(Huge(), TASK, loader.sequence.largest_minibatch(), amp=False, backward=True)
+
+
+class SumOfSquares(NodeClassification):
+    """Another task, which counts how often it is asked."""
+
+    asked = 0
+
+    def loss(self, outputs, batch):
+        self.asked += 1
+        return outputs.square().sum()
+
+
+def test_the_task_is_asked_for_the_loss(packed):
+    task = SumOfSquares()
+    with Loader(packed) as loader:
+        dry_pass(Normalised(), task, loader.sequence.largest_minibatch(), amp=False, backward=True)
+    assert task.asked == 1
+
+
+def gpu_of(monkeypatch, free_bytes, total_bytes):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free_bytes, total_bytes))
 
 
 def test_what_is_free_after_the_dry_passes_less_what_is_to_come(packed, monkeypatch):
     net = Normalised()
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60_000_000, 100_000_000))
+    gpu_of(monkeypatch, 60_000_000, 100_000_000)
     with Loader(packed) as train, Loader(packed, "valid") as valid:
-        free_bytes = free_for_rows(net, train, [valid], amp=False)
-        inputs = [int(loader._index["num_inputs"].max()) for loader in (train, valid)]
-        headers = [int(loader._index["header_bytes"].max()) for loader in (train, valid)]
+        free_bytes = free_for_rows(net, TASK, train.sequence, [valid.sequence], amp=False)
+        inputs = [int(loader.sequence.index["num_inputs"].max()) for loader in (train, valid)]
+        headers = [int(loader.sequence.index["header_bytes"].max()) for loader in (train, valid)]
     assert [(mode, grad) for mode, grad, _ in net.passes] == [(True, True), (False, False)]
     # Beyond the minibatch that is computed on: two more, and the staged rows of one.
-    ahead = max(2 * (rows * 24 + header) + rows * 24 for rows, header in zip(inputs, headers, strict=True))
+    ahead = max(
+        2 * (rows * ROW_BYTES + header) + rows * ROW_BYTES for rows, header in zip(inputs, headers, strict=True)
+    )
     parameters = sum(parameter.numel() for parameter in net.parameters())
     assert free_bytes == 60_000_000 - 5_000_000 - 3 * 4 * parameters - ahead
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 100_000_000))
+    gpu_of(monkeypatch, 1000, 100_000_000)
     with Loader(packed) as train:
-        assert free_for_rows(net, train, [], amp=False) == 0
+        assert free_for_rows(net, TASK, train.sequence, [], amp=False) == 0
 
 
 def test_training_sizes_the_device_tier_unless_it_was_given(packed, monkeypatch):
-    asked = []
-
-    def free(net, train, evaluations, *, amp):
-        asked.append((train.split, [loader.split for loader in evaluations], amp))
-        return 240  # bytes: 10 rows
-
-    monkeypatch.setattr(training, "free_for_rows", free)
-    gpu = torch.device("cuda")
+    """The GPU is a stand-in here: what it says is free, and rows of the 'device' tier lie in main memory."""
+    net, gpu = Normalised(), torch.device("cuda")
+    gpu_of(monkeypatch, 1 << 40, 1 << 40)
+    with Loader(packed) as loader, Loader(packed, "valid") as valid:
+        needed = (1 << 40) - free_for_rows(net, TASK, loader.sequence, [valid.sequence], amp=False)
+    gpu_of(monkeypatch, needed + 10 * ROW_BYTES, 1 << 40)  # room for 10 rows
     opened = {"valid": lambda: Loader(packed, "valid")}
+
+    def device_rows(loader):
+        return [next(loader.epoch(0)), loader.stats().device_rows][1]
+
     with Loader(packed) as loader:
-        training._size_device_tier(nn.Linear(1, 1), loader, opened, torch.device("cpu"), False)
-        assert (asked, loader.device_cache) == ([], None)
-        training._size_device_tier(nn.Linear(1, 1), loader, opened, gpu, True)
-        assert asked == [("train", ["valid"], True)]
-        next(loader.epoch(0))
-        assert loader._store.num_device == 10
-        training._size_device_tier(nn.Linear(1, 1), loader, opened, gpu, True)
-    with Loader(packed, device_cache=0) as loader:
-        training._size_device_tier(nn.Linear(1, 1), loader, opened, gpu, True)
-    assert len(asked) == 1
+        size_device_tier(net, TASK, loader, opened, torch.device("cpu"), amp=False)
+        assert loader.device_cache is None
+        size_device_tier(net, TASK, loader, opened, gpu, amp=False)
+        assert loader.device_cache == 10 * ROW_BYTES
+        expected = device_rows(loader)
+    with Loader(packed, device_cache=10 * ROW_BYTES) as loader:
+        assert device_rows(loader) == expected > 0
+    for given in (0, 3 * ROW_BYTES):
+        with Loader(packed, device_cache=given) as loader:
+            size_device_tier(net, TASK, loader, opened, gpu, amp=False)
+            assert loader.device_cache == given
 
 
 @pytest.mark.cuda
 def test_the_device_tier_takes_what_is_left(packed):
     net = make_model("sage", 6, 8, 4, 2).cuda()
     with Loader(packed, device="cuda") as train, Loader(packed, "valid", device="cuda") as valid:
-        free_bytes = free_for_rows(net, train, [valid], amp=True)
+        free_bytes = free_for_rows(net, TASK, train.sequence, [valid.sequence], amp=True)
     assert 0 < free_bytes < torch.cuda.mem_get_info()[0]
-    assert device_memory._MARGIN_SHARE * torch.cuda.mem_get_info()[1] < torch.cuda.mem_get_info()[1] - free_bytes
+    assert MARGIN_SHARE * torch.cuda.mem_get_info()[1] < torch.cuda.mem_get_info()[1] - free_bytes

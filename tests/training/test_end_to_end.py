@@ -11,6 +11,7 @@ import diskgnn
 from diskgnn._native import io_uring_refusal
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.batch_source import BatchSource
+from diskgnn.storage.packed import Packed
 
 DTYPES = ("float32", "float16", "bfloat16", "int8")
 WIDTHS = (1, 7, 100, 1433)
@@ -25,7 +26,7 @@ def test_x_is_features_of_input_nodes(tmp_path, dtype, width):
         with diskgnn.Loader(
             packed, split, engine=engine, verify=True, device_cache=3 * graph.feature_file.row_bytes
         ) as loader:
-            assert isinstance(loader, BatchSource)
+            assert all(hasattr(loader, name) for name in vars(BatchSource) if not name.startswith("_"))
             assert (loader.num_features, loader.num_layers, loader.num_classes) == (width, 2, 4)
             for epoch in range(4):  # the sequence is two epochs long for train, one for valid: it starts over
                 batches = list(loader.epoch(epoch))
@@ -42,7 +43,7 @@ def graph(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def online(graph):
+def sampled(graph):
     with InMemory(graph, fanouts=[3, 2], batch_size=8, sample_epochs=2) as source:
         return [batch for epoch in range(5) for batch in source.epoch(epoch)]
 
@@ -51,17 +52,16 @@ STATIC, CPU = ("0", "5%", "100%"), ("0", "1", "10%", "100%", "1GiB")
 
 
 @pytest.mark.parametrize(("static_cache", "cpu_cache"), list(itertools.product(STATIC, CPU)))
-def test_every_tier_split_yields_what_memory_yields(graph, online, tmp_path, static_cache, cpu_cache):
+def test_every_tier_split_yields_what_memory_yields(graph, sampled, tmp_path, static_cache, cpu_cache):
     packed = prepare_graph(graph, tmp_path, static_cache=static_cache, cpu_cache=cpu_cache)
     row_bytes = graph.feature_file.row_bytes
-    num_static = diskgnn.storage.artifacts.open_artifact(packed).config["num_static"]
+    num_static = Packed.open(packed).config.num_static
     device_rows = {0, 1, num_static // 2, num_static} if num_static else {0}
     for engine, device in itertools.product(ENGINES, sorted(device_rows)):
-        tiers = {"device_cache": device * row_bytes, "pinned_cache": (num_static - device) * row_bytes}
-        with diskgnn.Loader(packed, engine=engine, threads=2, **tiers) as loader:
+        with diskgnn.Loader(packed, engine=engine, threads=2, device_cache=device * row_bytes) as loader:
             batches = [batch for epoch in range(5) for batch in loader.epoch(epoch)]
             stats = loader.stats()
-        for batch, expected in zip(batches, online, strict=True):
+        for batch, expected in zip(batches, sampled, strict=True):
             assert bits_of(batch) == bits_of(expected)
             for name in ("y", "seeds", "input_nodes"):
                 assert torch.equal(getattr(batch, name), getattr(expected, name)), name
@@ -69,11 +69,11 @@ def test_every_tier_split_yields_what_memory_yields(graph, online, tmp_path, sta
                 assert block.num_src == other.num_src
                 assert torch.equal(block.indptr, other.indptr)
                 assert torch.equal(block.indices, other.indices)
-        tier_rows = sum(stats[f"{tier}_rows"] for tier in ("device", "pinned", "cpu", "disk"))
-        assert stats["requested_rows"] == tier_rows >= sum(len(batch.x) for batch in batches)
-        assert (stats["device_rows"] == 0) == (device == 0)
-        assert (stats["cpu_rows"] == 0) == (cpu_cache in ("0", "1") or static_cache == "100%")
-        assert (stats["disk_rows"] == 0) == (static_cache == "100%" or cpu_cache in ("100%", "1GiB"))
+        tier_rows = stats.device_rows + stats.pinned_rows + stats.cpu_rows + stats.disk_rows
+        assert stats.requested_rows == tier_rows >= sum(len(batch.x) for batch in batches)
+        assert (stats.device_rows == 0) == (device == 0)
+        assert (stats.cpu_rows == 0) == (cpu_cache in ("0", "1") or static_cache == "100%")
+        assert (stats.disk_rows == 0) == (static_cache == "100%" or cpu_cache in ("100%", "1GiB"))
 
 
 def one_epoch(graph, tmp_path, **arguments):

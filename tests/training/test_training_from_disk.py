@@ -7,6 +7,7 @@ from graphs import make_graph, prepare_graph
 from torch.nn import functional as F
 
 from diskgnn.loading.loader import Loader
+from diskgnn.loading.options import LoaderOptions
 from diskgnn.training.models import make_model
 from diskgnn.training.train import train
 
@@ -26,7 +27,7 @@ def packed(tmp_path_factory):
 def test_going_on_in_the_midst_of_an_epoch(packed, tmp_path, device, name, amp):
     arguments = {
         "model": name, "hidden": 8, "epochs": 3, "device": device, "amp": amp, "dropout": 0.5, "lr": 0.01,
-        "loader_options": {"scale": 0.01},
+        "loader_options": LoaderOptions(scale=0.01),
     }  # fmt: skip
     whole = train(packed, **arguments)
     hits = whole.epochs[0].hit_rate_device, whole.epochs[0].hit_rate_pinned

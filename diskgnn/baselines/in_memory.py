@@ -34,6 +34,7 @@ class MemoryRows:
     def __init__(self, graph: Graph) -> None:
         """See `InMemory`."""
         _refuse_what_cannot_fit(graph)
+        faults.point("baseline.load")
         rows = graph.feature_file.rows
         self._row_bytes, self._buffers = rows.row_bytes, RowBuffers(rows)
         self._bytes = graph.manifest.array(artifacts.FEATURES, mmap=False).view(np.uint8).reshape(-1)

@@ -44,7 +44,7 @@ class RowBuffers:
         # else shares it: once the array is gone, nobody looks at the memory any more.
         lent = np.frombuffer(memory.data, np.uint8, num_bytes)
         weakref.finalize(lent, _give_back, self._free, memory).atexit = False
-        return self._rows.as_tensor(lent), lent
+        return self._rows.as_tensor(lent), memory[:num_bytes]
 
     def clear(self) -> None:
         """Free what nobody uses."""

@@ -6,18 +6,24 @@ from itertools import islice, product
 import numpy as np
 import pytest
 import torch
-from graphs import assert_rows_are_features, bits_of, make_graph, threads_of_this_process, threads_that_stay
+from graphs import assert_rows_are_features, make_graph, threads_of_this_process, threads_that_stay
+from sources import (
+    assert_goes_on,
+    assert_is_closed,
+    assert_refuses_states_of,
+    assert_runs_in_plain_loops,
+    assert_same,
+    hidden,
+)
 
-from diskgnn._native import RowCache, RowReader, io_uring_refusal
+from diskgnn._native import RowCache, RowReader
 from diskgnn.baselines.cached_reads import POLICIES, CachedReads
 from diskgnn.baselines.ginex import Ginex
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.baselines.mmap import MMap
-from diskgnn.errors import ArtifactError, ConfigError
-from diskgnn.batch_source import BatchSource
-from diskgnn.tracing import Traceable
+from diskgnn.errors import ConfigError
+from diskgnn.storage import faults
 
-ENGINES = ["threads"] if io_uring_refusal() else ["threads", "io_uring"]
 MAKERS = {
     "mmap": (MMap, {"gather_threads": 1}),
     "mmap, in parallel": (MMap, {"gather_threads": 8}),
@@ -51,17 +57,6 @@ def expected(graph):
         return [batch for epoch in range(3) for batch in source.epoch(epoch)]
 
 
-def assert_same(left, right):
-    assert (left.epoch, left.index) == (right.epoch, right.index)
-    assert bits_of(left) == bits_of(right)
-    for name in ("y", "seeds", "input_nodes"):
-        assert torch.equal(getattr(left, name), getattr(right, name)), name
-    for one, other in zip(left.blocks, right.blocks, strict=True):
-        assert one.num_src == other.num_src
-        assert torch.equal(one.indptr, other.indptr)
-        assert torch.equal(one.indices, other.indices)
-
-
 @each_baseline
 @pytest.mark.parametrize(
     ("dtype", "width"), [("float32", 1), ("float16", 7), ("bfloat16", 3), ("int8", 5), ("float32", 1433)]
@@ -70,7 +65,6 @@ def test_x_is_features_of_input_nodes(tmp_path, name, dtype, width):
     graph = make_graph(tmp_path / "graph", dtype=dtype, width=width)
     for split in ("train", "valid"):
         with make(name, graph, split) as source:
-            assert isinstance(source, BatchSource)
             assert (source.num_features, source.num_layers, source.num_classes) == (width, 2, 4)
             for epoch in range(2):
                 batches = list(source.epoch(epoch))
@@ -88,24 +82,21 @@ def test_same_minibatches_as_in_memory(graph, expected, name, threads):
         stats = source.stats()
     for batch, other in zip(batches, expected, strict=True):
         assert_same(batch, other)
-    assert stats["requested_rows"] == sum(len(batch.x) for batch in batches)
-    assert stats["requested_rows"] == sum(stats[f"{tier}_rows"] for tier in ("device", "pinned", "cpu", "disk"))
+    assert stats.requested_rows == sum(len(batch.x) for batch in batches)
+    assert stats.requested_rows == stats.device_rows + stats.pinned_rows + stats.cpu_rows + stats.disk_rows
 
 
 @each_baseline
-def test_goes_on_from_its_state(graph, expected, name):
-    per_epoch = len(expected) // 3
-    for consumed in (0, 1, per_epoch - 1, per_epoch):
-        arguments = {"seed": 3, "sample_epochs": 2}
-        with make(name, graph, **arguments) as first, make(name, graph, **arguments) as second:
-            list(islice(first.epoch(1), consumed))
-            second.load_state_dict(first.state_dict())
-            rest = list(second.epoch(1))
-            for batch, other in zip(rest, expected[per_epoch + consumed : 2 * per_epoch], strict=True):
-                assert_same(batch, other)
-            assert len(list(second.epoch(1))) == per_epoch
-            with make(name, graph) as other, pytest.raises(ArtifactError, match="seed"):
-                other.load_state_dict(first.state_dict())
+def test_goes_on_from_its_state(graph, name):
+    assert_goes_on(lambda: make(name, graph, seed=3, sample_epochs=2), 1, (0, 1, 7))
+    with make(name, graph, seed=3) as source, make(name, graph) as other:
+        assert_refuses_states_of(other, source, "seed")
+
+
+@each_baseline
+def test_runs_in_plain_loops(graph, name):
+    with make(name, graph) as source:
+        assert_runs_in_plain_loops(source)
 
 
 @each_baseline
@@ -117,39 +108,33 @@ def test_leaving_early_leaves_no_thread(graph, name):
                 assert_rows_are_features(batch, graph)
             batches = source.epoch(5)
             assert_rows_are_features(next(batches), graph)
-            assert len(list(source.epoch(6))) == source.num_batches  # ends the one before
-            assert next(batches, None) is None
+            assert len(list(source.epoch(6))) == source.num_batches
+            with pytest.raises(ConfigError, match="another epoch was started"):
+                next(batches)
+        next(source.epoch(7))
     assert threads_that_stay(before) <= before
-    source = make(name, graph)
-    source.close()
-    source.close()
-    with pytest.raises(ConfigError, match="closed"):
-        source.epoch(0)
-
-
-@pytest.mark.parametrize("name", [name for name in MAKERS if not name.startswith("ginex")])
-def test_an_error_of_the_rows_reaches_the_loop(graph, name, monkeypatch):
-    with make(name, graph) as source:
-        gather, calls = source._rows.gather, []
-
-        def failing(nodes):
-            calls.append(len(nodes))
-            if len(calls) == 3:
-                raise OSError("disk on fire")
-            return gather(nodes)
-
-        monkeypatch.setattr(source._rows, "gather", failing)
-        received = []
-        with pytest.raises(OSError, match="disk on fire"):
-            received.extend(batch.batch_index for batch in source.epoch(0))
-        assert received == [0, 1]
-        assert source.state_dict()["consumed"] == 2
+    assert_is_closed(source)
 
 
 @each_baseline
-def test_sources_share_topology_and_rows(graph, tmp_path, name):
-    with make(name, graph) as train, make(name, graph, "valid", share=train) as valid:
-        assert valid._sampler is train._sampler
+def test_an_error_of_the_rows_reaches_the_loop(graph, name):
+    with make(name, graph) as source:
+        received = []
+        with (
+            faults.armed("baseline.gather", OSError("disk on fire"), after=2),
+            pytest.raises(OSError, match="disk on fire"),
+        ):
+            received.extend(batch.batch_index for batch in source.epoch(0))
+        assert received == [0, 1]
+        assert source.state_dict()["batch"] == 2
+
+
+@each_baseline
+def test_sources_share_topology_and_rows(tmp_path, name):
+    graph = make_graph(tmp_path / "graph")
+    with make(name, graph) as train:
+        with hidden(graph, "indptr.npy", "indices.npy"):  # what is shared is not loaded again
+            valid = make(name, graph, "valid", share=train)
         for source in (train, valid, train):
             for batch in source.epoch(0):
                 assert_rows_are_features(batch, graph)
@@ -164,7 +149,6 @@ def test_sources_share_topology_and_rows(graph, tmp_path, name):
 @each_baseline
 def test_trace(graph, name):
     with make(name, graph) as source:
-        assert isinstance(source, Traceable)
         list(source.epoch(0))
         assert source.take_trace() == []
         source.start_tracing()
@@ -192,23 +176,23 @@ def test_cached_reads_follow_the_policy(graph, policy):
                     slots, _ = cache.lookup(batch.input_nodes.numpy())
                     missed += int((slots < 0).sum())
                     stats = source.stats()
-                    assert (stats["disk_rows"], stats["cpu_rows"]) == (missed, stats["requested_rows"] - missed)
-            assert 0 < missed < stats["requested_rows"]
-            assert 0 < stats["read_requests"] <= missed
-            assert stats["read_bytes"] >= 4096 * stats["read_requests"]
+                    assert (stats.disk_rows, stats.cpu_rows) == (missed, stats.requested_rows - missed)
+            assert 0 < missed < stats.requested_rows
+            assert 0 < stats.read_requests <= missed
+            assert stats.read_bytes >= 4096 * stats.read_requests
 
 
 def test_without_a_cache_every_row_is_read(graph):
     with CachedReads(graph, **SAMPLING, cpu_cache=0) as source:
         list(source.epoch(0))
         stats = source.stats()
-    assert stats["disk_rows"] == stats["requested_rows"]
+    assert stats.disk_rows == stats.requested_rows
 
 
 def test_with_room_for_all_every_row_is_read_once(graph):
     with CachedReads(graph, **SAMPLING, cpu_cache="100%") as source:
         distinct = {node for epoch in range(3) for batch in source.epoch(epoch) for node in batch.input_nodes.tolist()}
-        assert source.stats()["disk_rows"] == len(distinct)
+        assert source.stats().disk_rows == len(distinct)
 
 
 @pytest.mark.parametrize(
@@ -222,11 +206,15 @@ def test_with_room_for_all_every_row_is_read_once(graph):
         (CachedReads, {"cpu_cache": "much"}, "size such as"),
         (CachedReads, {"engine": "aio"}, "engine"),
         (CachedReads, {"topology": "disk"}, "topology: expected 'memory' or 'mmap'"),
+        (MMap, {"fanouts": [2.5]}, "fanouts: expected one whole number per layer"),  # which were 2
+        (CachedReads, {"fanouts": [3, "2"]}, "fanouts: expected one whole number per layer"),
+        (Ginex, {"batch_size": 7.5}, "batch_size: expected a whole number"),
+        (Ginex, {"sample_epochs": 1.5}, "sample_epochs: expected a whole number"),
     ],
 )
 def test_arguments_are_checked(graph, kind, arguments, message):
     with pytest.raises(ConfigError, match=message):
-        kind(graph, **SAMPLING, **arguments)
+        kind(graph, **(SAMPLING | arguments))
 
 
 def test_a_truncated_feature_file_is_an_error_in_the_loop(tmp_path):
@@ -250,7 +238,7 @@ def test_mmap_reads_no_more_than_the_pages_it_touches(tmp_path):
             with graph.feature_file.path.open("rb") as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             rows = sum(len(batch.x) for batch in islice(source.epoch(0), 8))
-            read[advice] = source.stats()["read_bytes"]
+            read[advice] = source.stats().read_bytes
     assert read["random"] <= rows * 2 * 4096 + (1 << 20)  # what else this process reads meanwhile
     assert read["normal"] >= read["random"]
 

@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diskgnn._native import NeighborSampler
-from diskgnn.baselines.ginex import Ginex, changeset
+from diskgnn.baselines.ginex import Ginex
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.baselines.neighbor_cache import cached_neighbors, sampler_with_neighbor_cache
+from diskgnn.baselines.superbatches import changeset
 from diskgnn.errors import ConfigError
+from diskgnn.storage import faults
 
 SAMPLING = {"fanouts": [3, 2], "batch_size": 6, "seed": 1}
 
@@ -73,14 +75,14 @@ def test_misses_are_beladys_within_a_superbatch(graph, superbatch, rows):
                 for first in range(0, len(sequence), superbatch)
                 for misses in belady_misses(sequence[first : first + superbatch], rows)
             ]
-            before, found = source.stats()["disk_rows"], []
+            before, found = source.stats().disk_rows, []
             for _ in source.epoch(epoch):
-                found.append(source.stats()["disk_rows"] - before)
+                found.append(source.stats().disk_rows - before)
                 before += found[-1]
             assert found == expected
         stats = source.stats()
-    assert stats["cpu_rows"] == stats["requested_rows"] - stats["disk_rows"]
-    assert (stats["cpu_rows"] > 0) == (rows > 0 and superbatch > 1)
+    assert stats.cpu_rows == stats.requested_rows - stats.disk_rows
+    assert (stats.cpu_rows > 0) == (rows > 0 and superbatch > 1)
 
 
 def test_changeset_by_hand():
@@ -103,21 +105,16 @@ def test_scratch_files_go_with_the_epoch(graph, tmp_path):
         assert not list(tmp_path.iterdir())
 
 
-def test_errors_reach_the_loop(graph, tmp_path, monkeypatch):
+def test_errors_reach_the_loop(graph, tmp_path):
     nowhere = tmp_path / "none"
     with Ginex(graph, **SAMPLING, scratch=nowhere) as source, pytest.raises(FileNotFoundError, match="none"):
         list(source.epoch(0))
     with Ginex(graph, **SAMPLING, superbatch=2, scratch=tmp_path) as source:
-        inspect = source._inspect
-
-        def failing(files, numbers, stopping):
-            if numbers.start == 2:
-                raise OSError("no space left")
-            inspect(files, numbers, stopping)
-
-        monkeypatch.setattr(source, "_inspect", failing)
         received = []
-        with pytest.raises(OSError, match="no space left"):
+        with (
+            faults.armed("ginex.inspect", OSError("no space left"), after=1),
+            pytest.raises(OSError, match="no space left"),
+        ):
             received.extend(batch.batch_index for batch in source.epoch(0))
         assert received == [0, 1]
         assert not list(tmp_path.iterdir())
@@ -147,10 +144,9 @@ def test_sampling_with_a_neighbour_cache_draws_the_same(tmp_path, id_dtype, shar
             np.testing.assert_array_equal(one[1], other[1])
 
 
-def test_cached_are_the_neighbours_of_the_nodes_with_the_best_score(graph, monkeypatch):
-    monkeypatch.setattr("diskgnn.baselines.neighbor_cache._CHUNK_EDGES", 17)
+def test_cached_are_the_neighbours_of_the_nodes_with_the_best_score(graph):
     for capacity in (0, 4, 333, graph.num_edges - 1):
-        starts, neighbors = cached_neighbors(graph, capacity)
+        starts, neighbors = cached_neighbors(graph, capacity, chunk_edges=17)
         in_degrees = np.diff(graph.indptr)
         out_degrees = np.bincount(graph.indices, minlength=graph.num_nodes)
         order = sorted(range(graph.num_nodes), key=lambda node: (-out_degrees[node] / max(in_degrees[node], 1), node))
@@ -167,11 +163,10 @@ def test_cached_are_the_neighbours_of_the_nodes_with_the_best_score(graph, monke
             np.testing.assert_array_equal(found, graph.indices[graph.indptr[node] : graph.indptr[node + 1]])
 
 
-def test_a_hub_larger_than_a_chunk(tmp_path, monkeypatch):
-    monkeypatch.setattr("diskgnn.baselines.neighbor_cache._CHUNK_EDGES", 2)
+def test_a_hub_larger_than_a_chunk(tmp_path):
     indices = np.array([1, 2, 3, 4, 0, 0], np.int32)  # node 0 has four in-neighbours, 1 and 2 have node 0
     graph = write_graph(tmp_path / "graph", [0, 4, 5, 6, 6, 6], indices, np.zeros((5, 1), np.float32), {"train": [0]})
-    starts, neighbors = cached_neighbors(graph, 6)
+    starts, neighbors = cached_neighbors(graph, 6, chunk_edges=2)
     for node in range(5):
         found = neighbors[starts[node] : starts[node] + np.diff(graph.indptr)[node]]
         np.testing.assert_array_equal(found, indices[graph.indptr[node] : graph.indptr[node + 1]])

@@ -1,20 +1,28 @@
 """The in-memory source against NumPy, SciPy and what `diskgnn.sample` prepares."""
 
-import threading
 from itertools import islice
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from graphs import make_graph
+from graphs import make_graph, prepare_graph
+from sources import (
+    assert_goes_on,
+    assert_is_closed,
+    assert_refuses_states_of,
+    assert_runs_in_plain_loops,
+    assert_same,
+    hidden,
+    threads_of,
+)
 
-from diskgnn.baselines import in_memory
 from diskgnn.baselines.in_memory import InMemory, in_memory_sources
-from diskgnn.errors import ArtifactError, ConfigError, InputError
-from diskgnn.batch_source import BatchSource
-from diskgnn.storage.samples import Samples
+from diskgnn.errors import ConfigError, InputError
+from diskgnn.loading.loader import Loader
 from diskgnn.sampling.sample import sample
+from diskgnn.storage import faults
+from diskgnn.storage.samples import Samples
 
 
 @pytest.fixture(scope="module")
@@ -22,26 +30,10 @@ def graph(tmp_path_factory):
     return make_graph(tmp_path_factory.mktemp("in-memory") / "graph")
 
 
-def source_threads():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("diskgnn-in-memory")]
-
-
-def assert_same(left, right):
-    assert (left.epoch, left.index) == (right.epoch, right.index)
-    assert torch.equal(left.x.view(torch.int8), right.x.view(torch.int8))  # random bits: some are NaN
-    for name in ("y", "seeds", "input_nodes"):
-        assert torch.equal(getattr(left, name), getattr(right, name)), name
-    for one, other in zip(left.blocks, right.blocks, strict=True):
-        assert one.num_src == other.num_src
-        assert torch.equal(one.indptr, other.indptr)
-        assert torch.equal(one.indices, other.indices)
-
-
 @pytest.mark.parametrize(("dtype", "width"), [("float32", 1), ("float16", 7), ("bfloat16", 3), ("int8", 5)])
 def test_x_is_features_of_input_nodes_bit_for_bit(tmp_path, dtype, width):
     graph = make_graph(tmp_path / "graph", dtype=dtype, width=width)
     with InMemory(graph, fanouts=[3, 2], batch_size=10) as source:
-        assert isinstance(source, BatchSource)
         assert (source.num_features, source.num_layers, source.num_classes) == (width, 2, 4)
         batches = list(source.epoch(0))
     assert len(batches) == source.num_batches == 6
@@ -103,81 +95,81 @@ def test_same_minibatches_as_prepared_ones(graph, tmp_path):
                 np.testing.assert_array_equal(block.indices, indices)
 
 
-def test_goes_on_from_its_state(graph):
-    def make():
-        return InMemory(graph, fanouts=[3, 2], batch_size=10, threads=2)
+def test_same_minibatches_as_a_loader_yields(graph, tmp_path):
+    packed = prepare_graph(graph, tmp_path, fanouts=(3, 2), batch_size=10, epochs=2, seed=9)
+    for split in ("train", "valid"):
+        with (
+            InMemory(graph, split, fanouts=[3, 2], batch_size=10, seed=9, sample_epochs=2) as source,
+            Loader(packed, split) as loader,
+        ):
+            for epoch in range(3):
+                for one, other in zip(source.epoch(epoch), loader.epoch(epoch), strict=True):
+                    assert_same(one, other)
 
-    with make() as whole:
-        batches = list(whole.epoch(1))
-    for consumed in range(len(batches) + 1):
-        with make() as first, make() as second:
-            list(islice(first.epoch(1), consumed))
-            second.load_state_dict(first.state_dict())
-            assert second.state_dict() == first.state_dict()
-            rest = list(second.epoch(1))
-            for left, right in zip(rest, batches[consumed:], strict=True):
-                assert_same(left, right)
-            assert len(list(second.epoch(1))) == len(batches)  # what was skipped is skipped once
-            second.load_state_dict(first.state_dict())
-            assert len(list(second.epoch(2))) == len(batches)
+
+def test_goes_on_from_its_state(graph):
+    assert_goes_on(lambda: InMemory(graph, fanouts=[3, 2], batch_size=10, threads=2), 1, range(6))
+
+
+def test_runs_in_plain_loops(graph):
+    with InMemory(graph, fanouts=[3], batch_size=10) as source:
+        assert_runs_in_plain_loops(source)
 
 
 def test_state_counts_what_was_received_not_what_was_prefetched(graph):
     with InMemory(graph, fanouts=[3], batch_size=10, threads=4) as source:
         batches = source.epoch(0)
-        assert source.state_dict()["consumed"] == 0
+        assert source.state_dict()["batch"] == 0
         for received, _ in enumerate(batches, 1):
-            assert source.state_dict()["consumed"] == received
+            assert source.state_dict()["batch"] == received
 
 
 def test_state_of_other_minibatches_is_refused(graph):
     with InMemory(graph, fanouts=[3], batch_size=10) as source:
-        state = source.state_dict()
-    for change in ({"seed": 1}, {"batch_size": 11}, {"fanouts": [4]}, {"sample_epochs": 2}):
-        other = InMemory(graph, **({"fanouts": [3], "batch_size": 10} | change))
-        with pytest.raises(ArtifactError, match=next(iter(change))):
-            other.load_state_dict(state)
+        for change in ({"seed": 1}, {"batch_size": 11}, {"fanouts": [4]}, {"sample_epochs": 2}):
+            other = InMemory(graph, **({"fanouts": [3], "batch_size": 10} | change))
+            assert_refuses_states_of(other, source, next(iter(change)))
 
 
 def test_leaving_the_loop_early_joins_the_threads(graph):
     with InMemory(graph, fanouts=[3], batch_size=2, threads=3) as source:
         for _ in source.epoch(0):
-            assert source_threads()
+            assert threads_of("in-memory")
             break
-        assert not source_threads()
+        assert not threads_of("in-memory")
         batches = source.epoch(0)
         next(batches)
         list(islice(source.epoch(1), 1))  # another epoch ends the one before
-        assert next(batches, None) is None
+        with pytest.raises(ConfigError, match="another epoch was started"):
+            next(batches)
         batches = source.epoch(0)
         next(batches)
-    assert not source_threads()
-    source.close()
-    with pytest.raises(ConfigError, match="closed"):
-        source.epoch(0)
+    assert not threads_of("in-memory")
+    assert_is_closed(source)
 
 
-def test_an_error_in_a_thread_reaches_the_loop(graph, monkeypatch):
-    with InMemory(graph, fanouts=[3], batch_size=10, threads=2) as source:
-        make = source._sample
-
-        def failing(epoch, index, seeds, key):
-            if index == 3:
-                raise OSError("disk on fire")
-            return make(epoch, index, seeds, key)
-
-        monkeypatch.setattr(source, "_sample", failing)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_error_in_a_thread_reaches_the_loop(graph, threads):
+    with InMemory(graph, fanouts=[3], batch_size=10, threads=threads) as source:
         received = []
-        with pytest.raises(OSError, match="disk on fire"):
+        with (
+            faults.armed("baseline.sample", OSError("disk on fire"), after=3),
+            pytest.raises(OSError, match="disk on fire"),
+        ):
             received.extend(batch.batch_index for batch in source.epoch(0))
-        assert not source_threads()
-    assert source.state_dict()["consumed"] == 3
+        assert not threads_of("in-memory")
+    assert received == list(range(len(received)))
+    assert len(received) == 3 if threads == 1 else len(received) <= 3  # several threads may pass the point in any order
+    assert source.state_dict()["batch"] == len(received)
 
 
-def test_sources_share_their_arrays(graph, tmp_path):
+def test_sources_share_their_arrays(tmp_path):
+    graph = make_graph(tmp_path / "graph")
     with InMemory(graph, fanouts=[3], batch_size=10) as train:
-        valid = InMemory(graph, "valid", fanouts=[2], batch_size=5, share=train)
-        assert np.shares_memory(valid._rows.features, train._rows.features)
+        with hidden(graph, "features.npy", "indptr.npy", "indices.npy"):  # what is shared is not loaded again
+            valid = InMemory(graph, "valid", fanouts=[2], batch_size=5, share=train)
+            with pytest.raises(FileNotFoundError):
+                InMemory(graph, "valid", fanouts=[2], batch_size=5)
         for batch in valid.epoch(0):
             np.testing.assert_array_equal(batch.x, graph.features[batch.input_nodes])
         with pytest.raises(ConfigError, match="another graph"):
@@ -185,14 +177,14 @@ def test_sources_share_their_arrays(graph, tmp_path):
 
 
 def test_sources_of_all_splits_are_what_prepare_samples(graph):
-    sources = in_memory_sources(graph, fanouts=[3], batch_size=10, eval_fanouts=[2], seed=4)
+    with faults.armed("baseline.load", AssertionError("the features were loaded twice"), after=1):
+        sources = in_memory_sources(graph, fanouts=[3], batch_size=10, eval_fanouts=[2], seed=4)
     assert list(sources) == ["train_source", "valid_source"]  # there is no test split
     for name, source in sources.items():
         fanouts = [3] if name == "train_source" else [2]
         expected = InMemory(graph, name.removesuffix("_source"), fanouts=fanouts, batch_size=10, seed=4)
         for one, other in zip(source.epoch(0), expected.epoch(0), strict=True):
             assert_same(one, other)
-        assert np.shares_memory(source._rows.features, sources["train_source"]._rows.features)
     both = in_memory_sources(graph, fanouts=[3], batch_size=10)["valid_source"]
     assert next(both.epoch(0)).blocks[0].in_degrees.max() == 3
 
@@ -201,8 +193,8 @@ def test_stats_count_rows_received(graph):
     with InMemory(graph, fanouts=[3], batch_size=10) as source:
         rows = sum(len(batch.x) for batch in islice(source.epoch(0), 4))
         stats = source.stats()
-    assert stats["requested_rows"] == stats["cpu_rows"] == rows
-    assert stats["read_bytes"] == stats["disk_rows"] == 0
+    assert stats.requested_rows == stats.cpu_rows == rows
+    assert stats.read_bytes == stats.disk_rows == 0
 
 
 @pytest.mark.parametrize(
@@ -210,6 +202,7 @@ def test_stats_count_rows_received(graph):
     [
         ({"fanouts": []}, ConfigError, "fanouts"),
         ({"fanouts": [3, 0]}, ConfigError, "fanouts"),
+        ({"fanouts": [2.5]}, ConfigError, "fanouts: expected one whole number per layer"),
         ({"batch_size": 0}, ConfigError, "batch_size"),
         ({"threads": 0}, ConfigError, "threads"),
         ({"split": "training"}, ConfigError, "split"),
@@ -221,7 +214,6 @@ def test_arguments_are_checked(graph, arguments, error, message):
         InMemory(graph, **({"fanouts": [3], "batch_size": 10} | arguments))
 
 
-def test_what_cannot_fit_is_refused_before_it_is_loaded(graph, monkeypatch):
-    monkeypatch.setattr(in_memory, "cgroup_limit_bytes", lambda: 1000)
-    with pytest.raises(MemoryError, match="no more than 1000 B: train from disk"):
+def test_what_cannot_fit_is_refused_before_it_is_loaded(graph):
+    with faults.pretending("memory.limit", 1000), pytest.raises(MemoryError, match="no more than 1000 B: train from"):
         InMemory(graph, fanouts=[2], batch_size=4)

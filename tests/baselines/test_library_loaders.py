@@ -12,14 +12,14 @@ import psutil
 import pytest
 import torch
 from graphs import assert_rows_are_features, make_graph
+from sources import assert_refuses_states_of
 
 from diskgnn.baselines.dgl_loader import DGL, import_dgl
 from diskgnn.baselines.graphbolt import GraphBolt
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.baselines.library_source import blocks_of_subgraph
 from diskgnn.baselines.pyg import PyG, require_sampler
-from diskgnn.errors import ArtifactError, ConfigError, UnavailableError
-from diskgnn.batch_source import BatchSource
+from diskgnn.errors import ConfigError, UnavailableError
 
 SAMPLING = {"fanouts": [3, 2], "batch_size": 8}
 pytestmark = [
@@ -89,7 +89,6 @@ def test_minibatches(tmp_path, library, workers, dtype, width):
         InMemory(graph, **SAMPLING, seed=2) as online,
         library(graph, **SAMPLING, seed=2, workers=workers) as source,
     ):
-        assert isinstance(source, BatchSource)
         assert (source.num_features, source.num_layers, source.num_classes) == (width, 2, 4)
         for batch, expected in zip(source.epoch(1), online.epoch(1), strict=True):
             assert (batch.epoch, batch.batch_index) == (1, expected.batch_index)
@@ -98,7 +97,7 @@ def test_minibatches(tmp_path, library, workers, dtype, width):
             assert_rows_are_features(batch, graph)
             assert_blocks_are_of_the_graph(batch, graph, [3, 2], drawn_once=library is PyG)
         stats = source.stats()
-        assert stats["disk_rows"] == stats["requested_rows"] > 0
+        assert stats.disk_rows == stats.requested_rows > 0
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -143,12 +142,13 @@ def test_goes_on_and_stops(graph, library, workers):
         with library(graph, "valid", **SAMPLING, share=source) as valid:
             for batch in valid.epoch(0):
                 assert_rows_are_features(batch, graph)
-        with InMemory(graph, **SAMPLING) as other, pytest.raises(ArtifactError, match=library.name):
-            source.load_state_dict(other.state_dict())
+        with InMemory(graph, **SAMPLING) as other:
+            assert_refuses_states_of(source, other, f"its sampler is None, expected {library.name}")
         batches = source.epoch(0)
         next(batches)
     assert not multiprocessing.active_children()
-    assert next(batches, None) is None
+    with pytest.raises(ConfigError, match="was closed"):
+        next(batches)
     with pytest.raises(ConfigError, match="workers"):
         library(graph, **SAMPLING, workers=-1)
     with pytest.raises(ConfigError, match="advice"):

@@ -7,11 +7,12 @@ from graphs import make_graph
 
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.baselines.row_buffers import MAX_FREE, RowBuffers
+from diskgnn.storage.row_format import RowFormat
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
-def test_memory_is_used_again_when_the_last_view_is_dropped(tmp_path, dtype):
-    buffers = RowBuffers(make_graph(tmp_path / "graph", dtype=dtype, width=3))
+def test_memory_is_used_again_when_the_last_view_is_dropped(dtype):
+    buffers = RowBuffers(RowFormat(dtype, 3))
     x, x_bytes = buffers.take(100)
     assert (x.shape, x.dtype) == ((100, 3), getattr(torch, dtype))
     assert x_bytes.nbytes == x.numel() * x.element_size()
@@ -29,17 +30,17 @@ def test_memory_is_used_again_when_the_last_view_is_dropped(tmp_path, dtype):
     assert address in [tensor.data_ptr() for tensor in taken]
 
 
-def test_what_is_too_small_makes_room_for_larger_and_few_stay_free(tmp_path):
-    buffers = RowBuffers(make_graph(tmp_path / "graph"))
+def test_what_is_too_small_makes_room_for_larger_and_few_stay_free():
+    buffers = RowBuffers(RowFormat("float32", 7))
     small = buffers.take(10)[0].data_ptr()
     larger, _ = buffers.take(12)  # a little larger fits
     assert larger.data_ptr() == small
     kept = [buffers.take(1000)[0] for _ in range(3 * MAX_FREE)]
     assert len({tensor.data_ptr() for tensor in kept}) == 3 * MAX_FREE
     del kept
-    assert len(buffers._free) == MAX_FREE
+    assert buffers.num_free == MAX_FREE
     buffers.clear()
-    assert not buffers._free
+    assert buffers.num_free == 0
     assert buffers.take(0)[0].shape == (0, larger.shape[1])
 
 

@@ -1,20 +1,24 @@
 """DiskGNN's segmented disk cache: the limit it keeps to, what it reads, and the order of its rows."""
 
-import threading
-from itertools import islice
-
 import numpy as np
 import pytest
 import torch
 from graphs import assert_rows_are_features, bits_of, make_graph
+from sources import (
+    assert_goes_on,
+    assert_is_closed,
+    assert_refuses_states_of,
+    assert_runs_in_plain_loops,
+    threads_of,
+)
 
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.baselines.segmented_packed import SegmentedPacked
 from diskgnn.baselines.segmented_packing import prepare_segmented_packed
-from diskgnn.errors import ArtifactError, ConfigError
-from diskgnn.batch_source import BatchSource
+from diskgnn.baselines.segments import Segmented, SegmentedRowCounts
 from diskgnn.draws import batch_key, permutation
-from diskgnn.storage.artifacts import verify_artifact
+from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.storage.manifest import verify_artifact
 
 SAMPLING = {"fanouts": [4, 3], "batch_size": 8, "seed": 4}
 PREPARING = {**SAMPLING, "static_cache": "5%", "segment_batches": 3, "keep_input_nodes": True}
@@ -32,8 +36,10 @@ def accesses(graph):
 
 
 def prepared(graph, path, disk_limit="1GiB", **options):
+    """Packs, compares all files with their checksums, and returns the config."""
     prepare_segmented_packed(graph, path, disk_limit=disk_limit, **(PREPARING | options))
-    return verify_artifact(path)
+    verify_artifact(path)
+    return Segmented.open(path, graph).config
 
 
 def stored_bytes(path, graph):
@@ -68,27 +74,26 @@ def oracle(accesses, num_nodes, cached_rows, segment_batches):
         packed += sum(popularity.values()) - sum(popularity[v] for v in shared)
         stored += len(shared)
         requested += sum(len(nodes) for nodes in accesses[first : first + segment_batches])
-    return {"requested": requested, "static": requested - cached - packed, "cached": cached, "packed": packed}, stored
+    return SegmentedRowCounts(requested, requested - cached - packed, cached, packed), stored
 
 
 @pytest.mark.parametrize("engine", ["auto", "threads"])
 def test_rows_are_features_and_rows_read_are_those_of_the_oracle(graph, packed, accesses, engine):
-    config = verify_artifact(packed).config
-    rows, stored = oracle(accesses, graph.num_nodes, config["cached_rows"], config["segment_batches"])
-    assert rows == config["rows"]
-    assert rows["cached"] > 0
+    config = Segmented.open(packed, graph).config
+    rows, stored = oracle(accesses, graph.num_nodes, config.cached_rows, config.segment_batches)
+    assert rows == config.rows
+    assert rows.cached > 0
     assert (packed / "caches.bin").stat().st_size == stored * graph.feature_file.row_bytes
     with SegmentedPacked(graph, packed, engine=engine) as source:
-        assert isinstance(source, BatchSource)
         for epoch in range(1, 4):
             for batch in source.epoch(epoch - 1):
                 assert_rows_are_features(batch, graph)
             stats = source.stats()
-            assert stats["requested_rows"] == epoch * rows["requested"]
-            assert stats["pinned_rows"] == epoch * rows["static"]
-            assert stats["disk_rows"] == epoch * (rows["cached"] + rows["packed"])
-            assert stats["read_requests"] >= epoch * source.num_batches
-        assert stats["read_bytes"] >= 3 * (rows["cached"] + rows["packed"]) * graph.feature_file.row_bytes
+            assert stats.requested_rows == epoch * rows.requested
+            assert stats.pinned_rows == epoch * rows.static
+            assert stats.disk_rows == epoch * (rows.cached + rows.packed)
+            assert stats.read_requests >= epoch * source.num_batches
+        assert stats.read_bytes >= 3 * (rows.cached + rows.packed) * graph.feature_file.row_bytes
 
 
 def test_the_rows_keep_to_their_limit_with_as_few_cached_rows_as_they_can(graph, accesses, tmp_path):
@@ -96,11 +101,11 @@ def test_the_rows_keep_to_their_limit_with_as_few_cached_rows_as_they_can(graph,
     largest, row_bytes = stored_bytes(tmp_path / "all", graph), graph.feature_file.row_bytes
     for less_rows in (50, 150, 250):
         limit, path = largest - less_rows * row_bytes, tmp_path / str(less_rows)
-        config = prepared(graph, path, limit).config
+        config = prepared(graph, path, limit)
         needed = []
-        for cached_rows in (config["cached_rows"], config["cached_rows"] - 1):
-            rows, cached = oracle(accesses, graph.num_nodes, cached_rows, config["segment_batches"])
-            needed.append((rows["packed"] + cached) * row_bytes)
+        for cached_rows in (config.cached_rows, config.cached_rows - 1):
+            rows, cached = oracle(accesses, graph.num_nodes, cached_rows, config.segment_batches)
+            needed.append((rows.packed + cached) * row_bytes)
         assert stored_bytes(path, graph) == needed[0] <= limit < needed[1]
 
 
@@ -110,8 +115,8 @@ def test_segments_grow_until_every_row_is_stored_once_and_no_limit_is_impossible
     with pytest.raises(ConfigError, match=rf"at least .* \({needed} bytes\) are needed"):
         prepared(graph, tmp_path / "packed", needed - 1)
     assert not list(tmp_path.iterdir())
-    config = prepared(graph, tmp_path / "packed", needed).config
-    assert config["segment_batches"] >= len(accesses)
+    config = prepared(graph, tmp_path / "packed", needed)
+    assert config.segment_batches >= len(accesses)
     assert stored_bytes(tmp_path / "packed", graph) == needed
     with SegmentedPacked(graph, tmp_path / "packed") as source:
         for batch in source.epoch(0):
@@ -135,14 +140,14 @@ def test_an_epoch_that_needs_almost_every_node_fits_as_many_bytes_as_the_feature
 
 
 def test_without_need_nothing_is_cached(graph, accesses, tmp_path):
-    config = prepared(graph, tmp_path / "packed").config
-    assert config["cached_rows"] == config["rows"]["cached"] == (tmp_path / "packed" / "caches.bin").stat().st_size == 0
+    config = prepared(graph, tmp_path / "packed")
+    assert config.cached_rows == config.rows.cached == (tmp_path / "packed" / "caches.bin").stat().st_size == 0
     cold = sum(np.count_nonzero(~np.isin(nodes, static_nodes(accesses, graph.num_nodes))) for nodes in accesses)
-    assert config["rows"]["packed"] == cold
+    assert config.rows.packed == cold
 
 
 def test_disk_caches_are_in_minhash_order(graph, packed, accesses):
-    config, row_bytes = verify_artifact(packed).config, graph.feature_file.row_bytes
+    config, row_bytes = Segmented.open(packed, graph).config, graph.feature_file.row_bytes
     stored = (packed / "caches.bin").read_bytes()
     node_of = {graph.features[v].tobytes(): v for v in range(graph.num_nodes)}
     nodes = [node_of[stored[i : i + row_bytes]] for i in range(0, len(stored), row_bytes)]
@@ -153,7 +158,7 @@ def test_disk_caches_are_in_minhash_order(graph, packed, accesses):
         signatures = []
         for v in nodes[start:]:
             using = [number for number in numbers if v in accesses[number]]
-            if len(using) < 2 or len(signatures) == config["cached_rows"]:
+            if len(using) < 2 or len(signatures) == config.cached_rows:
                 break
             signatures.append((*(min(int(h[n]) for n in using) for h in hashes), v))
         assert signatures == sorted(signatures)
@@ -163,7 +168,7 @@ def test_disk_caches_are_in_minhash_order(graph, packed, accesses):
 
 
 def test_same_bytes_whatever_the_memory_and_threads(graph, packed, tmp_path):
-    limit = verify_artifact(packed).config["disk_limit"]
+    limit = Segmented.open(packed, graph).config.disk_limit
     prepared(graph, tmp_path / "again", limit, memory=5000, threads=1)
     for file in packed.iterdir():
         assert file.read_bytes() == (tmp_path / "again" / file.name).read_bytes(), file.name
@@ -181,38 +186,37 @@ def test_odd_widths_and_dtypes(tmp_path, dtype, width):
             assert_rows_are_features(batch, graph)
 
 
-def test_a_new_order_each_epoch_and_goes_on_from_its_state(graph, packed):
+def test_a_new_order_each_epoch(graph, packed):
     with SegmentedPacked(graph, packed, seed=3) as source:
         epochs = [[bits_of(batch) for batch in source.epoch(epoch)] for epoch in (0, 1, 0)]
         assert epochs[0] == epochs[2] != epochs[1]
         assert sorted(epochs[0]) == sorted(epochs[1])
         assert [batch.batch_index for batch in source.epoch(1)] == list(range(source.num_batches))
-    for consumed in (0, 1, 4, len(epochs[1])):
-        with SegmentedPacked(graph, packed, seed=3) as first, SegmentedPacked(graph, packed, seed=3) as second:
-            list(islice(first.epoch(1), consumed))
-            second.load_state_dict(first.state_dict())
-            assert [bits_of(batch) for batch in second.epoch(1)] == epochs[1][consumed:]
-            with SegmentedPacked(graph, packed, seed=4) as other, pytest.raises(ArtifactError, match="seed"):
-                other.load_state_dict(first.state_dict())
 
 
-def source_threads():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("diskgnn-segmented")]
+def test_goes_on_from_its_state(graph, packed):
+    assert_goes_on(lambda: SegmentedPacked(graph, packed, seed=3), 1, (0, 1, 4))
+    with SegmentedPacked(graph, packed, seed=3) as source, SegmentedPacked(graph, packed, seed=4) as other:
+        assert_refuses_states_of(other, source, "seed")
+
+
+def test_runs_in_plain_loops(graph, packed):
+    with SegmentedPacked(graph, packed) as source:
+        assert_runs_in_plain_loops(source)
 
 
 def test_leaving_early_joins_the_threads_and_minibatches_stay_valid(graph, packed):
     with SegmentedPacked(graph, packed) as source:
         batches = source.epoch(0)
         batch = next(batches)
-        assert source_threads()
+        assert threads_of("segmented-packed")
         del batches
-        assert not source_threads()
+        assert not threads_of("segmented-packed")
         list(source.epoch(1))
         next(source.epoch(2))
-    assert not source_threads()
+    assert not threads_of("segmented-packed")
     assert_rows_are_features(batch, graph)
-    with pytest.raises(ConfigError, match="closed"):
-        source.epoch(0)
+    assert_is_closed(source)
 
 
 def test_damage_and_foreign_graphs_are_errors(graph, packed, tmp_path):
@@ -223,7 +227,7 @@ def test_damage_and_foreign_graphs_are_errors(graph, packed, tmp_path):
         file.write(b"\xff" * 4)
     with SegmentedPacked(graph, tmp_path / "packed") as source, pytest.raises(ArtifactError, match="extent 2 of"):
         list(source.epoch(0))
-    assert not source_threads()
+    assert not threads_of("segmented-packed")
     with pytest.raises(ArtifactError, match="another graph"):
         SegmentedPacked(make_graph(tmp_path / "other", seed=9), packed)
     with pytest.raises(ConfigError, match="segment_batches"):

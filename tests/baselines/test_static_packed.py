@@ -1,7 +1,5 @@
 """DiskGNN's design against a NumPy count of what a static cache leaves to the disk."""
 
-from itertools import islice
-
 import numpy as np
 import pytest
 from graphs import (
@@ -12,12 +10,12 @@ from graphs import (
     threads_of_this_process,
     threads_that_stay,
 )
+from sources import assert_goes_on, assert_refuses_states_of, assert_runs_in_plain_loops
 
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.baselines.static_packed import StaticPacked, prepare_static_packed
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.loading.loader import Loader
-from diskgnn.batch_source import BatchSource
 
 SAMPLING = {"fanouts": [3, 2], "batch_size": 8, "seed": 4}
 ENGINES = ("auto", "threads")
@@ -43,16 +41,15 @@ def test_rows_read_are_accesses_less_hits_on_the_hottest(graph, packed, engine):
     hottest = np.lexsort((np.arange(graph.num_nodes), -counts))[: graph.num_nodes // 10]
     hits = counts[hottest].sum()
     with StaticPacked(packed, engine=engine) as source:
-        assert isinstance(source, BatchSource)
         for epoch in range(1, 4):
             for batch in source.epoch(epoch - 1):
                 assert_rows_are_features(batch, graph)
             stats = source.stats()
-            assert stats["requested_rows"] == epoch * counts.sum()
-            assert stats["pinned_rows"] == epoch * hits
-            assert stats["disk_rows"] == epoch * (counts.sum() - hits)
-            assert stats["cpu_rows"] == stats["device_rows"] == 0
-            assert stats["read_bytes"] == epoch * (packed / "train.bin").stat().st_size
+            assert stats.requested_rows == epoch * counts.sum()
+            assert stats.pinned_rows == epoch * hits
+            assert stats.disk_rows == epoch * (counts.sum() - hits)
+            assert stats.cpu_rows == stats.device_rows == 0
+            assert stats.read_bytes == epoch * (packed / "train.bin").stat().st_size
 
 
 def test_the_same_minibatches_in_another_order_each_epoch(graph, packed):
@@ -72,16 +69,14 @@ def test_the_same_minibatches_in_another_order_each_epoch(graph, packed):
 
 
 def test_goes_on_from_its_state(packed):
-    with StaticPacked(packed, seed=1) as source:
-        list(source.epoch(0))
-        whole = [bits_of(batch) for batch in source.epoch(1)]
-    for consumed in (0, 3, len(whole)):
-        with StaticPacked(packed, seed=1) as first, StaticPacked(packed, seed=1) as second:
-            list(islice(first.epoch(1), consumed))
-            second.load_state_dict(first.state_dict())
-            assert [bits_of(batch) for batch in second.epoch(1)] == whole[consumed:]
-            with StaticPacked(packed, seed=2) as other, pytest.raises(ArtifactError, match="shuffle_seed"):
-                other.load_state_dict(first.state_dict())
+    assert_goes_on(lambda: StaticPacked(packed, seed=1), 1, (0, 3))
+    with StaticPacked(packed, seed=1) as source, StaticPacked(packed, seed=2) as other:
+        assert_refuses_states_of(other, source, "shuffle_seed")
+
+
+def test_runs_in_plain_loops(packed):
+    with StaticPacked(packed) as source:
+        assert_runs_in_plain_loops(source)
 
 
 def test_shuffling_several_prepared_epochs_keeps_each_in_its_own(graph, tmp_path):

@@ -189,11 +189,10 @@ def start_extent(
 class ExtentRows:
     """The extents of one file, as far as their rows are concerned (native/packing/extent_packer.h).
 
-    T extents, no two of which share a page. Keeps the arrays alive and the file open.
+    T extents, no two of which share a page. Keeps the arrays alive; the file is opened for each window.
 
     Raises:
         ValueError: the arrays do not describe the same extents.
-        OSError: the file cannot be opened.
     """
 
     def __init__(
@@ -225,7 +224,7 @@ def pack_window(
     Advances `cursors` and `checksums`; windows come in ascending order.
 
     Raises:
-        OSError: a write failed.
+        OSError: the file cannot be opened, or a write failed.
     """
 
 def scatter_rows(
@@ -324,18 +323,30 @@ def count_edges(
 ) -> int:
     """Add 1 to bin_edges[dst >> shift] per edge; how many edges precede the first with an id out of range."""
 
-def scatter_edges(
-    src: npt.NDArray[Any],
-    dst: npt.NDArray[Any],
-    first: int,
-    num_nodes: int,
-    shift: int,
-    bucket_of_bin: npt.NDArray[np.int32],
-    buffer: npt.NDArray[Any],
-    cursors: npt.NDArray[np.int64],
-    ends: npt.NDArray[np.int64],
-) -> int:
-    """Append edges from `first` on to their buckets in buffer [edges, 2]; number of the first without room."""
+class EdgeBuffers:
+    """Where the edges of each bucket are gathered: [cursors[b], ends[b]) of buffer [edges, 2], which it keeps alive.
+
+    Raises:
+        ValueError: cursors and ends differ in length.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_nodes: int,
+        shift: int,
+        bucket_of_bin: Int32,
+        buffer: npt.NDArray[Any],
+        cursors: Int64,
+        ends: Int64,
+    ) -> None: ...
+    def scatter(self, src: npt.NDArray[Any], dst: npt.NDArray[Any], first: int) -> int:
+        """Append edges from number `first` on, moving the cursors; the number of the first without room.
+
+        Raises:
+            IndexError: an id outside [0, num_nodes), or a bin without a bucket.
+            ValueError: a bucket outside the buffer.
+        """
 
 def sort_bucket(
     edges: npt.NDArray[Any],

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import scatter_edges
+from diskgnn._native import EdgeBuffers
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.progress import Reporter
 from diskgnn.storage import faults
@@ -133,6 +133,14 @@ class EdgeBuckets:
         self._buffer = np.empty((int(starts[-1]), 2), plan.dtype)
         # Bucket b's buffer starts at _starts[b], is full up to _cursors[b] and ends at _ends[b].
         self._starts, self._cursors, self._ends = starts[:-1], starts[:-1].copy(), starts[1:].copy()
+        self._buffers = EdgeBuffers(
+            num_nodes=plan.num_nodes,
+            shift=plan.shift,
+            bucket_of_bin=plan.bucket_of_bin,
+            buffer=self._buffer,
+            cursors=self._cursors,
+            ends=self._ends,
+        )
         # Where the next flush of each bucket goes in the scratch file, in edges.
         self._flushed = plan.edge_starts[:-1].copy()
         self._scratch: int | None = None
@@ -160,7 +168,7 @@ class EdgeBuckets:
         if not complete:
             raise InputError(_CHANGED)
         if not self.plan.in_memory:
-            del self._buffer
+            del self._buffers, self._buffer
 
     def read(self, bucket: int) -> npt.NDArray[Any]:
         """[number, 2] edges of a bucket: src, dst."""
@@ -178,9 +186,7 @@ class EdgeBuckets:
     def _append(self, src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> None:
         plan, first = self.plan, 0
         while True:
-            first = scatter_edges(
-                src, dst, first, plan.num_nodes, plan.shift, plan.bucket_of_bin, self._buffer, self._cursors, self._ends
-            )
+            first = self._buffers.scatter(src, dst, first)
             if first == len(src):
                 return
             self._flush(int(plan.bucket_of_bin[dst[first] >> plan.shift]))

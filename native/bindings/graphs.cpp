@@ -1,4 +1,6 @@
 // Building and generating graphs.
+#include <variant>
+
 #include "bindings/arrays.h"
 #include "graph/csc_builder.h"
 #include "graph/graph_generator.h"
@@ -23,27 +25,66 @@ void bind_count_edges(nb::module_& m) {
       "src"_a.noconvert(), "dst"_a.noconvert(), "num_nodes"_a, "shift"_a, "bin_edges"_a.noconvert());
 }
 
-template <class Id, class Index>
-void bind_scatter_edges(nb::module_& m) {
-  m.def(
-      "scatter_edges",
-      [](In<Id> src, In<Id> dst, std::int64_t first, std::int64_t num_nodes, int shift, In<std::int32_t> bucket_of_bin,
-         EdgeArray<Index> buffer, Out<std::int64_t> cursors, In<std::int64_t> ends) {
-        require(src.size() == dst.size(), "src and dst differ in length");
-        require(first >= 0, "first is negative");
-        require(cursors.size() == ends.size(), "cursors and ends differ in length");
-        nb::gil_scoped_release release;
-        const auto limit = static_cast<std::int64_t>(buffer.shape(0));
-        for (std::size_t i = 0; i < ends.size(); ++i) {
-          require(0 <= cursors.data()[i] && cursors.data()[i] <= ends.data()[i] && ends.data()[i] <= limit,
-                  "a bucket lies outside the buffer");
-        }
-        std::span edges(reinterpret_cast<Edge<Index>*>(buffer.data()), buffer.shape(0));
-        return scatter_edges<Id, Index>(span_of(src), span_of(dst), first, num_nodes, shift, span_of(bucket_of_bin),
-                                        edges, span_of(cursors), span_of(ends));
-      },
-      "src"_a.noconvert(), "dst"_a.noconvert(), "first"_a, "num_nodes"_a, "shift"_a, "bucket_of_bin"_a.noconvert(),
-      "buffer"_a.noconvert(), "cursors"_a.noconvert(), "ends"_a.noconvert());
+// Holds the arrays of diskgnn::EdgeBuffers, so that Python keeps them alive.
+class PythonEdgeBuffers {
+ public:
+  PythonEdgeBuffers(std::int64_t num_nodes, int shift, In<std::int32_t> bucket_of_bin, nb::object buffer,
+                    Out<std::int64_t> cursors, In<std::int64_t> ends)
+      : num_nodes_(num_nodes),
+        shift_(shift),
+        bucket_of_bin_(std::move(bucket_of_bin)),
+        cursors_(std::move(cursors)),
+        ends_(std::move(ends)) {
+    if (EdgeArray<std::int32_t> narrow; nb::try_cast(buffer, narrow, false)) {
+      buffer_ = narrow;
+    } else if (EdgeArray<std::int64_t> wide; nb::try_cast(buffer, wide, false)) {
+      buffer_ = wide;
+    } else {
+      throw nb::type_error("buffer: expected a C-contiguous int32 or int64 array of pairs");
+    }
+    require(cursors_.size() == ends_.size(), "cursors and ends differ in length");
+  }
+
+  template <class Id>
+  std::int64_t scatter(In<Id> src, In<Id> dst, std::int64_t first) const {
+    require(src.size() == dst.size(), "src and dst differ in length");
+    require(first >= 0, "first is negative");
+    return std::visit(
+        [&]<class Index>(const EdgeArray<Index>& buffer) {
+          nb::gil_scoped_release release;
+          require_inside(static_cast<std::int64_t>(buffer.shape(0)));
+          std::span edges(reinterpret_cast<Edge<Index>*>(buffer.data()), buffer.shape(0));
+          return scatter_edges<Id, Index>(
+              span_of(src), span_of(dst), first,
+              {num_nodes_, shift_, span_of(bucket_of_bin_), edges, span_of(cursors_), span_of(ends_)});
+        },
+        buffer_);
+  }
+
+ private:
+  // Python may have moved the cursors since the last call.
+  void require_inside(std::int64_t limit) const {
+    for (std::size_t i = 0; i < ends_.size(); ++i) {
+      require(0 <= cursors_.data()[i] && cursors_.data()[i] <= ends_.data()[i] && ends_.data()[i] <= limit,
+              "a bucket lies outside the buffer");
+    }
+  }
+
+  std::int64_t num_nodes_;
+  int shift_;
+  In<std::int32_t> bucket_of_bin_;
+  std::variant<EdgeArray<std::int32_t>, EdgeArray<std::int64_t>> buffer_;
+  Out<std::int64_t> cursors_;
+  In<std::int64_t> ends_;
+};
+
+void bind_edge_buffers(nb::module_& m) {
+  nb::class_<PythonEdgeBuffers>(m, "EdgeBuffers")
+      .def(nb::init<std::int64_t, int, In<std::int32_t>, nb::object, Out<std::int64_t>, In<std::int64_t>>(),
+           nb::kw_only(), "num_nodes"_a, "shift"_a, "bucket_of_bin"_a.noconvert(), "buffer"_a, "cursors"_a.noconvert(),
+           "ends"_a.noconvert())
+      .def("scatter", &PythonEdgeBuffers::scatter<std::int32_t>, "src"_a.noconvert(), "dst"_a.noconvert(), "first"_a)
+      .def("scatter", &PythonEdgeBuffers::scatter<std::int64_t>, "src"_a.noconvert(), "dst"_a.noconvert(), "first"_a);
 }
 
 template <class Index>
@@ -65,10 +106,7 @@ void bind_sort_bucket(nb::module_& m) {
 void bind_csc_builder(nb::module_& m) {
   bind_count_edges<std::int32_t>(m);
   bind_count_edges<std::int64_t>(m);
-  bind_scatter_edges<std::int32_t, std::int32_t>(m);
-  bind_scatter_edges<std::int32_t, std::int64_t>(m);
-  bind_scatter_edges<std::int64_t, std::int32_t>(m);
-  bind_scatter_edges<std::int64_t, std::int64_t>(m);
+  bind_edge_buffers(m);
   bind_sort_bucket<std::int32_t>(m);
   bind_sort_bucket<std::int64_t>(m);
 }

@@ -21,9 +21,9 @@ std::int64_t count_edges(std::span<const Id> src, std::span<const Id> dst, std::
 }
 
 template <class Id, class Index>
-std::int64_t scatter_edges(std::span<const Id> src, std::span<const Id> dst, std::int64_t first, std::int64_t num_nodes,
-                           int shift, std::span<const std::int32_t> bucket_of_bin, std::span<Edge<Index>> buffer,
-                           std::span<std::int64_t> cursors, std::span<const std::int64_t> ends) {
+std::int64_t scatter_edges(std::span<const Id> src, std::span<const Id> dst, std::int64_t first,
+                           const EdgeBuffers<Index>& buffers) {
+  const auto& [num_nodes, shift, bucket_of_bin, buffer, cursors, ends] = buffers;
   const auto limit = static_cast<std::uint64_t>(num_nodes);
   for (std::size_t i = static_cast<std::size_t>(first); i < src.size(); ++i) {
     // Ids were checked by count_edges; a stream that differs the second time must not write elsewhere.
@@ -91,12 +91,10 @@ std::int64_t sort_bucket(std::span<const Edge<Index>> edges, std::int64_t first_
 #define DISKGNN_INSTANTIATE(Id)                                                                                   \
   template std::int64_t count_edges(std::span<const Id>, std::span<const Id>, std::int64_t, int,                  \
                                     std::span<std::int64_t>);                                                     \
-  template std::int64_t scatter_edges(std::span<const Id>, std::span<const Id>, std::int64_t, std::int64_t, int,  \
-                                      std::span<const std::int32_t>, std::span<Edge<std::int32_t>>,               \
-                                      std::span<std::int64_t>, std::span<const std::int64_t>);                    \
-  template std::int64_t scatter_edges(std::span<const Id>, std::span<const Id>, std::int64_t, std::int64_t, int,  \
-                                      std::span<const std::int32_t>, std::span<Edge<std::int64_t>>,               \
-                                      std::span<std::int64_t>, std::span<const std::int64_t>);                    \
+  template std::int64_t scatter_edges(std::span<const Id>, std::span<const Id>, std::int64_t,                     \
+                                      const EdgeBuffers<std::int32_t>&);                                          \
+  template std::int64_t scatter_edges(std::span<const Id>, std::span<const Id>, std::int64_t,                     \
+                                      const EdgeBuffers<std::int64_t>&);                                          \
   template std::int64_t sort_bucket(std::span<const Edge<Id>>, std::int64_t, bool, bool, std::span<std::int64_t>, \
                                     std::span<Id>);
 DISKGNN_INSTANTIATE(std::int32_t)

@@ -20,13 +20,22 @@ template <class Id>
 std::int64_t count_edges(std::span<const Id> src, std::span<const Id> dst, std::int64_t num_nodes, int shift,
                          std::span<std::int64_t> bin_edges);
 
-// Appends edges, from number `first` on, to the buffers of their buckets: bucket b's buffer is
-// buffer[cursors[b]..ends[b]). Stops at an edge whose buffer is full; returns its number (src.size() if none was).
-// Throws std::out_of_range for an id outside [0, num_nodes).
+// Where the edges of each bucket are gathered: in buffer[cursors[b]..ends[b]).
+template <class Index>
+struct EdgeBuffers {
+  std::int64_t num_nodes;
+  int shift;
+  std::span<const std::int32_t> bucket_of_bin;
+  std::span<Edge<Index>> buffer;
+  std::span<std::int64_t> cursors;
+  std::span<const std::int64_t> ends;
+};
+
+// Appends edges, from number `first` on, to the buffers of their buckets. Stops at an edge whose buffer is full;
+// returns its number (src.size() if none was). Throws std::out_of_range for an id outside [0, num_nodes).
 template <class Id, class Index>
-std::int64_t scatter_edges(std::span<const Id> src, std::span<const Id> dst, std::int64_t first, std::int64_t num_nodes,
-                           int shift, std::span<const std::int32_t> bucket_of_bin, std::span<Edge<Index>> buffer,
-                           std::span<std::int64_t> cursors, std::span<const std::int64_t> ends);
+std::int64_t scatter_edges(std::span<const Id> src, std::span<const Id> dst, std::int64_t first,
+                           const EdgeBuffers<Index>& buffers);
 
 // Sorts the edges of a bucket by (dst, src) into `indices`, one column per node of [first_node, first_node +
 // degrees.size()), and writes each column's length to `degrees`. `self_loops` adds (v, v) where it is missing;

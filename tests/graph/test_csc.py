@@ -13,7 +13,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diskgnn._native import count_edges, scatter_edges, sort_bucket
+from diskgnn._native import EdgeBuffers, count_edges, sort_bucket
 from diskgnn.errors import ConfigError, DiskFullError, InputError
 from diskgnn.graph.csc import EdgeOptions, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk, plan_buckets
@@ -205,10 +205,12 @@ def test_kernels_with_ids_past_2_to_31() -> None:
     assert counts.tolist() == [4, 0, 0]
     buffer = np.zeros((4, 2), np.int64)
     cursors, ends = np.zeros(1, np.int64), np.array([3], np.int64)
-    bucket_of_bin = np.zeros(1, np.int32)
-    assert scatter_edges(src, dst, 0, 2**41, 40, bucket_of_bin, buffer, cursors, ends) == 3  # full
+    buffers = EdgeBuffers(
+        num_nodes=2**41, shift=40, bucket_of_bin=np.zeros(1, np.int32), buffer=buffer, cursors=cursors, ends=ends
+    )
+    assert buffers.scatter(src, dst, 0) == 3  # full
     ends[0] = 4
-    assert scatter_edges(src, dst, 3, 2**41, 40, bucket_of_bin, buffer, cursors, ends) == 4
+    assert buffers.scatter(src, dst, 3) == 4
     np.testing.assert_array_equal(buffer, np.stack([src, dst], 1))
     degrees, indices = np.zeros(3, np.int64), np.zeros(7, np.int64)
     assert sort_bucket(buffer, base, True, False, degrees, indices) == 6
@@ -223,14 +225,23 @@ def test_kernels_refuse_what_would_write_elsewhere() -> None:
     with pytest.raises(ValueError, match="differ in length"):
         count_edges(one, none, 10, 1, np.zeros(5, np.int64))
     buffer, zero = np.zeros((1, 2), np.int32), np.zeros(1, np.int64)
+
+    def scatter(num_nodes: int, bucket_of_bin: np.ndarray, end: int) -> None:
+        EdgeBuffers(
+            num_nodes=num_nodes, shift=0, bucket_of_bin=bucket_of_bin, buffer=buffer, cursors=zero, ends=np.array([end])
+        ).scatter(one, one, 0)
+
     with pytest.raises(ValueError, match="outside the buffer"):
-        scatter_edges(one, one, 0, 2, 0, np.zeros(2, np.int32), buffer, zero, np.array([2]))
+        scatter(2, np.zeros(2, np.int32), 2)
     with pytest.raises(IndexError):
-        scatter_edges(one, one, 0, 1, 0, np.zeros(2, np.int32), buffer, zero, np.array([1]))
+        scatter(1, np.zeros(2, np.int32), 1)
     with pytest.raises(IndexError):
-        scatter_edges(one, one, 0, 2, 0, np.zeros(1, np.int32), buffer, zero, np.array([1]))
+        scatter(2, np.zeros(1, np.int32), 1)
     with pytest.raises(IndexError):
-        scatter_edges(one, one, 0, 2, 0, np.ones(2, np.int32), buffer, zero, np.array([1]))
+        scatter(2, np.ones(2, np.int32), 1)
+    with pytest.raises(TypeError, match="int32 or int64"):
+        EdgeBuffers(num_nodes=2, shift=0, bucket_of_bin=np.zeros(2, np.int32), buffer=np.zeros((1, 2), np.float32),
+                    cursors=zero, ends=zero)  # fmt: skip
     with pytest.raises(ValueError, match="too short"):
         sort_bucket(buffer, 0, True, False, zero, np.zeros(1, np.int32))
     with pytest.raises(IndexError):

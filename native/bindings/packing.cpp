@@ -66,12 +66,14 @@ std::uint32_t start_extent_of(PageWriter& writer, const std::string& path, std::
                       std::as_writable_bytes(std::span(tail.data(), tail.size())), complete);
 }
 
-// Holds the arrays of diskgnn::ExtentRows, so that Python keeps them alive and checks them once.
+// Holds the arrays of diskgnn::ExtentRows, so that Python keeps them alive and checks them once. Not the file: whoever
+// keeps this after a failure would keep a deleted one's space.
 class PythonExtentRows {
  public:
   PythonExtentRows(const std::string& path, nb::object nodes, In<std::int64_t> bounds, In<std::int64_t> offsets,
                    Out<std::int64_t> cursors, Out<std::uint32_t> checksums, Out<std::uint8_t> tails)
-      : bounds_(std::move(bounds)),
+      : path_(path),
+        bounds_(std::move(bounds)),
         offsets_(std::move(offsets)),
         cursors_(std::move(cursors)),
         checksums_(std::move(checksums)),
@@ -87,13 +89,12 @@ class PythonExtentRows {
     require(bounds_.size() == num_extents + 1 && cursors_.size() == num_extents && checksums_.size() == num_extents &&
                 tails_.size() == num_extents * kDirectAlignment,
             "bounds, offsets, cursors, checksums and tails do not describe the same extents");
-    file_ = std::make_shared<const OutputFile>(path);
   }
 
   void pack(PageWriter& writer, const RowWindow& window, unsigned threads) const {
     std::visit(
         [&]<typename Node>(const In<Node>& nodes) {
-          const ExtentRows<Node> extents{file_,
+          const ExtentRows<Node> extents{std::make_shared<const OutputFile>(path_),
                                          span_of(nodes),
                                          span_of(bounds_),
                                          span_of(offsets_),
@@ -106,7 +107,7 @@ class PythonExtentRows {
   }
 
  private:
-  std::shared_ptr<const OutputFile> file_;
+  std::string path_;
   std::variant<In<std::int32_t>, In<std::int64_t>> nodes_;
   In<std::int64_t> bounds_, offsets_;
   Out<std::int64_t> cursors_;

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from diskgnn._native import count
+from diskgnn._native import count_nodes
 from diskgnn.packing.placement import Accesses, Schedule, hottest_nodes
 
 SILENCE = lambda _: None  # noqa: E731
@@ -35,14 +35,15 @@ class FakeSamples:
 
 
 def plan(folder, batches, capacity, *, num_static=0, num_nodes=None, dtype=np.int32):
-    """(placements of one cycle, initial nodes, wrap, static nodes, slots)."""
+    """(placements of one cycle, initial nodes, next cycle's slots, static nodes, slots)."""
     num_nodes = num_nodes or 1 + max(itertools.chain(*batches))
     accesses = Accesses(FakeSamples(batches, dtype), "train", num_nodes, folder / "accesses", SILENCE)
     static_nodes = hottest_nodes(accesses.counts, num_static)
     schedule = Schedule(accesses, static_nodes, capacity)
     placements = list(schedule)
     assert not list(folder.glob("accesses*")), "scratch files are left"
-    return placements, schedule.initial_nodes.tolist(), schedule.wrap.tolist(), static_nodes.tolist(), schedule.cpu_rows
+    initial, next_cycle_slots = schedule.initial_cpu_nodes.tolist(), schedule.next_cycle_slots.tolist()
+    return placements, initial, next_cycle_slots, static_nodes.tolist(), schedule.cpu_rows
 
 
 def next_use(batches, node, after):
@@ -80,9 +81,9 @@ def fewest_misses(batches, capacity, start):
     return min(cost for resident, cost in costs.items() if resident >= frozenset(start))
 
 
-def replay(batches, placements, initial, wrap, static_nodes, slots, cycles=3):
+def replay(batches, placements, initial, next_slots, static_nodes, slots, cycles=3):
     """Follow the addresses as the loader does: every row must be the node asked for. Returns misses per cycle."""
-    assert sorted(wrap) == list(range(slots))
+    assert sorted(next_slots) == list(range(slots))
     assert initial == sorted(set(initial))
     cpu = [*initial, *[None] * (slots - len(initial))]
     for _ in range(cycles):
@@ -99,7 +100,7 @@ def replay(batches, placements, initial, wrap, static_nodes, slots, cycles=3):
             for row, slot in placement.admissions.tolist():
                 cpu[slot] = disk[row]
             misses += len(disk)
-        cpu = [cpu[slot] for slot in wrap]
+        cpu = [cpu[slot] for slot in next_slots]
         assert cpu[: len(initial)] == initial
     return misses
 
@@ -109,30 +110,30 @@ def sequences(max_node=5, max_batches=6):
     return st.lists(batch, min_size=1, max_size=max_batches)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(batches=sequences(), capacity=st.integers(0, 7), num_static=st.integers(0, 3))
 def test_addresses_name_the_right_rows_over_several_cycles(tmp_path_factory, batches, capacity, num_static):
     folder = tmp_path_factory.mktemp("placement")
-    placements, initial, wrap, static_nodes, slots = plan(folder, batches, capacity, num_static=num_static)
-    replay(batches, placements, initial, wrap, static_nodes, slots)
+    placements, initial, next_slots, static_nodes, slots = plan(folder, batches, capacity, num_static=num_static)
+    replay(batches, placements, initial, next_slots, static_nodes, slots)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(batches=sequences(), capacity=st.integers(1, 4))
 def test_reads_as_few_rows_as_the_best_cyclic_schedule(tmp_path_factory, batches, capacity):
-    placements, initial, wrap, static_nodes, slots = plan(tmp_path_factory.mktemp("placement"), batches, capacity)
-    misses = replay(batches, placements, initial, wrap, static_nodes, slots)
+    placements, initial, next_slots, static_nodes, slots = plan(tmp_path_factory.mktemp("placement"), batches, capacity)
+    misses = replay(batches, placements, initial, next_slots, static_nodes, slots)
     assert misses == fewest_misses(batches, slots, initial)
     nodes = sorted(set(itertools.chain(*batches)))
     starts = itertools.chain.from_iterable(itertools.combinations(nodes, size) for size in range(slots + 1))
     assert misses == min(fewest_misses(batches, slots, start) for start in starts)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(batches=sequences(max_node=12, max_batches=8), capacity=st.integers(1, 9))
 def test_reads_as_few_rows_as_belady_for_ever(tmp_path_factory, batches, capacity):
-    placements, initial, wrap, static_nodes, slots = plan(tmp_path_factory.mktemp("placement"), batches, capacity)
-    misses = replay(batches, placements, initial, wrap, static_nodes, slots)
+    placements, initial, next_slots, static_nodes, slots = plan(tmp_path_factory.mktemp("placement"), batches, capacity)
+    misses = replay(batches, placements, initial, next_slots, static_nodes, slots)
     per_cycle, _ = belady_misses(batches, slots, [], 12)
     # A few short sequences have no schedule of one cycle that does as well as MIN does in two: MIN then alternates.
     if len(set(per_cycle[-6:])) == 1:
@@ -145,8 +146,8 @@ def test_a_sequence_on_which_min_alternates(tmp_path):
     """MIN reads 1 and 2 rows in turn; every schedule that repeats each cycle reads 2."""
     batches = [[2, 0], [1, 0], [2, 1]]
     assert belady_misses(batches, 2, [], 6)[0][2:] == [1, 2, 1, 2]
-    placements, initial, wrap, static_nodes, slots = plan(tmp_path, batches, 2)
-    assert replay(batches, placements, initial, wrap, static_nodes, slots) == 2
+    placements, initial, next_slots, static_nodes, slots = plan(tmp_path, batches, 2)
+    assert replay(batches, placements, initial, next_slots, static_nodes, slots) == 2
     assert min(fewest_misses(batches, 2, start) for start in itertools.combinations(range(3), 2)) == 2
 
 
@@ -182,23 +183,23 @@ def test_a_longer_random_sequence(tmp_path, capacity, num_static, dtype, exact):
     weights = 1 / np.arange(1, 301)
     batches = [random.choice(300, 40, replace=False, p=weights / weights.sum()).tolist() for _ in range(25)]
     counts = Counter(itertools.chain(*batches))
-    placements, initial, wrap, static_nodes, slots = plan(
+    placements, initial, next_slots, static_nodes, slots = plan(
         tmp_path, batches, capacity, num_static=num_static, dtype=dtype
     )
-    misses = replay(batches, placements, initial, wrap, static_nodes, slots)
+    misses = replay(batches, placements, initial, next_slots, static_nodes, slots)
     assert static_nodes == sorted(counts, key=lambda node: (-counts[node], node))[:num_static]
     others = [[node for node in batch if node not in static_nodes] for batch in batches]
     fewest = fewest_misses_by_integer_programming(others, slots)
     if exact:
         assert misses == fewest == belady_misses(others, slots, [], 4)[0][-1]
-    else:  # MIN does not settle within the planner's rounds: the rows kept over the wrap are not the very best
+    else:  # MIN does not settle within the planner's rounds: the rows kept over a cycle's end are not the very best
         assert fewest <= misses <= 1.05 * fewest
 
 
 def test_by_hand(tmp_path):
-    """One slot: 7 is needed next time, 1 and 2 later; 7 is kept from minibatch 0 on and over the wrap."""
-    placements, initial, wrap, _, slots = plan(tmp_path, [[7, 1], [7, 2]], 1)
-    assert (initial, wrap, slots) == ([7], [0], 1)
+    """One slot: 7 is needed next time, 1 and 2 later; 7 is kept from minibatch 0 on and over the cycle's end."""
+    placements, initial, next_slots, _, slots = plan(tmp_path, [[7, 1], [7, 2]], 1)
+    assert (initial, next_slots, slots) == ([7], [0], 1)
     assert [p.addresses.tolist() for p in placements] == [[0, 1], [0, 1]]
     assert [p.disk_nodes.tolist() for p in placements] == [[1], [2]]
     assert [p.admissions.tolist() for p in placements] == [[], []]
@@ -213,13 +214,13 @@ def test_everything_fits(tmp_path):
 
 
 def test_no_slots(tmp_path):
-    placements, initial, wrap, _, slots = plan(tmp_path, [[3, 0], [0]], 0)
-    assert (initial, wrap, slots) == ([], [], 0)
+    placements, initial, next_slots, _, slots = plan(tmp_path, [[3, 0], [0]], 0)
+    assert (initial, next_slots, slots) == ([], [], 0)
     assert [p.disk_nodes.tolist() for p in placements] == [[0, 3], [0]]
     assert placements[0].addresses.tolist() == [1, 0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(counts=st.lists(st.integers(0, 5), min_size=1, max_size=30), num_rows=st.integers(0, 40))
 def test_hottest_nodes_are_sorted_by_count_then_node(counts, num_rows):
     expected = sorted((node for node, count in enumerate(counts) if count), key=lambda node: (-counts[node], node))
@@ -272,9 +273,9 @@ def test_counting_nodes_equals_numpys(dtype):
     counts = random.integers(0, 9, 500).astype(np.int32)
     expected = counts.copy()
     np.add.at(expected, nodes, 1)
-    count(counts, nodes)
+    count_nodes(counts, nodes)
     np.testing.assert_array_equal(counts, expected)
     for outside in (-1, 500):
         with pytest.raises(IndexError):
-            count(counts, np.array([3, outside], dtype))
+            count_nodes(counts, np.array([3, outside], dtype))
     np.testing.assert_array_equal(counts, expected)

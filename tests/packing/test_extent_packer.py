@@ -1,0 +1,128 @@
+"""The native packer of extents, by itself: what lands in the file, byte for byte."""
+
+import errno
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from diskgnn._native import ExtentRows, PageWriter, crc32c, pack_window, scatter_rows, start_extent
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("row_bytes", [3, 512])
+def test_long_runs_of_many_extents(tmp_path, dtype, row_bytes):
+    """Longer than the stretches in which a run's end is looked for, and, with 512 bytes, than a block of the writer.
+
+    Each window may have all, some or none. Headers leave a page begun, full, or are none.
+    """
+    random = np.random.default_rng(0)
+    num_nodes = 60_000
+    rows = random.integers(0, 256, (num_nodes, row_bytes), np.uint8)
+    extents_nodes = [np.flatnonzero(random.random(num_nodes) < share).astype(dtype) for share in (0.9, 0, 0.01, 0.5, 1)]
+    headers = [random.integers(0, 256, size, np.uint8) for size in (100, 5000, 0, 4096, 3 << 20)]
+    bounds = np.cumsum([0, *map(len, extents_nodes)])
+    starts = [64 * -(-len(header) // 64) for header in headers]
+    sizes = [start + len(each) * row_bytes for start, each in zip(starts, extents_nodes, strict=True)]
+    offsets = 4096 * np.cumsum([0, *(-(-size // 4096) for size in sizes)])
+    cursors, checksums, tails = bounds[:-1].copy(), np.zeros(5, np.uint32), np.zeros(5 * 4096, np.uint8)
+    nodes = np.concatenate(extents_nodes)
+    path = tmp_path / "rows"
+    pages = PageWriter()
+    for t, header in enumerate(headers):
+        complete = len(extents_nodes[t]) == 0
+        tail = tails[4096 * t : 4096 * (t + 1)]
+        found = start_extent(pages, str(path), int(offsets[t]), header, starts[t], tail, complete)
+        assert found == crc32c(header)
+    extents = ExtentRows(
+        path=str(path), nodes=nodes, bounds=bounds, offsets=offsets[:-1] + starts, cursors=cursors, checksums=checksums,
+        tails=tails,
+    )  # fmt: skip
+    for first, last in pairwise([0, 1, 4095, 4097, 30_000, 30_001, num_nodes]):
+        pack_window(pages, extents, rows[first:last].reshape(-1), first, row_bytes, 2)
+    pages.finish()
+    expected = bytearray(int(offsets[-1]))
+    for offset, start, header, each in zip(offsets, starts, headers, extents_nodes, strict=False):
+        expected[offset : offset + len(header)] = header.tobytes()
+        expected[offset + start : offset + start + len(each) * row_bytes] = rows[each].tobytes()
+    assert path.read_bytes() == expected
+    assert cursors.tolist() == bounds[1:].tolist()
+    assert checksums.tolist() == [crc32c(rows[each].tobytes()) for each in extents_nodes]
+
+
+def test_a_write_that_fails_is_an_error(small_disk):
+    """A short write, then none, in the background: whoever goes on writing, or waits for the end, is told."""
+    pages = PageWriter()
+    header, tail = np.zeros(1 << 20, np.uint8), np.zeros(4096, np.uint8)
+
+    def write_all():
+        for i in range(20):
+            start_extent(pages, str(small_disk / "file"), i << 20, header, len(header), tail, True)
+        pages.finish()
+
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left") as caught:
+            write_all()
+        assert caught.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"rows_offset": 99}, "rows_offset"),
+        ({"offset": 100}, "multiple of 4096"),
+        ({"tail": np.zeros(1, np.uint8)}, "4096 bytes"),
+        ({"path": "/proc/no/file"}, "No such file"),
+    ],
+)
+def test_extents_that_cannot_start(tmp_path, changed, message):
+    arguments = {
+        "path": str(tmp_path / "file"),
+        "offset": 0,
+        "header": np.zeros(100, np.uint8),
+        "rows_offset": 128,
+        "tail": np.zeros(4096, np.uint8),
+    }
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        start_extent(PageWriter(), **{**arguments, **changed}, complete=True)
+
+
+def test_extents_that_do_not_fit_together(tmp_path):
+    sound = {
+        "nodes": np.array([3, 5, 1], np.int32),
+        "bounds": np.array([0, 2, 3]),
+        "offsets": np.array([0, 4096]),
+        "cursors": np.array([0, 2]),
+        "checksums": np.zeros(2, np.uint32),
+        "tails": np.zeros(2 * 4096, np.uint8),
+    }
+    for name in ("bounds", "cursors", "checksums", "tails"):
+        with pytest.raises(ValueError, match="the same extents"):
+            ExtentRows(path=str(tmp_path / "file"), **{**sound, name: sound[name][:-1]})
+    with pytest.raises(TypeError, match="int32 or int64"):
+        ExtentRows(path=str(tmp_path / "file"), **{**sound, "nodes": np.array([3, 5, 1], np.int16)})
+    with pytest.raises(FileNotFoundError):
+        pack_window(
+            PageWriter(), ExtentRows(path=str(tmp_path / "no" / "file"), **sound), np.zeros(8, np.uint8), 0, 4, 1
+        )
+    extents = ExtentRows(path=str(tmp_path / "file"), **sound)
+    with pytest.raises(ValueError, match="multiple of row_bytes"):
+        pack_window(PageWriter(), extents, np.zeros(9, np.uint8), 0, 4, 1)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_scattered_rows(tmp_path, threads):
+    """More than one thread's share, with runs of neighbours and without."""
+    random = np.random.default_rng(0)
+    rows = random.integers(0, 256, (5000, 3000), np.uint8)
+    places = np.flatnonzero(random.random(9000) < 0.6)[:5000]
+    sources = random.permutation(5000)[: len(places)]
+    path = tmp_path / "rows"
+    path.write_bytes(bytes(10 + 9000 * 3000))
+    with path.open("r+b") as file:
+        scatter_rows(file.fileno(), 10, places, sources, rows.reshape(-1), 3000, threads)
+    expected = np.zeros((9000, 3000), np.uint8)
+    expected[places] = rows[sources]
+    assert path.read_bytes() == bytes(10) + expected.tobytes()
+    with path.open("r+b") as file, pytest.raises(ValueError, match="row of the window"):
+        scatter_rows(file.fileno(), 10, places[:1], np.array([5000]), rows.reshape(-1), 3000, threads)

@@ -12,6 +12,7 @@ import diskgnn
 
 ROOT = Path(__file__).parents[1]
 _SOURCES = {".py", ".css", ".js"}
+pytestmark = pytest.mark.timeout(1800)  # the wheel's native code is compiled, on a machine that may be busy
 
 
 @pytest.fixture(scope="module")

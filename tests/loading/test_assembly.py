@@ -13,6 +13,8 @@ from diskgnn.errors import ConfigError
 from diskgnn.loading import assembly
 from diskgnn.loading.assembly import RowConversion
 from diskgnn.loading.loader import Loader
+from diskgnn.storage import faults
+from diskgnn.storage.row_format import RowFormat
 
 DTYPES = ["float32", "float16", "bfloat16", "int8"]
 CUDA = pytest.param("cuda", marks=pytest.mark.cuda)
@@ -33,18 +35,18 @@ def bits(x):
 def features_of(graph, batch):
     """Rows of the features as a tensor, read without diskgnn's loader."""
     rows = np.ascontiguousarray(graph.features[batch.input_nodes.cpu().numpy()])
-    if graph.feature_file.dtype == "bfloat16":
+    if graph.feature_file.rows.dtype == "bfloat16":
         return torch.from_numpy(rows.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(rows)
 
 
 @pytest.fixture
-def kernel(request, monkeypatch):
+def kernel(request):
     """Whether the kernel runs; on a cpu in Triton's interpreter."""
     if request.param:
         pytest.importorskip("triton")
-    monkeypatch.setattr(assembly, "runs_kernel", lambda device: request.param)
-    return request.param
+    with faults.pretending("loading.runs_kernel", request.param):
+        yield request.param
 
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])
@@ -68,8 +70,8 @@ def test_x_is_bit_for_bit_the_features(prepared, device, kernel, device_rows, ze
             list(loader.epoch(epoch))
         expected = loader.stats()
     for name in ("requested_rows", "device_rows", "pinned_rows", "cpu_rows", "disk_rows"):
-        assert stats[name] == expected[name], name
-    assert (stats["device_rows"] > 0, stats["pinned_rows"] > 0) == (device_rows > 0, device_rows < 40)
+        assert getattr(stats, name) == getattr(expected, name), name
+    assert (stats.device_rows > 0, stats.pinned_rows > 0) == (device_rows > 0, device_rows < 40)
 
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])
@@ -97,26 +99,26 @@ def test_x_is_widened_on_the_device(tmp_path, device, kernel, zero_copy):
 @pytest.mark.parametrize(
     ("stored", "options", "message"),
     [
-        (torch.float32, {"dtype": torch.float16}, "dtype: expected None"),
-        (torch.float32, {"scale": 1.0}, "int8 rows"),
-        (torch.int8, {"scale": 1.0, "dtype": torch.int8}, "int8 rows"),
-        (torch.int8, {"scale": [1.0, 2.0]}, "scale: expected a number, or 3"),
-        (torch.int8, {"scale": 1.0, "zero_point": "none"}, "zero_point: expected a number"),
-        (torch.int8, {"scale": float("nan")}, "finite"),
+        ("float32", {"dtype": torch.float16}, "dtype: expected None"),
+        ("float32", {"scale": 1.0}, "int8 rows"),
+        ("int8", {"scale": 1.0, "dtype": torch.int8}, "int8 rows"),
+        ("int8", {"scale": [1.0, 2.0]}, "scale: expected a number, or 3"),
+        ("int8", {"scale": 1.0, "zero_point": "none"}, "zero_point: expected a number"),
+        ("int8", {"scale": float("nan")}, "finite"),
     ],
 )
 def test_conversions_that_make_no_sense(stored, options, message):
     with pytest.raises(ConfigError, match=message):
-        RowConversion(stored, 3, device=torch.device("cpu"), **options)
+        RowConversion(RowFormat(stored, 3), device=torch.device("cpu"), **options)
 
 
 def test_without_triton_the_kernel_is_done_without(monkeypatch):
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if find_spec("triton"):
-        assert assembly._kernel_runs.__wrapped__(device)  # in the interpreter, where there is no GPU
+        assert assembly.try_kernel(device)  # in the interpreter, where there is no GPU
     monkeypatch.setitem(sys.modules, "diskgnn.loading.device_gather", None)
     with pytest.warns(UserWarning, match=r"NotFoundError.*pip install triton"):
-        assert not assembly._kernel_runs.__wrapped__(device)
+        assert not assembly.try_kernel(device)
     assert not assembly.runs_kernel(torch.device("cpu"))
 
 
@@ -133,7 +135,10 @@ with diskgnn.Loader(sys.argv[1], zero_copy=True, device_cache="5%") as loader:
 
 
 @pytest.mark.cuda
-def test_zero_copy_without_the_kernel_is_refused(prepared, monkeypatch):
-    monkeypatch.setattr(assembly, "runs_kernel", lambda device: False)
-    with pytest.raises(ConfigError, match="Triton"), Loader(prepared[1], device="cuda", zero_copy=True) as loader:
+def test_zero_copy_without_the_kernel_is_refused(prepared):
+    with (
+        faults.pretending("loading.runs_kernel", False),
+        Loader(prepared[1], device="cuda", zero_copy=True) as loader,
+        pytest.raises(ConfigError, match="Triton"),
+    ):
         next(loader.epoch(0))

@@ -1,0 +1,96 @@
+"""A bad disk: files that end early or have flipped bits are noticed and named."""
+
+import os
+
+import numpy as np
+import pytest
+from packed_directories import ENGINES, batches_of, flip, key
+
+from diskgnn.errors import ArtifactError
+from diskgnn.loading.loader import Loader
+from diskgnn.storage.checked_files import npy_data_offset
+from diskgnn.storage.manifest import open_artifact
+
+pytestmark = pytest.mark.usefixtures("no_thread_is_left")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("keep_bytes", [0, 4096, 5000])
+def test_a_file_truncated_after_opening(mutable, engine, keep_bytes):
+    with Loader(mutable, engine=engine) as loader:
+        list(loader.epoch(1))
+        os.truncate(mutable / "train.bin", keep_bytes)
+        with pytest.raises(OSError, match="ends early") as caught:
+            list(loader.epoch(0))
+        assert caught.value.errno == 5
+        with pytest.raises(OSError, match="ends early"):  # again, not a hang
+            list(loader.epoch(1))
+    with pytest.raises(ArtifactError, match="expected"):
+        Loader(mutable)
+
+
+def test_a_flipped_bit_in_a_header_is_always_noticed(mutable):
+    index = open_artifact(mutable).array("train-index.npy")
+    record = index[3]
+    for offset in (0, int(record["header_bytes"]) // 2, int(record["addresses_offset"]) + 1):
+        flip(mutable / "train.bin", int(record["offset"]) + offset)
+        with Loader(mutable) as loader:
+            batches = loader.epoch(0)
+            for _ in range(3):
+                next(batches)
+            with pytest.raises(ArtifactError, match=r"extent 3 .* is damaged.*verify"):
+                next(batches)
+            with pytest.raises(StopIteration):
+                next(batches)
+            assert loader.state_dict()["batch"] == 3
+            with pytest.raises(ArtifactError, match="damaged"):  # and again
+                list(loader.epoch(0))
+        flip(mutable / "train.bin", int(record["offset"]) + offset)
+
+
+def test_a_flipped_bit_in_a_row_is_noticed_when_verifying(mutable, whole):
+    index = open_artifact(mutable).array("train-index.npy")
+    number = int(np.argmax(index["num_rows"] > 0))
+    record = index[number]
+    flip(mutable / "train.bin", int(record["offset"] + record["rows_offset"]) + 5)
+    with Loader(mutable, verify=True) as loader, pytest.raises(ArtifactError, match=rf"extent {number} .*rows"):
+        list(loader.epoch(0))
+    with Loader(mutable) as loader:
+        assert [key(batch) for batch in loader.epoch(0)] != batches_of(whole, 0)
+
+
+@pytest.mark.parametrize("name", ["static.npy", "train-initial.npy"])
+def test_a_flipped_bit_in_rows_kept_in_memory_is_noticed_when_verifying(mutable, name):
+    flip(mutable / name, 128 + 7)
+    with Loader(mutable, verify=True) as loader, pytest.raises(ArtifactError, match=name):
+        list(loader.epoch(0))
+
+
+def test_a_flipped_bit_in_rows_restored_from_extents_is_noticed_when_verifying(mutable):
+    index = open_artifact(mutable).array("train-index.npy")
+    admitting = np.flatnonzero(index["num_admissions"] > 0)
+    record = index[admitting[0]]
+    for part, offset in (("rows", record["rows_offset"]), ("header", record["admissions_offset"])):
+        flip(mutable / "train.bin", int(record["offset"] + offset) + 1)
+        with Loader(mutable, verify=True) as loader, pytest.raises(ArtifactError, match=part):
+            list(loader.epoch(1))
+        flip(mutable / "train.bin", int(record["offset"] + offset) + 1)
+
+
+@pytest.mark.parametrize("name", ["train-wrap.npy", "train-index.npy"])
+def test_a_flipped_bit_in_what_says_where_rows_are_is_always_noticed(mutable, name):
+    first, size = npy_data_offset(mutable / name), (mutable / name).stat().st_size
+    for offset in range(first, size, max(1, (size - first) // 7)):
+        flip(mutable / name, offset)
+        with pytest.raises(ArtifactError, match="damaged"), Loader(mutable) as loader:
+            next(loader.epoch(0))
+        flip(mutable / name, offset)
+    with Loader(mutable) as loader:
+        next(loader.epoch(0))
+
+
+@pytest.mark.parametrize("name", ["train-index.npy", "train-wrap.npy", "train-initial.npy", "static.npy"])
+def test_another_file_in_its_place_is_noticed(mutable, name):
+    np.save(mutable / name, np.zeros(3, np.int32))
+    with pytest.raises(ArtifactError, match=name):
+        Loader(mutable)

@@ -1,0 +1,143 @@
+"""What goes wrong: one line, an exit code, and with --json a document."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from commands import run
+
+from diskgnn import errors
+from diskgnn.cli import main
+from diskgnn.cli.command import Command
+from diskgnn.cli.flags import with_flags
+
+
+def test_errors_have_their_own_exit_codes_and_name_the_fix(graph, tmp_path):
+    result = run("inspect", tmp_path / "nothing", exit_code=errors.ArtifactError.exit_code)
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.output
+    again = ["generate", graph, "--num-nodes", "1000"]
+    assert "--overwrite" in run(*again, exit_code=errors.OutputExistsError.exit_code).stderr
+    bad = run("sample", graph, tmp_path / "s", "--fanouts", "0", exit_code=errors.ConfigError.exit_code)
+    assert "fanouts" in bad.stderr
+    assert "Usage" in run("sample", graph, exit_code=2).stderr
+    assert list(tmp_path.iterdir()) == [graph]
+
+
+def test_errors_as_json(tmp_path):
+    result = run("verify", tmp_path, "--json", exit_code=4)
+    error = json.loads(result.stdout)["error"]
+    assert error == {"kind": "ArtifactError", "message": result.stderr.removeprefix("error: ").strip(), "exit_code": 4}
+
+
+def test_debug_shows_where_an_error_comes_from(tmp_path):
+    result = CliRunner().invoke(main, ["verify", str(tmp_path), "--debug"])
+    assert isinstance(result.exception, errors.ArtifactError)
+
+
+@pytest.mark.parametrize(
+    ("raised", "exit_code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (OSError(28, "No space left on device", "/x"), 1, "No space left on device: '/x'"),
+        (MemoryError(), 1, "MemoryError"),
+        (errors.DiskFullError("full"), 6, "full"),
+    ],
+)
+def test_expected_failures_are_one_line(raised, exit_code, said):
+    @click.command(cls=Command)
+    def failing():
+        raise raised
+
+    result = CliRunner().invoke(failing)
+    assert result.exit_code == exit_code
+    assert result.stderr.startswith("error: ")
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_bug_is_not_hidden():
+    @click.command(cls=Command)
+    def failing():
+        raise AssertionError("a bug")
+
+    assert isinstance(CliRunner().invoke(failing).exception, AssertionError)
+
+
+def test_sigterm_ends_any_command_with_143(monkeypatch):
+    @click.command(cls=Command)
+    def terminated():
+        signal.raise_signal(signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    result = CliRunner().invoke(terminated)
+    assert result.exit_code == 143
+    assert result.stderr == "error: terminated\n"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_ctrl_c_ends_the_process_with_130(graph, tmp_path):
+    measuring = [sys.executable, "-m", "diskgnn", "doctor", str(tmp_path), "--size", "2GiB"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(measuring, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        deadline = time.monotonic() + 60
+        while not _writes_scratch_file(process.pid, tmp_path) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "error: interrupted" in said
+    assert "Traceback" not in said
+
+
+def _writes_scratch_file(pid, folder):
+    descriptors = Path(f"/proc/{pid}/fd")
+    try:
+        return any(str(file.readlink()).startswith(f"{folder}/.diskgnn-") for file in descriptors.iterdir())
+    except FileNotFoundError:  # closed meanwhile
+        return False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["sample", "--json"], "Missing argument 'GRAPH'"),
+        (["train", "packed", "--json", "--epochs", "many"], "'many' is not a valid integer"),
+        (["train", "packed", "--learning-rate", "1", "--json"], "No such option"),
+        (["prepare", "graph", "out", "--fanouts", "3", "--cpu-cache", "0.1", "--json"], "written 10%"),
+        (["tarin", "--json"], "No such command 'tarin'"),
+        (["--nonsense", "--json"], "No such option"),
+    ],
+)
+def test_usage_errors_as_json(arguments, said):
+    result = run(*arguments, exit_code=2)
+    error = json.loads(result.stdout)["error"]
+    assert (error["kind"], error["exit_code"]) == ("UsageError", 2)
+    assert said in error["message"]
+    assert result.stderr.startswith("Usage: ")
+    assert run(*(each for each in arguments if each != "--json"), exit_code=2).stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("lines: expected at least 1", "--lines: expected at least 1"),
+        ("other: expected at least 1", "other: expected at least 1"),
+        ("use line_width=80, or a wider `style`", "use --width 80, or a wider --theme"),
+        ("pass quiet=True.", "pass --quiet."),
+        ("quiet=False, found lines=None", "quiet=False, found lines=None"),
+        ("pass color=False; style='dark mode', parts=[3, 2]", "pass --no-color; --theme dark mode, --parts 3,2"),
+        ("the lines of `diskgnn verify lines` or x.lines=3", "the lines of `diskgnn verify lines` or x.lines=3"),
+    ],
+)
+def test_arguments_are_shown_as_flags(message, shown):
+    options = [["--lines"], ["--width", "line_width"], ["--theme", "-t", "style"], ["--parts"]]
+    flags = [click.Option(["--quiet"], is_flag=True), click.Option(["--color/--no-color"])]
+    assert with_flags(message, [*map(click.Option, options), *flags]) == shown

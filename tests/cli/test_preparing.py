@@ -1,0 +1,96 @@
+"""Commands that make, prepare and look at directories."""
+
+import json
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from commands import run
+
+from diskgnn import errors
+from diskgnn.storage import artifacts
+from diskgnn.storage.samples import Samples
+
+
+def test_options_reach_the_library(graph, tmp_path):
+    arguments = ["sample", graph, tmp_path / "s", "--fanouts", "2,1", "--batch-size", 1, "--seed", 7, "--epochs", 2]
+    said = run(*arguments).stdout
+    assert said.startswith("sample: read ")
+    assert "minibatches 4" in said
+    config = Samples.open(tmp_path / "s").config
+    assert (config.fanouts, config.batch_size, config.seed, config.splits["train"].epochs) == ((2, 1), 1, 7, 2)
+    run(*arguments, exit_code=errors.OutputExistsError.exit_code)
+    assert json.loads(run(*arguments, "--overwrite", "--json").stdout)["details"]["minibatches"] == 4
+    generating = ["generate", tmp_path / "g", "--num-nodes", 10_000, "--memory", "1KiB"]
+    assert "--memory: expected at least" in run(*generating, exit_code=2).stderr
+    few = run("generate", tmp_path / "g", "--num-nodes", 10, exit_code=2).stderr
+    assert "change --num-classes or --num-nodes" in few
+
+
+def test_inspect_tells_people_and_machines_the_same(graph):
+    told = run("inspect", graph).stdout
+    document = json.loads(run("inspect", graph, "--json").stdout)
+    assert document["kind"] == "a graph"
+    assert document["facts"]["nodes"] == 4
+    assert document["facts"]["edges"] == 8
+    assert document["facts"]["max_in_degree"] == 2
+    assert document["facts"]["nodes_without_in_edges"] == 0
+    assert document["facts"]["train_nodes"] == 2
+    assert {file["name"]: file["shape"] for file in document["files"]}["features.npy"] == [4, 3]
+    assert "3 x float32" in told
+    assert "features.npy" in told
+
+
+def test_verify_finds_a_flipped_bit(graph):
+    assert "is whole: 5 files" in run("verify", graph).stdout
+    assert json.loads(run("verify", graph, "--json").stdout)["files"] == 5
+    with (graph / "features.npy").open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\x01")
+    result = run("verify", graph, exit_code=4)
+    assert "features.npy is damaged" in result.stderr
+    assert "diskgnn convert" in result.stderr
+    assert result.stdout == ""
+
+
+def test_sample_then_inspect(graph, tmp_path):
+    run("sample", graph, tmp_path / "samples", "--fanouts", "2,2", "--batch-size", 1, "--epochs", 2)
+    document = json.loads(run("inspect", tmp_path / "samples", "--json").stdout)
+    assert document["kind"] == "sampled minibatches"
+    assert document["config"]["fanouts"] == [2, 2]
+    assert document["config"]["splits.train.epochs"] == 2
+    assert document["source_digest"] == json.loads(run("inspect", graph, "--json").stdout)["digest"]
+
+
+def test_convert_takes_arrays_and_tables_and_warns_of_nan(graph, tmp_path):
+    features = np.arange(12, dtype=np.float32).reshape(4, 3)
+    features[1, 1] = np.nan
+    arrays = {"edges": [[0, 1, 2, 3], [1, 2, 3, 0]], "features": features, "labels": [0, 1, 0, 1], "train": [0, 2]}
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    given = [part for name in arrays for part in (f"--{name}", tmp_path / f"{name}.npy")]
+    result = run("convert", tmp_path / "out", *given, "--reverse", "--json")
+    assert json.loads(result.stdout)["stage"] == "convert"
+    assert "warning: " in result.stderr
+    assert "NaN" in result.stderr
+    for name in (artifacts.INDPTR, artifacts.INDICES, artifacts.LABELS, artifacts.split_file("train")):
+        assert np.array_equal(np.load(tmp_path / "out" / name), np.load(graph / name)), name
+
+    pq.write_table(pa.table({"from": [0, 1, 2, 3], "to": [1, 2, 3, 0]}), tmp_path / "edges.parquet")
+    columns = {"a": [0.0, 3, 6, 9], "b": [1.0, 4, 7, 10], "class": [0, 1, 0, 1], "split": ["train", "", "train", ""]}
+    pq.write_table(pa.table(columns), tmp_path / "nodes.parquet")
+    names = ["src=from", "dst=to", "features=a", "features=b", "label=class"]
+    run("convert", tmp_path / "table", "--edges", tmp_path / "edges.parquet", "--nodes", tmp_path / "nodes.parquet",
+        "--reverse", *(part for name in names for part in ("--column", name)))  # fmt: skip
+    assert np.array_equal(np.load(tmp_path / "table" / "features.npy"), np.array([columns["a"], columns["b"]]).T)
+    assert np.array_equal(np.load(tmp_path / "table" / "indices.npy"), np.load(graph / "indices.npy"))
+
+
+def test_doctor(tmp_path):
+    document = json.loads(run("doctor", tmp_path, "--size", "1MiB", "--json").stdout)
+    assert document["folder"]["rates"]["file_bytes"] == 1 << 20
+    assert document["machine"]["io_uring"]["kernel"]
+    told = run("doctor", tmp_path, "--no-measure").stdout
+    assert "io_uring" in told
+    assert "random read" not in told

@@ -32,7 +32,7 @@ class ArtifactError(DiskGNNError):
 
 
 class OutputExistsError(DiskGNNError, FileExistsError):
-    """The output is there already and --overwrite was not given."""
+    """The output is there already and `overwrite` was not given."""
 
     exit_code = 5
 

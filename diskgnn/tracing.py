@@ -158,7 +158,7 @@ def read_trace(path: PathLike) -> list[TraceEvent]:
             for record in records if record["ph"] == "X"
         ]  # fmt: skip
     except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"{path} is no trace that `diskgnn train --trace` wrote ({error!r})") from error
+        raise ConfigError(f"{path} is no trace that `write_trace` wrote ({error!r})") from error
 
 
 def _lanes(ordered: Sequence[TraceEvent]) -> list[tuple[str, int]]:

@@ -30,7 +30,7 @@ class GenerationSpec:
         if self.num_classes < 1 or self.num_nodes < 2 * self.num_classes:
             raise ConfigError(
                 f"expected at least 1 class and 2 nodes per class, found {self.num_classes} classes for "
-                f"{self.num_nodes} nodes: change num_classes or num_nodes"
+                f"{self.num_nodes} nodes: change `num_classes` or `num_nodes`"
             )
         limit = self.num_nodes / (2 * self.num_classes)
         if not 0 < self.avg_degree <= limit:

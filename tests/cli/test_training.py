@@ -14,12 +14,10 @@ from diskgnn.storage import faults
 
 def test_options_of_reading_reach_the_loader(packed, tmp_path):
     training = ["train", packed, "--hidden", 4, "--epochs", 1]
-    (epoch,) = json.loads(run(*training, "--device-cache", "5%", "--checkpoint", tmp_path / "c", "--json").stdout)[
-        "epochs"
-    ]
-    assert epoch["hit_rate_device"] > 0 < epoch["hit_rate_pinned"]
-    (epoch,) = json.loads(run(*training, "--json").stdout)["epochs"]
-    assert epoch["hit_rate_device"] == 0
+    document = json.loads(run(*training, "--device-cache", "5%", "--checkpoint", tmp_path / "c", "--json").stdout)
+    assert document["epochs"][0]["hit_rate_device"] > 0 < document["epochs"][0]["hit_rate_pinned"]
+    document = json.loads(run(*training, "--json").stdout)
+    assert document["epochs"][0]["hit_rate_device"] == 0
     for command in (training, ["evaluate", packed, "--checkpoint", tmp_path / "c"]):
         assert "0% and 100%" in run(*command, "--device-cache", "101%", exit_code=2).stderr
         assert "--prefetch: expected at least 1" in run(*command, "--prefetch", 0, exit_code=2).stderr

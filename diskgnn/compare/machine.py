@@ -15,10 +15,9 @@ from diskgnn.compare.loaders import MEMORY, SEQUENTIAL
 from diskgnn.compare.results import EpochCost, disk_bytes
 from diskgnn.graph.graph import Graph
 from diskgnn.specs import SPLITS
-from diskgnn.system.disk_rates import ReadRates
+from diskgnn.system.disk_rates import RANDOM_READ_BYTES, ReadRates
 from diskgnn.system.memory import available_cores
 
-PAGE_BYTES = 4096
 COPY_BYTES = 64 << 20
 
 
@@ -40,7 +39,7 @@ class Rates:
         if bound == SEQUENTIAL:
             return seconds
         # Where the kernel sent the requests (page faults), they were of a page each at least.
-        requests = read_bytes / PAGE_BYTES if cost.read_requests is None else cost.read_requests
+        requests = read_bytes / RANDOM_READ_BYTES if cost.read_requests is None else cost.read_requests
         return max(seconds, requests / self.random_reads_per_second)
 
 

@@ -10,31 +10,16 @@
 #include <span>
 #include <vector>
 
+#include "storage/direct_file.h"
+#include "storage/page_memory.h"
+
 namespace diskgnn {
-
-// Anonymous memory, page-aligned, with huge pages where the system has them. Move-only.
-class PageMemory {
- public:
-  explicit PageMemory(std::size_t bytes);
-  ~PageMemory();
-  PageMemory(PageMemory&& other) noexcept;
-  PageMemory& operator=(PageMemory&&) = delete;
-  PageMemory(const PageMemory&) = delete;
-  PageMemory& operator=(const PageMemory&) = delete;
-  std::span<std::byte> bytes() const { return bytes_; }
-
-  // Gives up the content. The system takes the pages only when it lacks memory. Those that it has not taken cost
-  // nothing when they are written again; fresh ones would have to be found and cleared.
-  void forget();
-
- private:
-  std::span<std::byte> bytes_;
-};
 
 class Buffer {
  public:
   Buffer(std::size_t header_bytes, std::size_t rows_bytes)
-      : header_bytes_((header_bytes + 4095) / 4096 * 4096), memory_(header_bytes_ + rows_bytes) {}
+      : header_bytes_((header_bytes + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment),
+        memory_(header_bytes_ + rows_bytes) {}
   std::byte* header() const { return memory_.bytes().data(); }
   std::byte* rows() const { return memory_.bytes().data() + header_bytes_; }
   std::span<std::byte> memory() const { return memory_.bytes(); }

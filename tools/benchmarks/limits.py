@@ -14,14 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from diskgnn._native import measure_reads
+from diskgnn._native import DIRECT_ALIGNMENT, measure_reads
 from diskgnn.compare.page_cache import drop
 from diskgnn.progress import Advance
 from diskgnn.system.disk_rates import scratch_file
 
 READ_BYTES, READ_DEPTH = 1 << 20, 16
 WRITE_BYTES, WRITERS = 4 << 20, 4
-PAGE_BYTES = 4096
 MAX_LIMIT_BYTES = 4 << 30  # of one measurement of a limit
 MAX_MIXED_BYTES = 24 << 30  # more, as a host that caches writes takes the first ones faster than any disk
 COPY_BYTES = 128 << 20
@@ -35,7 +34,7 @@ def drop_page_cache(folder: str | Path) -> None:
 def sequential_read(path: Path, max_bytes: int = MAX_LIMIT_BYTES) -> tuple[int, float]:
     """(bytes, seconds) of reading `path` front to back with O_DIRECT, up to `max_bytes`."""
     num_bytes = min(path.stat().st_size, max_bytes)
-    bytes_each = READ_BYTES if num_bytes >= READ_BYTES else PAGE_BYTES  # a tiny file has a rate, too
+    bytes_each = READ_BYTES if num_bytes >= READ_BYTES else DIRECT_ALIGNMENT  # a tiny file has a rate, too
     offsets = np.arange(num_bytes // bytes_each, dtype=np.uint64) * np.uint64(bytes_each)
     _, direct, read_bytes, seconds = measure_reads(str(path), offsets, bytes_each, READ_DEPTH, 60.0)
     if not direct:
@@ -68,11 +67,11 @@ def read_rate_beside_copying(path: Path) -> float:
 
 def random_page_reads_per_second(path: Path, max_reads: int = 1 << 16) -> float:
     """4 KiB reads per second at random offsets, 32 at a time."""
-    pages = np.random.default_rng(0).permutation(path.stat().st_size // PAGE_BYTES)[:max_reads]
+    pages = np.random.default_rng(0).permutation(path.stat().st_size // DIRECT_ALIGNMENT)[:max_reads]
     _, _, read_bytes, seconds = measure_reads(
-        str(path), pages.astype(np.uint64) * np.uint64(PAGE_BYTES), PAGE_BYTES, 32, 5.0
+        str(path), pages.astype(np.uint64) * np.uint64(DIRECT_ALIGNMENT), DIRECT_ALIGNMENT, 32, 5.0
     )
-    return read_bytes / PAGE_BYTES / seconds
+    return read_bytes / DIRECT_ALIGNMENT / seconds
 
 
 def mixed_rate(source: Path, read_bytes: int, write_bytes: int) -> float:
@@ -90,7 +89,7 @@ def mixed_rate(source: Path, read_bytes: int, write_bytes: int) -> float:
         os.posix_fallocate(descriptor, 0, chunks * WRITE_BYTES)
         started = time.perf_counter()
         writes = [pool.submit(os.pwrite, descriptor, data, i * WRITE_BYTES) for i in range(chunks)]
-        done_read, _ = sequential_read(source, max(PAGE_BYTES, int(read_bytes * scale)))
+        done_read, _ = sequential_read(source, max(DIRECT_ALIGNMENT, int(read_bytes * scale)))
         done_written = sum(write.result() for write in writes)
         os.fsync(descriptor)
         return (done_read + done_written) / (time.perf_counter() - started)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from benchmarks import limits
 from benchmarks.settings import Settings
-from diskgnn._native import RowCache, RowReader
+from diskgnn._native import DIRECT_ALIGNMENT, RowCache, RowReader
 from diskgnn.graph.graph import Graph
 from diskgnn.specs import cache_rows
 from diskgnn.storage.row_format import FeatureFile
@@ -84,7 +84,7 @@ def random_reads(settings: Settings) -> dict[str, Any]:
     capacity = max(1, cache_rows(settings.cpu_cache, features.row_bytes, settings.nodes))
     reads_per_second = limits.random_page_reads_per_second(features.path)
     epoch = measure_epoch(features, minibatches, capacity, settings.peer_seconds)
-    pages = epoch.read_bytes / limits.PAGE_BYTES
+    pages = epoch.read_bytes / DIRECT_ALIGNMENT
     return {
         "seconds": epoch.seconds,
         "requested_rows": epoch.requested_rows,

@@ -95,10 +95,8 @@ class Graph:
 
     def topology_at_random(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
         """`indptr` and `indices`, as memory maps that read no more than what is touched."""
-        for array in (self.indptr, self.indices):
-            mapped = getattr(array, "_mmap", None)
-            if mapped is not None:  # an empty array has none
-                mapped.madvise(mmap.MADV_RANDOM)
+        read_at_random(self.indptr)
+        read_at_random(self.indices)
         return self.indptr, self.indices
 
     @cached_property
@@ -111,3 +109,10 @@ class Graph:
     def features(self) -> npt.NDArray[Any]:
         """[N, D] memory map of the features, bfloat16 as uint16."""
         return self.manifest.array(artifacts.FEATURES)
+
+
+def read_at_random(mapped: npt.NDArray[Any]) -> None:
+    """Let a memory map read no more than what is touched: read-ahead would read megabytes for each value."""
+    memory = getattr(mapped, "_mmap", None)  # NumPy's own; an empty array has none
+    if memory is not None:
+        memory.madvise(mmap.MADV_RANDOM)

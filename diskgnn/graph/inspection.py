@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.graph.graph import Graph
+from diskgnn.graph.graph import Graph, read_at_random
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.manifest import Manifest, open_artifact
@@ -128,9 +127,7 @@ def _degree_facts(indptr: npt.NDArray[np.int64], chunk_nodes: int) -> dict[str, 
 def _homophily(graph: Graph) -> float | None:
     """Share of equal labels among edges between labelled nodes; None if none was met."""
     labels = graph.manifest.array(artifacts.LABELS)
-    if isinstance(labels, np.memmap) and labels.size:
-        # Read-ahead would read megabytes for each label.
-        labels._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined,unused-ignore]
+    read_at_random(labels)
     runs = np.unique(np.linspace(0, max(graph.num_edges - _HOMOPHILY_RUN_EDGES, 0), _HOMOPHILY_RUNS).astype(np.int64))
     equal = met = 0
     for first in runs:

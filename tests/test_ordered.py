@@ -1,76 +1,69 @@
-"""The one bounded executor: results in order, no more ahead than was said."""
-
-from __future__ import annotations
+"""Work in threads whose results come in order: never more ahead than allowed, and nothing begins after the end."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from diskgnn.ordered import in_order
+from diskgnn.ordered import in_order, submitted
 
 
-def later(number: int, seconds: float = 0.0) -> int:
-    time.sleep(seconds)
-    return number
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("ahead", [0, 1, 5, 100])
+def test_results_come_in_order_with_so_many_ahead(threads, ahead):
+    asked = []
 
+    def calls():
+        for number in range(30):
+            asked.append(number)
+            yield partial(pow, number, 2)
 
-@given(st.lists(st.sampled_from([0.0, 0.001, 0.003]), max_size=12), st.integers(0, 5), st.integers(1, 4))
-def test_results_come_in_the_order_of_the_calls(seconds: list[float], ahead: int, threads: int) -> None:
     with ThreadPoolExecutor(threads) as pool:
-        calls = (partial(later, number, each) for number, each in enumerate(seconds))
-        assert list(in_order(pool, calls, ahead)) == list(range(len(seconds)))
+        for received, result in enumerate(in_order(pool, calls(), ahead)):
+            assert result == received**2
+            assert len(asked) == min(30, received + 1 + ahead)
+    assert received == 29
 
 
-@pytest.mark.parametrize("ahead", [0, 1, 3])
-def test_calls_are_asked_for_when_there_is_room(ahead: int) -> None:
-    asked = 0
+def test_an_error_comes_in_its_turn_and_what_has_not_begun_never_will():
+    begun = []
 
-    def calls() -> Iterator[Callable[[], int]]:
-        nonlocal asked
-        for number in range(10):
-            asked += 1
-            yield partial(later, number)
-
-    with ThreadPoolExecutor(2) as pool:
-        for number in in_order(pool, calls(), ahead):
-            assert asked == min(number + 1 + ahead, 10)
-
-
-def test_an_error_comes_in_its_turn_and_nothing_begins_after_it() -> None:
-    begun: list[int] = []
-
-    def call(number: int) -> int:
+    def call(number):
         begun.append(number)
         if number == 2:
-            raise ValueError("two")
+            raise OSError("disk on fire")
         return number
 
-    found = []
-    with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match="two"):  # noqa: PT012
-        for result in in_order(pool, (partial(call, number) for number in range(100)), ahead=3):
-            found.append(result)
-    assert found == [0, 1]
-    assert max(begun) <= 2 + 3
+    received = []
+    with ThreadPoolExecutor(1) as pool, pytest.raises(OSError, match="disk on fire"):
+        received.extend(in_order(pool, (partial(call, number) for number in range(30)), 4))
+    assert received == [0, 1]
+    assert max(begun) <= 2 + 4
 
 
-def test_closing_cancels_what_has_not_begun() -> None:
-    release, begun = threading.Event(), []
+def test_closing_cancels_what_has_not_begun():
+    first_goes_on, begun = threading.Event(), []
 
-    def call(number: int) -> int:
+    def call(number):
         begun.append(number)
-        if number:
-            assert release.wait(60)
+        if number == 1:
+            first_goes_on.wait()
         return number
 
     with ThreadPoolExecutor(1) as pool:
-        results = in_order(pool, (partial(call, number) for number in range(5)), ahead=4)
-        assert next(results) == 0
-        results.close()  # type: ignore[attr-defined]
-        release.set()
-    assert set(begun) <= {0, 1}
+        results = in_order(pool, (partial(call, number) for number in range(30)), 5)
+        assert list(islice(results, 1)) == [0]
+        results.close()
+        first_goes_on.set()
+    assert begun in ([0], [0, 1])
+
+
+def test_futures_are_yielded_before_they_are_done():
+    goes_on = threading.Event()
+    with ThreadPoolExecutor(1) as pool, ThreadPoolExecutor(1) as second:
+        calls = (partial(lambda number: goes_on.wait() and number, number) for number in range(1, 9))
+        doubled = in_order(second, (partial(lambda f: 2 * f.result(), f) for f in submitted(pool, calls, 2)), 1)
+        threading.Timer(0.05, goes_on.set).start()
+        assert list(doubled) == [2 * number for number in range(1, 9)]

@@ -84,7 +84,7 @@ class CachedRows:
 
 
 class CachedReads(SamplingSource):
-    """A `BatchSource` that samples online, keeps rows in a cpu cache and reads those that it lacks one by one.
+    """A `BatchSource` that samples while training, keeps rows in a cpu cache and reads those that it lacks one by one.
 
     The original: GraphBolt (DGL 2), `DiskBasedFeature` (io_uring, O_DIRECT, a deep queue) under a `CPUCachedFeature`,
     with sampling, reading and training overlapped as by `overlap_feature_fetch`.

@@ -1,4 +1,4 @@
-"""Superbatches: sample many minibatches, plan an optimal cache for them, then gather: Ginex (VLDB 2022)."""
+"""Superbatches: sample many minibatches, schedule an optimal cache for them, then gather: Ginex (VLDB 2022)."""
 
 from __future__ import annotations
 

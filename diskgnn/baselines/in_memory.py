@@ -64,7 +64,7 @@ def _refuse_what_cannot_fit(graph: Graph) -> None:
 
 
 class InMemory(SamplingSource):
-    """A `BatchSource` with topology and features in memory that samples online, in background threads.
+    """A `BatchSource` with topology and features in memory that samples while training, in background threads.
 
     It draws exactly what `diskgnn.sample` prepares from the same seed, fanouts and batch size, whatever `threads`
     is: comparisons with training from disk see the same minibatches.

@@ -96,7 +96,7 @@ def place_superbatch(
 ) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[Any], npt.NDArray[np.int32]]]:
     """What `BeladyPlanner.place` says of each minibatch of a superbatch, the cache being empty before it.
 
-    A backward pass finds next uses, which wait in `files`; a forward pass plans. `input_nodes` gives those of some
+    A backward pass finds next uses, which wait in `files`; a forward pass places. `input_nodes` gives those of some
     minibatches in order, each to be used before the next.
     """
     next_use = np.full(num_nodes, len(numbers), np.int32)  # that many stand for never

@@ -1,10 +1,10 @@
 // Rows by node: caches, random reads, gathering from memory maps.
 #include <nanobind/stl/unique_ptr.h>
 
-#include "bindings/arrays.h"
 #include "baselines/row_cache.h"
 #include "baselines/row_gather.h"
 #include "baselines/row_reader.h"
+#include "bindings/arrays.h"
 
 namespace diskgnn {
 namespace {

@@ -65,11 +65,11 @@ def test_the_rule_is_optimal(capacity, minibatches):
 def test_misses_are_beladys_within_a_superbatch(graph, superbatch, rows):
     cpu_cache = rows * graph.feature_file.row_bytes
     with (
-        InMemory(graph, **SAMPLING) as online,
+        InMemory(graph, **SAMPLING) as reference,
         Ginex(graph, **SAMPLING, superbatch=superbatch, cpu_cache=cpu_cache) as source,
     ):
         for epoch in range(2):
-            sequence = [set(batch.input_nodes.tolist()) for batch in online.epoch(epoch)]
+            sequence = [set(batch.input_nodes.tolist()) for batch in reference.epoch(epoch)]
             expected = [
                 misses
                 for first in range(0, len(sequence), superbatch)

@@ -84,10 +84,10 @@ def test_same_minibatches_as_prepared_ones(graph, tmp_path):
     for split, epochs in (("train", 2), ("valid", 1)):
         with InMemory(graph, split, fanouts=[3, 2], batch_size=10, seed=9, sample_epochs=2) as source:
             # One epoch more than was prepared: it is the first one again.
-            online = [batch for epoch in range(epochs + 1) for batch in source.epoch(epoch)]
+            drawn = [batch for epoch in range(epochs + 1) for batch in source.epoch(epoch)]
         prepared = list(samples.read(split))
         prepared += prepared[: source.num_batches]
-        for batch, expected in zip(online, prepared, strict=True):
+        for batch, expected in zip(drawn, prepared, strict=True):
             np.testing.assert_array_equal(batch.seeds, expected.seeds)
             np.testing.assert_array_equal(batch.input_nodes, expected.input_nodes)
             for block, (indptr, indices) in zip(batch.blocks, expected.blocks, strict=True):

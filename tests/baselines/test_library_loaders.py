@@ -86,11 +86,11 @@ def assert_blocks_are_of_the_graph(batch, graph, fanouts, drawn_once=False):
 def test_minibatches(tmp_path, library, workers, dtype, width):
     graph = make_graph(tmp_path / "graph", dtype=dtype, width=width)
     with (
-        InMemory(graph, **SAMPLING, seed=2) as online,
+        InMemory(graph, **SAMPLING, seed=2) as reference,
         library(graph, **SAMPLING, seed=2, workers=workers) as source,
     ):
         assert (source.num_features, source.num_layers, source.num_classes) == (width, 2, 4)
-        for batch, expected in zip(source.epoch(1), online.epoch(1), strict=True):
+        for batch, expected in zip(source.epoch(1), reference.epoch(1), strict=True):
             assert (batch.epoch, batch.batch_index) == (1, expected.batch_index)
             assert torch.equal(batch.seeds, expected.seeds)
             assert batch.x.dtype == getattr(torch, dtype)
@@ -257,10 +257,10 @@ def test_pyg_with_a_sampler_in_place_of_pyg_lib(tmp_path, monkeypatch, workers, 
     monkeypatch.setattr(found, "WITH_PYG_LIB", True)
     monkeypatch.setattr(torch.ops.pyg, "neighbor_sample", sample_as_pyg_lib_does, raising=False)
     with (
-        InMemory(graph, fanouts=[-1, -1], batch_size=8, seed=2) as online,
+        InMemory(graph, fanouts=[-1, -1], batch_size=8, seed=2) as reference,
         PyG(graph, fanouts=[-1, -1], batch_size=8, seed=2, workers=workers) as source,
     ):
-        for batch, expected in zip(source.epoch(1), online.epoch(1), strict=True):
+        for batch, expected in zip(source.epoch(1), reference.epoch(1), strict=True):
             assert torch.equal(batch.seeds, expected.seeds)
             assert_rows_are_features(batch, graph)
             assert_blocks_are_of_the_graph(batch, graph, [-1, -1])

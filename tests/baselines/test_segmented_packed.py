@@ -31,8 +31,8 @@ def graph(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def accesses(graph):
-    with InMemory(graph, **SAMPLING) as online:
-        return [batch.input_nodes.numpy() for batch in online.epoch(0)]
+    with InMemory(graph, **SAMPLING) as reference:
+        return [batch.input_nodes.numpy() for batch in reference.epoch(0)]
 
 
 def prepared(graph, path, disk_limit="1GiB", **options):
@@ -127,8 +127,8 @@ def test_segments_grow_until_every_row_is_stored_once_and_no_limit_is_impossible
 def test_an_epoch_that_needs_almost_every_node_fits_as_many_bytes_as_the_features_have(tmp_path, dtype):
     graph = make_graph(tmp_path / "graph", num_nodes=300, width=4, dtype=dtype)  # headers are larger than rows
     sampling = {**SAMPLING, "fanouts": [10, 10]}
-    with InMemory(graph, **sampling) as online:
-        needed = np.unique(np.concatenate([batch.input_nodes.numpy() for batch in online.epoch(0)]))
+    with InMemory(graph, **sampling) as reference:
+        needed = np.unique(np.concatenate([batch.input_nodes.numpy() for batch in reference.epoch(0)]))
     assert len(needed) > 0.95 * graph.num_nodes
     limit = graph.num_nodes * graph.feature_file.row_bytes
     for static_cache in (0, "10%"):

@@ -35,8 +35,8 @@ def packed(graph, tmp_path_factory):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_rows_read_are_accesses_less_hits_on_the_hottest(graph, packed, engine):
-    with InMemory(graph, **SAMPLING) as online:
-        accesses = [batch.input_nodes.numpy() for batch in online.epoch(0)]
+    with InMemory(graph, **SAMPLING) as reference:
+        accesses = [batch.input_nodes.numpy() for batch in reference.epoch(0)]
     counts = np.bincount(np.concatenate(accesses), minlength=graph.num_nodes)
     hottest = np.lexsort((np.arange(graph.num_nodes), -counts))[: graph.num_nodes // 10]
     hits = counts[hottest].sum()
@@ -90,8 +90,8 @@ def test_shuffling_several_prepared_epochs_keeps_each_in_its_own(graph, tmp_path
 
 
 def test_other_splits_come_in_their_order(graph, packed):
-    with StaticPacked(packed, "valid") as source, InMemory(graph, "valid", **SAMPLING) as online:
-        for batch, expected in zip(source.epoch(5), online.epoch(5), strict=True):
+    with StaticPacked(packed, "valid") as source, InMemory(graph, "valid", **SAMPLING) as reference:
+        for batch, expected in zip(source.epoch(5), reference.epoch(5), strict=True):
             assert bits_of(batch) == bits_of(expected)
 
 

@@ -10,8 +10,7 @@ from graphs import make_graph, prepare_graph, write_graph
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.cli import main
 from diskgnn.errors import ConfigError
-from diskgnn.loading.loader import Loader
-from diskgnn.tracing import MAX_EVENTS, Timeline, Traceable, TraceEvent, read_trace, write_trace
+from diskgnn.tracing import MAX_EVENTS, Timeline, TraceEvent, is_traceable, read_trace, write_trace
 from diskgnn.training.train import train
 
 
@@ -63,7 +62,7 @@ def graph(tmp_path):
 
 def test_the_trainers_and_the_sources_stages_are_there(graph, tmp_path):
     source = InMemory(graph, "train", fanouts=[3, 2], batch_size=10, threads=1)
-    assert isinstance(source, Traceable)
+    assert is_traceable(source)
     valid = InMemory(graph, "valid", fanouts=[3, 2], batch_size=10, threads=1)
     train(source, valid_source=valid, epochs=2, hidden=4, trace=tmp_path / "trace.json")
     tracks = valid_tracks(tmp_path / "trace.json")
@@ -86,9 +85,7 @@ def test_a_run_from_disk(graph, tmp_path):
     tracks = valid_tracks(trace)
     stages = [event["name"] for event in tracks["train"] if event["args"]["minibatch"] == 0]
     assert stages == ["wait", "forward", "backward", "step"]
-    with Loader(packed) as loader:
-        if isinstance(loader, Traceable):
-            assert len(tracks) > 1
+    assert {"disk", "assemble"} < tracks.keys()
 
 
 def test_it_is_written_when_training_fails_and_refused_before_it_starts(graph, tmp_path):
@@ -101,7 +98,7 @@ def test_it_is_written_when_training_fails_and_refused_before_it_starts(graph, t
     with pytest.raises(RuntimeError, match="no more"):
         train(source, epochs=3, hidden=4, callback=fail, trace=tmp_path / "trace.json")
     assert len(valid_tracks(tmp_path / "trace.json")["train"]) == 6 * 4 + 1
-    with pytest.raises(ConfigError, match="--trace"):
+    with pytest.raises(ConfigError, match=r"^trace: cannot write"):
         train(source, epochs=1, hidden=4, trace=tmp_path)
 
 

@@ -1,9 +1,10 @@
 """Minibatches on their way to the device: one ahead of the loop, with nobody waiting who need not, and nothing lost.
 
-On a cpu nothing goes ahead by itself; most tests here make it, so that the thread is tested without a GPU, too."""
+On a cpu nothing is transferred ahead. Most tests here pretend otherwise, so that the thread is tested without a GPU."""
 
 import gc
 import itertools
+import shutil
 import threading
 import time
 import weakref
@@ -11,10 +12,13 @@ import weakref
 import pytest
 import torch
 from graphs import assert_rows_are_features, make_graph, prepare_graph
+from packed_directories import forge, wait_until
 
+from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError, ConfigError
-from diskgnn.loading import transfer
 from diskgnn.loading.loader import Loader
+from diskgnn.storage import faults
+from diskgnn.storage.manifest import open_artifact
 
 
 @pytest.fixture(scope="module")
@@ -29,19 +33,13 @@ def packed(graph, tmp_path_factory):
 
 
 @pytest.fixture
-def ahead(monkeypatch):
-    monkeypatch.setattr(transfer, "goes_ahead", lambda device: True)
+def ahead():
+    with faults.pretending("loading.transfers_ahead", True):
+        yield
 
 
 def transfer_threads():
     return [thread for thread in threading.enumerate() if thread.name == "diskgnn-transfer"]
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_epochs_in_and_out_of_order(packed, graph, ahead):
@@ -55,22 +53,20 @@ def test_epochs_in_and_out_of_order(packed, graph, ahead):
                 assert_rows_are_features(batch, graph)
 
 
-def test_one_minibatch_is_transferred_before_it_is_asked_for_and_no_more(packed, ahead, monkeypatch):
-    transferred = []
-    minibatch = transfer.Transfer._minibatch
+def test_one_minibatch_is_transferred_before_it_is_asked_for_and_no_more(packed, ahead):
+    transferred = itertools.count(1)
+    done = [0]
 
-    def counting(self, header, rows, epoch, number):
-        transferred.append(number)
-        return minibatch(self, header, rows, epoch, number)
+    def count():
+        done[0] = next(transferred)
 
-    monkeypatch.setattr(transfer.Transfer, "_minibatch", counting)
-    with Loader(packed, prefetch=3) as loader:
+    with faults.armed("loading.minibatch", count), Loader(packed, prefetch=3) as loader:
         batches = loader.epoch(0)
         for number in range(4):
             next(batches)
-            wait_until(lambda number=number: len(transferred) == number + 2)
+            wait_until(lambda number=number: done[0] == number + 2)
             time.sleep(0.02)
-            assert transferred == list(range(number + 2))
+            assert done[0] == number + 2
         assert loader.state_dict()["batch"] == 4  # what was transferred ahead has not been received
 
 
@@ -87,95 +83,90 @@ def test_a_dropped_loader_leaves_no_thread(packed, ahead):
     assert torch.isfinite(batch.y.double()).all()
 
 
-def test_what_goes_wrong_in_the_thread_is_raised_in_the_loop(packed, ahead, monkeypatch):
+def test_what_goes_wrong_in_the_thread_is_raised_in_the_loop(packed, ahead):
+    full = torch.cuda.OutOfMemoryError("CUDA out of memory")
     with Loader(packed) as loader:
         batches = loader.epoch(0)
         next(batches)
-
-        def full(*_):
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(transfer.HeaderReader, "read", full)
-            with pytest.raises(RuntimeError, match="out of memory"):
-                list(batches)
+        with faults.armed("loading.minibatch", full), pytest.raises(RuntimeError, match="out of memory"):
+            list(batches)
         assert len(list(loader.epoch(0))) == loader.num_batches
-
-
-class Unheard:
-    """Asks for minibatches that never reach the thread, as if the disk hung."""
-
-    def __init__(self, asked):
-        self.get = asked.get
-
-    def put(self, item):
-        pass
 
 
 def test_closing_while_the_loop_waits_in_another_thread(packed, ahead):
+    """The disk hangs, as it were: the thread that transfers does not come to take the third minibatch."""
+    hung, goes_on, errors = threading.Event(), threading.Event(), []
+
+    def hang():
+        hung.set()
+        goes_on.wait(30)
+
     loader = Loader(packed)
-    batches = loader.epoch(0)
-    next(batches)
-    heard = loader._transfer._asked
-    loader._transfer._asked = Unheard(heard)
-    next(batches)  # it is there already
-    errors = []
+    with faults.armed("loading.transfer", hang, after=2):
+        batches = loader.epoch(0)
+        next(batches)
+        next(batches)
 
-    def loop():
-        with pytest.raises(ConfigError) as raised:
-            next(batches)
-        errors.append(str(raised.value))
+        def loop():
+            with pytest.raises(ConfigError) as raised:
+                next(batches)
+            errors.append(str(raised.value))
 
-    thread = threading.Thread(target=loop)
-    thread.start()
-    time.sleep(0.05)
-    assert thread.is_alive()
-    loader._transfer._asked = heard
-    loader.close()
-    thread.join(30)
+        loop_thread, closing_thread = threading.Thread(target=loop), threading.Thread(target=loader.close)
+        loop_thread.start()
+        assert hung.wait(30)
+        time.sleep(0.05)
+        assert loop_thread.is_alive()
+        closing_thread.start()
+        time.sleep(0.05)
+        goes_on.set()
+        loop_thread.join(30)
+        closing_thread.join(30)
     assert "closed" in errors[0]
 
 
-def test_what_is_refused_while_opening_may_be_tried_again(packed, monkeypatch):
+def test_what_is_refused_while_opening_may_be_tried_again(packed):
     """Page-locking, for one: the second time fails for the same reason, or goes through."""
-
-    def refused(*_):
-        raise ConfigError("cannot page-lock")
-
+    refused = ConfigError("cannot page-lock")
     with Loader(packed) as loader:
-        with monkeypatch.context() as patch:
-            patch.setattr("diskgnn.loading.loader.Transfer", refused)
-            for _ in range(2):
-                with pytest.raises(ConfigError, match="cannot page-lock"):
-                    next(loader.epoch(0))
+        for _ in range(2):
+            with faults.armed("loading.page_lock", refused), pytest.raises(ConfigError, match="cannot page-lock"):
+                next(loader.epoch(0))
         assert len(list(loader.epoch(0))) == loader.num_batches
 
 
-def test_an_undecodable_header_is_damage(packed, ahead, monkeypatch):
-    monkeypatch.setattr(transfer.extents, "decode_header", lambda *_: (_ for _ in ()).throw(EOFError("too short")))
-    with Loader(packed) as loader, pytest.raises(ArtifactError, match="too short"):
+def test_an_undecodable_header_is_damage(packed, tmp_path, ahead):
+    index = open_artifact(packed).array("train-index.npy", mmap=False)
+    data = bytearray((packed / "train.bin").read_bytes())
+    header_bytes = int(index[0]["header_bytes"])
+    data[:64] = bytes(64)  # of what Arrow calls a message; the numbers that the native reader needs lie behind
+    index[0]["header_crc32c"] = crc32c(bytes(data[:header_bytes]))
+    copy = shutil.copytree(packed, tmp_path / "packed")
+    forged = forge(copy, train_index=index, train=bytes(data))
+    with Loader(forged) as loader, pytest.raises(ArtifactError, match="prepare it again"):
         next(loader.epoch(0))
 
 
 def test_waiting_is_the_loops_not_the_threads(packed, ahead):
     with Loader(packed) as loader:
-        for _ in loader.epoch(0):
-            time.sleep(0.01)
-        loader._transfer._join()
-        assert loader.stats()["wait_seconds"] < loader._pipeline.stats()["wait_seconds"] + 0.01 * loader.num_batches
         began = time.perf_counter()
-        for _ in loader.epoch(1):
-            pass
-        assert 0 < loader.stats()["wait_seconds"] <= time.perf_counter() - began + 0.01 * 2 * loader.num_batches
+        for _ in loader.epoch(0):
+            time.sleep(0.03)  # meanwhile the thread waits for the loop
+        assert loader.stats().wait_seconds < (time.perf_counter() - began) / 2
+        before = loader.stats()
+        with faults.armed("loading.minibatch", lambda: time.sleep(0.03)):
+            for _ in loader.epoch(1):
+                pass
+        assert (loader.stats() - before).wait_seconds > 0.01 * loader.num_batches
 
 
 def test_copies_are_traced(packed, ahead):
     with Loader(packed) as loader:
         list(loader.epoch(0))
-        loader._transfer._join()
+        wait_until(lambda: not transfer_threads())
         loader.start_tracing()
         list(loader.epoch(1))
-        loader._transfer._join()
+        wait_until(lambda: not transfer_threads())
         events = loader.take_trace()
         assert not [event for event in loader.take_trace() if event.track == "transfer"]
     assert {event.track for event in events} == {"disk", "assemble", "transfer"}
@@ -187,7 +178,7 @@ def test_copies_are_traced(packed, ahead):
 
 def test_the_largest_minibatch_is_that_of_the_longest_extent(packed):
     with Loader(packed) as loader:
-        largest = loader.largest_minibatch()
+        largest = loader.sequence.largest_minibatch()
         sizes = [
             (batch.x.shape[0], sum(b.num_edges for b in batch.blocks)) for e in (0, 1) for batch in loader.epoch(e)
         ]

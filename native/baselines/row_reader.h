@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "loading/buffer_pool.h"
 #include "storage/direct_file.h"
+#include "storage/page_memory.h"
 #include "storage/read_engine.h"
 
 namespace diskgnn {

@@ -1,31 +1,9 @@
 #include "loading/buffer_pool.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <new>
 #include <utility>
 
 namespace diskgnn {
-
-PageMemory::PageMemory(std::size_t bytes) {
-  if (bytes == 0) return;
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  madvise(memory, bytes, MADV_HUGEPAGE);  // rows are gathered at random: fewer TLB misses
-  bytes_ = {static_cast<std::byte*>(memory), bytes};
-}
-
-PageMemory::~PageMemory() {
-  if (!bytes_.empty()) munmap(bytes_.data(), bytes_.size());
-}
-
-void PageMemory::forget() {
-  if (bytes_.empty() || madvise(bytes_.data(), bytes_.size(), MADV_FREE) == 0) return;
-  madvise(bytes_.data(), bytes_.size(), MADV_DONTNEED);  // before Linux 4.5
-}
-
-PageMemory::PageMemory(PageMemory&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
 
 BufferPool::BufferPool(std::size_t limit, std::size_t header_bytes, std::size_t rows_bytes)
     : limit_(limit), header_bytes_(header_bytes), rows_bytes_(rows_bytes) {}

@@ -14,9 +14,9 @@
 #include <thread>
 #include <vector>
 
-#include "loading/buffer_pool.h"
 #include "loading/stage_clock.h"
 #include "storage/direct_file.h"
+#include "storage/page_memory.h"
 #include "storage/read_engine.h"
 
 namespace diskgnn {

@@ -16,8 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include "loading/buffer_pool.h"
 #include "storage/direct_file.h"
+#include "storage/page_memory.h"
 
 namespace diskgnn {
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "loading/buffer_pool.h"
 #include "sampling/neighbor_sampler.h"
 #include "storage/direct_file.h"
+#include "storage/page_memory.h"
 #include "storage/read_engine.h"
 
 namespace diskgnn {

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <memory>
 
-#include "loading/buffer_pool.h"
+#include "storage/page_memory.h"
 
 namespace diskgnn {
 

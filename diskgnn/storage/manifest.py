@@ -20,8 +20,6 @@ from diskgnn.errors import ArtifactError
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.specs import PathLike
 from diskgnn.storage.artifacts import MADE_BY, MANIFEST, RESUME_STAMP, VERSIONS
-from diskgnn.storage.artifacts import PARTITIONS as PARTITIONS  # until everybody takes it from there
-from diskgnn.storage.artifacts import SEGMENTED as SEGMENTED
 from diskgnn.storage.checked_files import checksum_file, npy_header
 from diskgnn.units import format_size
 

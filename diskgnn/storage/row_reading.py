@@ -11,10 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT, read_ranges
-from diskgnn.storage.read_engine import check_engine as check_engine  # until everybody takes it from there
-from diskgnn.storage.read_engine import warn_if_no_io_uring as warn_if_no_io_uring
 
-ALIGNMENT = DIRECT_ALIGNMENT  # until everybody takes it from there
 # Gaps up to this size are read along: a request of its own would cost more (random 64 KiB reads reach a disk's
 # sequential rate).
 GAP_BYTES = 64 << 10

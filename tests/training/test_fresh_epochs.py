@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -13,9 +14,8 @@ from graphs import assert_rows_are_features, bits_of, make_graph, threads_of_thi
 
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.errors import ArtifactError, ConfigError
-from diskgnn.batch_source import BatchSource
-from diskgnn.training import fresh_epochs
-from diskgnn.training.fresh_epochs import FreshEpochs
+from diskgnn.storage import faults
+from diskgnn.training.fresh_epochs import FreshEpochs, preparing_threads
 
 SAMPLING = {"fanouts": [3, 2], "batch_size": 8, "seed": 4}
 
@@ -43,7 +43,6 @@ def assert_same(batch, expected):
 @pytest.mark.parametrize("overlap", [True, False])
 def test_every_epoch_is_what_online_sampling_draws(graph, tmp_path, overlap):
     with fresh(graph, tmp_path, overlap=overlap) as source, InMemory(graph, **SAMPLING) as online:
-        assert isinstance(source, BatchSource)
         assert (source.num_batches, source.num_classes) == (online.num_batches, online.num_classes)
         assert (source.num_features, source.num_layers) == (online.num_features, online.num_layers)
         seen = []
@@ -52,11 +51,12 @@ def test_every_epoch_is_what_online_sampling_draws(graph, tmp_path, overlap):
                 assert_same(batch, expected)
                 seen.append(batch.input_nodes)
             assert source.state_dict()["batch"] == source.num_batches
-        assert source.stats()["prepared_epochs"] == 4
-        rows = source.stats()
-    assert rows["requested_rows"] == sum(map(len, seen)) == rows["cpu_rows"] + rows["disk_rows"]
-    assert rows["prepare_seconds"] > 0
-    assert rows["prepare_written_bytes"] > rows["disk_rows"] * graph.feature_file.row_bytes
+        assert source.stats().prepared_epochs == 4
+        stats = source.stats()
+    assert stats.requested_rows == sum(map(len, seen)) == stats.cpu_rows + stats.disk_rows
+    assert stats.prepare_seconds > 0
+    assert stats.prepare_written_bytes > stats.disk_rows * graph.feature_file.row_bytes
+    assert source.stats() == stats  # also when it is closed
 
 
 @pytest.mark.parametrize(("dtype", "width"), [("float16", 5), ("bfloat16", 3), ("int8", 1)])
@@ -66,7 +66,7 @@ def test_rows_bit_for_bit(tmp_path, dtype, width):
         for batch in source.epoch(3):
             assert batch.x.dtype == getattr(torch, dtype)
             assert_rows_are_features(batch, graph)
-        assert source.stats()["pinned_rows"] > 0
+        assert source.stats().pinned_rows > 0
 
 
 def epochs_on_disk(folder: Path):
@@ -85,20 +85,43 @@ def test_two_epochs_on_the_disk_at_most_and_none_after_the_last(graph, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("num_epochs", "cores"), [(1, 6), (2, 3)])
-def test_a_lone_epoch_has_all_cores(graph, tmp_path, monkeypatch, num_epochs, cores):
-    monkeypatch.setattr(fresh_epochs, "available_cores", lambda: 6)
-    prepare, efforts = fresh_epochs._prepare_epoch, []
+@pytest.mark.parametrize(("overlap", "cores", "threads"), [(False, 6, 6), (True, 6, 3), (True, 1, 1)])
+def test_training_has_half_of_the_cores_while_the_next_epoch_is_prepared(overlap, cores, threads):
+    assert preparing_threads(cores, overlap) == threads
 
-    def recorded(*arguments, **options):
-        efforts.append(options["effort"]["threads"])
-        return prepare(*arguments, **options)
 
-    monkeypatch.setattr(fresh_epochs, "_prepare_epoch", recorded)
-    with fresh(graph, tmp_path, num_epochs=num_epochs) as source:
-        for epoch in range(num_epochs):
-            assert len(list(source.epoch(epoch))) == source.num_batches
-    assert efforts == [cores] * num_epochs
+def test_a_lone_epoch_is_prepared_in_the_thread_that_asks_for_it(graph, tmp_path):
+    """So it may have all cores: nothing trains meanwhile."""
+    preparing = []
+    with (
+        faults.armed("fresh_epochs.pack", lambda: preparing.append(threading.current_thread())),
+        fresh(graph, tmp_path, num_epochs=1) as source,
+    ):
+        assert len(list(source.epoch(0))) == source.num_batches
+    assert preparing == [threading.current_thread()]
+
+
+def test_plain_loops_count_epochs_up_and_go_on(graph, tmp_path):
+    with InMemory(graph, **SAMPLING) as online:
+        expected = [list(online.epoch(epoch)) for epoch in range(3)]
+
+    def assert_epoch(found, epoch, first=0):
+        for batch, other in zip(found, expected[epoch][first:], strict=True):
+            assert_same(batch, other)
+
+    with fresh(graph, tmp_path / "one") as source:
+        assert len(source) == source.num_batches
+        assert_epoch(source, 0)
+        assert_epoch(source, 1)
+        source.set_epoch(0)
+        assert_epoch(source, 0)
+        source.set_epoch(1)
+        list(islice(source, 2))
+        state = source.state_dict()
+    with fresh(graph, tmp_path / "two") as other:
+        other.load_state_dict(state)
+        assert_epoch(other, 1, 2)
+        assert_epoch(other, 2)
 
 
 def test_goes_on_from_its_state(graph, tmp_path):
@@ -117,23 +140,38 @@ def test_goes_on_from_its_state(graph, tmp_path):
         other.load_state_dict(state)
 
 
-def test_leaving_early_stops_preparing_and_deletes_what_there_is(graph, tmp_path, monkeypatch):
-    reached = threading.Event()
-    real = fresh_epochs.pack
+class Steps:
+    """A reporter that counts the steps of each epoch's packing."""
 
-    def slow_pack(opened, samples, out, **options):
-        if "epoch-000001" in str(out):
-            reached.set()
-            while True:  # until the reporter says that it was stopped
-                with options["reporter"].stage("wait", 1, "B") as advance:
-                    advance(1)
-        return real(opened, samples, out, **options)
+    def __init__(self):
+        self.count = 0
 
-    monkeypatch.setattr(fresh_epochs, "pack", slow_pack)
+    @contextmanager
+    def stage(self, description, total, unit):
+        yield self.step
+
+    def step(self, count):
+        self.count += 1
+
+
+def test_leaving_early_stops_preparing_and_deletes_what_there_is(graph, tmp_path):
+    packing, goes_on, steps = threading.Event(), threading.Event(), Steps()
+
+    def wait():
+        packing.set()
+        goes_on.wait(30)
+
     before = threads_of_this_process()
-    with fresh(graph, tmp_path) as source:
+    with faults.armed("fresh_epochs.pack", wait, after=1):
+        source = fresh(graph, tmp_path, reporter=steps)
         batch = next(source.epoch(0))
-        assert reached.wait(30)
+        assert packing.wait(30)
+        steps_before = steps.count
+        timer = threading.Timer(0.1, goes_on.set)
+        timer.start()
+        source.close()  # waits for the thread, which hears of it at its next step
+        timer.join()
+    assert steps.count == steps_before
     assert threads_that_stay(before) == before
     assert not list(tmp_path.iterdir())
     assert_rows_are_features(batch, graph)  # still valid
@@ -182,21 +220,13 @@ def test_a_trace_tells_of_each_epochs_reads_and_of_preparing_them(graph, tmp_pat
     assert prepared[3].end_ns < max(event.end_ns for event in reads)
 
 
-def test_errors_in_the_background_reach_the_loop(graph, tmp_path, monkeypatch):
-    real = fresh_epochs.pack
-
-    def failing_pack(opened, samples, out, **options):
-        if "epoch-000001" in str(out):
-            raise OSError("disk on fire")
-        return real(opened, samples, out, **options)
-
-    monkeypatch.setattr(fresh_epochs, "pack", failing_pack)
+def test_errors_in_the_background_reach_the_loop(graph, tmp_path):
     with fresh(graph, tmp_path) as source:
-        assert len(list(source.epoch(0))) == source.num_batches
-        with pytest.raises(OSError, match="disk on fire"):
-            list(source.epoch(1))
+        with faults.armed("fresh_epochs.pack", OSError("disk on fire"), after=1):
+            assert len(list(source.epoch(0))) == source.num_batches
+            with pytest.raises(OSError, match="disk on fire"):
+                list(source.epoch(1))
         assert not epochs_on_disk(tmp_path)
-        monkeypatch.undo()
         assert len(list(source.epoch(1))) == source.num_batches  # and it can be tried again
 
 
@@ -224,14 +254,14 @@ def test_arguments_are_checked(graph, tmp_path, arguments, message):
 
 
 def test_samples_of_later_epochs_continue_the_sequence(graph, tmp_path):
-    from diskgnn.storage.samples import Samples
     from diskgnn.sampling.sample import sample
+    from diskgnn.storage.samples import Samples
 
     sample(graph, tmp_path / "all", **SAMPLING, epochs=3)
     sample(graph, tmp_path / "later", **SAMPLING, epochs=2, first_epoch=1)
     everything, later = Samples.open(tmp_path / "all"), Samples.open(tmp_path / "later")
-    assert later.manifest.config["first_epoch"] == 1
-    skipped = islice(everything.read("train"), everything.batches_per_epoch("train"), None)
+    assert later.config.first_epoch == 1
+    skipped = islice(everything.read("train"), everything.config.splits["train"].batches_per_epoch, None)
     for one, other in zip(skipped, later.read("train"), strict=True):
         np.testing.assert_array_equal(one.input_nodes, other.input_nodes)
     for one, other in zip(everything.read("valid"), later.read("valid"), strict=True):

@@ -70,9 +70,7 @@ class SplitPlacer:
         self.writer, self.pages, self.graph, self.samples, self.reporter = writer, pages, graph, samples, reporter
         self.keep_input_nodes = keep_input_nodes
         self.static_nodes: npt.NDArray[np.int64] = np.empty(0, np.int64)
-        self.needed: npt.NDArray[np.bool_] = np.zeros(
-            graph.num_nodes, np.bool_
-        )  # by any extent, initial or static file
+        self.needed: npt.NDArray[np.bool_] = np.zeros(graph.num_nodes, np.bool_)  # see `Placed`
         self._read_bytes = 0
 
     def place_all(self, tiers: TierRows) -> Placed:

@@ -66,15 +66,17 @@ def pack(
     """
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     samples = samples if isinstance(samples, Samples) else Samples.open(samples)
-    cache, resources = CacheSpec(cpu_cache, static_cache, eval_cpu_cache), Resources.of(memory, threads, reporter)
-    return pack_samples(graph, samples, out, cache, resources, keep_input_nodes=keep_input_nodes, overwrite=overwrite)
+    resources = Resources.of(memory, threads, reporter)
+    cache = CacheSpec(cpu_cache, static_cache, eval_cpu_cache)
+    tiers = TierRows.of(cache, graph.feature_file, resources.memory_bytes)
+    return pack_samples(graph, samples, out, tiers, resources, keep_input_nodes=keep_input_nodes, overwrite=overwrite)
 
 
 def pack_samples(
     graph: Graph,
     samples: Samples,
     out: PathLike,
-    cache: CacheSpec,
+    tiers: TierRows,
     resources: Resources,
     *,
     keep_input_nodes: bool = False,
@@ -89,7 +91,6 @@ def pack_samples(
             f"run `diskgnn sample {graph.manifest.path} ...` again"
         )
     warn_if_no_io_uring()
-    tiers = TierRows.of(cache, graph.feature_file, resources.memory_bytes)
     with (
         ArtifactWriter(out, artifacts.PACKED, config={}, source=samples.manifest, overwrite=overwrite) as writer,
         closing(PageWriter()) as pages,

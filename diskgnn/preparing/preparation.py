@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from diskgnn.errors import ArtifactError
@@ -20,7 +19,7 @@ class Preparation:
     """One packed directory before it is made."""
 
     plan: SamplingPlan
-    cache: CacheSpec
+    tiers: TierRows
     resources: Resources
     out: Path  # absolute
     samples: Path | None  # where to keep the samples; None for scratch beside `out`
@@ -43,21 +42,15 @@ class Preparation:
             ConfigError, InputError, ArtifactError: see `SamplingPlan` and `TierRows`.
         """
         graph = graph if isinstance(graph, Graph) else Graph.open(graph)
-        kept = None if samples is None else Path(samples).absolute()
         plan = SamplingPlan(graph, spec)
-        preparation = Preparation(plan, cache, resources, Path(out).absolute(), kept, keep_input_nodes)
-        assert preparation.tiers
-        return preparation
+        tiers = TierRows.of(cache, graph.feature_file, resources.memory_bytes)
+        kept = None if samples is None else Path(samples).absolute()
+        return Preparation(plan, tiers, resources, Path(out).absolute(), kept, keep_input_nodes)
 
     @property
     def graph(self) -> Graph:
         """What is sampled and packed."""
         return self.plan.graph
-
-    @cached_property
-    def tiers(self) -> TierRows:
-        """What `cache` stands for here; asked for once, as free GPU memory changes."""
-        return TierRows.of(self.cache, self.graph.feature_file, self.resources.memory_bytes)
 
     @property
     def samples_path(self) -> Path:

@@ -85,7 +85,7 @@ def prepare(
                 preparation.graph,
                 Samples.open(preparation.samples_path),
                 preparation.out,
-                preparation.cache,
+                preparation.tiers,
                 preparation.resources,
                 keep_input_nodes=keep_input_nodes,
                 overwrite=overwrite,

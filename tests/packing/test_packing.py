@@ -18,7 +18,6 @@ from diskgnn.packing.pack import pack, pack_samples
 from diskgnn.packing.rows import pack_rows
 from diskgnn.packing.tiers import TierRows
 from diskgnn.progress import SILENT
-from diskgnn.specs import CacheSpec
 from diskgnn.storage import artifacts, extents, faults
 from diskgnn.storage.checked_files import npy_header_bytes
 from diskgnn.storage.manifest import verify_artifact
@@ -86,9 +85,9 @@ def test_the_files_hold_what_the_format_says(graph, samples, tmp_path):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_bytes_do_not_depend_on_memory_or_threads(graph, samples, tmp_path, window_bytes, threads):
     """28 bytes are one row: as many windows as rows."""
-    cache = CacheSpec("10%", "5%")
-    pack_samples(graph, samples, tmp_path / "large", cache, Resources.of(threads=1))
-    pack_samples(graph, samples, tmp_path / "small", cache, Resources.of(0, threads), window_bytes=window_bytes)
+    tiers = TierRows(static=10, train=20, evaluation=5)
+    pack_samples(graph, samples, tmp_path / "large", tiers, Resources.of(threads=1))
+    pack_samples(graph, samples, tmp_path / "small", tiers, Resources.of(0, threads), window_bytes=window_bytes)
     assert files(tmp_path / "large") == files(tmp_path / "small")
     assert len(files(tmp_path / "large")) == 1 + 1 + 2 * 4
 

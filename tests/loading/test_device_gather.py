@@ -37,17 +37,17 @@ class Split:
         self.tiers = [random_rows(count, width, dtype, seed) for seed, count in enumerate(counts)]
         if values is not None:
             self.tiers = [values((count, width)).to(DEVICE) for count in counts]
-        num_reached = num_device + num_pinned
+        num_readable = num_device + num_pinned
         reached = torch.randint(
-            max(num_reached, 1), (repeats * num_reached,), generator=torch.Generator().manual_seed(3)
+            max(num_readable, 1), (repeats * num_readable,), generator=torch.Generator().manual_seed(3)
         )
         order = torch.randperm(len(reached) + num_staged, generator=torch.Generator().manual_seed(4))
-        number = torch.cat([reached, torch.arange(num_reached, num_reached + num_staged)])[order]
-        is_staged = number >= num_reached
+        number = torch.cat([reached, torch.arange(num_readable, num_readable + num_staged)])[order]
+        is_staged = number >= num_readable
         # Staged rows lie in the order of the inputs; their addresses (cpu slots, rows of the extent) do not.
-        number[is_staged] = torch.arange(num_reached, num_reached + num_staged)
+        number[is_staged] = torch.arange(num_readable, num_readable + num_staged)
         self.addresses = number.int()
-        self.addresses[is_staged] = num_reached + torch.randint(1 << 20, (num_staged,)).int()
+        self.addresses[is_staged] = num_readable + torch.randint(1 << 20, (num_staged,)).int()
         self.positions = torch.cumsum(is_staged, 0, dtype=torch.int32)
         self.expected = torch.cat(self.tiers).index_select(0, number.to(DEVICE))
 
@@ -145,7 +145,7 @@ from diskgnn.loading.device_gather import _gather
 
 def accesses(rows, out, width, dequantize=False):
     arrays = dict(addresses="*i32", positions="*i32", device_rows=rows, pinned_rows=rows, staged_rows=rows, out=out)
-    numbers = dict(num_rows="i32", num_device="i32", num_reached="i32")
+    numbers = dict(num_rows="i32", num_device="i32", num_readable="i32")
     columns = min(triton.next_power_of_2(width), 512)
     constants = dict(width=width, dequantize=dequantize, tile_rows=max(1, 2048 // columns), tile_columns=columns)
     scales = dict.fromkeys(("scale", "zero_point"), "*fp32" if dequantize else "constexpr")

@@ -117,7 +117,7 @@ def comparison(seeds: int = 3, **changes: object) -> Comparison:
         "diskgnn_version": "0.1.0",
         "machine": {"cores": 2, "memory_bytes": 24 << 30, "cpu": "AMD EPYC 9575F", "gpu": None, "kernel": "6.1.0",
                     "python": "3.11.2", "torch": "2.13.0", "disk": {"device": "vda", "file_system": "ext4"}},
-        "graph": {"name": "papers-like", "num_nodes": 16_000_000, "num_edges": 198_000_000, "feature_width": 128,
+        "graph": {"name": "papers-like", "num_nodes": 16_000_000, "num_edges": 198_000_000, "num_features": 128,
                   "feature_dtype": "float32", "feature_bytes": 8_192_000_000, "num_classes": 64},
         "settings": {"memory_bytes": 2 << 30, "fanouts": [10, 10, 10], "batch_size": 1024, "epochs": 8,
                      "max_batches": None, "model": "sage", "hidden": 256, "cpu_cache": "10%",

@@ -147,8 +147,9 @@ def compare(output: Output, /, graph: Path, out: Path | None, report: Path | Non
     latest: list[Comparison] = []
 
     def keep(comparison: Comparison) -> None:
+        if not latest or len(comparison.results) > len(latest[0].results):
+            output.note(_line(comparison.results[-1]))
         latest[:] = [comparison]
-        output.note(_line(comparison.results[-1]))
         if out is not None:
             temporary = out.with_name(f".{out.name}.partial")
             temporary.write_text(json.dumps(to_json(comparison), indent=1) + "\n")

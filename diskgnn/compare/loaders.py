@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from diskgnn.batch_source import BatchSource
 from diskgnn.compare import opening
-from diskgnn.compare.opening import MAX_SEVERAL_EPOCHS, Setting
+from diskgnn.compare.opening import MAX_SEVERAL_EPOCHS, PYG_PLUS_THREADS, Setting
 from diskgnn.errors import ConfigError
 
 SEQUENTIAL, RANDOM, MEMORY = "sequential reads", "random reads", "memory"
@@ -34,11 +35,14 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
                 about="All features and edges in main memory; the disk is read only before the first epoch."),
     ),
     "mmap": (
-        Variant("mmap", "normal", "mmap, kernel reads ahead", opening.mapped("normal", parallel=False), SEQUENTIAL,
+        Variant("mmap", "normal", "mmap, kernel reads ahead",
+                partial(opening.mapped, advice="normal", touching_threads=1), SEQUENTIAL,
                 about="Features in a memory-mapped file; the kernel caches pages and reads more than was asked for."),
-        Variant("mmap", "random", "mmap, random advice", opening.mapped("random", parallel=False), RANDOM,
+        Variant("mmap", "random", "mmap, random advice",
+                partial(opening.mapped, advice="random", touching_threads=1), RANDOM,
                 about="Features in a memory-mapped file; the kernel is told to read only the pages needed."),
-        Variant("mmap", "parallel", "mmap, touched in parallel", opening.mapped("random", parallel=True), RANDOM,
+        Variant("mmap", "parallel", "mmap, touched in parallel",
+                partial(opening.mapped, advice="random", touching_threads=PYG_PLUS_THREADS), RANDOM,
                 about="Memory-mapped features, touched by many threads: the disk works on many pages at once (PyG+)."),
     ),
     "cached-reads": tuple(

@@ -25,6 +25,7 @@ from diskgnn.system.memory import available_cores
 TOPOLOGY_SHARE = 4  # of the cap, one part in so many may be topology in memory
 MAPPED_SAMPLING_THREADS = 8  # each with a minibatch of its own in memory, and a page that it waits for
 SEGMENTED_BLOWUP = 3  # times the features' bytes for packed rows: the tightest limit that DiskGNN's authors measure
+PYG_PLUS_THREADS = 128  # that touch pages of a memory map, as in PyG+
 MAX_SEVERAL_EPOCHS = 4  # that 'diskgnn:several' prepares
 
 
@@ -83,15 +84,11 @@ def in_memory(setting: Setting) -> BatchSource:
     return InMemory(setting.graph, "train", **setting.drawn)
 
 
-def mapped(advice: str, parallel: bool) -> Callable[[Setting], BatchSource]:
-    """Maps the features; `parallel` touches a minibatch's pages in as many threads as PyG+ has."""
+def mapped(setting: Setting, *, advice: str, touching_threads: int) -> BatchSource:
+    """Maps the features; so many threads touch a minibatch's pages."""
+    from diskgnn.baselines.mmap import MMap
 
-    def open_mapped(setting: Setting) -> BatchSource:
-        from diskgnn.baselines.mmap import TOUCHING_THREADS, MMap
-
-        return MMap(**setting.online, advice=advice, gather_threads=TOUCHING_THREADS if parallel else 1)
-
-    return open_mapped
+    return MMap(**setting.online, advice=advice, gather_threads=touching_threads)
 
 
 def cached_reads(policy: str) -> Callable[[Setting], BatchSource]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from diskgnn.compare.results import EpochCost
 
-ENOUGH_SECONDS = 1.0  # of measuring
-MOST_SECONDS = 10.0  # of measuring again, opening included: who takes longer is measured once
+ENOUGH_SECONDS = 1.0  # measured in all
+MOST_SECONDS = 10.0  # of opening and measuring: who takes longer with another one is not measured again
 FEWEST, MOST = 3, 15  # measurements of what is short
 
 
@@ -23,6 +22,11 @@ class Measured:
     epochs: Sequence[dict[str, Any]] = ()  # records of those that were trained
     number: int = 0
 
+    @property
+    def seconds(self) -> float:
+        """Of opening, and of all epochs."""
+        return self.open_seconds + self.cost.seconds * max(len(self.epochs), 1)
+
 
 def measure_repeatedly(measure: Callable[[int], Measured], forget: Callable[[], None]) -> Measured:
     """The median of as many calls of `measure` (with their numbers) as short ones need, with the seconds of all.
@@ -31,12 +35,11 @@ def measure_repeatedly(measure: Callable[[int], Measured], forget: Callable[[], 
     FEWEST, the first only warms up what the process warms up once, and does not count.
     """
     measured: list[Measured] = []
-    started = time.perf_counter()
     while True:
         measured.append(measure(len(measured)))
-        spent = time.perf_counter() - started
+        spent = sum(one.seconds for one in measured)
         enough = len(measured) > FEWEST and spent >= ENOUGH_SECONDS
-        if enough or len(measured) == MOST or spent * (1 + 1 / len(measured)) > MOST_SECONDS:
+        if enough or len(measured) == MOST or spent + measured[-1].seconds > MOST_SECONDS:
             break
         forget()
     counted = measured[1:] if len(measured) > FEWEST else measured

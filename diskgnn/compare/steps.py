@@ -53,6 +53,7 @@ def prepare(setting: Mapping[str, Any], loader: str, variant: str) -> dict[str, 
 
 def load(setting: Mapping[str, Any], loader: str, variant: str) -> dict[str, Any]:
     """What epoch 0 costs when nobody computes."""
+    _import_all()
     # One epoch: what prepares while it trains shall not prepare another beside the one that is measured.
     one_epoch = replace(Setting.from_json(setting), sampling=replace(Setting.from_json(setting).sampling, epochs=1))
     chosen = find(loader, variant)
@@ -87,6 +88,7 @@ def train(
     trace: str | None,
 ) -> dict[str, Any]:
     """What epochs of training cost; the weights after each go to folder `weights`, a timeline to file `trace`."""
+    _import_all()
     resolved, chosen, spec = Setting.from_json(setting), find(loader, variant), ModelSpec(**model)
 
     def measure(number: int) -> Measured:
@@ -200,13 +202,15 @@ _STEPS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def _open(setting: Setting, variant: Variant) -> tuple[BatchSource, float]:
-    # What every process pays for once is nobody's cost: importing torch takes longer than many an epoch.
+def _import_all() -> None:
+    """What every process pays for once is nobody's cost: importing torch takes longer than many an epoch."""
     import torch  # noqa: F401
 
     import diskgnn.loading.loader
     import diskgnn.training.train  # noqa: F401
 
+
+def _open(setting: Setting, variant: Variant) -> tuple[BatchSource, float]:
     started = time.perf_counter()
     return variant.open(setting), time.perf_counter() - started
 

@@ -7,11 +7,15 @@ import numpy as np
 import pytest
 from graphs import assert_rows_are_features, make_graph
 
+from diskgnn.baselines.mmap import TOUCHING_THREADS
+from diskgnn.baselines.partitions import Partitions
 from diskgnn.compare import steps
-from diskgnn.compare.loaders import MAPPED_SAMPLING_THREADS, Setting, find
-from diskgnn.errors import UnavailableError
+from diskgnn.compare.loaders import LOADERS, find, select
+from diskgnn.compare.opening import MAPPED_SAMPLING_THREADS, Setting
+from diskgnn.errors import ConfigError, UnavailableError
+from diskgnn.specs import SamplingSpec
+from diskgnn.storage import faults
 from diskgnn.system.memory import available_cores
-from diskgnn.training import fresh_epochs
 
 CAP = 1 << 30
 
@@ -21,25 +25,53 @@ def graph(tmp_path_factory):
     return make_graph(tmp_path_factory.mktemp("loaders") / "graph", num_nodes=300)
 
 
-def setting(graph, folder, **changes):
-    fields = {"graph": str(graph.manifest.path), "folder": str(folder), "fanouts": (3, 2), "batch_size": 8, "seed": 0,
-              "epochs": 1, "cache_bytes": 30 * graph.feature_file.row_bytes, "memory_bytes": CAP}  # fmt: skip
+def setting(graph, folder, *, fanouts=(3, 2), epochs=1, **changes):
+    fields = {"graph": str(graph.manifest.path), "folder": str(folder), "sampling": SamplingSpec(fanouts, 8, epochs),
+              "cache_bytes": 30 * graph.feature_file.row_bytes, "memory_bytes": CAP}  # fmt: skip
     return Setting(**fields | changes)
+
+
+def test_names_of_loaders():
+    assert [variant.loader for variant in select("all")] == [
+        loader for loader, variants in LOADERS.items() for _ in variants
+    ]
+    assert [(variant.loader, variant.variant) for variant in select("diskgnn:one, in-memory")] == [
+        ("diskgnn", "one"), ("in-memory", ""),
+    ]  # fmt: skip
+    assert select("diskgnn,diskgnn:one") == list(LOADERS["diskgnn"])
+    assert all(variant.loader == loader for loader, variants in LOADERS.items() for variant in variants)
+    names = [variant.name for variant in select("all")]
+    assert len(set(names)) == len(names)
+    assert [variant.variant for variant in select("mmap:random,diskgnn", 1)] == ["random", "one", "fresh"]
+    assert [variant.variant for variant in select(["diskgnn:several"], 1)] == ["several"]
+    for wrong in ("disk-gnn", "diskgnn:two", "", "mmap:"):
+        with pytest.raises(ConfigError, match="diskgnn:one"):
+            select(wrong)
+
+
+def test_each_loader_is_explained_by_itself():
+    for variant in select("all"):
+        assert variant.about.endswith(".")
+        assert "same" not in variant.about.lower()  # as what? It may be the only one of its loader
 
 
 def test_mmap_is_touched_by_one_thread_or_as_many_as_pyg_plus_has(graph, tmp_path):
     for variant, threads in (("normal", 1), ("random", 1), ("parallel", 128)):
+        assert find("mmap", variant).open.keywords["touching_threads"] == threads
         with find("mmap", variant).open(setting(graph, tmp_path)) as source:
-            assert source._rows._threads == threads
+            for batch in source.epoch(0):
+                assert_rows_are_features(batch, graph)
+    assert TOUCHING_THREADS == 128
 
 
 @pytest.mark.parametrize(("loader", "variant"), [("mmap", "random"), ("cached-reads", "sieve"), ("ginex", "")])
 def test_who_waits_for_pages_of_the_topology_does_so_in_many_threads(graph, tmp_path, loader, variant):
     for memory_bytes, many in ((4 * graph.topology_bytes, False), (4 * graph.topology_bytes - 4, True)):
-        with find(loader, variant).open(setting(graph, tmp_path, memory_bytes=memory_bytes)) as source:
-            cores = available_cores()
-            few = cores if loader == "ginex" else max(1, cores // 2)  # it samples before anything else runs
-            assert source._threads == (max(cores, MAPPED_SAMPLING_THREADS) if many else few)
+        given = setting(graph, tmp_path, memory_bytes=memory_bytes)
+        assert given.sampling_threads(graph) == (max(available_cores(), MAPPED_SAMPLING_THREADS) if many else None)
+        assert given.online["threads"] == given.sampling_threads(graph)
+        assert given.online["topology"] == ("mmap" if many else "memory")
+        with find(loader, variant).open(given) as source:
             assert sum(len(batch.seeds) for batch in source.epoch(0)) == len(graph.splits["train"])
 
 
@@ -73,22 +105,19 @@ def test_libraries_load_in_as_many_processes_as_there_are_cores(graph, tmp_path,
             assert_rows_are_features(batch, graph)
 
 
-def test_fresh_epochs_count_what_preparing_reads_and_prepare_no_other_beside(graph, tmp_path, monkeypatch):
+def test_fresh_epochs_count_what_preparing_reads_and_prepare_no_other_beside(graph, tmp_path):
     one = setting(graph, tmp_path, epochs=1)
-    with find("diskgnn", "fresh").open(one) as source:
+    packed = []
+    with faults.armed("fresh_epochs.pack", lambda: packed.append(1)), find("diskgnn", "fresh").open(one) as source:
         list(source.epoch(0))
         stats = source.stats()
-    assert stats["prepare_read_bytes"] > stats["read_bytes"] > 0
-    prepare, prepared = fresh_epochs._prepare_epoch, []
-
-    def recorded(epoch, *rest, **options):
-        prepared.append(epoch)
-        return prepare(epoch, *rest, **options)
-
-    monkeypatch.setattr(fresh_epochs, "_prepare_epoch", recorded)
-    loaded = steps.load(asdict(setting(graph, tmp_path, epochs=3)), "diskgnn", "fresh")
-    assert prepared == [0]
-    assert loaded["cost"]["read_bytes"] == stats["read_bytes"] + stats["prepare_read_bytes"]
+    assert stats.prepare_read_bytes > stats.read_bytes > 0
+    assert len(packed) == 1
+    with faults.armed("fresh_epochs.pack", lambda: packed.append(1)):
+        loaded = steps.load(asdict(setting(graph, tmp_path, epochs=3)), "diskgnn", "fresh")
+    measured = len(loaded["cost"]["repeats_seconds"]) + (len(packed) - 1 > 3)  # the first of many only warms up
+    assert len(packed) - 1 == measured
+    assert loaded["cost"]["read_bytes"] == stats.read_bytes + stats.prepare_read_bytes
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -101,15 +130,16 @@ def test_a_partition_buffer_is_comets_whatever_the_memory(tmp_path, dtype):
         given = setting(graph, tmp_path / str(number), cache_bytes=features_bytes * percent // 100)
         chosen.prepare(given)
         with chosen.open(given) as source:
-            p, c = source._partitions.num_partitions, source.resident
+            p, c = source.buffer.num_partitions, source.buffer.resident
             memory_bytes = given.cache_bytes + graph.topology_bytes
             next(source.epoch(0))
-            group = source._plan(0).slots.shape[1] - c  # what is read ahead
+            group = source.buffer.num_slots - c  # what is read ahead
             assert 1 < group == c // 2 == 4
             assert p % group == 0
             logical.append(p // group)
             assert logical[-1] * c == 2 * p
-            rows_bytes = source._buffer.rows.nbytes
+            largest = np.diff(Partitions.open(given.packed, graph).starts).max()
+            rows_bytes = source.buffer.num_slots * largest * graph.feature_file.row_bytes
             # The others have ids, offsets and edges; another logical partition might not leave enough.
             assert (0.9 if percent < 40 else 0.7) * memory_bytes < rows_bytes * 1.25 < 1.25 * memory_bytes
     assert logical == sorted(logical, reverse=True)
@@ -117,7 +147,7 @@ def test_a_partition_buffer_is_comets_whatever_the_memory(tmp_path, dtype):
     everything = replace(given, folder=str(tmp_path / "all"), cache_bytes=2 * features_bytes)
     chosen.prepare(everything)
     with chosen.open(everything) as source:
-        assert source.resident == source._partitions.num_partitions
+        assert source.buffer.resident == source.buffer.num_partitions
 
 
 def test_a_partition_buffer_swaps_all_partitions_or_keeps_those_of_the_training_nodes(tmp_path):
@@ -128,12 +158,12 @@ def test_a_partition_buffer_swaps_all_partitions_or_keeps_those_of_the_training_
         given = replace(given, cache_bytes=1000 * graph.feature_file.row_bytes)
         chosen.prepare(given)
         with chosen.open(given) as source:
-            assert 2 <= source.resident < source._partitions.num_partitions
+            assert 2 <= source.buffer.resident < source.buffer.num_partitions
             rows = []
             for epoch in range(2):
                 seeds = [batch.seeds.numpy() for batch in source.epoch(epoch)]
                 assert set(np.concatenate(seeds)) == set(graph.splits["train"])
-                rows.append(source.stats()["loaded_rows"])
+                rows.append(source.stats().filled_rows)
             loaded[variant] = rows[1] - rows[0]
     # A buffer holds about a third: COMET reads everything, several times; what stays is not read again.
     assert 0 < loaded["cached"] < 1000 < graph.num_nodes - 1000 < loaded["comet"]

@@ -166,13 +166,13 @@ class _HeaderWriter:
         requested, disk = (int(self._index[name].sum()) for name in ("num_inputs", "num_rows"))
         static = self._static_accesses
         return PlacedSplit(
-            self._split,
-            self._index,
-            np.concatenate([[0], np.cumsum(self._index["num_rows"])]).astype(np.int64),
-            self.nodes_path,
-            self._node_dtype,
-            self._tails,
-            schedule.initial_cpu_nodes,
-            schedule.next_cycle_slots,
-            TierRowCounts(requested, static, requested - static - disk, disk),
+            split=self._split,
+            index=self._index,
+            bounds=np.concatenate([[0], np.cumsum(self._index["num_rows"])]).astype(np.int64),
+            nodes_path=self.nodes_path,
+            node_dtype=self._node_dtype,
+            tails=self._tails,
+            initial_cpu_nodes=schedule.initial_cpu_nodes,
+            next_cycle_slots=schedule.next_cycle_slots,
+            rows=TierRowCounts(requested, static, requested - static - disk, disk),
         )

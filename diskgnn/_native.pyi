@@ -312,7 +312,6 @@ class Pipeline:
     def take_trace(self) -> tuple[list[tuple[str, int, int, int]], int]:
         """((stage, position of the minibatch, start, end in ns) since the last call, how many did not fit)."""
 
-    def engine(self) -> str: ...
     def allocate_locked(self) -> list[tuple[int, int]]:
         """(address, bytes) of all kept buffers, allocated now to be page-locked; before `start`."""
 

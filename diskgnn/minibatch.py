@@ -80,7 +80,7 @@ class Block:
 
 @dataclass(frozen=True)
 class MiniBatch:
-    """One minibatch, ready to train on. U is the number of input nodes, B of seeds, D the feature width."""
+    """One minibatch, ready to train on. U is the number of input nodes, B of seeds, D of features."""
 
     x: Tensor  # [U, D] features of the input nodes, in the dataset's dtype
     y: Tensor  # [B] int64 labels of the seeds

@@ -115,8 +115,6 @@ class Pipeline {
     return nb::make_tuple(events, taken.lost);
   }
 
-  std::string engine() const { return pipeline_->engine_name(); }
-
   nb::list allocate_locked() {
     nb::list regions;
     for (const std::span<std::byte> region : pipeline_->buffers().allocate_locked()) {
@@ -190,7 +188,6 @@ void bind_pipeline(nb::module_& m) {
       .def("stats", &Pipeline::stats)
       .def("start_tracing", &Pipeline::start_tracing)
       .def("take_trace", &Pipeline::take_trace)
-      .def("engine", &Pipeline::engine)
       .def("allocate_locked", &Pipeline::allocate_locked);
 }
 

@@ -33,8 +33,8 @@ class Buffer {
   PageMemory memory_;
 };
 
-// Has `limit` buffers, of which the user holds one while asking for the next. Who keeps more minibatches alive gets
-// that many buffers more; when they come back, at most `limit` stay free.
+// Has `limit` buffers, of which the user holds one while asking for the next. A user who keeps more minibatches alive
+// gets that many buffers more. When they come back, at most `limit` stay free.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
   BufferPool(std::size_t limit, std::size_t header_bytes, std::size_t rows_bytes);

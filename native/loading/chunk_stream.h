@@ -49,7 +49,6 @@ class ChunkStream {
   // Wakes a waiting `peek`.
   void stop();
 
-  const char* engine_name() const { return engine_->name(); }
   struct Reads {
     std::uint64_t bytes = 0;
     std::uint64_t requests = 0;

@@ -199,11 +199,6 @@ std::optional<StagedMinibatch> ExtentPipeline::next(std::chrono::milliseconds ti
   return minibatch;
 }
 
-std::string ExtentPipeline::engine_name() const {
-  std::lock_guard lock(mutex_);
-  return stream_ == nullptr ? "" : stream_->engine_name();
-}
-
 void ExtentPipeline::add_reads(PipelineStats& stats) const {
   const ChunkStream::Reads reads = stream_->completed();
   stats.read_bytes += static_cast<std::int64_t>(reads.bytes);

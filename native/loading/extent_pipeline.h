@@ -85,7 +85,8 @@ struct PipelineStats {
   double wait_seconds = 0;         // the user waited
 };
 
-// Produces the sequence from any position on, over and over, as far as allowed. `next` is for one thread.
+// Produces the minibatches of a sequence from any position on, and after the last one the first again, as many as
+// `start` and `extend` allow. One thread calls `next`.
 class ExtentPipeline {
  public:
   // Throws std::invalid_argument when the index does not fit the file.
@@ -94,21 +95,22 @@ class ExtentPipeline {
   ExtentPipeline(const ExtentPipeline&) = delete;
   ExtentPipeline& operator=(const ExtentPipeline&) = delete;
 
-  // From now on, position i of the sequence is extent order[i]. Without a cpu tier, whose schedule fixes the order, and
-  // while nothing is allowed that was not handed out. Throws std::invalid_argument.
+  // From now on, position i of the sequence is extent order[i]. Throws std::invalid_argument if there is a cpu tier,
+  // whose schedule fixes the order, or if minibatches are allowed that were not handed out.
   void set_order(std::vector<std::int64_t> order);
 
   // Starts at `position`, to assemble `count` minibatches; the cpu tier holds what the schedule says for it.
   void start(std::int64_t position, std::int64_t count);
 
-  // Goes on for `count` more. In between nothing is staged, so that other work (evaluation) has the memory.
+  // Goes on for `count` more. Until then nothing is staged, so that other work (evaluation) has the memory.
   void extend(std::int64_t count);
 
   // Joins the threads; the cpu tier's content is undefined afterwards. Idempotent. A waiting `next` throws.
   void stop();
 
-  // False after a fork: the threads, and whoever waits on a lock of theirs, are in the parent. Then `stop` does nothing
-  // and the rest throws; the object must be leaked, for destroying a condition variable waits for its waiters.
+  // False after a fork, where the threads, and those that wait on locks of this object, are in the parent. Then `stop`
+  // does nothing and the other methods throw. The object must be leaked there: destroying a condition variable waits
+  // for its waiters.
   bool in_own_process() const { return owner_ == getpid(); }
 
   // The next minibatch, or nothing within `timeout`. Rethrows what went wrong in a thread; std::runtime_error when the
@@ -120,7 +122,6 @@ class ExtentPipeline {
   // Keeps events from now on, of which `take_trace` returns those since its last call.
   void start_tracing() { trace_.start(); }
   StageTrace::Taken take_trace() { return trace_.take(); }
-  std::string engine_name() const;
   BufferPool& buffers() { return *buffers_; }
 
  private:

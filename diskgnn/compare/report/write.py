@@ -39,6 +39,7 @@ def write_report(comparison: Comparison, path: Path) -> None:
 
     content = document(comparison)
     with writing(path, "report"):
+        path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.partial")
         partial.write_text(content, encoding="utf-8")
         partial.replace(path)

@@ -1,0 +1,3 @@
+from report_pages import browser, page
+
+__all__ = ["browser", "page"]

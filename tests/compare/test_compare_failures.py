@@ -1,0 +1,119 @@
+"""Comparisons in which something goes wrong: a row says so, and nothing is left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import psutil
+import pytest
+from comparisons import cgroups_of, write_learnable_graph
+
+from diskgnn.compare.loaders import RANDOM, Variant, find
+from diskgnn.compare.measuring import Job, measure
+from diskgnn.compare.opening import Setting
+from diskgnn.compare.processes import run_in_process
+from diskgnn.compare.results import LoaderResult
+from diskgnn.compare.scratch import scratch_folder
+from diskgnn.compare.settings import ModelSpec
+from diskgnn.compare.stepping import Steps
+from diskgnn.graph.graph import Graph
+from diskgnn.specs import SamplingSpec
+from diskgnn.system.memory_cgroup import refusal
+
+needs_cgroup = pytest.mark.skipif(bool(refusal()), reason="this process may make no memory cgroup")
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    path = tmp_path_factory.mktemp("compare") / "graph"
+    write_learnable_graph(path)
+    return Graph.open(path)
+
+
+def measured(graph, folder, variant, timeout_seconds=120.0):
+    """What three seeds of a variant come to."""
+    setting = Setting(str(graph.manifest.path), "", SamplingSpec([3, 2], 32), 1 << 16, 1 << 30)
+    job = Job(setting, ModelSpec(hidden=8, heads=1, dropout=0.0, lr=0.01), 3, graph.feature_file.row_bytes)
+    steps = Steps(graph.manifest, folder, None, timeout_seconds)
+    return list(measure(steps, job, variant, lambda _: None))
+
+
+def test_a_loader_that_raises_is_a_row(graph, tmp_path):
+    unknown = Variant("no-such-loader", "x", "broken", lambda _: None, RANDOM)
+    (row,) = measured(graph, tmp_path, unknown)
+    assert (row.status, row.name, row.loading) == ("failed", "broken", None)
+    assert "ConfigError" not in row.message  # our own errors need no name
+    assert "no-such-loader" in row.message
+
+
+def test_a_loader_whose_library_is_missing_is_a_row(graph, tmp_path, monkeypatch):
+    """PYTHONPATH hides torch behind a module that cannot be imported."""
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "torch.py").write_text("raise ImportError('no torch here')")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "hidden"), *sys.path]))
+    (row,) = measured(graph, tmp_path, find("in-memory", ""))
+    assert row == LoaderResult("in-memory", "in-memory", "", "unavailable", "ImportError: no torch here", row_bytes=160,
+                               peak_process_bytes=row.peak_process_bytes)  # fmt: skip
+
+
+def test_a_loader_that_takes_too_long_is_a_row(graph, tmp_path):
+    (row,) = measured(graph, tmp_path, find("in-memory", ""), timeout_seconds=0.05)
+    assert row.status == "failed"
+    assert "no end after" in row.message
+    assert psutil.Process().children() == []
+
+
+@needs_cgroup
+def test_a_step_that_is_killed_for_memory_says_so(graph, tmp_path):
+    outcome = run_in_process(
+        "evaluate",
+        {},
+        tmp_path,
+        limit_bytes=8 << 20,
+        timeout_seconds=120.0,  # not enough to import torch
+    )
+    assert outcome.status == "out of memory"
+    assert "8.0 MiB" in outcome.message
+    assert cgroups_of(os.getpid()) == []
+
+
+def wait_for_a_child(process):
+    """The measuring process of a comparison that runs; None when it has ended."""
+    while process.poll() is None:
+        with suppress(psutil.NoSuchProcess):  # others come and go
+            for child in psutil.Process(process.pid).children(recursive=True):
+                if "diskgnn.compare.measure" in child.cmdline():
+                    return child
+        time.sleep(0.02)
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_however_it_is_stopped_no_process_stays(graph, tmp_path, number, code):
+    (tmp_path / "scratch").mkdir()
+    command = [sys.executable, "-m", "diskgnn", "compare", str(graph.manifest.path), "--memory", "1GiB", "--fanouts",
+               "3,2", "--size", "1MiB", "--scratch", str(tmp_path / "scratch")]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        child = wait_for_a_child(process)
+        assert child is not None
+        process.send_signal(number)
+        assert process.wait(30) == code
+        psutil.wait_procs([child], timeout=30)
+        assert not child.is_running()
+    finally:
+        process.kill()
+        process.wait()
+    if number == signal.SIGKILL:  # nobody can clean up but the next comparison
+        (left,) = (tmp_path / "scratch").iterdir()
+        with scratch_folder(tmp_path / "scratch") as mine, scratch_folder(tmp_path / "scratch") as another:
+            assert mine.is_dir()  # what is in use stays
+            assert another.is_dir()
+            assert not left.exists()
+        refusal()  # makes a cgroup, which removes those of the dead
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert cgroups_of(process.pid) == []

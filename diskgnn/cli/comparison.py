@@ -25,10 +25,10 @@ _model = options.section("Model")
 _conditions = options.section("Conditions")
 _output = options.section("Output")
 _LEGENDS = (
-    "epoch: of training · ±: half of the range of several measurements · in all: an epoch with its share of preparing "
-    "and opening · loading: an epoch without a model",
-    "rows read: from the disk in an epoch · of the fewest: by a cache of that size that knows all that comes · disk: "
-    "the most taken beside the graph · memory: the most, with page cache",
+    "epoch: of training · spread: the slowest of several measurements by the fastest · in all: an epoch with its share "
+    "of preparing and opening · loading: an epoch without a model",
+    "rows: read from the disk in an epoch · by fewest: by the rows that a cache of that size must read even if it "
+    "knows all that comes · disk: the most taken beside the graph · memory: the most, with page cache",
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from diskgnn.compare.summary import LoaderSummary, accuracy_text
-from diskgnn.compare.wording import duration
+from diskgnn.compare.wording import duration, times
 from diskgnn.units import format_size
 
 Columns = Mapping[str, Callable[[LoaderSummary], str | None]]  # heading: text of a cell
@@ -15,7 +15,7 @@ def speed_columns() -> Columns:
     """How fast, and how accurate; what was measured also of a loader that failed later on."""
     return {
         "epoch": lambda one: _seconds(one.training_seconds),
-        "±": _spread,
+        "spread": _spread,
         "in all": lambda one: _seconds(one.total_seconds),
         "loading": lambda one: _seconds(one.loading_seconds),
         "accuracy": lambda one: accuracy_text(one, "±") if one.ok else one.status,
@@ -26,8 +26,8 @@ def cost_columns() -> Columns:
     """What is prepared, read and held."""
     return {
         "prepare": lambda one: _seconds(one.prepare_seconds or None),
-        "rows read": lambda one: None if one.rows_read is None else f"{one.rows_read:,}",
-        "of the fewest": _of_the_fewest,
+        "rows": lambda one: None if one.rows_read is None else _count(one.rows_read),
+        "by fewest": _of_the_fewest,
         "disk": lambda one: _size(one.peak_disk_bytes),
         "memory": lambda one: _size(one.peak_cgroup_bytes or one.peak_process_bytes),
     }
@@ -35,13 +35,17 @@ def cost_columns() -> Columns:
 
 def _spread(one: LoaderSummary) -> str | None:
     spread = one.training_spread
-    if spread is None or spread.measurements < 2 or not one.training_seconds:
+    if spread is None or spread.measurements < 2 or not spread.low_seconds:
         return None
-    return f"{(spread.high_seconds - spread.low_seconds) / 2 / one.training_seconds:.0%}"
+    return times(spread.high_seconds / spread.low_seconds)
 
 
 def _of_the_fewest(one: LoaderSummary) -> str | None:
     return f"{one.rows_read / one.belady_rows:.2f}" if one.rows_read is not None and one.belady_rows else None
+
+
+def _count(rows: int) -> str:
+    return f"{rows:,}" if rows < 1_000_000 else f"{rows / 1e6:.2f} M"
 
 
 def _seconds(value: float | None) -> str | None:

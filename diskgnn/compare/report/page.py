@@ -88,7 +88,7 @@ def _spec(figure: Figure) -> str:
 def _header(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> str:
     told = "".join(f'<p class="reason">{escape(reason)}</p>' for reason in reasons(comparison, summaries))
     conditions = "".join(f"<li>{escape(text)}</li>" for text in _conditions(comparison))
-    notes = "".join(f"<p>{escape(note)}</p>" for note in _notes(comparison, summaries))
+    notes = "".join(f"<p>{escape(note[:1].upper() + note[1:])}</p>" for note in _notes(comparison, summaries))
     if notes:
         notes = f'<aside class="notes">{notes}</aside>'
     return (

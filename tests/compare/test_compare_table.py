@@ -1,0 +1,43 @@
+"""What `diskgnn compare` prints in a terminal."""
+
+import dataclasses
+
+from comparisons import cost, result
+
+from diskgnn.cli.rendering import Output
+from diskgnn.compare.loaders import select
+from diskgnn.compare.summary import summarize
+from diskgnn.compare.tables import cost_columns, speed_columns
+
+
+def test_tables_are_read_in_80_columns(capsys):
+    repeated = dataclasses.replace(cost(754.3, 1.0), repeats_seconds=(700.0, 754.3, 801.0))
+    results = [
+        dataclasses.replace(
+            result("cached-reads, LRU", seed), name=variant.name, training=repeated, prepare_seconds=745.0,
+            peak_disk_bytes=1000 << 30, peak_cgroup_bytes=1000 << 30,
+        )
+        for variant in select("all")
+        for seed in range(2)
+    ]  # fmt: skip
+    summaries = summarize(results)
+    output = Output(as_json=False)
+    output.results.width = 80
+    for columns in (speed_columns(), cost_columns()):
+        rows = [(one.name, *(text_of(one) or "" for text_of in columns.values())) for one in summaries]
+        output.table("title", ["", *columns], rows)
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == 2 + len(summaries)  # none is broken
+        assert max(map(len, lines)) <= 80
+        for one, line in zip(summaries, lines[2:], strict=True):
+            assert line.strip().startswith(one.name)
+        assert "…" not in "".join(lines)
+
+
+def test_a_spread_is_the_slowest_by_the_fastest():
+    repeated = dataclasses.replace(cost(30.0, 1.0), repeats_seconds=(20.0, 30.0, 40.0))
+    once, thrice = summarize([
+        result("ginex"), dataclasses.replace(result("in-memory"), training=repeated),
+    ])  # fmt: skip
+    assert speed_columns()["spread"](once) is None
+    assert speed_columns()["spread"](thrice) == "2.00×"

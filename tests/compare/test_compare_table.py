@@ -15,7 +15,7 @@ def test_tables_are_read_in_80_columns(capsys):
     results = [
         dataclasses.replace(
             result("cached-reads, LRU", seed), name=variant.name, training=repeated, prepare_seconds=745.0,
-            peak_disk_bytes=1000 << 30, peak_cgroup_bytes=1000 << 30,
+            peak_disk_bytes=100 << 30, peak_cgroup_bytes=100 << 30,
         )
         for variant in select("all")
         for seed in range(2)

@@ -31,6 +31,10 @@ class ArtifactError(DiskGNNError):
     exit_code = 4
 
 
+class BusyError(ArtifactError):
+    """Another process is writing the same output."""
+
+
 class OutputExistsError(DiskGNNError, FileExistsError):
     """The output is there already and `overwrite` was not given."""
 

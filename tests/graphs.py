@@ -13,6 +13,7 @@ from diskgnn.minibatch import MiniBatch
 from diskgnn.packing.pack import pack
 from diskgnn.sampling.sample import sample
 from diskgnn.storage import artifacts
+from diskgnn.storage.checked_files import ChunkChecksums
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.writer import ArtifactWriter
 
@@ -46,11 +47,19 @@ def write_graph(
         writer.save_array(artifacts.INDPTR, np.asarray(indptr, np.int64))
         writer.save_array(artifacts.INDICES, indices)
         writer.save_array(artifacts.FEATURES, features)
+        writer.save_array(artifacts.FEATURE_CHECKSUMS, chunk_checksums(writer.path(artifacts.FEATURES)))
         writer.save_array(artifacts.LABELS, labels)
         for split, nodes in splits.items():
             writer.save_array(artifacts.split_file(split), np.asarray(nodes, np.int64))
         writer.publish()
     return Graph.open(path)
+
+
+def chunk_checksums(path: Path) -> np.ndarray:
+    """What a graph directory says of its feature file: CRC-32C of each chunk."""
+    checksums = ChunkChecksums()
+    checksums.add(path.read_bytes())
+    return checksums.chunks()
 
 
 def random_bits(shape: tuple[int, int], dtype: str, seed: int = 0) -> np.ndarray:

@@ -13,22 +13,22 @@ from diskgnn.storage.manifest import open_artifact
 
 GOLDEN = {
     "float32": {
-        "graph": "355d617be3e1cea6565f3d01c00f8f86",
-        "samples": "5bba2fa7536f3dddc81a4ee4599570bf",
-        "packed": "24655886a7b7f5e08ddcf5dfd1a1cc1f",
-        "prepared": "e1ec7adc6ca0cc4f447f15dd65612787",
+        "graph": "4886ac9a3b1e9b78e0940f12b2c98a72",
+        "samples": "face0a653303791970a71fc1603755b4",
+        "packed": "926babd7c9bc464d74a22dcf8c9aa9d9",
+        "prepared": "b062c438caddafa610c8acf1302e433e",
     },
     "int8": {
-        "graph": "4e427add170335bb521e170bd5832ade",
-        "samples": "d784a7c8dc6b7901e4135e99e3d15eb9",
-        "packed": "e47d6d71aa572e7082081502bb34b197",
-        "prepared": "141d25e34d18edb6feffee2864b5d88e",
+        "graph": "49141ee2e58a1640ccc6992be92a1a8a",
+        "samples": "eb96da5a21a173316374ba0bc514cf71",
+        "packed": "31cf41c66ae602119dbfd793742b45de",
+        "prepared": "ac33584173ee8225c54dd7c51d72bf42",
     },
     "width 7": {
-        "graph": "61bd478c962d114fde747c7af5b55b80",
-        "samples": "ab32546c8ce3d1ed75414cb5b0222ad0",
-        "packed": "e65a60ca4e4406a5bb5ce3104e758cae",
-        "prepared": "f3a189e6204b8ddc6fb6200c45bb7735",
+        "graph": "bef15bad0116d7980aac535ddecbb875",
+        "samples": "c0925abb3ca2a98b0016d4d75dcf7856",
+        "packed": "a25fa492b816310d0397a3ddab45254d",
+        "prepared": "688e3a9bb9840233efdab5ec7e64a7df",
     },
 }
 

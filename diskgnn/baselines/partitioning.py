@@ -110,7 +110,7 @@ def _write_files(writer: ArtifactWriter, graph: Graph, config: PartitionsConfig,
     runs = [RowRun(q * partition_bytes, nodes[starts[q] : starts[q + 1]]) for q in range(p)]
     features = RunFile(writer.path(FEATURES), p * partition_bytes, runs)
     with reporter.stage("copy features", graph.num_nodes, "rows") as advance:
-        read_bytes = copy_runs(graph.feature_file, [features], resources, advance)
+        read_bytes = copy_runs(graph, [features], resources, advance)
     writer.add(EDGES)
     writer.add(FEATURES)
     return read_bytes + 2 * graph.topology_bytes

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import scatter_rows
+from diskgnn.graph.graph import Graph
 from diskgnn.progress import Advance
 from diskgnn.storage.feature_scan import Window, scan_needed_rows
-from diskgnn.storage.row_format import FeatureFile
 from diskgnn.system.resources import Resources
 
 
@@ -37,15 +37,17 @@ class RunFile:
     runs: Sequence[RowRun]
 
 
-def copy_runs(features: FeatureFile, files: Sequence[RunFile], resources: Resources, advance: Advance) -> int:
+def copy_runs(graph: Graph, files: Sequence[RunFile], resources: Resources, advance: Advance) -> int:
     """Write the runs of all `files`; bytes read.
 
     The features are read once, front to back, in windows of a quarter of the memory, the next one while this one is
     written; gaps that no run needs are skipped. `advance` is told of rows written.
 
     Raises:
+        ArtifactError: the features are damaged.
         OSError: the features cannot be read, or the files not be written.
     """
+    features = graph.feature_file
     needed = np.zeros(features.num_rows, np.bool_)
     for file in files:
         for run in file.runs:
@@ -58,7 +60,7 @@ def copy_runs(features: FeatureFile, files: Sequence[RunFile], resources: Resour
             stack.callback(os.close, descriptor)
             os.ftruncate(descriptor, file.total_bytes)
             outputs += [(descriptor, run) for run in file.runs]
-        for window in scan_needed_rows(features, needed, resources.memory_bytes // 4):
+        for window in scan_needed_rows(features, graph.feature_checksums, needed, resources.memory_bytes // 4):
             read_bytes += window.read_bytes
             for descriptor, run in outputs:
                 advance(_copy_part(descriptor, run, window, features.row_bytes, resources.threads))

@@ -150,7 +150,7 @@ class _Packing:
             files = self._write_headers(cached_rows, segment_batches, advance)
         require_free_bytes(files[0].path.parent, sum(file.total_bytes for file in files), what)
         with resources.reporter.stage("pack", sum(len(r.nodes) for f in files for r in f.runs), "rows") as advance:
-            return copy_runs(self._graph.feature_file, files, resources, advance)
+            return copy_runs(self._graph, files, resources, advance)
 
     def _write_headers(self, cached_rows: int, segment_batches: int, advance: Advance) -> list[RunFile]:
         """Write all headers at their final offsets; the files to copy rows to."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from diskgnn.cli.command import Command
 from diskgnn.cli.options import Size
 from diskgnn.cli.rendering import Output
 from diskgnn.units import format_count, format_size
+
+if TYPE_CHECKING:
+    from diskgnn.storage.verification import Damage
 
 
 @click.command(cls=Command)
@@ -38,15 +42,59 @@ def _shape(shape: tuple[int, ...] | None) -> str:
 
 @click.command(cls=Command)
 @click.argument("artifact", type=options.ARTIFACT)
-@click.pass_obj
-def verify(output: Output, /, artifact: Path) -> None:
-    """Read every byte of a graph, samples or packed directory and compare it with its checksum."""
-    from diskgnn.storage.manifest import verify_artifact
+@click.option("--repair", is_flag=True, help="Make what is damaged again; needs --graph.")
+@click.option("--graph", type=options.ARTIFACT, help="For --repair: the graph that ARTIFACT was made from.")
+@click.option(
+    "--samples",
+    type=options.ARTIFACT,
+    help="For --repair of a packed directory: the samples it was made from.  [default: sampled again]",
+)
+@options.memory
+@options.threads
+@click.pass_context
+def verify(
+    ctx: click.Context,
+    /,
+    artifact: Path,
+    repair: bool,
+    graph: Path | None,
+    samples: Path | None,
+    memory: int | str,
+    threads: int | None,
+) -> None:
+    """Compare every byte of a graph, samples or packed directory with its checksum, and list all that is damaged.
 
-    manifest = verify_artifact(artifact, reporter=output.reporter)
+    With --repair, make damaged samples and packed data again, equal to the byte.
+    """
+    from diskgnn.storage.verification import DamagedError, find_damage
+
+    output: Output = ctx.obj
+    repaired: list[Damage] = []
+    if repair:
+        from diskgnn.preparing.repair import repair as make_again
+        from diskgnn.system.resources import Resources
+
+        resources = Resources.of(memory, threads, output.reporter)
+        repaired = make_again(artifact, graph=graph, samples=samples, resources=resources)
+        for damage in repaired:
+            output.text(f"made again: {damage.file}{_which(damage)}")
+    manifest, damages = find_damage(artifact, reporter=output.reporter)
+    for damage in damages:
+        output.error(damage.problem)
+    found = {"path": artifact, "format": manifest.format, "files": len(manifest.files), "bytes": manifest.total_bytes,
+             "digest": manifest.digest, "damaged": damages, "repaired": repaired}  # fmt: skip
+    if damages:
+        error = DamagedError(manifest, damages)
+        output.result(
+            {**found, "error": {"kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code}}
+        )
+        ctx.exit(error.exit_code)
     output.text(f"{artifact} is whole: {len(manifest.files)} files, {format_size(manifest.total_bytes)}")
-    output.result({"path": artifact, "format": manifest.format, "files": len(manifest.files),
-                   "bytes": manifest.total_bytes, "digest": manifest.digest})  # fmt: skip
+    output.result(found)
+
+
+def _which(damage: Damage) -> str:
+    return f", extents {', '.join(map(str, damage.extents))}" if damage.extents else ""
 
 
 @click.command(cls=Command)

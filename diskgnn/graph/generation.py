@@ -225,7 +225,9 @@ def _write_features(
         return data.view(rows.storage)
 
     with (
-        writer.array_file(artifacts.FEATURES, rows.storage, num_nodes, (rows.num_features,)) as file,
+        writer.array_file(
+            artifacts.FEATURES, rows.storage, num_nodes, (rows.num_features,), checksums=artifacts.FEATURE_CHECKSUMS
+        ) as file,
         reporter.stage("write features", num_nodes * rows.row_bytes, "B") as advance,
     ):
         for data in chunks.of(make, range(num_nodes), rows.row_bytes):

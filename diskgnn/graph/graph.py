@@ -13,7 +13,7 @@ import numpy.typing as npt
 from diskgnn.errors import ArtifactError
 from diskgnn.specs import SPLITS, PathLike
 from diskgnn.storage import artifacts
-from diskgnn.storage.checked_files import npy_data_offset
+from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, npy_data_offset
 from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.manifest import Manifest, open_artifact
 from diskgnn.storage.row_format import FeatureFile
@@ -21,20 +21,21 @@ from diskgnn.storage.row_format import FeatureFile
 
 @dataclass(frozen=True)
 class Graph:
-    """An opened graph directory. Arrays are read-only memory maps; nothing is loaded until it is touched."""
+    """An opened graph directory. Arrays but the splits are read-only memory maps: not loaded, and not checked."""
 
     manifest: Manifest
     indptr: npt.NDArray[np.int64]  # [N+1]: in-neighbours of v are indices[indptr[v]:indptr[v+1]] (CSC)
     indices: npt.NDArray[Any]  # [E] int32 when N < 2^31, otherwise int64
     labels: npt.NDArray[np.int64]  # [N], -1 where a node has none
-    splits: dict[str, npt.NDArray[np.int64]]  # split name -> node ids, in the order given by the user
+    splits: dict[str, npt.NDArray[np.int64]]  # split name -> node ids, in the order given; loaded and checked
 
     @staticmethod
     def open(path: PathLike) -> Graph:
         """Open a graph directory.
 
         Raises:
-            ArtifactError: see `open_artifact`, or its config is not one, or its files are not of one graph.
+            ArtifactError: see `open_artifact`, or its config is not one, its files are not of one graph, or
+                a split is damaged.
         """
         manifest = open_artifact(path, artifacts.GRAPH)
         files = {split: artifacts.split_file(split) for split in SPLITS}
@@ -43,7 +44,7 @@ class Graph:
             manifest.array(artifacts.INDPTR),
             manifest.array(artifacts.INDICES),
             manifest.array(artifacts.LABELS),
-            {split: manifest.array(file) for split, file in files.items() if file in manifest.files},
+            {split: manifest.checked_array(file) for split, file in files.items() if file in manifest.files},
         )
         graph._check_files_fit()
         return graph
@@ -54,10 +55,17 @@ class Graph:
         valid = indptr.dtype == np.int64 and indptr.ndim == 1 and len(indptr) > 0
         valid = valid and indices.dtype in (np.int32, np.int64) and indices.ndim == 1
         if not valid or indptr[0] != 0 or indptr[-1] != len(indices):
-            raise ArtifactError(f"{self.manifest.path} holds no CSC matrix; make it with `diskgnn convert` again")
+            raise ArtifactError(
+                f"{self.manifest.path} holds no CSC matrix ({artifacts.INDPTR} and {artifacts.INDICES} do not fit each "
+                f"other); make it with `diskgnn convert` again"
+            )
+        checksums = self.manifest.files.get(artifacts.FEATURE_CHECKSUMS)
         config, features = self.config, self.manifest.files.get(artifacts.FEATURES)
         shape = (self.num_nodes, config.rows.num_features)
         valid = features is not None and (features.dtype, features.shape) == (config.rows.storage.str, shape)
+        if features is not None and valid:
+            num_chunks = -(-features.bytes // CHECKSUM_CHUNK_BYTES)
+            valid = checksums is not None and (checksums.dtype, checksums.shape) == ("<u4", (num_chunks,))
         if not valid or {len(self.labels), config.num_nodes} != {self.num_nodes}:
             raise ArtifactError(
                 f"{self.manifest.path} has no row of features or no label for each of its {self.num_nodes} nodes; "
@@ -90,8 +98,12 @@ class Graph:
         return self.config.num_classes
 
     def topology(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-        """`indptr` and `indices` read into memory, and not mapped as well, which would count twice."""
-        return self.manifest.array(artifacts.INDPTR, mmap=False), self.manifest.array(artifacts.INDICES, mmap=False)
+        """`indptr` and `indices` read into memory (not mapped as well, which would count twice) and checked.
+
+        Raises:
+            ArtifactError: one is damaged.
+        """
+        return self.manifest.checked_array(artifacts.INDPTR), self.manifest.checked_array(artifacts.INDICES)
 
     def topology_at_random(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
         """`indptr` and `indices`, as memory maps that read no more than what is touched."""
@@ -104,6 +116,23 @@ class Graph:
         """Where the feature rows lie."""
         path = self.manifest.file(artifacts.FEATURES)
         return FeatureFile(path, npy_data_offset(path), self.num_nodes, self.config.rows)
+
+    @cached_property
+    def feature_checksums(self) -> npt.NDArray[np.uint32]:
+        """CRC-32C of each CHECKSUM_CHUNK_BYTES of the feature file, its header included.
+
+        Raises:
+            ArtifactError: they are damaged themselves.
+        """
+        return self.manifest.checked_array(artifacts.FEATURE_CHECKSUMS)
+
+    def labels_of(self, nodes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """[n] labels of ascending `nodes` [n]; all labels are read, front to back, and checked.
+
+        Raises:
+            ArtifactError: they are damaged.
+        """
+        return self.manifest.take(artifacts.LABELS, nodes).astype(np.int64)
 
     @cached_property
     def features(self) -> npt.NDArray[Any]:

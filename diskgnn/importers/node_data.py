@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import crc32c
 from diskgnn.errors import DataWarning, InputError
 from diskgnn.importers.rows import RowSource
 from diskgnn.progress import Reporter
 from diskgnn.storage import artifacts
-from diskgnn.storage.checked_files import npy_data_offset
+from diskgnn.storage.checked_files import ChunkChecksums, npy_data_offset
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.writer import ArtifactWriter
 
@@ -43,14 +42,18 @@ def write_features(
     with reporter.stage("scan features" if reference else "copy features", rows.total_bytes, "B") as advance:
         if reference:
             assert rows.path is not None
-            checksum = crc32c(_header_bytes(rows.path))
+            checksums = ChunkChecksums()
+            checksums.add(_header_bytes(rows.path))
             for chunk in rows.chunks():
                 scan.add(chunk)
-                checksum = crc32c(chunk.reshape(-1).view(np.uint8), checksum)
+                checksums.add(chunk.reshape(-1).view(np.uint8))
                 advance(chunk.nbytes)
-            writer.add_external(artifacts.FEATURES, rows.path, crc32c=checksum)
+            writer.add_external(artifacts.FEATURES, rows.path, crc32c=checksums.crc32c)
+            writer.save_array(artifacts.FEATURE_CHECKSUMS, checksums.chunks())
         else:
-            with writer.array_file(artifacts.FEATURES, rows.dtype, rows.num_rows, rows.row_shape) as file:
+            with writer.array_file(
+                artifacts.FEATURES, rows.dtype, rows.num_rows, rows.row_shape, checksums=artifacts.FEATURE_CHECKSUMS
+            ) as file:
                 for chunk in rows.chunks():
                     scan.add(chunk)
                     file.write(chunk)

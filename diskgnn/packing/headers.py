@@ -113,9 +113,9 @@ class _HeaderWriter:
         self._index = np.zeros(num_batches, extents.INDEX_DTYPE)
         self._num_static = len(placer.static_nodes)
         self._row_bytes = graph.feature_file.row_bytes
-        # In ascending order and once: each minibatch's own labels would be read at random from a cold file.
+        # Once: each minibatch's own labels would be read at random from a cold file.
         self._nodes = np.unique(graph.splits[split])
-        self._labels = graph.labels[self._nodes].astype(np.int64)
+        self._labels = graph.labels_of(self._nodes)
         self._keep_input_nodes = placer.keep_input_nodes
         self._node_dtype = graph.indices.dtype
         node_type = pa.from_numpy_dtype(self._node_dtype) if placer.keep_input_nodes else None

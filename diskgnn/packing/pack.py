@@ -101,7 +101,7 @@ def pack_samples(
         )
         placed = placer.place_all(tiers)
         read_bytes += 2 * samples.manifest.total_bytes + placed.read_bytes  # to place, and to write the headers
-        read_bytes += pack_rows(writer, pages, graph.feature_file, placed, resources, window_bytes=window_bytes)
+        read_bytes += pack_rows(writer, pages, graph, placed, resources, window_bytes=window_bytes)
         writer.config = _config(graph, samples, placed, keep_input_nodes).to_json()
         manifest = writer.publish()
     details: dict[str, int | float | str] = {}

@@ -12,6 +12,7 @@ from contextlib import closing
 import numpy as np
 
 from diskgnn._native import DIRECT_ALIGNMENT, PageWriter
+from diskgnn.graph.graph import Graph
 from diskgnn.packing.headers import Placed
 from diskgnn.packing.row_files import ExtentsFile, InitialFile, RowFile, StaticFile
 from diskgnn.storage import artifacts, faults
@@ -31,7 +32,7 @@ ENOUGH_WINDOW_BYTES = 16 << 20
 def pack_rows(
     writer: ArtifactWriter,
     pages: PageWriter,
-    features: FeatureFile,
+    graph: Graph,
     placed: Placed,
     resources: Resources,
     *,
@@ -47,8 +48,10 @@ def pack_rows(
         Bytes read of the features.
 
     Raises:
+        ArtifactError: features are damaged.
         DiskFullError: the files do not fit; names the bytes missing.
     """
+    features = graph.feature_file
     _require_space(writer, placed, features.row_bytes)
     # Where a file system cannot reserve space, the C library writes bytes instead: not beside headers on their way.
     pages.finish()
@@ -62,7 +65,7 @@ def pack_rows(
     window_bytes = window_bytes or _window_bytes(features, placed, resources.memory_bytes)
     with (
         resources.reporter.stage("pack", needed_bytes, "B") as advance,
-        closing(scan_needed_rows(features, placed.needed, window_bytes)) as windows,
+        closing(scan_needed_rows(features, graph.feature_checksums, placed.needed, window_bytes)) as windows,
     ):
         for window in windows:
             faults.point("pack.window")

@@ -10,6 +10,8 @@ from diskgnn.graph.graph import Graph
 from diskgnn.packing.tiers import TierRows
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs import CacheSpec, PathLike, SamplingSpec
+from diskgnn.storage import artifacts
+from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.samples import Samples
 from diskgnn.system.resources import Resources
 
@@ -55,13 +57,18 @@ class Preparation:
     @property
     def samples_path(self) -> Path:
         """Where the samples go."""
-        return self.samples or self.out.with_name(f".{self.out.name}.samples")
+        return self.samples or self.scratch / "samples"
+
+    @property
+    def scratch(self) -> Path:
+        """What is only needed while preparing, and goes when that is done."""
+        return self.out.with_name(f".{self.out.name}.preparing")
 
     def is_sampled(self) -> bool:
-        """Whether just the samples that would be made are there: those of a run that was killed while packing."""
+        """Whether just the samples that would be made are there, damaged or not: those of a run that was killed."""
         try:
-            samples = Samples.open(self.samples_path)
+            samples = Samples(read_manifest(self.samples_path, artifacts.SAMPLES))
+            source = samples.manifest.source or {}
+            return samples.config == self.plan.config() and source.get("digest") == self.graph.manifest.digest
         except ArtifactError:
             return False
-        source = samples.manifest.source or {}
-        return samples.config == self.plan.config() and source.get("digest") == self.graph.manifest.digest

@@ -5,21 +5,25 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from diskgnn.errors import ArtifactError, BusyError, ConfigError, OutputExistsError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack_samples
 from diskgnn.packing.probes import probe_by_sampling
 from diskgnn.packing.space import disk_need, most_disk_bytes
 from diskgnn.preparing.preparation import Preparation
+from diskgnn.preparing.repair import repair
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.sampling.sample import sample_plan
 from diskgnn.specs import CacheSpec, PathLike, SamplingSpec
-from diskgnn.storage import artifacts
+from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import free_bytes, require_free_bytes
+from diskgnn.storage.locks import FileLock
+from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.samples import Samples
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.resources import Resources
 from diskgnn.units import format_size
 
@@ -48,7 +52,8 @@ def prepare(
     Args are theirs; without `static_cache` the device and pinned tiers get what `pack` calls 'auto': nothing without a
     GPU, and with one the least of half of its free memory, a quarter of the `memory` budget and 4 GiB. The samples are
     scratch, beside `out`, unless `samples` names a directory to keep them in. A run that fails or is interrupted keeps
-    what was sampled and warns where; the same arguments go on with it.
+    what was sampled and warns where; the same arguments go on with it, and make again what was damaged meanwhile.
+    `overwrite` replaces `out`, never samples that are kept.
 
     Returns:
         The reports of both stages.
@@ -66,50 +71,102 @@ def prepare(
         samples=samples,
         keep_input_nodes=keep_input_nodes,
     )
-    # Refuse before hours of sampling, not after.
-    ArtifactWriter(preparation.out, artifacts.PACKED, config={}, overwrite=overwrite)
-    reports = []
-    with _saying_what_is_kept(preparation):
-        if not preparation.is_sampled():
-            _require_space(preparation)
+    with _alone(preparation.out):
+        try:
+            # Refuse before hours of sampling, not after.
+            ArtifactWriter(preparation.out, artifacts.PACKED, config={}, overwrite=overwrite)
+        except OutputExistsError:
+            _remove_stale_scratch(preparation)
+            raise
+        with _saying_what_is_kept(preparation):
+            reports = _sample(preparation)
             reports.append(
-                sample_plan(
-                    preparation.plan,
-                    preparation.samples_path,
+                pack_samples(
+                    preparation.graph,
+                    Samples.open(preparation.samples_path),
+                    preparation.out,
+                    preparation.tiers,
                     preparation.resources,
-                    overwrite=overwrite or samples is None,
+                    keep_input_nodes=keep_input_nodes,
+                    overwrite=overwrite,
                 )
             )
-        reports.append(
-            pack_samples(
-                preparation.graph,
-                Samples.open(preparation.samples_path),
-                preparation.out,
-                preparation.tiers,
-                preparation.resources,
-                keep_input_nodes=keep_input_nodes,
-                overwrite=overwrite,
-            )
-        )
-    if samples is None:
-        shutil.rmtree(preparation.samples_path)
+        faults.point("prepare.packed")
+        shutil.rmtree(preparation.scratch, ignore_errors=True)
     return reports
 
 
 @contextmanager
-def _saying_what_is_kept(preparation: Preparation) -> Iterator[None]:
-    """When preparing ends early, warn of the hidden directories that hold what was sampled."""
+def _alone(out: Path) -> Iterator[None]:
+    """Nobody else prepares `out` within the block.
+
+    Raises:
+        BusyError: another process does now.
+    """
+    lock = FileLock(out.with_name(f".{out.name}.preparing.lock"))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        taken = lock.acquire()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {out}: {error.strerror or error}; choose an output in another folder"
+        ) from error
+    if not taken:
+        raise BusyError(f"another process is preparing {out} now; wait for it or stop it")
     try:
         yield
+    finally:
+        lock.release()
+
+
+def _sample(preparation: Preparation) -> list[StageReport]:
+    """Make the samples, or what is damaged of those that are there and are scratch."""
+    plan, path, resources = preparation.plan, preparation.samples_path, preparation.resources
+    if preparation.is_sampled():
+        if preparation.samples is None:
+            repair(path, graph=preparation.graph, resources=resources)
+        return []
+    if preparation.samples is None:
+        shutil.rmtree(path, ignore_errors=True)  # those of other settings
+    elif path.exists() and _is_samples(path):
+        raise OutputExistsError(
+            f"{path} holds samples of another graph or of other settings, which are kept: choose another `samples`, or "
+            f"remove that directory"
+        )
+    _require_space(preparation)
+    return [sample_plan(plan, path, resources)]
+
+
+def _is_samples(path: Path) -> bool:
+    try:
+        return read_manifest(path).format == artifacts.SAMPLES
+    except ArtifactError:
+        return False
+
+
+def _remove_stale_scratch(preparation: Preparation) -> None:
+    """Of a run that was killed when it had published the output. What a run with `overwrite` goes on with stays."""
+    with suppress(ArtifactError):
+        samples, packed = read_manifest(preparation.scratch / "samples"), read_manifest(preparation.out)
+        if packed.source == {"format": samples.format, "digest": samples.digest}:
+            shutil.rmtree(preparation.scratch, ignore_errors=True)
+
+
+@contextmanager
+def _saying_what_is_kept(preparation: Preparation) -> Iterator[None]:
+    """When preparing ends early, warn of the hidden directory that holds what was sampled."""
+    try:
+        yield
+    except BusyError:  # another process is at work there
+        raise
     except BaseException:
-        samples = preparation.samples_path
-        for kept in (_unfinished(samples), *([samples] if preparation.samples is None else [])):
-            if (size := _bytes_in(kept)) > 0:
-                warnings.warn(
-                    f"what was sampled is kept in {kept} ({format_size(size)}): the same command goes on with it; "
-                    f"to give it up, remove that directory",
-                    stacklevel=4,
-                )
+        kept = preparation.scratch if preparation.samples is None else staging_of(preparation.samples)
+        if (size := _bytes_in(kept)) > 0:
+            warnings.warn(
+                f"what was sampled is kept in {kept} ({format_size(size)}): the same command goes on with it; "
+                f"to give it up, remove that directory",
+                stacklevel=4,
+            )
         raise
 
 
@@ -128,8 +185,8 @@ def _require_space(preparation: Preparation) -> None:
         return
     probes = probe_by_sampling(plan, preparation.resources)
     need = disk_need(probes, tiers, preparation.graph.feature_file.row_bytes, keep_input_nodes)
-    packed_bytes = max(0, need.certain_packed - _bytes_in(_unfinished(out)))
-    samples_bytes = max(0, need.certain_samples - _bytes_in(_unfinished(samples)))
+    packed_bytes = max(0, need.certain_packed - _bytes_in(staging_of(out)))
+    samples_bytes = max(0, need.certain_samples - _bytes_in(staging_of(samples)))
     if _device(out) == _device(samples):
         require_free_bytes(out.parent, packed_bytes + samples_bytes, f"preparing {out}, samples included,")
     else:
@@ -137,13 +194,8 @@ def _require_space(preparation: Preparation) -> None:
         require_free_bytes(out.parent, packed_bytes, f"packing {out}")
 
 
-def _unfinished(path: Path) -> Path:
-    """Where an `ArtifactWriter` of `path` has what it has not published yet."""
-    return path.with_name(f".{path.name}.partial")
-
-
 def _bytes_in(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.glob("*") if path.is_file())
+    return sum(path.stat().st_size for path in folder.glob("**/*") if path.is_file())
 
 
 def _device(path: Path) -> int:

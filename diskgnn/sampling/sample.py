@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +26,8 @@ from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
 from diskgnn.sampling.sweeping import SampledArrays, SweepingSampler
 from diskgnn.specs import SPLITS, PathLike, SamplingSpec
 from diskgnn.storage import artifacts, faults
-from diskgnn.storage.checked_files import ChecksummedFile, sync
+from diskgnn.storage.checked_files import ChecksummedFile
+from diskgnn.storage.manifest import verify_file
 from diskgnn.storage.samples import one_row, samples_schema
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
@@ -98,16 +99,30 @@ def sample_plan(
                             overwrite=overwrite, resumable=True)  # fmt: skip
     num_batches = sum(size.num_batches for size in plan.sizes.values())
     with writer:
-        with resources.reporter.stage("sample", num_batches, "minibatches") as advance, damage_named(graph):
-            output = _ShardWriter(writer, plan, shard_minibatches, advance)
-            if fits(graph, resources.memory_bytes):
-                _sample_in_memory(output, graph, resources.threads)
-                read_bytes = graph.topology_bytes
-            else:
-                read_bytes = _sample_by_sweeping(output, graph, resources)
+        edges, read_bytes = write_shards(writer, plan, resources, shard_minibatches=shard_minibatches)
         manifest = writer.publish()
-    details = {"minibatches": num_batches, "edges": output.edges, "epochs": plan.spec.epochs}
+    details = {"minibatches": num_batches, "edges": edges, "epochs": plan.spec.epochs}
     return StageReport("sample", time.perf_counter() - started, read_bytes, manifest.total_bytes, details)
+
+
+def write_shards(
+    writer: ArtifactWriter,
+    plan: SamplingPlan,
+    resources: Resources,
+    *,
+    shard_minibatches: int = MINIBATCHES_PER_SHARD,
+    only: Collection[str] | None = None,
+) -> tuple[int, int]:
+    """Write and register the shards of `plan`, or those that `only` names; (edges sampled, bytes read)."""
+    graph = plan.graph
+    num_batches = sum(size.num_batches for size in plan.sizes.values())
+    with resources.reporter.stage("sample", num_batches, "minibatches") as advance, damage_named(graph):
+        output = _ShardWriter(writer, plan, shard_minibatches, advance, only)
+        if fits(graph, resources.memory_bytes):
+            _sample_in_memory(output, graph, resources.threads)
+            return output.edges, graph.topology_bytes
+        read_bytes = _sample_by_sweeping(output, graph, resources)
+        return output.edges, read_bytes
 
 
 def fits(graph: Graph, memory_bytes: int) -> bool:
@@ -148,8 +163,15 @@ class _Shard:
 class _ShardWriter:
     """Writes the shards that a plan needs and that are not there yet."""
 
-    def __init__(self, writer: ArtifactWriter, plan: SamplingPlan, shard_minibatches: int, advance: Advance) -> None:
-        self._writer, self._plan, self._advance = writer, plan, advance
+    def __init__(
+        self,
+        writer: ArtifactWriter,
+        plan: SamplingPlan,
+        shard_minibatches: int,
+        advance: Advance,
+        only: Collection[str] | None,
+    ) -> None:
+        self._writer, self._plan, self._advance, self._only = writer, plan, advance, only
         self._shard_minibatches = shard_minibatches
         node_type = pa.from_numpy_dtype(plan.graph.indices.dtype)
         self._schema = samples_schema(plan.spec.num_layers, node_type)
@@ -157,7 +179,7 @@ class _ShardWriter:
         self._lock = threading.Lock()
 
     def missing(self) -> Iterator[_Shard]:
-        """What to sample, in order. Shards of a run that was killed are added to the artifact as they are."""
+        """What to sample, in order. Shards of a run that was killed are adopted, if they are what it wrote."""
         for split in self._plan.splits:
             for epoch, planned_epoch in enumerate(self._plan.prepared_epochs(split)):
                 minibatches = self._plan.minibatches(split, planned_epoch)
@@ -167,8 +189,8 @@ class _ShardWriter:
                         artifacts.shard_file(split, epoch, first // per_shard),
                         tuple(minibatches[first : first + per_shard]),
                     )
-                    if self._writer.path(shard.name).is_file():  # complete: it got its name when it was closed
-                        self._writer.add(shard.name)
+                    unwanted = self._only is not None and shard.name not in self._only
+                    if unwanted or self._writer.adopt(shard.name):
                         self._advance(len(shard.minibatches))
                     else:
                         yield shard
@@ -176,19 +198,16 @@ class _ShardWriter:
     def write(self, shard: _Shard, sampled: Iterator[SampledArrays]) -> None:
         """Write the minibatches of `shard`, the next ones of `sampled`."""
         edges = 0
-        temporary = self._writer.path(shard.name + ".tmp")
-        with ChecksummedFile(temporary) as sink, pa.ipc.new_file(sink, self._schema) as file:
+        temporary = shard.name + ".tmp"
+        with ChecksummedFile(self._writer.path(temporary)) as sink, pa.ipc.new_file(sink, self._schema) as file:
             for minibatch in shard.minibatches:
                 faults.point("sample.minibatch")
                 input_nodes, blocks = next(sampled)
                 file.write_batch(one_row(self._schema, [minibatch.seeds, input_nodes, *chain.from_iterable(blocks)]))
                 edges += sum(len(indices) for _, indices in blocks)
                 self._advance(1)
-        sync(temporary)  # its name says that it is complete, also after a power cut
-        faults.point("sample.shard")
-        temporary.rename(self._writer.path(shard.name))
+        self._writer.finish(shard.name, temporary, sink.crc32c)
         with self._lock:
-            self._writer.add(shard.name, crc32c=sink.crc32c)
             self.edges += edges
 
 
@@ -214,9 +233,13 @@ def _sample_in_memory(output: _ShardWriter, graph: Graph, threads: int) -> None:
 
 def _sample_by_sweeping(output: _ShardWriter, graph: Graph, resources: Resources) -> int:
     """One shard after the other, from sweeps over topology that stays on disk; bytes read."""
+    # Sweeps skip what they do not need, so they cannot tell: one pass more says that the disk gives what was written.
+    with resources.reporter.stage("check the topology", graph.topology_bytes, "B") as advance:
+        for name in (artifacts.INDPTR, artifacts.INDICES):
+            verify_file(graph.manifest, name, advance)
     planned, to_write = tee(output.missing())
     with SweepingSampler(graph, memory_bytes=resources.memory_bytes, threads=resources.threads) as sampler:
         sampled = sampler.sample(minibatch for shard in planned for minibatch in shard.minibatches)
         for shard in to_write:
             output.write(shard, sampled)
-        return sampler.read_bytes
+        return graph.topology_bytes + sampler.read_bytes

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 GRAPH, SAMPLES, PACKED = "diskgnn.graph", "diskgnn.samples", "diskgnn.packed"
 PARTITIONS, SEGMENTED = "diskgnn.partitions", "diskgnn.segmented"  # of baselines: partition_buffer, segmented_packed
-VERSIONS = {GRAPH: 1, SAMPLES: 1, PACKED: 1, PARTITIONS: 1, SEGMENTED: 1}
+VERSIONS = {GRAPH: 2, SAMPLES: 1, PACKED: 1, PARTITIONS: 1, SEGMENTED: 1}
 MADE_BY = {
     GRAPH: "diskgnn convert",
     SAMPLES: "diskgnn sample",
@@ -18,10 +18,11 @@ MADE_BY = {
     SEGMENTED: "diskgnn.baselines.segmented_packing.prepare_segmented_packed",
 }
 MANIFEST = "manifest.json"
-RESUME_STAMP = "resume.json"  # in the staging directory of a resumable writer: what it is making
+JOURNAL = "journal.jsonl"  # in the staging directory of a resumable writer: what it is making, and what is finished
 
 # graph/
 INDPTR, INDICES, FEATURES, LABELS = "indptr.npy", "indices.npy", "features.npy", "labels.npy"
+FEATURE_CHECKSUMS = "features-crc.npy"  # of each CHECKSUM_CHUNK_BYTES of FEATURES
 
 
 def split_file(split: str) -> str:

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,16 @@ import numpy.typing as npt
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
 
+# A scan that skips rows compares what it reads in pieces of this size. It reads gaps of this size along anyway.
+CHECKSUM_CHUNK_BYTES = 64 << 10
+_READ_BYTES = 4 << 20
+
 
 def checksum_file(path: Path, advance: Callable[[int], None] = lambda _: None) -> int:
     """CRC-32C of a whole file, read once front to back without keeping it in the page cache."""
     crc = 0
     with path.open("rb", buffering=0) as file:
-        buffer = bytearray(4 << 20)
+        buffer = bytearray(_READ_BYTES)
         view = memoryview(buffer)
         offset = 0
         while read := file.readinto(buffer):
@@ -30,6 +35,32 @@ def checksum_file(path: Path, advance: Callable[[int], None] = lambda _: None) -
             offset += read
             advance(read)
     return crc
+
+
+class ChunkChecksums:
+    """CRC-32C of data that come front to back: of all (`crc32c`), and of each CHECKSUM_CHUNK_BYTES (`chunks`)."""
+
+    def __init__(self) -> None:
+        self.crc32c = 0
+        self._finished = array("I")
+        self._chunk, self._chunk_bytes = 0, 0  # the one that is not full yet
+
+    def add(self, data: Any) -> None:
+        """Continue with `data` (bytes-like, contiguous)."""
+        view = memoryview(data).cast("B")
+        self.crc32c = crc32c(view, self.crc32c)
+        while view:
+            part = view[: CHECKSUM_CHUNK_BYTES - self._chunk_bytes]
+            self._chunk, self._chunk_bytes = crc32c(part, self._chunk), self._chunk_bytes + len(part)
+            if self._chunk_bytes == CHECKSUM_CHUNK_BYTES:
+                self._finished.append(self._chunk)
+                self._chunk = self._chunk_bytes = 0
+            view = view[len(part) :]
+
+    def chunks(self) -> npt.NDArray[np.uint32]:
+        """[ceil(bytes / CHECKSUM_CHUNK_BYTES)]; the last chunk may be shorter."""
+        last = [self._chunk] if self._chunk_bytes else []
+        return np.concatenate([np.asarray(self._finished, np.uint32), np.array(last, np.uint32)])
 
 
 class ChecksummedFile(io.RawIOBase):
@@ -110,6 +141,53 @@ def _read_npy_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
             f"it is truncated or was changed"
         )
     return dtype, shape, offset
+
+
+def load_npy(path: Path) -> tuple[npt.NDArray[Any], int]:
+    """The array in a .npy file, and the CRC-32C of the file, in one read.
+
+    Raises:
+        ArtifactError: see `npy_header`.
+        OSError: it cannot be read, or ends early.
+    """
+    dtype, shape, offset = _read_npy_header(path)
+    loaded = np.empty(shape, dtype)
+    data = loaded.reshape(-1).view(np.uint8).data
+    with path.open("rb", buffering=0) as file:
+        crc = crc32c(file.read(offset))
+        for start in range(0, len(data), _READ_BYTES):
+            crc = _read_whole(file, data[start : start + _READ_BYTES], crc, path)
+    return loaded, crc
+
+
+def take_from_npy(path: Path, positions: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], int]:
+    """The elements of a .npy file of one dimension at ascending `positions`, and the CRC-32C of the file, in one read.
+
+    Raises:
+        ArtifactError: see `npy_header`.
+        OSError: it cannot be read, or ends early.
+    """
+    dtype, (length,), offset = _read_npy_header(path)
+    taken, buffer = np.empty(len(positions), dtype), np.empty(_READ_BYTES // dtype.itemsize, dtype)
+    with path.open("rb", buffering=0) as file:
+        crc = crc32c(file.read(offset))
+        for first in range(0, length, len(buffer)):
+            part = buffer[: length - first]
+            crc = _read_whole(file, part.view(np.uint8).data, crc, path)
+            begin, end = np.searchsorted(positions, [first, first + len(part)])
+            taken[begin:end] = part[positions[begin:end] - first]
+    return taken, crc
+
+
+def _read_whole(file: io.FileIO, view: memoryview, crc: int, path: Path) -> int:
+    """Fill `view` from `file`; `crc` continued over it."""
+    filled = 0
+    while filled < len(view):
+        read = file.readinto(view[filled:])
+        if not read:
+            raise OSError(f"{path} ends early")
+        filled += read
+    return crc32c(view, crc)
 
 
 def npy_header_bytes(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bytes:

@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError
-from diskgnn.progress import SILENT, Reporter
 from diskgnn.specs import PathLike
-from diskgnn.storage.artifacts import MADE_BY, MANIFEST, RESUME_STAMP, VERSIONS
-from diskgnn.storage.checked_files import checksum_file, npy_header
+from diskgnn.storage.artifacts import JOURNAL, MADE_BY, MANIFEST, VERSIONS
+from diskgnn.storage.checked_files import checksum_file, load_npy, npy_header, take_from_npy
 from diskgnn.units import format_size
 
 T = TypeVar("T")
@@ -73,6 +72,41 @@ class Manifest:
         """The .npy file `name`, memory-mapped read-only unless `mmap` is False."""
         return np.load(self.file(name), mmap_mode="r" if mmap else None, allow_pickle=False)  # type: ignore[no-any-return]
 
+    def checked_array(self, name: str) -> npt.NDArray[Any]:
+        """The .npy file `name` in memory, compared with its checksum.
+
+        Raises:
+            ArtifactError: it is damaged, or the artifact has no such file.
+        """
+        loaded, found = load_npy(self.file(name))
+        self.check(name, found)
+        return loaded
+
+    def take(self, name: str, positions: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """[n] elements of the .npy file `name` [any number] at ascending `positions` [n].
+
+        The file is read once, front to back, and compared with its checksum.
+
+        Raises:
+            ArtifactError: it is damaged.
+        """
+        taken, found = take_from_npy(self.file(name), positions)
+        self.check(name, found)
+        return taken
+
+    def check(self, name: str, found: int) -> None:
+        """Compare the CRC-32C of what was read of file `name`, all of it, with that of what was written.
+
+        Raises:
+            ArtifactError: they differ.
+        """
+        expected = self.files[name].crc32c
+        if found != expected:
+            raise ArtifactError(
+                f"{self.file(name)} is damaged: its CRC-32C is {found:08x}, expected {expected:08x}; "
+                f"{MADE_BY[self.format]} again, or see what `diskgnn verify --repair` can do"
+            )
+
     def parsed(self, parse: Callable[[dict[str, Any]], T]) -> T:
         """`config` as `parse` reads it.
 
@@ -107,15 +141,15 @@ def entry_to_json(entry: FileEntry) -> dict[str, Any]:
 
 
 def open_artifact(path: PathLike, format: str | None = None) -> Manifest:  # noqa: A002
-    """Open an artifact and check everything but its files' contents (`verify_artifact` checks those too).
+    """Open an artifact and check everything but its files' contents (`verification` checks those too).
 
     Raises:
         ArtifactError: missing, unfinished, of another format or version, or a file's size, dtype or shape
             is not what the manifest says.
     """
     manifest = read_manifest(path, format)
-    for name, entry in manifest.files.items():
-        _check_file(manifest, name, entry)
+    for name in manifest.files:
+        check_file(manifest, name)
     return manifest
 
 
@@ -189,7 +223,7 @@ def _parse_manifest(path: Path, document: dict[str, Any]) -> Manifest:
 
 def _file_name(name: str) -> str:
     """`name`, if it names a file in the artifact's own directory and nowhere else."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}", name) or name in (MANIFEST, RESUME_STAMP):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}", name) or name in (MANIFEST, JOURNAL):
         raise ValueError(f"{name!r} is no file name of an artifact")
     return name
 
@@ -210,8 +244,9 @@ def _parse_entry(record: Any) -> FileEntry:
     return FileEntry(size, int(checksum, 16), typed(record["dtype"], str), shape)
 
 
-def _check_file(manifest: Manifest, name: str, entry: FileEntry) -> None:
-    file = manifest.file(name)
+def check_file(manifest: Manifest, name: str) -> None:
+    """Whether one file is there, and of the size, dtype and shape that the manifest says; see `open_artifact`."""
+    file, entry = manifest.file(name), manifest.files[name]
     again = f"{MADE_BY[manifest.format]} again"
     if not file.is_file():
         raise ArtifactError(f"{file}, a part of {manifest.path}, is not there; put it back or {again}")
@@ -226,28 +261,10 @@ def _check_file(manifest: Manifest, name: str, entry: FileEntry) -> None:
         raise ArtifactError(f"{file} holds {found}, expected {expected}: the file was replaced; {again}")
 
 
-def verify_artifact(path: PathLike, *, reporter: Reporter = SILENT) -> Manifest:
-    """Open an artifact and compare every file with its checksum.
-
-    Raises:
-        ArtifactError: as `open_artifact`, or a file's content is not what was written; names the file.
-    """
-    manifest = open_artifact(path)
-    with reporter.stage(f"verify {path}", manifest.total_bytes, "B") as advance:
-        for name in manifest.files:
-            verify_file(manifest, name, advance)
-    return manifest
-
-
 def verify_file(manifest: Manifest, name: str, advance: Callable[[int], None] = lambda _: None) -> None:
     """Compare one file of an artifact with its checksum.
 
     Raises:
         ArtifactError: its content is not what was written.
     """
-    found, expected = checksum_file(manifest.file(name), advance), manifest.files[name].crc32c
-    if found != expected:
-        raise ArtifactError(
-            f"{manifest.file(name)} is damaged: its CRC-32C is {found:08x}, expected {expected:08x}; "
-            f"{MADE_BY[manifest.format]} again"
-        )
+    manifest.check(name, checksum_file(manifest.file(name), advance))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -15,16 +14,19 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, OutputExistsError
+from diskgnn.errors import ArtifactError, BusyError, ConfigError, DiskFullError, OutputExistsError
 from diskgnn.specs import PathLike
 from diskgnn.storage import faults
-from diskgnn.storage.artifacts import MANIFEST, RESUME_STAMP, VERSIONS
-from diskgnn.storage.checked_files import ChecksummedFile, checksum_file, npy_header, npy_header_bytes, sync
+from diskgnn.storage.array_file import ArrayFile
+from diskgnn.storage.artifacts import JOURNAL, MANIFEST, VERSIONS
+from diskgnn.storage.checked_files import checksum_file, npy_header, sync
+from diskgnn.storage.journal import Journal
+from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest import (
     ExternalFile,
     FileEntry,
@@ -36,60 +38,15 @@ from diskgnn.storage.manifest import (
 )
 
 
-class ArrayFile:
-    """One .npy file of an artifact, written front to back like `ChecksummedFile`.
-
-    Use as a context manager; leaving it without an error registers the file. `rows` None means as many as will
-    have been written, which costs one read of the file for its checksum.
-    """
-
-    def __init__(
-        self,
-        writer: ArtifactWriter,
-        name: str,
-        dtype: npt.DTypeLike,
-        rows: int | None,
-        row_shape: tuple[int, ...] = (),
-    ) -> None:
-        self._writer, self._name, self._rows, self._row_shape = writer, name, rows, row_shape
-        self._dtype = np.dtype(dtype)
-        self.rows_written = 0
-
-    def __enter__(self) -> ArrayFile:
-        self._file = ChecksummedFile(self._writer.path(self._name))
-        self._file.write(npy_header_bytes(self._dtype, (self._rows or 0, *self._row_shape)))
-        return self
-
-    def write(self, rows: npt.NDArray[Any]) -> None:
-        """Append `rows` [any number, *row_shape] of the file's dtype."""
-        assert (rows.shape[1:], rows.dtype) == (self._row_shape, self._dtype), (rows.shape, rows.dtype)
-        self.rows_written += len(rows)
-        assert self._rows is None or self.rows_written <= self._rows, (self.rows_written, self._rows)
-        faults.point("artifact.write")
-        self._file.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
-        if kind is not None:
-            return
-        assert self._rows in (None, self.rows_written), (self._rows, self.rows_written)
-        if self._rows is None:
-            with self._writer.path(self._name).open("r+b") as file:
-                file.write(npy_header_bytes(self._dtype, (self.rows_written, *self._row_shape)))
-        self._writer.add(self._name, crc32c=None if self._rows is None else self._file.crc32c)
-
-
 class ArtifactWriter:
     """Writes one artifact: files go to `writer.path(name)`, `publish` makes them appear all at once.
 
-    Use as a context manager. Leaving it without `publish` removes what was written, unless `resumable`
-    (then the next writer with the same `config` and `source` finds the files that are there already).
+    Use as a context manager. Leaving it without `publish` removes what was written, unless `resumable`: then the next
+    writer with the same `config` and `source` may `adopt` the files that this one did `finish`.
 
     Raises:
         OutputExistsError: `path` exists and `overwrite` is False.
-        ArtifactError: another process is writing the same artifact.
+        BusyError: another process is writing the same artifact.
     """
 
     def __init__(
@@ -108,8 +65,14 @@ class ArtifactWriter:
         self.files: dict[str, FileEntry] = {}
         self.external: dict[str, ExternalFile] = {}
         self._overwrite, self._resumable, self._published = overwrite, resumable, False
-        self.staging = self.final.with_name(f".{self.final.name}.partial")
-        self.check_output()
+        self.staging = staging_of(self.final)
+        self._lock = FileLock(self.staging.with_suffix(".lock"))
+        self._journal = Journal(self.staging / JOURNAL, [format, VERSIONS[format], self.config, self.source])
+        try:
+            self.check_output()
+        except OutputExistsError:
+            self._clean()
+            raise
 
     def check_output(self) -> None:
         """Refuse an output that exists (unless overwriting an artifact), before any work is done."""
@@ -138,53 +101,51 @@ class ArtifactWriter:
         if not self._overwrite:
             raise OutputExistsError(f"{self.final} exists already; pass overwrite=True to replace it")
 
+    def _clean(self) -> None:
+        """Remove what killed runs left beside an output that is there; not what a run with `overwrite` goes on with."""
+        with suppress(ArtifactError, OSError):  # no artifact, or a folder that cannot be written to: nothing of ours
+            there = read_manifest(self.final)
+            journal = Journal(self.staging / JOURNAL, [there.format, there.version, there.config, there.source])
+            if (self.staging.exists() or self._lock.path.exists()) and self._lock.acquire():
+                if not journal.path.exists() or journal.read():
+                    shutil.rmtree(self.staging, ignore_errors=True)
+                self._lock.release()
+
     def __enter__(self) -> ArtifactWriter:
         try:
             self.final.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = self._take_lock()
+            if not self._lock.acquire():
+                raise BusyError(f"another process is writing {self.final} now; wait for it or stop it")
         except OSError as error:
             raise ConfigError(
                 f"cannot write {self.final}: {error.strerror or error}; choose an output in another folder"
             ) from error
         try:
-            identity = json.dumps([self.format, VERSIONS[self.format], self.config, self.source], sort_keys=True)
-            stamp = self.staging / RESUME_STAMP
-            if not (self._resumable and stamp.is_file() and stamp.read_text() == identity):
+            if not (self._resumable and self._journal.read()):
                 shutil.rmtree(self.staging, ignore_errors=True)
                 self.staging.mkdir()
                 if self._resumable:
-                    stamp.write_text(identity)
+                    self._journal.begin()
         except BaseException:
-            self._release_lock()
+            self._lock.release()
             raise
         return self
-
-    def _take_lock(self) -> TextIO:
-        path = self.staging.with_suffix(".lock")
-        while True:
-            lock = path.open("w")
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Whoever had the lock may have removed the file between our opening and locking it.
-                if path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno())):
-                    return lock
-            except BlockingIOError as error:
-                lock.close()
-                raise ArtifactError(f"another process is writing {self.final} now; wait for it or stop it") from error
-            except BaseException:
-                lock.close()
-                raise
-            lock.close()
 
     def path(self, name: str) -> Path:
         """Where to write file `name`; register it with `add` when it is complete."""
         return self.staging / name
 
     def array_file(
-        self, name: str, dtype: npt.DTypeLike, rows: int | None, row_shape: tuple[int, ...] = ()
+        self,
+        name: str,
+        dtype: npt.DTypeLike,
+        rows: int | None,
+        row_shape: tuple[int, ...] = (),
+        *,
+        checksums: str | None = None,
     ) -> ArrayFile:
         """A .npy file `name` of shape [rows, *row_shape] to write front to back; see `ArrayFile`."""
-        return ArrayFile(self, name, dtype, rows, row_shape)
+        return ArrayFile(self, name, dtype, rows, row_shape, checksums)
 
     def save_array(self, name: str, array: npt.NDArray[Any]) -> None:
         """Write `array` as .npy file `name` and register it."""
@@ -196,6 +157,27 @@ class ArtifactWriter:
         """Register a complete file. Its checksum is read from disk unless `crc32c` was computed while writing."""
         path = self.path(name)
         self._add(name, path, checksum_file(path, advance) if crc32c is None else crc32c)
+
+    def finish(self, name: str, temporary: str, crc32c: int) -> None:
+        """Give file `temporary`, which is complete, its `name`, register it, and note that in the journal."""
+        path = self.path(name)
+        sync(self.path(temporary))
+        faults.point("unit.written")
+        self.path(temporary).rename(path)
+        faults.point("unit.renamed")
+        self.add(name, crc32c=crc32c)
+        self._journal.add(name, self.files[name].bytes, crc32c)
+
+    def adopt(self, name: str) -> bool:
+        """Register file `name` if an earlier run finished it and it is still what that run wrote; or remove it."""
+        crc32c, path = self._journal.checksum(name), self.path(name)
+        if crc32c is not None:
+            self.add(name, crc32c=crc32c)
+        elif path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        return crc32c is not None
 
     def add_external(self, name: str, path: Path, *, crc32c: int) -> None:
         """Register a file that stays where it is, under the name that it would have here."""
@@ -224,17 +206,16 @@ class ArtifactWriter:
         external = {name: {"path": e.path, "mtime_ns": e.mtime_ns} for name, e in sorted(self.external.items())}
         document = {**content, "external": external, "digest": content_digest(content)}
         (self.staging / MANIFEST).write_text(json.dumps(document, indent=1) + "\n")
-        stamp = self.staging / RESUME_STAMP
         for entry in self.staging.iterdir():
             if entry.name == MANIFEST or entry.name in self.files:
                 self._sync(entry)
             elif entry.is_dir():
                 shutil.rmtree(entry)  # scratch
-            elif entry != stamp:
+            elif entry != self._journal.path:
                 entry.unlink()
         self._sync(self.staging)
         self.check_output()
-        stamp.unlink(missing_ok=True)
+        self._journal.path.unlink(missing_ok=True)
         if self.final.exists():
             _exchange(self.staging, self.final)
             faults.point("artifact.exchanged")
@@ -255,10 +236,7 @@ class ArtifactWriter:
     ) -> None:
         if not self._published and not self._resumable:
             shutil.rmtree(self.staging, ignore_errors=True)
-        if self._published or not self._resumable:
-            self._release_lock()
-        else:
-            self._lock.close()
+        self._lock.release()
         if isinstance(error, OSError) and not isinstance(error, DiskFullError) and _is_disk_full(error):
             kept = (
                 "what is complete was kept: the same command goes on with it" if self._resumable else "nothing is left"
@@ -268,10 +246,10 @@ class ArtifactWriter:
                 f"Free some space or choose an output on another disk."
             ) from error
 
-    def _release_lock(self) -> None:
-        with suppress(OSError):
-            Path(self._lock.name).unlink()
-        self._lock.close()
+
+def staging_of(path: Path) -> Path:
+    """Where an `ArtifactWriter` of `path` has what it has not published yet."""
+    return path.with_name(f".{path.name}.partial")
 
 
 def _is_disk_full(error: OSError) -> bool:

@@ -43,8 +43,8 @@ def test_inspect_tells_people_and_machines_the_same(graph):
 
 
 def test_verify_finds_a_flipped_bit(graph):
-    assert "is whole: 5 files" in run("verify", graph).stdout
-    assert json.loads(run("verify", graph, "--json").stdout)["files"] == 5
+    assert "is whole: 6 files" in run("verify", graph).stdout
+    assert json.loads(run("verify", graph, "--json").stdout)["files"] == 6
     with (graph / "features.npy").open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"\x01")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from comparisons import cgroups_of, write_learnable_graph
+from graphs import chunk_checksums
 
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.cli import main
@@ -227,6 +228,8 @@ def test_what_does_not_fit_the_cap_is_measured_without_it_where_it_fits_the_mach
     }) as writer:  # fmt: skip
         np.lib.format.open_memmap(writer.path(artifacts.FEATURES), "w+", np.float32, (num_nodes, width)).flush()
         writer.add(artifacts.FEATURES)
+        checksums = chunk_checksums(writer.path(artifacts.FEATURES))
+        writer.save_array(artifacts.FEATURE_CHECKSUMS, checksums)
         writer.save_array(artifacts.INDPTR, np.arange(num_nodes + 1))
         writer.save_array(artifacts.INDICES, np.arange(num_nodes, dtype=np.int32))
         writer.save_array(artifacts.LABELS, np.arange(num_nodes) % 2)

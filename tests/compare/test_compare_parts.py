@@ -17,7 +17,7 @@ from diskgnn.compare.steps import TRACED_MINIBATCHES, excerpt
 from diskgnn.compare.training_graph import make_training_graph
 from diskgnn.graph.graph import Graph
 from diskgnn.specs import SamplingSpec
-from diskgnn.storage.manifest import verify_artifact
+from diskgnn.storage.verification import verify_artifact
 from diskgnn.tracing import TraceEvent
 
 

@@ -18,7 +18,7 @@ from diskgnn.errors import ConfigError, DiskFullError, InputError
 from diskgnn.graph.csc import EdgeOptions, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk, plan_buckets
 from diskgnn.storage import artifacts, faults
-from diskgnn.storage.manifest import verify_artifact
+from diskgnn.storage.verification import verify_artifact
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 

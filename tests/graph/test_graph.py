@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from graphs import chunk_checksums
 
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
@@ -41,6 +42,8 @@ def test_files_of_different_graphs(tmp_path: Path, name: str, array: np.ndarray 
             for name, content in files.items():
                 if content is not None:
                     writer.save_array(name, content)
+                    if name == artifacts.FEATURES:
+                        writer.save_array(artifacts.FEATURE_CHECKSUMS, chunk_checksums(writer.path(name)))
             writer.publish()
 
     write_graph(tmp_path / "good", {**FITTING})
@@ -62,6 +65,7 @@ def test_a_config_that_is_none(tmp_path: Path, change: dict[str, object]) -> Non
     with ArtifactWriter(tmp_path / "graph", artifacts.GRAPH, config=config | change) as writer:
         for name, content in FITTING.items():
             writer.save_array(name, content)
+        writer.save_array(artifacts.FEATURE_CHECKSUMS, chunk_checksums(writer.path(artifacts.FEATURES)))
         writer.publish()
     with pytest.raises(ArtifactError, match=r"diskgnn convert` (it )?again"):
         Graph.open(tmp_path / "graph")

@@ -14,8 +14,8 @@ from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.storage import artifacts, faults
-from diskgnn.storage.manifest import verify_artifact
 from diskgnn.storage.row_format import FEATURE_STORAGE, RowFormat
+from diskgnn.storage.verification import verify_artifact
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Packed directories against NumPy and against each other."""
 
 import os
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,9 +18,9 @@ from diskgnn.packing.rows import pack_rows
 from diskgnn.packing.tiers import TierRows
 from diskgnn.progress import SILENT
 from diskgnn.storage import artifacts, extents, faults
-from diskgnn.storage.checked_files import npy_header_bytes
-from diskgnn.storage.manifest import verify_artifact
+from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, npy_header_bytes
 from diskgnn.storage.packed import Packed
+from diskgnn.storage.verification import verify_artifact
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
@@ -92,6 +91,19 @@ def test_bytes_do_not_depend_on_memory_or_threads(graph, samples, tmp_path, wind
     assert len(files(tmp_path / "large")) == 1 + 1 + 2 * 4
 
 
+def sparse_checksums(path, nodes, data_offset, row_bytes):
+    """Of each chunk; all are zeros but those of `nodes`."""
+    num_bytes, chunk_bytes = path.stat().st_size, CHECKSUM_CHUNK_BYTES
+    checksums = np.full(-(-num_bytes // chunk_bytes), crc32c(bytes(chunk_bytes)), np.uint32)
+    with path.open("rb") as file:
+        for node in nodes:
+            begin = data_offset + int(node) * row_bytes
+            for chunk in range(begin // chunk_bytes, (begin + row_bytes - 1) // chunk_bytes + 1):
+                file.seek(chunk * chunk_bytes)
+                checksums[chunk] = crc32c(file.read(chunk_bytes))
+    return checksums
+
+
 def test_gaps_that_nobody_needs_are_not_read(tmp_path):
     """Rows past 4 GiB of a sparse feature file: 3 of 2,000,000 nodes are needed."""
     num_nodes, width = 2_000_000, 700
@@ -113,6 +125,7 @@ def test_gaps_that_nobody_needs_are_not_read(tmp_path):
         os.truncate(path, len(header) + num_nodes * width * 4)
         np.load(path, mmap_mode="r+")[needed] = np.random.default_rng(0).random((3, width), np.float32)
         writer.add(artifacts.FEATURES, crc32c=0)  # not asked for here
+        writer.save_array(artifacts.FEATURE_CHECKSUMS, sparse_checksums(path, needed, len(header), 4 * width))
         writer.publish()
     graph = Graph.open(tmp_path / "graph")
     assert graph.manifest.files[artifacts.FEATURES].bytes > 1 << 32
@@ -145,21 +158,6 @@ def test_static_rows_serve_splits_that_never_ask_for_them(tmp_path):
     with Loader(packed, "valid") as loader:
         (batch,) = loader.epoch(0)
     assert batch.x.tolist() == [[4, 5], [6, 7]]
-
-
-def test_labels_are_read_once_in_ascending_order(graph, samples, tmp_path):
-    """They may be cold, on a disk that is slow at random."""
-    asked = []
-
-    class Labels:
-        def __getitem__(self, nodes):
-            asked.append(np.asarray(nodes).tolist())
-            return graph.labels[nodes]
-
-    pack(replace(graph, labels=Labels()), samples, tmp_path / "packed", cpu_cache=0, static_cache=0)
-    pack(graph, samples, tmp_path / "expected", cpu_cache=0, static_cache=0)
-    assert asked == [sorted(graph.splits[split]) for split in ("train", "valid")]
-    assert files(tmp_path / "packed") == files(tmp_path / "expected")
 
 
 def test_the_nodes_of_rows_are_not_read_ahead(graph, samples, tmp_path):
@@ -197,7 +195,7 @@ def test_nothing_is_being_written_to_a_file_while_space_is_reserved_in_it(graph,
         placed = placer.place_all(tiers)
         assert not any(name.endswith(".bin") for name in calls)
         calls.clear()
-        pack_rows(writer, pages, graph.feature_file, placed, Resources.of(threads=1))
+        pack_rows(writer, pages, graph, placed, Resources.of(threads=1))
     pages.close()
     assert calls == [
         "finish", "static.npy", "train.bin", "train-initial.npy", "valid.bin", "valid-initial.npy", "finish",

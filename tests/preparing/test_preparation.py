@@ -1,13 +1,16 @@
 """prepare and its estimate, over a generated graph."""
 
+import os
 import shutil
+import signal
+import warnings
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 from diskgnn import ArtifactError, ConfigError, estimate, generate, prepare
-from diskgnn.errors import DiskFullError, OutputExistsError
+from diskgnn.errors import BusyError, DiskFullError, OutputExistsError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack
 from diskgnn.packing.probes import probe_by_sampling
@@ -17,9 +20,10 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample
 from diskgnn.specs import SPLITS, SamplingSpec
 from diskgnn.storage import faults
-from diskgnn.storage.manifest import open_artifact, verify_artifact
+from diskgnn.storage.manifest import open_artifact
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples import Samples
+from diskgnn.storage.verification import verify_artifact
 from diskgnn.system.resources import Resources
 
 SETTINGS = {"fanouts": [4, 3], "batch_size": 64, "epochs": 2, "seed": 5}
@@ -57,7 +61,7 @@ def test_prepare_is_sample_and_pack(graph, tmp_path):
 
 def test_prepare_goes_on_with_what_was_sampled(graph, tmp_path):
     with faults.armed("pack.header", KeyboardInterrupt()):
-        told = pytest.warns(UserWarning, match=r"kept in \S*/\.packed\.samples \(\d.*same command")
+        told = pytest.warns(UserWarning, match=r"kept in \S*/\.packed\.preparing \(\d.*same command")
         with told, pytest.raises(KeyboardInterrupt):
             prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
         assert len(told) == 1
@@ -221,3 +225,104 @@ def test_inputs_are_never_overwritten(graph, tmp_path):
         with pytest.raises(OutputExistsError, match="never overwritten"):
             attempt()
         assert open_artifact(own).digest == digest
+
+
+# What killed runs leave, and runs side by side
+
+
+def prepare_and_die(graph, out, point, **settings):
+    """In a child process."""
+    child = os.fork()
+    if child == 0:
+        try:
+            with faults.armed(point, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+                prepare(graph, out, **SETTINGS, cpu_cache="10%", threads=1, **settings)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+POINTS = ["sample.minibatch", "unit.written", "pack.header", "pack.window", "artifact.sync", "prepare.packed"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_run_leaves_nothing_in_the_end(graph, tmp_path, point):
+    """Neither when the same command goes on, nor when it says that the output exists already."""
+    prepare_and_die(graph, tmp_path / "packed", point)
+    assert not any(name.startswith("..") for name in names(tmp_path))
+    if (tmp_path / "packed").exists():
+        with pytest.raises(OutputExistsError, match="exists already"):
+            prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
+        verify_artifact(tmp_path / "packed")
+    else:
+        prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
+    assert names(tmp_path) == ["packed"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_what_overwriting_goes_on_with_is_not_cleaned(graph, tmp_path):
+    prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
+    before = verify_artifact(tmp_path / "packed").digest
+    changed = {**SETTINGS, "seed": 8}
+    told = pytest.warns(UserWarning, match="is kept")
+    with faults.armed("pack.header", KeyboardInterrupt()), told, pytest.raises(KeyboardInterrupt):
+        prepare(graph, tmp_path / "packed", **changed, cpu_cache="10%", overwrite=True)
+    with pytest.raises(OutputExistsError, match="exists already"):
+        prepare(graph, tmp_path / "packed", **changed, cpu_cache="10%")
+    assert verify_artifact(tmp_path / "packed").digest == before
+    assert [report.stage for report in prepare(graph, tmp_path / "packed", **changed, cpu_cache="10%", overwrite=True)
+            ] == ["pack"]  # fmt: skip
+    assert names(tmp_path) == ["packed"]
+
+
+def test_kept_samples_are_never_replaced(graph, tmp_path):
+    prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache=0, samples=tmp_path / "kept")
+    before = verify_artifact(tmp_path / "kept").digest
+    for out in ("packed", "other"):
+        with pytest.raises(OutputExistsError, match=r"kept holds samples .* choose another `samples`"):
+            prepare(graph, tmp_path / out, **{**SETTINGS, "seed": 6}, cpu_cache=0, samples=tmp_path / "kept",
+                    overwrite=True)  # fmt: skip
+    assert verify_artifact(tmp_path / "kept").digest == before
+    assert names(tmp_path) == ["kept", "packed"]
+
+
+@pytest.mark.parametrize("kept", [None, "kept"])
+@pytest.mark.parametrize("point", ["sample.minibatch", "pack.header"])
+def test_a_second_run_on_the_same_output_is_refused_without_advice(graph, tmp_path, kept, point):
+    """It must not tell to remove what the first one works with."""
+    samples, errors = kept and tmp_path / kept, []
+
+    def second():
+        if errors:
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(BusyError, match="another process is preparing") as refused:
+                prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache=0, samples=samples, overwrite=True)
+        errors.append(refused.value)
+
+    with faults.armed(point, second):
+        prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache=0, samples=samples, threads=1)
+    assert len(errors) == 1
+    verify_artifact(tmp_path / "packed")
+
+
+def test_a_run_that_keeps_samples_where_another_one_does_is_refused_without_advice(graph, tmp_path):
+    errors = []
+
+    def second():
+        if not errors:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                with pytest.raises(BusyError, match="another process is writing") as refused:
+                    prepare(graph, tmp_path / "other", **SETTINGS, cpu_cache=0, samples=tmp_path / "kept")
+            errors.append(refused.value)
+
+    with faults.armed("sample.minibatch", second):
+        prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache=0, samples=tmp_path / "kept", threads=1)
+    assert names(tmp_path) == ["kept", "packed"]

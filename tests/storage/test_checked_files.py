@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
-from diskgnn.storage.checked_files import npy_header, npy_header_bytes
+from diskgnn.storage.checked_files import load_npy, npy_header, npy_header_bytes, take_from_npy
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -24,3 +26,21 @@ def test_a_damaged_npy_header_raises_nothing_else(tmp_path: Path, position: int,
         return
     loaded = np.load(path, mmap_mode="r")
     assert (loaded.dtype, loaded.shape) == (np.dtype(dtype), shape)
+
+
+@pytest.mark.parametrize("length", [0, 1, 5, 600_000])
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8])
+def test_arrays_and_elements_are_numpys_and_the_checksum_is_the_files(
+    tmp_path: Path, length: int, dtype: type[np.generic]
+) -> None:
+    """600,000 int64 are more than is read at once."""
+    array = np.random.default_rng(length).integers(0, 100, length).astype(dtype)
+    path = tmp_path / "x.npy"
+    np.save(path, array)
+    loaded, crc = load_npy(path)
+    assert (loaded.dtype, crc) == (array.dtype, crc32c(path.read_bytes()))
+    np.testing.assert_array_equal(loaded, array)
+    positions = np.flatnonzero(np.random.default_rng(1).random(length) < 0.3)
+    taken, crc = take_from_npy(path, positions)
+    assert (taken.dtype, crc) == (array.dtype, crc32c(path.read_bytes()))
+    np.testing.assert_array_equal(taken, array[positions])

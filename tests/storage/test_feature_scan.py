@@ -6,10 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from graphs import chunk_checksums
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diskgnn.storage.checked_files import npy_data_offset
+from diskgnn._native import crc32c
+from diskgnn.errors import ArtifactError
+from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, ChunkChecksums, npy_data_offset
 from diskgnn.storage.feature_scan import scan_needed_rows
 from diskgnn.storage.row_format import FeatureFile, RowFormat
 
@@ -26,7 +29,7 @@ def features(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def check(features: FeatureFile, needed: np.ndarray, window_bytes: int) -> int:
     """Scan, and compare with NumPy; returns the number of windows."""
     expected, seen, windows, last = np.load(features.path), [], 0, 0
-    for window in scan_needed_rows(features, needed, window_bytes):
+    for window in scan_needed_rows(features, chunk_checksums(features.path), needed, window_bytes):
         rows = features.rows.as_tensor(window.rows).numpy()
         assert len(rows) == window.last - window.first > 0
         assert last <= window.first
@@ -61,12 +64,52 @@ def test_windows_are_as_few_as_fit(features: FeatureFile) -> None:
 def test_a_file_that_ends_early_is_an_error(features: FeatureFile, tmp_path: Path) -> None:
     path = tmp_path / "short.npy"
     path.write_bytes(features.path.read_bytes()[: NUM_NODES // 2 * features.row_bytes])
+    checksums = chunk_checksums(features.path)
     short = FeatureFile(path, features.data_offset_bytes, NUM_NODES, features.rows)
     with pytest.raises(OSError, match="ends early"):
-        list(scan_needed_rows(short, np.ones(NUM_NODES, bool), 100 * features.row_bytes))
+        list(scan_needed_rows(short, checksums, np.ones(NUM_NODES, bool), 100 * features.row_bytes))
 
 
 def test_a_scan_that_is_left_reads_no_further(features: FeatureFile) -> None:
-    scan = scan_needed_rows(features, np.ones(NUM_NODES, bool), features.row_bytes)
+    scan = scan_needed_rows(features, chunk_checksums(features.path), np.ones(NUM_NODES, bool), features.row_bytes)
     assert next(scan).first == 0
     scan.close()  # type: ignore[attr-defined]
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_a_flipped_bit_is_found_where_it_is_used(features: FeatureFile, tmp_path: Path, data: st.DataObject) -> None:
+    """And nowhere else matters: what comes is right, or an error names the file."""
+    content = bytearray(features.path.read_bytes())
+    position = data.draw(st.integers(0, len(content) - 1))
+    content[position] ^= 1 << data.draw(st.integers(0, 7))
+    path = tmp_path / "flipped.npy"
+    path.write_bytes(content)
+    flipped = FeatureFile(path, features.data_offset_bytes, NUM_NODES, features.rows)
+    needed = np.zeros(NUM_NODES, bool)
+    needed[data.draw(st.integers(0, NUM_NODES - 1)) :: data.draw(st.integers(1, 900))] = True
+    expected, checksums = np.load(features.path), chunk_checksums(features.path)
+    try:
+        for window in scan_needed_rows(flipped, checksums, needed, data.draw(st.sampled_from([1, 5000, 1 << 20]))):
+            nodes = window.first + np.flatnonzero(needed[window.first : window.last])
+            found = features.rows.as_tensor(window.rows).numpy()[nodes - window.first]
+            assert found.tobytes() == expected[nodes].tobytes()
+    except ArtifactError as error:
+        assert str(path) in str(error)  # noqa: PT017
+        return
+    row = (position - features.data_offset_bytes) // features.row_bytes
+    assert position < features.data_offset_bytes or not needed[row]
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1, CHECKSUM_CHUNK_BYTES, CHECKSUM_CHUNK_BYTES + 1, 3 * CHECKSUM_CHUNK_BYTES])
+def test_chunk_checksums_however_the_data_come(num_bytes: int) -> None:
+    random = np.random.default_rng(num_bytes)
+    data = random.bytes(num_bytes)
+    checksums, position = ChunkChecksums(), 0
+    while position < num_bytes:
+        step = int(random.integers(1, 2 * CHECKSUM_CHUNK_BYTES))
+        checksums.add(data[position : position + step])
+        position += step
+    size = CHECKSUM_CHUNK_BYTES
+    assert checksums.chunks().tolist() == [crc32c(data[first : first + size]) for first in range(0, num_bytes, size)]
+    assert checksums.crc32c == crc32c(data)

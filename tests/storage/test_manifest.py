@@ -17,7 +17,8 @@ from small_artifacts import write
 
 from diskgnn.errors import ArtifactError
 from diskgnn.storage.artifacts import FEATURES, GRAPH, SAMPLES
-from diskgnn.storage.manifest import content_digest, open_artifact, verify_artifact
+from diskgnn.storage.manifest import content_digest, open_artifact
+from diskgnn.storage.verification import verify_artifact
 
 DAMAGE: list[tuple[Callable[[Path], object], str]] = [
     (lambda p: shutil.rmtree(p), r"is not there; make it with `diskgnn convert`"),
@@ -99,7 +100,7 @@ def entry_with(**changes: Any) -> Callable[[dict[str, Any]], object]:
 
 HOSTILE: list[Callable[[dict[str, Any]], object]] = [
     *(file_named(n) for n in ("../c.bin", "/etc/hostname", "x/y", "..", ".", "", "manifest.json", "a\0b", ".hidden",
-                              "resume.json", "x" * 300, "-rf", "a\nb")),
+                              "journal.jsonl", "x" * 300, "-rf", "a\nb")),
     *(entry_with(bytes=n) for n in (-1, "12", 1.5, True, None, [608], 10**400)),
     *(entry_with(crc32c=c) for c in (17, "", "-0000001", "0x00000", "123456789", "GGGGGGGG", None)),
     *(entry_with(shape=s) for s in (None, 3, "20", [20.0, 3], [True, 3], [-20, -3], [2**70], {}, [60])),
@@ -115,7 +116,7 @@ HOSTILE: list[Callable[[dict[str, Any]], object]] = [
     lambda d: d.update(external={"c.bin": {"path": "/etc/hostname", "mtime_ns": "1"}}),
     lambda d: d.update(external={"c.bin": []}),
     lambda d: d.update(source=3), lambda d: d.update(source={}), lambda d: d.update(source={"format": 1, "digest": 2}),
-    lambda d: d.update(version="1"), lambda d: d.update(version=True), lambda d: d.update(version=2),
+    lambda d: d.update(version="1"), lambda d: d.update(version=True), lambda d: d.update(version=99),
     lambda d: d.update(format=3), lambda d: d.update(format=[]), lambda d: d.update(format="diskgnn.other"),
     lambda d: d.update(format=SAMPLES),
     lambda d: d.pop("format"), lambda d: d.pop("files"), lambda d: d.pop("external"), lambda d: d.pop("source"),

@@ -19,7 +19,8 @@ from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, OutputExis
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import GRAPH, PACKED, SAMPLES
 from diskgnn.storage.disk_space import free_bytes, require_free_bytes
-from diskgnn.storage.manifest import open_artifact, verify_artifact
+from diskgnn.storage.manifest import open_artifact
+from diskgnn.storage.verification import verify_artifact
 from diskgnn.storage.writer import ArtifactWriter
 
 
@@ -152,7 +153,7 @@ def test_resuming(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("resumable", "kept", "left"),
-    [(False, "nothing is left", []), (True, "what is complete was kept", [".samples.lock", ".samples.partial"])],
+    [(False, "nothing is left", []), (True, "what is complete was kept", [".samples.partial"])],
 )
 def test_a_disk_that_runs_full(tmp_path: Path, resumable: bool, kept: str, left: list[str]) -> None:
     def write_two() -> None:
@@ -276,3 +277,54 @@ def test_a_full_disk_is_refused(tmp_path: Path) -> None:
     require_free_bytes(tmp_path, 0, "nothing")
     with pytest.raises(DiskFullError, match=r"packing needs .* bytes are missing.*another disk"):
         require_free_bytes(tmp_path, free + (1 << 50), "packing")
+
+
+# What killed runs leave beside an output that exists
+
+
+def test_leftovers_are_cleaned_when_the_output_exists(tmp_path: Path) -> None:
+    write(tmp_path / "graph")
+    leftovers = tmp_path / ".graph.partial"
+    leftovers.mkdir()
+    (leftovers / "half.npy").touch()
+    (tmp_path / ".graph.lock").touch()
+    with pytest.raises(OutputExistsError):
+        ArtifactWriter(tmp_path / "graph", GRAPH, config={})
+    assert names(tmp_path) == ["graph"]
+
+
+def test_what_another_process_works_with_is_not_cleaned(tmp_path: Path) -> None:
+    first = ArtifactWriter(tmp_path / "graph", GRAPH, config={})
+    with first:
+        first.save_array("a.npy", np.zeros(3))
+        (tmp_path / "graph").mkdir()
+        (tmp_path / "graph" / "mine").touch()
+        with pytest.raises(OutputExistsError):
+            ArtifactWriter(tmp_path / "graph", GRAPH, config={})
+        shutil.rmtree(tmp_path / "graph")
+        write_elsewhere = write(tmp_path / "other")
+        (tmp_path / "other").rename(tmp_path / "graph")
+        with pytest.raises(OutputExistsError):
+            ArtifactWriter(tmp_path / "graph", GRAPH, config={})
+        assert (tmp_path / ".graph.partial" / "a.npy").exists()
+        assert write_elsewhere.config == {"seed": 0}
+    assert names(tmp_path) == ["graph"]
+
+
+def test_what_overwriting_would_go_on_with_is_not_cleaned(tmp_path: Path) -> None:
+    def begin(seed: int, overwrite: bool = False) -> ArtifactWriter:
+        return ArtifactWriter(tmp_path / "samples", SAMPLES, config={"seed": seed}, overwrite=overwrite, resumable=True)
+
+    with begin(1) as writer:
+        writer.save_array("a.npy", np.zeros(3))
+        writer.publish()
+    with pytest.raises(KeyboardInterrupt), begin(2, overwrite=True):
+        raise KeyboardInterrupt
+    with pytest.raises(OutputExistsError):
+        begin(2)
+    assert names(tmp_path) == [".samples.partial", "samples"]
+    with begin(1, overwrite=True):  # of the one that is there: nobody goes on with it
+        pass
+    with pytest.raises(OutputExistsError):
+        begin(1)
+    assert names(tmp_path) == ["samples"]

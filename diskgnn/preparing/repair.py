@@ -1,0 +1,167 @@
+"""Making again what is damaged of samples and of packed directories, and only that: equal to the byte.
+
+All of it follows from the graph and what the manifest says. What is made again is compared with the manifest's
+checksums before it replaces anything.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from diskgnn.errors import ArtifactError, BusyError, ConfigError
+from diskgnn.graph.graph import Graph
+from diskgnn.packing.pack import pack_samples
+from diskgnn.packing.tiers import TierRows
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.sample import sample_plan, write_shards
+from diskgnn.specs import PathLike, SamplingSpec
+from diskgnn.storage import artifacts, extents
+from diskgnn.storage.checked_files import sync
+from diskgnn.storage.locks import FileLock
+from diskgnn.storage.manifest import Manifest
+from diskgnn.storage.packed import Packed, PackedConfig
+from diskgnn.storage.samples import Samples, SamplesConfig
+from diskgnn.storage.verification import Damage, find_damage, verify_artifact
+from diskgnn.storage.writer import ArtifactWriter, staging_of
+from diskgnn.system.resources import Resources
+
+
+def repair(
+    path: PathLike,
+    *,
+    graph: PathLike | Graph | None,
+    samples: PathLike | None = None,
+    resources: Resources,
+) -> list[Damage]:
+    """Make the damaged files and extents of a samples or packed directory again, in place; what was damaged.
+
+    Shards of samples are sampled again one by one. For a packed directory everything is sampled and packed again in a
+    hidden directory beside it, which takes the time and the space of `prepare`; then the damaged extents, and files
+    that are damaged elsewhere, are replaced. Killed half-way, the next repair finds what is still damaged.
+
+    Args:
+        path: the directory.
+        graph: the graph that it was made from; compared with the digest that the directory says.
+        samples: for a packed directory, the samples that it was made from, if they were kept.
+        resources: what sampling and packing may spend.
+
+    Raises:
+        ConfigError: no graph was given and something is damaged.
+        ArtifactError: the manifest is damaged, the directory is of a kind that cannot be made again, it was made from
+            another graph or other samples, or these are damaged themselves.
+        BusyError: another process is writing the same directory.
+        DiskFullError: a packed directory does not fit beside it.
+    """
+    manifest, damages = find_damage(path, reporter=resources.reporter)
+    if not damages:
+        return []
+    if manifest.format not in (artifacts.SAMPLES, artifacts.PACKED):
+        raise ArtifactError(
+            f"{manifest.path} is damaged ({', '.join(damage.file for damage in damages)}), and a {manifest.format!r} "
+            f"cannot be repaired: `{artifacts.MADE_BY[manifest.format]}` it again"
+        )
+    if graph is None:
+        raise ConfigError(f"graph: expected the graph that {manifest.path} was made from, to repair it; found none")
+    graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+    lock = FileLock(staging_of(manifest.path.resolve()).with_suffix(".lock"))
+    if not lock.acquire():
+        raise BusyError(f"another process is writing {manifest.path} now; wait for it or stop it")
+    try:
+        if manifest.format == artifacts.SAMPLES:
+            _repair_samples(Samples(manifest), damages, graph, resources)
+        else:
+            _repair_packed(Packed(manifest), damages, graph, samples, resources)
+    finally:
+        lock.release()
+    verify_artifact(manifest.path, reporter=resources.reporter)
+    return damages
+
+
+def _repair_samples(samples: Samples, damages: Sequence[Damage], graph: Graph, resources: Resources) -> None:
+    manifest, names = samples.manifest, [damage.file for damage in damages]
+    _require_source(manifest, artifacts.GRAPH, graph.manifest.digest)
+    plan = SamplingPlan(graph, _spec(samples.config))
+    scratch = manifest.path.with_name(f"{manifest.path.name}.repair")
+    with ArtifactWriter(scratch, artifacts.SAMPLES, config={}, overwrite=True) as writer:
+        write_shards(writer, plan, resources, only=names)
+        for name in names:
+            if writer.files.get(name) != manifest.files[name]:
+                raise ArtifactError(f"{name} of {manifest.path} cannot be made again: sample it all again")
+            _replace(writer.path(name), manifest.file(name))
+    sync(manifest.path)
+
+
+def _repair_packed(
+    packed: Packed, damages: Sequence[Damage], graph: Graph, given: PathLike | None, resources: Resources
+) -> None:
+    if packed.config.graph != graph.manifest.digest:
+        raise ArtifactError(f"{packed.path} was made from another graph than {graph.manifest.path}")
+    folder = packed.path.resolve()
+    scratch = folder.with_name(f".{folder.name}.repair")
+    scratch.mkdir(exist_ok=True)
+    try:
+        if given is None:
+            given = scratch / "samples"
+            sample_plan(SamplingPlan(graph, _spec(packed.config)), given, resources, overwrite=True)
+        samples = Samples.open(given)
+        _require_source(packed.manifest, artifacts.SAMPLES, samples.manifest.digest)
+        again = scratch / "packed"
+        pack_samples(graph, samples, again, _tiers(packed.config), resources,
+                     keep_input_nodes=packed.config.keep_input_nodes, overwrite=True)  # fmt: skip
+        made = Packed.open(again)
+        if made.digest != packed.digest:
+            raise ArtifactError(f"{packed.path} cannot be made again by this diskgnn: prepare it again")
+        for damage in damages:
+            if damage.extents:
+                _copy_extents(made, packed, damage)
+            else:
+                _replace(made.file(damage.file), packed.file(damage.file))
+        sync(packed.path)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _require_source(manifest: Manifest, format: str, digest: str) -> None:  # noqa: A002  (the manifest's word)
+    expected = {"format": format, "digest": digest}
+    if manifest.source != expected:
+        raise ArtifactError(
+            f"{manifest.path} was made from something else: expected {manifest.source}, found {expected}"
+        )
+
+
+def _spec(config: SamplesConfig | PackedConfig) -> SamplingSpec:
+    """What a directory with this config was sampled with."""
+    same = {field.name: getattr(config, field.name) for field in fields(SamplingSpec) if hasattr(config, field.name)}
+    train = config.splits.get("train")
+    return SamplingSpec(**{**same, "epochs": train.epochs if train else 1, "splits": tuple(config.splits)})
+
+
+def _tiers(config: PackedConfig) -> TierRows:
+    """Tiers that give each sequence the slots it has: fewer were asked for, or all rows fit in fewer."""
+    slots = {split: sequence.cpu_rows for split, sequence in config.splits.items()}
+    return TierRows(config.num_static, slots.pop("train", 0), max(slots.values(), default=0))
+
+
+def _replace(made: Path, damaged: Path) -> None:
+    sync(made)
+    if damaged.is_dir():
+        shutil.rmtree(damaged)
+    made.replace(damaged)
+
+
+def _copy_extents(made: Packed, packed: Packed, damage: Damage) -> None:
+    """Write the damaged extents over: in place, since whatever a reader finds there meanwhile has its checksum."""
+    split = next(split for split in packed.config.splits if artifacts.extents_file(split) == damage.file)
+    index = made.index(split)
+    lengths = extents.extent_bytes(index, made.config.rows.row_bytes)
+    with made.file(damage.file).open("rb") as source, packed.file(damage.file).open("r+b") as target:
+        for number in damage.extents:
+            source.seek(int(index["offset"][number]))
+            target.seek(int(index["offset"][number]))
+            target.write(source.read(int(lengths[number])))
+        target.flush()
+        os.fsync(target.fileno())

@@ -1,0 +1,47 @@
+"""Locks between processes: a file beside what is locked, gone when nobody holds it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+
+class FileLock:
+    """An exclusive lock: the file `path`, which a killed process leaves behind unlocked."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: TextIO | None = None
+
+    def acquire(self) -> bool:
+        """Take it without waiting; False where another process, or another `FileLock` of this one, has it.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        while True:
+            file = self.path.open("w")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Whoever had the lock may have removed the file between our opening and locking it.
+                if self.path.exists() and os.path.samestat(self.path.stat(), os.fstat(file.fileno())):
+                    self._file = file
+                    return True
+            except BlockingIOError:
+                file.close()
+                return False
+            except BaseException:
+                file.close()
+                raise
+            file.close()
+
+    def release(self) -> None:
+        """Give it back, if it was taken, and remove the file."""
+        if self._file is not None:
+            with suppress(OSError):
+                self.path.unlink()
+            self._file.close()
+            self._file = None

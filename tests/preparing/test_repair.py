@@ -1,0 +1,192 @@
+"""verify lists all that is damaged, and repair makes just that again, equal to the byte."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import run
+from graphs import make_graph
+from small_artifacts import names
+
+from diskgnn.errors import ArtifactError, BusyError, ConfigError
+from diskgnn.packing.pack import pack
+from diskgnn.preparing.repair import repair
+from diskgnn.sampling.sample import sample
+from diskgnn.storage.locks import FileLock
+from diskgnn.storage.packed import Packed
+from diskgnn.storage.verification import Damage, find_damage, verify_artifact
+from diskgnn.system.resources import Resources
+
+RESOURCES = Resources(1 << 30, threads=2)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """graph/, samples/ and packed/; the test split needs fewer cpu rows than there is room for."""
+    folder = tmp_path_factory.mktemp("repair")
+    graph = make_graph(folder / "graph", splits={"train": 57, "valid": 21, "test": 2})
+    sample(graph, folder / "samples", fanouts=[3, 2], eval_fanouts=[2, 2], batch_size=2, epochs=3, seed=9)
+    pack(graph, folder / "samples", folder / "packed", cpu_cache="20%", static_cache="5%", eval_cpu_cache="12%",
+         keep_input_nodes=True)  # fmt: skip
+    slots = {split: size.cpu_rows for split, size in Packed.open(folder / "packed").config.splits.items()}
+    assert slots["test"] < slots["valid"] < slots["train"]
+    return folder
+
+
+@pytest.fixture
+def damaged(made: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    shutil.copytree(made, tmp_path / "made")
+    return tmp_path / "made"
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 16
+    path.write_bytes(content)
+
+
+def cut(path: Path, _: int) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def remove(path: Path, _: int) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize("damage", [flip, cut, remove])
+def test_every_file_is_repaired(made: Path, damaged: Path, damage: Callable[[Path, int], None]) -> None:
+    """All of them at once; the manifest alone is needed."""
+    for name in ("samples", "packed"):
+        broken = [file for file in names(damaged / name) if file != "manifest.json"]
+        for file in broken:
+            damage(damaged / name / file, (damaged / name / file).stat().st_size // 2)
+        found = repair(damaged / name, graph=damaged / "graph", samples=None, resources=RESOURCES)
+        assert sorted(each.file for each in found) == broken
+        assert files(damaged / name) == files(made / name)
+    assert names(damaged) == ["graph", "packed", "samples"]
+
+
+def test_only_what_is_damaged_is_replaced(made: Path, damaged: Path) -> None:
+    flip(damaged / "samples" / "train-0001-00000.arrow", 500)
+    flip(damaged / "packed" / "static.npy", 200)
+    before = {path: path.stat().st_ino for name in ("samples", "packed") for path in (damaged / name).iterdir()}
+    for name in ("samples", "packed"):
+        repair(damaged / name, graph=damaged / "graph", resources=RESOURCES)
+        assert files(damaged / name) == files(made / name)
+    changed = {path.name for path, inode in before.items() if path.stat().st_ino != inode}
+    assert changed == {"train-0001-00000.arrow", "static.npy"}
+
+
+def test_damaged_extents_are_named_and_written_over_in_place(made: Path, damaged: Path) -> None:
+    """A header, a row, what fills up after the header, and what fills up after the rows."""
+    path, packed = damaged / "packed" / "train.bin", Packed.open(damaged / "packed")
+    index, row_bytes = packed.index("train"), packed.config.rows.row_bytes
+    with_rows = np.flatnonzero(index["num_rows"])
+    padded = np.flatnonzero(index["header_bytes"] < index["rows_offset"])
+    places = {
+        1: index["offset"][1] + 8,
+        int(with_rows[5]): index["offset"][with_rows[5]] + index["rows_offset"][with_rows[5]],
+        7: index["offset"][8] - 1,
+    }
+    if len(padded):
+        places[int(padded[-1])] = index["offset"][padded[-1]] + index["header_bytes"][padded[-1]]
+    assert index["rows_offset"][7] + index["num_rows"][7] * row_bytes < index["offset"][8] - index["offset"][7]
+    for position in places.values():
+        flip(path, int(position))
+    _, found = find_damage(damaged / "packed")
+    assert [(damage.file, damage.extents) for damage in found] == [("train.bin", tuple(sorted(places)))]
+    inode = path.stat().st_ino
+    assert (
+        repair(damaged / "packed", graph=damaged / "graph", samples=damaged / "samples", resources=RESOURCES) == found
+    )
+    assert files(damaged / "packed") == files(made / "packed")
+    assert path.stat().st_ino == inode
+
+
+def test_extents_are_not_named_without_an_index_that_says_where_they_are(damaged: Path) -> None:
+    flip(damaged / "packed" / "train.bin", 5000)
+    flip(damaged / "packed" / "train-index.npy", 300)
+    _, found = find_damage(damaged / "packed")
+    assert [(damage.file, damage.extents) for damage in found] == [("train-index.npy", ()), ("train.bin", ())]
+
+
+def test_what_is_whole_needs_no_graph(made: Path) -> None:
+    assert repair(made / "packed", graph=None, resources=RESOURCES) == []
+    assert find_damage(made / "packed")[1] == []
+
+
+def test_what_cannot_be_repaired_is_said_and_left_as_it_is(made: Path, damaged: Path, tmp_path: Path) -> None:
+    other = make_graph(tmp_path / "other", seed=1).manifest.path
+    sample(made / "graph", tmp_path / "samples", fanouts=[3, 2], batch_size=2, epochs=1)
+    for name, file in (("graph", "indptr.npy"), ("samples", "train-0000-00000.arrow"), ("packed", "train.bin")):
+        flip(damaged / name / file, 300)
+    before = files(damaged / "samples") | files(damaged / "packed")
+
+    def refused(error: type[Exception], message: str, name: str, **arguments: Path | None) -> None:
+        with pytest.raises(error, match=message):
+            repair(damaged / name, **{"graph": made / "graph", **arguments}, resources=RESOURCES)
+
+    refused(ArtifactError, r"indptr\.npy.*cannot be repaired: `diskgnn convert` it again", "graph")
+    refused(ConfigError, "graph: expected the graph", "samples", graph=None)
+    refused(ArtifactError, "was made from", "samples", graph=other)
+    refused(ArtifactError, "another graph", "packed", graph=other)
+    refused(ArtifactError, "was made from", "packed", samples=tmp_path / "samples")
+    refused(ArtifactError, r"indptr\.npy is damaged", "samples", graph=damaged / "graph")
+    refused(ArtifactError, r"00000\.arrow is damaged", "packed", samples=damaged / "samples")
+    lock = FileLock(damaged / ".packed.lock")
+    assert lock.acquire()
+    refused(BusyError, "another process is writing", "packed")
+    lock.release()
+    assert files(damaged / "samples") | files(damaged / "packed") == before
+    assert names(damaged) == ["graph", "packed", "samples"]
+
+
+# diskgnn verify
+
+
+def test_verify_lists_all_that_is_damaged(damaged: Path) -> None:
+    index = Packed.open(damaged / "packed").index("train")
+    for number in (2, 5):
+        flip(damaged / "packed" / "train.bin", int(index["offset"][number]) + 9)
+    flip(damaged / "packed" / "static.npy", 200)
+    remove(damaged / "packed" / "valid-wrap.npy", 0)
+    told = run("verify", damaged / "packed", exit_code=4)
+    assert told.stdout == ""
+    assert "train.bin is damaged in 2 of its extents: 2, 5" in told.stderr
+    assert "static.npy is damaged" in told.stderr
+    assert "valid-wrap.npy, a part of" in told.stderr
+    document = json.loads(run("verify", damaged / "packed", "--json", exit_code=4).stdout)
+    assert {damage["file"]: damage["extents"] for damage in document["damaged"]} == {
+        "train.bin": [2, 5], "static.npy": [], "valid-wrap.npy": [],
+    }  # fmt: skip
+    assert (document["error"]["kind"], document["error"]["exit_code"]) == ("DamagedError", 4)
+
+
+def test_verify_repairs(made: Path, damaged: Path) -> None:
+    flip(damaged / "packed" / "valid-initial.npy", 200)
+    told = run("verify", damaged / "packed", "--repair", exit_code=2)
+    assert "--graph: expected the graph" in told.stderr
+    told = run("verify", damaged / "packed", "--repair", "--graph", damaged / "graph")
+    assert "made again: valid-initial.npy" in told.stdout
+    assert "is whole" in told.stdout
+    assert files(damaged / "packed") == files(made / "packed")
+    document = json.loads(run("verify", damaged / "packed", "--repair", "--json").stdout)
+    assert document["damaged"] == document["repaired"] == []
+
+
+def test_damage_is_what_it_says(damaged: Path) -> None:
+    flip(damaged / "packed" / "static.npy", 200)
+    (found,) = find_damage(damaged / "packed")[1]
+    assert isinstance(found, Damage)
+    with pytest.raises(ArtifactError, match=r"1 of \d+ files of .* are damaged: .*static\.npy"):
+        verify_artifact(damaged / "packed")

@@ -222,6 +222,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="graph directory to write")
     parser.add_argument("--rebuild", action="store_true", help="make the snapshot anew first (needs a Debian machine)")
+    parser.add_argument("--quantise", help="store the features in fewer bits: int8, int4, float16 or bfloat16")
     parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
     arguments = parser.parse_args(command_line)
     if arguments.rebuild:
@@ -230,7 +231,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
 
     import diskgnn
 
-    diskgnn.convert(arguments.out, **load(), reverse=True, overwrite=arguments.overwrite)
+    diskgnn.convert(arguments.out, **load(), reverse=True, quantise=arguments.quantise, overwrite=arguments.overwrite)
 
 
 if __name__ == "__main__":

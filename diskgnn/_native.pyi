@@ -152,6 +152,23 @@ class RowReader:
     @property
     def engine(self) -> str: ...
 
+def dequantise_rows(
+    codes: npt.NDArray[np.uint8],
+    bits: int,
+    scale: npt.NDArray[np.float32],
+    zero_point: npt.NDArray[np.float32],
+    out: npt.NDArray[np.float32],
+    threads: int,
+) -> None:
+    """Fill out [n * D] with (code - zero_point) * scale (native/storage/row_widening.h).
+
+    Args:
+        codes: [n * D] signed bytes, or with `bits` 4 [n * ceil(D / 2)] of two codes a byte, the low half first.
+
+    Raises:
+        ValueError: lengths that do not fit each other.
+    """
+
 def gather_rows(
     source: npt.NDArray[np.uint8], row_bytes: int, nodes: npt.NDArray[Any], x: npt.NDArray[np.uint8], threads: int
 ) -> None:

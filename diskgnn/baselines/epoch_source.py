@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
@@ -140,6 +141,8 @@ class EpochSource(CursorSource):
                 self._cursor.require(turn)
                 began = time.perf_counter()
                 batch, cost = next(minibatches)
+                if self._graph.feature_file.quantisation is not None:
+                    batch = replace(batch, x=self._graph.feature_file.x(batch.x))
                 waited = time.perf_counter() - began
                 self._stats += cost + LoadStats(requested_rows=batch.x.shape[0], wait_seconds=waited)
                 self._cursor.batch = number + 1

@@ -92,7 +92,7 @@ class MMap(SamplingSource):
 
 
 def map_features(graph: Graph, advice: str) -> npt.NDArray[Any]:
-    """[N, D] the features as stored, in a read-only memory map of its own, so that `advice` concerns nobody else.
+    """[N, stored_columns] the features, in a read-only memory map of its own, so that `advice` concerns nobody else.
 
     Raises:
         ConfigError: `advice` is neither 'random' nor 'normal'.
@@ -103,7 +103,7 @@ def map_features(graph: Graph, advice: str) -> npt.NDArray[Any]:
     with file.path.open("rb") as opened:
         mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
     mapped.madvise(_ADVICE[advice])
-    shape = file.num_rows, file.rows.num_features
+    shape = file.num_rows, file.rows.stored_columns
     return np.frombuffer(mapped, file.rows.storage, shape[0] * shape[1], file.data_offset_bytes).reshape(shape)
 
 

@@ -19,7 +19,7 @@ class RowBuffers:
 
     Example:
         buffers = RowBuffers(graph.feature_file.rows)
-        x, x_bytes = buffers.take(1000)  # a tensor [1000, D] of the graph's dtype, and its bytes to be filled
+        x, x_bytes = buffers.take(1000)  # rows as the graph stores them, and their bytes to be filled
     """
 
     def __init__(self, rows: RowFormat) -> None:
@@ -32,7 +32,7 @@ class RowBuffers:
         return len(self._free)
 
     def take(self, num_rows: int) -> tuple[Tensor, npt.NDArray[np.uint8]]:
-        """(tensor [num_rows, D] with any content, its bytes [num_rows * row_bytes])."""
+        """(tensor [num_rows, stored_columns] with any content, its bytes [num_rows * row_bytes])."""
         num_bytes = num_rows * self._rows.row_bytes
         try:
             memory = self._free.pop()

@@ -42,6 +42,11 @@ _tables = options.section("Parquet tables")
 )
 @_nodes("--bfloat16", is_flag=True, help="The features' uint16 are the bits of bfloat16 numbers.")
 @_nodes("--reference-features", is_flag=True, help="Leave the features where they are instead of copying them.")
+@_nodes(
+    "--quantise",
+    type=click.Choice(["int8", "int4", "float16", "bfloat16"]),
+    help="Store the features in fewer bits; says what that changes.  [default: as they are]",
+)
 @_nodes("--labels", type=options.EXISTING, help="One class per node: .npy [N], -1 where a node has none.")
 @_nodes("--train", type=options.EXISTING, help="Nodes to train on: .npy of ids, or of bool [N].")
 @_nodes("--valid", type=options.EXISTING, help="Nodes to choose the best epoch by.")

@@ -30,8 +30,9 @@ def make_training_graph(graph: Graph, out: Path, sampling: SamplingSpec, max_bat
         train = np.concatenate([minibatch.seeds for minibatch in plan.minibatches("train", 0)[:max_batches]])
     manifest = graph.manifest
     with ArtifactWriter(out, artifacts.GRAPH, config=manifest.config) as writer:
-        for name in (artifacts.INDPTR, artifacts.INDICES, artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS,
-                     artifacts.LABELS):  # fmt: skip
+        kept = (artifacts.INDPTR, artifacts.INDICES, artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS, artifacts.LABELS,
+                artifacts.QUANTISATION)  # fmt: skip
+        for name in filter(manifest.files.__contains__, kept):
             writer.add_external(name, manifest.file(name), crc32c=manifest.files[name].crc32c)
         writer.save_array(artifacts.split_file("train"), np.array(train, np.int64))
         writer.publish()

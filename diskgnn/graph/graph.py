@@ -16,6 +16,7 @@ from diskgnn.storage import artifacts
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, npy_data_offset
 from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.manifest import Manifest, open_artifact
+from diskgnn.storage.quantisation import Quantisation
 from diskgnn.storage.row_format import FeatureFile
 
 
@@ -61,7 +62,7 @@ class Graph:
             )
         checksums = self.manifest.files.get(artifacts.FEATURE_CHECKSUMS)
         config, features = self.config, self.manifest.files.get(artifacts.FEATURES)
-        shape = (self.num_nodes, config.rows.num_features)
+        shape = (self.num_nodes, config.rows.stored_columns)
         valid = features is not None and (features.dtype, features.shape) == (config.rows.storage.str, shape)
         if features is not None and valid:
             num_chunks = -(-features.bytes // CHECKSUM_CHUNK_BYTES)
@@ -113,9 +114,14 @@ class Graph:
 
     @cached_property
     def feature_file(self) -> FeatureFile:
-        """Where the feature rows lie."""
-        path = self.manifest.file(artifacts.FEATURES)
-        return FeatureFile(path, npy_data_offset(path), self.num_nodes, self.config.rows)
+        """Where the feature rows lie, and what they mean.
+
+        Raises:
+            ArtifactError: what the codes of quantised rows mean is damaged.
+        """
+        path, rows = self.manifest.file(artifacts.FEATURES), self.config.rows
+        quantisation = Quantisation.read(self.manifest, rows.dtype, rows.num_features)
+        return FeatureFile(path, npy_data_offset(path), self.num_nodes, rows, quantisation)
 
     @cached_property
     def feature_checksums(self) -> npt.NDArray[np.uint32]:
@@ -136,7 +142,7 @@ class Graph:
 
     @cached_property
     def features(self) -> npt.NDArray[Any]:
-        """[N, D] memory map of the features, bfloat16 as uint16."""
+        """[N, D] memory map of the features as stored: bfloat16 as uint16, int4 as uint8 [N, ceil(D / 2)]."""
         return self.manifest.array(artifacts.FEATURES)
 
 

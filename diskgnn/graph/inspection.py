@@ -98,6 +98,7 @@ def _graph_facts(graph: Graph, chunk_nodes: int) -> dict[str, Any]:
         "labelled_nodes": labelled,
         "homophily_estimate": _homophily(graph),
         "features": f"{features.rows.num_features} x {features.rows.dtype}",
+        "quantisation": "none" if features.quantisation is None else "(code - zero_point) * scale, by column",
         "features_file": str(features.path),
         "feature_row_bytes": features.row_bytes,
         **{f"{split}_nodes": len(nodes) for split, nodes in graph.splits.items()},

@@ -14,17 +14,22 @@ from torch import Tensor
 from diskgnn.errors import ConfigError
 from diskgnn.loading.static_rows import StaticRows
 from diskgnn.storage import faults
+from diskgnn.storage.quantisation import dequantise
 from diskgnn.storage.row_format import RowFormat
+
+_DEQUANTISED = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class RowConversion:
-    """How rows become rows of x: as they are stored, widened to float32, or dequantised to float32.
+    """How rows become rows of x: as they are stored, widened to float32, or dequantised.
 
     Args:
         rows: how they are stored.
-        dtype: of x: None for as stored, or torch.float32.
-        scale, zero_point: of int8 rows, numbers or D numbers: x = (row - zero_point) * scale.
+        dtype: of x: None for as stored, or torch.float32. Of rows with a scale: None for torch.float32, or that,
+            torch.float16 or torch.bfloat16.
+        scale, zero_point: of int8 and int4 rows, numbers or D numbers: x = (code - zero_point) * scale.
         device: where rows are converted.
+        threads: of the host, where it dequantises.
 
     Attributes:
         rows: how they are stored.
@@ -43,13 +48,15 @@ class RowConversion:
         scale: float | Sequence[float] | Tensor | None = None,
         zero_point: float | Sequence[float] | Tensor = 0.0,
         device: torch.device,
+        threads: int = 1,
     ) -> None:
         stored = rows.torch_dtype
-        if dtype not in (None, stored, torch.float32):
-            raise ConfigError(f"dtype: expected None, which is {stored} here, or torch.float32, found {dtype}")
-        if scale is not None and (stored is not torch.int8 or dtype is torch.int8):
+        if scale is not None and (rows.dtype not in ("int8", "int4") or dtype not in (None, *_DEQUANTISED)):
             raise ConfigError(f"scale: expected int8 rows to be delivered as float32, found {stored} as {dtype}")
-        self.rows, self.dtype = rows, torch.float32 if scale is not None else dtype or stored
+        if scale is None and dtype not in (None, stored, torch.float32):
+            raise ConfigError(f"dtype: expected None, which is {stored} here, or torch.float32, found {dtype}")
+        self.rows, self.dtype = rows, dtype or (torch.float32 if scale is not None else stored)
+        self._threads = threads
         self.scale: Tensor | None = None
         self.zero_point: Tensor | None = None
         if scale is not None:
@@ -66,11 +73,17 @@ class RowConversion:
         """Bytes of one row of x."""
         return self.rows.num_features * self.dtype.itemsize
 
-    def __call__(self, rows: Tensor) -> Tensor:
-        """[n, D] rows as rows of x, with torch: what the kernel computes, operation by operation."""
+    def into(self, x: Tensor, rows: Tensor) -> Tensor:
+        """Fill x [n, D] from rows beside it, without the kernel: what that computes, operation by operation."""
         if self.scale is None or self.zero_point is None:
-            return rows.to(self.dtype)
-        return (rows.to(self.dtype) - self.zero_point) * self.scale
+            return x.copy_(rows)
+        return dequantise(rows, self.scale, self.zero_point, x, threads=self._threads)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """`into`, in memory of its own."""
+        if not self.changes:
+            return rows
+        return self.into(torch.empty((len(rows), self.rows.num_features), dtype=self.dtype, device=rows.device), rows)
 
 
 def _per_column(name: str, value: float | Sequence[float] | Tensor, num_features: int, device: torch.device) -> Tensor:
@@ -148,7 +161,7 @@ class Assembler:
         if self._device.type == "cuda" and self.num_readable > static.num_device:
             static.page_lock()
         if self._kernel and self._selects:
-            shape = (max_inputs, self._rows.num_features)
+            shape = (max_inputs, self._rows.stored_columns)
             self._staged = torch.empty(shape, dtype=self._rows.torch_dtype, device=self._device)
             self._is_staged = torch.empty(max_inputs, dtype=torch.bool, device=self._device)
             self._positions = torch.empty(max_inputs, dtype=torch.int32, device=self._device)
@@ -201,6 +214,8 @@ class Assembler:
         def move(tensor: Tensor) -> Tensor:
             return tensor.to(self._device, non_blocking=True)
 
+        if self.num_readable == 0:  # nothing to place: one pass over the staged rows
+            return self._conversion.into(x, move(staged))
         numbers = addresses.long()
         num_device = self._static.num_device
         tier = (numbers >= num_device).int() + (numbers >= self.num_readable).int()

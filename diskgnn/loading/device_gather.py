@@ -28,8 +28,8 @@ _WORDS = {4: torch.int32, 2: torch.int16, 1: torch.int8}
 def _gather(  # type: ignore[no-untyped-def]
     addresses,  # int32 [U]
     positions,  # int32 [U], 1 + the staged row of the inputs that are staged
-    device_rows,  # [num_device, width]
-    pinned_rows,  # [num_readable - num_device, width]
+    device_rows,  # [num_device, stored]
+    pinned_rows,  # [num_readable - num_device, stored]
     staged_rows,
     out,  # [U, width]
     scale,  # float32 [width]; scale and zero_point are read if `dequantize`
@@ -38,7 +38,9 @@ def _gather(  # type: ignore[no-untyped-def]
     num_device,
     num_readable,
     width: tl.constexpr,
+    stored: tl.constexpr,  # values of a row as it is stored: with `nibbles`, two columns each
     dequantize: tl.constexpr,
+    nibbles: tl.constexpr,
     tile_rows: tl.constexpr,
     tile_columns: tl.constexpr,
 ):
@@ -47,16 +49,20 @@ def _gather(  # type: ignore[no-untyped-def]
         row_exists = row < num_rows
         address = tl.load(addresses + row, mask=row_exists, other=0).to(tl.int64)
         position = tl.load(positions + row, mask=row_exists, other=1).to(tl.int64) - 1
-        pinned = pinned_rows + (address - num_device) * width
-        staged = staged_rows + position * width
+        pinned = pinned_rows + (address - num_device) * stored
+        staged = staged_rows + position * stored
         source = tl.where(
-            address < num_device, device_rows + address * width, tl.where(address < num_readable, pinned, staged)
+            address < num_device, device_rows + address * stored, tl.where(address < num_readable, pinned, staged)
         )
         target = out + row.to(tl.int64) * width
         for first in range(0, width, tile_columns):
             column = first + tl.arange(0, tile_columns)
             exists = row_exists[:, None] & (column < width)[None, :]
-            values = tl.load(source[:, None] + column[None, :], mask=exists)
+            if nibbles:  # both halves of a byte are taken from the same line: the second load costs no memory access
+                values = tl.load(source[:, None] + (column // 2)[None, :], mask=exists)
+                values = (values >> ((column % 2) * 4).to(tl.uint8)[None, :]) & 15
+            else:
+                values = tl.load(source[:, None] + column[None, :], mask=exists)
             if dequantize:
                 steps = tl.load(scale + column, mask=column < width)
                 zeros = tl.load(zero_point + column, mask=column < width)
@@ -87,8 +93,9 @@ def gather_rows(
         device_rows: [num_device, D] on the device.
         pinned_rows: [P, D], on the host, page-locked and mapped (`diskgnn.system.page_locking`), or on the device.
         staged_rows: [M, D] on the device.
-        out: [U, D] on the device, in the rows' dtype, or float32.
-        scale, zero_point: [D] float32 on the device: out = (row - zero_point) * scale, for int8 rows.
+        out: [U, D] on the device, in the rows' dtype or float32; with `scale` also float16 or bfloat16.
+        scale, zero_point: [D] float32 on the device: out = (row - zero_point) * scale, for rows of int8, or of uint8
+            [n, ceil(D / 2)], which are two columns each, the low four bits first.
         programs_per_multiprocessor: how much of the device the kernel may take.
 
     Returns:
@@ -115,7 +122,8 @@ def gather_rows(
     grid = min(triton.cdiv(num_rows, tile_rows), _multiprocessors(out.device) * programs_per_multiprocessor)
     _gather[(grid,)](
         addresses, positions, device, pinned, staged, target, scale, zero_point, num_rows, num_device, num_readable,
-        width=width, dequantize=scale is not None, tile_rows=tile_rows, tile_columns=tile_columns,
+        width=width, stored=device.shape[1], dequantize=scale is not None, nibbles=device.dtype is torch.uint8,
+        tile_rows=tile_rows, tile_columns=tile_columns,
         num_warps=_NUM_WARPS,
     )  # fmt: skip
     return out

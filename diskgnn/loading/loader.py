@@ -73,9 +73,11 @@ class Loader(CursorSource):
                 `diskgnn.train` tries the model first, and takes all that it leaves.
             zero_copy: the device gathers static rows from host memory, page-locked, by itself; otherwise the host
                 gathers them. By default on a GPU (which takes Triton; it comes with torch).
-            dtype: of x. By default that of the data set; torch.float32 widens float16 and bfloat16 on the device.
-            scale, zero_point: of int8 rows, one number or one per column: x is (row - zero_point) * scale in float32,
-                computed on the device.
+            dtype: of x. By default that of the data set, and float32 where `convert` quantised it to int8 or int4;
+                torch.float32 widens float16 and bfloat16 on the device. Quantised rows also become torch.float16 or
+                torch.bfloat16.
+            scale, zero_point: of int8 rows that were not quantised by `convert`, one number or one per column: x is
+                (row - zero_point) * scale in float32, computed on the device.
             prefetch: minibatches assembled ahead of the user; by default 1 on a cpu, where each costs memory that
                 training needs and computing outlasts reading, and 2 on a GPU, where one more is on the GPU already.
             shuffle_seed: yield the minibatches of epoch e in an order that follows from this number and e, instead of

@@ -10,14 +10,14 @@ from diskgnn.storage.row_format import FeatureFile
 
 
 def open_row_file(packed: Packed, name: str, num_rows: int, *, verify: bool) -> FeatureFile:
-    """The .npy file `name` of `packed`, a matrix [num_rows, D]: memory is taken and addressed by these numbers.
+    """The .npy file `name` of `packed`, rows as `RowFormat` has them: memory is taken and addressed by these numbers.
 
     Raises:
         ArtifactError: it has another shape or dtype; or another checksum, if `verify`.
     """
     rows, entry = packed.config.rows, packed.manifest.files.get(name)
     found = None if entry is None else (entry.dtype, entry.shape)
-    if found != (rows.storage.str, (num_rows, rows.num_features)):
+    if found != (rows.storage.str, (num_rows, rows.stored_columns)):
         raise does_not_fit(packed)
     if verify:
         verify_file(packed.manifest, name)

@@ -56,9 +56,18 @@ class MinibatchSequence:
                 f"shuffle_seed: {packed.path} has a cpu tier, which is planned for one order; prepare it with "
                 "cpu_cache=0"
             )
+        scale, zero_point = options.scale, options.zero_point
+        if (quantisation := packed.quantisation) is not None:
+            if scale is not None:
+                raise ConfigError(
+                    f"scale: {packed.path} says itself what its {packed.config.rows.dtype} rows mean; leave out scale "
+                    "and zero_point"
+                )
+            scale, zero_point = (torch.from_numpy(each) for each in (quantisation.scale, quantisation.zero_point))
         conversion = RowConversion(
-            packed.config.rows, dtype=options.dtype, scale=options.scale, zero_point=options.zero_point, device=found
-        )
+            packed.config.rows, dtype=options.dtype, scale=scale, zero_point=zero_point, device=found,
+            threads=options.gather_threads,
+        )  # fmt: skip
         return MinibatchSequence(packed, split, packed.index(split), found, conversion, options.shuffle_seed)
 
     @property

@@ -32,7 +32,7 @@ class StaticRows:
     """The static rows of one packed directory, split between two tiers."""
 
     rows: RowFormat
-    on_device: Tensor  # [num_device, D] on the device
+    on_device: Tensor  # [num_device, stored_columns] on the device
     pinned: npt.NDArray[np.uint8]  # [(num_static - num_device) * row_bytes] in host memory
     _locks: list[PageLock] = field(default_factory=list)
 
@@ -111,7 +111,7 @@ def _rows_on_device(packed: Packed, device: torch.device, device_cache: int | st
 
 def _load(file: FeatureFile, device: torch.device, num_device: int, engine: str) -> StaticRows:
     row_bytes, num_pinned = file.row_bytes, file.num_rows - num_device
-    on_device = torch.empty((num_device, file.rows.num_features), dtype=file.rows.torch_dtype, device=device)
+    on_device = torch.empty((num_device, file.rows.stored_columns), dtype=file.rows.torch_dtype, device=device)
     pinned = row_buffer(num_pinned, row_bytes)[: num_pinned * row_bytes]
     window_rows = max(1, _LOAD_WINDOW_BYTES // row_bytes)
     buffer = row_buffer(window_rows, row_bytes)

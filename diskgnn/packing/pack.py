@@ -102,6 +102,8 @@ def pack_samples(
         placed = placer.place_all(tiers)
         read_bytes += 2 * samples.manifest.total_bytes + placed.read_bytes  # to place, and to write the headers
         read_bytes += pack_rows(writer, pages, graph, placed, resources, window_bytes=window_bytes)
+        if (quantisation := graph.feature_file.quantisation) is not None:
+            writer.save_array(artifacts.QUANTISATION, quantisation.to_array())
         writer.config = _config(graph, samples, placed, keep_input_nodes).to_json()
         manifest = writer.publish()
     details: dict[str, int | float | str] = {}

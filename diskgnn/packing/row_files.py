@@ -76,7 +76,7 @@ class InitialFile:
     def __init__(self, writer: ArtifactWriter, pages: PageWriter, split: PlacedSplit, rows: RowFormat) -> None:
         self._writer, self._pages, self._row_bytes = writer, pages, rows.row_bytes
         self._name, num_rows = artifacts.initial_cpu_rows_file(split.split), len(split.initial_cpu_nodes)
-        header = np.frombuffer(npy_header_bytes(rows.storage, (num_rows, rows.num_features)), np.uint8)
+        header = np.frombuffer(npy_header_bytes(rows.storage, (num_rows, rows.stored_columns)), np.uint8)
         self._num_bytes = len(header) + num_rows * rows.row_bytes
         path, tail = writer.path(self._name), np.zeros(DIRECT_ALIGNMENT, np.uint8)
         reserve(path, extents.align(self._num_bytes, DIRECT_ALIGNMENT))
@@ -110,7 +110,7 @@ class StaticFile:
         self._path = writer.path(artifacts.STATIC)
         self._places = np.argsort(static_nodes)
         self._nodes = static_nodes[self._places]  # ascending
-        header = npy_header_bytes(rows.storage, (len(static_nodes), rows.num_features))
+        header = npy_header_bytes(rows.storage, (len(static_nodes), rows.stored_columns))
         self._path.write_bytes(header)
         self._offset = len(header)
         reserve(self._path, len(header) + len(static_nodes) * rows.row_bytes)

@@ -100,6 +100,9 @@ def estimate_of(preparation: Preparation, prefetch: int = 1) -> Estimate:
     free_disk_bytes = free_bytes(preparation.out.parent)
     train = probes.get("train") or next(iter(probes.values()))
     warn_if_no_io_uring()
+    # A minibatch ahead lies there as it is stored; widening takes x for the user's, and for the next one.
+    widened_bytes = 2 * features.x_row_bytes if features.quantisation is not None else 0
+    x_bytes = int(max(probe.max_rows for probe in probes.values()) * widened_bytes)
     largest_bytes = max(int(probe.max_rows * features.row_bytes + probe.structure_bytes) for probe in probes.values())
     evaluated_rows = tiers.evaluation if set(probes) - {"train"} else 0
     # Sampling holds the topology if it fits, packing two windows of the features, of a quarter of the budget each.
@@ -116,6 +119,7 @@ def estimate_of(preparation: Preparation, prefetch: int = 1) -> Estimate:
         prepare_memory_bytes=max(min(memory_bytes, used_bytes), 5 * num_nodes + num_nodes // 8),
         training_memory_bytes=(tiers.static + tiers.train + evaluated_rows) * features.row_bytes
         + (prefetch + 1) * largest_bytes
+        + x_bytes
         + READ_AHEAD_BYTES,
         sample_seconds=sum(probe.num_batches * probe.seconds for probe in probes.values()),
         place_seconds=sum(probe.num_batches * probe.rows for probe in probes.values()) * _PLACE_SECONDS_PER_ACCESS,

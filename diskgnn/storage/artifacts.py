@@ -23,6 +23,7 @@ JOURNAL = "journal.jsonl"  # in the staging directory of a resumable writer: wha
 # graph/
 INDPTR, INDICES, FEATURES, LABELS = "indptr.npy", "indices.npy", "features.npy", "labels.npy"
 FEATURE_CHECKSUMS = "features-crc.npy"  # of each CHECKSUM_CHUNK_BYTES of FEATURES
+QUANTISATION = "quantisation.npy"  # of int8 and int4 features: scale and zero point of each column; in packed/, too
 
 
 def split_file(split: str) -> str:

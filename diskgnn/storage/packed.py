@@ -16,6 +16,7 @@ from diskgnn.errors import ArtifactError
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts, extents
 from diskgnn.storage.manifest import Manifest, open_artifact, typed, verify_file
+from diskgnn.storage.quantisation import Quantisation
 from diskgnn.storage.row_format import RowFormat
 
 
@@ -139,6 +140,15 @@ class Packed:
     def config(self) -> PackedConfig:
         """What it was made from, and how."""
         return self.manifest.parsed(PackedConfig.parse)
+
+    @cached_property
+    def quantisation(self) -> Quantisation | None:
+        """What the codes of quantised rows mean; None where rows are what x is.
+
+        Raises:
+            ArtifactError: it is damaged.
+        """
+        return Quantisation.read(self.manifest, self.config.rows.dtype, self.config.rows.num_features)
 
     @property
     def path(self) -> Path:

@@ -12,17 +12,20 @@ import numpy.typing as npt
 
 from diskgnn.errors import ConfigError
 from diskgnn.storage.manifest import typed
+from diskgnn.storage.quantisation import Quantisation
 
 if TYPE_CHECKING:
     import torch
 
-# What .npy calls each feature dtype. NumPy has no bfloat16: its bits are stored as uint16.
-FEATURE_STORAGE = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2", "int8": "|i1"}
+# What .npy calls each feature dtype. NumPy has no bfloat16: its bits are stored as uint16. It has no int4: two codes
+# lie in a byte, that of the even column in its low four bits.
+FEATURE_STORAGE = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2", "int8": "|i1", "int4": "|u1"}
 # All bits of the exponent are set in NaN and in infinity, and in no other number.
 _EXPONENT_BITS = {"float32": 0x7F800000, "float16": 0x7C00, "bfloat16": 0x7F80}
 
 
-_STORED_AS = {np.dtype(stored): dtype for dtype, stored in FEATURE_STORAGE.items()}
+# A user's uint8 are numbers, not pairs of codes: only `convert` makes int4.
+_STORED_AS = {np.dtype(stored): dtype for dtype, stored in FEATURE_STORAGE.items() if dtype != "int4"}
 
 
 def dtype_stored_as(storage: np.dtype[Any]) -> str | None:
@@ -71,9 +74,14 @@ class RowFormat:
         return np.dtype(FEATURE_STORAGE[self.dtype])
 
     @property
+    def stored_columns(self) -> int:
+        """Values of `storage` in a row: half as many as columns for int4, rounded up."""
+        return -(-self.num_features // 2) if self.dtype == "int4" else self.num_features
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of one row."""
-        return self.num_features * self.storage.itemsize
+        return self.stored_columns * self.storage.itemsize
 
     @property
     def exponent_bits(self) -> int | None:
@@ -82,18 +90,18 @@ class RowFormat:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """What torch calls the dtype."""
+        """What torch calls the dtype: uint8 for int4."""
         import torch
 
-        return getattr(torch, self.dtype)  # type: ignore[no-any-return]
+        return getattr(torch, "uint8" if self.dtype == "int4" else self.dtype)  # type: ignore[no-any-return]
 
     def as_tensor(self, data: npt.NDArray[Any]) -> torch.Tensor:
-        """[n, D] tensor over the rows in `data`, of any shape and dtype, sharing its memory."""
+        """[n, stored_columns] tensor over the rows in `data`, of any shape and dtype, sharing its memory."""
         import torch
 
         # torch's own uint16 cannot become bfloat16 without a copy; int16 can.
         bits = data.reshape(-1).view(np.int16 if self.dtype == "bfloat16" else self.storage)
-        return torch.from_numpy(bits).view(self.torch_dtype).view(-1, self.num_features)
+        return torch.from_numpy(bits).view(self.torch_dtype).view(-1, self.stored_columns)
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,16 @@ class FeatureFile:
     data_offset_bytes: int
     num_rows: int
     rows: RowFormat
+    quantisation: Quantisation | None = None  # what the codes mean; None where rows are what x is
+
+    def x(self, stored: torch.Tensor) -> torch.Tensor:
+        """x [n, D] of rows as `RowFormat.as_tensor` has them: dequantised to float32, or the rows themselves."""
+        return stored if self.quantisation is None else self.quantisation.widened(stored)
+
+    @property
+    def x_row_bytes(self) -> int:
+        """Bytes of one row of x, as loaders deliver it unless they are asked for another dtype."""
+        return self.row_bytes if self.quantisation is None else 4 * self.rows.num_features
 
     @property
     def row_bytes(self) -> int:

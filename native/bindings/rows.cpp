@@ -5,6 +5,7 @@
 #include "baselines/row_gather.h"
 #include "baselines/row_reader.h"
 #include "bindings/arrays.h"
+#include "storage/row_widening.h"
 
 namespace diskgnn {
 namespace {
@@ -55,6 +56,17 @@ void gather_mapped(Bytes source, std::uint64_t row_bytes, const nb::object& node
   });
 }
 
+void dequantise(Bytes codes, unsigned bits, In<float> scale, In<float> zero_point, Out<float> out, unsigned threads) {
+  require(bits == 4 || bits == 8, "bits: expected 4 or 8");
+  require(scale.size() > 0 && threads > 0, "rows of no columns, or no threads");
+  require(zero_point.size() == scale.size(), "scale and zero_point differ in length");
+  require(out.size() % scale.size() == 0, "out has not the size of its rows");
+  const std::size_t num_rows = out.size() / scale.size();
+  require(codes.size() == num_rows * code_row_bytes(bits, scale.size()), "codes have not as many rows as out");
+  nb::gil_scoped_release release;
+  dequantise_rows(span_of(codes), bits, span_of(scale), span_of(zero_point), span_of(out), threads);
+}
+
 }  // namespace
 
 void bind_rows(nb::module_& m) {
@@ -74,6 +86,8 @@ void bind_rows(nb::module_& m) {
       .def_prop_ro("engine", &RowReader::engine);
   m.def("gather_rows", &gather_mapped, "source"_a.noconvert(), "row_bytes"_a, "nodes"_a, "x"_a.noconvert(),
         "threads"_a);
+  m.def("dequantise_rows", &dequantise, "codes"_a.noconvert(), "bits"_a, "scale"_a.noconvert(),
+        "zero_point"_a.noconvert(), "out"_a.noconvert(), "threads"_a);
 }
 
 }  // namespace diskgnn

@@ -28,6 +28,28 @@ def test_options_reach_the_library(graph, tmp_path):
     assert "change --num-classes or --num-nodes" in few
 
 
+def test_convert_says_what_quantising_changes(tmp_path):
+    random = np.random.default_rng(0)
+    arrays = {
+        "edges": random.integers(0, 50, (2, 200)), "labels": random.integers(0, 3, 50), "train": np.arange(10),
+        "features": np.c_[random.normal(size=(50, 2)), np.r_[100.0, np.zeros(49)]].astype(np.float32),
+    }  # fmt: skip
+    flags = []
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+        flags += [f"--{name}", tmp_path / f"{name}.npy"]
+    said = run("convert", tmp_path / "graph", *flags, "--quantise", "int4").stdout
+    assert "mean_error_in_deviations 0.0" in said
+    assert "worst_column 1" in said
+    described = run("inspect", tmp_path / "graph").stdout
+    assert "3 x int4" in described
+    assert "(code - zero_point) * scale" in described
+    refused = run("convert", tmp_path / "other", *flags, "--quantise", "int4", "--reference-features", exit_code=2)
+    assert "leave out --reference-features" in refused.stderr
+    again = json.loads(run("convert", tmp_path / "graph", *flags, "--quantise", "int8", "--overwrite", "--json").stdout)
+    assert again["details"]["worst_column"] in (0, 1, 2)
+
+
 def test_inspect_tells_people_and_machines_the_same(graph):
     told = run("inspect", graph).stdout
     document = json.loads(run("inspect", graph, "--json").stdout)

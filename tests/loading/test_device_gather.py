@@ -103,6 +103,18 @@ def test_dequantising(width):
     assert torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("out", [torch.float32, torch.float16])
+def test_dequantising_two_columns_a_byte(width, out):
+    split = Split(5, 6, 9, (width + 1) // 2, torch.uint8)
+    generator = torch.Generator().manual_seed(5)
+    scale, zero_point = (torch.rand(width, generator=generator).to(DEVICE) for _ in range(2))
+    codes = torch.stack((split.expected & 15, split.expected >> 4), -1).flatten(1)[:, :width]
+    expected = ((codes.float() - 8 * zero_point) * scale).to(out)
+    found = split.gather(torch.empty_like(expected), scale=scale, zero_point=8 * zero_point)
+    assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("offset", [1, 2, 3])
 def test_memory_that_does_not_start_on_16_bytes(offset):
     split = Split(4, 4, 4, 8, torch.float32)
@@ -143,11 +155,12 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from diskgnn.loading.device_gather import _gather
 
-def accesses(rows, out, width, dequantize=False):
+def accesses(rows, out, width, dequantize=False, nibbles=False):
     arrays = dict(addresses="*i32", positions="*i32", device_rows=rows, pinned_rows=rows, staged_rows=rows, out=out)
     numbers = dict(num_rows="i32", num_device="i32", num_readable="i32")
     columns = min(triton.next_power_of_2(width), 512)
-    constants = dict(width=width, dequantize=dequantize, tile_rows=max(1, 2048 // columns), tile_columns=columns)
+    constants = dict(width=width, stored=(width + 1) // 2 if nibbles else width, dequantize=dequantize, nibbles=nibbles,
+                     tile_rows=max(1, 2048 // columns), tile_columns=columns)
     scales = dict.fromkeys(("scale", "zero_point"), "*fp32" if dequantize else "constexpr")
     signature = arrays | scales | numbers | dict.fromkeys(constants, "constexpr")
     names = list(signature)
@@ -166,6 +179,7 @@ assert accesses("*i32", "*i32", 102) == {"ld.global.b32", "ld.global.v2.b32", "s
 assert accesses("*i32", "*i32", 1433) == {"ld.global.b32", "st.global.b32"}
 assert accesses("*i8", "*i8", 7) == {"ld.global.b32", "ld.global.b8", "st.global.b8"}
 assert {"ld.global.v4.b32", "st.global.v4.b32"} <= accesses("*i8", "*fp32", 128, True)
+assert "st.global.v4.b32" in accesses("*u8", "*fp32", 128, True, True)
 """
 
 

@@ -11,8 +11,10 @@ import torch
 from diskgnn.errors import ConfigError
 from diskgnn.storage.row_format import FEATURE_STORAGE, FeatureFile, RowFormat, dtype_stored_as
 
+GIVEN = [dtype for dtype in FEATURE_STORAGE if dtype != "int4"]  # torch and NumPy have no int4
 
-@pytest.mark.parametrize("dtype", FEATURE_STORAGE)
+
+@pytest.mark.parametrize("dtype", GIVEN)
 @pytest.mark.parametrize("num_features", [1, 7, 1433])
 def test_rows_become_the_tensor_that_torch_would_have_made(dtype: str, num_features: int) -> None:
     rows = RowFormat(dtype, num_features)
@@ -27,7 +29,7 @@ def test_rows_become_the_tensor_that_torch_would_have_made(dtype: str, num_featu
         assert found.data_ptr() == expected.data_ptr()  # nothing is copied
 
 
-@pytest.mark.parametrize("dtype", FEATURE_STORAGE)
+@pytest.mark.parametrize("dtype", GIVEN)
 def test_what_is_stored_says_its_dtype(dtype: str) -> None:
     rows = RowFormat(dtype, 3)
     assert dtype_stored_as(rows.storage) == dtype
@@ -49,7 +51,7 @@ def test_all_exponent_bits_are_set_in_what_is_not_finite(dtype: str, value: floa
 @pytest.mark.parametrize(
     ("dtype", "num_features", "message"),
     [
-        ("float64", 3, "feature_dtype: expected one of float32, float16, bfloat16, int8, found 'float64'"),
+        ("float64", 3, "feature_dtype: expected one of float32, float16, bfloat16, int8, int4, found 'float64'"),
         ("uint16", 3, "found 'uint16'"),
         ("float32", 0, "num_features: expected at least 1, found 0"),
     ],
@@ -70,6 +72,15 @@ def test_a_dtype_that_cannot_be_stored() -> None:
 def test_a_manifest_that_says_something_else(config: dict[str, object]) -> None:
     with pytest.raises((ValueError, KeyError)):
         RowFormat.parse(config)
+
+
+@pytest.mark.parametrize(("num_features", "row_bytes"), [(1, 1), (2, 1), (7, 4), (1433, 717)])
+def test_two_codes_of_int4_lie_in_a_byte(num_features: int, row_bytes: int) -> None:
+    rows = RowFormat("int4", num_features)
+    assert (rows.row_bytes, rows.stored_columns, rows.torch_dtype) == (row_bytes, row_bytes, torch.uint8)
+    assert rows.as_tensor(np.zeros(3 * row_bytes, np.uint8)).shape == (3, row_bytes)
+    assert RowFormat.parse(rows.to_json()) == rows
+    assert dtype_stored_as(rows.storage) is None  # a user's uint8 are no pairs of codes
 
 
 def test_bytes_of_a_file() -> None:

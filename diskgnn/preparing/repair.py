@@ -22,7 +22,7 @@ from diskgnn.specs import PathLike, SamplingSpec
 from diskgnn.storage import artifacts, extents
 from diskgnn.storage.checked_files import sync
 from diskgnn.storage.locks import FileLock
-from diskgnn.storage.manifest import Manifest
+from diskgnn.storage.manifest import Manifest, read_manifest
 from diskgnn.storage.packed import Packed, PackedConfig
 from diskgnn.storage.samples import Samples, SamplesConfig
 from diskgnn.storage.verification import Damage, find_damage, verify_artifact
@@ -56,6 +56,20 @@ def repair(
         BusyError: another process is writing the same directory.
         DiskFullError: a packed directory does not fit beside it.
     """
+    folder = read_manifest(path).path.resolve()
+    lock, scratch = FileLock(staging_of(folder).with_suffix(".lock")), folder.with_name(f".{folder.name}.repair")
+    if not lock.acquire():
+        raise BusyError(f"another process is writing {folder} now; wait for it or stop it")
+    try:
+        return _repair(path, graph, samples, scratch, resources)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)  # that of a run that was killed, too
+        lock.release()
+
+
+def _repair(
+    path: PathLike, given: PathLike | Graph | None, samples: PathLike | None, scratch: Path, resources: Resources
+) -> list[Damage]:
     manifest, damages = find_damage(path, reporter=resources.reporter)
     if not damages:
         return []
@@ -64,29 +78,24 @@ def repair(
             f"{manifest.path} is damaged ({', '.join(damage.file for damage in damages)}), and a {manifest.format!r} "
             f"cannot be repaired: `{artifacts.MADE_BY[manifest.format]}` it again"
         )
-    if graph is None:
+    if given is None:
         raise ConfigError(f"graph: expected the graph that {manifest.path} was made from, to repair it; found none")
-    graph = graph if isinstance(graph, Graph) else Graph.open(graph)
-    lock = FileLock(staging_of(manifest.path.resolve()).with_suffix(".lock"))
-    if not lock.acquire():
-        raise BusyError(f"another process is writing {manifest.path} now; wait for it or stop it")
-    try:
-        if manifest.format == artifacts.SAMPLES:
-            _repair_samples(Samples(manifest), damages, graph, resources)
-        else:
-            _repair_packed(Packed(manifest), damages, graph, samples, resources)
-    finally:
-        lock.release()
+    graph = given if isinstance(given, Graph) else Graph.open(given)
+    if manifest.format == artifacts.SAMPLES:
+        _repair_samples(Samples(manifest), damages, graph, scratch, resources)
+    else:
+        _repair_packed(Packed(manifest), damages, graph, samples, scratch, resources)
     verify_artifact(manifest.path, reporter=resources.reporter)
     return damages
 
 
-def _repair_samples(samples: Samples, damages: Sequence[Damage], graph: Graph, resources: Resources) -> None:
+def _repair_samples(
+    samples: Samples, damages: Sequence[Damage], graph: Graph, scratch: Path, resources: Resources
+) -> None:
     manifest, names = samples.manifest, [damage.file for damage in damages]
     _require_source(manifest, artifacts.GRAPH, graph.manifest.digest)
     plan = SamplingPlan(graph, _spec(samples.config))
-    scratch = manifest.path.with_name(f"{manifest.path.name}.repair")
-    with ArtifactWriter(scratch, artifacts.SAMPLES, config={}, overwrite=True) as writer:
+    with ArtifactWriter(scratch / "samples", artifacts.SAMPLES, config={}, overwrite=True) as writer:
         write_shards(writer, plan, resources, only=names)
         for name in names:
             if writer.files.get(name) != manifest.files[name]:
@@ -96,33 +105,32 @@ def _repair_samples(samples: Samples, damages: Sequence[Damage], graph: Graph, r
 
 
 def _repair_packed(
-    packed: Packed, damages: Sequence[Damage], graph: Graph, given: PathLike | None, resources: Resources
+    packed: Packed,
+    damages: Sequence[Damage],
+    graph: Graph,
+    given: PathLike | None,
+    scratch: Path,
+    resources: Resources,
 ) -> None:
     if packed.config.graph != graph.manifest.digest:
         raise ArtifactError(f"{packed.path} was made from another graph than {graph.manifest.path}")
-    folder = packed.path.resolve()
-    scratch = folder.with_name(f".{folder.name}.repair")
-    scratch.mkdir(exist_ok=True)
-    try:
-        if given is None:
-            given = scratch / "samples"
-            sample_plan(SamplingPlan(graph, _spec(packed.config)), given, resources, overwrite=True)
-        samples = Samples.open(given)
-        _require_source(packed.manifest, artifacts.SAMPLES, samples.manifest.digest)
-        again = scratch / "packed"
-        pack_samples(graph, samples, again, _tiers(packed.config), resources,
-                     keep_input_nodes=packed.config.keep_input_nodes, overwrite=True)  # fmt: skip
-        made = Packed.open(again)
-        if made.digest != packed.digest:
-            raise ArtifactError(f"{packed.path} cannot be made again by this diskgnn: prepare it again")
-        for damage in damages:
-            if damage.extents:
-                _copy_extents(made, packed, damage)
-            else:
-                _replace(made.file(damage.file), packed.file(damage.file))
-        sync(packed.path)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    if given is None:
+        given = scratch / "samples"
+        sample_plan(SamplingPlan(graph, _spec(packed.config)), given, resources, overwrite=True)
+    samples = Samples.open(given)
+    _require_source(packed.manifest, artifacts.SAMPLES, samples.manifest.digest)
+    again = scratch / "packed"
+    pack_samples(graph, samples, again, _tiers(packed.config), resources,
+                 keep_input_nodes=packed.config.keep_input_nodes, overwrite=True)  # fmt: skip
+    made = Packed.open(again)
+    if made.digest != packed.digest:
+        raise ArtifactError(f"{packed.path} cannot be made again by this diskgnn: prepare it again")
+    for damage in damages:
+        if damage.extents:
+            _copy_extents(made, packed, damage)
+        else:
+            _replace(made.file(damage.file), packed.file(damage.file))
+    sync(packed.path)
 
 
 def _require_source(manifest: Manifest, format: str, digest: str) -> None:  # noqa: A002  (the manifest's word)

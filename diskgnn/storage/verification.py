@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from io import FileIO
 
-from diskgnn._native import crc32c
+from diskgnn._native import DIRECT_ALIGNMENT, crc32c
 from diskgnn.errors import ArtifactError
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.specs import PathLike
@@ -83,7 +83,7 @@ def _with_extents(packed: Packed, damage: Damage, bad: set[str]) -> Damage:
         if path.stat().st_size != packed.manifest.files[damage.file].bytes:
             return damage
         numbers = tuple(_damaged_extents(packed, split))
-    except OSError:
+    except (ArtifactError, OSError, OverflowError):  # it cannot be read, or its index was forged
         return damage
     which = ", ".join(map(str, numbers))
     return Damage(damage.file, f"{path} is damaged in {len(numbers)} of its extents: {which}", numbers)
@@ -115,4 +115,5 @@ def _checksum(file: FileIO, offset: int, num_bytes: int) -> int:
 
 
 def _is_zero(file: FileIO, offset: int, num_bytes: int) -> bool:
-    return not any(os.pread(file.fileno(), num_bytes, offset))
+    # No gap is longer, whatever an index says that somebody forged.
+    return 0 <= num_bytes < DIRECT_ALIGNMENT and not any(os.pread(file.fileno(), num_bytes, offset))

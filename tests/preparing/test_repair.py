@@ -120,6 +120,13 @@ def test_extents_are_not_named_without_an_index_that_says_where_they_are(damaged
     assert [(damage.file, damage.extents) for damage in found] == [("train-index.npy", ()), ("train.bin", ())]
 
 
+def test_what_a_killed_repair_left_is_removed(damaged: Path) -> None:
+    (damaged / ".packed.repair" / "samples").mkdir(parents=True)
+    (damaged / ".packed.lock").touch()
+    assert repair(damaged / "packed", graph=None, resources=RESOURCES) == []
+    assert names(damaged) == ["graph", "packed", "samples"]
+
+
 def test_what_is_whole_needs_no_graph(made: Path) -> None:
     assert repair(made / "packed", graph=None, resources=RESOURCES) == []
     assert find_damage(made / "packed")[1] == []

@@ -48,7 +48,7 @@ def reasons(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> list[
     if mine is None or not mine.epoch_seconds:
         return found
     best, memory = best_disk_baseline(summaries), reference(summaries)
-    if best and best.epoch_seconds and comparable(mine, best):
+    if mine.prepare_seconds and best and best.epoch_seconds and comparable(mine, best):
         found.append(_break_even(mine, best))
     found += _without_reuse(summaries)
     winner = memory if _slower(mine, memory, _NEAR_REFERENCE) else None

@@ -1,4 +1,4 @@
-"""Debian's package indices: fetching them with the machine's own apt configuration, and reading them."""
+"""Debian's package indices, and single packages: fetched with the machine's own apt configuration, and read."""
 
 from __future__ import annotations
 
@@ -38,19 +38,7 @@ def fetch(folder: Path, *, contents: bool = False) -> Indices:
         IndicesError: this is no Debian machine, or apt fails; the message ends with what apt said.
     """
     release = _debian_release()
-    folder = folder.absolute()
-    options = {
-        "APT::Architecture": ARCHITECTURE,
-        "APT::Sandbox::User": "",
-        "Acquire::GzipIndexes": "true",  # keep them compressed, in what the standard library reads
-        "Acquire::IndexTargets::deb::Packages::KeepCompressedAs": "xz gz",
-        "Acquire::IndexTargets::deb::Translations::KeepCompressedAs": "xz gz",
-        "Acquire::Languages": "en",
-        "Dir::Cache": folder / "cache",
-        "Dir::State::lists": folder / "lists",
-    }
-    (folder / "cache").mkdir(parents=True, exist_ok=True)
-    (folder / "lists" / "partial").mkdir(parents=True, exist_ok=True)
+    options = _private_options(folder.absolute())
     if contents:
         target = "Acquire::IndexTargets::deb::Contents-deb::"
         options |= {
@@ -74,6 +62,40 @@ def fetch(folder: Path, *, contents: bool = False) -> Indices:
     return Indices(found["Packages"][0], found["Translations"][0], tuple(found.get("Contents-deb", ())))
 
 
+def fetch_package(name: str, folder: Path) -> Path:
+    """Fetch the binary package `name` of this machine's release, and unpack it into a folder; that folder.
+
+    Nothing is installed, and nothing outside of `folder` changes; root is not needed.
+
+    Raises:
+        IndicesError: this is no Debian machine, there is no such package, or apt or dpkg-deb fails.
+    """
+    _debian_release()
+    options = _private_options(folder.absolute())
+    _apt_get(options, "update")
+    _apt_get(options, "download", name, folder=folder)
+    (archive,) = folder.glob(f"{name}_*.deb")
+    unpacked = folder / "unpacked"
+    _run(["dpkg-deb", "-x", str(archive), str(unpacked)], folder)
+    return unpacked
+
+
+def _private_options(folder: Path) -> dict[str, str | Path]:
+    """apt's, to keep lists and cache in `folder` alone."""
+    (folder / "cache").mkdir(parents=True, exist_ok=True)
+    (folder / "lists" / "partial").mkdir(parents=True, exist_ok=True)
+    return {
+        "APT::Architecture": ARCHITECTURE,
+        "APT::Sandbox::User": "",
+        "Acquire::GzipIndexes": "true",  # keep them compressed, in what the standard library reads
+        "Acquire::IndexTargets::deb::Packages::KeepCompressedAs": "xz gz",
+        "Acquire::IndexTargets::deb::Translations::KeepCompressedAs": "xz gz",
+        "Acquire::Languages": "en",
+        "Dir::Cache": folder / "cache",
+        "Dir::State::lists": folder / "lists",
+    }
+
+
 def _debian_release() -> str:
     try:
         system = platform.freedesktop_os_release()
@@ -86,18 +108,19 @@ def _debian_release() -> str:
     return system["VERSION_CODENAME"]
 
 
-def _apt_get(options: dict[str, str | Path], *arguments: str) -> str:
-    command = [
-        "apt-get",
-        *(part for name, value in options.items() for part in ("-o", f"{name}={value}")),
-        *arguments,
-    ]
+def _apt_get(options: dict[str, str | Path], *arguments: str, folder: Path | None = None) -> str:
+    settings = (part for name, value in options.items() for part in ("-o", f"{name}={value}"))
+    return _run(["apt-get", *arguments, *settings], folder)
+
+
+def _run(command: list[str], folder: Path | None) -> str:
+    """What `command` prints, run in `folder`."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
-        raise IndicesError("apt-get is not there; this needs a Debian machine") from error
+        raise IndicesError(f"{command[0]} is not there; this needs a Debian machine") from error
     if done.returncode != 0:
-        raise IndicesError(f"`apt-get {' '.join(arguments)}` failed: {done.stderr.strip()}")
+        raise IndicesError(f"`{' '.join(command[:3])}` failed: {done.stderr.strip()}")
     return done.stdout
 
 

@@ -44,9 +44,12 @@ class NeighborSampler:
         """
 
     def sample(
-        self, seeds: Int64, fanouts: Int32, key: int, minibatch: int
+        self, seeds: Int64, fanouts: Int32, key: int, minibatch: int, slice_start: int | None = None
     ) -> tuple[npt.NDArray[Any], list[tuple[Int32, Int32]]]:
         """(input_nodes [U] of indices' dtype, (indptr, indices) per block, outermost first).
+
+        With `slice_start`, 64 bits, draws are coordinated: `key` and `minibatch` do not matter, and the in-neighbours
+        of each node are expected in the order of graphs (docs/FORMAT.md). In another order, other ones are drawn.
 
         Raises:
             ValueError: a seed out of range or repeated, or a block of more than 2^31 - 1 edges.
@@ -372,7 +375,10 @@ def sort_bucket(
     degrees: npt.NDArray[np.int64],
     indices: npt.NDArray[Any],
 ) -> int:
-    """Sort edges [n, 2] into columns; fills degrees and indices, returns the number of indices."""
+    """Sort edges [n, 2] into columns, each in the order of its sources' hashes (docs/FORMAT.md).
+
+    Fills degrees and indices, returns the number of indices.
+    """
 
 class FeatureType(enum.Enum):
     """The names are the keys of `graph.FEATURE_STORAGE`."""
@@ -422,7 +428,15 @@ class Expansion32:
         ValueError: a seed out of range or repeated.
     """
 
-    def __init__(self, seeds: Int64, fanouts: Int32, key: int, minibatch: int, num_nodes: int) -> None: ...
+    def __init__(
+        self,
+        seeds: Int64,
+        fanouts: Int32,
+        key: int,
+        minibatch: int,
+        num_nodes: int,
+        slice_start: int | None = None,
+    ) -> None: ...
     def relabel(self) -> None: ...
     def take(self) -> tuple[npt.NDArray[Any], list[tuple[Int32, Int32]]]:
         """What `NeighborSampler.sample` returns; nothing is left here."""

@@ -16,6 +16,11 @@ def batch_key(seed: int, split: str, epoch: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed}/{split}/{epoch}".encode(), digest_size=8).digest(), "little")
 
 
+def slice_start(seed: int, split: str, epoch: int, period: int) -> int:
+    """Where coordinated draws begin on the circle of 64-bit hashes, in the minibatches of one period of an epoch."""
+    return batch_key(seed, f"{split}/slice/{period}", epoch)
+
+
 def permutation(count: int, key: int) -> npt.NDArray[np.int64]:
     """[count] a shuffled order of 0 to count - 1, the same on every machine and with every NumPy.
 

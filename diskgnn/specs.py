@@ -17,6 +17,7 @@ from diskgnn.units import parse_size
 PathLike = str | os.PathLike[str]
 SPLITS = ("train", "valid", "test")
 MAX_FANOUT = (1 << 31) - 1
+DRAWS = ("independent", "coordinated")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class SamplingSpec:
     seed: int = 0  # same seed, same bytes
     first_epoch: int = 0  # the train epochs are this one and those that follow
     splits: Sequence[str] = SPLITS  # those that the graph lacks are left out
+    draws: str = "independent"  # or 'coordinated': all nodes of a minibatch agree on which neighbours to draw
+    draw_period: int = 1  # consecutive minibatches that agree, too; only for coordinated draws
 
     def __post_init__(self) -> None:
         fanouts = checked_fanouts("fanouts", self.fanouts)
@@ -44,6 +47,13 @@ class SamplingSpec:
             )
         if unknown := set(self.splits) - set(SPLITS):
             raise ConfigError(f"splits: expected some of {', '.join(SPLITS)}, found {sorted(unknown)}")
+        draw_period = whole_number("draw_period", self.draw_period)
+        if self.draws not in DRAWS:
+            raise ConfigError(f"draws: expected one of {', '.join(DRAWS)}, found {self.draws!r}")
+        if self.draws == "independent" and draw_period != 1:
+            raise ConfigError(
+                f"draw_period: independent draws have none, found {draw_period}; pass draws='coordinated' with it"
+            )
         checked = {
             "fanouts": fanouts,
             "eval_fanouts": eval_fanouts,
@@ -52,6 +62,7 @@ class SamplingSpec:
             "first_epoch": whole_number("first_epoch", self.first_epoch, least=0),
             "seed": operator.index(self.seed),
             "splits": tuple(split for split in SPLITS if split in self.splits),
+            "draw_period": draw_period,
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import sqlite3
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from neighbor_order import in_order
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "datasets"))
 
 import debian_files
 import debian_packages
+import genes
 from debian_indices import Indices
 
 from diskgnn.graph.graph import Graph
@@ -240,7 +243,7 @@ def test_debian_packages_as_a_graph_directory(tmp_path: Path) -> None:
     ends = np.concatenate([src, dst]), np.concatenate([dst, src])
     expected = sp.csc_matrix((np.ones(len(ends[0])), ends), shape=(graph.num_nodes, graph.num_nodes))
     assert (graph.indptr == expected.indptr).all()
-    assert (graph.indices == expected.indices).all()
+    assert (graph.indices == in_order(expected.indptr, expected.indices)).all()
     assert (graph.features == arrays["features"]).all()
     assert (graph.labels == arrays["labels"]).all()
     assert (graph.splits["test"] == arrays["test"]).all()
@@ -383,3 +386,42 @@ def test_two_files_of_one_path_are_one_node(indices: Indices) -> None:
     lines = dict(debian_files.merged(indices.contents))
     assert lines[b"usr/share/common"] == [b"mailer-a", b"mailer-b"]
     assert len(lines) == 6
+
+
+GENES = {
+    "genes (_id, gene_id)": [(1, "10"), (2, "20"), (5, "30"), (6, "40")],
+    "genetype (_id, gene_type)": [(1, "ncRNA"), (2, "ncRNA"), (5, "protein-coding"), (6, "other")],
+    "pubmed (_id, pubmed_id)": [(1, "7000001"), (1, "7000001"), (2, "7000001"), (2, "123"), (5, "7999999")],
+    "go_bp (_id, go_id, evidence)": [(5, "GO:2", "IEA"), (5, "GO:2", "IDA")],
+    "go_mf (_id, go_id, evidence)": [(1, "GO:1", "IEA")],
+    "go_cc (_id, go_id, evidence)": [],
+    "chromosomes (_id, chromosome)": [(1, "19"), (2, "X"), (2, "Y")],
+    "cytogenetic_locations (_id, cytogenetic_location)": [(1, "19q13.43"), (1, "19q13.2")],
+    "kegg (_id, path_id)": [(1, "04610")],
+}
+
+
+def test_genes_by_hand(tmp_path):
+    database = tmp_path / "genes.sqlite"
+    with sqlite3.connect(database) as tables:
+        for table, rows in GENES.items():
+            tables.execute(f"CREATE TABLE {table}")
+            tables.executemany(
+                f"INSERT INTO {table.split()[0]} VALUES ({','.join('?' * table.count(',') + '?')})", rows
+            )
+    arrays = genes.load(database, min_class_members=1)
+    # Genes are nodes 0 to 3, papers 123, 7000001 and 7999999 are 4 to 6, terms GO:1 and GO:2 are 7 and 8.
+    edges = {tuple(edge) for edge in arrays["edges"].T.tolist()}
+    assert edges == {(0, 5), (1, 5), (1, 4), (2, 6), (2, 8), (0, 7)}
+    assert arrays["edges"].shape == (2, 6)
+    assert arrays["labels"].tolist() == [0, 0, 1, -1, -1, -1, -1, -1, -1]
+    assert set(np.concatenate([arrays["train"], arrays["valid"], arrays["test"]]).tolist()) == {0, 1, 2}
+    x = arrays["features"]
+    words = ("chromosome/19", "band/19q13", "kegg/04610")
+    np.testing.assert_allclose(x[0], sum(map(genes.signs, words)) / np.sqrt(3), rtol=1e-6)
+    np.testing.assert_array_equal(x[2], genes.signs("chromosome/none"))
+    np.testing.assert_array_equal(x[5], x[6])  # both of the eighth million
+    np.testing.assert_array_equal(x[4], genes.signs("papers/0"))
+    np.testing.assert_array_equal(x[7:], [genes.signs("go_mf"), genes.signs("go_bp")])
+    assert set(np.unique(genes.signs("a")).tolist()) == {-1, 1}
+    assert genes.load(database)["labels"].max() == -1  # no type has a hundred genes

@@ -5,8 +5,9 @@
 `sweep` has a budget of topology / RATIO and runs in a memory cgroup (v1 or v2; only as root) that is limited to that
 budget plus 400 MB for interpreter and libraries, page cache included. `memory` has no limit. `map` is what one
 would do without either, random reads of a memory map, in the same cgroup; its time is that of a few minibatches,
-scaled. Each run is a process of its own and starts with nothing of the graph in the page cache. Runs alternate;
-medians are shown, and the most that was read and resident.
+scaled. `--draws independent coordinated` does all of them with both kinds of draws. Each run is a process of its own
+and starts with nothing of the graph in the page cache. Runs alternate; medians are shown, and the most that was read
+and resident.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from benchmarks.limits import drop_page_cache, peak_bytes
 from diskgnn._native import NeighborSampler
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs import DRAWS, SamplingSpec
 from diskgnn.storage.samples import Samples
 from diskgnn.system.memory import available_cores
 from diskgnn.system.memory_cgroup import MemoryCgroup
@@ -42,7 +43,7 @@ def sample_epoch(options: argparse.Namespace, graph: Graph, memory_bytes: int) -
     """Sample one epoch within a budget."""
     out = options.folder / "samples"
     report = diskgnn.sample(graph, out, fanouts=FANOUTS, batch_size=options.batch_size, splits=["train"],
-                            memory=memory_bytes, overwrite=True)  # fmt: skip
+                            draws=options.draws[0], memory=memory_bytes, overwrite=True)  # fmt: skip
     record = {"seconds": report.seconds, "read_bytes": report.read_bytes, "digest": Samples.open(out).manifest.digest}
     shutil.rmtree(out)
     return record | report.details
@@ -51,12 +52,12 @@ def sample_epoch(options: argparse.Namespace, graph: Graph, memory_bytes: int) -
 def sample_map(options: argparse.Namespace, graph: Graph) -> dict[str, Any]:
     """Sample a few minibatches through a memory map without read-ahead; the seconds are those of an epoch."""
     sampler = NeighborSampler(*graph.topology_at_random())
-    plan = SamplingPlan(graph, SamplingSpec(FANOUTS, options.batch_size, splits=["train"]))
+    plan = SamplingPlan(graph, SamplingSpec(FANOUTS, options.batch_size, splits=["train"], draws=options.draws[0]))
     minibatches = plan.minibatches("train", 0)
     few = minibatches[: options.map_minibatches]
 
     def draw(each: PlannedMinibatch) -> None:
-        sampler.sample(each.seeds, each.fanouts, each.key, each.number)
+        each.draw(sampler)
 
     started = time.perf_counter()
     with ThreadPoolExecutor(available_cores()) as pool:
@@ -64,8 +65,8 @@ def sample_map(options: argparse.Namespace, graph: Graph) -> dict[str, Any]:
     return {"seconds": (time.perf_counter() - started) * len(minibatches) / len(few), "minibatches": len(few)}
 
 
-def run_apart(method: str, topology_bytes: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Run this script for one `method`, in a cgroup unless it is 'memory'."""
+def run_apart(method: str, draws: str, topology_bytes: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Run this script for one `method` and kind of draws, in a cgroup unless it is 'memory'."""
     drop_page_cache(options.folder / "graph")
     limit: AbstractContextManager[MemoryCgroup | None] = nullcontext()
     if method != "memory":
@@ -73,11 +74,11 @@ def run_apart(method: str, topology_bytes: int, options: argparse.Namespace) -> 
             limit = MemoryCgroup(topology_bytes // options.ratio + HEADROOM_BYTES)
         except OSError as error:
             print(f"{method} runs without a limit: no memory cgroup can be made ({error})", file=sys.stderr)
-    command = [sys.executable, __file__, *sys.argv[1:], "--method", method]
+    command = [sys.executable, __file__, *sys.argv[1:], "--method", method, "--draws", draws]
     with limit as cgroup:
         inside = cgroup.command(command) if cgroup else command
         finished = subprocess.run(inside, stdout=subprocess.PIPE, text=True, check=True)
-    return {**json.loads(finished.stdout), "method": method}
+    return {**json.loads(finished.stdout), "method": method, "draws": draws}
 
 
 def main() -> None:
@@ -90,6 +91,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=1024)
     parser.add_argument("--ratio", type=int, default=4, help="topology over budget")
     parser.add_argument("--map-minibatches", type=int, default=6, help="0: leave the memory map out")
+    parser.add_argument("--draws", nargs="+", choices=DRAWS, default=["independent"])
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", type=Path, help="write the records here, too")
     parser.add_argument("--method", choices=("memory", "sweep", "map"), help=argparse.SUPPRESS)
@@ -112,24 +114,25 @@ def main() -> None:
         graph = Graph.open(options.folder / "graph")
         topology_bytes = graph.topology_bytes
         methods = ("memory", "sweep", "map") if options.map_minibatches else ("memory", "sweep")
-        records = [run_apart(method, topology_bytes, options) for _ in range(options.repeat) for method in methods]
+        runs = [(method, draws) for _ in range(options.repeat) for method in methods for draws in options.draws]
+        records = [run_apart(method, draws, topology_bytes, options) for method, draws in runs]
     finally:
         shutil.rmtree(options.folder)
-    if len({record["digest"] for record in records if "digest" in record}) != 1:
+    if len({(record["draws"], record["digest"]) for record in records if "digest" in record}) != len(options.draws):
         sys.exit("the samples differ")
     budget_bytes = topology_bytes // options.ratio
     print(f"topology {format_size(topology_bytes)}, budget {format_size(budget_bytes)}; the same samples each time")
-    print(f"{'':<8}{'seconds':>10}{'of memory':>11}{'read':>12}{'resident':>12}")
+    print(f"{'':<20}{'seconds':>10}{'of memory':>11}{'read':>12}{'resident':>12}")
     reference = None
-    for method in methods:
-        runs = [record for record in records if record["method"] == method]
-        seconds = statistics.median(record["seconds"] for record in runs)
+    for method, draws in runs[: len(methods) * len(options.draws)]:
+        found = [record for record in records if (record["method"], record["draws"]) == (method, draws)]
+        seconds = statistics.median(record["seconds"] for record in found)
         reference = reference or seconds
         read, peak = (
-            format_size(max(record[key] for record in runs)) if key in runs[0] else "-"
+            format_size(max(record[key] for record in found)) if key in found[0] else "-"
             for key in ("read_bytes", "peak_bytes")
         )
-        print(f"{method:<8}{seconds:>10.2f}{seconds / reference:>10.2f}x{read:>12}{peak:>12}")
+        print(f"{method:<8}{draws:<12}{seconds:>10.2f}{seconds / reference:>10.2f}x{read:>12}{peak:>12}")
     if options.json:
         options.json.write_text(json.dumps(records, indent=1) + "\n")
 

@@ -35,6 +35,8 @@ class SamplingOptions(TypedDict, total=False):
     fanouts: Required[Sequence[int]]
     batch_size: Required[int]
     seed: int
+    draws: str
+    draw_period: int
     threads: int | None
     sample_epochs: int | None
 
@@ -52,6 +54,8 @@ class EpochSource(CursorSource):
         fanouts: neighbours drawn per layer, from the seeds outwards; -1 takes all.
         batch_size: seeds per minibatch; the last one of an epoch may have fewer.
         seed: same seed, same minibatches.
+        draws: 'independent' or 'coordinated', as in `diskgnn.sample`.
+        draw_period: for coordinated draws: so many consecutive minibatches agree.
         threads: background threads; by default half of the cores, the other half being the model's.
         sample_epochs: how many epochs of 'train' are sampled before they repeat, as prepared ones do; None samples
             every epoch afresh. Other splits are sampled once, so that evaluations can be compared.
@@ -72,13 +76,15 @@ class EpochSource(CursorSource):
         fanouts: Sequence[int],
         batch_size: int,
         seed: int = 0,
+        draws: str = "independent",
+        draw_period: int = 1,
         threads: int | None = None,
         sample_epochs: int | None = None,
     ) -> None:
         self._graph = graph = graph if isinstance(graph, Graph) else Graph.open(graph)
         if split not in SPLITS:
             raise ConfigError(f"split: expected one of {', '.join(SPLITS)}, found {split!r}")
-        self.spec = SamplingSpec(fanouts, batch_size, seed=seed, splits=(split,))
+        self.spec = SamplingSpec(fanouts, batch_size, seed=seed, splits=(split,), draws=draws, draw_period=draw_period)
         at_least_one("threads", threads)
         if sample_epochs is not None:
             whole_number("sample_epochs", sample_epochs)
@@ -97,9 +103,20 @@ class EpochSource(CursorSource):
             "fanouts": list(self.spec.fanouts),
             "batch_size": self.spec.batch_size,
             "seed": self.spec.seed,
+            "draws": self.spec.draws,
+            "draw_period": self.spec.draw_period,
             "sample_epochs": self._sample_epochs,
         }
         super().__init__(Cursor(type(self).__name__, self._plan.sizes[split].batches_per_epoch, identity))
+
+    def _require_independent_draws(self) -> None:
+        """Refuse coordinated draws where nothing could make them.
+
+        Raises:
+            ConfigError: they were asked for.
+        """
+        if self.spec.draws != "independent":
+            raise ConfigError(f"draws: {self.name} can only draw independently, found {self.spec.draws!r}")
 
     def _identify(self, num_batches: int | None = None, **identity: Any) -> None:
         """Say what else tells these minibatches from others, and how many an epoch has, if that is not the plan's."""

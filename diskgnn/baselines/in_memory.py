@@ -101,6 +101,8 @@ def in_memory_sources(
     fanouts: Sequence[int],
     batch_size: int,
     eval_fanouts: Sequence[int] | None = None,
+    draws: str = "independent",
+    draw_period: int = 1,
     seed: int = 0,
 ) -> dict[str, InMemory]:
     """Sources of all splits that the graph has, over the same arrays, as `diskgnn.train` takes them.
@@ -110,7 +112,7 @@ def in_memory_sources(
     Example:
         >>> diskgnn.train(**in_memory_sources("graph", fanouts=[10, 10], batch_size=1024), epochs=10)
     """
-    spec = SamplingSpec(fanouts, batch_size, eval_fanouts=eval_fanouts, seed=seed)
+    spec = SamplingSpec(fanouts, batch_size, eval_fanouts=eval_fanouts, seed=seed, draws=draws, draw_period=draw_period)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     sources: dict[str, InMemory] = {}
     for split in SPLITS:
@@ -121,6 +123,8 @@ def in_memory_sources(
                 fanouts=spec.fanouts_of(split),
                 batch_size=batch_size,
                 seed=seed,
+                draws=draws,
+                draw_period=draw_period,
                 share=sources.get("train_source"),
             )
     return sources

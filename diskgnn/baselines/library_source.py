@@ -77,6 +77,7 @@ class LibrarySource(EpochSource):
         if workers < 0:
             raise ConfigError(f"workers: expected at least 0, found {workers}")
         super().__init__(graph, split, **sampling)
+        self._require_independent_draws()
         self._identify(sampler=self.name)
         self._check_shared(share)
         self._workers = workers

@@ -97,6 +97,7 @@ class PartitionBuffer(EpochSource):
         **sampling: Unpack[SamplingOptions],
     ) -> None:
         super().__init__(graph, "train", **sampling)
+        self._require_independent_draws()  # what is in memory is a graph of its own, in another order
         at_least_one("prefetch", prefetch)
         self._partitions = found = Partitions.open(partitions, self._graph)
         if (resident is None) == (memory is None):

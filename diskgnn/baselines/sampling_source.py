@@ -145,7 +145,7 @@ class SamplingSource(EpochSource):
 
 def draw(sampler: NeighborSampler, minibatch: PlannedMinibatch) -> SampledBlocks:
     """The neighbourhood of `minibatch`."""
-    nodes, blocks = sampler.sample(minibatch.seeds, minibatch.fanouts, minibatch.key, minibatch.number)
+    nodes, blocks = minibatch.draw(sampler)
     return SampledBlocks(minibatch.seeds.copy(), nodes, as_blocks(len(nodes), blocks))
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from diskgnn.errors import ConfigError
+from diskgnn.specs import DRAWS
 from diskgnn.units import parse_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -115,6 +116,10 @@ sampling = combined(
               help="Training epochs to sample; training for more starts over with the first."),
     _sampling("--eval-fanouts", type=Fanouts(),
               help="Fanouts of the validation and test splits.  [default: as --fanouts]"),
+    _sampling("--draws", type=click.Choice(DRAWS), default="independent", show_default=True,
+              help="Coordinated: all nodes of a minibatch agree on which neighbours to draw; it needs fewer rows."),
+    _sampling("--draw-period", type=click.IntRange(min=1), default=1, show_default=True,
+              help="With --draws coordinated: so many consecutive minibatches agree, too."),
 )  # fmt: skip
 CACHE = Size(share=True)
 _caches = section("Caches")

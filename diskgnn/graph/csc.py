@@ -2,8 +2,9 @@
 
 An external bucket sort by destination. The first pass over the edges checks them and counts how many end in each
 bin of consecutive nodes; bins are cut into buckets that fit the budget. The second pass brings every edge to its
-bucket. Then each bucket is sorted by (destination, source) and appended to the output, which depends on nothing but
-the edges. No array here has an element per node or per edge of the whole graph, except in memory when everything fits.
+bucket. Then each bucket is sorted by (destination, hash of the source) and appended to the output, which depends on
+nothing but the edges. No array here has an element per node or per edge of the whole graph, except in memory when
+everything fits.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def write_csc(
 ) -> int:
     """Write indptr.npy int64 [N+1] and indices.npy int32|int64 [E] of a graph; return E.
 
-    In-neighbours of a node are in ascending order, so the files depend neither on the order of the edges nor on
-    `resources`.
+    In-neighbours of a node are in the order of their hashes (docs/FORMAT.md), as coordinated draws need them. So the
+    files depend neither on the order of the edges nor on `resources`.
 
     Args:
         writer: of the graph directory.

@@ -150,6 +150,8 @@ def _config(graph: Graph, samples: Samples, placed: Placed, keep_input_nodes: bo
         num_classes=graph.num_classes,
         rows=graph.feature_file.rows,
         first_epoch=sampled.first_epoch,
+        draws=sampled.draws,
+        draw_period=sampled.draw_period,
         keep_input_nodes=keep_input_nodes,
         node_dtype=graph.indices.dtype.name,
         graph=graph.manifest.digest,

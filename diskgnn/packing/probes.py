@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import damage_named, fits, sample_a_few
-from diskgnn.storage.samples import Samples
+from diskgnn.storage.samples import Samples, SamplesConfig
 from diskgnn.system.resources import Resources
 
 PROBE_MINIBATCHES = 8
@@ -27,6 +27,7 @@ class Probe:
     minibatches: tuple[npt.NDArray[Any], ...]  # input nodes of each
     num_batches: int  # of the whole sequence
     num_nodes: int  # N of the graph
+    draw_period: int  # consecutive minibatches that agree on their draws
     edges: float  # mean per minibatch
     structure_bytes: float  # of seeds, labels and blocks, mean per minibatch
     seconds: float  # to sample one, all threads busy; 0 when they were read
@@ -109,10 +110,8 @@ def probe_by_sampling(plan: SamplingPlan, resources: Resources) -> dict[str, Pro
         seconds = (time.perf_counter() - started) / len(planned)
     if fits(plan.graph, resources.memory_bytes):
         seconds /= resources.threads  # these took turns
-    return {
-        split: _probe(nodes[split], structures[split], plan.sizes[split].num_batches, plan.graph.num_nodes, seconds)
-        for split in plan.splits
-    }
+    config = plan.config()
+    return {split: _probe(nodes[split], structures[split], config, split, seconds) for split in plan.splits}
 
 
 def probe_samples(samples: Samples, split: str) -> Probe:
@@ -125,8 +124,7 @@ def probe_samples(samples: Samples, split: str) -> Probe:
     for minibatch in islice(samples.read(split), PROBE_MINIBATCHES):
         nodes.append(np.array(minibatch.input_nodes))
         structures.append(_structure(len(minibatch.seeds), minibatch.blocks))
-    config = samples.config
-    return _probe(nodes, structures, config.splits[split].num_batches, config.num_nodes, 0.0)
+    return _probe(nodes, structures, samples.config, split, 0.0)
 
 
 def _structure(num_seeds: int, blocks: Blocks) -> tuple[int, int]:
@@ -136,7 +134,8 @@ def _structure(num_seeds: int, blocks: Blocks) -> tuple[int, int]:
 
 
 def _probe(
-    nodes: list[npt.NDArray[Any]], structures: list[tuple[int, int]], num_batches: int, num_nodes: int, seconds: float
+    nodes: list[npt.NDArray[Any]], structures: list[tuple[int, int]], config: SamplesConfig, split: str, seconds: float
 ) -> Probe:
     edges, structure_bytes = (sum(column) / len(structures) for column in zip(*structures, strict=True))
-    return Probe(tuple(nodes), num_batches, num_nodes, edges, structure_bytes, seconds)
+    num_batches = config.splits[split].num_batches
+    return Probe(tuple(nodes), num_batches, config.num_nodes, config.draw_period, edges, structure_bytes, seconds)

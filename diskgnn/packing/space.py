@@ -56,7 +56,9 @@ def disk_need(probes: Mapping[str, Probe], tiers: TierRows, row_bytes: int, keep
         packed += kept_rows * row_bytes + share * rows_bytes
         packed += probe.num_batches * (header_bytes + admissions_bytes + DIRECT_ALIGNMENT / 2)
         certain += min(kept_rows, max(0, probe.distinct_rows() - tiers.static)) * row_bytes
-        certain += _CERTAIN_PART * (probe.num_batches * header_bytes + least_disk_share(share) * rows_bytes)
+        # Within a period of coordinated draws, minibatches may need the same rows: one of them reads them.
+        least_share = least_disk_share(share) / probe.draw_period
+        certain += _CERTAIN_PART * (probe.num_batches * header_bytes + least_share * rows_bytes)
         samples += probe.num_batches * (probe.structure_bytes + probe.rows * probe.node_bytes)
         placing += probe.num_batches * probe.rows * (2 * probe.node_bytes + 4)
     return DiskNeed(int(packed), int(samples), int(placing), int(certain), int(_CERTAIN_PART * samples))

@@ -39,6 +39,8 @@ def prepare(
     static_cache: int | str = "auto",
     eval_cpu_cache: int | str | None = None,
     eval_fanouts: Sequence[int] | None = None,
+    draws: str = "independent",
+    draw_period: int = 1,
     seed: int = 0,
     memory: int | str = "auto",
     threads: int | None = None,
@@ -64,7 +66,7 @@ def prepare(
     """
     preparation = Preparation.of(
         graph,
-        SamplingSpec(fanouts, batch_size, epochs, eval_fanouts, seed),
+        SamplingSpec(fanouts, batch_size, epochs, eval_fanouts, seed, draws=draws, draw_period=draw_period),
         CacheSpec(cpu_cache, static_cache, eval_cpu_cache),
         Resources.of(memory, threads, reporter),
         out,

@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.draws import batch_key, permutation
+from diskgnn._native import NeighborSampler
+from diskgnn.draws import batch_key, permutation, slice_start
 from diskgnn.errors import ArtifactError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.specs import SamplingSpec
 from diskgnn.storage.samples import SamplesConfig, SequenceSize
+
+# (input nodes, (indptr, indices) of each block, outermost first)
+SampledArrays = tuple[npt.NDArray[Any], list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]]
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,11 @@ class PlannedMinibatch:
     fanouts: npt.NDArray[np.int32]  # [layers], from the seeds outwards
     key: int  # see `draws.batch_key`
     number: int  # position in the epoch
+    slice_start: int | None = None  # see `draws.slice_start`; None for independent draws
+
+    def draw(self, sampler: NeighborSampler) -> SampledArrays:
+        """Its neighbourhood."""
+        return sampler.sample(self.seeds, self.fanouts, self.key, self.number, self.slice_start)
 
 
 class SamplingPlan:
@@ -56,7 +65,7 @@ class SamplingPlan:
         spec = self.spec
         return SamplesConfig(
             tuple(spec.fanouts), spec.fanouts_of("valid"), spec.batch_size, spec.seed, spec.first_epoch,
-            self.graph.num_nodes, self.sizes,
+            spec.draws, spec.draw_period, self.graph.num_nodes, self.sizes,
         )  # fmt: skip
 
     def prepared_epochs(self, split: str) -> range:
@@ -75,9 +84,17 @@ class SamplingPlan:
         fanouts = np.array(spec.fanouts_of(split), np.int32)
         key = batch_key(spec.seed, split, epoch)
         return [
-            PlannedMinibatch(nodes[start : start + spec.batch_size], fanouts, key, start // spec.batch_size)
-            for start in range(0, len(nodes), spec.batch_size)
-        ]
+            PlannedMinibatch(
+                nodes[number * spec.batch_size : (number + 1) * spec.batch_size], fanouts, key, number,
+                self._slice_start(split, epoch, number),
+            )
+            for number in range(-(-len(nodes) // spec.batch_size))
+        ]  # fmt: skip
+
+    def _slice_start(self, split: str, epoch: int, number: int) -> int | None:
+        if self.spec.draws == "independent":
+            return None
+        return slice_start(self.spec.seed, split, epoch, number // self.spec.draw_period)
 
 
 def _distinct(nodes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -1,7 +1,7 @@
 """The offline sampler: graph/ -> samples/, the neighbourhoods of all minibatches of all prepared epochs.
 
-Every random draw is a pure function of (seed, split, epoch, minibatch, layer, node), so the bytes do not depend on
-the number of threads, and a killed run goes on with the shards that are missing.
+Every random draw is a pure function of (seed, split, epoch, minibatch, layer, node), and a coordinated one of fewer of
+them. So the bytes do not depend on the number of threads, and a killed run goes on with the shards that are missing.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.progress import SILENT, Advance, Reporter, StageReport
-from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
-from diskgnn.sampling.sweeping import SampledArrays, SweepingSampler
+from diskgnn.sampling.plan import PlannedMinibatch, SampledArrays, SamplingPlan
+from diskgnn.sampling.sweeping import SweepingSampler
 from diskgnn.specs import SPLITS, PathLike, SamplingSpec
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import ChecksummedFile
@@ -46,6 +46,8 @@ def sample(
     first_epoch: int = 0,
     eval_fanouts: Sequence[int] | None = None,
     splits: Sequence[str] = SPLITS,
+    draws: str = "independent",
+    draw_period: int = 1,
     seed: int = 0,
     memory: int | str = "auto",
     threads: int | None = None,
@@ -62,6 +64,9 @@ def sample(
         first_epoch: the train epochs sampled are `first_epoch` and those that follow.
         eval_fanouts: fanouts for the other splits; the same as `fanouts` by default.
         splits: which splits to sample; those that the graph lacks are left out.
+        draws: 'independent', or 'coordinated': all nodes of a minibatch agree on which neighbours to draw, so that
+            minibatches have fewer input nodes (docs/GUIDE.md has figures).
+        draw_period: for coordinated draws: so many consecutive minibatches agree.
         seed: same seed, same bytes.
         memory: budget in bytes or as '2GiB'; topology is loaded when it fits, and
             otherwise read front to back, again and again, for as many minibatches at a time as fit.
@@ -69,11 +74,11 @@ def sample(
         overwrite: replace an existing `out`.
 
     Raises:
-        ConfigError: fanouts, batch_size, epochs, first_epoch or threads that make no sense.
+        ConfigError: fanouts, batch_size, epochs, first_epoch, draws, draw_period or threads that make no sense.
         InputError: the graph has no training nodes.
         ArtifactError, OutputExistsError, DiskFullError: see `diskgnn.storage.writer`.
     """
-    spec = SamplingSpec(fanouts, batch_size, epochs, eval_fanouts, seed, first_epoch, splits)
+    spec = SamplingSpec(fanouts, batch_size, epochs, eval_fanouts, seed, first_epoch, splits, draws, draw_period)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     plan = SamplingPlan(graph, spec)
     return sample_plan(plan, out, Resources.of(memory, threads, reporter), overwrite=overwrite)
@@ -137,7 +142,7 @@ def sample_a_few(
     if fits(graph, resources.memory_bytes):
         sampler = NeighborSampler(*graph.topology())
         for each in minibatches:
-            yield sampler.sample(each.seeds, each.fanouts, each.key, each.number)
+            yield each.draw(sampler)
     else:
         with SweepingSampler(graph, memory_bytes=resources.memory_bytes, threads=resources.threads) as sweeping:
             yield from sweeping.sample(minibatches)
@@ -220,7 +225,7 @@ def _sample_in_memory(output: _ShardWriter, graph: Graph, threads: int) -> None:
         for minibatch in shard.minibatches:
             if stopping.is_set():
                 raise CancelledError
-            yield sampler.sample(minibatch.seeds, minibatch.fanouts, minibatch.key, minibatch.number)
+            yield minibatch.draw(sampler)
 
     with ThreadPoolExecutor(threads) as pool:
         writes = (partial(output.write, shard, sampled(shard)) for shard in output.missing())

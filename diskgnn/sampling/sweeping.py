@@ -8,15 +8,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT, Expansion32, Expansion64, TopologyFiles, TopologySweep
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
-from diskgnn.sampling.plan import PlannedMinibatch
+from diskgnn.sampling.plan import PlannedMinibatch, SampledArrays
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import npy_data_offset
 
@@ -28,8 +26,6 @@ _WAITING_SHARE = 0.4
 _BUFFER_SHARE = 8  # of the budget, one part in so many is for reading
 _MIN_WINDOW_BYTES, _MAX_WINDOW_BYTES = 64 << 10, 4 << 20
 
-
-SampledArrays = tuple[npt.NDArray[Any], list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]]
 _Expansions = list[Expansion32]
 
 
@@ -88,8 +84,9 @@ class SweepingSampler:
         for minibatch in minibatches:
             limit = self._budget_bytes * _WAITING_SHARE ** len(minibatch.fanouts)
             expansion = self._new(
-                minibatch.seeds, minibatch.fanouts, minibatch.key, minibatch.number, self._graph.num_nodes
-            )
+                minibatch.seeds, minibatch.fanouts, minibatch.key, minibatch.number, self._graph.num_nodes,
+                minibatch.slice_start,
+            )  # fmt: skip
             added = expansion.next_layer_bytes
             if group and group_bytes + added > limit:
                 yield from self._grow(group, len(minibatch.fanouts), self._budget_bytes)

@@ -71,6 +71,8 @@ class PackedConfig:
     num_classes: int
     rows: RowFormat
     first_epoch: int
+    draws: str  # see `specs.DRAWS`
+    draw_period: int
     keep_input_nodes: bool
     node_dtype: str  # int32 or int64
     graph: str  # its digest
@@ -88,6 +90,8 @@ class PackedConfig:
             "num_classes": self.num_classes,
             **self.rows.to_json(),
             "first_epoch": self.first_epoch,
+            "draws": self.draws,
+            "draw_period": self.draw_period,
             "row_bytes": self.rows.row_bytes,
             "keep_input_nodes": self.keep_input_nodes,
             "node_dtype": self.node_dtype,
@@ -111,6 +115,8 @@ class PackedConfig:
             num_classes=typed(config["num_classes"], int),
             rows=rows,
             first_epoch=typed(config["first_epoch"], int),
+            draws=typed(config["draws"], str),
+            draw_period=typed(config["draw_period"], int),
             keep_input_nodes=typed(config["keep_input_nodes"], bool),
             node_dtype=np.dtype(typed(config["node_dtype"], str)).name,
             graph=typed(config["graph"], str),

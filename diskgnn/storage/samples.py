@@ -50,6 +50,8 @@ class SamplesConfig:
     batch_size: int
     seed: int
     first_epoch: int
+    draws: str  # see `specs.DRAWS`
+    draw_period: int
     num_nodes: int  # N of the graph
     splits: Mapping[str, SequenceSize]
 
@@ -61,6 +63,8 @@ class SamplesConfig:
             "batch_size": self.batch_size,
             "seed": self.seed,
             "first_epoch": self.first_epoch,
+            "draws": self.draws,
+            "draw_period": self.draw_period,
             "num_nodes": self.num_nodes,
             "splits": {
                 split: {"epochs": size.epochs, "batches_per_epoch": size.batches_per_epoch}
@@ -76,7 +80,9 @@ class SamplesConfig:
             eval_fanouts=tuple(typed(fanout, int) for fanout in typed(config["eval_fanouts"], list)),
             batch_size=typed(config["batch_size"], int),
             seed=typed(config["seed"], int),
-            first_epoch=typed(config.get("first_epoch", 0), int),  # older samples do not say
+            first_epoch=typed(config["first_epoch"], int),
+            draws=typed(config["draws"], str),
+            draw_period=typed(config["draw_period"], int),
             num_nodes=typed(config["num_nodes"], int),
             splits={
                 split: SequenceSize(typed(size["epochs"], int), typed(size["batches_per_epoch"], int))

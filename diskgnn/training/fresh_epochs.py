@@ -42,6 +42,8 @@ class FreshEpochs(CursorSource):
         batch_size: seeds per minibatch; the last one of an epoch may have fewer.
         cpu_cache: the cpu tier, as `pack` takes it.
         static_cache: the static tiers, as `pack` takes them; none by default.
+        draws: 'independent' or 'coordinated', as `sample` takes it.
+        draw_period: as `sample` takes it.
         seed: same seed, same minibatches.
         overlap: prepare the next epoch while one trains; otherwise every epoch is prepared when it is asked for.
         num_epochs: how many will be trained, so that none is prepared after them; None means no end.
@@ -69,6 +71,8 @@ class FreshEpochs(CursorSource):
         batch_size: int,
         cpu_cache: int | str,
         static_cache: int | str = 0,
+        draws: str = "independent",
+        draw_period: int = 1,
         seed: int = 0,
         overlap: bool = True,
         num_epochs: int | None = None,
@@ -80,7 +84,7 @@ class FreshEpochs(CursorSource):
         loader_options: LoaderOptions | None = None,
     ) -> None:
         graph = graph if isinstance(graph, Graph) else Graph.open(graph)
-        spec = SamplingSpec(fanouts, batch_size, seed=seed, splits=("train",))
+        spec = SamplingSpec(fanouts, batch_size, seed=seed, splits=("train",), draws=draws, draw_period=draw_period)
         plan = SamplingPlan(graph, spec)
         at_least_one("num_epochs", num_epochs)
         self._overlap, self._num_epochs = overlap and num_epochs != 1, num_epochs  # a lone epoch is beside nothing
@@ -91,7 +95,7 @@ class FreshEpochs(CursorSource):
             graph.manifest.path, spec, CacheSpec(cpu_cache, static_cache), memory, threads, keep_input_nodes
         )
         identity = {"graph": graph.manifest.digest, "fanouts": list(spec.fanouts), "batch_size": spec.batch_size,
-                    "seed": spec.seed}  # fmt: skip
+                    "seed": spec.seed, "draws": spec.draws, "draw_period": spec.draw_period}  # fmt: skip
         super().__init__(Cursor("FreshEpochs", plan.sizes["train"].batches_per_epoch, identity))
         self.num_classes, self.num_features = graph.num_classes, graph.feature_file.rows.num_features
         self.num_layers = spec.num_layers

@@ -1,4 +1,7 @@
 // Sampling, in memory and by sweeps.
+#include <nanobind/stl/optional.h>
+
+#include <optional>
 #include <variant>
 
 #include "bindings/arrays.h"
@@ -49,7 +52,8 @@ class NeighborSampler {
     starts_ = std::move(starts);
   }
 
-  nb::tuple sample(In<std::int64_t> seeds, In<std::int32_t> fanouts, std::uint64_t key, std::uint64_t minibatch) const {
+  nb::tuple sample(In<std::int64_t> seeds, In<std::int32_t> fanouts, std::uint64_t key, std::uint64_t minibatch,
+                   std::optional<std::uint64_t> slice_start) const {
     return std::visit(
         [&]<typename Node>(const In<Node>& indices) {
           SampledMinibatch<Node> sampled;
@@ -58,7 +62,7 @@ class NeighborSampler {
             NeighborCache<Node> cache;
             if (starts_.size() > 0) cache = {span_of(starts_), span_of(std::get<In<Node>>(cached_))};
             sampled = sample_minibatch<Node>(span_of(indptr_), span_of(indices), span_of(seeds), span_of(fanouts),
-                                             {key, minibatch}, cache);
+                                             {key, minibatch, slice_start}, cache);
           }
           return to_tuple(std::move(sampled));
         },
@@ -79,12 +83,14 @@ void bind_expansion(nb::module_& m, const char* name, nb::class_<TopologySweep>&
       .def(
           "__init__",
           [](Expansion<Node>* self, In<std::int64_t> seeds, In<std::int32_t> fanouts, std::uint64_t key,
-             std::uint64_t minibatch, std::int64_t num_nodes) {
+             std::uint64_t minibatch, std::int64_t num_nodes, std::optional<std::uint64_t> slice_start) {
             require(fanouts.size() > 0, "fanouts is empty");
             const std::span<const std::int32_t> layers = span_of(fanouts);
-            new (self) Expansion<Node>(span_of(seeds), {layers.begin(), layers.end()}, {key, minibatch}, num_nodes);
+            new (self) Expansion<Node>(span_of(seeds), {layers.begin(), layers.end()}, {key, minibatch, slice_start},
+                                       num_nodes);
           },
-          "seeds"_a.noconvert(), "fanouts"_a.noconvert(), "key"_a, "minibatch"_a, "num_nodes"_a)
+          "seeds"_a.noconvert(), "fanouts"_a.noconvert(), "key"_a, "minibatch"_a, "num_nodes"_a,
+          "slice_start"_a = nb::none())
       .def("relabel", &Expansion<Node>::relabel, nb::call_guard<nb::gil_scoped_release>())
       .def("take", [](Expansion<Node>& self) { return to_tuple(self.take()); })
       .def_prop_ro("layer", &Expansion<Node>::layer)
@@ -133,7 +139,8 @@ void bind_sampling(nb::module_& m) {
   nb::class_<NeighborSampler>(m, "NeighborSampler")
       .def(nb::init<In<std::int64_t>, nb::object>(), "indptr"_a.noconvert(), "indices"_a.noconvert())
       .def("cache_neighbors", &NeighborSampler::cache_neighbors, "starts"_a.noconvert(), "neighbors"_a)
-      .def("sample", &NeighborSampler::sample, "seeds"_a.noconvert(), "fanouts"_a.noconvert(), "key"_a, "minibatch"_a);
+      .def("sample", &NeighborSampler::sample, "seeds"_a.noconvert(), "fanouts"_a.noconvert(), "key"_a, "minibatch"_a,
+           "slice_start"_a = nb::none());
   bind_sweep_sampler(m);
 }
 

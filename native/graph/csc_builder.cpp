@@ -4,6 +4,8 @@
 #include <cassert>
 #include <stdexcept>
 
+#include "graph/neighbor_order.h"
+
 namespace diskgnn {
 
 template <class Id>
@@ -64,6 +66,7 @@ std::int64_t sort_bucket(std::span<const Edge<Index>> edges, std::int64_t first_
     indices[static_cast<std::size_t>(degrees[static_cast<std::size_t>(edge.dst - first_node)]++)] = edge.src;
   }
 
+  const auto precedes = [](Index left, Index right) { return order_hash(left) < order_hash(right); };
   // Finish the columns in order, closing the gaps. What is written never overtakes what is read.
   begin = 0;
   auto out = indices.begin();
@@ -71,11 +74,11 @@ std::int64_t sort_bucket(std::span<const Edge<Index>> edges, std::int64_t first_
     const auto from = indices.begin() + begin;
     auto to = indices.begin() + degrees[column];
     begin = degrees[column] + spare;
-    std::sort(from, to);
+    std::sort(from, to, precedes);
     if (drop_duplicates) to = std::unique(from, to);
     if (self_loops) {
       const auto node = static_cast<Index>(first_node + static_cast<std::int64_t>(column));
-      const auto place = std::lower_bound(from, to, node);
+      const auto place = std::lower_bound(from, to, node, precedes);
       if (place == to || *place != node) {
         std::copy_backward(place, to, to + 1);
         *place = node;

@@ -37,8 +37,8 @@ template <class Id, class Index>
 std::int64_t scatter_edges(std::span<const Id> src, std::span<const Id> dst, std::int64_t first,
                            const EdgeBuffers<Index>& buffers);
 
-// Sorts the edges of a bucket by (dst, src) into `indices`, one column per node of [first_node, first_node +
-// degrees.size()), and writes each column's length to `degrees`. `self_loops` adds (v, v) where it is missing;
+// Sorts the edges of a bucket by (dst, order_hash(src)) into `indices`, one column per node of [first_node, first_node
+// + degrees.size()), and writes each column's length to `degrees`. `self_loops` adds (v, v) where it is missing;
 // `indices` then needs room for edges.size() + degrees.size(), otherwise for edges.size().
 // Returns the number of indices written. Throws std::out_of_range for a destination of another bucket.
 template <class Index>

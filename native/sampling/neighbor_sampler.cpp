@@ -6,6 +6,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "graph/neighbor_order.h"
 #include "graph/random.h"
 
 namespace diskgnn {
@@ -64,11 +65,44 @@ void insert_seeds(std::span<const std::int64_t> seeds, std::int64_t num_nodes, R
 
 namespace {
 
+// In-neighbours by node, some of them in a cache.
+template <typename Node>
+class Topology {
+ public:
+  Topology(std::span<const std::int64_t> indptr, std::span<const Node> indices, const NeighborCache<Node>& cache)
+      : indptr_(indptr), indices_(indices), cache_(cache) {}
+
+  std::int64_t num_nodes() const { return static_cast<std::int64_t>(indptr_.size()) - 1; }
+
+  void prefetch_offsets(Node node) const { __builtin_prefetch(&indptr_[static_cast<std::size_t>(node)]); }
+
+  std::span<const Node> neighbors_of(Node node) const {
+    const auto v = static_cast<std::size_t>(node);
+    const std::int64_t begin = indptr_[v], end = indptr_[v + 1];
+    if (begin < 0 || begin > end || end > static_cast<std::int64_t>(indices_.size())) {
+      throw std::out_of_range("indptr is damaged at node " + std::to_string(node));
+    }
+    const auto degree = static_cast<std::size_t>(end - begin);
+    const std::int64_t cached = cache_.starts.empty() ? -1 : cache_.starts[v];
+    if (cached < 0) return indices_.subspan(static_cast<std::size_t>(begin), degree);
+    if (cached > static_cast<std::int64_t>(cache_.neighbors.size()) - (end - begin)) {
+      throw std::out_of_range("the neighbour cache is damaged");
+    }
+    return cache_.neighbors.subspan(static_cast<std::size_t>(cached), degree);
+  }
+
+ private:
+  const std::span<const std::int64_t> indptr_;
+  const std::span<const Node> indices_;
+  const NeighborCache<Node>& cache_;
+};
+
 template <typename Node>
 struct Scratch {
   RelabelTable<Node> table;
   std::vector<Node> nodes;
   std::vector<std::int64_t> positions;
+  std::vector<const Node*> places;
   std::vector<Node> neighbors;
 };
 
@@ -80,61 +114,94 @@ template <typename Node>
   return scratch;
 }
 
+void end_list(SampledBlock& block, std::size_t num_edges) {
+  if (num_edges > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
+    throw std::invalid_argument("a block has more than 2^31 - 1 edges; use smaller batches or fanouts");
+  }
+  block.indptr.push_back(static_cast<std::int32_t>(num_edges));
+}
+
+// Draws for each of scratch.nodes: scratch.neighbors, and where each one's begin in block.indptr.
+template <typename Node>
+void draw_independently(const Topology<Node>& topology, DrawKey key, int layer, int fanout, Scratch<Node>& scratch,
+                        SampledBlock& block) {
+  auto& [table, nodes, positions, places, neighbors] = scratch;
+  places.clear();
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (i + kPrefetchDistance < nodes.size()) topology.prefetch_offsets(nodes[i + kPrefetchDistance]);
+    const std::span<const Node> list = topology.neighbors_of(nodes[i]);
+    positions.clear();
+    draw_positions(key, layer, nodes[i], static_cast<std::int64_t>(list.size()), fanout, positions);
+    for (const std::int64_t position : positions) places.push_back(list.data() + position);
+    end_list(block, places.size());
+  }
+  neighbors.resize(places.size());
+  for (std::size_t e = 0; e < places.size(); ++e) {
+    if (e + kPrefetchDistance < places.size()) __builtin_prefetch(places[e + kPrefetchDistance]);
+    neighbors[e] = *places[e];
+  }
+}
+
+// The same with coordinated draws.
+template <typename Node>
+void draw_slices(const Topology<Node>& topology, std::uint64_t slice_start, int fanout, Scratch<Node>& scratch,
+                 SampledBlock& block) {
+  auto& nodes = scratch.nodes;
+  auto& neighbors = scratch.neighbors;
+  neighbors.clear();
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (i + 2 * kPrefetchDistance < nodes.size()) topology.prefetch_offsets(nodes[i + 2 * kPrefetchDistance]);
+    if (i + kPrefetchDistance < nodes.size()) {
+      const std::span<const Node> ahead = topology.neighbors_of(nodes[i + kPrefetchDistance]);
+      __builtin_prefetch(ahead.data() + below(slice_start, ahead.size()));
+    }
+    const std::span<const Node> list = topology.neighbors_of(nodes[i]);
+    if (fanout < 0 || list.size() <= static_cast<std::size_t>(fanout)) {
+      neighbors.insert(neighbors.end(), list.begin(), list.end());
+    } else {
+      const auto drawn = static_cast<std::size_t>(fanout);
+      const std::span<const Node> tail = list.subspan(first_at_or_after(list, slice_start));
+      const std::size_t before_end = std::min(drawn, tail.size());
+      neighbors.insert(neighbors.end(), tail.begin(), tail.begin() + static_cast<std::ptrdiff_t>(before_end));
+      neighbors.insert(neighbors.end(), list.begin(), list.begin() + static_cast<std::ptrdiff_t>(drawn - before_end));
+    }
+    end_list(block, neighbors.size());
+  }
+}
+
+template <typename Node>
+void require_nodes(std::span<const Node> neighbors, std::int64_t num_nodes) {
+  for (const Node node : neighbors) {
+    if (node < 0 || node >= num_nodes) {
+      throw std::out_of_range("neighbour " + std::to_string(node) + " is not in [0, " + std::to_string(num_nodes) +
+                              ")");
+    }
+  }
+}
+
 }  // namespace
 
 template <typename Node>
 SampledMinibatch<Node> sample_minibatch(std::span<const std::int64_t> indptr, std::span<const Node> indices,
                                         std::span<const std::int64_t> seeds, std::span<const std::int32_t> fanouts,
                                         DrawKey key, const NeighborCache<Node>& cache) {
-  const auto num_nodes = static_cast<std::int64_t>(indptr.size()) - 1;
-  const auto num_edges = static_cast<std::int64_t>(indices.size());
-  const auto num_cached = static_cast<std::int64_t>(cache.neighbors.size());
-  // Positions from num_edges on are those of the cache.
-  const auto column = [&](std::int64_t position) {
-    return position < num_edges ? indices.data() + position : cache.neighbors.data() + (position - num_edges);
-  };
+  const Topology<Node> topology(indptr, indices, cache);
   SampledMinibatch<Node> minibatch;
-  auto& [table, nodes, positions, neighbors] = scratch_of_this_thread<Node>();
+  Scratch<Node>& scratch = scratch_of_this_thread<Node>();
+  auto& [table, nodes, positions, places, neighbors] = scratch;
   table.clear(seeds.size());
   nodes.clear();
-  insert_seeds(seeds, num_nodes, table, nodes);
-
+  insert_seeds(seeds, topology.num_nodes(), table, nodes);
   for (std::size_t layer = 0; layer < fanouts.size(); ++layer) {
-    const std::size_t num_dst = nodes.size();
     SampledBlock block;
-    block.indptr.reserve(num_dst + 1);
+    block.indptr.reserve(nodes.size() + 1);
     block.indptr.push_back(0);
-    positions.clear();
-    for (std::size_t i = 0; i < num_dst; ++i) {
-      if (i + kPrefetchDistance < num_dst)
-        __builtin_prefetch(&indptr[static_cast<std::size_t>(nodes[i + kPrefetchDistance])]);
-      const auto node = static_cast<std::size_t>(nodes[i]);
-      const std::int64_t begin = indptr[node], end = indptr[node + 1];
-      if (begin < 0 || begin > end || end > num_edges) {
-        throw std::out_of_range("indptr is damaged at node " + std::to_string(node));
-      }
-      const std::int64_t cached = cache.starts.empty() ? -1 : cache.starts[node];
-      if (cached >= 0 && cached > num_cached - (end - begin)) throw std::out_of_range("the neighbour cache is damaged");
-      const std::int64_t start = cached < 0 ? begin : num_edges + cached;
-      const std::size_t first = positions.size();
-      draw_positions(key, static_cast<int>(layer), nodes[i], end - begin, fanouts[layer], positions);
-      for (std::size_t p = first; p < positions.size(); ++p) positions[p] += start;
-      if (positions.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
-        throw std::invalid_argument("a block has more than 2^31 - 1 edges; use smaller batches or fanouts");
-      }
-      block.indptr.push_back(static_cast<std::int32_t>(positions.size()));
+    if (key.slice_start) {
+      draw_slices(topology, *key.slice_start, fanouts[layer], scratch, block);
+    } else {
+      draw_independently(topology, key, static_cast<int>(layer), fanouts[layer], scratch, block);
     }
-    neighbors.resize(positions.size());
-    for (std::size_t e = 0; e < positions.size(); ++e) {
-      if (e + kPrefetchDistance < positions.size()) {
-        __builtin_prefetch(column(positions[e + kPrefetchDistance]));
-      }
-      neighbors[e] = *column(positions[e]);
-      if (neighbors[e] < 0 || neighbors[e] >= num_nodes) {
-        throw std::out_of_range("neighbour " + std::to_string(neighbors[e]) + " is not in [0, " +
-                                std::to_string(num_nodes) + ")");
-      }
-    }
+    require_nodes<Node>(neighbors, topology.num_nodes());
     block.indices.resize(neighbors.size());
     table.insert_all(neighbors, nodes, block.indices);
     minibatch.blocks.push_back(std::move(block));

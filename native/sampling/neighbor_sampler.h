@@ -1,8 +1,14 @@
 // Uniform neighbour sampling without replacement (GraphSAGE, Hamilton et al., NeurIPS 2017), one minibatch at a
 // time.
+//
+// Draws are independent, or coordinated (after LABOR, Balin and Catalyurek, NeurIPS 2023): then all nodes of a
+// minibatch agree on whom to look at. Lists of in-neighbours are in the order of a hash (graph/neighbor_order.h), and
+// a node draws the slice of its list that begins at the first hash from `slice_start` on; the end of the list goes on
+// at its beginning.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,13 +29,14 @@ struct SampledMinibatch {
 
 // What names one minibatch's random draws; with (layer, node) it names those of one node.
 struct DrawKey {
-  std::uint64_t sequence;   // (seed, split, epoch), mixed
-  std::uint64_t minibatch;  // position in the epoch
+  std::uint64_t sequence;                                   // (seed, split, epoch), mixed
+  std::uint64_t minibatch;                                  // position in the epoch
+  std::optional<std::uint64_t> slice_start = std::nullopt;  // draws are coordinated, and these two don't matter
 };
 
-// Which of a node's `degree` in-edges are drawn: appends min(fanout, degree) distinct positions in [0, degree) to
-// `positions`; fanout -1 takes all. A pure function of its arguments: the in-memory and the sweeping sampler share
-// it.
+// Which of a node's `degree` in-edges are drawn independently: appends min(fanout, degree) distinct positions in
+// [0, degree) to `positions`; fanout -1 takes all. A pure function of its arguments: the in-memory and the sweeping
+// sampler share it.
 void draw_positions(DrawKey key, int layer, std::int64_t node, std::int64_t degree, int fanout,
                     std::vector<std::int64_t>& positions);
 

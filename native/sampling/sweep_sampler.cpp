@@ -12,6 +12,7 @@
 #include <malloc.h>
 #endif
 
+#include "graph/neighbor_order.h"
 #include "graph/radix_sort.h"
 #include "sampling/relabel_table.h"
 #include "storage/parallel.h"
@@ -169,6 +170,7 @@ class TopologySweep::Reader {
         group_(group),
         cores_(cores),
         panel_nodes_(panel_nodes),
+        slice_begins_(group.size(), kUnknown),
         indptr_memory_(static_cast<std::size_t>(panel_nodes) * sizeof(std::int64_t) + 3 * kDirectAlignment),
         window_memory_(draw ? sweep.window_bytes_ : 0),
         indptr_engine_(make_read_engine(sweep.engine_, files_.indptr, kRangeDepth, indptr_memory_.bytes())) {
@@ -289,17 +291,18 @@ class TopologySweep::Reader {
     const std::uint64_t limit = base + window_memory_.bytes().size() - files_.indices_offset;
     last_edge_ = static_cast<std::int64_t>(limit / sizeof(Node));
     edges_ = reinterpret_cast<const Node*>(window_memory_.bytes().data() + (edge_offset(first_edge_) - base));
-    for (Expansion<Node>* expansion : group_) {
+    for (std::size_t g = 0; g < group_.size(); ++g) {
+      Expansion<Node>* const expansion = group_[g];
       auto* const drawn = reinterpret_cast<Node*>(expansion->drawn_->bytes().data());
       for (const std::int32_t position : expansion->between(first_node, last_node + 1)) {
         const auto i = static_cast<std::size_t>(position);
-        draw_node(*expansion, expansion->nodes_[i], drawn + expansion->indptr_[i]);
+        draw_node(*expansion, expansion->nodes_[i], drawn + expansion->indptr_[i], slice_begins_[g]);
       }
     }
   }
 
-  // Writes those of the node's neighbours whose edges are in the window.
-  void draw_node(const Expansion<Node>& expansion, std::int64_t node, Node* drawn) {
+  // Writes those of the node's neighbours whose edges are in the window. `slice_begin` is what `draw_slice` knows.
+  void draw_node(const Expansion<Node>& expansion, std::int64_t node, Node* drawn, std::int64_t& slice_begin) {
     const std::int64_t begin = panel_.offset(node), end = panel_.offset(node + 1);
     const int fanout = expansion.fanout();
     if (fanout < 0 || end - begin <= fanout) {
@@ -309,12 +312,38 @@ class TopologySweep::Reader {
       }
       return;
     }
+    if (expansion.key_.slice_start) {
+      draw_slice(begin, end, fanout, *expansion.key_.slice_start, drawn, slice_begin);
+      return;
+    }
     positions_.clear();
     draw_positions(expansion.key_, static_cast<int>(expansion.layer()), node, end - begin, fanout, positions_);
     for (std::size_t k = 0; k < positions_.size(); ++k) {
       const std::int64_t edge = begin + positions_[k];
       if (edge >= first_edge_ && edge < last_edge_) drawn[k] = neighbor(edge);
     }
+  }
+
+  // The window's part of a slice. Where the slice begins in the list is known once a window has that place: then
+  // `slice_begin` says so to the windows that follow. Until then the list's first neighbours are kept, because a slice
+  // near its end goes on with them.
+  void draw_slice(std::int64_t begin, std::int64_t end, std::int64_t fanout, std::uint64_t slice_start, Node* drawn,
+                  std::int64_t& slice_begin) {
+    const std::int64_t degree = end - begin;
+    const std::int64_t first = std::max(begin, first_edge_) - begin, stop = std::min(end, last_edge_) - begin;
+    if (first == 0) slice_begin = kUnknown;
+    if (slice_begin == kUnknown) {
+      const std::span<const Node> here(edges_ + (begin + first - first_edge_), static_cast<std::size_t>(stop - first));
+      const std::int64_t found = first + static_cast<std::int64_t>(first_at_or_after(here, slice_start));
+      if (found + fanout > degree || found == stop) {
+        for (std::int64_t i = first; i < std::min(found, fanout); ++i) drawn[i] = neighbor(begin + i);
+      }
+      if (found == stop) return;  // perhaps in the next window; after the last one, the slice is the list's beginning
+      slice_begin = found;
+      if (found + fanout > degree) std::copy_backward(drawn, drawn + (found + fanout - degree), drawn + fanout);
+    }
+    const std::int64_t last = std::min(stop, slice_begin + fanout);
+    for (std::int64_t i = std::max(first, slice_begin); i < last; ++i) drawn[i - slice_begin] = neighbor(begin + i);
   }
 
   Node neighbor(std::int64_t edge) const {
@@ -331,6 +360,8 @@ class TopologySweep::Reader {
   const std::span<Expansion<Node>* const> group_;
   std::counting_semaphore<>& cores_;
   const std::int64_t panel_nodes_;
+  static constexpr std::int64_t kUnknown = -1;
+  std::vector<std::int64_t> slice_begins_;  // per expansion, of the node whose list lies in several windows
   Panel panel_{};
   PageMemory indptr_memory_, window_memory_;  // outlive the engines, which wait for what is in flight
   std::unique_ptr<ReadEngine> indptr_engine_, window_engine_;

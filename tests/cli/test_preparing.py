@@ -20,6 +20,7 @@ def test_options_reach_the_library(graph, tmp_path):
     assert "minibatches 4" in said
     config = Samples.open(tmp_path / "s").config
     assert (config.fanouts, config.batch_size, config.seed, config.splits["train"].epochs) == ((2, 1), 1, 7, 2)
+    assert (config.draws, config.draw_period) == ("independent", 1)
     run(*arguments, exit_code=errors.OutputExistsError.exit_code)
     assert json.loads(run(*arguments, "--overwrite", "--json").stdout)["details"]["minibatches"] == 4
     generating = ["generate", tmp_path / "g", "--num-nodes", 10_000, "--memory", "1KiB"]
@@ -48,6 +49,22 @@ def test_convert_says_what_quantising_changes(tmp_path):
     assert "leave out --reference-features" in refused.stderr
     again = json.loads(run("convert", tmp_path / "graph", *flags, "--quantise", "int8", "--overwrite", "--json").stdout)
     assert again["details"]["worst_column"] in (0, 1, 2)
+
+
+def test_coordinated_draws(graph, tmp_path):
+    sampling = ["--fanouts", "1,1", "--batch-size", 1, "--draws", "coordinated", "--draw-period", 2]
+    run("sample", graph, tmp_path / "samples", *sampling)
+    run("prepare", graph, tmp_path / "packed", *sampling, "--cpu-cache", 0)
+    assert json.loads(
+        run("prepare", graph, tmp_path / "none", *sampling, "--cpu-cache", 0, "--estimate", "--json").stdout
+    )
+    for made in ("samples", "packed"):
+        config = json.loads(run("inspect", tmp_path / made, "--json").stdout)["config"]
+        assert (config["draws"], config["draw_period"]) == ("coordinated", 2)
+    told = run(
+        "prepare", graph, tmp_path / "none", *sampling[:4], "--cpu-cache", 0, "--draw-period", 2, exit_code=2
+    ).stderr
+    assert "--draw-period: independent draws have none, found 2" in told
 
 
 def test_inspect_tells_people_and_machines_the_same(graph):

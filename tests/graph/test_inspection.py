@@ -59,7 +59,8 @@ def test_sequences(tmp_path: Path) -> None:
     )
     config = PackedConfig(
         fanouts=(3,), eval_fanouts=(4,), batch_size=2, seed=3, num_nodes=50, num_classes=2, rows=RowFormat("int8", 7),
-        first_epoch=0, keep_input_nodes=False, node_dtype="int32", graph="", num_static=0, splits={"train": train},
+        first_epoch=0, draws="coordinated", draw_period=4, keep_input_nodes=False, node_dtype="int32", graph="",
+        num_static=0, splits={"train": train},
     )  # fmt: skip
     with ArtifactWriter(tmp_path / "packed", artifacts.PACKED, config=config.to_json()) as writer:
         writer.publish()
@@ -70,6 +71,7 @@ def test_sequences(tmp_path: Path) -> None:
         "train_cpu_rows": 75, "train_disk_rows": 25, "train_rows_from_disk_share": 0.25,
     }  # fmt: skip
     assert description.config["splits.train.rows.cpu"] == 75
+    assert (description.config["draws"], description.config["draw_period"]) == ("coordinated", 4)
     json.dumps(dataclasses.asdict(description))
 
 

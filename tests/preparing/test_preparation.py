@@ -193,14 +193,20 @@ def test_packing_is_refused_before_placing(graph, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:what was sampled is kept")
 @pytest.mark.parametrize("cache", ["0%", "2%", "10%", "30%", "60%", "90%", "100%"])
-@pytest.mark.parametrize("settings", [{"batch_size": 8, "epochs": 3}, {"batch_size": 100}, {"batch_size": 1000}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"batch_size": 8, "epochs": 3}, {"batch_size": 100}, {"batch_size": 1000},
+        {"batch_size": 8, "epochs": 3, "draws": "coordinated", "draw_period": 1000},
+    ],
+)  # fmt: skip
 def test_what_fits_is_not_refused(graph, tmp_path, cache, settings):
     """The disk has just what the result and the samples take."""
     settings = {"fanouts": [4, 3], "cpu_cache": cache, "eval_cpu_cache": cache, **settings}
     prepare(graph, tmp_path / "packed", **settings, samples=tmp_path / "samples")
     needed = sum(open_artifact(tmp_path / name).total_bytes for name in ("packed", "samples"))
     splits = Packed.open(tmp_path / "packed").config.splits
-    spec = SamplingSpec(settings["fanouts"], settings["batch_size"], settings.get("epochs", 1))
+    spec = SamplingSpec(**{name: value for name, value in settings.items() if not name.endswith("cache")})
     evaluated = min(splits[split].cpu_rows for split in ("valid", "test"))
     tiers = TierRows(0, splits["train"].cpu_rows, evaluated)
     assert most_disk_bytes(SamplingPlan(Graph.open(graph), spec), tiers, keep_input_nodes=False) >= needed

@@ -336,13 +336,18 @@ def test_the_benchmark_runs(tmp_path):
     """On a tiny graph, so that it cannot rot."""
     tool = Path(__file__).parents[2] / "tools" / "bench_sampling.py"
     arguments = ["--nodes=20000", "--degree=8", "--train-fraction=0.05", "--batch-size=64", "--repeat=1"]
+    arguments += ["--draws", "independent", "coordinated"]
     finished = subprocess.run(
         [sys.executable, tool, "--folder", tmp_path / "bench", "--json", tmp_path / "records.json", *arguments],
         env={**os.environ, "PYTHONPATH": str(tool.parents[1])}, stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
     records = json.loads((tmp_path / "records.json").read_text())
-    assert [record["method"] for record in records] == ["memory", "sweep", "map"]
-    assert records[0]["digest"] == records[1]["digest"]
-    assert records[0]["read_bytes"] < records[1]["read_bytes"]
+    runs = {(record["method"], record["draws"]): record for record in records}
+    assert list(runs) == [
+        (method, draws) for method in ("memory", "sweep", "map") for draws in ("independent", "coordinated")
+    ]
+    for draws in ("independent", "coordinated"):
+        assert runs["memory", draws]["digest"] == runs["sweep", draws]["digest"]
+        assert runs["memory", draws]["read_bytes"] < runs["sweep", draws]["read_bytes"]
     assert "the same samples" in finished.stdout
     assert not (tmp_path / "bench").exists()

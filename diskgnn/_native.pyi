@@ -33,6 +33,13 @@ def measure_reads(
 def crc32c(data: Buffer, crc: int = 0) -> int:
     """CRC-32C of `data`, continuing `crc`."""
 
+def check_block(indptr: Int32, indices: Int32, num_src: int) -> None:
+    """Look through the edges of a block, grouped by destination, that came from disk.
+
+    Raises:
+        ValueError: they are no such edges; the message says why.
+    """
+
 class NeighborSampler:
     """Uniform neighbour sampling without replacement over a CSC topology, which it keeps alive. Thread-safe."""
 
@@ -284,7 +291,7 @@ class PipelineOptions:
         ValueError: `prefetch` or `threads` is 0, or there is no such engine.
     """
 
-    def __init__(self, *, engine: str = "auto", prefetch: int = 2, threads: int = 1, verify: bool = False) -> None: ...
+    def __init__(self, *, engine: str = "auto", prefetch: int = 2, threads: int = 1, verify: bool = True) -> None: ...
 
 class Pipeline:
     """Reads extents ahead, assembles minibatches from the tiers, hands them out (native/loading/extent_pipeline.h).
@@ -315,8 +322,8 @@ class Pipeline:
     def stop(self) -> None:
         """Join the threads; `cpu` is undefined afterwards. Idempotent."""
 
-    def next(self) -> tuple[int, npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-        """(position, header bytes, staged rows as bytes). Both hold the lease of one buffer.
+    def next(self) -> tuple[int, int, npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+        """(position, number of its extent, header bytes, staged rows as bytes). Both hold the lease of one buffer.
 
         Raises:
             OSError: a read failed.

@@ -76,10 +76,11 @@ class StaticPacked(Loader):
 
     name = "static-packed"
 
-    def __init__(self, packed: PathLike, split: str = "train", *, seed: int = 0, **options: Any) -> None:
-        if any(sequence.cpu_rows or sequence.epochs != 1 for sequence in Packed.open(packed).config.splits.values()):
+    def __init__(self, packed: PathLike | Packed, split: str = "train", *, seed: int = 0, **options: Any) -> None:
+        packed = Packed.open(packed)
+        if any(sequence.cpu_rows or sequence.epochs != 1 for sequence in packed.config.splits.values()):
             raise ArtifactError(
-                f"{packed} was prepared with a cpu tier or several epochs, expected one epoch and static rows only: "
-                f"make it with prepare_static_packed"
+                f"{packed.path} was prepared with a cpu tier or several epochs, expected one epoch and static rows "
+                f"only: make it with prepare_static_packed"
             )
         super().__init__(packed, split, shuffle_seed=seed if split == "train" else None, **options)

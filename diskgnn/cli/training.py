@@ -21,7 +21,8 @@ _reading_options = combined(
     _reading("--prefetch", type=int, help="Minibatches read ahead.  [default: 1, on a GPU 2]"),
     _reading("--engine", type=click.Choice(["auto", "io_uring", "threads"]), default="auto", show_default=True,
              help="How the disk is read."),
-    _reading("--verify", is_flag=True, help="Compare all rows read with their checksums."),
+    _reading("--verify/--no-verify", default=True, show_default=True,
+             help="Compare rows with their checksums as they are read."),
 )  # fmt: skip
 _device = click.option("--device", default="cpu", show_default=True, help="Where the model is: cpu, cuda, cuda:1.")
 _model = options.section("Model")

@@ -19,7 +19,6 @@ from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
 from diskgnn.loading.row_files import does_not_fit, open_row_file
 from diskgnn.storage import artifacts
-from diskgnn.storage.manifest import verify_file
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.row_reading import read_rows, row_buffer
 
@@ -35,7 +34,8 @@ class CpuTier:
         initial_rows: slots that are filled when the sequence starts.
 
     Args:
-        verify: compare all that `restore` reads with its checksum.
+        verify: compare what `restore` reads of extents with their checksums, which takes reading them as a whole. The
+            initial rows are compared always.
 
     Raises:
         ArtifactError: the files do not fit what the config says, or do not have their checksums.
@@ -44,13 +44,13 @@ class CpuTier:
     def __init__(self, packed: Packed, split: str, *, engine: str, verify: bool) -> None:
         self._packed, self._split, self._engine, self._verify = packed, split, engine, verify
         self.initial_rows = packed.sequence(split).initial_rows
-        self._initial = open_row_file(packed, artifacts.initial_cpu_rows_file(split), self.initial_rows, verify=verify)
-        self._row_bytes = self._initial.row_bytes
+        self._initial = open_row_file(packed, artifacts.initial_cpu_rows_file(split), self.initial_rows)
+        self._row_bytes = self._initial.file.row_bytes
         self.next_cycle_slots = _next_cycle_slots(packed, split)
-        if len(self.next_cycle_slots) < self.initial_rows:
+        if not self.initial_rows <= len(self.next_cycle_slots) == packed.sequence(split).cpu_rows:
             raise does_not_fit(packed)
         # The initial rows are read straight into place, so slot 0 lies where row 0 lies in the file.
-        num_slots, offset = len(self.next_cycle_slots), self._initial.data_offset_bytes
+        num_slots, offset = len(self.next_cycle_slots), self._initial.file.data_offset_bytes
         self._memory = row_buffer(num_slots + -(-offset // self._row_bytes), self._row_bytes)
         self.slots = self._memory[offset : offset + num_slots * self._row_bytes]
 
@@ -64,16 +64,17 @@ class CpuTier:
             window_bytes: rows of an extent are read at most so many at a time.
 
         Raises:
-            ArtifactError: an extent is damaged.
+            ArtifactError: an extent, or the initial rows, are damaged.
             OSError: the disk failed, or a file ends early.
         """
-        read_bytes = 0
+        read_bytes, initial, initial_crc = 0, self._initial.file, self._initial.header_crc32c
         if self.initial_rows:
-            initial = self._initial
-            read_bytes += read_rows(
+            data, read_bytes = read_rows(
                 initial.path, initial.data_offset_bytes, self._row_bytes, np.arange(self.initial_rows), self._memory,
                 engine=self._engine,
-            )[1]  # fmt: skip
+            )  # fmt: skip
+            initial_crc = crc32c(data, initial_crc)
+        self._initial.check(initial_crc)
         last_extent = np.full(len(self.next_cycle_slots), -1, np.int64)
         last_row = np.zeros(len(self.next_cycle_slots), np.int64)
         for number, admissions in enumerate(self._admissions(index[:position])):
@@ -90,14 +91,14 @@ class CpuTier:
 
     def _admissions(self, index: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.int32]]:
         """[A, 2] extent row and slot, of each extent of `index`."""
-        path = self._packed.file(artifacts.extents_file(self._split))
-        with path.open("rb", buffering=0) as file:
+        name = artifacts.extents_file(self._split)
+        with self._packed.readable(name).open("rb", buffering=0) as file:
             for number, record in enumerate(index):
                 offset, length = int(record["admissions_offset"]), 8 * int(record["num_admissions"])
                 first, last = (0, int(record["header_bytes"])) if self._verify else (offset, offset + length)
                 data = os.pread(file.fileno(), last - first, int(record["offset"]) + first)
                 if len(data) != last - first:
-                    raise OSError(errno.EIO, f"{path} ends early: it was truncated")
+                    raise OSError(errno.EIO, f"{self._packed.file(name)} ends early: it was truncated")
                 if self._verify and crc32c(data) != record["header_crc32c"]:
                     raise self._damaged(number, "its header does not have the checksum that was written")
                 admissions = np.frombuffer(data, np.int32, length // 4, offset - first).reshape(-1, 2)
@@ -110,7 +111,7 @@ class CpuTier:
         self, number: int, record: Any, rows: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], window_bytes: int
     ) -> int:
         """Copy `rows` (ascending) of extent `number` to `slots`; to verify, all rows are read. Returns bytes read."""
-        path = self._packed.file(artifacts.extents_file(self._split))
+        path = self._packed.readable(artifacts.extents_file(self._split))
         data_offset, num_rows = int(record["offset"] + record["rows_offset"]), int(record["num_rows"])
         window_rows = min(max(1, window_bytes // self._row_bytes), num_rows)
         buffer = row_buffer(window_rows, self._row_bytes)
@@ -142,5 +143,4 @@ def _next_cycle_slots(packed: Packed, split: str) -> npt.NDArray[np.int32]:
     entry = packed.manifest.files.get(name)
     if entry is None or entry.dtype != "<i4" or entry.shape is None or len(entry.shape) != 1:
         raise does_not_fit(packed)
-    verify_file(packed.manifest, name)
-    return packed.manifest.array(name, mmap=False)
+    return packed.manifest.checked_array(name)

@@ -7,54 +7,59 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import torch
 from torch import Tensor
 
+from diskgnn._native import DamagedExtentError
 from diskgnn.minibatch import Block, MiniBatch
-from diskgnn.storage import extents
+from diskgnn.storage import artifacts, extents
+from diskgnn.storage.packed import Packed
 
 _TORCH_DTYPES = {"int32": torch.int32, "int64": torch.int64}
-
-
-class UndecodableHeaderError(Exception):
-    """A header that is no such record batch, although its checksum fits."""
 
 
 class HeaderReader:
     """Makes minibatches of headers.
 
     Args:
-        schema: columns of a header.
-        max_header_bytes: of any header that will be read.
+        packed: where they come from.
+        split: of these extents.
+        index: [T] of them, `extents.INDEX_DTYPE`.
         device: where the minibatches' tensors are wanted.
     """
 
-    def __init__(self, schema: pa.Schema, max_header_bytes: int, device: torch.device) -> None:
-        self._schema, self._device = schema, device
-        self.max_header_bytes = max_header_bytes
+    def __init__(self, packed: Packed, split: str, index: npt.NDArray[Any], device: torch.device) -> None:
+        self._schema, self._num_nodes = packed.header_schema(), packed.config.num_nodes
+        self._path, self._index, self._device = packed.file(artifacts.extents_file(split)), index, device
+        self._max_header_bytes = int(index["header_bytes"].max(initial=0))
 
     def read(
-        self, header: npt.NDArray[np.uint8], x: Callable[[Tensor, Tensor], Tensor], epoch: int, number: int
+        self,
+        extent: int,
+        header: npt.NDArray[np.uint8],
+        x: Callable[[Tensor, Tensor], Tensor],
+        epoch: int,
+        number: int,
     ) -> MiniBatch:
-        """The minibatch in `header`, moved on the current stream.
+        """The minibatch in `header`, moved on the current stream, once its parts have proved to fit each other.
 
         Args:
+            extent: number of the extent.
             header: bytes of an extent's header, which must not change until the stream has got here.
             x: a function of (addresses [U] int32 on the host, the same on the device) that returns x.
             epoch, number: those of the minibatch.
 
         Raises:
-            UndecodableHeaderError: it is not one.
+            DamagedExtentError: it is not one, although its checksum fits.
         """
         try:
-            decoded = extents.decode_header(header, self._schema)
-        except (pa.ArrowException, EOFError, OSError) as error:
-            raise UndecodableHeaderError(str(error)) from error
+            decoded = extents.checked_header(header, self._schema, self._index[extent], self._num_nodes)
+        except ValueError as error:
+            raise DamagedExtentError(f"extent {extent} of {self._path} is damaged: {error}") from error
         host = moved = torch.from_numpy(header)
         if self._device.type != "cpu":
             # One copy instead of one for each array, and a block of the same size each time, as for x.
-            moved = torch.empty(self.max_header_bytes, dtype=torch.uint8, device=self._device)[: len(header)]
+            moved = torch.empty(self._max_header_bytes, dtype=torch.uint8, device=self._device)[: len(header)]
             moved.copy_(host, non_blocking=True)
 
         def tensor(array: npt.NDArray[Any], source: Tensor = moved) -> Tensor:

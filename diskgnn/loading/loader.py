@@ -16,6 +16,7 @@ from diskgnn.loading.sequence import MinibatchSequence
 from diskgnn.loading.sequence_reader import SequenceReader
 from diskgnn.minibatch import MiniBatch
 from diskgnn.specs import PathLike
+from diskgnn.storage.packed import Packed
 from diskgnn.tracing import TraceEvent
 
 
@@ -47,7 +48,7 @@ class Loader(CursorSource):
 
     def __init__(
         self,
-        packed: PathLike,
+        packed: PathLike | Packed,
         split: str = "train",
         *,
         device: str | torch.device = "cpu",
@@ -59,13 +60,14 @@ class Loader(CursorSource):
         prefetch: int | None = None,
         shuffle_seed: int | None = None,
         engine: str = "auto",
-        verify: bool = False,
+        verify: bool = True,
         threads: int | None = None,
     ) -> None:
         """Open a packed directory for training or evaluation. Memory is taken when the first epoch starts.
 
         Args:
-            packed: directory written by `diskgnn.prepare` or `diskgnn.pack`.
+            packed: directory written by `diskgnn.prepare` or `diskgnn.pack`, or one that is open. Its files of now are
+                read as long as the loader exists, also when the directory is replaced.
             split: 'train', 'valid' or 'test'.
             device: where the minibatches' tensors are wanted.
             device_cache: static rows kept on the device, bytes or '4GiB'; host memory has the others. By default as
@@ -83,7 +85,8 @@ class Loader(CursorSource):
             shuffle_seed: yield the minibatches of epoch e in an order that follows from this number and e, instead of
                 the prepared one; for directories prepared without a cpu tier.
             engine: 'io_uring', 'threads', or 'auto': io_uring where it is allowed.
-            verify: compare all rows with their checksums as they are read (headers of minibatches always are).
+            verify: compare the rows of extents, and all that a seek reads of them, with their checksums; what else is
+                read always is. Without it, a seek reads less, and damaged rows go unnoticed.
             threads: threads that gather cached rows; half of the cores, at most 4, by default.
 
         Raises:

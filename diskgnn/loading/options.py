@@ -35,7 +35,7 @@ class LoaderOptions:
     prefetch: int | None = None
     shuffle_seed: int | None = None
     engine: str = "auto"
-    verify: bool = False
+    verify: bool = True
     threads: int | None = None
 
     def __post_init__(self) -> None:

@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from diskgnn._native import DIRECT_ALIGNMENT, crc32c
 from diskgnn.errors import ArtifactError
 from diskgnn.storage.checked_files import npy_data_offset
-from diskgnn.storage.manifest import verify_file
+from diskgnn.storage.manifest import Manifest
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.row_format import FeatureFile
 
 
-def open_row_file(packed: Packed, name: str, num_rows: int, *, verify: bool) -> FeatureFile:
+@dataclass(frozen=True)
+class RowFile:
+    """A file of rows, whose reader computes their checksum on the way: it starts with `header_crc32c`."""
+
+    file: FeatureFile
+    header_crc32c: int  # of what comes before row 0
+    manifest: Manifest
+    name: str
+
+    def check(self, crc32c: int) -> None:
+        """Compare the checksum of all rows, started with `header_crc32c`, with that of what was written.
+
+        Raises:
+            ArtifactError: they differ; names the file.
+        """
+        self.manifest.check(self.name, crc32c)
+
+
+def open_row_file(packed: Packed, name: str, num_rows: int) -> RowFile:
     """The .npy file `name` of `packed`, rows as `RowFormat` has them: memory is taken and addressed by these numbers.
 
     Raises:
-        ArtifactError: it has another shape or dtype; or another checksum, if `verify`.
+        ArtifactError: it has another shape or dtype.
     """
     rows, entry = packed.config.rows, packed.manifest.files.get(name)
     found = None if entry is None else (entry.dtype, entry.shape)
     if found != (rows.storage.str, (num_rows, rows.stored_columns)):
         raise does_not_fit(packed)
-    if verify:
-        verify_file(packed.manifest, name)
-    path = packed.file(name)
-    return FeatureFile(path, npy_data_offset(path), num_rows, rows)
+    path = packed.readable(name)
+    offset_bytes = npy_data_offset(path)
+    if offset_bytes >= DIRECT_ALIGNMENT:  # readers count on the first page having the first row
+        raise does_not_fit(packed)
+    with path.open("rb") as file:
+        header_crc32c = crc32c(file.read(offset_bytes))
+    return RowFile(FeatureFile(path, offset_bytes, num_rows, rows), header_crc32c, packed.manifest, name)
 
 
 def does_not_fit(packed: Packed) -> ArtifactError:

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from diskgnn._native import crc32c
+from diskgnn._native import DamagedExtentError, crc32c
 from diskgnn.draws import batch_key, permutation
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.loading.assembly import RowConversion
-from diskgnn.loading.headers import HeaderReader, UndecodableHeaderError
+from diskgnn.loading.headers import HeaderReader
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.loading.transfer import IN_FLIGHT
 from diskgnn.minibatch import MiniBatch
@@ -39,8 +39,10 @@ class MinibatchSequence:
     shuffle_seed: int | None
 
     @staticmethod
-    def open(path: PathLike, split: str, device: str | torch.device, options: LoaderOptions) -> MinibatchSequence:
-        """Open the sequence of `split` in the packed directory `path`.
+    def open(
+        path: PathLike | Packed, split: str, device: str | torch.device, options: LoaderOptions
+    ) -> MinibatchSequence:
+        """Open the sequence of `split` in a packed directory.
 
         Raises:
             ArtifactError: not a packed directory, damaged, or without this split.
@@ -106,7 +108,7 @@ class MinibatchSequence:
 
     def header_reader(self) -> HeaderReader:
         """Reads the headers of this sequence."""
-        return HeaderReader(self.packed.header_schema(), int(self.index["header_bytes"].max(initial=0)), self.device)
+        return HeaderReader(self.packed, self.split, self.index, self.device)
 
     def damaged(self, error: Exception) -> ArtifactError:
         """The error to raise for an extent that is not what was packed."""
@@ -128,17 +130,20 @@ class MinibatchSequence:
             ArtifactError: the header is damaged.
         """
         memory_bytes = self.index["header_bytes"] + self.conversion.x_row_bytes * self.index["num_inputs"]
-        record = self.index[np.argmax(memory_bytes)]
-        path = self.packed.file(artifacts.extents_file(self.split))
+        number = int(np.argmax(memory_bytes))
+        record, name = self.index[number], artifacts.extents_file(self.split)
+        path = self.packed.readable(name)
         header = np.fromfile(path, np.uint8, int(record["header_bytes"]), offset=int(record["offset"]))
         if crc32c(header) != record["header_crc32c"]:
-            raise self.damaged(ArtifactError(f"an extent of {path} is damaged: its header"))
+            raise self.damaged(
+                DamagedExtentError(f"extent {number} of {self.packed.file(name)} is damaged: its header")
+            )
 
         def zeros(addresses: Tensor, _: Tensor) -> Tensor:
             shape = (len(addresses), self.conversion.rows.num_features)
             return torch.zeros(shape, dtype=self.conversion.dtype, device=self.device)
 
         try:
-            return self.header_reader().read(header, zeros, 0, 0)
-        except UndecodableHeaderError as error:
+            return self.header_reader().read(number, header, zeros, 0, 0)
+        except DamagedExtentError as error:
             raise self.damaged(error) from error

@@ -12,7 +12,6 @@ from diskgnn.batch_source import LoadStats
 from diskgnn.errors import ArtifactError
 from diskgnn.loading.assembly import Assembler
 from diskgnn.loading.cpu_tier import CpuTier
-from diskgnn.loading.headers import UndecodableHeaderError
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.loading.sequence import MinibatchSequence
 from diskgnn.loading.static_rows import open_static_rows
@@ -41,9 +40,8 @@ class SequenceReader:
     def __init__(self, sequence: MinibatchSequence, options: LoaderOptions) -> None:
         self._sequence, self._options = sequence, options
         static = open_static_rows(
-            sequence.packed, sequence.device, device_cache=options.device_cache, engine=options.engine,
-            verify=options.verify,
-        )  # fmt: skip
+            sequence.packed, sequence.device, device_cache=options.device_cache, engine=options.engine
+        )
         self._cpu_tier = CpuTier(sequence.packed, sequence.split, engine=options.engine, verify=options.verify)
         assembler = Assembler(static, sequence.conversion, sequence.max_inputs, zero_copy=options.zero_copy)
         tiers = Tiers(
@@ -58,7 +56,7 @@ class SequenceReader:
             engine=options.engine, prefetch=options.prefetch_for(sequence.device), threads=options.gather_threads,
             verify=options.verify,
         )  # fmt: skip
-        path = sequence.packed.file(artifacts.extents_file(sequence.split))
+        path = sequence.packed.readable(artifacts.extents_file(sequence.split))
         index = np.ascontiguousarray(sequence.index).view(np.int64).reshape(-1, len(EXTENT_FIELDS))
         try:
             self._pipeline = Pipeline(str(path), index, tiers, pipeline_options)
@@ -112,7 +110,7 @@ class SequenceReader:
         expected, self._next_position = self._next_position, None  # not known any more when what follows fails
         try:
             position, batch = self._transfer.take(self._epoch, self._number)
-        except (DamagedExtentError, UndecodableHeaderError) as error:
+        except DamagedExtentError as error:
             raise self._sequence.damaged(error) from error
         assert position == expected
         self._next_position = (position + 1) % len(self._sequence.index)

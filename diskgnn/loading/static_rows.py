@@ -15,11 +15,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from diskgnn.loading.row_files import open_row_file
+from diskgnn._native import crc32c
+from diskgnn.loading.row_files import RowFile, open_row_file
 from diskgnn.specs import cache_rows
 from diskgnn.storage import artifacts
 from diskgnn.storage.packed import Packed
-from diskgnn.storage.row_format import FeatureFile, RowFormat
+from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.row_reading import read_rows, row_buffer
 from diskgnn.system.page_locking import PageLock
 
@@ -68,20 +69,19 @@ _shared: WeakValueDictionary[tuple[str, str, int], StaticRows] = WeakValueDictio
 
 
 def open_static_rows(
-    packed: Packed, device: torch.device, *, device_cache: int | str | None = None, engine: str, verify: bool
+    packed: Packed, device: torch.device, *, device_cache: int | str | None = None, engine: str
 ) -> StaticRows:
     """The static rows of `packed`, read from disk unless they are in memory already.
 
     Args:
         device_cache: bytes of the device tier, see `diskgnn.Loader`; the pinned tier takes the rest.
         engine: what reads them.
-        verify: compare the file with its checksum.
 
     Raises:
         ArtifactError: the file does not fit the config, or does not have its checksum.
         ConfigError: `device_cache` is no size.
     """
-    file = open_row_file(packed, artifacts.STATIC, packed.config.num_static, verify=verify)
+    file = open_row_file(packed, artifacts.STATIC, packed.config.num_static)
     num_device = _rows_on_device(packed, device, device_cache)
     key = (packed.digest, str(device), num_device)
     found = _shared.get(key)
@@ -109,7 +109,9 @@ def _rows_on_device(packed: Packed, device: torch.device, device_cache: int | st
     return min(wanted, num_static)
 
 
-def _load(file: FeatureFile, device: torch.device, num_device: int, engine: str) -> StaticRows:
+def _load(row_file: RowFile, device: torch.device, num_device: int, engine: str) -> StaticRows:
+    """The rows in memory, compared with their checksum: whoever shares them need not ask."""
+    file, crc = row_file.file, row_file.header_crc32c
     row_bytes, num_pinned = file.row_bytes, file.num_rows - num_device
     on_device = torch.empty((num_device, file.rows.stored_columns), dtype=file.rows.torch_dtype, device=device)
     pinned = row_buffer(num_pinned, row_bytes)[: num_pinned * row_bytes]
@@ -118,9 +120,11 @@ def _load(file: FeatureFile, device: torch.device, num_device: int, engine: str)
     for first in range(0, file.num_rows, window_rows):
         last = min(first + window_rows, file.num_rows)
         data, _ = read_rows(file.path, file.data_offset_bytes, row_bytes, np.arange(first, last), buffer, engine=engine)
+        crc = crc32c(data, crc)
         split = min(max(num_device, first), last)  # rows from here on are pinned
         on_device[first:split] = file.rows.as_tensor(data[: (split - first) * row_bytes])
         pinned[max(0, first - num_device) * row_bytes : max(0, last - num_device) * row_bytes] = data[
             (split - first) * row_bytes :
         ]
+    row_file.check(crc)
     return StaticRows(file.rows, on_device, pinned)

@@ -115,8 +115,8 @@ class Transfer:
             Exception: what went wrong where the minibatch was read or transferred.
         """
         if not self._ahead:
-            position, header, rows = self._pipeline.next()
-            return position, self._minibatch(header, rows, epoch, number)
+            position, extent, header, rows = self._pipeline.next()
+            return position, self._minibatch(extent, header, rows, epoch, number)
         loop_done = self._event(None)  # with all minibatches before
         began = time.perf_counter()
         found = self._arrived.get()
@@ -146,9 +146,9 @@ class Transfer:
         if loop_done is not None:
             loop_done.synchronize()
         faults.point("loading.transfer")
-        position, header, rows = self._pipeline.next()
+        position, extent, header, rows = self._pipeline.next()
         start_ns = time.perf_counter_ns()
-        batch = self._minibatch(header, rows, epoch, number)
+        batch = self._minibatch(extent, header, rows, epoch, number)
         copied = self._event(self._stream)
         self._arrived.put(_Arrived(position, batch, copied))
         del batch  # the caller's alone: its memory is free when the caller drops it
@@ -158,14 +158,14 @@ class Transfer:
             self._copies.append(TraceEvent("transfer", "copy", number, start_ns, time.perf_counter_ns()))
 
     def _minibatch(
-        self, header: npt.NDArray[np.uint8], rows: npt.NDArray[np.uint8], epoch: int, number: int
+        self, extent: int, header: npt.NDArray[np.uint8], rows: npt.NDArray[np.uint8], epoch: int, number: int
     ) -> MiniBatch:
         faults.point("loading.minibatch")
 
         def x(addresses: Tensor, moved_addresses: Tensor) -> Tensor:
             return self._assembler.x(addresses, moved_addresses, rows)
 
-        return self._reader.read(header, x, epoch, number)
+        return self._reader.read(extent, header, x, epoch, number)
 
     def _event(self, stream: Any) -> Any:
         """An event at the end of what is in `stream`, or in the caller's; None without a GPU."""

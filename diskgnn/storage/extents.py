@@ -7,6 +7,7 @@ back to back. <split>-index.npy says where each extent's parts are.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from diskgnn._native import DIRECT_ALIGNMENT
+from diskgnn._native import DIRECT_ALIGNMENT, check_block
 from diskgnn.storage.samples import one_row
 
 ROW_ALIGNMENT = 64
@@ -91,6 +92,8 @@ def decode_header(data: Any, schema: pa.Schema) -> Header:
     """
     batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema)
     batch.validate()  # Arrow believes what a message says about its buffers' lengths
+    if batch.num_rows != 1:
+        raise pa.ArrowInvalid(f"it has {batch.num_rows} rows, expected 1")
     columns = {field.name: batch.column(i).values.to_numpy() for i, field in enumerate(schema)}
     num_layers = sum(name.startswith("indptr_") for name in columns)
     return Header(
@@ -101,6 +104,61 @@ def decode_header(data: Any, schema: pa.Schema) -> Header:
         columns["admissions"].reshape(-1, 2),
         columns.get("input_nodes"),
     )
+
+
+def checked_header(data: npt.NDArray[np.uint8], schema: pa.Schema, record: Any, num_nodes: int) -> Header:
+    """The header in `data`, sharing its memory, once its parts have proved to fit each other, the index and the graph.
+
+    Models, and kernels on a GPU, compute with it without looking. So whatever it says leads to a place that is there.
+
+    Args:
+        data: [header_bytes] uint8.
+        schema: of it.
+        record: of its extent in the index, of `INDEX_DTYPE`.
+        num_nodes: of the graph.
+
+    Raises:
+        ValueError: it is no header, or not a sound one; says why.
+    """
+    try:
+        header = decode_header(data, schema)
+    except (pa.ArrowException, EOFError, OSError) as error:
+        raise ValueError(f"its header cannot be decoded: {error}") from error
+    arrays: list[npt.NDArray[Any]] = [header.seeds, header.labels, header.addresses, *itertools.chain(*header.blocks)]
+    for array in arrays:
+        _check_place(array, data)
+    if header.input_nodes is not None:
+        _check_place(header.input_nodes, data)
+        _check_nodes("input nodes", header.input_nodes, len(header.addresses), num_nodes)
+    if (len(header.addresses), len(header.admissions)) != (record["num_inputs"], record["num_admissions"]):
+        raise ValueError("it has another number of inputs or admissions than the index says")
+    if len(header.addresses) and header.addresses.ctypes.data - data.ctypes.data != record["addresses_offset"]:
+        raise ValueError("its addresses are not where the index says")  # those there have been checked
+    _check_nodes("seeds", header.seeds, len(header.labels), num_nodes)
+    num_src = len(header.addresses)
+    for number, (indptr, indices) in enumerate(header.blocks):
+        try:
+            check_block(indptr, indices, num_src)
+        except ValueError as error:
+            raise ValueError(f"block {number}: {error}") from error
+        num_src = len(indptr) - 1
+    if num_src != len(header.seeds):
+        raise ValueError(f"its last block has {num_src} destinations, expected its {len(header.seeds)} seeds")
+    return header
+
+
+def _check_place(array: npt.NDArray[Any], data: npt.NDArray[np.uint8]) -> None:
+    """Its bytes lie in `data`, aligned: those of a compressed message would not."""
+    start = array.ctypes.data - data.ctypes.data
+    if len(array) and not (0 <= start <= len(data) - array.nbytes and start % array.itemsize == 0):
+        raise ValueError("a column does not lie in its header")
+
+
+def _check_nodes(name: str, nodes: npt.NDArray[Any], expected: int, num_nodes: int) -> None:
+    if len(nodes) != expected:
+        raise ValueError(f"it has {len(nodes)} {name}, expected {expected}")
+    if len(nodes) and not 0 <= nodes.min() <= nodes.max() < num_nodes:
+        raise ValueError(f"its {name} are not all nodes of the graph")
 
 
 def align(num_bytes: int, alignment: int) -> int:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,13 +18,16 @@ import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError
 from diskgnn.specs import PathLike
+from diskgnn.storage import faults
 from diskgnn.storage.artifacts import JOURNAL, MADE_BY, MANIFEST, VERSIONS
 from diskgnn.storage.checked_files import checksum_file, load_npy, npy_header, take_from_npy
+from diskgnn.storage.pinning import PinnedFiles
 from diskgnn.units import format_size
 
 T = TypeVar("T")
 
 _MAX_MANIFEST_BYTES = 64 << 20
+_MAX_OPENINGS = 5  # of a directory that is replaced meanwhile
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,10 @@ class Manifest:
     external: dict[str, ExternalFile]
     source: dict[str, str] | None
     digest: str
+    pins: PinnedFiles | None = field(default=None, compare=False, repr=False)  # of `open_pinned`
 
     def file(self, name: str) -> Path:
-        """Where file `name` lies: inside the artifact, or where an external file is.
+        """Where file `name` lies: inside the artifact, or where an external file is. For messages: see `readable`.
 
         Raises:
             ArtifactError: the artifact has no such file.
@@ -68,17 +72,31 @@ class Manifest:
             raise ArtifactError(f"{self.path} has no file {name}; {MADE_BY[self.format]} again")
         return Path(self.external[name].path) if name in self.external else self.path / name
 
-    def array(self, name: str, *, mmap: bool = True) -> npt.NDArray[Any]:
-        """The .npy file `name`, memory-mapped read-only unless `mmap` is False."""
-        return np.load(self.file(name), mmap_mode="r" if mmap else None, allow_pickle=False)  # type: ignore[no-any-return]
-
-    def checked_array(self, name: str) -> npt.NDArray[Any]:
-        """The .npy file `name` in memory, compared with its checksum.
+    def readable(self, name: str) -> Path:
+        """What to open to read file `name`: where it lies, or the pinned file itself.
 
         Raises:
-            ArtifactError: it is damaged, or the artifact has no such file.
+            ArtifactError: the artifact has no such file.
         """
-        loaded, found = load_npy(self.file(name))
+        path = self.file(name)
+        return path if self.pins is None else self.pins.path(name)
+
+    def array(self, name: str, *, mmap: bool = True) -> npt.NDArray[Any]:
+        """The .npy file `name`, memory-mapped read-only unless `mmap` is False."""
+        return np.load(self.readable(name), mmap_mode="r" if mmap else None, allow_pickle=False)  # type: ignore[no-any-return]
+
+    def checked_array(self, name: str) -> npt.NDArray[Any]:
+        """The .npy file `name` in memory, once the bytes that it is made of have proved to be those written.
+
+        Raises:
+            ArtifactError: they have not, or the artifact has no such file.
+        """
+        path = self.readable(name)
+        try:
+            loaded, found = load_npy(path)
+        except ArtifactError:  # a damaged header; its message may name what was pinned
+            self.check(name, checksum_file(path))
+            raise
         self.check(name, found)
         return loaded
 
@@ -90,7 +108,7 @@ class Manifest:
         Raises:
             ArtifactError: it is damaged.
         """
-        taken, found = take_from_npy(self.file(name), positions)
+        taken, found = take_from_npy(self.readable(name), positions)
         self.check(name, found)
         return taken
 
@@ -151,6 +169,41 @@ def open_artifact(path: PathLike, format: str | None = None) -> Manifest:  # noq
     for name in manifest.files:
         check_file(manifest, name)
     return manifest
+
+
+def open_pinned(path: PathLike, format: str | None = None) -> Manifest:  # noqa: A002
+    """As `open_artifact`; what is read from it later are the files of now, also if the directory is replaced meanwhile.
+
+    Each file takes a descriptor for as long as the manifest exists: for artifacts of few files.
+
+    Raises:
+        ArtifactError: as `open_artifact`; a file cannot be opened, or the directory was replaced at each attempt.
+    """
+    path = Path(path)
+    for _ in range(_MAX_OPENINGS):
+        found = _directory_version(path)
+        try:
+            manifest = open_artifact(path, format)
+            faults.point("artifact.pin")
+            pins = PinnedFiles({name: manifest.file(name) for name in manifest.files})
+        except (ArtifactError, OSError) as error:
+            if _directory_version(path) != found:
+                continue
+            if isinstance(error, ArtifactError):
+                raise
+            raise ArtifactError(f"a file of {path} cannot be opened: {error}") from error
+        if _directory_version(path) == found:  # so the files are those of the manifest
+            return replace(manifest, pins=pins)
+    raise ArtifactError(f"{path} was replaced again and again while it was opened: wait for what writes it")
+
+
+def _directory_version(path: Path) -> tuple[int, ...] | None:
+    """Changes when another directory takes its place; None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_ctime_ns
 
 
 def read_manifest(path: PathLike, format: str | None = None) -> Manifest:  # noqa: A002
@@ -267,4 +320,4 @@ def verify_file(manifest: Manifest, name: str, advance: Callable[[int], None] = 
     Raises:
         ArtifactError: its content is not what was written.
     """
-    manifest.check(name, checksum_file(manifest.file(name), advance))
+    manifest.check(name, checksum_file(manifest.readable(name), advance))

@@ -8,16 +8,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from diskgnn.errors import ArtifactError
-from diskgnn.specs import PathLike
+from diskgnn.specs import DRAWS, PathLike, checked_fanouts
 from diskgnn.storage import artifacts, extents
-from diskgnn.storage.manifest import Manifest, open_artifact, typed, verify_file
+from diskgnn.storage.manifest import Manifest, open_pinned, typed
 from diskgnn.storage.quantisation import Quantisation
 from diskgnn.storage.row_format import RowFormat
+
+_MOST = (1 << 31) - 1  # of what 32 bits address: rows in memory, bytes of a header
+_MOST_ROWS = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,10 @@ class PackedSplit:
         """Raises ValueError or KeyError for what the packer would not have written."""
         rows = typed(config["rows"], dict)
         return PackedSplit(
-            typed(config["epochs"], int), typed(config["batches_per_epoch"], int), typed(config["cpu_rows"], int),
-            typed(config["initial_rows"], int),
-            TierRowCounts(*(typed(rows[tier], int) for tier in ("requested", "static", "cpu", "disk"))),
-            typed(config["max_inputs"], int), typed(config["max_header_bytes"], int),
+            within(config["epochs"], 1), within(config["batches_per_epoch"], 1), within(config["cpu_rows"]),
+            within(config["initial_rows"]),
+            TierRowCounts(*(within(rows[tier], most=_MOST_ROWS) for tier in ("requested", "static", "cpu", "disk"))),
+            within(config["max_inputs"], 1), within(config["max_header_bytes"], 1),
         )  # fmt: skip
 
 
@@ -107,22 +109,39 @@ class PackedConfig:
         if typed(config["row_bytes"], int) != rows.row_bytes:
             raise ValueError(f"row_bytes is {config['row_bytes']}, expected {rows.row_bytes}")
         return PackedConfig(
-            fanouts=tuple(typed(fanout, int) for fanout in typed(config["fanouts"], list)),
-            eval_fanouts=tuple(typed(fanout, int) for fanout in typed(config["eval_fanouts"], list)),
-            batch_size=typed(config["batch_size"], int),
+            fanouts=checked_fanouts("fanouts", typed(config["fanouts"], list)),
+            eval_fanouts=checked_fanouts("eval_fanouts", typed(config["eval_fanouts"], list)),
+            batch_size=within(config["batch_size"], 1, _MOST_ROWS),
             seed=typed(config["seed"], int),
-            num_nodes=typed(config["num_nodes"], int),
-            num_classes=typed(config["num_classes"], int),
+            num_nodes=within(config["num_nodes"], 1, _MOST_ROWS),
+            num_classes=within(config["num_classes"], 1, _MOST_ROWS),
             rows=rows,
-            first_epoch=typed(config["first_epoch"], int),
-            draws=typed(config["draws"], str),
-            draw_period=typed(config["draw_period"], int),
+            first_epoch=within(config["first_epoch"], most=_MOST_ROWS),
+            draws=_one_of(config["draws"], DRAWS),
+            draw_period=within(config["draw_period"], 1, _MOST_ROWS),
             keep_input_nodes=typed(config["keep_input_nodes"], bool),
-            node_dtype=np.dtype(typed(config["node_dtype"], str)).name,
+            node_dtype=_one_of(config["node_dtype"], ("int32", "int64")),
             graph=typed(config["graph"], str),
-            num_static=typed(config["num_static"], int),
+            num_static=within(config["num_static"]),
             splits={split: PackedSplit.parse(size) for split, size in typed(config["splits"], dict).items()},
         )
+
+
+def within(value: Any, least: int = 0, most: int = _MOST) -> int:
+    """`value`, if JSON gave a whole number in [least, most].
+
+    Raises:
+        ValueError: it gave something else.
+    """
+    if not least <= typed(value, int) <= most:
+        raise ValueError(f"expected a number from {least} to {most}, found {str(value)[:80]}")
+    return int(value)
+
+
+def _one_of(value: Any, choices: tuple[str, ...]) -> str:
+    if typed(value, str) not in choices:
+        raise ValueError(f"expected one of {', '.join(choices)}, found {value[:80]!r}")
+    return str(value)
 
 
 @dataclass(frozen=True)
@@ -132,13 +151,17 @@ class Packed:
     manifest: Manifest
 
     @staticmethod
-    def open(path: PathLike) -> Packed:
-        """Open a packed directory.
+    def open(path: PathLike | Packed) -> Packed:
+        """Open a packed directory; one that is open is returned as it is.
+
+        Its files stay open until it is dropped. So they are read to the end, although the directory is replaced.
 
         Raises:
-            ArtifactError: see `open_artifact`, or its config is not one.
+            ArtifactError: see `open_pinned`, or its config is not one.
         """
-        packed = Packed(open_artifact(path, artifacts.PACKED))
+        if isinstance(path, Packed):
+            return path
+        packed = Packed(open_pinned(path, artifacts.PACKED))
         assert packed.config
         return packed
 
@@ -185,10 +208,15 @@ class Packed:
         Raises:
             ArtifactError: it is damaged.
         """
-        verify_file(self.manifest, artifacts.index_file(split))
-        index = self.manifest.array(artifacts.index_file(split), mmap=False)
-        if index.dtype != extents.INDEX_DTYPE or len(index) != self.sequence(split).num_batches:
+        index, size = self.manifest.checked_array(artifacts.index_file(split)), self.sequence(split)
+        if index.dtype != extents.INDEX_DTYPE or index.shape != (size.num_batches,):
             raise ArtifactError(f"{self.path}: the index of {split!r} is not one; prepare it again")
+        found = int(index["num_inputs"].max()), int(index["header_bytes"].max())
+        if found != (size.max_inputs, size.max_header_bytes):
+            raise ArtifactError(
+                f"{self.path}: the index of {split!r} has at most (inputs, header bytes) {found}, expected "
+                f"{(size.max_inputs, size.max_header_bytes)}; prepare it again"
+            )
         return index
 
     def header_schema(self) -> pa.Schema:
@@ -197,5 +225,9 @@ class Packed:
         return extents.header_schema(len(self.config.fanouts), node_type)
 
     def file(self, name: str) -> Path:
-        """Where file `name` lies: see `Manifest.file`."""
+        """Where file `name` lies, for messages: see `Manifest.file`."""
         return self.manifest.file(name)
+
+    def readable(self, name: str) -> Path:
+        """What to open to read file `name`, in this process: see `Manifest.readable`."""
+        return self.manifest.readable(name)

@@ -48,13 +48,14 @@ def evaluate(
     """
     device, task = checked_device(device), NodeClassification()
     if isinstance(source, (str, os.PathLike)):
-        prepared = len(Packed.open(source).config.fanouts)
+        packed = Packed.open(source)
+        prepared = len(packed.config.fanouts)
         if isinstance(model, BlockModel) and len(model.layers) != prepared:
             raise ConfigError(
                 f"the trained model has {len(model.layers)} layers, {source} has {prepared}: evaluate it on "
                 f"what was prepared with {len(model.layers)} fanouts, or train on {source}"
             )
-        with open_loader(source, split, device, loader_options) as loader:
+        with open_loader(packed, split, device, loader_options) as loader:
             return evaluate(model, loader, device, amp=amp, reporter=reporter)
     check_model(model.to(device), task, source, device)
     return evaluation(model, task, source, device, amp=amp, reporter=reporter)

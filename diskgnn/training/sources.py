@@ -21,7 +21,7 @@ from diskgnn.storage.packed import Packed
 Evaluations = Mapping[str, Callable[[], AbstractContextManager[BatchSource]]]
 
 
-def open_loader(packed: PathLike, split: str, device: torch.device, options: LoaderOptions | None) -> Loader:
+def open_loader(packed: PathLike | Packed, split: str, device: torch.device, options: LoaderOptions | None) -> Loader:
     """A `Loader` over one split of a packed directory, for the caller to close.
 
     Raises:
@@ -52,11 +52,11 @@ def open_sources(
     """
     evaluations: dict[str, Callable[[], AbstractContextManager[BatchSource]]] = {}
     if isinstance(train_source, (str, os.PathLike)):
-        path = train_source
-        for split in Packed.open(path).config.splits:
+        packed = Packed.open(train_source)  # once: all splits are of one preparation, also if another replaces it
+        for split in packed.config.splits:
             if split != "train":
-                evaluations[split] = partial(open_loader, path, split, device, options)
-        train_source = opened.enter_context(open_loader(path, "train", device, options))
+                evaluations[split] = partial(open_loader, packed, split, device, options)
+        train_source = opened.enter_context(open_loader(packed, "train", device, options))
     for split, source in given.items():
         if source is None:
             continue

@@ -7,6 +7,7 @@
 
 #include "bindings/arrays.h"
 #include "loading/extent_pipeline.h"
+#include "storage/block_check.h"
 
 namespace diskgnn {
 namespace {
@@ -81,7 +82,8 @@ class Pipeline {
       if (PyErr_CheckSignals() != 0) throw nb::python_error();  // Ctrl-C while the disk is slow
     }
     const std::shared_ptr<Buffer>& buffer = minibatch->buffer;
-    return nb::make_tuple(minibatch->position, view(buffer, buffer->header(), minibatch->header_bytes),
+    return nb::make_tuple(minibatch->position, minibatch->extent,
+                          view(buffer, buffer->header(), minibatch->header_bytes),
                           view(buffer, buffer->rows(), minibatch->num_staged * tiers_.row_bytes));
   }
 
@@ -159,6 +161,17 @@ void bind_pipeline(nb::module_& m) {
   m.attr("READ_AHEAD_BYTES") = kReadAheadBytes;
   nb::exception<DamagedExtent>(m, "DamagedExtentError", PyExc_RuntimeError);
   m.attr("EXTENT_FIELDS") = extent_fields();
+  m.def(
+      "check_block",
+      [](In<std::int32_t> indptr, In<std::int32_t> indices, std::int64_t num_src) {
+        const char* fault = nullptr;
+        {
+          nb::gil_scoped_release release;
+          fault = block_fault(span_of(indptr), span_of(indices), num_src);
+        }
+        if (fault != nullptr) throw std::invalid_argument(fault);
+      },
+      "indptr"_a.noconvert(), "indices"_a.noconvert(), "num_src"_a);
   nb::class_<TierArrays>(m, "Tiers")
       .def(
           "__init__",
@@ -175,7 +188,7 @@ void bind_pipeline(nb::module_& m) {
             require(prefetch > 0 && threads > 0, "prefetch and threads are at least 1");
             new (self) PipelineOptions{engine_kind(engine), prefetch, threads, verify};
           },
-          nb::kw_only(), "engine"_a = "auto", "prefetch"_a = 2, "threads"_a = 1, "verify"_a = false);
+          nb::kw_only(), "engine"_a = "auto", "prefetch"_a = 2, "threads"_a = 1, "verify"_a = true);
   nb::class_<Pipeline>(m, "Pipeline")
       .def(nb::init<const std::string&, const Index&, const TierArrays&, const PipelineOptions&>(), "path"_a,
            "index"_a.noconvert(), "tiers"_a, "options"_a)

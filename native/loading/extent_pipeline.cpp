@@ -265,7 +265,7 @@ bool ExtentPipeline::assemble(std::int64_t position) {
     found = &index_[unsign(order_[unsign(position)])];  // only now: the order may change before it is allowed
   }
   const ExtentRecord& extent = *found;
-  StagedMinibatch minibatch{position, buffers_->acquire(), unsign(extent.header_bytes), 0};
+  StagedMinibatch minibatch{position, &extent - index_.data(), buffers_->acquire(), unsign(extent.header_bytes), 0};
   if (minibatch.buffer == nullptr) return false;
 
   clock_.enter(Stage::kHeader);

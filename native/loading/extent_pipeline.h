@@ -63,12 +63,13 @@ struct PipelineOptions {
   EngineKind engine = EngineKind::kAuto;
   std::size_t prefetch = 2;  // minibatches assembled ahead of the user
   unsigned threads = 1;      // that gather cached rows
-  bool verify = false;       // compare rows with their checksum, too
+  bool verify = true;        // compare rows with their checksum, too
 };
 
 // A minibatch whose rows are staged. Dropping it gives its buffer back.
 struct StagedMinibatch {
   std::int64_t position = 0;  // in the sequence
+  std::int64_t extent = 0;    // in the file
   std::shared_ptr<Buffer> buffer;
   std::size_t header_bytes = 0;
   std::size_t num_staged = 0;  // rows at buffer->rows(), in input order, device rows left out

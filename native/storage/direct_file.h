@@ -11,7 +11,7 @@ inline constexpr std::uint64_t kDirectAlignment = 4096;
 
 class DirectFile {
  public:
-  // Throws std::system_error when the file cannot be opened.
+  // `path` may be /proc/self/fd/N, a file that is open already. Throws std::system_error when it cannot be opened.
   explicit DirectFile(const std::string& path);
   ~DirectFile();
   DirectFile(DirectFile&& other) noexcept;
@@ -22,7 +22,7 @@ class DirectFile {
   int descriptor() const { return descriptor_; }
   bool is_direct() const { return direct_; }  // false: tmpfs and the like; reads go through the page cache
   std::uint64_t size_bytes() const { return size_bytes_; }
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return path_; }  // for messages
 
  private:
   std::string path_;

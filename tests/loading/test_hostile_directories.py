@@ -26,7 +26,7 @@ def test_hostile_index_values_are_refused(packed, tmp_path, field):
         index = open_artifact(path).array("train-index.npy", mmap=False)
         index[field][2] = value
         forged = forge(path, train_index=index)
-        with Loader(forged) as loader, pytest.raises((ArtifactError, OSError)):
+        with pytest.raises((ArtifactError, OSError)), Loader(forged) as loader:
             list(loader.epoch(0))
         shutil.rmtree(forged)
 
@@ -35,7 +35,7 @@ def test_an_index_of_nothing_is_refused(packed, tmp_path):
     path = shutil.copytree(packed, tmp_path / "packed")
     index = open_artifact(path).array("train-index.npy", mmap=False)
     forged = forge(path, train_index=np.zeros_like(index), train=b"")
-    with Loader(forged) as loader, pytest.raises(ArtifactError, match="index"):
+    with pytest.raises(ArtifactError, match="index"), Loader(forged) as loader:
         list(loader.epoch(0))
 
 

@@ -25,7 +25,7 @@ def as_integers(index):
 def make_pipeline(path, **options):
     """Over the train sequence of the packed directory `path`, at its start."""
     packed = Packed.open(path)
-    static = open_static_rows(packed, torch.device("cpu"), engine="threads", verify=False)
+    static = open_static_rows(packed, torch.device("cpu"), engine="threads")
     cpu_tier, index = CpuTier(packed, "train", engine="threads", verify=False), packed.index("train")
     cpu_tier.restore(index, 0)
     tiers = Tiers(
@@ -102,7 +102,7 @@ def test_locked_buffers_are_never_freed(packed):
     assert len(regions) == 2
     pipeline.start(0, 8)
     minibatches = [pipeline.next() for _ in range(8)]  # more than there are locked buffers
-    addresses = {header.ctypes.data for _, header, _ in minibatches}
+    addresses = {header.ctypes.data for _, _, header, _ in minibatches}
     assert any(start <= address < start + size for start, size in regions for address in addresses)
     del minibatches
     with open("/proc/self/maps") as maps:  # noqa: PTH123

@@ -19,7 +19,7 @@ def packed(tmp_path_factory):
 
 
 def static_rows(packed, device_cache=None):
-    return open_static_rows(packed, torch.device("cpu"), device_cache=device_cache, engine="threads", verify=True)
+    return open_static_rows(packed, torch.device("cpu"), device_cache=device_cache, engine="threads")
 
 
 @pytest.mark.parametrize(

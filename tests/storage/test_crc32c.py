@@ -38,6 +38,12 @@ def test_any_bytes_at_any_alignment(data, start):
     assert crc32c(memoryview(data)[start:]) == bit_by_bit(data[start:])
 
 
+@pytest.mark.parametrize("length", [767, 768, 769, 1000, 2 * 768 + 5, 24575, 24576, 24577, 24576 + 768 + 9, 70_001])
+def test_lengths_that_are_worked_on_in_three_stretches(length):
+    data = np.random.default_rng(length).bytes(length)
+    assert crc32c(data, 77) == bit_by_bit(data, 77)
+
+
 @given(data=st.binary(max_size=200), cut=st.integers(0, 200))
 def test_continuing_and_combining(data, cut):
     left, right = data[:cut], data[cut:]

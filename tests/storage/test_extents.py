@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diskgnn._native import check_block
 from diskgnn.storage import extents
 
 
@@ -74,3 +75,42 @@ def test_what_was_cut_off_is_no_header(length):
     message = extents.encode_header(header, schema).message.to_pybytes()
     with pytest.raises((pa.ArrowException, EOFError, OSError)):
         extents.decode_header(message[:length], schema)
+
+
+small = st.lists(st.integers(-2, 6), max_size=8)
+
+
+@settings(max_examples=500)
+@given(indptr=st.one_of(small, small.map(lambda counts: [0, *np.cumsum(np.abs(counts))])), indices=small,
+       num_src=st.integers(0, 7))  # fmt: skip
+def test_blocks_are_sound_or_refused(indptr, indices, num_src):
+    """Against the definition, written with lists."""
+    sound = (
+        indptr[:1] == [0] and indptr == sorted(indptr) and indptr[-1] == len(indices) and len(indptr) - 1 <= num_src
+        and all(index in range(num_src) for index in indices)
+    )  # fmt: skip
+    arrays = np.array(indptr, np.int32), np.array(indices, np.int32)
+    if sound:
+        check_block(*arrays, num_src)
+    else:
+        with pytest.raises(ValueError, match=r"indptr|destinations|source"):
+            check_block(*arrays, num_src)
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_a_compressed_message_is_refused(codec):
+    """Its arrays would not lie in the header, which is what is moved to the device."""
+    schema, nodes = extents.header_schema(1, None), np.arange(400)
+    indptr, indices = np.arange(401, dtype=np.int32), np.arange(400, dtype=np.int32)
+    header = extents.Header(nodes, nodes, ((indptr, indices),), indices, np.empty((0, 2), np.int32))
+    batch = pa.ipc.read_record_batch(extents.encode_header(header, schema).message, schema)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+        writer.write_batch(batch)
+    reader = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    reader.read_next_message()  # the schema
+    message = np.frombuffer(reader.read_next_message().serialize(), np.uint8)
+    record = {"num_inputs": 400, "num_admissions": 0, "addresses_offset": 0}
+    assert extents.decode_header(message, schema).addresses.tolist() == indices.tolist()
+    with pytest.raises(ValueError, match="does not lie in its header"):
+        extents.checked_header(message, schema, record, 400)

@@ -1,13 +1,17 @@
 """Training through a `Loader`, all tiers in use, on the GPU where there is one: int8 rows, bfloat16, resuming."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
 from graphs import make_graph, prepare_graph
 from torch.nn import functional as F
+from training_runs import make_class_graph
 
 from diskgnn.loading.loader import Loader
 from diskgnn.loading.options import LoaderOptions
+from diskgnn.storage.packed import Packed
 from diskgnn.training.models import make_model
 from diskgnn.training.train import train
 
@@ -69,3 +73,24 @@ def test_training_steps_do_not_wait_for_the_gpu(packed, name):
             train_on(1)
         finally:
             torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_directory_that_is_replaced_while_training(tmp_path):
+    """All splits are those that training began with."""
+    graph, other = make_class_graph(tmp_path / "graph"), make_class_graph(tmp_path / "other", seed=1)
+    packed = prepare_graph(graph, tmp_path, cpu_cache="20%")
+    replacing = prepare_graph(other, tmp_path / "replacing", cpu_cache="20%")
+    copy = shutil.copytree(packed, tmp_path / "copy")
+
+    def replace_once(record):
+        if (record["event"], record.get("epoch")) == ("epoch", 0):
+            packed.rename(tmp_path / "old")
+            replacing.rename(packed)
+            shutil.rmtree(tmp_path / "old")
+
+    found = train(packed, hidden=4, epochs=3, callback=replace_once)
+    expected = train(copy, hidden=4, epochs=3)
+    assert Packed.open(packed).digest != Packed.open(copy).digest
+    assert [(epoch.loss, epoch.scores()) for epoch in found.epochs] == [
+        (epoch.loss, epoch.scores()) for epoch in expected.epochs
+    ]

@@ -93,6 +93,8 @@ def _loader_lines(results: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
         line("assembly into x", rate(loader["x_rate"]),
              f"{rate(loader['copy_rate_all_threads'])} memcpy, {loader['threads']} threads",
              loader["x_rate"] / loader["copy_rate_all_threads"], ">= 0.70"),
+        line("checksum", rate(loader["checksum_rate"]), f"{rate(loader['copy_rate_one_thread'])} memcpy, 1 thread",
+             loader["checksum_rate"] / loader["copy_rate_one_thread"], ""),
         line("epoch predicted", f"{loader['predicted_seconds']:.2f} s", f"{loader['seconds']:.2f} s measured",
              loader["predicted_seconds"] / loader["seconds"], ""),
     ]  # fmt: skip

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from diskgnn._native import DIRECT_ALIGNMENT, measure_reads
+from diskgnn._native import DIRECT_ALIGNMENT, crc32c, measure_reads
 from diskgnn.compare.page_cache import drop
 from diskgnn.progress import Advance
 from diskgnn.system.disk_rates import scratch_file
@@ -116,6 +116,12 @@ def copy_rate(threads: int, num_bytes: int = COPY_BYTES) -> float:
         for future in futures:
             future.result()
     return 4 * threads * num_bytes / seconds
+
+
+def checksum_rate(num_bytes: int = COPY_BYTES) -> float:
+    """Bytes per second whose CRC-32C one thread computes, in memory."""
+    data = np.ones(num_bytes, np.uint8)
+    return 4 * num_bytes / timed(lambda: [crc32c(data) for _ in range(4)])
 
 
 def peak_bytes() -> int:

@@ -27,10 +27,12 @@ def loader(settings: Settings) -> dict[str, Any]:
         turns = [_turn(source, turn, path, row_bytes) for turn in range(settings.repeat)]
         peak_bytes = limits.peak_bytes()
         beside_copying = median(limits.read_rate_beside_copying(path) for _ in range(settings.repeat))
-        copies = [(limits.copy_rate(1), limits.copy_rate(threads)) for _ in range(settings.repeat)]
+        copies = [
+            (limits.copy_rate(1), limits.copy_rate(threads), limits.checksum_rate()) for _ in range(settings.repeat)
+        ]
     budget_bytes = train.cpu_rows * row_bytes + READ_AHEAD_BYTES
     budget_bytes += 2 * (train.max_inputs * row_bytes + train.max_header_bytes)  # prefetch 1, and the user's
-    copy_one, copy_all = (median(rates) for rates in zip(*copies, strict=True))
+    copy_one, copy_all, checksum_rate = (median(rates) for rates in zip(*copies, strict=True))
     rate, raw_rate, x_rate = (median(turn[name] for turn in turns) for name in ("rate", "raw_rate", "x_rate"))
     return {
         "turns": turns,
@@ -43,6 +45,7 @@ def loader(settings: Settings) -> dict[str, Any]:
         "x_rate": x_rate,
         "copy_rate_one_thread": copy_one,
         "copy_rate_all_threads": copy_all,
+        "checksum_rate": checksum_rate,
         "seconds": median(turn["seconds"] for turn in turns),
         # docs/PERFORMANCE.md: whichever is slower, the assembling thread or the disk beside it.
         "predicted_seconds": max(path.stat().st_size / beside_copying, turns[0]["x_bytes"] / x_rate),

@@ -1,0 +1,210 @@
+"""Headers that fit their checksums, and say what no packer would: refused before a model computes with them."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from packed_directories import forge, key
+
+from diskgnn._native import crc32c
+from diskgnn.errors import ArtifactError
+from diskgnn.loading.loader import Loader
+from diskgnn.storage import extents
+from diskgnn.storage.manifest import MANIFEST, content_digest
+from diskgnn.storage.packed import Packed
+from diskgnn.training.models import make_model
+
+NUMBER = 2  # of the extent that is forged
+
+
+def set_value(array, at, value):
+    changed = array.copy()
+    changed[at] = value
+    return changed
+
+
+def in_block(header, number, indptr=lambda a: a, indices=lambda a: a):
+    blocks = list(header.blocks)
+    blocks[number] = (indptr(blocks[number][0]), indices(blocks[number][1]))
+    return replace(header, blocks=tuple(blocks))
+
+
+FORGERIES = {
+    "indptr starts late": lambda h: in_block(h, 0, lambda a: set_value(a, 0, 1)),
+    "indptr starts below 0": lambda h: in_block(h, 1, lambda a: set_value(a, 0, -5)),
+    "indptr decreases": lambda h: in_block(h, 0, lambda a: set_value(a, len(a) // 2, a[-1] + 1)),
+    "indptr leads far away": lambda h: in_block(h, 1, lambda a: set_value(a, 1, 1 << 30)),
+    "indptr is negative": lambda h: in_block(h, 0, lambda a: set_value(a, 3, -(1 << 31))),
+    "indptr ends early": lambda h: in_block(h, 1, lambda a: set_value(a, -1, a[-1] - 1)),
+    "indptr ends late": lambda h: in_block(h, 1, lambda a: set_value(a, -1, a[-1] + 1)),
+    "indptr is empty": lambda h: in_block(h, 0, lambda a: a[:0]),
+    "edges are missing": lambda h: in_block(h, 0, indices=lambda a: a[:-1]),
+    "an edge from nowhere": lambda h: in_block(h, 0, indices=lambda a: set_value(a, 0, len(h.addresses))),
+    "an edge from far away": lambda h: in_block(h, 1, indices=lambda a: set_value(a, -1, (1 << 31) - 1)),
+    "a negative edge": lambda h: in_block(h, 1, indices=lambda a: set_value(a, len(a) // 2, -1)),
+    "one destination less": lambda h: in_block(h, 0, lambda a: np.append(a[:-2], a[-1]).astype(np.int32)),
+    "one destination more": lambda h: in_block(h, 1, lambda a: np.append(a, a[-1]).astype(np.int32)),
+    "one seed less": lambda h: replace(h, seeds=h.seeds[:-1], labels=h.labels[:-1]),
+    "one seed more": lambda h: replace(h, seeds=np.append(h.seeds, 0), labels=np.append(h.labels, 0)),
+    "one label less": lambda h: replace(h, labels=h.labels[:-1]),
+    "no labels": lambda h: replace(h, labels=h.labels[:0]),
+    "a seed that is no node": lambda h: replace(h, seeds=set_value(h.seeds, 0, 10**12)),
+    "a negative seed": lambda h: replace(h, seeds=set_value(h.seeds, 0, -1)),
+    "input nodes are missing": lambda h: replace(h, input_nodes=h.input_nodes[:-1]),
+    "an input node that is none": lambda h: replace(h, input_nodes=set_value(h.input_nodes, 1, -2)),
+    "fewer blocks, as the seeds have": lambda h: replace(h, blocks=(h.blocks[1], h.blocks[1])),
+}
+
+
+@pytest.fixture(scope="module")
+def opened(packed):
+    """(Packed, index, the bytes of extents): to forge from."""
+    found = Packed.open(packed)
+    return found, found.index("train"), (packed / "train.bin").read_bytes()
+
+
+def with_message(opened, tmp_path, message, **fields):
+    """A packed directory whose extent `NUMBER` has `message` (bytes) for a header, and its checksum."""
+    found, index, data = opened
+    index, row_bytes = index.copy(), found.config.rows.row_bytes
+    starts, sizes = index["offset"], extents.extent_bytes(index, row_bytes)
+    parts = [data[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+    record = index[NUMBER]
+    rows_bytes = int(record["num_rows"]) * row_bytes
+    rows = parts[NUMBER][int(record["rows_offset"]) :][:rows_bytes]
+    record["header_bytes"], record["rows_offset"] = len(message), extents.align(len(message), 64)
+    record["header_crc32c"] = crc32c(message)
+    for name, value in fields.items():
+        record[name] = value
+    forged = message.ljust(int(record["rows_offset"]), b"\0") + rows
+    parts[NUMBER] = forged.ljust(extents.align(len(forged), 4096), b"\0")
+    index["offset"] = np.cumsum([0, *map(len, parts[:-1])])
+    splits = json.loads(json.dumps(found.manifest.config["splits"]))
+    splits["train"]["max_header_bytes"] = int(index["header_bytes"].max())
+    copy = shutil.copytree(found.path, tmp_path / "packed")
+    return forge(copy, {"splits": splits}, train_index=index, train=b"".join(parts))
+
+
+def header_of(opened):
+    found, index, data = opened
+    record = index[NUMBER]
+    message = data[int(record["offset"]) :][: int(record["header_bytes"])]
+    return extents.decode_header(message, found.header_schema())
+
+
+def with_header(opened, tmp_path, header):
+    encoded = extents.encode_header(header, opened[0].header_schema())
+    return with_message(
+        opened, tmp_path, encoded.message.to_pybytes(), addresses_offset=encoded.addresses_offset,
+        admissions_offset=encoded.admissions_offset,
+    )  # fmt: skip
+
+
+def test_what_is_forged_without_a_change_is_as_before(opened, tmp_path, whole):
+    with Loader(with_header(opened, tmp_path, header_of(opened))) as loader:
+        assert [key(batch) for epoch in (0, 1) for batch in loader.epoch(epoch)] == whole[: 2 * len(loader)]
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_forged_headers_are_refused(opened, tmp_path, name):
+    with Loader(with_header(opened, tmp_path, FORGERIES[name](header_of(opened)))) as loader:
+        batches = loader.epoch(0)
+        for _ in range(NUMBER):
+            next(batches)
+        with pytest.raises(ArtifactError, match=rf"extent {NUMBER} of .*train\.bin is damaged"):
+            next(batches)
+
+
+def test_the_largest_minibatch_is_checked_too(opened, tmp_path):
+    header = header_of(opened)
+    long = np.zeros(100_000, np.int32)  # so that it is the largest
+    forged = in_block(header, 0, lambda a: set_value(a, -1, -1), lambda a: np.append(a, long).astype(np.int32))
+    with (
+        Loader(with_header(opened, tmp_path, forged)) as loader,
+        pytest.raises(ArtifactError, match=rf"extent {NUMBER}"),
+    ):
+        loader.sequence.largest_minibatch()
+
+
+def test_addresses_elsewhere_than_the_index_says_are_refused(opened, tmp_path):
+    """Native code checks those that the index leads to; the GPU would gather by those that the message leads to."""
+    header = header_of(opened)
+    encoded = extents.encode_header(replace(header, addresses=np.full_like(header.addresses, 1 << 30)),
+                                    opened[0].header_schema())  # fmt: skip
+    message = encoded.message.to_pybytes()
+    forged = message + bytes(-len(message) % 8) + header.addresses.tobytes()
+    path = with_message(
+        opened, tmp_path, forged, addresses_offset=len(forged) - header.addresses.nbytes,
+        admissions_offset=encoded.admissions_offset,
+    )  # fmt: skip
+    with Loader(path) as loader, pytest.raises(ArtifactError, match="addresses are not where"):
+        list(loader.epoch(0))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_models_never_see_what_leads_outside(opened, tmp_path, seed):
+    """Words anywhere in a header are replaced and its checksum is made anew: it is refused, or models can use it."""
+    _, index, data = opened
+    record, random = index[NUMBER], np.random.default_rng(seed)
+    whole = data[int(record["offset"]) :][: int(record["header_bytes"])]
+    refused = 0
+    for trial in range(12):
+        words = np.frombuffer(whole, np.int32).copy()
+        for at in random.integers(0, len(words), 1 + trial % 3):
+            words[at] = random.choice([-1, 1 << 30, (1 << 31) - 1, 1, 0, 5, 1000, words[at] + 1, words[at] ^ 256])
+        path = with_message(opened, tmp_path / str(trial), words.tobytes())
+        with Loader(path) as loader:
+            batches = loader.epoch(0)
+            for _ in range(NUMBER):
+                next(batches)
+            try:
+                batch = next(batches)
+            except ArtifactError:
+                refused += 1
+                continue
+            for model in ("gcn", "gat", "sage"):
+                make_model(model, loader.num_features, 4, loader.num_classes, 2)(batch.blocks, batch.x)
+            for block in batch.blocks:
+                assert block.by_source.indptr[-1] == block.num_edges
+    assert refused > 4
+
+
+NUMBERS = st.one_of(
+    st.integers(-2, 400), st.sampled_from([-(1 << 63), 1 << 31, (1 << 31) - 1, 1 << 32, 1 << 62, 1 << 64, 10**30])
+)
+ANYTHING = st.one_of(NUMBERS, st.none(), st.booleans(), st.floats(), st.text(max_size=8), st.lists(NUMBERS, max_size=4),
+                     st.dictionaries(st.text(max_size=3), NUMBERS, max_size=2))  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(draw=st.data())
+def test_any_config_is_refused_or_read_as_it_was(packed, whole, tmp_path_factory, draw):
+    """One or two values of the config are replaced and the digest is made anew."""
+    path = shutil.copytree(packed, tmp_path_factory.mktemp("forged") / "packed")
+    document = json.loads((path / MANIFEST).read_text())
+    for _ in range(draw.draw(st.integers(1, 2))):
+        place = document["config"]
+        while True:
+            name = draw.draw(st.sampled_from(sorted(place)))
+            if not (isinstance(place[name], dict) and place[name] and draw.draw(st.integers(0, 9))):
+                break
+            place = place[name]
+        place[name] = draw.draw(ANYTHING if draw.draw(st.booleans()) else NUMBERS)
+    document["digest"] = content_digest(
+        {name: document[name] for name in document if name not in ("external", "digest")}
+    )
+    (path / MANIFEST).write_text(json.dumps(document))
+    try:
+        with Loader(path) as loader:
+            found = [key(batch) for epoch in (0, 1) for batch in loader.epoch(epoch)]
+            assert loader.sequence.largest_minibatch().x.dtype
+    except ArtifactError:
+        pass
+    else:
+        assert [batch[2:] for batch in found] == [batch[2:] for batch in whole[: len(found)]]
+    finally:
+        shutil.rmtree(path)

@@ -134,8 +134,8 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.pass_obj
 def compare(output: Output, /, graph: Path, out: Path | None, report: Path | None, **arguments: Any) -> None:
     """Measure loaders side by side on GRAPH: the same minibatches, model and memory cap for each."""
+    from diskgnn.compare.compare import compare
     from diskgnn.compare.report.write import check_report_possible, write_report
-    from diskgnn.compare.runner import compare
 
     settings = _settings(**arguments)
     if report is not None:
@@ -195,7 +195,7 @@ def _check_writable_file(path: Path, argument: str) -> None:
 
 
 def _line(result: LoaderResult) -> str:
-    from diskgnn.compare.wording import duration
+    from diskgnn.compare.number_format import duration
 
     if result.status != "ok":
         return f"{result.name}: {result.status} ({result.message})"
@@ -207,9 +207,9 @@ def _line(result: LoaderResult) -> str:
 
 
 def _show(output: Output, comparison: Comparison) -> None:
-    from diskgnn.compare.answer import headline, reasons
-    from diskgnn.compare.summary import summarize
-    from diskgnn.compare.tables import cost_columns, speed_columns
+    from diskgnn.compare.headline import headline, reasons
+    from diskgnn.compare.loader_summary import summarize
+    from diskgnn.compare.terminal_columns import cost_columns, speed_columns
 
     summaries = summarize(comparison.results)
     for title, columns, legend in (

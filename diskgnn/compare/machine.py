@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from diskgnn.compare.loaders import MEMORY, SEQUENTIAL
+from diskgnn.compare.registry import MEMORY, SEQUENTIAL
 from diskgnn.compare.results import EpochCost, disk_bytes
 from diskgnn.graph.graph import Graph
 from diskgnn.specs import SPLITS

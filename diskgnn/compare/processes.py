@@ -43,7 +43,7 @@ def run_in_process(
     timeout_seconds: float,
     watched: Path | None = None,
 ) -> Outcome:
-    """Run `steps.run_step(step, arguments)` in a new interpreter, under `limit_bytes` if that is given.
+    """Run `step_bodies.run_step(step, arguments)` in a new interpreter, under `limit_bytes` if that is given.
 
     Its files go to `folder`; the bytes of what it writes in folder `watched` are looked at meanwhile. Nothing of it is
     left running when this function ends, however it ends.
@@ -51,7 +51,7 @@ def run_in_process(
     step_path, result_path, log_path = (folder / name for name in ("step.json", "result.json", "log"))
     result_path.unlink(missing_ok=True)
     step_path.write_text(json.dumps({"step": step, "arguments": arguments, "parent": os.getpid()}))
-    command = [sys.executable, "-m", "diskgnn.compare.measure", str(step_path), str(result_path)]
+    command = [sys.executable, "-m", "diskgnn.compare.step_main", str(step_path), str(result_path)]
     cgroup = None if limit_bytes is None else MemoryCgroup(limit_bytes)
     try:
         with log_path.open("w") as log:

@@ -47,7 +47,7 @@ class LoaderResult:
     """One loader's run, or why there is none."""
 
     name: str  # as shown: 'cached reads, SIEVE'
-    loader: str  # key in `compare.loaders.LOADERS`: 'cached-reads'
+    loader: str  # key in `compare.registry.LOADERS`: 'cached-reads'
     variant: str  # what distinguishes it from others of the same loader, '' where nothing does
     status: str  # 'ok', 'unavailable' (a library is missing), 'failed', 'out of memory'
     message: str = ""  # why not ok

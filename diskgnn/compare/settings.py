@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from diskgnn.compare.loaders import Variant, select
+from diskgnn.compare.registry import Variant, select
 from diskgnn.errors import ConfigError, at_least_one
 from diskgnn.specs import PathLike, SamplingSpec, cache_rows
 from diskgnn.storage.row_format import FeatureFile
@@ -45,7 +45,7 @@ class ComparisonSettings:
     # Of the minibatches, which are the same for all loaders with the same seed: `epochs` are those to train. Seeds of
     # minibatches, weights and dropout are counted from 0, whatever it says.
     sampling: SamplingSpec
-    loaders: str | Sequence[str] = "all"  # see `loaders.select`
+    loaders: str | Sequence[str] = "all"  # see `registry.select`
     max_batches: int | None = None  # per epoch; the rest of the train split is left out, for preparing, too
     seeds: int = 1  # to train with; all but the first are for accuracy only
     # Rows in main memory for those that cache: bytes, '512MiB', or '10%' of all rows; by default 10 %, but at most 20 %

@@ -17,8 +17,8 @@ from diskgnn.baselines.in_memory import InMemory
 from diskgnn.cli import main
 from diskgnn.cli.rendering import to_json
 from diskgnn.compare import page_cache
+from diskgnn.compare.compare import compare
 from diskgnn.compare.results import disk_bytes, from_json
-from diskgnn.compare.runner import compare
 from diskgnn.compare.settings import ComparisonSettings, ModelSpec
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph

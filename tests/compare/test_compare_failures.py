@@ -11,14 +11,14 @@ import psutil
 import pytest
 from comparisons import cgroups_of, write_learnable_graph
 
-from diskgnn.compare.loaders import RANDOM, Variant, find
-from diskgnn.compare.measuring import Job, measure
-from diskgnn.compare.opening import Setting
+from diskgnn.compare.loader_runs import Job, measure
+from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.processes import run_in_process
+from diskgnn.compare.registry import RANDOM, Variant, find
 from diskgnn.compare.results import LoaderResult
 from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.settings import ModelSpec
-from diskgnn.compare.stepping import Steps
+from diskgnn.compare.step_runner import Steps
 from diskgnn.graph.graph import Graph
 from diskgnn.specs import SamplingSpec
 from diskgnn.system.memory_cgroup import refusal
@@ -35,8 +35,8 @@ def graph(tmp_path_factory):
 
 def measured(graph, folder, variant, timeout_seconds=120.0):
     """What three seeds of a variant come to."""
-    setting = Setting(str(graph.manifest.path), "", SamplingSpec([3, 2], 32), 1 << 16, 1 << 30)
-    job = Job(setting, ModelSpec(hidden=8, heads=1, dropout=0.0, lr=0.01), 3, graph.feature_file.row_bytes)
+    inputs = LoaderInputs(str(graph.manifest.path), "", SamplingSpec([3, 2], 32), 1 << 16, 1 << 30)
+    job = Job(inputs, ModelSpec(hidden=8, heads=1, dropout=0.0, lr=0.01), 3, graph.feature_file.row_bytes)
     steps = Steps(graph.manifest, folder, None, timeout_seconds)
     return list(measure(steps, job, variant, lambda _: None))
 
@@ -85,7 +85,7 @@ def wait_for_a_child(process):
     while process.poll() is None:
         with suppress(psutil.NoSuchProcess):  # others come and go
             for child in psutil.Process(process.pid).children(recursive=True):
-                if "diskgnn.compare.measure" in child.cmdline():
+                if "diskgnn.compare.step_main" in child.cmdline():
                     return child
         time.sleep(0.02)
     return None

@@ -9,9 +9,9 @@ from graphs import assert_rows_are_features, make_graph
 
 from diskgnn.baselines.mmap import TOUCHING_THREADS
 from diskgnn.baselines.partitions import Partitions
-from diskgnn.compare import steps
-from diskgnn.compare.loaders import LOADERS, find, select
-from diskgnn.compare.opening import MAPPED_SAMPLING_THREADS, Setting
+from diskgnn.compare import step_bodies
+from diskgnn.compare.loader_setup import MAPPED_SAMPLING_THREADS, LoaderInputs
+from diskgnn.compare.registry import LOADERS, find, select
 from diskgnn.errors import ConfigError, UnavailableError
 from diskgnn.specs import SamplingSpec
 from diskgnn.storage import faults
@@ -25,10 +25,10 @@ def graph(tmp_path_factory):
     return make_graph(tmp_path_factory.mktemp("loaders") / "graph", num_nodes=300)
 
 
-def setting(graph, folder, *, fanouts=(3, 2), epochs=1, **changes):
+def inputs(graph, folder, *, fanouts=(3, 2), epochs=1, **changes):
     fields = {"graph": str(graph.manifest.path), "folder": str(folder), "sampling": SamplingSpec(fanouts, 8, epochs),
               "cache_bytes": 30 * graph.feature_file.row_bytes, "memory_bytes": CAP}  # fmt: skip
-    return Setting(**fields | changes)
+    return LoaderInputs(**fields | changes)
 
 
 def test_names_of_loaders():
@@ -58,7 +58,7 @@ def test_each_loader_is_explained_by_itself():
 def test_mmap_is_touched_by_one_thread_or_as_many_as_pyg_plus_has(graph, tmp_path):
     for variant, threads in (("normal", 1), ("random", 1), ("parallel", 128)):
         assert find("mmap", variant).open.keywords["touching_threads"] == threads
-        with find("mmap", variant).open(setting(graph, tmp_path)) as source:
+        with find("mmap", variant).open(inputs(graph, tmp_path)) as source:
             for batch in source.epoch(0):
                 assert_rows_are_features(batch, graph)
     assert TOUCHING_THREADS == 128
@@ -67,7 +67,7 @@ def test_mmap_is_touched_by_one_thread_or_as_many_as_pyg_plus_has(graph, tmp_pat
 @pytest.mark.parametrize(("loader", "variant"), [("mmap", "random"), ("cached-reads", "sieve"), ("ginex", "")])
 def test_who_waits_for_pages_of_the_topology_does_so_in_many_threads(graph, tmp_path, loader, variant):
     for memory_bytes, many in ((4 * graph.topology_bytes, False), (4 * graph.topology_bytes - 4, True)):
-        given = setting(graph, tmp_path, memory_bytes=memory_bytes)
+        given = inputs(graph, tmp_path, memory_bytes=memory_bytes)
         assert given.sampling_threads(graph) == (max(available_cores(), MAPPED_SAMPLING_THREADS) if many else None)
         assert given.online["threads"] == given.sampling_threads(graph)
         assert given.online["topology"] == ("mmap" if many else "memory")
@@ -76,7 +76,7 @@ def test_who_waits_for_pages_of_the_topology_does_so_in_many_threads(graph, tmp_
 
 
 def test_segments_have_three_times_the_features_bytes_for_rows(graph, tmp_path):
-    chosen, given = find("static-packed", "segmented"), setting(graph, tmp_path, fanouts=(10, 10))
+    chosen, given = find("static-packed", "segmented"), inputs(graph, tmp_path, fanouts=(10, 10))
     chosen.prepare(given)
     row_bytes = graph.feature_file.row_bytes
     packed_rows = np.load(given.packed / "index.npy")["num_rows"].sum()
@@ -96,7 +96,7 @@ def test_segments_have_three_times_the_features_bytes_for_rows(graph, tmp_path):
 )
 def test_libraries_load_in_as_many_processes_as_there_are_cores(graph, tmp_path, loader, variant, workers):
     try:
-        source = find(loader, variant).open(setting(graph, tmp_path))
+        source = find(loader, variant).open(inputs(graph, tmp_path))
     except UnavailableError as error:
         pytest.skip(str(error))
     with source:
@@ -106,7 +106,7 @@ def test_libraries_load_in_as_many_processes_as_there_are_cores(graph, tmp_path,
 
 
 def test_fresh_epochs_count_what_preparing_reads_and_prepare_no_other_beside(graph, tmp_path):
-    one = setting(graph, tmp_path, epochs=1)
+    one = inputs(graph, tmp_path, epochs=1)
     packed = []
     with faults.armed("fresh_epochs.pack", lambda: packed.append(1)), find("diskgnn", "fresh").open(one) as source:
         list(source.epoch(0))
@@ -114,7 +114,7 @@ def test_fresh_epochs_count_what_preparing_reads_and_prepare_no_other_beside(gra
     assert stats.prepare_read_bytes > stats.read_bytes > 0
     assert len(packed) == 1
     with faults.armed("fresh_epochs.pack", lambda: packed.append(1)):
-        loaded = steps.load(asdict(setting(graph, tmp_path, epochs=3)), "diskgnn", "fresh")
+        loaded = step_bodies.load(asdict(inputs(graph, tmp_path, epochs=3)), "diskgnn", "fresh")
     measured = len(loaded["cost"]["repeats_seconds"]) + (len(packed) - 1 > 3)  # the first of many only warms up
     assert len(packed) - 1 == measured
     assert loaded["cost"]["read_bytes"] == stats.read_bytes + stats.prepare_read_bytes
@@ -127,7 +127,7 @@ def test_a_partition_buffer_is_comets_whatever_the_memory(tmp_path, dtype):
     features_bytes = graph.num_nodes * graph.feature_file.row_bytes
     logical, chosen = [], find("partition-buffer", "comet")
     for number, percent in enumerate((9, 10, 14, 20, 27, 40, 55, 70, 95)):
-        given = setting(graph, tmp_path / str(number), cache_bytes=features_bytes * percent // 100)
+        given = inputs(graph, tmp_path / str(number), cache_bytes=features_bytes * percent // 100)
         chosen.prepare(given)
         with chosen.open(given) as source:
             p, c = source.buffer.num_partitions, source.buffer.resident
@@ -154,7 +154,7 @@ def test_a_partition_buffer_swaps_all_partitions_or_keeps_those_of_the_training_
     graph = make_graph(tmp_path / "graph", num_nodes=3000, width=256)
     loaded = {}
     for variant in ("comet", "cached"):
-        chosen, given = find("partition-buffer", variant), setting(graph, tmp_path / variant)
+        chosen, given = find("partition-buffer", variant), inputs(graph, tmp_path / variant)
         given = replace(given, cache_bytes=1000 * graph.feature_file.row_bytes)
         chosen.prepare(given)
         with chosen.open(given) as source:

@@ -7,14 +7,14 @@ import pytest
 from comparisons import cost, write_learnable_graph
 
 from diskgnn.compare import page_cache
-from diskgnn.compare.loaders import RANDOM, SEQUENTIAL
+from diskgnn.compare.limited_graph import make_training_graph
 from diskgnn.compare.machine import Rates
 from diskgnn.compare.processes import folder_bytes
+from diskgnn.compare.registry import RANDOM, SEQUENTIAL
 from diskgnn.compare.repeating import FEWEST, MOST, Measured, measure_repeatedly
 from diskgnn.compare.results import EpochCost
 from diskgnn.compare.scratch import scratch_folder
-from diskgnn.compare.steps import TRACED_MINIBATCHES, excerpt
-from diskgnn.compare.training_graph import make_training_graph
+from diskgnn.compare.step_bodies import TRACED_MINIBATCHES, excerpt
 from diskgnn.graph.graph import Graph
 from diskgnn.specs import SamplingSpec
 from diskgnn.storage.verification import verify_artifact

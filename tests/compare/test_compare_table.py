@@ -5,9 +5,9 @@ import dataclasses
 from comparisons import cost, result
 
 from diskgnn.cli.rendering import Output
-from diskgnn.compare.loaders import select
-from diskgnn.compare.summary import summarize
-from diskgnn.compare.tables import cost_columns, speed_columns
+from diskgnn.compare.loader_summary import summarize
+from diskgnn.compare.registry import select
+from diskgnn.compare.terminal_columns import cost_columns, speed_columns
 
 
 def test_tables_are_read_in_80_columns(capsys):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from diskgnn.compare.training_graph import make_training_graph
+from diskgnn.compare.limited_graph import make_training_graph
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.specs import SamplingSpec

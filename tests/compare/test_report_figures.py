@@ -9,7 +9,7 @@ import pytest
 from comparisons import LOADERS, MISSING, comparison, cost, result
 from report_pages import DRAWN, MARKS, assert_all_ok
 
-from diskgnn.compare.loaders import LOADERS as COMPARED
+from diskgnn.compare.registry import LOADERS as COMPARED
 from diskgnn.compare.report.figures import color_of
 from diskgnn.compare.report.write import write_report
 from diskgnn.compare.results import LoaderResult

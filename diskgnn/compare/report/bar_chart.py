@@ -9,9 +9,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from diskgnn.compare.ranking import OURS
+from diskgnn.compare.comparability import OURS
+from diskgnn.compare.loader_summary import Spread
 from diskgnn.compare.report.figures import INK, Figure, color_of, layout, plain
-from diskgnn.compare.summary import Spread
 from diskgnn.units import format_size
 
 # The vertical axis counts pixels down from the top. Names stand beside their bars, or above them on a narrow page and

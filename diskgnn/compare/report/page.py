@@ -15,12 +15,13 @@ from pathlib import Path
 
 from plotly.offline import get_plotlyjs
 
-from diskgnn.compare.answer import headline, reasons
-from diskgnn.compare.loaders import LOADERS
-from diskgnn.compare.ranking import OURS, ours, same_work
-from diskgnn.compare.report import bars, curves, timelines
+from diskgnn.compare.comparability import OURS, ours, same_work
+from diskgnn.compare.headline import headline, reasons
+from diskgnn.compare.loader_summary import LoaderSummary, summarize
+from diskgnn.compare.registry import LOADERS
+from diskgnn.compare.report import bar_figures, line_figures, timelines
 from diskgnn.compare.report.figures import DASHES, INK, SYMBOLS, Figure, Series
-from diskgnn.compare.report.tables import (
+from diskgnn.compare.report.html_tables import (
     accuracy_table,
     cost_table,
     facts,
@@ -29,7 +30,6 @@ from diskgnn.compare.report.tables import (
     time_table,
 )
 from diskgnn.compare.results import Comparison
-from diskgnn.compare.summary import LoaderSummary, summarize
 from diskgnn.tracing import write_trace
 from diskgnn.units import format_size, format_value
 
@@ -143,21 +143,23 @@ def _sections(comparison: Comparison, summaries: Sequence[LoaderSummary], figure
         inside = shown(*candidates)
         return f'<div class="grid {kind}">{inside}</div>' if inside else ""
 
-    times = [bars.epoch_times(summaries), bars.loading_times(summaries)]
+    times = [bar_figures.epoch_times(summaries), bar_figures.loading_times(summaries)]
     other_work = "".join(f'<p class="caption">{escape(text)}</p>' for text in _other_work(summaries))
     yield _section("Speed", shown(*times), other_work, _explained(time_table(summaries), _TIMES))
     yield _section("No result", missing_table(summaries))
-    lines, reached = curves.accuracies(summaries), bars.seconds_to_accuracy(summaries)
+    lines, reached = line_figures.accuracies(summaries), bar_figures.seconds_to_accuracy(summaries)
     if lines:
         unlisted = [replace(one, series=()) for one in lines]  # one list for both
         grids = grid(*unlisted, kind="two on-paper"), shown(reached)
         yield _section("Accuracy", _series(lines[0].series), *grids, accuracy_table(summaries))
     else:
-        yield _section("Accuracy", grid(bars.accuracies(summaries), reached))
+        yield _section("Accuracy", grid(bar_figures.accuracies(summaries), reached))
     loaders = {variant.name: variant.loader for variants in LOADERS.values() for variant in variants}
-    sweep = curves.cache_sweep(comparison.sweep, loaders)
-    yield _section("Reading", grid(bars.read_bytes(summaries), sweep), _explained(reading_table(summaries), _READING))
-    yield _section("Preparation, space and memory", grid(*bars.preparation(summaries)), cost_table(summaries))
+    sweep = line_figures.cache_sweep(comparison.sweep, loaders)
+    yield _section(
+        "Reading", grid(bar_figures.read_bytes(summaries), sweep), _explained(reading_table(summaries), _READING)
+    )
+    yield _section("Preparation, space and memory", grid(*bar_figures.preparation(summaries)), cost_table(summaries))
     yield _section("What each thread did", _timelines(summaries, figures))
     yield _section("What the loaders are", _loaders(summaries))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from diskgnn.compare.summary import LoaderSummary, accuracy_text
-from diskgnn.compare.wording import duration, times
+from diskgnn.compare.loader_summary import LoaderSummary, accuracy_text
+from diskgnn.compare.number_format import duration, times
 from diskgnn.units import format_size
 
 Columns = Mapping[str, Callable[[LoaderSummary], str | None]]  # heading: text of a cell

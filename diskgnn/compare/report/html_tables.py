@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from diskgnn.compare.ranking import OURS, reached, reference
+from diskgnn.compare.comparability import OURS, reached, reference
+from diskgnn.compare.loader_summary import LoaderSummary, Spread, accuracy_text
+from diskgnn.compare.number_format import duration, times
 from diskgnn.compare.results import EpochCost
-from diskgnn.compare.summary import LoaderSummary, Spread, accuracy_text
-from diskgnn.compare.wording import duration, times
 from diskgnn.units import format_size, format_value, label
 
 _NOTHING = "–"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from diskgnn.compare.loader_summary import CurvePoint, LoaderSummary
 from diskgnn.compare.results import Comparison
-from diskgnn.compare.summary import CurvePoint, LoaderSummary
 
 OURS, REFERENCE = "diskgnn", "in-memory"  # keys of loaders
 _ALIKE = 1.1  # loaders whose rows or minibatches differ by a larger factor do not do the same work

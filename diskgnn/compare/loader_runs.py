@@ -11,13 +11,13 @@ from typing import Any
 
 import psutil
 
-from diskgnn.compare.loaders import Variant
-from diskgnn.compare.opening import Setting
+from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.processes import Outcome
+from diskgnn.compare.registry import Variant
 from diskgnn.compare.results import EpochPoint, LoaderResult, SweepPoint, epoch_cost
 from diskgnn.compare.settings import ModelSpec
-from diskgnn.compare.stepping import Steps
-from diskgnn.compare.steps import excerpt
+from diskgnn.compare.step_bodies import excerpt
+from diskgnn.compare.step_runner import Steps
 from diskgnn.tracing import read_trace
 
 _UNCAPPED_SHARE = 0.8  # of the memory that is free: what a loader without a cap may hold
@@ -28,7 +28,7 @@ _SHORT_SECONDS = 10.0  # of preparing, opening and training: who takes no longer
 class Job:
     """What every loader is measured with."""
 
-    setting: Setting  # but for the seed, and the folder to prepare in
+    inputs: LoaderInputs  # but for the seed, and the folder to prepare in
     model: ModelSpec
     seeds: int
     row_bytes: int
@@ -37,25 +37,25 @@ class Job:
 
 
 def count_rows(
-    steps: Steps, setting: Setting, cached_rows: int, sweep: Sequence[tuple[str, int]]
+    steps: Steps, inputs: LoaderInputs, cached_rows: int, sweep: Sequence[tuple[str, int]]
 ) -> tuple[int, tuple[SweepPoint, ...]]:
     """The fewest rows that a cache of `cached_rows` can read in an epoch, and the sweep."""
     with steps.subfolder("counting") as folder:
         found = steps.needed("count", {
-            "graph": setting.graph, "folder": str(folder), "sampling": setting.drawn, "cache_rows": cached_rows,
-            "sweep": list(sweep), "memory_bytes": setting.memory_bytes // 2,
+            "graph": inputs.graph, "folder": str(folder), "sampling": inputs.drawn, "cache_rows": cached_rows,
+            "sweep": list(sweep), "memory_bytes": inputs.memory_bytes // 2,
         })  # fmt: skip
     return found["belady_rows"], tuple(SweepPoint(**point) for point in found["sweep"])
 
 
 def prepare_evaluation(steps: Steps, job: Job, splits: Sequence[str]) -> Job:
     """`job` with what all loaders' models will be evaluated on, packed."""
-    folder, setting = steps.folder / "evaluation", job.setting
+    folder, inputs = steps.folder / "evaluation", job.inputs
     folder.mkdir()
     steps.needed("prepare_evaluation", {
         "graph": str(steps.graph.path), "folder": str(folder), "splits": list(splits),
-        "sampling": {**setting.drawn, "eval_fanouts": setting.sampling.eval_fanouts},
-        "cache_bytes": setting.cache_bytes // 4, "memory_bytes": setting.memory_bytes // 2,
+        "sampling": {**inputs.drawn, "eval_fanouts": inputs.sampling.eval_fanouts},
+        "cache_bytes": inputs.cache_bytes // 4, "memory_bytes": inputs.memory_bytes // 2,
     })  # fmt: skip
     return replace(job, evaluation=folder / "packed", splits=tuple(splits))
 
@@ -126,8 +126,8 @@ def _in_turn(result: LoaderResult, *stages: Callable[[LoaderResult], LoaderResul
 def _turn(steps: Steps, job: Job, variant: Variant, result: LoaderResult) -> Iterator[_Turn]:
     """Of one loader with the seed of `result`, in folders that go with the block."""
     with steps.subfolder("loader") as folder, steps.subfolder("weights") as weights:
-        setting = replace(job.setting, folder=str(folder), sampling=replace(job.setting.sampling, seed=result.seed))
-        yield _Turn(steps, job, variant, setting, weights)
+        inputs = replace(job.inputs, folder=str(folder), sampling=replace(job.inputs.sampling, seed=result.seed))
+        yield _Turn(steps, job, variant, inputs, weights)
 
 
 @dataclass(frozen=True)
@@ -137,12 +137,12 @@ class _Turn:
     steps: Steps
     job: Job
     variant: Variant
-    setting: Setting
+    inputs: LoaderInputs
     weights: Path
 
     def _run(self, step: str, result: LoaderResult, **more: Any) -> Outcome:
-        chosen = {"setting": asdict(self.setting), "loader": self.variant.loader, "variant": self.variant.variant}
-        folder = Path(self.setting.folder)
+        chosen = {"inputs": asdict(self.inputs), "loader": self.variant.loader, "variant": self.variant.variant}
+        folder = Path(self.inputs.folder)
         return self.steps.run(step, {**chosen, **more}, capped=result.capped, watched=folder, about=self.variant.name)
 
     def prepare(self, result: LoaderResult) -> LoaderResult:
@@ -200,7 +200,7 @@ class _Turn:
             return result
         outcome = self.steps.run("evaluate", {
             "packed": str(self.job.evaluation), "splits": self.job.splits, "weights": str(self.weights),
-            "epochs": len(result.epochs), "model": asdict(self.job.model), "device": self.setting.device,
+            "epochs": len(result.epochs), "model": asdict(self.job.model), "device": self.inputs.device,
         })  # fmt: skip
         if outcome.status != "ok":
             return _failed(result, outcome)

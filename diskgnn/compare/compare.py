@@ -11,15 +11,15 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from diskgnn.compare.loaders import Variant, find
+from diskgnn.compare.limited_graph import make_training_graph
+from diskgnn.compare.loader_runs import Job, count_rows, is_short, measure, measure_again, prepare_evaluation
+from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.machine import Rates, describe_graph, describe_machine, memory_bytes_per_second
-from diskgnn.compare.measuring import Job, count_rows, is_short, measure, measure_again, prepare_evaluation
-from diskgnn.compare.opening import Setting
+from diskgnn.compare.registry import Variant, find
 from diskgnn.compare.results import Comparison, LoaderResult
 from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.settings import ComparisonSettings
-from diskgnn.compare.stepping import Steps
-from diskgnn.compare.training_graph import make_training_graph
+from diskgnn.compare.step_runner import Steps
 from diskgnn.graph.graph import Graph
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.specs import PathLike
@@ -71,16 +71,16 @@ def compare(
             steps = Steps(opened.manifest, folder, settings.memory_bytes if capped else None, settings.timeout_seconds)
             small = make_training_graph(opened, folder / "graph", settings.sampling, settings.max_batches)
             described = describe_graph(opened, small)
-            setting = Setting(
+            inputs = LoaderInputs(
                 str(small.manifest.path), "", settings.sampling, cached_rows * features.row_bytes,
                 settings.memory_bytes, settings.device,
             )  # fmt: skip
             del opened, small  # what this process has mapped and looked at would stay in the page cache
-            job = Job(setting, settings.model, settings.seeds, features.row_bytes)
+            job = Job(inputs, settings.model, settings.seeds, features.row_bytes)
             disk = measure_read_rates(folder, file_bytes=settings.rate_file_bytes)
             rates = Rates(disk.sequential_bytes_per_second, disk.random_reads_per_second, memory_bytes_per_second())
             advance(1)
-            belady_rows, points = count_rows(steps, setting, cached_rows, caches)
+            belady_rows, points = count_rows(steps, inputs, cached_rows, caches)
             advance(1)
             if splits:
                 job = prepare_evaluation(steps, job, splits)

@@ -30,7 +30,7 @@ MAX_SEVERAL_EPOCHS = 4  # that 'diskgnn:several' prepares
 
 
 @dataclass(frozen=True)
-class Setting:
+class LoaderInputs:
     """What the loaders of a comparison have in common, and where one of them may write."""
 
     graph: str  # directory; its train split is trained on, and there is no other
@@ -41,9 +41,9 @@ class Setting:
     device: str = "cpu"
 
     @staticmethod
-    def from_json(record: Mapping[str, Any]) -> Setting:
+    def from_json(record: Mapping[str, Any]) -> LoaderInputs:
         """What `dataclasses.asdict` made a record of, and JSON has carried."""
-        return Setting(**{**record, "sampling": SamplingSpec(**record["sampling"])})
+        return LoaderInputs(**{**record, "sampling": SamplingSpec(**record["sampling"])})
 
     @property
     def epochs(self) -> int:
@@ -77,190 +77,190 @@ class Setting:
         return Path(self.folder) / "packed"
 
 
-def in_memory(setting: Setting) -> BatchSource:
+def in_memory(inputs: LoaderInputs) -> BatchSource:
     """Holds features and topology, with or without room for them."""
     from diskgnn.baselines.in_memory import InMemory
 
-    return InMemory(setting.graph, "train", **setting.drawn)
+    return InMemory(inputs.graph, "train", **inputs.drawn)
 
 
-def mapped(setting: Setting, *, advice: str, touching_threads: int) -> BatchSource:
+def mapped(inputs: LoaderInputs, *, advice: str, touching_threads: int) -> BatchSource:
     """Maps the features; so many threads touch a minibatch's pages."""
     from diskgnn.baselines.mmap import MMap
 
-    return MMap(**setting.online, advice=advice, gather_threads=touching_threads)
+    return MMap(**inputs.online, advice=advice, gather_threads=touching_threads)
 
 
-def cached_reads(policy: str) -> Callable[[Setting], BatchSource]:
+def cached_reads(policy: str) -> Callable[[LoaderInputs], BatchSource]:
     """Caches rows by `policy`, and reads the others."""
 
-    def open_cached(setting: Setting) -> BatchSource:
+    def open_cached(inputs: LoaderInputs) -> BatchSource:
         from diskgnn.baselines.cached_reads import CachedReads
 
-        return CachedReads(**setting.online, cpu_cache=setting.cache_bytes, policy=policy)
+        return CachedReads(**inputs.online, cpu_cache=inputs.cache_bytes, policy=policy)
 
     return open_cached
 
 
-def ginex(setting: Setting) -> BatchSource:
+def ginex(inputs: LoaderInputs) -> BatchSource:
     """Caches rows and neighbour lists; may use its folder for what it samples ahead."""
     from diskgnn.baselines.ginex import Ginex
 
-    graph = Graph.open(setting.graph)
-    share_bytes = setting.memory_bytes // TOPOLOGY_SHARE
+    graph = Graph.open(inputs.graph)
+    share_bytes = inputs.memory_bytes // TOPOLOGY_SHARE
     fixed_bytes = 2 * graph.indptr.nbytes  # offsets, and the table of what is cached
-    whole = setting.holds_topology(graph)
+    whole = inputs.holds_topology(graph)
     return Ginex(
         graph,
-        **setting.drawn,
-        threads=setting.sampling_threads(graph) or available_cores(),  # at first, nothing else runs
-        cpu_cache=setting.cache_bytes,
+        **inputs.drawn,
+        threads=inputs.sampling_threads(graph) or available_cores(),  # at first, nothing else runs
+        cpu_cache=inputs.cache_bytes,
         neighbor_cache="100%" if whole else max(0, share_bytes - fixed_bytes),
-        scratch=setting.folder,
+        scratch=inputs.folder,
     )
 
 
-def _partition_buffer_bytes(setting: Setting, graph: Graph) -> int:
+def _partition_buffer_bytes(inputs: LoaderInputs, graph: Graph) -> int:
     """Rows and edges share the buffer, so it gets what the others have for a cache and for topology."""
-    return setting.cache_bytes + min(graph.topology_bytes, setting.memory_bytes // TOPOLOGY_SHARE)
+    return inputs.cache_bytes + min(graph.topology_bytes, inputs.memory_bytes // TOPOLOGY_SHARE)
 
 
-def prepare_partitions(train_first: bool) -> Callable[[Setting], None]:
+def prepare_partitions(train_first: bool) -> Callable[[LoaderInputs], None]:
     """Writes as many partitions as fit the buffer; `train_first` puts training nodes into the first ones."""
 
-    def prepare(setting: Setting) -> None:
+    def prepare(inputs: LoaderInputs) -> None:
         from diskgnn.baselines.partition_sizes import fitting_partitions
         from diskgnn.baselines.partitioning import write_partitions
 
-        graph = Graph.open(setting.graph)
+        graph = Graph.open(inputs.graph)
         write_partitions(
             graph,
-            setting.packed,
-            num_partitions=fitting_partitions(graph, _partition_buffer_bytes(setting, graph)),
+            inputs.packed,
+            num_partitions=fitting_partitions(graph, _partition_buffer_bytes(inputs, graph)),
             train_first=train_first,
-            seed=setting.sampling.seed,
-            memory=setting.memory_bytes // 2,
+            seed=inputs.sampling.seed,
+            memory=inputs.memory_bytes // 2,
         )
 
     return prepare
 
 
-def partition_buffer(order: str) -> Callable[[Setting], BatchSource]:
+def partition_buffer(order: str) -> Callable[[LoaderInputs], BatchSource]:
     """Swaps partitions in `order`."""
 
-    def open_buffer(setting: Setting) -> BatchSource:
+    def open_buffer(inputs: LoaderInputs) -> BatchSource:
         from diskgnn.baselines.partition_buffer import PartitionBuffer
 
-        graph = Graph.open(setting.graph)
-        memory = _partition_buffer_bytes(setting, graph)
-        return PartitionBuffer(graph, setting.packed, **setting.drawn, memory=memory, order=order)
+        graph = Graph.open(inputs.graph)
+        memory = _partition_buffer_bytes(inputs, graph)
+        return PartitionBuffer(graph, inputs.packed, **inputs.drawn, memory=memory, order=order)
 
     return open_buffer
 
 
-def prepare_static(setting: Setting) -> None:
+def prepare_static(inputs: LoaderInputs) -> None:
     """Packs one epoch around the rows that stay."""
     from diskgnn.baselines.static_packed import prepare_static_packed
 
     prepare_static_packed(
-        setting.graph,
-        setting.packed,
-        **setting.drawn,
-        static_cache=setting.cache_bytes,
-        memory=setting.memory_bytes // 2,
+        inputs.graph,
+        inputs.packed,
+        **inputs.drawn,
+        static_cache=inputs.cache_bytes,
+        memory=inputs.memory_bytes // 2,
     )
 
 
-def static_packed(setting: Setting) -> BatchSource:
+def static_packed(inputs: LoaderInputs) -> BatchSource:
     """Reads that."""
     from diskgnn.baselines.static_packed import StaticPacked
 
-    return StaticPacked(setting.packed, seed=setting.sampling.seed, device=setting.device)
+    return StaticPacked(inputs.packed, seed=inputs.sampling.seed, device=inputs.device)
 
 
-def prepare_segmented(setting: Setting) -> None:
+def prepare_segmented(inputs: LoaderInputs) -> None:
     """Packs one epoch into segments, within a limit of disk space."""
     from diskgnn.baselines.segmented_packing import prepare_segmented_packed
 
-    features = Graph.open(setting.graph).feature_file
+    features = Graph.open(inputs.graph).feature_file
     prepare_segmented_packed(
-        setting.graph,
-        setting.packed,
-        **setting.drawn,
-        static_cache=setting.cache_bytes,
+        inputs.graph,
+        inputs.packed,
+        **inputs.drawn,
+        static_cache=inputs.cache_bytes,
         disk_limit=SEGMENTED_BLOWUP * features.num_bytes,
-        memory=setting.memory_bytes // 2,
+        memory=inputs.memory_bytes // 2,
     )
 
 
-def segmented_packed(setting: Setting) -> BatchSource:
+def segmented_packed(inputs: LoaderInputs) -> BatchSource:
     """Reads that."""
     from diskgnn.baselines.segmented_packed import SegmentedPacked
 
-    return SegmentedPacked(setting.graph, setting.packed, seed=setting.sampling.seed)
+    return SegmentedPacked(inputs.graph, inputs.packed, seed=inputs.sampling.seed)
 
 
-def fresh(setting: Setting) -> BatchSource:
+def fresh(inputs: LoaderInputs) -> BatchSource:
     """Prepares each epoch while the one before trains."""
     from diskgnn.training.fresh_epochs import FreshEpochs
 
     return FreshEpochs(
-        setting.graph,
-        setting.folder,
-        **setting.drawn,
-        cpu_cache=setting.cache_bytes,
-        num_epochs=setting.epochs,
-        memory=setting.memory_bytes // 4,
-        device=setting.device,
+        inputs.graph,
+        inputs.folder,
+        **inputs.drawn,
+        cpu_cache=inputs.cache_bytes,
+        num_epochs=inputs.epochs,
+        memory=inputs.memory_bytes // 4,
+        device=inputs.device,
     )
 
 
-def prepare_epochs(most: int) -> Callable[[Setting], None]:
+def prepare_epochs(most: int) -> Callable[[LoaderInputs], None]:
     """Prepares as many epochs as are trained, but at most so many."""
 
-    def prepare(setting: Setting) -> None:
+    def prepare(inputs: LoaderInputs) -> None:
         from diskgnn.preparing.prepare import prepare
 
         prepare(
-            setting.graph,
-            setting.packed,
-            **setting.drawn,
-            epochs=min(setting.epochs, most),
-            cpu_cache=setting.cache_bytes,
+            inputs.graph,
+            inputs.packed,
+            **inputs.drawn,
+            epochs=min(inputs.epochs, most),
+            cpu_cache=inputs.cache_bytes,
             static_cache=0,
-            memory=setting.memory_bytes // 2,
+            memory=inputs.memory_bytes // 2,
         )
 
     return prepare
 
 
-def loader(setting: Setting) -> BatchSource:
+def loader(inputs: LoaderInputs) -> BatchSource:
     """Reads prepared epochs."""
     from diskgnn.loading.loader import Loader
 
-    return Loader(setting.packed, "train", device=setting.device)
+    return Loader(inputs.packed, "train", device=inputs.device)
 
 
-def pyg(setting: Setting) -> BatchSource:
+def pyg(inputs: LoaderInputs) -> BatchSource:
     """PyG's loader, with a worker for each core."""
     from diskgnn.baselines.pyg import PyG
 
-    return PyG(setting.graph, **setting.drawn, workers=available_cores())
+    return PyG(inputs.graph, **inputs.drawn, workers=available_cores())
 
 
-def dgl(workers: bool) -> Callable[[Setting], BatchSource]:
+def dgl(workers: bool) -> Callable[[LoaderInputs], BatchSource]:
     """DGL's loader, with a worker for each core or with none."""
 
-    def open_dgl(setting: Setting) -> BatchSource:
+    def open_dgl(inputs: LoaderInputs) -> BatchSource:
         from diskgnn.baselines.dgl_loader import DGL
 
-        return DGL(setting.graph, **setting.drawn, workers=available_cores() if workers else 0)
+        return DGL(inputs.graph, **inputs.drawn, workers=available_cores() if workers else 0)
 
     return open_dgl
 
 
-def graphbolt(setting: Setting) -> BatchSource:
+def graphbolt(inputs: LoaderInputs) -> BatchSource:
     """GraphBolt's loader, with its cache in front of features on disk."""
     from diskgnn.baselines.graphbolt import GraphBolt
 
-    return GraphBolt(setting.graph, **setting.drawn, cpu_cache=setting.cache_bytes)
+    return GraphBolt(inputs.graph, **inputs.drawn, cpu_cache=inputs.cache_bytes)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from diskgnn.batch_source import BatchSource
-from diskgnn.compare import opening
-from diskgnn.compare.opening import MAX_SEVERAL_EPOCHS, PYG_PLUS_THREADS, Setting
+from diskgnn.compare import loader_setup
+from diskgnn.compare.loader_setup import MAX_SEVERAL_EPOCHS, PYG_PLUS_THREADS, LoaderInputs
 from diskgnn.errors import ConfigError
 
 SEQUENTIAL, RANDOM, MEMORY = "sequential reads", "random reads", "memory"
@@ -21,9 +21,9 @@ class Variant:
     loader: str
     variant: str  # '' where a loader has but one
     name: str  # as shown
-    open: Callable[[Setting], BatchSource]
+    open: Callable[[LoaderInputs], BatchSource]
     bound: str  # SEQUENTIAL, RANDOM or MEMORY: what its design cannot beat
-    prepare: Callable[[Setting], None] | None = None  # writes to the setting's folder
+    prepare: Callable[[LoaderInputs], None] | None = None  # writes to the inputs' `folder`
     cached: bool = False  # whether it keeps rows in `cache_bytes`: then Belady's bound is a bound for it
     uncapped: bool = False  # runs without the cap, too, where it does not fit: the upper bound
     about: str = ""  # what its design is, for somebody who has never heard of it
@@ -31,70 +31,71 @@ class Variant:
 
 LOADERS: dict[str, tuple[Variant, ...]] = {
     "in-memory": (
-        Variant("in-memory", "", "in-memory", opening.in_memory, MEMORY, uncapped=True,
+        Variant("in-memory", "", "in-memory", loader_setup.in_memory, MEMORY, uncapped=True,
                 about="All features and edges in main memory; the disk is read only before the first epoch."),
     ),
     "mmap": (
         Variant("mmap", "normal", "mmap, kernel reads ahead",
-                partial(opening.mapped, advice="normal", touching_threads=1), SEQUENTIAL,
+                partial(loader_setup.mapped, advice="normal", touching_threads=1), SEQUENTIAL,
                 about="Features in a memory-mapped file; the kernel caches pages and reads more than was asked for."),
         Variant("mmap", "random", "mmap, random advice",
-                partial(opening.mapped, advice="random", touching_threads=1), RANDOM,
+                partial(loader_setup.mapped, advice="random", touching_threads=1), RANDOM,
                 about="Features in a memory-mapped file; the kernel is told to read only the pages needed."),
         Variant("mmap", "parallel", "mmap, touched in parallel",
-                partial(opening.mapped, advice="random", touching_threads=PYG_PLUS_THREADS), RANDOM,
+                partial(loader_setup.mapped, advice="random", touching_threads=PYG_PLUS_THREADS), RANDOM,
                 about="Memory-mapped features, touched by many threads: the disk works on many pages at once (PyG+)."),
     ),
     "cached-reads": tuple(
-        Variant("cached-reads", policy, f"cached reads, {name}", opening.cached_reads(policy), RANDOM, cached=True,
+        Variant("cached-reads", policy, f"cached reads, {name}", loader_setup.cached_reads(policy), RANDOM, cached=True,
                 about=f"A cache of rows in memory that evicts by {name}; rows that it lacks are read one by one.")
         for policy, name in (("lru", "LRU"), ("s3-fifo", "S3-FIFO"), ("sieve", "SIEVE"))
     ),
     "ginex": (
-        Variant("ginex", "", "Ginex", opening.ginex, RANDOM, cached=True,
+        Variant("ginex", "", "Ginex", loader_setup.ginex, RANDOM, cached=True,
                 about="Samples many minibatches ahead, so that its cache keeps what they need soonest (VLDB 2022)."),
     ),
     "partition-buffer": (
-        Variant("partition-buffer", "comet", "partition buffer, COMET", opening.partition_buffer("comet"), SEQUENTIAL,
-                opening.prepare_partitions(train_first=False),
+        Variant("partition-buffer", "comet", "partition buffer, COMET", loader_setup.partition_buffer("comet"),
+                SEQUENTIAL, loader_setup.prepare_partitions(train_first=False),
                 about="Samples only among the parts of the graph that are in memory, and swaps them during an epoch "
                       "(MariusGNN, EuroSys 2023)."),
-        Variant("partition-buffer", "cached", "partition buffer, fixed", opening.partition_buffer("cached"),
-                SEQUENTIAL, opening.prepare_partitions(train_first=True),
+        Variant("partition-buffer", "cached", "partition buffer, fixed", loader_setup.partition_buffer("cached"),
+                SEQUENTIAL, loader_setup.prepare_partitions(train_first=True),
                 about="A partition buffer in which the parts with the training nodes stay for the whole epoch."),
     ),
     "static-packed": (
-        Variant("static-packed", "plain", "static cache, packed", opening.static_packed, SEQUENTIAL,
-                opening.prepare_static, cached=True,
+        Variant("static-packed", "plain", "static cache, packed", loader_setup.static_packed, SEQUENTIAL,
+                loader_setup.prepare_static, cached=True,
                 about="The rows needed most often stay in memory; what else a minibatch needs lies in one piece on "
                       "disk, sampled and packed beforehand."),
-        Variant("static-packed", "segmented", "DiskGNN as published", opening.segmented_packed, RANDOM,
-                opening.prepare_segmented, cached=True,
+        Variant("static-packed", "segmented", "DiskGNN as published", loader_setup.segmented_packed, RANDOM,
+                loader_setup.prepare_segmented, cached=True,
                 about="A static cache and packed minibatches in limited disk space; what similar minibatches share is "
                       "stored once (DiskGNN, SIGMOD 2025)."),
     ),
     "diskgnn": (
-        Variant("diskgnn", "one", "diskgnn, one epoch reused", opening.loader, SEQUENTIAL,
-                opening.prepare_epochs(1), cached=True,
+        Variant("diskgnn", "one", "diskgnn, one epoch reused", loader_setup.loader, SEQUENTIAL,
+                loader_setup.prepare_epochs(1), cached=True,
                 about="This project: sampled and packed beforehand, with a cache that knows all that comes. One epoch "
                       "is prepared and trained on again and again."),
-        Variant("diskgnn", "several", "diskgnn, several epochs", opening.loader, SEQUENTIAL,
-                opening.prepare_epochs(MAX_SEVERAL_EPOCHS), cached=True,
+        Variant("diskgnn", "several", "diskgnn, several epochs", loader_setup.loader, SEQUENTIAL,
+                loader_setup.prepare_epochs(MAX_SEVERAL_EPOCHS), cached=True,
                 about=f"This project, with as many different epochs as are trained, at most {MAX_SEVERAL_EPOCHS}."),
-        Variant("diskgnn", "fresh", "diskgnn, every epoch fresh", opening.fresh, SEQUENTIAL, cached=True,
+        Variant("diskgnn", "fresh", "diskgnn, every epoch fresh", loader_setup.fresh, SEQUENTIAL, cached=True,
                 about="This project; each epoch is sampled and packed anew while the one before is trained on."),
     ),
     "pyg": (
-        Variant("pyg", "", "PyG", opening.pyg, RANDOM, about="PyTorch Geometric's NeighborLoader on mapped features."),
+        Variant("pyg", "", "PyG", loader_setup.pyg, RANDOM,
+                about="PyTorch Geometric's NeighborLoader on mapped features."),
     ),
     "dgl": (
-        Variant("dgl", "threads", "DGL, threads", opening.dgl(workers=False), RANDOM,
+        Variant("dgl", "threads", "DGL, threads", loader_setup.dgl(workers=False), RANDOM,
                 about="DGL's DataLoader on mapped features, sampling in threads."),
-        Variant("dgl", "workers", "DGL, worker processes", opening.dgl(workers=True), RANDOM,
+        Variant("dgl", "workers", "DGL, worker processes", loader_setup.dgl(workers=True), RANDOM,
                 about="DGL's DataLoader on mapped features, sampling in processes."),
     ),
     "graphbolt": (  # does not tell what its cache had
-        Variant("graphbolt", "", "GraphBolt", opening.graphbolt, RANDOM,
+        Variant("graphbolt", "", "GraphBolt", loader_setup.graphbolt, RANDOM,
                 about="DGL's GraphBolt, with features on disk."),
     ),
 }  # fmt: skip

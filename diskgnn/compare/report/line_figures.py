@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from diskgnn.compare.ranking import OURS
+from diskgnn.compare.comparability import OURS
+from diskgnn.compare.loader_summary import CurvePoint, LoaderSummary
+from diskgnn.compare.number_format import duration
 from diskgnn.compare.report.figures import DASHES, INK, SYMBOLS, Figure, Series, color_of, layout, plain
 from diskgnn.compare.results import SweepPoint
-from diskgnn.compare.summary import CurvePoint, LoaderSummary
-from diskgnn.compare.wording import duration
 
 _HEIGHT = 340
 _LOG_ABOVE = 40.0  # a linear axis tells curves apart whose ends differ by up to this factor

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from comparisons import comparison, cost, result
 
-from diskgnn.compare.answer import headline, reasons
-from diskgnn.compare.ranking import reached, seconds_to, target_accuracy
+from diskgnn.compare.comparability import reached, seconds_to, target_accuracy
+from diskgnn.compare.headline import headline, reasons
+from diskgnn.compare.loader_summary import summarize
+from diskgnn.compare.number_format import duration
 from diskgnn.compare.results import EpochPoint, LoaderResult
-from diskgnn.compare.stages import busiest_stage, track_words
-from diskgnn.compare.summary import summarize
-from diskgnn.compare.wording import duration
+from diskgnn.compare.timeline_words import busiest_stage, track_words
 from diskgnn.tracing import TraceEvent
 
 

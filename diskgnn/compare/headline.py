@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from diskgnn.compare.ranking import (
+from diskgnn.compare.comparability import (
     OURS,
     best_disk_baseline,
     comparable,
@@ -15,10 +15,10 @@ from diskgnn.compare.ranking import (
     reference,
     within_noise,
 )
+from diskgnn.compare.loader_summary import LoaderSummary
+from diskgnn.compare.number_format import duration, ordinal, times
 from diskgnn.compare.results import Comparison
-from diskgnn.compare.stages import busiest_stage, stage_words
-from diskgnn.compare.summary import LoaderSummary
-from diskgnn.compare.wording import duration, ordinal, times
+from diskgnn.compare.timeline_words import busiest_stage, stage_words
 from diskgnn.units import format_size
 
 _NEAR_REFERENCE = 1.10  # of in-memory: further away, the reason is told

@@ -1,4 +1,4 @@
-"""The process that runs one step of a comparison: `python -m diskgnn.compare.measure STEP.json RESULT.json`."""
+"""The process that runs one step of a comparison: `python -m diskgnn.compare.step_main STEP.json RESULT.json`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main(step_path: str, result_path: str) -> None:
     outcome: dict[str, Any]
     with warnings.catch_warnings(record=True) as caught:
         try:
-            from diskgnn.compare.steps import run_step
+            from diskgnn.compare.step_bodies import run_step
 
             outcome = {"result": run_step(step["step"], step["arguments"])}
         except Exception as error:

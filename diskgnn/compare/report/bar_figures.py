@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from diskgnn.compare.answer import least_words
-from diskgnn.compare.ranking import ours, reached, reference, same_work
+from diskgnn.compare.comparability import ours, reached, reference, same_work
+from diskgnn.compare.headline import least_words
+from diskgnn.compare.loader_summary import LoaderSummary, Spread, accuracy_text
+from diskgnn.compare.number_format import duration
 from diskgnn.compare.report.bar_chart import Row, bar_chart
 from diskgnn.compare.report.figures import Figure, plain
-from diskgnn.compare.summary import LoaderSummary, Spread, accuracy_text
-from diskgnn.compare.wording import duration
 from diskgnn.units import format_size
 
 _PERCENT = "accuracy, %"

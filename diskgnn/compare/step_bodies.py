@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from diskgnn.batch_source import BatchSource
 from diskgnn.compare import page_cache
-from diskgnn.compare.loaders import Variant, find
-from diskgnn.compare.opening import Setting
+from diskgnn.compare.loader_setup import LoaderInputs
+from diskgnn.compare.registry import Variant, find
 from diskgnn.compare.repeating import Measured, measure_repeatedly
 from diskgnn.compare.results import EpochCost
 from diskgnn.compare.settings import ModelSpec
@@ -40,9 +40,9 @@ def run_step(step: str, arguments: Mapping[str, Any]) -> Any:
     return _STEPS[step](**arguments)
 
 
-def prepare(setting: Mapping[str, Any], loader: str, variant: str) -> dict[str, Any]:
+def prepare(inputs: Mapping[str, Any], loader: str, variant: str) -> dict[str, Any]:
     """Seconds of preparing, and bytes on disk afterwards."""
-    resolved, chosen = Setting.from_json(setting), find(loader, variant)
+    resolved, chosen = LoaderInputs.from_json(inputs), find(loader, variant)
     assert chosen.prepare is not None
     started = time.perf_counter()
     chosen.prepare(resolved)
@@ -51,36 +51,38 @@ def prepare(setting: Mapping[str, Any], loader: str, variant: str) -> dict[str, 
     return {"seconds": seconds, "bytes": sum(file.stat().st_size for file in files)}
 
 
-def load(setting: Mapping[str, Any], loader: str, variant: str) -> dict[str, Any]:
+def load(inputs: Mapping[str, Any], loader: str, variant: str) -> dict[str, Any]:
     """What epoch 0 costs when nobody computes."""
     _import_all()
     # One epoch: what prepares while it trains shall not prepare another beside the one that is measured.
-    one_epoch = replace(Setting.from_json(setting), sampling=replace(Setting.from_json(setting).sampling, epochs=1))
+    one_epoch = replace(
+        LoaderInputs.from_json(inputs), sampling=replace(LoaderInputs.from_json(inputs).sampling, epochs=1)
+    )
     chosen = find(loader, variant)
     measured = measure_repeatedly(lambda _: _load_once(one_epoch, chosen), partial(_forget, one_epoch))
     return {"open_seconds": measured.open_seconds, "cost": asdict(measured.cost)}
 
 
-def _load_once(setting: Setting, variant: Variant) -> Measured:
+def _load_once(inputs: LoaderInputs, variant: Variant) -> Measured:
     import torch
 
     from diskgnn.training.sources import minibatches
 
-    source, open_seconds = _open(setting, variant)
+    source, open_seconds = _open(inputs, variant)
     try:
         meter = _Meter(source)
         with minibatches(source, 0) as batches:
             for batch in batches:
-                batch.to(setting.device, non_blocking=True)
-        if setting.device != "cpu":
-            torch.cuda.synchronize(setting.device)
+                batch.to(inputs.device, non_blocking=True)
+        if inputs.device != "cpu":
+            torch.cuda.synchronize(inputs.device)
         return Measured(meter.cost(), open_seconds)
     finally:
         source.close()
 
 
 def train(
-    setting: Mapping[str, Any],
+    inputs: Mapping[str, Any],
     loader: str,
     variant: str,
     model: Mapping[str, Any],
@@ -89,7 +91,7 @@ def train(
 ) -> dict[str, Any]:
     """What epochs of training cost; the weights after each go to folder `weights`, a timeline to file `trace`."""
     _import_all()
-    resolved, chosen, spec = Setting.from_json(setting), find(loader, variant), ModelSpec(**model)
+    resolved, chosen, spec = LoaderInputs.from_json(inputs), find(loader, variant), ModelSpec(**model)
 
     def measure(number: int) -> Measured:
         saved = Path(weights) if weights is not None and number == 0 else None  # all runs come to the same weights
@@ -103,15 +105,15 @@ def train(
 
 
 def _train_once(
-    setting: Setting, variant: Variant, model: ModelSpec, weights: Path | None, trace: str | None
+    inputs: LoaderInputs, variant: Variant, model: ModelSpec, weights: Path | None, trace: str | None
 ) -> Measured:
     import torch
 
     from diskgnn.training.train import train
 
-    source, open_seconds = _open(setting, variant)
+    source, open_seconds = _open(inputs, variant)
     try:
-        torch.manual_seed(setting.sampling.seed)
+        torch.manual_seed(inputs.sampling.seed)
         net = _model(model, source)
         epochs: list[dict[str, float]] = []
 
@@ -123,10 +125,10 @@ def _train_once(
 
         meter = _Meter(source)
         train(
-            source, model=net, lr=model.lr, epochs=setting.epochs, device=setting.device, seed=setting.sampling.seed,
+            source, model=net, lr=model.lr, epochs=inputs.epochs, device=inputs.device, seed=inputs.sampling.seed,
             callback=finish_epoch, trace=trace,
         )  # fmt: skip
-        cost = meter.cost(setting.epochs, sum(epoch["train_seconds"] for epoch in epochs))
+        cost = meter.cost(inputs.epochs, sum(epoch["train_seconds"] for epoch in epochs))
         return Measured(cost, open_seconds, epochs)
     finally:
         source.close()
@@ -210,15 +212,15 @@ def _import_all() -> None:
     import diskgnn.training.train  # noqa: F401
 
 
-def _open(setting: Setting, variant: Variant) -> tuple[BatchSource, float]:
+def _open(inputs: LoaderInputs, variant: Variant) -> tuple[BatchSource, float]:
     started = time.perf_counter()
-    return variant.open(setting), time.perf_counter() - started
+    return variant.open(inputs), time.perf_counter() - started
 
 
-def _forget(setting: Setting) -> None:
+def _forget(inputs: LoaderInputs) -> None:
     """Leave nothing of what was read in the page cache, and warn where something stays."""
     gc.collect()  # what is mapped stays
-    if not page_cache.drop(page_cache.files_read(open_artifact(setting.graph, GRAPH), Path(setting.folder))):
+    if not page_cache.drop(page_cache.files_read(open_artifact(inputs.graph, GRAPH), Path(inputs.folder))):
         warnings.warn("between measurements, some of what was read stayed in the page cache", stacklevel=2)
 
 

@@ -79,13 +79,13 @@ class Command(click.Command):
                 output.close()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """For --help: the options of each section together, in the order in which sections first occur."""
+        """For --help: the options of each section together, in the order of first occurrence, "Options" last."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)) is not None:
                 section = parameter.section if isinstance(parameter, Option) else "Options"
                 sections.setdefault(section, []).append(record)
-        for section, records in sections.items():
+        for section, records in sorted(sections.items(), key=lambda item: item[0] == "Options"):
             with formatter.section(section):
                 formatter.write_dl(records)
 

@@ -49,7 +49,7 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return [str(CACHE.convert(size.strip(), param, ctx)) for size in sizes.split(",")]
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Measure loaders side by side on a graph.")
 @click.argument("graph", type=options.ARTIFACT)
 @_conditions("--memory", type=Size(), required=True, help="What each loader's processes may use, page cache included.")
 @_conditions(
@@ -110,7 +110,8 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     "--scratch",
     type=options.OUTPUT,
     metavar="DIR",
-    help="Where to prepare, on the disk to measure; emptied in the end.  [default: beside GRAPH]",
+    help="Directory for prepared files. Put it on the disk to measure. It is emptied at the end.  "
+    "[default: beside GRAPH]",
 )
 @_conditions(
     "--timeout",
@@ -127,7 +128,7 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     type=Size(),
     default="1GiB",
     show_default=True,
-    help="Of the file that the disk's own rates are measured with.",
+    help="Size of the file used to measure the disk.",
 )
 @_output("--out", type=options.OUTPUT, metavar="FILE", help="Write everything measured here as JSON, as it comes.")
 @_output("--report", type=options.OUTPUT, metavar="FILE", help="Write a page with figures (HTML) here.")
@@ -207,18 +208,17 @@ def _line(result: LoaderResult) -> str:
 
 
 def _show(output: Output, comparison: Comparison) -> None:
-    from diskgnn.compare.headline import headline, reasons
+    from diskgnn.compare.headline import headline, other_work, reasons
     from diskgnn.compare.loader_summary import summarize
-    from diskgnn.compare.terminal_columns import cost_columns, speed_columns
+    from diskgnn.compare.terminal_columns import cost_columns, rows, speed_columns
 
     summaries = summarize(comparison.results)
     for title, columns, legend in (
         (f"{comparison.graph['name']}: an epoch of each loader", speed_columns(), _LEGENDS[0]),
         ("what it takes", cost_columns(), _LEGENDS[1]),
     ):
-        rows = [(one.name, *(text_of(one) or "" for text_of in columns.values())) for one in summaries]
-        output.table(title, ["", *columns], rows)
-        output.text(legend)
+        output.table(title, ["", *columns], rows(columns, summaries))
+        output.paragraph(legend)
     if comparison.sweep:
         output.table(
             "rows read in an epoch, by size of the cache",
@@ -226,5 +226,5 @@ def _show(output: Output, comparison: Comparison) -> None:
             [(point.name, point.cache, point.requested_rows, point.rows_read, point.belady_rows,
               point.rows_read / max(point.belady_rows, 1)) for point in comparison.sweep],
         )  # fmt: skip
-    for sentence in (headline(comparison, summaries), *reasons(comparison, summaries)):
-        output.text(sentence)
+    for sentence in (*other_work(summaries), headline(comparison, summaries), *reasons(comparison, summaries)):
+        output.paragraph(sentence)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from diskgnn.storage.verification import Damage
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Say what a directory holds and how it was made.")
 @click.argument("artifact", type=options.ARTIFACT)
 @click.pass_obj
 def inspect(output: Output, /, artifact: Path) -> None:
@@ -40,7 +40,7 @@ def _shape(shape: tuple[int, ...] | None) -> str:
     return "" if shape is None else " x ".join(format_count(length) for length in shape)
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Find damaged files by their checksums; repair them.")
 @click.argument("artifact", type=options.ARTIFACT)
 @click.option("--repair", is_flag=True, help="Make what is damaged again; needs --graph.")
 @click.option("--graph", type=options.ARTIFACT, help="For --repair: the graph that ARTIFACT was made from.")
@@ -97,7 +97,7 @@ def _which(damage: Damage) -> str:
     return f", extents {', '.join(map(str, damage.extents))}" if damage.extents else ""
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Say what this machine and disk offer to diskgnn.")
 @click.argument("folder", type=options.ARTIFACT, default=".")
 @click.option(
     "--measure/--no-measure",
@@ -105,7 +105,14 @@ def _which(damage: Damage) -> str:
     show_default=True,
     help="Measure read rates with a temporary file in FOLDER.",
 )
-@click.option("--size", "file_bytes", type=Size(), default="1GiB", show_default=True, help="Of that file.")
+@click.option(
+    "--size",
+    "file_bytes",
+    type=Size(),
+    default="1GiB",
+    show_default=True,
+    help="Size of the file used to measure the disk.",
+)
 @click.pass_obj
 def doctor(output: Output, /, folder: Path, measure: bool, file_bytes: int) -> None:
     """Say what this machine, and the disk that FOLDER lies on, offer to diskgnn."""

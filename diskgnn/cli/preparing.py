@@ -23,7 +23,7 @@ _nodes = options.section("Nodes")
 _tables = options.section("Parquet tables")
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Make a graph directory from your arrays or tables.")
 @click.argument("out", type=options.OUTPUT)
 @_edges(
     "--edges",
@@ -75,7 +75,7 @@ def convert(output: Output, /, out: Path, columns: tuple[tuple[str, str], ...], 
     _finish(output, convert(out, **arguments, columns=TableColumns(**names), reporter=output.reporter))
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Make a synthetic graph directory.")
 @click.argument("out", type=options.OUTPUT)
 @click.option("--num-nodes", type=int, required=True, help="Nodes; 10000 to 100000000 is what it is meant for.")
 @click.option("--avg-degree", type=float, default=12.5, show_default=True, help="Edges drawn per node.")
@@ -106,7 +106,7 @@ def generate(output: Output, /, out: Path, **arguments: Any) -> None:
     _finish(output, generate(out, **arguments, reporter=output.reporter))
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Sample minibatches: the first half of prepare.")
 @click.argument("graph", type=options.ARTIFACT)
 @click.argument("out", type=options.OUTPUT)
 @options.sampling
@@ -125,7 +125,7 @@ def sample(output: Output, /, graph: Path, out: Path, **arguments: Any) -> None:
     _finish(output, sample(graph, out, **arguments, reporter=output.reporter))
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Pack their features: the second half of prepare.")
 @click.argument("graph", type=options.ARTIFACT)
 @click.argument("samples", type=options.ARTIFACT)
 @click.argument("out", type=options.OUTPUT)
@@ -141,7 +141,7 @@ def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: 
     _finish(output, pack(graph, samples, out, **arguments, reporter=output.reporter))
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Sample and pack a graph for training.")
 @click.argument("graph", type=options.ARTIFACT)
 @click.argument("out", type=options.OUTPUT)
 @options.sampling

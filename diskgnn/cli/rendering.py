@@ -98,6 +98,11 @@ class Output:
         if not self.as_json:
             self.results.print(escape(line), soft_wrap=True)
 
+    def paragraph(self, sentences: str) -> None:
+        """Sentences of the result, for people: a terminal's lines end between words."""
+        if not self.as_json:
+            self.results.print(escape(sentences), soft_wrap=not self.results.is_terminal)
+
     def fields(self, title: str, record: Mapping[str, Any]) -> None:
         """Names and values, one a line, for people."""
         if self.as_json:

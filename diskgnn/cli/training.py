@@ -31,7 +31,7 @@ _checkpoints = options.section("Checkpoints")
 _records = options.section("Records")
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Train a node classifier on prepared minibatches.")
 @click.argument("packed", type=options.ARTIFACT)
 @_model(
     "--model",
@@ -118,7 +118,7 @@ def _show_epoch(output: Output, record: dict[str, Any]) -> None:
     output.note(", ".join(parts))
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Measure a trained model's loss and accuracy.")
 @click.argument("packed", type=options.ARTIFACT)
 @click.option(
     "--checkpoint",

@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from diskgnn.compare.loader_summary import CurvePoint, LoaderSummary
 from diskgnn.compare.results import Comparison
 
 OURS, REFERENCE = "diskgnn", "in-memory"  # keys of loaders
+OTHER_WORK = "These do other work:"  # above loaders whose times can't be compared with ours
 _ALIKE = 1.1  # loaders whose rows or minibatches differ by a larger factor do not do the same work
 _SAFE_SHARE = 0.5  # of the cap: what takes less of it fits, whatever Python and torch take
 
 
 def fastest(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
-    """The finished loader whose epoch is shortest; trained ones go before those that only loaded."""
+    """The finished loader whose epoch is shortest; trained ones go before those that only loaded.
+
+    Among those within noise of it, the one that takes least in all: or chance would choose, and the next run otherwise.
+    """
     timed = [one for one in summaries if one.ok and one.epoch_seconds]
-    return min(timed, key=lambda one: (one.training_seconds is None, one.epoch_seconds), default=None)
+    shortest = min(timed, key=_speed, default=None)
+    if shortest is None:
+        return None
+    alike = [one for one in timed if comparable(one, shortest) and within_noise(one, shortest)]
+    return min(alike, key=lambda one: (one.total_seconds is None, one.total_seconds or 0.0, _speed(one)))
+
+
+def _speed(one: LoaderSummary) -> tuple[bool, bool, float]:
+    """Less is faster; what did not finish comes last."""
+    return not one.ok or one.epoch_seconds is None, one.training_seconds is None, one.epoch_seconds or 0.0
+
+
+def ordered(
+    summaries: Iterable[LoaderSummary], by: Callable[[LoaderSummary], Any] = _speed
+) -> tuple[list[LoaderSummary], list[LoaderSummary]]:
+    """Loaders that do the same work as ours, and those that do other work; each fastest first, or sorted `by`."""
+    found = sorted(summaries, key=by)
+    mine = ours(found)
+    return [one for one in found if same_work(one, mine)], [one for one in found if not same_work(one, mine)]
 
 
 def ours(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
-    """Our fastest variant."""
+    """Our fastest variant; see `fastest`."""
     return fastest(one for one in summaries if one.loader == OURS)
 
 
@@ -39,7 +62,10 @@ def best_disk_baseline(summaries: Iterable[LoaderSummary]) -> LoaderSummary | No
 
 
 def same_work(one: LoaderSummary, other: LoaderSummary | None) -> bool:
-    """Whether their epochs have as many minibatches and rows, as far as is known: a partition buffer's have not."""
+    """Whether both have the same number of minibatches and rows per epoch, if known.
+
+    A partition buffer has fewer rows.
+    """
     return same_steps(one, other) and (other is None or _alike(one.requested_rows, other.requested_rows))
 
 

@@ -11,6 +11,7 @@ from diskgnn.compare.comparability import (
     comparable,
     fastest,
     fits_in_memory,
+    ordered,
     ours,
     reference,
     within_noise,
@@ -57,6 +58,17 @@ def reasons(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> list[
     if winner:
         found.append(f"Why it is slower than {winner.name}: {_reason(mine, winner)}.")
     return found
+
+
+def other_work(summaries: Sequence[LoaderSummary]) -> list[str]:
+    """Whose times can't be compared with ours, and why."""
+    mine = ours(summaries)
+    return [
+        f"{one.name} does other work: {one.minibatches:,} minibatches of {one.requested_rows:,} rows in all, "
+        f"where diskgnn has {mine.minibatches:,} of {mine.requested_rows:,}."
+        for one in ordered(summaries)[1]
+        if mine and one.ok
+    ]
 
 
 def _not_needed(comparison: Comparison) -> str:

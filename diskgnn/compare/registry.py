@@ -68,7 +68,7 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
                 loader_setup.prepare_static, cached=True,
                 about="The rows needed most often stay in memory; what else a minibatch needs lies in one piece on "
                       "disk, sampled and packed beforehand."),
-        Variant("static-packed", "segmented", "DiskGNN as published", loader_setup.segmented_packed, RANDOM,
+        Variant("static-packed", "segmented", "DiskGNN's design, segments", loader_setup.segmented_packed, RANDOM,
                 loader_setup.prepare_segmented, cached=True,
                 about="A static cache and packed minibatches in limited disk space; what similar minibatches share is "
                       "stored once (DiskGNN, SIGMOD 2025)."),

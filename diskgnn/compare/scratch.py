@@ -1,4 +1,7 @@
-"""Where a comparison writes: a hidden directory that goes with it, or, if it was killed, with the next one."""
+"""The hidden directory that a comparison writes to.
+
+It is removed at the end; if the comparison was killed, the next one removes it.
+"""
 
 from __future__ import annotations
 

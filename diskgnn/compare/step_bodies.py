@@ -205,7 +205,10 @@ _STEPS: dict[str, Callable[..., Any]] = {
 
 
 def _import_all() -> None:
-    """What every process pays for once is nobody's cost: importing torch takes longer than many an epoch."""
+    """Import modules before the clock starts.
+
+    Importing torch can take longer than an epoch, and no loader should be charged for it.
+    """
     import torch  # noqa: F401
 
     import diskgnn.loading.loader
@@ -224,6 +227,9 @@ def _forget(inputs: LoaderInputs) -> None:
         warnings.warn("between measurements, some of what was read stayed in the page cache", stacklevel=2)
 
 
+_ROWS = ("requested_rows", "device_rows", "pinned_rows", "cpu_rows", "disk_rows", "filled_rows")  # of `LoadStats`
+
+
 class _Meter:
     """What a source and the kernel count from now on."""
 
@@ -237,20 +243,16 @@ class _Meter:
         spent, device = self._source.stats() - self._before, device_bytes()
         read_bytes = spent.read_bytes + spent.prepare_read_bytes  # who prepares meanwhile reads then, too
         device_spent = [round((after - before) / epochs) for after, before in zip(device, self._device, strict=True)]
+        rows: dict[str, Any] = {name: round(getattr(spent, name) / epochs) for name in _ROWS}
         known = spent.read_requests > 0 or read_bytes == 0
         return EpochCost(
             minibatches=self._source.num_batches,
             seconds=seconds / epochs,
             wait_seconds=spent.wait_seconds / epochs,
-            requested_rows=round(spent.requested_rows / epochs),
-            device_rows=round(spent.device_rows / epochs),
-            pinned_rows=round(spent.pinned_rows / epochs),
-            cpu_rows=round(spent.cpu_rows / epochs),
-            disk_rows=round(spent.disk_rows / epochs),
+            **rows,
             read_bytes=round(read_bytes / epochs),
             device_read_bytes=device_spent[0] if device_spent else None,
             read_requests=round(spent.read_requests / epochs) if known else None,
-            filled_rows=round(spent.filled_rows / epochs),
             device_write_bytes=device_spent[1] if device_spent else None,
         )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+from diskgnn.compare.comparability import OTHER_WORK, ordered
 from diskgnn.compare.loader_summary import LoaderSummary, accuracy_text
 from diskgnn.compare.number_format import duration, times
 from diskgnn.units import format_size
@@ -31,6 +32,15 @@ def cost_columns() -> Columns:
         "disk": lambda one: _size(one.peak_disk_bytes),
         "memory": lambda one: _size(one.peak_cgroup_bytes or one.peak_process_bytes),
     }
+
+
+def rows(columns: Columns, summaries: Sequence[LoaderSummary]) -> list[tuple[str, ...]]:
+    """A row of names and cells per loader; below a heading, those that do other work than ours."""
+    same, others = (
+        [(one.name, *(text_of(one) or "" for text_of in columns.values())) for one in group]
+        for group in ordered(summaries)
+    )
+    return [*same, (OTHER_WORK, *[""] * len(columns)), *others] if others else same
 
 
 def _spread(one: LoaderSummary) -> str | None:

@@ -1,6 +1,7 @@
 """What all commands have in common: names, help, values of options, errors, signals, what is printed."""
 
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -39,7 +40,10 @@ def test_every_option_is_explained(name):
     command = main.commands[name]
     assert command.help
     assert all(parameter.help for parameter in command.params if isinstance(parameter, click.Option))
-    assert "--json" in run(name, "--help").output
+    helped = run(name, "--help").output
+    assert "--json" in helped
+    assert re.findall(r"^([A-Z]\w+):", helped, flags=re.MULTILINE)[-1] == "Options"
+    assert "..." not in run("--help").output.partition("Commands:")[2]  # no summary is cut
 
 
 @pytest.mark.parametrize(

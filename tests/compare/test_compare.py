@@ -211,7 +211,7 @@ def test_the_page_cache_is_dropped_before_every_step(tmp_path):
                  "mmap:parallel,diskgnn:one", "--max-batches", 2, "--size", "4MiB",
                  "--out", tmp_path / "out"]  # fmt: skip
     command = [sys.executable, "-m", "diskgnn", "compare", *(str(argument) for argument in arguments)]
-    subprocess.run(command, check=True, capture_output=True, timeout=280)
+    subprocess.run(command, check=True, capture_output=True, timeout=900)
     comparison = from_json(json.loads((tmp_path / "out").read_text()))
     assert [row.status for row in comparison.results] == ["ok", "ok"]
     assert comparison.cache_dropped

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 
-from diskgnn.compare.comparability import ours, reached, reference, same_work
+from diskgnn.compare.comparability import OTHER_WORK, ordered, reached, reference
 from diskgnn.compare.headline import least_words
 from diskgnn.compare.loader_summary import LoaderSummary, Spread, accuracy_text
 from diskgnn.compare.number_format import duration
@@ -13,25 +13,23 @@ from diskgnn.compare.report.figures import Figure, plain
 from diskgnn.units import format_size
 
 _PERCENT = "accuracy, %"
-_OTHER_WORK = "These do other work:"
 
 
 def epoch_times(summaries: Sequence[LoaderSummary]) -> Figure | None:
     """Bars of a training epoch, alone and with what was prepared for it; fastest first."""
-    timed = sorted(
-        (one for one in summaries if one.ok and one.training_seconds), key=lambda one: one.epoch_seconds or 0
-    )
-    rows = [
-        (one, Row(one.name, one.loader, (_timed(one.training_seconds), _timed(one.total_seconds)), None,
-                  one.training_spread, _epoch_hover(one)))
-        for one in sorted(timed, key=lambda one: one.training_seconds or 0)
-    ]  # fmt: skip
+
+    def row(one: LoaderSummary) -> Row | None:
+        if not one.ok or not one.training_seconds:
+            return None
+        bars = _timed(one.training_seconds), _timed(one.total_seconds)
+        return Row(one.name, one.loader, bars, None, one.training_spread, _epoch_hover(one))
+
     memory = reference(summaries)
     line = (memory.training_seconds, "in-memory") if memory and memory.training_seconds else None
     return bar_chart(
         "epoch-times",
         "Time of a training epoch",
-        _apart(rows, summaries),
+        _rows(summaries, lambda one: one.training_seconds, row),
         "seconds",
         "In all: with its share of preparing and opening, done once for all the epochs trained here. A line at the end "
         "of a bar goes from the fastest to the slowest of several measurements.",
@@ -42,18 +40,17 @@ def epoch_times(summaries: Sequence[LoaderSummary]) -> Figure | None:
 
 def loading_times(summaries: Sequence[LoaderSummary]) -> Figure | None:
     """Bars of loading alone, each with the least that it can take; fastest first."""
-    timed = sorted(
-        (one for one in summaries if one.ok and one.loading_seconds), key=lambda one: one.loading_seconds or 0
-    )
-    rows = [
-        (one, Row(one.name, one.loader, (_timed(one.loading_seconds),), one.bound_seconds or None, None,
-                  _loading_hover(one)))
-        for one in sorted(timed, key=lambda one: one.loading_seconds or 0)
-    ]  # fmt: skip
+
+    def row(one: LoaderSummary) -> Row | None:
+        if not one.ok or not one.loading_seconds:
+            return None
+        bars = (_timed(one.loading_seconds),)
+        return Row(one.name, one.loader, bars, one.bound_seconds or None, None, _loading_hover(one))
+
     return bar_chart(
         "loading-times",
         "Loading alone",
-        _apart(rows, summaries),
+        _rows(summaries, lambda one: one.loading_seconds, row),
         "seconds",
         "An epoch of minibatches without a model. The tick is the least that it could take: what the same reads (or, "
         "in memory, copies) take at the full speed of this disk (or memory), measured in the same run.",
@@ -89,19 +86,20 @@ def _spread_words(spread: Spread | None) -> str:
 
 def read_bytes(summaries: Sequence[LoaderSummary]) -> Figure | None:
     """Bars of bytes read in an epoch, with the fewest that any cache of the size could read."""
-    rows = []
-    for one in sorted((one for one in summaries if one.ok), key=lambda one: one.read_bytes or 0):
-        if not one.read_bytes:
-            continue
+
+    def row(one: LoaderSummary) -> Row | None:
+        if not one.ok or not one.read_bytes:
+            return None
         fewest = one.belady_bytes or None
         hover = format_size(one.read_bytes)
         if fewest:
             hover += f", {one.read_bytes / fewest:.2f}× of the fewest possible, {format_size(fewest)}"
-        rows.append((one, Row(one.name, one.loader, ((one.read_bytes, hover.split(",")[0]),), fewest, None, hover)))
+        return Row(one.name, one.loader, ((one.read_bytes, hover.split(",")[0]),), fewest, None, hover)
+
     return bar_chart(
         "read-bytes",
         "Bytes read in an epoch",
-        _apart(rows, summaries),
+        _rows(summaries, lambda one: one.read_bytes, row),
         "bytes",
         "From the disk: the loader's count, or the kernel's where that is more. The tick is the fewest that any cache "
         "of the same size reads in whole rows for the same minibatches if it knows all that comes (Belady), empty at "
@@ -112,15 +110,17 @@ def read_bytes(summaries: Sequence[LoaderSummary]) -> Figure | None:
 
 def accuracies(summaries: Sequence[LoaderSummary]) -> Figure | None:
     """Bars of the accuracy, for a comparison of one epoch, which makes no curve; best first."""
-    known = sorted((one for one in summaries if one.accuracy), key=lambda one: -(one.accuracy or 0.0))
-    rows = [
-        (one, Row(one.name, one.loader, ((100 * (one.accuracy or 0.0), accuracy_text(one, "±") or ""),)))
-        for one in known
-    ]
+
+    def row(one: LoaderSummary) -> Row | None:
+        if not one.accuracy:
+            return None
+        return Row(one.name, one.loader, ((100 * one.accuracy, accuracy_text(one, "±") or ""),))
+
     caption = "After one epoch, on the test split, or on the validation split where there is no other."
-    if max((one.seeds for one in known), default=1) > 1:
+    if max((one.seeds for one in summaries if one.accuracy), default=1) > 1:
         caption += " Means over seeds ± one standard deviation."
-    return bar_chart("accuracy", "Accuracy", _apart(rows, summaries), _PERCENT, caption)
+    rows = _rows(summaries, lambda one: -(one.accuracy or 0.0), row)
+    return bar_chart("accuracy", "Accuracy", rows, _PERCENT, caption)
 
 
 def seconds_to_accuracy(summaries: Sequence[LoaderSummary]) -> Figure | None:
@@ -136,36 +136,38 @@ def seconds_to_accuracy(summaries: Sequence[LoaderSummary]) -> Figure | None:
     missed = [name for name, seconds in seconds_of.items() if not seconds]
     if missed:
         caption += f" Not reached by {'; '.join(missed)}."
-    rows = [
-        (one, Row(one.name, one.loader, (_timed(seconds),)))
-        for one in sorted(summaries, key=lambda one: seconds_of.get(one.name) or 0)
-        if (seconds := seconds_of.get(one.name))
-    ]
-    return bar_chart(
-        "seconds-to-accuracy", "Seconds to the best accuracy of the others", _apart(rows, summaries), "seconds", caption
-    )
+
+    def row(one: LoaderSummary) -> Row | None:
+        seconds = seconds_of.get(one.name)
+        return Row(one.name, one.loader, (_timed(seconds),)) if seconds else None
+
+    rows = _rows(summaries, lambda one: seconds_of.get(one.name), row)
+    return bar_chart("seconds-to-accuracy", "Seconds to the best accuracy of the others", rows, "seconds", caption)
 
 
 def preparation(summaries: Sequence[LoaderSummary]) -> list[Figure]:
     """Bars of the seconds before the first epoch, and of disk space beyond the graph."""
-    ready = [one for one in summaries if one.ok]
-    seconds = [
-        (one, Row(one.name, one.loader, (_timed(total),), hover=_preparing_hover(one)))
-        for one in sorted(ready, key=lambda one: one.prepare_seconds + one.open_seconds)
-        if (total := one.prepare_seconds + one.open_seconds) > 0
-    ]
-    space = [
-        (one, Row(one.name, one.loader, ((one.peak_disk_bytes, format_size(one.peak_disk_bytes)),)))
-        for one in sorted(ready, key=lambda one: one.peak_disk_bytes)
-        if one.peak_disk_bytes
-    ]
+
+    def before(one: LoaderSummary) -> Row | None:
+        total = one.prepare_seconds + one.open_seconds
+        if not one.ok or not total:
+            return None
+        return Row(one.name, one.loader, (_timed(total),), hover=_preparing_hover(one))
+
+    def space(one: LoaderSummary) -> Row | None:
+        if not one.ok or not one.peak_disk_bytes:
+            return None
+        return Row(one.name, one.loader, ((one.peak_disk_bytes, format_size(one.peak_disk_bytes)),))
+
+    seconds_rows = _rows(summaries, lambda one: one.prepare_seconds + one.open_seconds, before)
+    space_rows = _rows(summaries, lambda one: one.peak_disk_bytes, space)
     figures = (
         bar_chart(
-            "prepare-seconds", "Before the first epoch", _apart(seconds, summaries), "seconds",
+            "prepare-seconds", "Before the first epoch", seconds_rows, "seconds",
             "Preparing, once for all epochs, and opening: what in-memory loads, it loads here.",
         ),
         bar_chart(
-            "prepared-bytes", "Disk space", _apart(space, summaries), "bytes",
+            "prepared-bytes", "Disk space", space_rows, "bytes",
             "The most beyond the graph itself at any time, while preparing or training. Loaders that are not listed "
             "need none.",
         ),
@@ -173,12 +175,15 @@ def preparation(summaries: Sequence[LoaderSummary]) -> list[Figure]:
     return [figure for figure in figures if figure]
 
 
-def _apart(rows: Iterable[tuple[LoaderSummary, Row]], summaries: Sequence[LoaderSummary]) -> list[Row]:
-    """Rows of loaders that do the same work as ours; below a heading, those of others."""
-    mine, found = ours(summaries), list(rows)
-    same = [row for one, row in found if same_work(one, mine)]
-    others = [row for one, row in found if not same_work(one, mine)]
-    return [*same, Row(_OTHER_WORK), *others] if same and others else same + others
+def _rows(
+    summaries: Sequence[LoaderSummary],
+    value: Callable[[LoaderSummary], float | None],
+    row: Callable[[LoaderSummary], Row | None],
+) -> list[Row]:
+    """By increasing `value`, rows of loaders that do the same work as ours; below a heading, those of others."""
+    groups = ordered(summaries, by=lambda one: value(one) or 0.0)
+    same, others = ([made for one in group if (made := row(one))] for group in groups)
+    return [*same, Row(OTHER_WORK), *others] if same and others else same + others
 
 
 def _preparing_hover(one: LoaderSummary) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from diskgnn.compare.comparability import OURS, reached, reference
+from diskgnn.compare.comparability import OTHER_WORK, OURS, ordered, reached, reference
 from diskgnn.compare.loader_summary import LoaderSummary, Spread, accuracy_text
 from diskgnn.compare.number_format import duration, times
 from diskgnn.compare.results import EpochCost
@@ -123,7 +123,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, st
 
 def _table(summaries: Sequence[LoaderSummary], columns: Sequence[Column], broken: bool = False) -> str:
     """HTML of the columns that have something to tell; empty where there is nothing."""
-    shown = [one for one in summaries if broken or one.ok]
+    same, others = ordered(one for one in summaries if broken or one.ok)
+    shown = same + others
     cells = {heading: [text_of(one) for one in shown] for heading, text_of in columns}
     kept = [heading for heading, texts in cells.items() if any(text is not None for text in texts)]
     if not shown or not kept:
@@ -132,6 +133,8 @@ def _table(summaries: Sequence[LoaderSummary], columns: Sequence[Column], broken
     head = '<th scope="col">loader</th>' + "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for name in kept)
     lines = []
     for index, one in enumerate(shown):
+        if same and index == len(same):
+            lines.append(f'<tr><th scope="rowgroup" colspan="{len(kept) + 1}">{escape(OTHER_WORK)}</th></tr>')
         texts = "".join(f"<td{kind}>{escape(cells[heading][index] or _NOTHING)}</td>" for heading in kept)
         ours = ' class="ours"' if one.loader == OURS else ""
         lines.append(f'<tr{ours}><th scope="row">{escape(one.name)}</th>{texts}</tr>')

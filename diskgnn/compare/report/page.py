@@ -15,8 +15,8 @@ from pathlib import Path
 
 from plotly.offline import get_plotlyjs
 
-from diskgnn.compare.comparability import OURS, ours, same_work
-from diskgnn.compare.headline import headline, reasons
+from diskgnn.compare.comparability import OURS
+from diskgnn.compare.headline import headline, other_work, reasons
 from diskgnn.compare.loader_summary import LoaderSummary, summarize
 from diskgnn.compare.registry import LOADERS
 from diskgnn.compare.report import bar_figures, line_figures, timelines
@@ -144,8 +144,8 @@ def _sections(comparison: Comparison, summaries: Sequence[LoaderSummary], figure
         return f'<div class="grid {kind}">{inside}</div>' if inside else ""
 
     times = [bar_figures.epoch_times(summaries), bar_figures.loading_times(summaries)]
-    other_work = "".join(f'<p class="caption">{escape(text)}</p>' for text in _other_work(summaries))
-    yield _section("Speed", shown(*times), other_work, _explained(time_table(summaries), _TIMES))
+    apart = "".join(f'<p class="caption">{escape(text)}</p>' for text in other_work(summaries))
+    yield _section("Speed", shown(*times), apart, _explained(time_table(summaries), _TIMES))
     yield _section("No result", missing_table(summaries))
     lines, reached = line_figures.accuracies(summaries), bar_figures.seconds_to_accuracy(summaries)
     if lines:
@@ -162,17 +162,6 @@ def _sections(comparison: Comparison, summaries: Sequence[LoaderSummary], figure
     yield _section("Preparation, space and memory", grid(*bar_figures.preparation(summaries)), cost_table(summaries))
     yield _section("What each thread did", _timelines(summaries, figures))
     yield _section("What the loaders are", _loaders(summaries))
-
-
-def _other_work(summaries: Sequence[LoaderSummary]) -> Iterable[str]:
-    """Whose times can't be compared with ours, and why."""
-    mine = ours(summaries)
-    for one in summaries:
-        if one.ok and mine and not same_work(one, mine):
-            yield (
-                f"{one.name} does other work: {one.minibatches:,} minibatches of {one.requested_rows:,} rows in all, "
-                f"where diskgnn has {mine.minibatches:,} of {mine.requested_rows:,}."
-            )
 
 
 def _loaders(summaries: Sequence[LoaderSummary]) -> str:

@@ -3,14 +3,23 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from diskgnn.errors import ArtifactError, ConfigError, DataWarning, DiskFullError, DiskGNNError, InputError
+from diskgnn.errors import (
+    ArtifactError,
+    ConfigError,
+    DataWarning,
+    DiskFullError,
+    DiskGNNError,
+    DivergedError,
+    InputError,
+    OutputExistsError,
+)
 from diskgnn.version import VERSION
 
 if TYPE_CHECKING:
     from diskgnn.batch_source import BatchSource, LoadStats
     from diskgnn.graph.generation import generate
     from diskgnn.graph.graph import Graph
-    from diskgnn.importers.convert import convert
+    from diskgnn.importers.convert import TableColumns, convert
     from diskgnn.loading.loader import Loader
     from diskgnn.loading.options import LoaderOptions
     from diskgnn.minibatch import Block, MiniBatch
@@ -35,6 +44,7 @@ _MODULES = {
     "Loader": "loading.loader",
     "LoaderOptions": "loading.options",
     "MiniBatch": "minibatch",
+    "TableColumns": "importers.convert",
     "convert": "importers.convert",
     "estimate": "preparing.estimate",
     "evaluate": "training.evaluate",
@@ -54,6 +64,7 @@ __all__ = [
     "DataWarning",
     "DiskFullError",
     "DiskGNNError",
+    "DivergedError",
     "FreshEpochs",
     "Graph",
     "InputError",
@@ -61,6 +72,8 @@ __all__ = [
     "Loader",
     "LoaderOptions",
     "MiniBatch",
+    "OutputExistsError",
+    "TableColumns",
     "convert",
     "estimate",
     "evaluate",

@@ -78,7 +78,7 @@ def exchange_next_uses(next_use: Int32, nodes: npt.NDArray[Any], batch: int) -> 
     """
 
 class BeladyPlanner:
-    """Belady's MIN with bypass over a cyclic sequence of minibatches (native/belady.h). Not thread-safe.
+    """Belady's MIN with bypass over a cyclic sequence of minibatches (native/packing/belady.h). Not thread-safe.
 
     One or more warm-up rounds (`warm_up` for every minibatch or until it returns True, then `start_cycle`), then
     `place` for every minibatch.
@@ -121,7 +121,7 @@ def read_ranges(
     """
 
 class RowCache:
-    """Which rows an online eviction policy keeps (native/row_cache.h). Not thread-safe.
+    """Which rows an online eviction policy keeps (native/baselines/row_cache.h). Not thread-safe.
 
     Raises:
         ValueError: a policy other than 'lru', 's3-fifo' and 'sieve', or a capacity below 1.
@@ -136,7 +136,9 @@ class RowCache:
         """
 
 class RowReader:
-    """Rows of a file, row i at data_offset + i * row_bytes, read at random (native/row_reader.h). Not thread-safe.
+    """Rows of a file, row i at data_offset + i * row_bytes, read at random (native/baselines/row_reader.h).
+
+    Not thread-safe.
 
     Raises:
         OSError: the file cannot be opened.
@@ -189,7 +191,7 @@ def gather_rows(
     """
 
 class PageWriter:
-    """Writes blocks in the background, from 16 MiB of its own (native/page_writer.h)."""
+    """Writes blocks in the background, from 16 MiB of its own (native/packing/page_writer.h)."""
 
     def __init__(self) -> None: ...
     def finish(self) -> None:
@@ -211,7 +213,7 @@ def start_extent(
     tail: npt.NDArray[np.uint8],
     complete: bool,
 ) -> int:
-    """Write what comes before an extent's rows; the header's CRC-32C (native/extent_packer.h)."""
+    """Write what comes before an extent's rows; the header's CRC-32C (native/packing/extent_packer.h)."""
 
 class ExtentRows:
     """The extents of one file, as far as their rows are concerned (native/packing/extent_packer.h).
@@ -388,7 +390,7 @@ def sort_bucket(
     """
 
 class FeatureType(enum.Enum):
-    """The names are the keys of `graph.FEATURE_STORAGE`."""
+    """The names are the keys of `row_format.FEATURE_STORAGE`, but int4."""
 
     float32 = 0
     float16 = 1
@@ -427,7 +429,7 @@ class GraphGenerator:
         """`out` [rows, row bytes]."""
 
 class Expansion32:
-    """A minibatch that is sampled layer by layer, its nodes int32 (native/sweep_sampler.h).
+    """A minibatch that is sampled layer by layer, its nodes int32 (native/sampling/sweep_sampler.h).
 
     For each layer: `TopologySweep.count`, `TopologySweep.draw`, `relabel`; after the last one, `take`.
 

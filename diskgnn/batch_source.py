@@ -103,7 +103,7 @@ class Cursor:
     """Where iteration of a source stands: an epoch, and how many of its minibatches the user has received.
 
     One epoch is iterated at a time, and that is a turn. A turn ends when another epoch is started, a state is loaded,
-    or the source is closed. Whoever goes on with a turn that has ended is told so by `require`.
+    or the source is closed. `require` raises if an iterator is used after its turn has ended.
 
     Attributes:
         epoch, batch: where iteration stands. The source sets `batch` with every minibatch that it yields.
@@ -211,7 +211,7 @@ def _check_epoch(epoch: int) -> None:
 
 
 class CursorSource(ABC):
-    """What all sources with a `Cursor` share: they take part in plain loops, and stop and go on.
+    """What all sources with a `Cursor` share: `for batch in source` works, and iteration can be saved and resumed.
 
     Subclasses give `epoch` and `close`, and the properties of a `BatchSource`.
 

@@ -55,13 +55,3 @@ class DivergedError(DiskGNNError, ArithmeticError):
 
 class DataWarning(UserWarning):
     """Source data that can be used but probably is not what the user meant (NaN features, overlapping splits)."""
-
-
-def at_least_one(name: str, value: int | None) -> None:
-    """Refuse a count below 1; None stands for the default.
-
-    Raises:
-        ConfigError: it is.
-    """
-    if value is not None and value < 1:
-        raise ConfigError(f"{name}: expected at least 1, found {value}")

@@ -90,7 +90,7 @@ def cache_rows(cache: int | str, row_bytes: int, num_nodes: int) -> int:
     """Rows that a cache holds: given in bytes, as '2GiB', or as a share of all rows, '10%'.
 
     Raises:
-        ConfigError: neither a size nor a share.
+        ConfigError: neither a size nor a share, or a size above 0 with no room for a row: "10" is not "10%".
     """
     if isinstance(cache, str) and cache.strip().endswith("%"):
         try:
@@ -100,7 +100,13 @@ def cache_rows(cache: int | str, row_bytes: int, num_nodes: int) -> int:
         if not 0 <= share <= 1:
             raise ConfigError(f"expected a share between 0% and 100%, found {cache!r}")
         return int(num_nodes * share)
-    return min(parse_size(cache) // row_bytes, num_nodes)
+    num_bytes = parse_size(cache)
+    if 0 < num_bytes < row_bytes:
+        raise ConfigError(
+            f"expected a cache of 0 or of at least one row ({row_bytes} bytes), found {cache!r}, which is in bytes: "
+            "write 10% for a share of all rows, or a size such as 2GiB"
+        )
+    return min(num_bytes // row_bytes, num_nodes)
 
 
 def whole_number(name: str, value: SupportsIndex, least: int = 1) -> int:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from diskgnn.batch_source import Cursor, CursorSource, LoadStats
-from diskgnn.errors import ConfigError, InputError, at_least_one
+from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import MiniBatch
 from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
@@ -85,7 +85,8 @@ class EpochSource(CursorSource):
         if split not in SPLITS:
             raise ConfigError(f"split: expected one of {', '.join(SPLITS)}, found {split!r}")
         self.spec = SamplingSpec(fanouts, batch_size, seed=seed, splits=(split,), draws=draws, draw_period=draw_period)
-        at_least_one("threads", threads)
+        if threads is not None:
+            whole_number("threads", threads)
         if sample_epochs is not None:
             whole_number("sample_epochs", sample_epochs)
         if len(graph.splits.get(split, ())) == 0:

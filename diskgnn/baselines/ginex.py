@@ -20,12 +20,11 @@ from diskgnn.baselines.neighbor_cache import sampler_with_neighbor_cache
 from diskgnn.baselines.sampling_source import draw
 from diskgnn.baselines.superbatches import SUPERBATCH, SuperbatchFiles, changeset, place_superbatch
 from diskgnn.batch_source import LoadStats
-from diskgnn.errors import at_least_one
 from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import MiniBatch
 from diskgnn.ordered import in_order
 from diskgnn.sampling.plan import PlannedMinibatch
-from diskgnn.specs import PathLike, cache_rows
+from diskgnn.specs import PathLike, cache_rows, whole_number
 from diskgnn.storage import faults
 
 if TYPE_CHECKING:
@@ -89,8 +88,9 @@ class Ginex(EpochSource):
         **sampling: Unpack[SamplingOptions],
     ) -> None:
         super().__init__(graph, split, **sampling)
-        at_least_one("superbatch", superbatch)
-        at_least_one("prefetch", prefetch)
+        whole_number("superbatch", superbatch)
+        if prefetch is not None:
+            whole_number("prefetch", prefetch)
         self._check_shared(share)
         graph = self._graph
         self._superbatch, self._prefetch = superbatch, prefetch

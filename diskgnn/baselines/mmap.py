@@ -13,9 +13,9 @@ from diskgnn._native import gather_rows
 from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.baselines.sampling_source import SamplingSource, SamplingSourceOptions
 from diskgnn.batch_source import LoadStats
-from diskgnn.errors import ConfigError, at_least_one
+from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.specs import PathLike
+from diskgnn.specs import PathLike, whole_number
 from diskgnn.system.disk_rates import device_bytes
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ class MappedRows:
 
     def __init__(self, graph: Graph, *, advice: str = "random", gather_threads: int = TOUCHING_THREADS) -> None:
         """See `MMap`."""
-        at_least_one("gather_threads", gather_threads)
+        if gather_threads is not None:
+            whole_number("gather_threads", gather_threads)
         rows = graph.feature_file.rows
         self._row_bytes, self._threads, self._buffers = rows.row_bytes, gather_threads, RowBuffers(rows)
         self._bytes = map_features(graph, advice).view(np.uint8).reshape(-1)

@@ -24,12 +24,11 @@ from diskgnn.baselines.partitions import Partitions
 from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.baselines.sampling_source import SampledBlocks, draw
 from diskgnn.batch_source import LoadStats
-from diskgnn.draws import batch_key
-from diskgnn.errors import ConfigError, at_least_one
+from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import MiniBatch
 from diskgnn.sampling.plan import PlannedMinibatch
-from diskgnn.specs import PathLike
+from diskgnn.specs import PathLike, whole_number
 from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.units import parse_size
 
@@ -98,7 +97,8 @@ class PartitionBuffer(EpochSource):
     ) -> None:
         super().__init__(graph, "train", **sampling)
         self._require_independent_draws()  # what is in memory is a graph of its own, in another order
-        at_least_one("prefetch", prefetch)
+        if prefetch is not None:
+            whole_number("prefetch", prefetch)
         self._partitions = found = Partitions.open(partitions, self._graph)
         if (resident is None) == (memory is None):
             raise ConfigError("expected one of resident and memory, found " + ("none" if resident is None else "both"))
@@ -175,7 +175,7 @@ class PartitionBuffer(EpochSource):
         assert self._memory is not None
         partition, position = self._train[order.batches[number]].T
         places = state.slot_of[partition] * self._partitions.config.stride + position
-        key = batch_key(self.spec.seed, "train", self._sampled_epoch(epoch))
+        key = self._plan.key(self.split, self._sampled_epoch(epoch))
         planned = PlannedMinibatch(places, np.array(self.spec.fanouts, np.int32), key, number)
         with self._traced("sample", number):
             sampled = draw(state.sampler, planned)

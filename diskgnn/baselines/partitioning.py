@@ -26,7 +26,7 @@ from diskgnn.baselines.row_runs import RowRun, RunFile, copy_runs
 from diskgnn.draws import batch_key, permutation
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
-from diskgnn.progress import SILENT, Advance, Reporter, StageReport
+from diskgnn.progress import Advance, StageReport
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import require_free_bytes
@@ -46,8 +46,6 @@ def write_partitions(
     seed: int = 0,
     memory: int | str = "auto",
     threads: int | None = None,
-    overwrite: bool = False,
-    reporter: Reporter = SILENT,
 ) -> StageReport:
     """Write the directory that `PartitionBuffer` reads.
 
@@ -62,8 +60,6 @@ def write_partitions(
         seed: same seed, same partitions.
         memory: budget in bytes or as '2GiB'.
         threads: of copying features; all cores by default.
-        overwrite: replace an existing `out`.
-        reporter: told of rows and edges.
 
     Raises:
         ConfigError: a number of partitions that cannot work.
@@ -71,7 +67,7 @@ def write_partitions(
         ArtifactError, OutputExistsError, DiskFullError: see `storage.writer`.
     """
     began = time.perf_counter()
-    resources = Resources.of(memory, threads, reporter)
+    resources = Resources.of(memory, threads)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     if not 1 <= num_partitions <= min(MAX_PARTITIONS, graph.num_nodes):
         raise ConfigError(
@@ -82,9 +78,7 @@ def write_partitions(
     row_bytes = graph.feature_file.row_bytes
     stride = partition_rows(graph.num_nodes, num_partitions, row_bytes)
     config = PartitionsConfig(num_partitions, train_first, seed, graph.num_nodes, graph.num_edges, row_bytes, stride)
-    with ArtifactWriter(
-        out, artifacts.PARTITIONS, config=config.to_json(), source=graph.manifest, overwrite=overwrite
-    ) as writer:
+    with ArtifactWriter(out, artifacts.PARTITIONS, config=config.to_json(), source=graph.manifest) as writer:
         needed_bytes = num_partitions * stride * row_bytes + graph.num_edges * EDGE_BYTES
         require_free_bytes(writer.staging, needed_bytes, f"writing {out}")
         read_bytes = _write_files(writer, graph, config, resources)

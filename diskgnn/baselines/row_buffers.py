@@ -26,11 +26,6 @@ class RowBuffers:
         self._rows = rows
         self._free: list[npt.NDArray[np.uint8]] = []
 
-    @property
-    def num_free(self) -> int:
-        """Buffers that nobody uses, at most `MAX_FREE`."""
-        return len(self._free)
-
     def take(self, num_rows: int) -> tuple[Tensor, npt.NDArray[np.uint8]]:
         """(tensor [num_rows, stored_columns] with any content, its bytes [num_rows * row_bytes])."""
         num_bytes = num_rows * self._rows.row_bytes

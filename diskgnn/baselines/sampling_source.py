@@ -15,12 +15,12 @@ from torch import Tensor
 from diskgnn._native import NeighborSampler
 from diskgnn.baselines.epoch_source import EpochSource, SamplingOptions
 from diskgnn.batch_source import LoadStats
-from diskgnn.errors import ConfigError, at_least_one
+from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import Block, MiniBatch
 from diskgnn.ordered import in_order, submitted
 from diskgnn.sampling.plan import PlannedMinibatch
-from diskgnn.specs import PathLike
+from diskgnn.specs import PathLike, whole_number
 from diskgnn.storage import faults
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ class SamplingSource(EpochSource):
         **sampling: Unpack[SamplingOptions],
     ) -> None:
         super().__init__(graph, split, **sampling)
-        at_least_one("prefetch", prefetch)
+        if prefetch is not None:
+            whole_number("prefetch", prefetch)
         self._check_shared(share)
         self._owns_rows = share is None
         self._sampler: NeighborSampler = load_sampler(self._graph, topology) if share is None else share._sampler

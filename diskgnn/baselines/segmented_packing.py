@@ -25,13 +25,12 @@ from diskgnn.baselines.segments import (
     header_schema,
 )
 from diskgnn.draws import batch_key, permutation
-from diskgnn.errors import at_least_one
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.placement import hottest_nodes
 from diskgnn.progress import SILENT, Advance, Reporter, StageReport
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
-from diskgnn.specs import PathLike, SamplingSpec, cache_rows
+from diskgnn.specs import PathLike, SamplingSpec, cache_rows, whole_number
 from diskgnn.storage import artifacts, extents
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.samples import SampledMinibatch, Samples
@@ -82,7 +81,8 @@ def prepare_segmented_packed(
         ConfigError: `disk_limit` is too small even if no row is stored twice; says what is needed. Or as `sample`.
         ArtifactError, OutputExistsError, DiskFullError: see `storage.writer`.
     """
-    at_least_one("segment_batches", segment_batches)
+    if segment_batches is not None:
+        whole_number("segment_batches", segment_batches)
     spec = SamplingSpec(fanouts, batch_size, seed=seed, splits=("train",))
     resources = Resources.of(memory, threads, reporter)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)

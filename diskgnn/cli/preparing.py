@@ -77,7 +77,7 @@ def convert(output: Output, /, out: Path, columns: tuple[tuple[str, str], ...], 
 
 @click.command(cls=Command, short_help="Make a synthetic graph directory.")
 @click.argument("out", type=options.OUTPUT)
-@click.option("--num-nodes", type=int, required=True, help="Nodes; 10000 to 100000000 is what it is meant for.")
+@click.option("--num-nodes", type=int, required=True, help="Number of nodes; meant for 10,000 to 100 million.")
 @click.option("--avg-degree", type=float, default=12.5, show_default=True, help="Edges drawn per node.")
 @click.option("--num-classes", type=int, default=16, show_default=True, help="Classes, of equal size.")
 @click.option("--num-features", type=int, default=128, show_default=True, help="Numbers per feature row.")
@@ -162,6 +162,7 @@ def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, **argumen
     if estimate:
         from diskgnn.preparing.estimate import estimate as predict
 
+        arguments.pop("overwrite")  # nothing is written
         prediction = predict(graph, out, **arguments, reporter=output.reporter)
         output.fields(f"preparing {graph} would take", vars(prediction))
         if missing := prediction.missing_disk_bytes:

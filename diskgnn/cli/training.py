@@ -49,7 +49,7 @@ _records = options.section("Records")
 @_optimization("--weight-decay", type=float, default=0.0, show_default=True, help="Adam's weight decay.")
 @_optimization("--evaluate-every", type=int, default=1, show_default=True, help="Epochs between evaluations.")
 @_optimization("--amp", is_flag=True, help="Compute in bfloat16 where that is safe (autocast).")
-@_optimization("--seed", type=int, default=0, show_default=True, help="Of initial weights and dropout.")
+@_optimization("--seed", type=int, default=0, show_default=True, help="Seed of initial weights and dropout.")
 @_checkpoints(
     "--checkpoint",
     type=options.OUTPUT,
@@ -61,7 +61,7 @@ _records = options.section("Records")
     "checkpoint_every_batches",
     type=int,
     metavar="N",
-    help="Write it also after every N minibatches of an epoch: what a crash can cost.",
+    help="Also write a checkpoint after every N minibatches. A crash then loses at most N.",
 )
 @_checkpoints("--resume", is_flag=True, help="Go on exactly where the checkpoint was written.")
 @_records("--metrics", type=options.OUTPUT, metavar="FILE", help="Append metrics to FILE, one JSON object a line.")

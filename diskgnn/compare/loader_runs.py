@@ -55,7 +55,8 @@ def prepare_evaluation(steps: Steps, job: Job, splits: Sequence[str]) -> Job:
     steps.needed("prepare_evaluation", {
         "graph": str(steps.graph.path), "folder": str(folder), "splits": list(splits),
         "sampling": {**inputs.drawn, "eval_fanouts": inputs.sampling.eval_fanouts},
-        "cache_bytes": inputs.cache_bytes // 4, "memory_bytes": inputs.memory_bytes // 2,
+        "cache_bytes": inputs.cache_bytes // job.row_bytes // 4 * job.row_bytes,  # whole rows
+        "memory_bytes": inputs.memory_bytes // 2,
     })  # fmt: skip
     return replace(job, evaluation=folder / "packed", splits=tuple(splits))
 

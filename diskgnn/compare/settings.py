@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from diskgnn.compare.registry import Variant, select
-from diskgnn.errors import ConfigError, at_least_one
-from diskgnn.specs import PathLike, SamplingSpec, cache_rows
+from diskgnn.errors import ConfigError
+from diskgnn.specs import PathLike, SamplingSpec, cache_rows, whole_number
 from diskgnn.storage.row_format import FeatureFile
 from diskgnn.units import format_size, parse_size
 
@@ -28,7 +28,7 @@ class ModelSpec:
     lr: float = 0.003
 
     def __post_init__(self) -> None:
-        at_least_one("hidden", self.hidden)
+        whole_number("hidden", self.hidden)
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,9 @@ class ComparisonSettings:
     rate_file_bytes: int = 1 << 30  # size of the file that the disk's rates are measured with
 
     def __post_init__(self) -> None:
-        for name in ("max_batches", "seeds"):
-            at_least_one(name, getattr(self, name))
+        whole_number("seeds", self.seeds)
+        if self.max_batches is not None:
+            whole_number("max_batches", self.max_batches)
         if self.memory_bytes == 0:
             raise ConfigError("memory: expected the cap that all loaders run under, such as 2GiB, found 0")
         assert self.variants

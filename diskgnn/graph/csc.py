@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from diskgnn._native import count_edges, sort_bucket
 from diskgnn.errors import InputError
-from diskgnn.graph.edge_buckets import EdgeBuckets, EdgeSource, directions, plan_buckets
+from diskgnn.graph.edge_buckets import EdgeBuckets, EdgeSource, directions, lay_out_buckets
 from diskgnn.ordered import in_order
 from diskgnn.progress import Reporter
 from diskgnn.storage import artifacts, faults
@@ -72,27 +72,27 @@ def write_csc(
     # Bins of 2^shift nodes, few enough to count all of them at once.
     shift = max(0, (max(num_nodes, 1) - 1).bit_length() - (_MAX_BINS.bit_length() - 1))
     bin_edges = _count(edges, num_nodes, shift, options.reverse, num_input_edges, reporter)
-    plan = plan_buckets(bin_edges, shift, num_nodes, resources.memory_bytes, resources.threads, options.self_loops)
-    edge_bytes = 2 * plan.dtype.itemsize
-    scratch_bytes = 0 if plan.in_memory else plan.num_edges * edge_bytes
-    output_bytes = (plan.num_edges + options.self_loops * num_nodes) * plan.dtype.itemsize + (num_nodes + 1) * 8
+    layout = lay_out_buckets(bin_edges, shift, num_nodes, resources.memory_bytes, resources.threads, options.self_loops)
+    edge_bytes = 2 * layout.dtype.itemsize
+    scratch_bytes = 0 if layout.in_memory else layout.num_edges * edge_bytes
+    output_bytes = (layout.num_edges + options.self_loops * num_nodes) * layout.dtype.itemsize + (num_nodes + 1) * 8
     require_free_bytes(writer.staging, scratch_bytes + output_bytes, "sorting the edges")
 
-    buckets = EdgeBuckets(plan, writer.path(_SCRATCH))
+    buckets = EdgeBuckets(layout, writer.path(_SCRATCH))
     buckets.fill(edges, options.reverse, reporter)
-    sorts = (partial(_sort, bucket, buckets, options) for bucket in range(plan.num_buckets))
+    sorts = (partial(_sort, bucket, buckets, options) for bucket in range(layout.num_buckets))
     exact = not (options.self_loops or options.drop_duplicates)
     with (
-        ThreadPoolExecutor(min(resources.threads, plan.buckets_at_once)) as pool,
+        ThreadPoolExecutor(min(resources.threads, layout.buckets_at_once)) as pool,
         writer.array_file(artifacts.INDPTR, np.int64, num_nodes + 1) as indptr,
-        writer.array_file(artifacts.INDICES, plan.dtype, plan.num_edges if exact else None) as indices,
-        reporter.stage("sort edges", plan.num_edges, "edges") as advance,
+        writer.array_file(artifacts.INDICES, layout.dtype, layout.num_edges if exact else None) as indices,
+        reporter.stage("sort edges", layout.num_edges, "edges") as advance,
     ):
         indptr.write(np.zeros(1, np.int64))
-        for bucket, (degrees, columns) in enumerate(in_order(pool, sorts, ahead=plan.buckets_at_once - 1)):
+        for bucket, (degrees, columns) in enumerate(in_order(pool, sorts, ahead=layout.buckets_at_once - 1)):
             indptr.write(indices.rows_written + np.cumsum(degrees, dtype=np.int64))
             indices.write(columns)
-            advance(int(plan.edge_starts[bucket + 1] - plan.edge_starts[bucket]))
+            advance(int(layout.edge_starts[bucket + 1] - layout.edge_starts[bucket]))
             del degrees, columns  # before the next bucket is sorted
     buckets.path.unlink(missing_ok=True)
     return indices.rows_written
@@ -129,8 +129,8 @@ Columns = tuple[npt.NDArray[np.int64], npt.NDArray[Any]]  # degrees [nodes of a 
 def _sort(bucket: int, buckets: EdgeBuckets, options: EdgeOptions) -> Columns:
     faults.point("csc.sort")
     edges = buckets.read(bucket)
-    first_node, last_node = (int(node) for node in buckets.plan.node_starts[bucket : bucket + 2])
+    first_node, last_node = (int(node) for node in buckets.layout.node_starts[bucket : bucket + 2])
     degrees = np.empty(last_node - first_node, np.int64)
-    indices = np.empty(len(edges) + options.self_loops * len(degrees), buckets.plan.dtype)
+    indices = np.empty(len(edges) + options.self_loops * len(degrees), buckets.layout.dtype)
     written = sort_bucket(edges, first_node, options.self_loops, options.drop_duplicates, degrees, indices)
     return degrees, indices[:written]

@@ -43,7 +43,7 @@ def directions(src: npt.NDArray[Any], dst: npt.NDArray[Any], reverse: bool) -> t
 
 
 @dataclass(frozen=True)
-class BucketPlan:
+class BucketLayout:
     """How nodes are cut into K buckets of consecutive ids, and how much is held at once."""
 
     dtype: np.dtype[Any]  # of node ids in edges and indices
@@ -71,9 +71,9 @@ class BucketPlan:
         return int(self.edge_starts[-1])
 
 
-def plan_buckets(
+def lay_out_buckets(
     bin_edges: npt.NDArray[np.int64], shift: int, num_nodes: int, memory_bytes: int, threads: int, self_loops: bool
-) -> BucketPlan:
+) -> BucketLayout:
     """Cut the nodes into buckets of which `threads` + 1 can be sorted at once within `memory_bytes`.
 
     Raises:
@@ -105,7 +105,7 @@ def plan_buckets(
     bounds = np.array(starts, np.int64)
     bucket_bytes = int(np.diff(sums[bounds]).max(initial=1))
     buffer_bytes = min(_MAX_BUFFER_BYTES, memory_bytes // max(len(starts) - 1, 1))
-    return BucketPlan(
+    return BucketLayout(
         dtype=dtype,
         shift=shift,
         bucket_of_bin=np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(bounds)),
@@ -121,28 +121,28 @@ class EdgeBuckets:
     """All edges, bucket by bucket: filled once, then read in any order, by several threads if need be.
 
     Args:
-        plan: says where each bucket starts.
+        layout: says where each bucket starts.
         path: of the scratch file, made only if the edges do not fit in memory. Whoever made this object removes it.
     """
 
-    def __init__(self, plan: BucketPlan, path: Path) -> None:
-        self.plan, self.path = plan, path
-        sizes = np.diff(plan.edge_starts)
-        capacities = sizes if plan.in_memory else np.minimum(sizes, plan.buffer_edges)
+    def __init__(self, layout: BucketLayout, path: Path) -> None:
+        self.layout, self.path = layout, path
+        sizes = np.diff(layout.edge_starts)
+        capacities = sizes if layout.in_memory else np.minimum(sizes, layout.buffer_edges)
         starts = np.concatenate([[0], np.cumsum(capacities)])
-        self._buffer = np.empty((int(starts[-1]), 2), plan.dtype)
+        self._buffer = np.empty((int(starts[-1]), 2), layout.dtype)
         # Bucket b's buffer starts at _starts[b], is full up to _cursors[b] and ends at _ends[b].
         self._starts, self._cursors, self._ends = starts[:-1], starts[:-1].copy(), starts[1:].copy()
         self._buffers = EdgeBuffers(
-            num_nodes=plan.num_nodes,
-            shift=plan.shift,
-            bucket_of_bin=plan.bucket_of_bin,
+            num_nodes=layout.num_nodes,
+            shift=layout.shift,
+            bucket_of_bin=layout.bucket_of_bin,
             buffer=self._buffer,
             cursors=self._cursors,
             ends=self._ends,
         )
         # Where the next flush of each bucket goes in the scratch file, in edges.
-        self._flushed = plan.edge_starts[:-1].copy()
+        self._flushed = layout.edge_starts[:-1].copy()
         self._scratch: int | None = None
 
     def fill(self, edges: EdgeSource, reverse: bool, reporter: Reporter) -> None:
@@ -151,10 +151,10 @@ class EdgeBuckets:
         Raises:
             InputError: these are not the edges that were counted.
         """
-        if not self.plan.in_memory:
+        if not self.layout.in_memory:
             self._scratch = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
-            with reporter.stage("scatter edges", self.plan.num_edges, "edges") as advance:
+            with reporter.stage("scatter edges", self.layout.num_edges, "edges") as advance:
                 for chunk in edges():
                     for src, dst in directions(*chunk, reverse):
                         self._append(src, dst)
@@ -167,33 +167,33 @@ class EdgeBuckets:
                 os.close(self._scratch)
         if not complete:
             raise InputError(_CHANGED)
-        if not self.plan.in_memory:
+        if not self.layout.in_memory:
             del self._buffers, self._buffer
 
     def read(self, bucket: int) -> npt.NDArray[Any]:
         """[number, 2] edges of a bucket: src, dst."""
-        start, stop = (int(edge) for edge in self.plan.edge_starts[bucket : bucket + 2])
-        if self.plan.in_memory:
+        start, stop = (int(edge) for edge in self.layout.edge_starts[bucket : bucket + 2])
+        if self.layout.in_memory:
             return self._buffer[start:stop]
         with self.path.open("rb", buffering=0) as file:
-            offset_bytes = start * 2 * self.plan.dtype.itemsize
+            offset_bytes = start * 2 * self.layout.dtype.itemsize
             file.seek(offset_bytes)
-            edges = np.fromfile(file, self.plan.dtype, 2 * (stop - start))
+            edges = np.fromfile(file, self.layout.dtype, 2 * (stop - start))
             os.posix_fadvise(file.fileno(), offset_bytes, edges.nbytes, os.POSIX_FADV_DONTNEED)
         assert len(edges) == 2 * (stop - start)
         return edges.reshape(-1, 2)
 
     def _append(self, src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> None:
-        plan, first = self.plan, 0
+        layout, first = self.layout, 0
         while True:
             first = self._buffers.scatter(src, dst, first)
             if first == len(src):
                 return
-            self._flush(int(plan.bucket_of_bin[dst[first] >> plan.shift]))
+            self._flush(int(layout.bucket_of_bin[dst[first] >> layout.shift]))
 
     def _flush(self, bucket: int) -> None:
         content = self._buffer[self._starts[bucket] : self._cursors[bucket]]
-        first, end = self._flushed[bucket], self.plan.edge_starts[bucket + 1]
+        first, end = self._flushed[bucket], self.layout.edge_starts[bucket + 1]
         if self._scratch is None or not len(content) or first + len(content) > end:
             raise IndexError("more edges than were counted")
         faults.point("csc.scatter")
@@ -207,7 +207,7 @@ class EdgeBuckets:
             return bool((self._cursors == self._ends).all())
         for bucket in np.flatnonzero(self._cursors > self._starts).tolist():
             self._flush(bucket)
-        return bool((self._flushed == self.plan.edge_starts[1:]).all())
+        return bool((self._flushed == self.layout.edge_starts[1:]).all())
 
 
 def _write_at(descriptor: int, content: npt.NDArray[Any], offset_bytes: int) -> None:

@@ -105,7 +105,7 @@ def generate(
     spec = GenerationSpec(num_nodes, avg_degree, num_classes, rows, fractions, homophily, seed)
     resources = Resources.of(memory, threads, reporter)
     chunks = Chunks.within(spec, resources)
-    writer = ArtifactWriter(out, artifacts.GRAPH, config=spec.to_json(), overwrite=overwrite)
+    writer = ArtifactWriter(out, artifacts.GRAPH, config={}, overwrite=overwrite)
     _require_space(spec, writer.final.parent)
     with writer:
         generator = GraphGenerator(
@@ -117,7 +117,7 @@ def generate(
             seed=seed,
         )
         num_edges = _write_edges(writer, generator, spec, resources, chunks)
-        writer.config["num_edges"] = num_edges
+        writer.config = spec.to_json(num_edges)
         _write_features(writer, generator, spec, chunks, reporter)
         _write_int64s(writer, artifacts.LABELS, generator.labels, range(num_nodes), chunks)
         first = 0

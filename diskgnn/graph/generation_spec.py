@@ -71,16 +71,16 @@ class GenerationSpec:
             left -= sizes[split]
         return sizes
 
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in the manifest, but for the number of edges, which is known when they are drawn."""
+    def to_json(self, num_edges: int) -> dict[str, Any]:
+        """As it stands in the manifest; `num_edges` is known when they are drawn."""
         return {
             "generator": "degree-corrected planted partition",
             "num_nodes": self.num_nodes,
             "avg_degree": self.avg_degree,
             "num_classes": self.num_classes,
-            "feature_width": self.rows.num_features,
-            "feature_dtype": self.rows.dtype,
+            **self.rows.to_json(),
             **{f"{split}_fraction": self.fractions[split] for split in SPLITS},
             "homophily": self.homophily,
             "seed": self.seed,
+            "num_edges": num_edges,
         }

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
-from diskgnn.loading.row_files import does_not_fit, open_row_file
+from diskgnn.loading.row_file_check import does_not_fit, open_row_file
 from diskgnn.storage import artifacts
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.row_reading import read_rows, row_buffer

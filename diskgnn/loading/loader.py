@@ -93,10 +93,28 @@ class Loader(CursorSource):
             ArtifactError: not a packed directory, damaged, or without this split.
             ConfigError: options that cannot work.
         """
-        self.options = LoaderOptions(
-            device_cache, zero_copy, dtype, scale, zero_point, prefetch, shuffle_seed, engine, verify, threads
-        )
-        self.sequence = sequence = MinibatchSequence.open(packed, split, device, self.options)
+        options = LoaderOptions(
+            device_cache=device_cache, zero_copy=zero_copy, dtype=dtype, scale=scale, zero_point=zero_point,
+            prefetch=prefetch, shuffle_seed=shuffle_seed, engine=engine, verify=verify, threads=threads,
+        )  # fmt: skip
+        self._open(packed, split, device, options)
+
+    @classmethod
+    def with_options(
+        cls, packed: PathLike | Packed, split: str, device: str | torch.device, options: LoaderOptions
+    ) -> Loader:
+        """A `Loader` whose other keyword arguments are `options`.
+
+        Raises:
+            ArtifactError, ConfigError: see `Loader`.
+        """
+        loader = Loader.__new__(cls)
+        loader._open(packed, split, device, options)
+        return loader
+
+    def _open(self, packed: PathLike | Packed, split: str, device: str | torch.device, options: LoaderOptions) -> None:
+        self.options = options
+        self.sequence = sequence = MinibatchSequence.open(packed, split, device, options)
         super().__init__(Cursor("Loader", sequence.num_batches, sequence.identity()))
         self.split, self.device = split, sequence.device
         config = sequence.packed.config
@@ -153,15 +171,20 @@ class Loader(CursorSource):
 
     def _require_own_process(self) -> None:
         if self._pid != os.getpid():
-            raise ConfigError("this Loader was made before a fork, its threads are not here: make one in each process")
+            raise ConfigError(
+                "this Loader was made before a fork, and its threads did not survive it: make a Loader in each process"
+            )
 
     @property
     def device_cache(self) -> int | str | None:
-        """Static rows kept on the device, as `Loader` was given it; what is set counts until the first epoch starts."""
+        """Static rows kept on the device, as `Loader` was given it or `choose_device_cache` has it."""
         return self.options.device_cache
 
-    @device_cache.setter
-    def device_cache(self, size: int | str | None) -> None:
+    def choose_device_cache(self, size: int | str) -> None:
+        """Keep static rows of this size on the device. It counts if no epoch was started yet.
+
+        A method, not a property to set: a wrapper that passes attributes on (`__getattr__`) passes this on, too.
+        """
         self.options = replace(self.options, device_cache=size)
 
     def stats(self) -> LoadStats:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diskgnn.errors import at_least_one
+from diskgnn.specs import whole_number
 from diskgnn.storage.read_engine import check_engine
 from diskgnn.system.memory import available_cores
 
@@ -40,8 +40,9 @@ class LoaderOptions:
 
     def __post_init__(self) -> None:
         check_engine(self.engine)
-        at_least_one("prefetch", self.prefetch)
-        at_least_one("threads", self.threads)
+        for name in ("prefetch", "threads"):
+            if (given := getattr(self, name)) is not None:
+                whole_number(name, given)
 
     def prefetch_for(self, device: torch.device) -> int:
         """Minibatches assembled ahead of the user.

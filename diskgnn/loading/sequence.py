@@ -14,7 +14,7 @@ from diskgnn._native import DamagedExtentError, crc32c
 from diskgnn.draws import batch_key, permutation
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.loading.assembly import RowConversion
-from diskgnn.loading.headers import HeaderReader
+from diskgnn.loading.header_decoding import HeaderReader
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.loading.transfer import IN_FLIGHT
 from diskgnn.minibatch import MiniBatch

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from diskgnn._native import crc32c
-from diskgnn.loading.row_files import RowFile, open_row_file
+from diskgnn.loading.row_file_check import RowFile, open_row_file
 from diskgnn.specs import cache_rows
 from diskgnn.storage import artifacts
 from diskgnn.storage.packed import Packed

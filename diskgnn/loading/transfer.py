@@ -31,7 +31,7 @@ from torch import Tensor
 from diskgnn._native import Pipeline
 from diskgnn.batch_source import LoadStats
 from diskgnn.loading.assembly import Assembler
-from diskgnn.loading.headers import HeaderReader
+from diskgnn.loading.header_decoding import HeaderReader
 from diskgnn.minibatch import MiniBatch
 from diskgnn.storage import faults
 from diskgnn.system.page_locking import PageLock

@@ -1,7 +1,7 @@
 """The packer: graph/ + samples/ -> packed/, every minibatch's rows contiguous on disk in the order of training.
 
-First each split's sequence is placed (see `placement`) and the extents' headers are written (`headers`), then their
-rows (`rows`).
+First each split's sequence is placed (see `placement`) and the extents' headers are written (`split_placer`), then
+their rows (`row_packing`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from contextlib import closing
 from diskgnn._native import PageWriter
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
-from diskgnn.packing.headers import Placed, SplitPlacer
 from diskgnn.packing.probes import probe_samples
-from diskgnn.packing.rows import pack_rows
+from diskgnn.packing.row_packing import pack_rows
 from diskgnn.packing.space import disk_need, most_packed_bytes
+from diskgnn.packing.split_placer import Placed, SplitPlacer
 from diskgnn.packing.tiers import TierRows
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.specs import CacheSpec, PathLike
@@ -63,6 +63,9 @@ def pack(
         DiskFullError: the disk cannot hold the result; names the bytes missing. Refused before placing when a few
             minibatches say so for sure, otherwise after it, when the size is known exactly.
         OutputExistsError: `out` exists.
+
+    Example:
+        >>> diskgnn.pack("graph", "samples", "packed", cpu_cache="10%")
     """
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     samples = samples if isinstance(samples, Samples) else Samples.open(samples)
@@ -83,7 +86,7 @@ def pack_samples(
     overwrite: bool = False,
     window_bytes: int | None = None,
 ) -> StageReport:
-    """`pack`, once its arguments are nouns; `window_bytes` is that of `rows.pack_rows`."""
+    """`pack`, once its arguments are nouns; `window_bytes` is that of `row_packing.pack_rows`."""
     started = time.perf_counter()
     if samples.manifest.source != {"format": artifacts.GRAPH, "digest": graph.manifest.digest}:
         raise ArtifactError(
@@ -108,7 +111,7 @@ def pack_samples(
         manifest = writer.publish()
     details: dict[str, int | float | str] = {}
     for split in placed.splits:
-        details |= {f"{split.split}_requested_rows": split.rows.requested, f"{split.split}_disk_rows": split.rows.disk}
+        details |= {f"{split.name}_requested_rows": split.rows.requested, f"{split.name}_disk_rows": split.rows.disk}
     return StageReport("pack", time.perf_counter() - started, read_bytes, manifest.total_bytes, details)
 
 
@@ -131,8 +134,8 @@ def _config(graph: Graph, samples: Samples, placed: Placed, keep_input_nodes: bo
     sampled = samples.config
     splits = {}
     for split in placed.splits:
-        size = sampled.splits[split.split]
-        splits[split.split] = PackedSplit(
+        size = sampled.splits[split.name]
+        splits[split.name] = PackedSplit(
             epochs=size.epochs,
             batches_per_epoch=size.batches_per_epoch,
             cpu_rows=len(split.next_cycle_slots),

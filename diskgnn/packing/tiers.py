@@ -50,7 +50,8 @@ def static_rows(static_cache: int | str, features: FeatureFile, memory_bytes: in
     """
     if static_cache == "auto":
         free_bytes = faults.reading("gpu.free", _free_gpu_bytes())
-        static_cache = min(free_bytes // 2, memory_bytes // 4, MAX_AUTO_STATIC_BYTES)
+        static_bytes = min(free_bytes // 2, memory_bytes // 4, MAX_AUTO_STATIC_BYTES)
+        return min(static_bytes // features.row_bytes, features.num_rows)
     return cache_rows(static_cache, features.row_bytes, features.num_rows)
 
 

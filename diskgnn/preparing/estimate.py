@@ -12,7 +12,7 @@ from diskgnn._native import READ_AHEAD_BYTES
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.probes import probe_by_sampling
 from diskgnn.packing.space import disk_need
-from diskgnn.preparing.preparation import Preparation
+from diskgnn.preparing.request import PrepareRequest
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.specs import CacheSpec, PathLike, SamplingSpec
 from diskgnn.storage.disk_space import free_bytes
@@ -63,7 +63,6 @@ def estimate(
     threads: int | None = None,
     keep_input_nodes: bool = False,
     samples: PathLike | None = None,
-    overwrite: bool = False,
     prefetch: int = 1,
     reporter: Reporter = SILENT,
 ) -> Estimate:
@@ -77,10 +76,35 @@ def estimate(
     of training and of evaluation, the minibatches in flight and the read ring. The model, its optimizer and
     activations, and the interpreter with torch come on top.
 
+    Args:
+        graph: graph directory, or an opened one.
+        out: the packed directory that `prepare` would write.
+        fanouts: neighbours drawn per layer, from the seeds outwards; -1 takes all.
+        batch_size: seeds per minibatch; the last one of an epoch may have fewer.
+        epochs: epochs of the train split to prepare; other splits are prepared once.
+        cpu_cache: the cpu tier of the train sequence: bytes, '2GiB', or '10%' of all rows.
+        static_cache: rows for the device and pinned tiers together, alike; 'auto' is nothing without a GPU, and with
+            one the least of half of its free memory, a quarter of the `memory` budget and 4 GiB.
+        eval_cpu_cache: the cpu tier of each other sequence; a quarter of `cpu_cache` by default.
+        eval_fanouts: of the splits other than train; `fanouts` by default.
+        draws: 'independent', or 'coordinated': all nodes of a minibatch agree on which neighbours to draw.
+        draw_period: consecutive minibatches that agree, too; only for coordinated draws.
+        seed: same seed, same bytes.
+        memory: budget in bytes or as '2GiB'; 'auto' means half of what is available.
+        threads: all cores by default.
+        keep_input_nodes: store each minibatch's node ids too, for `MiniBatch.input_nodes`.
+        samples: where `prepare` would keep the samples.
+        prefetch: minibatches read ahead while training.
+        reporter: told of the sampling of a few minibatches.
+
     Raises:
         ConfigError, InputError, ArtifactError: as `prepare`.
+
+    Example:
+        >>> found = diskgnn.estimate("graph", "packed", fanouts=[10, 10], batch_size=1024, cpu_cache="10%")
+        >>> print(found.packed_bytes, found.missing_disk_bytes)
     """
-    preparation = Preparation.of(
+    request = PrepareRequest.of(
         graph,
         SamplingSpec(fanouts, batch_size, epochs, eval_fanouts, seed, draws=draws, draw_period=draw_period),
         CacheSpec(cpu_cache, static_cache, eval_cpu_cache),
@@ -89,17 +113,17 @@ def estimate(
         samples=samples,
         keep_input_nodes=keep_input_nodes,
     )
-    return estimate_of(preparation, prefetch)
+    return estimate_of(request, prefetch)
 
 
-def estimate_of(preparation: Preparation, prefetch: int = 1) -> Estimate:
+def estimate_of(request: PrepareRequest, prefetch: int = 1) -> Estimate:
     """`estimate`, once its arguments are checked."""
-    features, tiers = preparation.graph.feature_file, preparation.tiers
-    num_nodes, memory_bytes = preparation.graph.num_nodes, preparation.resources.memory_bytes
-    probes = probe_by_sampling(preparation.plan, preparation.resources)
-    need = disk_need(probes, tiers, features.row_bytes, preparation.keep_input_nodes)
+    features, tiers = request.graph.feature_file, request.tiers
+    num_nodes, memory_bytes = request.graph.num_nodes, request.resources.memory_bytes
+    probes = probe_by_sampling(request.plan, request.resources)
+    need = disk_need(probes, tiers, features.row_bytes, request.keep_input_nodes)
     scratch_bytes = need.samples + need.placing
-    free_disk_bytes = free_bytes(preparation.out.parent)
+    free_disk_bytes = free_bytes(request.out.parent)
     train = probes.get("train") or next(iter(probes.values()))
     warn_if_no_io_uring()
     # A minibatch ahead lies there as it is stored; widening takes x for the user's, and for the next one.
@@ -108,7 +132,7 @@ def estimate_of(preparation: Preparation, prefetch: int = 1) -> Estimate:
     largest_bytes = max(int(probe.max_rows * features.row_bytes + probe.structure_bytes) for probe in probes.values())
     evaluated_rows = tiers.evaluation if set(probes) - {"train"} else 0
     # Sampling holds the topology if it fits, packing two windows of the features, of a quarter of the budget each.
-    used_bytes = max(preparation.graph.topology_bytes, 2 * features.num_bytes)
+    used_bytes = max(request.graph.topology_bytes, 2 * features.num_bytes)
     return Estimate(
         minibatches=sum(probe.num_batches for probe in probes.values()),
         rows_per_minibatch=train.rows,

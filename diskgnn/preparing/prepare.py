@@ -13,8 +13,8 @@ from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack_samples
 from diskgnn.packing.probes import probe_by_sampling
 from diskgnn.packing.space import disk_need, most_disk_bytes
-from diskgnn.preparing.preparation import Preparation
 from diskgnn.preparing.repair import repair
+from diskgnn.preparing.request import PrepareRequest
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.sampling.sample import sample_plan
 from diskgnn.specs import CacheSpec, PathLike, SamplingSpec
@@ -51,11 +51,29 @@ def prepare(
 ) -> list[StageReport]:
     """Make the packed directory `out`, ready to train from: `diskgnn.sample`, then `diskgnn.pack`.
 
-    Args are theirs; without `static_cache` the device and pinned tiers get what `pack` calls 'auto': nothing without a
-    GPU, and with one the least of half of its free memory, a quarter of the `memory` budget and 4 GiB. The samples are
-    scratch, beside `out`, unless `samples` names a directory to keep them in. A run that fails or is interrupted keeps
+    The samples are scratch, beside `out`, unless `samples` says otherwise. A run that fails or is interrupted keeps
     what was sampled and warns where; the same arguments go on with it, and make again what was damaged meanwhile.
-    `overwrite` replaces `out`, never samples that are kept.
+
+    Args:
+        graph: graph directory, or an opened one.
+        out: the packed directory to write.
+        fanouts: neighbours drawn per layer, from the seeds outwards; -1 takes all.
+        batch_size: seeds per minibatch; the last one of an epoch may have fewer.
+        epochs: epochs of the train split to prepare; other splits are prepared once.
+        cpu_cache: the cpu tier of the train sequence: bytes, '2GiB', or '10%' of all rows.
+        static_cache: rows for the device and pinned tiers together, alike; 'auto' is nothing without a GPU, and with
+            one the least of half of its free memory, a quarter of the `memory` budget and 4 GiB.
+        eval_cpu_cache: the cpu tier of each other sequence; a quarter of `cpu_cache` by default.
+        eval_fanouts: of the splits other than train; `fanouts` by default.
+        draws: 'independent', or 'coordinated': all nodes of a minibatch agree on which neighbours to draw.
+        draw_period: consecutive minibatches that agree, too; only for coordinated draws.
+        seed: same seed, same bytes.
+        memory: budget in bytes or as '2GiB'; 'auto' means half of what is available.
+        threads: all cores by default.
+        keep_input_nodes: store each minibatch's node ids too, for `MiniBatch.input_nodes`.
+        samples: a directory to keep the samples in.
+        overwrite: replace `out`, never samples that are kept.
+        reporter: told about every stage.
 
     Returns:
         The reports of both stages.
@@ -63,8 +81,11 @@ def prepare(
     Raises:
         ConfigError, InputError, ArtifactError, OutputExistsError, DiskFullError: see both. A disk that samples and
             packed data surely do not fit is refused before sampling, by the prediction that `estimate` makes.
+
+    Example:
+        >>> diskgnn.prepare("graph", "packed", fanouts=[10, 10], batch_size=1024, epochs=4, cpu_cache="10%")
     """
-    preparation = Preparation.of(
+    request = PrepareRequest.of(
         graph,
         SamplingSpec(fanouts, batch_size, epochs, eval_fanouts, seed, draws=draws, draw_period=draw_period),
         CacheSpec(cpu_cache, static_cache, eval_cpu_cache),
@@ -73,28 +94,28 @@ def prepare(
         samples=samples,
         keep_input_nodes=keep_input_nodes,
     )
-    with _alone(preparation.out):
+    with _alone(request.out):
         try:
             # Refuse before hours of sampling, not after.
-            ArtifactWriter(preparation.out, artifacts.PACKED, config={}, overwrite=overwrite)
+            ArtifactWriter(request.out, artifacts.PACKED, config={}, overwrite=overwrite)
         except OutputExistsError:
-            _remove_stale_scratch(preparation)
+            _remove_stale_scratch(request)
             raise
-        with _saying_what_is_kept(preparation):
-            reports = _sample(preparation)
+        with _saying_what_is_kept(request):
+            reports = _sample(request)
             reports.append(
                 pack_samples(
-                    preparation.graph,
-                    Samples.open(preparation.samples_path),
-                    preparation.out,
-                    preparation.tiers,
-                    preparation.resources,
+                    request.graph,
+                    Samples.open(request.samples_path),
+                    request.out,
+                    request.tiers,
+                    request.resources,
                     keep_input_nodes=keep_input_nodes,
                     overwrite=overwrite,
                 )
             )
         faults.point("prepare.packed")
-        shutil.rmtree(preparation.scratch, ignore_errors=True)
+        shutil.rmtree(request.scratch, ignore_errors=True)
     return reports
 
 
@@ -121,21 +142,21 @@ def _alone(out: Path) -> Iterator[None]:
         lock.release()
 
 
-def _sample(preparation: Preparation) -> list[StageReport]:
+def _sample(request: PrepareRequest) -> list[StageReport]:
     """Make the samples, or what is damaged of those that are there and are scratch."""
-    plan, path, resources = preparation.plan, preparation.samples_path, preparation.resources
-    if preparation.is_sampled():
-        if preparation.samples is None:
-            repair(path, graph=preparation.graph, resources=resources)
+    plan, path, resources = request.plan, request.samples_path, request.resources
+    if request.is_sampled():
+        if request.samples is None:
+            repair(path, graph=request.graph, resources=resources)
         return []
-    if preparation.samples is None:
+    if request.samples is None:
         shutil.rmtree(path, ignore_errors=True)  # those of other settings
     elif path.exists() and _is_samples(path):
         raise OutputExistsError(
             f"{path} holds samples of another graph or of other settings, which are kept: choose another `samples`, or "
             f"remove that directory"
         )
-    _require_space(preparation)
+    _require_space(request)
     return [sample_plan(plan, path, resources)]
 
 
@@ -146,23 +167,23 @@ def _is_samples(path: Path) -> bool:
         return False
 
 
-def _remove_stale_scratch(preparation: Preparation) -> None:
+def _remove_stale_scratch(request: PrepareRequest) -> None:
     """Of a run that was killed when it had published the output. What a run with `overwrite` goes on with stays."""
     with suppress(ArtifactError):
-        samples, packed = read_manifest(preparation.scratch / "samples"), read_manifest(preparation.out)
+        samples, packed = read_manifest(request.scratch / "samples"), read_manifest(request.out)
         if packed.source == {"format": samples.format, "digest": samples.digest}:
-            shutil.rmtree(preparation.scratch, ignore_errors=True)
+            shutil.rmtree(request.scratch, ignore_errors=True)
 
 
 @contextmanager
-def _saying_what_is_kept(preparation: Preparation) -> Iterator[None]:
+def _saying_what_is_kept(request: PrepareRequest) -> Iterator[None]:
     """When preparing ends early, warn of the hidden directory that holds what was sampled."""
     try:
         yield
     except BusyError:  # another process is at work there
         raise
     except BaseException:
-        kept = preparation.scratch if preparation.samples is None else staging_of(preparation.samples)
+        kept = request.scratch if request.samples is None else staging_of(request.samples)
         if (size := _bytes_in(kept)) > 0:
             warnings.warn(
                 f"what was sampled is kept in {kept} ({format_size(size)}): the same command goes on with it; "
@@ -172,7 +193,7 @@ def _saying_what_is_kept(preparation: Preparation) -> Iterator[None]:
         raise
 
 
-def _require_space(preparation: Preparation) -> None:
+def _require_space(request: PrepareRequest) -> None:
     """Refuse what surely does not fit. Only where the fanouts leave that open, a few minibatches are asked.
 
     What an earlier run left half-done is reused or replaced, so it counts as free.
@@ -180,13 +201,13 @@ def _require_space(preparation: Preparation) -> None:
     Raises:
         DiskFullError: names the bytes missing.
     """
-    plan, tiers, keep_input_nodes = preparation.plan, preparation.tiers, preparation.keep_input_nodes
-    out, samples = preparation.out, preparation.samples_path
+    plan, tiers, keep_input_nodes = request.plan, request.tiers, request.keep_input_nodes
+    out, samples = request.out, request.samples_path
     most_bytes = most_disk_bytes(plan, tiers, keep_input_nodes)
     if most_bytes <= min(free_bytes(out.parent), free_bytes(samples.parent)):
         return
-    probes = probe_by_sampling(plan, preparation.resources)
-    need = disk_need(probes, tiers, preparation.graph.feature_file.row_bytes, keep_input_nodes)
+    probes = probe_by_sampling(plan, request.resources)
+    need = disk_need(probes, tiers, request.graph.feature_file.row_bytes, keep_input_nodes)
     packed_bytes = max(0, need.certain_packed - _bytes_in(staging_of(out)))
     samples_bytes = max(0, need.certain_samples - _bytes_in(staging_of(samples)))
     if _device(out) == _device(samples):

@@ -73,6 +73,10 @@ class SamplingPlan:
         first = self.spec.first_epoch if split == "train" else 0
         return range(first, first + self.sizes[split].epochs)
 
+    def key(self, split: str, epoch: int) -> int:
+        """What names the draws of one epoch, see `draws.batch_key`."""
+        return batch_key(self.spec.seed, split, epoch)
+
     def minibatches(self, split: str, epoch: int) -> list[PlannedMinibatch]:
         """The minibatches of one epoch, any epoch: shuffled for 'train', in the given order otherwise.
 
@@ -82,7 +86,7 @@ class SamplingPlan:
         if split == "train":
             nodes = nodes[permutation(len(nodes), batch_key(spec.seed, f"{split}/shuffle", epoch))]
         fanouts = np.array(spec.fanouts_of(split), np.int32)
-        key = batch_key(spec.seed, split, epoch)
+        key = self.key(split, epoch)
         return [
             PlannedMinibatch(
                 nodes[number * spec.batch_size : (number + 1) * spec.batch_size], fanouts, key, number,

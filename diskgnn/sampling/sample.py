@@ -77,6 +77,9 @@ def sample(
         ConfigError: fanouts, batch_size, epochs, first_epoch, draws, draw_period or threads that make no sense.
         InputError: the graph has no training nodes.
         ArtifactError, OutputExistsError, DiskFullError: see `diskgnn.storage.writer`.
+
+    Example:
+        >>> diskgnn.sample("graph", "samples", fanouts=[10, 10], batch_size=1024, epochs=4)
     """
     spec = SamplingSpec(fanouts, batch_size, epochs, eval_fanouts, seed, first_epoch, splits, draws, draw_period)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)

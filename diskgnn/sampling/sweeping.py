@@ -39,7 +39,7 @@ class SweepingSampler:
     least there can be: it is sampled whatever the budget.
     """
 
-    def __init__(self, graph: Graph, *, memory_bytes: int, threads: int, engine: str = "auto") -> None:
+    def __init__(self, graph: Graph, *, memory_bytes: int, threads: int) -> None:
         self._graph, self._threads = graph, threads
         per_reader = memory_bytes // (_BUFFER_SHARE * threads * TopologySweep.READERS_PER_THREAD)
         window_bytes = min(max(per_reader * 2 // 3, _MIN_WINDOW_BYTES), _MAX_WINDOW_BYTES)
@@ -55,7 +55,7 @@ class SweepingSampler:
             num_nodes=graph.num_nodes,
             num_edges=graph.num_edges,
         )
-        self._sweep = TopologySweep(files, engine=engine, window_bytes=window_bytes, threads=threads)
+        self._sweep = TopologySweep(files, engine="auto", window_bytes=window_bytes, threads=threads)
         self._new = Expansion32 if graph.indices.dtype == np.int32 else Expansion64
         self._pool = ThreadPoolExecutor(threads)
 

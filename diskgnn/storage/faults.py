@@ -1,9 +1,9 @@
 """Named points at which a test makes something go wrong, so that it needs not patch what is private.
 
-A stage calls `faults.point("shard.write")` where a disk may fail or a process may be killed. That does nothing,
+A stage calls `faults.point("artifact.write")` where a disk may fail or a process may be killed. That does nothing,
 unless a test has armed the point:
 
-    with faults.armed("shard.write", OSError(errno.EIO, "the disk failed"), after=2):
+    with faults.armed("artifact.write", OSError(errno.EIO, "the disk failed"), after=2):
         ...
 
 Where a stage asks the machine something, `faults.reading("disk.free", found)` lets a test pretend another answer:
@@ -21,13 +21,28 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+# All names, so that a test that misspells one fails instead of testing nothing.
+POINTS = frozenset({
+    "artifact.exchange", "artifact.exchanged", "artifact.pin", "artifact.sync", "artifact.write", "baseline.gather",
+    "baseline.load", "baseline.sample", "cgroup.delegate", "checkpoint.sync", "csc.scatter", "csc.sort", "disk.reserve",
+    "fresh_epochs.pack", "ginex.inspect", "loading.minibatch", "loading.page_lock", "loading.transfer", "pack.header",
+    "pack.rows", "pack.window", "partition.read", "prepare.packed", "sample.minibatch", "sample.sweep", "training.step",
+    "unit.renamed", "unit.written",
+})  # fmt: skip
+READINGS = frozenset({
+    "disk.free", "gpu.free", "loading.runs_kernel", "loading.transfers_ahead", "memory.limit",
+})  # fmt: skip
+
 _armed: dict[str, Callable[[], None]] = {}
 _pretended: dict[str, Any] = {}
 
 
 def point(name: str) -> None:
     """A place where something may go wrong; does what `armed` was told to do here, which is nothing in production."""
-    if _armed and (action := _armed.get(name)) is not None:
+    if not _armed:
+        return
+    assert name in POINTS, f"{name} is none of faults.POINTS"
+    if (action := _armed.get(name)) is not None:
         action()
 
 
@@ -43,6 +58,7 @@ def armed(name: str, action: BaseException | Callable[[], None], *, after: int =
             raise action
         action()
 
+    assert name in POINTS, f"{name} is none of faults.POINTS"
     assert name not in _armed, f"{name} is armed already"
     _armed[name] = act
     try:
@@ -53,12 +69,17 @@ def armed(name: str, action: BaseException | Callable[[], None], *, after: int =
 
 def reading(name: str, found: T) -> T:
     """What the machine says; or what `pretending` was told to say instead, which is nothing in production."""
-    return _pretended.get(name, found) if _pretended else found
+    if not _pretended:
+        return found
+    assert name in READINGS, f"{name} is none of faults.READINGS"
+    pretended: T = _pretended.get(name, found)
+    return pretended
 
 
 @contextmanager
 def pretending(name: str, value: Any) -> Iterator[None]:
     """Let `reading` of `name` answer `value` within the block."""
+    assert name in READINGS, f"{name} is none of faults.READINGS"
     assert name not in _pretended, f"{name} is pretended already"
     _pretended[name] = value
     try:

@@ -10,7 +10,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -153,10 +153,10 @@ class ArtifactWriter:
         np.save(self.path(name), array, allow_pickle=False)
         self.add(name)
 
-    def add(self, name: str, *, crc32c: int | None = None, advance: Callable[[int], None] = lambda _: None) -> None:
+    def add(self, name: str, *, crc32c: int | None = None) -> None:
         """Register a complete file. Its checksum is read from disk unless `crc32c` was computed while writing."""
         path = self.path(name)
-        self._add(name, path, checksum_file(path, advance) if crc32c is None else crc32c)
+        self._add(name, path, checksum_file(path) if crc32c is None else crc32c)
 
     def finish(self, name: str, temporary: str, crc32c: int) -> None:
         """Give file `temporary`, which is complete, its `name`, register it, and note that in the journal."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from diskgnn.errors import at_least_one
+from diskgnn.specs import whole_number
 from diskgnn.units import parse_size
 
 SELF_CGROUP, CGROUP_ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
@@ -112,7 +112,6 @@ def thread_count(threads: int | None) -> int:
     """`threads`, or as many as pay.
 
     Raises:
-        ConfigError: fewer than 1.
+        ConfigError: fewer than 1, or no whole number.
     """
-    at_least_one("threads", threads)
-    return available_cores() if threads is None else threads
+    return available_cores() if threads is None else whole_number("threads", threads)

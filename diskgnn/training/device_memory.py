@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import torch
 from torch import nn
 
 from diskgnn.batch_source import BatchSource
 from diskgnn.errors import ConfigError
-from diskgnn.loading.loader import Loader
 from diskgnn.loading.sequence import MinibatchSequence
 from diskgnn.minibatch import MiniBatch
 from diskgnn.training.models import model_output
@@ -26,17 +26,23 @@ def size_device_tier(
 ) -> None:
     """Let the device tier of a `Loader` have what the model leaves of the GPU's memory, unless its size was given.
 
+    Other sources have no `sequence`, and are left as they are. Nobody asks for their type: a `Loader` may be wrapped.
+
     Raises:
         ConfigError: the model does not fit the device's memory.
     """
-    if device.type != "cuda" or not isinstance(source, Loader):
+    sequence: MinibatchSequence | None = getattr(source, "sequence", None)
+    if device.type != "cuda" or sequence is None:
         return
-    if source.sequence.packed.config.num_static == 0 or source.device_cache is not None:
+    loader: Any = source
+    if sequence.packed.config.num_static == 0 or loader.device_cache is not None:
         return
     with ExitStack() as opened:
         others = [opened.enter_context(evaluation()) for evaluation in evaluations.values()]
-        sequences = [loader.sequence for loader in others if isinstance(loader, Loader)]
-        source.device_cache = free_for_rows(net, task, source.sequence, sequences, amp=amp)
+        sequences = [found for other in others if (found := getattr(other, "sequence", None)) is not None]
+        row_bytes = sequence.packed.config.rows.row_bytes
+        num_rows = free_for_rows(net, task, sequence, sequences, amp=amp) // row_bytes
+        loader.choose_device_cache(num_rows * row_bytes)
 
 
 def dry_pass(net: nn.Module, task: Task, batch: MiniBatch, *, amp: bool, backward: bool) -> None:

@@ -45,6 +45,10 @@ def evaluate(
     Raises:
         ConfigError: the device is not there, or the model does not fit the minibatches.
         ArtifactError: `source` is no packed directory, or has no such split.
+
+    Example:
+        >>> result = diskgnn.evaluate(diskgnn.load_model("checkpoint"), "packed", split="test")
+        >>> print(result.loss, result.accuracy)
     """
     device, task = checked_device(device), NodeClassification()
     if isinstance(source, (str, os.PathLike)):

@@ -12,18 +12,18 @@ from pathlib import Path
 import torch
 
 from diskgnn.batch_source import Cursor, CursorSource, LoadStats
-from diskgnn.errors import ConfigError, at_least_one
+from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.loader import Loader
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.minibatch import MiniBatch
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import CacheSpec, PathLike, SamplingSpec
+from diskgnn.specs import CacheSpec, PathLike, SamplingSpec, whole_number
 from diskgnn.system.memory import available_cores
 from diskgnn.system.resources import Resources
 from diskgnn.tracing import TraceEvent
-from diskgnn.training.epoch_preparation import EpochPreparation, EpochRecipe
+from diskgnn.training.fresh_epoch_job import EpochRecipe, FreshEpochJob
 
 
 class FreshEpochs(CursorSource):
@@ -86,7 +86,8 @@ class FreshEpochs(CursorSource):
         graph = graph if isinstance(graph, Graph) else Graph.open(graph)
         spec = SamplingSpec(fanouts, batch_size, seed=seed, splits=("train",), draws=draws, draw_period=draw_period)
         plan = SamplingPlan(graph, spec)
-        at_least_one("num_epochs", num_epochs)
+        if num_epochs is not None:
+            whole_number("num_epochs", num_epochs)
         self._overlap, self._num_epochs = overlap and num_epochs != 1, num_epochs  # a lone epoch is beside nothing
         if threads is None:
             threads = preparing_threads(available_cores(), self._overlap)
@@ -103,7 +104,7 @@ class FreshEpochs(CursorSource):
         self._reporter = reporter
         self._parent = Path(folder).absolute()
         self._folder: Path | None = None  # made when the first epoch is prepared
-        self._preparations: list[EpochPreparation] = []  # at most the one that trains and the one after it
+        self._jobs: list[FreshEpochJob] = []  # at most the one that trains and the one after it
         self._loader: Loader | None = None
         self._loaded_epoch: int | None = None
         self._earlier = LoadStats()  # of loaders that were closed, and of preparing
@@ -139,30 +140,30 @@ class FreshEpochs(CursorSource):
         """The loader of `epoch`, prepared by now; that of another epoch is closed and its files are deleted."""
         if self._loader is None or self._loaded_epoch != epoch:
             self._close_loader()
-            for other in [found for found in self._preparations if found.epoch != epoch]:
+            for other in [found for found in self._jobs if found.epoch != epoch]:
                 other.discard()
-                self._preparations.remove(other)
-            if not self._preparations:
+                self._jobs.remove(other)
+            if not self._jobs:
                 self._prepare(epoch)
-            preparation = self._preparations[0]
+            job = self._jobs[0]
             began = time.perf_counter()
             try:
-                prepared = preparation.finish()
+                prepared = job.finish()
             except BaseException:
-                self._preparations.clear()
-                preparation.discard()
+                self._jobs.clear()
+                job.discard()
                 raise
             finally:
                 waited = time.perf_counter() - began
                 self._earlier += LoadStats(prepare_wait_seconds=waited, wait_seconds=waited)
             self._earlier += prepared.stats
-            self._loader = Loader(prepared.packed, device=self._device, **vars(self._loader_options))
+            self._loader = Loader.with_options(prepared.packed, "train", self._device, self._loader_options)
             self._loaded_epoch = epoch
             if self._tracing:
                 self._loader.start_tracing()
                 self._events += prepared.events
         last = self._num_epochs is not None and epoch + 1 >= self._num_epochs
-        if self._overlap and not last and len(self._preparations) == 1:
+        if self._overlap and not last and len(self._jobs) == 1:
             self._prepare(epoch + 1)
         return self._loader
 
@@ -174,13 +175,13 @@ class FreshEpochs(CursorSource):
             except OSError as error:
                 raise ConfigError(f"cannot write under {self._parent}: {error.strerror}; choose another") from error
             # Also when the source is dropped without being closed, no thread and no epoch stays behind.
-            self._finalizer = weakref.finalize(self, _clean_up, self._preparations, self._folder)
-        preparation = EpochPreparation(epoch, self._folder / f"epoch-{epoch:06d}", self._recipe)
-        self._preparations.append(preparation)
+            self._finalizer = weakref.finalize(self, _clean_up, self._jobs, self._folder)
+        job = FreshEpochJob(epoch, self._folder / f"epoch-{epoch:06d}", self._recipe)
+        self._jobs.append(job)
         if self._overlap:
-            preparation.start(self._reporter)
+            job.start(self._reporter)
         else:
-            preparation.run(self._reporter)
+            job.run(self._reporter)
 
     def _close_loader(self) -> None:
         if self._loader is not None:
@@ -225,7 +226,7 @@ def preparing_threads(cores: int, overlap: bool) -> int:
     return max(1, cores // 2) if overlap else cores
 
 
-def _clean_up(preparations: list[EpochPreparation], folder: Path) -> None:
-    while preparations:
-        preparations.pop().discard()
+def _clean_up(jobs: list[FreshEpochJob], folder: Path) -> None:
+    while jobs:
+        jobs.pop().discard()
     shutil.rmtree(folder, ignore_errors=True)

@@ -17,6 +17,7 @@ from diskgnn.training.aggregation import attention, own_and_mean, weighted_sums
 MODEL_NAMES = ("sage", "gat", "gcn")
 
 # Moving one element of one edge's row costs about as much as this many multiply-adds of a matrix product.
+_ATTENTION_SLOPE = 0.2  # of the leaky ReLU on attention scores, below zero
 _MULTIPLY_ADDS_PER_GATHER = 8
 
 
@@ -103,7 +104,6 @@ class GATLayer(nn.Module):
         heads: number of heads.
         concat: heads side by side ([num_dst, heads * out_channels]) if true, else their mean ([num_dst, out_channels]).
         residual: add a linear map of x_i.
-        slope: of the leaky ReLU on attention scores, below zero.
         transform_first: as `SAGELayer` has it.
     """
 
@@ -115,12 +115,11 @@ class GATLayer(nn.Module):
         *,
         concat: bool = True,
         residual: bool = False,
-        slope: float = 0.2,
         transform_first: bool | None = None,
     ) -> None:
         super().__init__()
         self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
-        self.concat, self.slope, self.transform_first = concat, slope, transform_first
+        self.concat, self.transform_first = concat, transform_first
         width = heads * out_channels if concat else out_channels
         self.weight = nn.Parameter(torch.empty(heads * out_channels, in_channels))
         self.source_attention = nn.Parameter(torch.empty(heads, out_channels))
@@ -138,13 +137,13 @@ class GATLayer(nn.Module):
             h = F.linear(x, self.weight).view(-1, self.heads, self.out_channels)
             source_scores = (h * self.source_attention).sum(dim=2)
             destination_scores = (h[: block.num_dst] * self.destination_attention).sum(dim=2)
-            out = attention(h, source_scores, destination_scores, block, self.slope)
+            out = attention(h, source_scores, destination_scores, block, _ATTENTION_SLOPE)
         else:
             # a . (W x) = (W^T a) . x, and the attention-weighted mean of W x_j is W times that of x_j.
             weight = self.weight.view(self.heads, self.out_channels, self.in_channels)
             source_scores = F.linear(x, torch.einsum("hoi,ho->hi", weight, self.source_attention))
             destination_scores = F.linear(x_own, torch.einsum("hoi,ho->hi", weight, self.destination_attention))
-            mean = attention(x.unsqueeze(1), source_scores, destination_scores, block, self.slope)
+            mean = attention(x.unsqueeze(1), source_scores, destination_scores, block, _ATTENTION_SLOPE)
             out = torch.einsum("dhi,hoi->dho", mean, weight)
         out = out.flatten(1) if self.concat else out.mean(dim=1)
         out += self.bias

@@ -27,7 +27,7 @@ def open_loader(packed: PathLike | Packed, split: str, device: torch.device, opt
     Raises:
         ArtifactError, ConfigError: see `Loader`.
     """
-    return Loader(packed, split, device=device, **vars(options or LoaderOptions()))
+    return Loader.with_options(packed, split, device, options or LoaderOptions())
 
 
 def open_sources(

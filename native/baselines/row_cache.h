@@ -1,5 +1,5 @@
 // Caches of rows under an eviction policy that decides online, one request after the other: which slot of a given
-// memory each row has. The rows themselves are moved by `gather_cached` (native/row_gather.h).
+// memory each row has. The rows themselves are moved by `gather_cached` (native/baselines/row_gather.h).
 //
 // Policies are those published, a row being an object of size one and a minibatch its rows in the order of its input
 // nodes. No row is pinned while its minibatch is gathered: a later miss of the same minibatch may evict it. That is

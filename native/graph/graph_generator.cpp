@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "graph/random.h"
+#include "draws.h"
 
 namespace diskgnn {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "graph/random.h"
+#include "draws.h"
 
 namespace diskgnn {
 

@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "draws.h"
 #include "graph/radix_sort.h"
-#include "graph/random.h"
 
 namespace diskgnn {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <unordered_set>
 
+#include "draws.h"
 #include "graph/neighbor_order.h"
-#include "graph/random.h"
 
 namespace diskgnn {
 namespace {

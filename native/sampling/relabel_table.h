@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "graph/random.h"
+#include "draws.h"
 
 namespace diskgnn {
 

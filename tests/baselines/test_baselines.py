@@ -31,7 +31,7 @@ MAKERS = {
     "mmap, read ahead": (MMap, {"advice": "normal", "topology": "mmap"}),
     "cached-reads, SIEVE": (CachedReads, {"policy": "sieve"}),
     "cached-reads, S3-FIFO": (CachedReads, {"policy": "s3-fifo", "cpu_cache": "60%", "topology": "mmap"}),
-    "cached-reads, LRU": (CachedReads, {"policy": "lru", "cpu_cache": 1000, "prefetch": 3}),
+    "cached-reads, LRU": (CachedReads, {"policy": "lru", "cpu_cache": "10%", "prefetch": 3}),
     "cached-reads, no cache": (CachedReads, {"cpu_cache": 0}),
     "cached-reads, all cached": (CachedReads, {"cpu_cache": "1GiB", "engine": "threads"}),
     "ginex": (Ginex, {"superbatch": 3}),

@@ -1,5 +1,7 @@
 """Memory for x: used again when nobody holds it, and never before."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -35,12 +37,15 @@ def test_what_is_too_small_makes_room_for_larger_and_few_stay_free():
     small = buffers.take(10)[0].data_ptr()
     larger, _ = buffers.take(12)  # a little larger fits
     assert larger.data_ptr() == small
-    kept = [buffers.take(1000)[0] for _ in range(3 * MAX_FREE)]
+    tracemalloc.start()
+    kept = [buffers.take(10_000)[0] for _ in range(3 * MAX_FREE)]
+    buffer_bytes = tracemalloc.get_traced_memory()[0] // (3 * MAX_FREE)
     assert len({tensor.data_ptr() for tensor in kept}) == 3 * MAX_FREE
     del kept
-    assert buffers.num_free == MAX_FREE
+    assert round(tracemalloc.get_traced_memory()[0] / buffer_bytes) == MAX_FREE
     buffers.clear()
-    assert buffers.num_free == 0
+    assert round(tracemalloc.get_traced_memory()[0] / buffer_bytes) == 0
+    tracemalloc.stop()
     assert buffers.take(0)[0].shape == (0, larger.shape[1])
 
 

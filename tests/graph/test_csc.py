@@ -17,7 +17,7 @@ from neighbor_order import in_order, order_hash
 from diskgnn._native import EdgeBuffers, count_edges, sort_bucket
 from diskgnn.errors import ConfigError, DiskFullError, InputError
 from diskgnn.graph.csc import EdgeOptions, write_csc
-from diskgnn.graph.edge_buckets import EdgeChunk, plan_buckets
+from diskgnn.graph.edge_buckets import EdgeChunk, lay_out_buckets
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.verification import verify_artifact
 from diskgnn.storage.writer import ArtifactWriter
@@ -178,23 +178,23 @@ def test_a_disk_that_runs_full_is_said_to(tmp_path: Path, point: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_plan_covers_all_and_obeys_the_budget() -> None:
+def test_the_layout_covers_all_and_obeys_the_budget() -> None:
     rng = np.random.default_rng(2)
     bin_edges = rng.integers(0, 3_000_000_000, 1000)  # far more than 2^31 edges
     shift, num_nodes = 22, (999 << 22) + 17  # and nodes
-    plan = plan_buckets(bin_edges, shift, num_nodes, 300 << 30, 4, False)
-    assert plan.dtype == np.int64
-    assert not plan.in_memory
-    assert plan.num_edges == bin_edges.sum() > 2**40
-    assert (plan.node_starts[0], plan.node_starts[-1]) == (0, num_nodes)
-    assert (np.diff(plan.node_starts) > 0).all()
-    for bucket in range(plan.num_buckets):
-        bins = np.flatnonzero(plan.bucket_of_bin == bucket)
-        assert plan.node_starts[bucket] == bins[0] << shift
-        assert plan.edge_starts[bucket + 1] - plan.edge_starts[bucket] == bin_edges[bins].sum()
-    bucket_bytes = np.diff(plan.edge_starts) * 24 + np.diff(plan.node_starts) * 16
-    assert plan.buckets_at_once * bucket_bytes.max() <= 300 << 30
-    assert plan.num_buckets * plan.buffer_edges * 16 <= 300 << 30
+    layout = lay_out_buckets(bin_edges, shift, num_nodes, 300 << 30, 4, False)
+    assert layout.dtype == np.int64
+    assert not layout.in_memory
+    assert layout.num_edges == bin_edges.sum() > 2**40
+    assert (layout.node_starts[0], layout.node_starts[-1]) == (0, num_nodes)
+    assert (np.diff(layout.node_starts) > 0).all()
+    for bucket in range(layout.num_buckets):
+        bins = np.flatnonzero(layout.bucket_of_bin == bucket)
+        assert layout.node_starts[bucket] == bins[0] << shift
+        assert layout.edge_starts[bucket + 1] - layout.edge_starts[bucket] == bin_edges[bins].sum()
+    bucket_bytes = np.diff(layout.edge_starts) * 24 + np.diff(layout.node_starts) * 16
+    assert layout.buckets_at_once * bucket_bytes.max() <= 300 << 30
+    assert layout.num_buckets * layout.buffer_edges * 16 <= 300 << 30
 
 
 def test_kernels_with_ids_past_2_to_31() -> None:

@@ -17,6 +17,8 @@ pytestmark = pytest.mark.usefixtures("no_thread_is_left")
         ({"engine": "aio"}, ConfigError, "engine"),
         ({"prefetch": 0}, ConfigError, "prefetch"),
         ({"threads": 0}, ConfigError, "threads"),
+        ({"prefetch": 2.5}, ConfigError, "prefetch: expected a whole number, found 2.5"),
+        ({"threads": "2"}, ConfigError, "threads: expected a whole number, found '2'"),
         ({"device_cache": "lots"}, ConfigError, "size"),
         ({"device_cache": -1}, ConfigError, "size"),
     ],

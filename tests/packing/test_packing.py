@@ -12,9 +12,9 @@ from graphs import prepare_graph, write_graph
 from diskgnn._native import PageWriter, crc32c
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.loader import Loader
-from diskgnn.packing.headers import SplitPlacer
 from diskgnn.packing.pack import pack, pack_samples
-from diskgnn.packing.rows import pack_rows
+from diskgnn.packing.row_packing import pack_rows
+from diskgnn.packing.split_placer import SplitPlacer
 from diskgnn.packing.tiers import TierRows
 from diskgnn.progress import SILENT
 from diskgnn.storage import artifacts, extents, faults

@@ -18,7 +18,7 @@ MANY_ROWS = FeatureFile(Path("features.npy"), 128, 1 << 40, RowFormat("int8", 10
 
 @pytest.mark.parametrize(
     ("cache", "rows"),
-    [(0, 0), (99, 0), (100, 1), (250, 2), ("1KiB", 10), ("1GiB", 50), ("0%", 0),
+    [(0, 0), (100, 1), (250, 2), ("1KiB", 10), ("1GiB", 50), ("0%", 0),
      ("10%", 5), ("100%", 50), (" 9 % ", 4)],
 )  # fmt: skip
 def test_sizes_of_caches(cache, rows):
@@ -32,6 +32,16 @@ def test_bad_sizes_of_caches(graph, samples, tmp_path, cache):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("cache", ["10", 5, 99, "1.5", "99B"])
+def test_a_size_without_room_for_a_row_is_refused(cache):
+    """Who writes 10 for 10% is told so; before, the cache silently had no rows."""
+    message = (
+        rf"0 or of at least one row \(100 bytes\), found '?{cache}'?, which is in bytes: write 10% .* such as 2GiB"
+    )
+    with pytest.raises(ConfigError, match=message):
+        cache_rows(cache, 100, 50)
+
+
 def test_tiers_of_a_spec():
     assert TierRows.of(CacheSpec(1000, 250), MANY_ROWS, 0) == TierRows(static=2, train=10, evaluation=2)
     tiers = TierRows.of(CacheSpec(1000, 0, 700), MANY_ROWS, 0)
@@ -40,7 +50,7 @@ def test_tiers_of_a_spec():
 
 @pytest.mark.parametrize(
     ("free_bytes", "memory_bytes", "rows"),
-    [(1000, 1 << 40, 5), (1 << 40, 4000, 10), (1 << 40, 1 << 40, (4 << 30) // 100), (0, 1 << 40, 0)],
+    [(1000, 1 << 40, 5), (1 << 40, 4000, 10), (1 << 40, 1 << 40, (4 << 30) // 100), (0, 1 << 40, 0), (198, 1 << 40, 0)],
 )
 def test_automatic_static_rows(free_bytes, memory_bytes, rows):
     with faults.pretending("gpu.free", free_bytes):

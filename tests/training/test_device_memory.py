@@ -1,9 +1,12 @@
 """What a dry pass does to the model (nothing), and what is left for rows after it, with a stand-in for the GPU."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from graphs import make_graph, prepare_graph
 from torch import nn
+from training_runs import Wrapper
 
 from diskgnn.errors import ConfigError
 from diskgnn.loading.loader import Loader
@@ -107,7 +110,7 @@ def test_training_sizes_the_device_tier_unless_it_was_given(packed, monkeypatch)
     gpu_of(monkeypatch, 1 << 40, 1 << 40)
     with Loader(packed) as loader, Loader(packed, "valid") as valid:
         needed = (1 << 40) - free_for_rows(net, TASK, loader.sequence, [valid.sequence], amp=False)
-    gpu_of(monkeypatch, needed + 10 * ROW_BYTES, 1 << 40)  # room for 10 rows
+    gpu_of(monkeypatch, needed + 10 * ROW_BYTES + 1, 1 << 40)  # room for 10 rows
     opened = {"valid": lambda: Loader(packed, "valid")}
 
     def device_rows(loader):
@@ -120,6 +123,9 @@ def test_training_sizes_the_device_tier_unless_it_was_given(packed, monkeypatch)
         size_device_tier(net, TASK, loader, opened, gpu, amp=False)
         assert loader.device_cache == 10 * ROW_BYTES
         expected = device_rows(loader)
+    with Loader(packed) as loader, Loader(packed, "valid") as valid:
+        size_device_tier(net, TASK, Wrapper(loader), {"valid": lambda: nullcontext(Wrapper(valid))}, gpu, amp=False)
+        assert loader.device_cache == 10 * ROW_BYTES
     with Loader(packed, device_cache=10 * ROW_BYTES) as loader:
         assert device_rows(loader) == expected > 0
     for given in (0, 3 * ROW_BYTES):

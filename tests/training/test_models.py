@@ -88,7 +88,7 @@ def dense_gat(layer: GATLayer, block: Block, x: np.ndarray) -> np.ndarray:
         h = x @ p["weight"].reshape(layer.heads, layer.out_channels, -1)[head].T
         scores = (h[: block.num_dst] @ p["destination_attention"][head])[:, None]
         scores = scores + h @ p["source_attention"][head]
-        weights = edges * np.exp(np.where(scores > 0, scores, layer.slope * scores))
+        weights = edges * np.exp(np.where(scores > 0, scores, 0.2 * scores))
         totals = weights.sum(1, keepdims=True)
         heads.append(weights / np.where(totals > 0, totals, 1) @ h)
     out = np.concatenate(heads, 1) if layer.concat else np.mean(heads, 0)

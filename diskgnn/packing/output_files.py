@@ -19,8 +19,8 @@ from diskgnn._native import (
     scatter_rows,
     start_extent,
 )
-from diskgnn.packing.headers import PlacedSplit
 from diskgnn.packing.reserving import reserve
+from diskgnn.packing.split_placer import PlacedSplit
 from diskgnn.storage import artifacts, extents
 from diskgnn.storage.checked_files import npy_header_bytes
 from diskgnn.storage.feature_scan import Window
@@ -45,7 +45,7 @@ class ExtentsFile:
 
     def __init__(self, writer: ArtifactWriter, pages: PageWriter, split: PlacedSplit, rows: RowFormat) -> None:
         self._writer, self._pages, self._split, self._row_bytes = writer, pages, split, rows.row_bytes
-        path, index = writer.path(artifacts.extents_file(split.split)), split.index
+        path, index = writer.path(artifacts.extents_file(split.name)), split.index
         reserve(path, int(index["offset"][-1]) + int(extents.extent_bytes(index, rows.row_bytes)[-1]))
         self._checksums: npt.NDArray[np.uint32] = np.zeros(len(index), np.uint32)
         self._rows = ExtentRows(
@@ -64,18 +64,18 @@ class ExtentsFile:
 
     def register(self) -> None:
         """Add the file and its index to the artifact."""
-        index, name = self._split.index, self._split.split
+        index, name = self._split.index, self._split.name
         index["rows_crc32c"] = self._checksums
         self._writer.add(artifacts.extents_file(name), crc32c=_file_checksum(index, self._row_bytes))
         self._writer.save_array(artifacts.index_file(name), index)
 
 
-class InitialFile:
+class InitialCpuRowsFile:
     """The rows that a sequence starts with in its cpu tier: as one extent, whose header is that of a .npy file."""
 
     def __init__(self, writer: ArtifactWriter, pages: PageWriter, split: PlacedSplit, rows: RowFormat) -> None:
         self._writer, self._pages, self._row_bytes = writer, pages, rows.row_bytes
-        self._name, num_rows = artifacts.initial_cpu_rows_file(split.split), len(split.initial_cpu_nodes)
+        self._name, num_rows = artifacts.initial_cpu_rows_file(split.name), len(split.initial_cpu_nodes)
         header = np.frombuffer(npy_header_bytes(rows.storage, (num_rows, rows.stored_columns)), np.uint8)
         self._num_bytes = len(header) + num_rows * rows.row_bytes
         path, tail = writer.path(self._name), np.zeros(DIRECT_ALIGNMENT, np.uint8)

@@ -13,8 +13,8 @@ import numpy as np
 
 from diskgnn._native import DIRECT_ALIGNMENT, PageWriter
 from diskgnn.graph.graph import Graph
-from diskgnn.packing.headers import Placed
-from diskgnn.packing.row_files import ExtentsFile, InitialFile, RowFile, StaticFile
+from diskgnn.packing.output_files import ExtentsFile, InitialCpuRowsFile, RowFile, StaticFile
+from diskgnn.packing.split_placer import Placed
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.feature_scan import scan_needed_rows
@@ -53,13 +53,14 @@ def pack_rows(
     """
     features = graph.feature_file
     _require_space(writer, placed, features.row_bytes)
-    # Where a file system cannot reserve space, the C library writes bytes instead: not beside headers on their way.
+    # Wait for the headers first: where a file system cannot reserve space, the C library writes zeros, and these must
+    # not overlap with header writes.
     pages.finish()
     faults.point("pack.rows")
     files: list[RowFile] = [StaticFile(writer, placed.static_nodes, features.rows)]
     for split in placed.splits:
         files.append(ExtentsFile(writer, pages, split, features.rows))
-        files.append(InitialFile(writer, pages, split, features.rows))
+        files.append(InitialCpuRowsFile(writer, pages, split, features.rows))
     read_bytes = 0
     needed_bytes = int(np.count_nonzero(placed.needed)) * features.row_bytes
     window_bytes = window_bytes or _window_bytes(features, placed, resources.memory_bytes)
@@ -77,7 +78,7 @@ def pack_rows(
     for file in files:
         file.register()
     for split in placed.splits:
-        writer.save_array(artifacts.next_cycle_slots_file(split.split), split.next_cycle_slots)
+        writer.save_array(artifacts.next_cycle_slots_file(split.name), split.next_cycle_slots)
     return read_bytes
 
 

@@ -96,7 +96,7 @@ class _StoppableReporter:
         advance(count)
 
 
-class EpochPreparation:
+class FreshEpochJob:
     """Prepares one epoch in `folder`. What fails or is stopped leaves nothing there."""
 
     def __init__(self, epoch: int, folder: Path, recipe: EpochRecipe) -> None:

@@ -17,7 +17,7 @@ from diskgnn.system.resources import Resources
 
 
 @dataclass(frozen=True)
-class Preparation:
+class PrepareRequest:
     """One packed directory before it is made."""
 
     plan: SamplingPlan
@@ -37,7 +37,7 @@ class Preparation:
         *,
         samples: PathLike | None,
         keep_input_nodes: bool,
-    ) -> Preparation:
+    ) -> PrepareRequest:
         """Open the graph and check everything against it.
 
         Raises:
@@ -47,7 +47,7 @@ class Preparation:
         plan = SamplingPlan(graph, spec)
         tiers = TierRows.of(cache, graph.feature_file, resources.memory_bytes)
         kept = None if samples is None else Path(samples).absolute()
-        return Preparation(plan, tiers, resources, Path(out).absolute(), kept, keep_input_nodes)
+        return PrepareRequest(plan, tiers, resources, Path(out).absolute(), kept, keep_input_nodes)
 
     @property
     def graph(self) -> Graph:

@@ -33,7 +33,7 @@ _MAX_WAITING = 2  # minibatches that are placed and whose headers are not writte
 class PlacedSplit:
     """One split after placement: headers are on disk, rows are still to come."""
 
-    split: str
+    name: str  # train, valid or test
     index: npt.NDArray[Any]  # [T] extents.INDEX_DTYPE, rows_crc32c still 0
     bounds: npt.NDArray[np.int64]  # [T+1] extent t's nodes are disk_nodes[bounds[t]:bounds[t+1]]
     nodes_path: Path  # scratch: disk nodes of all extents
@@ -166,7 +166,7 @@ class _HeaderWriter:
         requested, disk = (int(self._index[name].sum()) for name in ("num_inputs", "num_rows"))
         static = self._static_accesses
         return PlacedSplit(
-            split=self._split,
+            name=self._split,
             index=self._index,
             bounds=np.concatenate([[0], np.cumsum(self._index["num_rows"])]).astype(np.int64),
             nodes_path=self.nodes_path,

@@ -116,7 +116,7 @@ HOSTILE: list[Callable[[dict[str, Any]], object]] = [
     lambda d: d.update(external={"c.bin": {"path": "/etc/hostname", "mtime_ns": "1"}}),
     lambda d: d.update(external={"c.bin": []}),
     lambda d: d.update(source=3), lambda d: d.update(source={}), lambda d: d.update(source={"format": 1, "digest": 2}),
-    lambda d: d.update(version="1"), lambda d: d.update(version=True), lambda d: d.update(version=99),
+    lambda d: d.update(version="1"), lambda d: d.update(version=True), lambda d: d.update(version=d["version"] + 1),
     lambda d: d.update(format=3), lambda d: d.update(format=[]), lambda d: d.update(format="diskgnn.other"),
     lambda d: d.update(format=SAMPLES),
     lambda d: d.pop("format"), lambda d: d.pop("files"), lambda d: d.pop("external"), lambda d: d.pop("source"),

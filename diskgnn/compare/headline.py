@@ -99,7 +99,8 @@ def _verb(summary: LoaderSummary) -> str:
 
 
 def _unit(comparison: Comparison, summary: LoaderSummary) -> str:
-    return f"{summary.minibatches} minibatches" if comparison.settings.get("max_batches") else "an epoch"
+    noun = "minibatch" if summary.minibatches == 1 else "minibatches"
+    return f"{summary.minibatches} {noun}" if comparison.settings.get("max_batches") else "an epoch"
 
 
 def _against(mine: LoaderSummary, other: LoaderSummary) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from contextlib import closing
 from typing import TypeVar
 
@@ -18,7 +18,13 @@ def in_order(pool: Executor, calls: Iterable[Callable[[], Result]], ahead: int) 
     never will; whatever a call raises is raised in its turn.
     """
     with closing(submitted(pool, calls, ahead)) as futures:
-        yield from map(Future.result, futures)  # a loop's variable would keep each result until the next one is there
+        yield from map(_result, futures)  # a loop's variable would keep each result until the next one is there
+
+
+def _result(future: Future[Result]) -> Result:
+    while not future.done():
+        wait([future], timeout=0.1)  # a signal that another thread got is handled when this one wakes
+    return future.result()
 
 
 def submitted(

@@ -10,29 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from user_data import NUM_NODES, WIDTH, small_data
 
 from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import TableColumns, convert
 
-NUM_NODES, WIDTH = 50, 7
-
 
 @pytest.fixture
 def data() -> dict[str, Any]:
-    """A small graph, in memory."""
-    rng = np.random.default_rng(3)
-    labels = rng.integers(0, 4, NUM_NODES)
-    labels[40:] = -1
-    return {
-        "edges": rng.integers(0, NUM_NODES, (2, 300)),
-        "features": rng.standard_normal((NUM_NODES, WIDTH), np.float32),
-        "labels": labels,
-        "train": np.arange(20),
-        "valid": np.arange(20, 30),
-        "test": np.arange(30, 40),
-        "memory": "1MiB",
-    }
+    """A small graph, in memory. A table's rows give each split in ascending order."""
+    return {**small_data(), "train": np.arange(20)}
 
 
 def digest(path: Path) -> str:

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from graphs import assert_rows_are_features, bits_of, make_graph, threads_of_this_process, threads_that_stay
+from graphs import assert_rows_are_features, make_graph, threads_of_this_process, threads_that_stay
+from sources import assert_same
 
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.errors import ArtifactError, ConfigError
@@ -27,17 +28,6 @@ def graph(tmp_path_factory):
 
 def fresh(graph, folder, **options):
     return FreshEpochs(graph, folder, **({"cpu_cache": "20%", "keep_input_nodes": True} | SAMPLING | options))
-
-
-def assert_same(batch, expected):
-    assert (batch.epoch, batch.batch_index) == (expected.epoch, expected.batch_index)
-    assert bits_of(batch) == bits_of(expected)
-    for name in ("y", "seeds", "input_nodes"):
-        assert torch.equal(getattr(batch, name), getattr(expected, name)), name
-    for one, other in zip(batch.blocks, expected.blocks, strict=True):
-        assert one.num_src == other.num_src
-        assert torch.equal(one.indptr, other.indptr)
-        assert torch.equal(one.indices, other.indices)
 
 
 @pytest.mark.parametrize("overlap", [True, False])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from diskgnn.importers.convert import TableColumns, convert
     from diskgnn.loading.loader import Loader
     from diskgnn.loading.options import LoaderOptions
-    from diskgnn.minibatch import Block, MiniBatch
+    from diskgnn.minibatch import Block, MiniBatch, Pairs, TypedMiniBatch
     from diskgnn.packing.pack import pack
     from diskgnn.preparing.estimate import estimate
     from diskgnn.preparing.prepare import prepare
@@ -44,7 +44,9 @@ _MODULES = {
     "Loader": "loading.loader",
     "LoaderOptions": "loading.options",
     "MiniBatch": "minibatch",
+    "Pairs": "minibatch",
     "TableColumns": "importers.convert",
+    "TypedMiniBatch": "minibatch",
     "convert": "importers.convert",
     "estimate": "preparing.estimate",
     "evaluate": "training.evaluate",
@@ -73,7 +75,9 @@ __all__ = [
     "LoaderOptions",
     "MiniBatch",
     "OutputExistsError",
+    "Pairs",
     "TableColumns",
+    "TypedMiniBatch",
     "convert",
     "estimate",
     "evaluate",

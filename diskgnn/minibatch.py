@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +13,10 @@ from torch import Tensor
 if TYPE_CHECKING:
     import dgl
     import torch_geometric
+
+    from diskgnn.schema import EdgeType
+
+_T = TypeVar("_T")
 
 
 class EdgesBySource(NamedTuple):
@@ -26,13 +31,16 @@ class EdgesBySource(NamedTuple):
 class Block:
     """One bipartite message-flow layer, its edges grouped by destination (CSC), with local node numbers.
 
-    Destination node i is source node i (the first `num_dst` sources are the destinations, DGL's convention); its
-    sampled in-neighbours are the sources `indices[indptr[i]:indptr[i+1]]`.
+    Destination i's sampled in-neighbours are the sources `indices[indptr[i]:indptr[i+1]]`. Where sources and
+    destinations are of one type, destination node i is source node i: the first `num_dst` sources are the destinations
+    (DGL's convention).
     """
 
     indptr: Tensor  # [num_dst + 1] int32
     indices: Tensor  # [num_edges] int32, in [0, num_src)
     num_src: int
+    edge_ids: Tensor | None = None  # [num_edges] int64, the user's number of each edge, if they were kept
+    edge_x: Tensor | None = None  # [num_edges, D] edge features, of edge types that have some
 
     @property
     def num_dst(self) -> int:
@@ -71,11 +79,19 @@ class Block:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Block:
         """The same block with its tensors on `device`."""
-        return replace(
-            self,
-            indptr=self.indptr.to(device, non_blocking=non_blocking),
-            indices=self.indices.to(device, non_blocking=non_blocking),
-        )
+        return _moved(self, device, non_blocking)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The pairs of nodes that a link predictor judges: seed edges, and negatives.
+
+    `src` and `dst` are positions among the seeds of their types: rows of what the innermost blocks yield.
+    """
+
+    src: Tensor  # [P] int64
+    dst: Tensor  # [P] int64
+    label: Tensor  # [P] float32: 1 for an edge, 0 for a negative; edges come first
 
 
 @dataclass(frozen=True)
@@ -83,23 +99,18 @@ class MiniBatch:
     """One minibatch, ready to train on. U is the number of input nodes, B of seeds, D of features."""
 
     x: Tensor  # [U, D] features of the input nodes, in the dataset's dtype
-    y: Tensor  # [B] int64 labels of the seeds
+    y: Tensor  # of the seeds: [B] int64 classes, [B, C] uint8 labels or [B, C] float32 numbers; of pairs: their labels
     blocks: tuple[Block, ...]  # outermost first: blocks[0] takes x, blocks[-1] yields the seeds' rows
     seeds: Tensor  # [B] int64 node ids; input node i < B is seed i
     epoch: int  # the epoch asked for, counted from 0
     batch_index: int  # position in the epoch, counted from 0
     input_nodes: Tensor | None = None  # [U] int64 node ids, if the source was asked for them
+    pairs: Pairs | None = None  # of link prediction
+    trees: Tensor | None = None  # [U] int64: the seed that each input node belongs to, where each has nodes of its own
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> MiniBatch:
         """The same minibatch with all tensors on `device`."""
-        return replace(
-            self,
-            x=self.x.to(device, non_blocking=non_blocking),
-            y=self.y.to(device, non_blocking=non_blocking),
-            blocks=tuple(block.to(device, non_blocking) for block in self.blocks),
-            seeds=self.seeds.to(device, non_blocking=non_blocking),
-            input_nodes=None if self.input_nodes is None else self.input_nodes.to(device, non_blocking=non_blocking),
-        )
+        return _moved(self, device, non_blocking)
 
     def to_dgl(self) -> list[dgl.DGLBlock]:
         """The blocks as DGL's own: see `diskgnn.interop.to_dgl`."""
@@ -118,3 +129,57 @@ class MiniBatch:
         from diskgnn import interop
 
         return interop.to_pyg_layers(self)
+
+
+@dataclass(frozen=True)
+class TypedMiniBatch:
+    """One minibatch of a graph with several types of nodes or edges. Node numbers are local to their type.
+
+    U is the number of input nodes of a type, B of seeds, D of a type's features. In each layer, the destinations of a
+    type are the first of its sources.
+    """
+
+    x: Mapping[str, Tensor]  # [U, D] features of the input nodes; types without features are left out
+    y: Tensor  # of the seeds: [B] int64 classes, [B, C] uint8 labels or [B, C] float32 numbers; of pairs: their labels
+    blocks: tuple[Mapping[EdgeType, Block], ...]  # outermost first; each layer has every edge type, also without edges
+    node_counts: tuple[Mapping[str, int], ...]  # [layers + 1], the sources of each layer; the last one: the seeds
+    seeds: Tensor  # [B] int64 node ids; of pairs: those of the source type, then those of the destination type
+    target: str | EdgeType  # type of the seeds: of nodes, or of the edges to predict
+    epoch: int  # the epoch asked for, counted from 0
+    batch_index: int  # position in the epoch, counted from 0
+    input_nodes: Mapping[str, Tensor] | None = None  # [U] int64 node ids: of all types if asked for, else of those
+    # without features
+    pairs: Pairs | None = None  # of link prediction
+    trees: Mapping[str, Tensor] | None = None  # [U] int64: the seed that each node belongs to, see `MiniBatch`
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> TypedMiniBatch:
+        """The same minibatch with all tensors on `device`."""
+        return _moved(self, device, non_blocking)
+
+
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """All tensors of a minibatch or of a part of one."""
+    if isinstance(value, Tensor):
+        yield value
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from tensors_of(getattr(value, field.name))
+    elif isinstance(value, Mapping | tuple):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from tensors_of(each)
+
+
+def _moved(value: _T, device: torch.device | str, non_blocking: bool) -> _T:
+    """`value`, or what it consists of, with its tensors on `device`."""
+
+    def move(part: Any) -> Any:
+        if isinstance(part, Tensor):
+            return part.to(device, non_blocking=non_blocking)
+        if is_dataclass(part) and not isinstance(part, type):
+            return replace(part, **{field.name: move(getattr(part, field.name)) for field in fields(part)})
+        if isinstance(part, Mapping):
+            return {key: move(each) for key, each in part.items()}
+        return tuple(map(move, part)) if isinstance(part, tuple) else part
+
+    moved: _T = move(value)
+    return moved

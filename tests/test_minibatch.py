@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from diskgnn import Block, MiniBatch
+from diskgnn import Block, MiniBatch, Pairs, TypedMiniBatch
+from diskgnn.minibatch import tensors_of
 
 
 @st.composite
@@ -45,18 +46,37 @@ def test_duplicate_edges_are_kept():
     assert block.by_source.edges.tolist() == [1, 0, 2, 3]
 
 
+BLOCK = Block(
+    torch.tensor([0, 1]), torch.tensor([1]), 2, edge_ids=torch.tensor([40]), edge_x=torch.zeros(1, 4)
+)  # fmt: skip
+PAIRS = Pairs(torch.tensor([0]), torch.tensor([0]), torch.ones(1))
+REST = {"y": torch.zeros(1, dtype=torch.int64), "seeds": torch.tensor([7]), "epoch": 4, "batch_index": 5}
+
+
+def devices(batch: object) -> list[str]:
+    return [tensor.device.type for tensor in tensors_of(batch)]
+
+
 def test_to_moves_every_tensor():
-    block = Block(torch.tensor([0, 1]), torch.tensor([1]), 2)
-    batch = MiniBatch(
-        x=torch.zeros(2, 3),
-        y=torch.zeros(1, dtype=torch.int64),
-        blocks=(block,),
-        seeds=torch.tensor([7]),
-        epoch=4,
-        batch_index=5,
-        input_nodes=torch.tensor([7, 9]),
-    )
+    nodes = torch.tensor([7, 9])
+    batch = MiniBatch(x=torch.zeros(2, 3), blocks=(BLOCK,), input_nodes=nodes, pairs=PAIRS, trees=nodes, **REST)
     moved = batch.to("meta")
-    tensors = (moved.x, moved.y, moved.seeds, moved.input_nodes, moved.blocks[0].indptr, moved.blocks[0].indices)
-    assert all(tensor.device.type == "meta" for tensor in tensors)
+    assert devices(batch) == ["cpu"] * 12
+    assert devices(moved) == ["meta"] * 12
     assert (moved.epoch, moved.batch_index, moved.blocks[0].num_src) == (4, 5, 2)
+
+
+def test_to_moves_every_tensor_of_every_type():
+    nodes = {"paper": torch.tensor([7, 9]), "author": torch.tensor([3])}
+    writes, cites = ("author", "writes", "paper"), ("paper", "cites", "paper")
+    batch = TypedMiniBatch(
+        x={"paper": torch.zeros(2, 3)}, blocks=({writes: BLOCK, cites: BLOCK},), target=cites,
+        node_counts=({"paper": 2, "author": 1}, {"paper": 1, "author": 0}), input_nodes=nodes, pairs=PAIRS,
+        trees=nodes, **REST,
+    )  # fmt: skip
+    moved = batch.to("meta")
+    assert devices(batch) == ["cpu"] * 18
+    assert devices(moved) == ["meta"] * 18
+    assert (moved.epoch, moved.batch_index, moved.target) == (4, 5, cites)
+    assert moved.node_counts == batch.node_counts
+    assert moved.blocks[0][writes].num_src == 2

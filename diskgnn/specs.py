@@ -12,12 +12,62 @@ from dataclasses import dataclass
 from typing import SupportsIndex
 
 from diskgnn.errors import ConfigError
+from diskgnn.schema import EdgeType, check_type_name, parse_edge_type
 from diskgnn.units import parse_size
 
 PathLike = str | os.PathLike[str]
 SPLITS = ("train", "valid", "test")
 MAX_FANOUT = (1 << 31) - 1
 DRAWS = ("independent", "coordinated")
+EXCLUSIONS = ("none", "self", "reverse")
+
+
+@dataclass(frozen=True)
+class NodeTarget:
+    """Seeds are nodes: those of a type's splits.
+
+    Raises:
+        ConfigError: not the name of a type.
+    """
+
+    node_type: str | None = None  # None: the only node type that has a split
+
+    def __post_init__(self) -> None:
+        if self.node_type is not None:
+            check_type_name(self.node_type, "node_type")
+
+
+@dataclass(frozen=True)
+class LinkTarget:
+    """Seeds are the two ends of edges, and of pairs without an edge: link prediction.
+
+    Raises:
+        ConfigError: a value that makes no sense.
+    """
+
+    edge_type: EdgeType  # whose splits of seed edges are the positive pairs
+    negatives: int = 1  # per positive pair in training; 0: only those that the task finds in the batch
+    eval_negatives: int = 100  # per positive pair in the other splits, the same ones in every epoch
+    exclude: str = "reverse"  # of a train minibatch's neighbourhood: 'none', its seed edges 'self', 'reverse' ones too
+    reverse_edge_type: EdgeType | None = None  # None: 'rev_NAME' if the graph has it, else the same type if it can be
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "edge_type", parse_edge_type(self.edge_type))
+        if self.reverse_edge_type is not None:
+            source, name, destination = parse_edge_type(self.reverse_edge_type)
+            if (source, destination) != (self.edge_type[2], self.edge_type[0]):
+                raise ConfigError(
+                    f"reverse_edge_type: expected one from {self.edge_type[2]!r} to {self.edge_type[0]!r}, found "
+                    f"{self.reverse_edge_type!r}"
+                )
+            object.__setattr__(self, "reverse_edge_type", (source, name, destination))
+        if self.exclude not in EXCLUSIONS:
+            raise ConfigError(f"exclude: expected one of {', '.join(EXCLUSIONS)}, found {self.exclude!r}")
+        object.__setattr__(self, "negatives", whole_number("negatives", self.negatives, least=0))
+        object.__setattr__(self, "eval_negatives", whole_number("eval_negatives", self.eval_negatives, least=0))
+
+
+Target = NodeTarget | LinkTarget
 
 
 @dataclass(frozen=True)
@@ -37,6 +87,7 @@ class SamplingSpec:
     splits: Sequence[str] = SPLITS  # those that the graph lacks are left out
     draws: str = "independent"  # or 'coordinated': all nodes of a minibatch agree on which neighbours to draw
     draw_period: int = 1  # consecutive minibatches that agree, too; only for coordinated draws
+    target: Target = NodeTarget()  # what the seeds are
 
     def __post_init__(self) -> None:
         fanouts = checked_fanouts("fanouts", self.fanouts)

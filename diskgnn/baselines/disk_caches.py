@@ -28,7 +28,7 @@ class SampledAccesses:
         self.num_batches = samples.config.splits["train"].num_batches
         counts = np.zeros(num_nodes, np.int32)
         for batch in samples.read("train"):
-            counts[batch.input_nodes] += 1
+            counts[batch.only_nodes] += 1
             advance(1)
         self.static = hottest_nodes(counts, num_static)  # [S] hottest first
         self._cold = int(counts.sum() - counts[self.static].sum())  # rows requested that are not static
@@ -77,9 +77,9 @@ class SampledAccesses:
                 counts[:] = 0
                 for signature in least:
                     signature[:] = self.num_batches
-            counts[batch.input_nodes] += 1
+            counts[batch.only_nodes] += 1
             for values, signature in zip(hashes, least, strict=True):
-                signature[batch.input_nodes] = np.minimum(signature[batch.input_nodes], values[number])
+                signature[batch.only_nodes] = np.minimum(signature[batch.only_nodes], values[number])
             if (number + 1) % segment_batches == 0 or number + 1 == self.num_batches:
                 counts[self.static] = 0
                 yield counts, least

@@ -146,8 +146,9 @@ class SamplingSource(EpochSource):
 
 def draw(sampler: NeighborSampler, minibatch: PlannedMinibatch) -> SampledBlocks:
     """The neighbourhood of `minibatch`."""
-    nodes, blocks = minibatch.draw(sampler)
-    return SampledBlocks(minibatch.seeds.copy(), nodes, as_blocks(len(nodes), blocks))
+    sampled = minibatch.draw(sampler)
+    nodes = sampled.only_nodes
+    return SampledBlocks(minibatch.seeds.copy(), nodes, as_blocks(len(nodes), sampled.only_blocks))
 
 
 def as_blocks(

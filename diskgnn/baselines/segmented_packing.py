@@ -140,7 +140,7 @@ class _Packing:
         self._place = np.zeros(graph.num_nodes, np.int32)
         self._place[accesses.static] = np.arange(1, len(accesses.static) + 1, dtype=np.int32)
         node_dtype = graph.indices.dtype.name if keep_input_nodes else None
-        self._schema = header_schema(len(samples.config.fanouts), node_dtype)
+        self._schema = header_schema(samples.config.spec.num_layers, node_dtype)
         self.index: npt.NDArray[Any] = np.zeros(accesses.num_batches, extents.INDEX_DTYPE)
         self.rows = SegmentedRowCounts()
 
@@ -157,7 +157,7 @@ class _Packing:
         row_bytes, offset, first_row = self._row_bytes, 0, 0
         caches: list[RowRun] = []
         batches, records = self._samples.read("train"), iter(self.index)
-        seed = self._samples.config.seed
+        seed = self._samples.config.spec.seed
         hashes = [permutation(len(self.index), batch_key(seed, f"minhash-{i}", 0)) for i in range(2)]
         nodes_path = self._path("packed.nodes")
         with self._path(EXTENTS).open("wb", buffering=0) as file, nodes_path.open("wb") as nodes_file:
@@ -170,7 +170,7 @@ class _Packing:
                     batch = next(batches)
                     record["offset"] = offset
                     offset = self._write_extent(record, batch, file)
-                    nodes_file.write(np.sort(batch.input_nodes[self._place[batch.input_nodes] == 0]).data)
+                    nodes_file.write(np.sort(batch.only_nodes[self._place[batch.only_nodes] == 0]).data)
                     advance(1)
                 self._place[cached] = 0
                 caches.append(_run(first_row * row_bytes, cached))
@@ -193,11 +193,11 @@ class _Packing:
 
     def _write_extent(self, record: Any, batch: SampledMinibatch, file: BinaryIO) -> int:
         """Write the header of one minibatch; where its extent ends."""
-        places, num_static = self._place[batch.input_nodes], len(self._accesses.static)
+        places, num_static = self._place[batch.only_nodes], len(self._accesses.static)
         is_packed, is_cached = places == 0, places < 0
         num_rows, num_cached = int(np.count_nonzero(is_packed)), int(np.count_nonzero(is_cached))
         addresses = places - 1
-        by_node = np.argsort(batch.input_nodes[is_packed])
+        by_node = np.argsort(batch.only_nodes[is_packed])
         ranks = np.empty(num_rows, np.int32)
         ranks[by_node] = np.arange(num_rows, dtype=np.int32)
         addresses[is_packed] = num_static + ranks
@@ -218,8 +218,8 @@ class _Packing:
     def _header(self, batch: SampledMinibatch, addresses: npt.NDArray[np.int32]) -> extents.EncodedHeader:
         labels = self._graph.labels[batch.seeds].astype(np.int64)
         none = np.empty((0, 2), np.int32)
-        nodes = batch.input_nodes if self._keep_input_nodes else None
-        header = extents.Header(batch.seeds, labels, batch.blocks, addresses, none, nodes)
+        nodes = batch.only_nodes if self._keep_input_nodes else None
+        header = extents.Header(batch.seeds, labels, batch.only_blocks, addresses, none, nodes)
         return extents.encode_header(header, self._schema)
 
 

@@ -36,7 +36,7 @@ class InputNodes:
 
     def __iter__(self) -> Iterator[npt.NDArray[Any]]:
         for minibatch in self._samples.read("train"):
-            yield minibatch.input_nodes
+            yield minibatch.only_nodes
 
     def accesses(self) -> Accesses:
         """The same, as `Schedule` takes it: for one use."""

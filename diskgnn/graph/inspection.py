@@ -14,7 +14,8 @@ from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.manifest import Manifest, open_artifact
 from diskgnn.storage.packed import Packed, PackedSplit
-from diskgnn.storage.samples import Samples, SequenceSize
+from diskgnn.storage.samples import Samples
+from diskgnn.storage.samples_config import SequenceSize
 
 _KINDS = {
     artifacts.GRAPH: "a graph",

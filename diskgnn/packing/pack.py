@@ -131,10 +131,10 @@ def _require_space(
 
 def _config(graph: Graph, samples: Samples, placed: Placed, keep_input_nodes: bool) -> PackedConfig:
     """What the packed directory says of itself."""
-    sampled = samples.config
+    sampled = samples.config.spec
     splits = {}
     for split in placed.splits:
-        size = sampled.splits[split.name]
+        size = samples.config.splits[split.name]
         splits[split.name] = PackedSplit(
             epochs=size.epochs,
             batches_per_epoch=size.batches_per_epoch,
@@ -145,8 +145,8 @@ def _config(graph: Graph, samples: Samples, placed: Placed, keep_input_nodes: bo
             max_header_bytes=int(split.index["header_bytes"].max()),
         )
     return PackedConfig(
-        fanouts=sampled.fanouts,
-        eval_fanouts=sampled.eval_fanouts,
+        fanouts=sampled.fanouts_of("train"),
+        eval_fanouts=sampled.fanouts_of("valid"),
         batch_size=sampled.batch_size,
         seed=sampled.seed,
         num_nodes=graph.num_nodes,

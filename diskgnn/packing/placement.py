@@ -53,10 +53,11 @@ class Accesses:
         self.dtype: np.dtype[Any] = np.dtype(np.int32)
         with scratch.open("wb") as file:
             for minibatch in samples.read(split):
-                self.dtype = minibatch.input_nodes.dtype
-                file.write(minibatch.input_nodes.data)  # not tofile: it drops errno
-                count_nodes(self.counts, minibatch.input_nodes)
-                lengths.append(len(minibatch.input_nodes))
+                nodes = minibatch.only_nodes
+                self.dtype = nodes.dtype
+                file.write(nodes.data)  # not tofile: it drops errno
+                count_nodes(self.counts, nodes)
+                lengths.append(len(nodes))
                 advance(1)
         self.offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])  # [B+1] in accesses
         self.read_bytes = 0  # from the scratch files so far

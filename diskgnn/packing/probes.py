@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -13,11 +12,11 @@ import numpy.typing as npt
 
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import damage_named, fits, sample_a_few
-from diskgnn.storage.samples import Samples, SamplesConfig
+from diskgnn.storage.samples import SampledMinibatch, Samples
+from diskgnn.storage.samples_config import SamplesConfig
 from diskgnn.system.resources import Resources
 
 PROBE_MINIBATCHES = 8
-Blocks = Sequence[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]
 
 
 @dataclass(frozen=True)
@@ -103,9 +102,9 @@ def probe_by_sampling(plan: SamplingPlan, resources: Resources) -> dict[str, Pro
     ):
         sampled = sample_a_few(plan.graph, [minibatch for _, minibatch in planned], resources)
         started = time.perf_counter()
-        for (split, minibatch), (input_nodes, blocks) in zip(planned, sampled, strict=True):
-            nodes[split].append(input_nodes)
-            structures[split].append(_structure(len(minibatch.seeds), blocks))
+        for (split, _), minibatch in zip(planned, sampled, strict=True):
+            nodes[split].append(minibatch.only_nodes)
+            structures[split].append(_structure(minibatch))
             advance(1)
         seconds = (time.perf_counter() - started) / len(planned)
     if fits(plan.graph, resources.memory_bytes):
@@ -122,15 +121,16 @@ def probe_samples(samples: Samples, split: str) -> Probe:
     """
     nodes, structures = [], []
     for minibatch in islice(samples.read(split), PROBE_MINIBATCHES):
-        nodes.append(np.array(minibatch.input_nodes))
-        structures.append(_structure(len(minibatch.seeds), minibatch.blocks))
+        nodes.append(np.array(minibatch.only_nodes))
+        structures.append(_structure(minibatch))
     return _probe(nodes, structures, samples.config, split, 0.0)
 
 
-def _structure(num_seeds: int, blocks: Blocks) -> tuple[int, int]:
+def _structure(minibatch: SampledMinibatch) -> tuple[int, int]:
     """(edges, bytes of seeds, labels and blocks) of one minibatch."""
-    edges = sum(len(indices) for _, indices in blocks)
-    return edges, 16 * num_seeds + 4 * (edges + sum(len(indptr) for indptr, _ in blocks))
+    edges = minibatch.num_edges
+    offsets = sum(len(block.indptr) for layer in minibatch.blocks for block in layer)
+    return edges, 16 * len(minibatch.seeds) + 4 * (edges + offsets)
 
 
 def _probe(
@@ -138,4 +138,5 @@ def _probe(
 ) -> Probe:
     edges, structure_bytes = (sum(column) / len(structures) for column in zip(*structures, strict=True))
     num_batches = config.splits[split].num_batches
-    return Probe(tuple(nodes), num_batches, config.num_nodes, config.draw_period, edges, structure_bytes, seconds)
+    (num_nodes,) = config.num_nodes.values()
+    return Probe(tuple(nodes), num_batches, num_nodes, config.spec.draw_period, edges, structure_bytes, seconds)

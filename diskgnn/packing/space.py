@@ -86,7 +86,7 @@ def most_packed_bytes(samples: Samples, tiers: TierRows, node_bytes: int, row_by
     """No less than the packed directory takes, from the size of the samples: as if all of it were input nodes."""
     samples_bytes, sizes = samples.manifest.total_bytes, samples.config.splits
     num_batches = sum(size.num_batches for size in sizes.values())
-    rows = min(samples_bytes // node_bytes, num_batches * samples.config.num_nodes)
+    rows = min(samples_bytes // node_bytes, num_batches * sum(samples.config.num_nodes.values()))
     extents_bytes = 2 * samples_bytes + rows * (_header_row_bytes(node_bytes, True) + row_bytes)
     kept_rows = tiers.static + sum(tiers.cpu(split) for split in sizes)
     return extents_bytes + num_batches * 3 * DIRECT_ALIGNMENT + kept_rows * row_bytes

@@ -119,7 +119,7 @@ class _HeaderWriter:
         self._keep_input_nodes = placer.keep_input_nodes
         self._node_dtype = graph.indices.dtype
         node_type = pa.from_numpy_dtype(self._node_dtype) if placer.keep_input_nodes else None
-        self._schema = extents.header_schema(len(samples.config.fanouts), node_type)
+        self._schema = extents.header_schema(samples.config.spec.num_layers, node_type)
         self._static_accesses = 0
         self._number = self._offset = 0  # of the next extent
 
@@ -137,10 +137,10 @@ class _HeaderWriter:
             extents.Header(
                 minibatch.seeds,
                 self._labels[np.searchsorted(self._nodes, minibatch.seeds)],
-                minibatch.blocks,
+                minibatch.only_blocks,
                 placement.addresses,
                 placement.admissions,
-                minibatch.input_nodes if self._keep_input_nodes else None,
+                minibatch.only_nodes if self._keep_input_nodes else None,
             ),
             self._schema,
         )

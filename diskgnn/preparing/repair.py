@@ -24,7 +24,7 @@ from diskgnn.storage.checked_files import sync
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest import Manifest, read_manifest
 from diskgnn.storage.packed import Packed, PackedConfig
-from diskgnn.storage.samples import Samples, SamplesConfig
+from diskgnn.storage.samples import Samples
 from diskgnn.storage.verification import Damage, find_damage, verify_artifact
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.resources import Resources
@@ -94,7 +94,7 @@ def _repair_samples(
 ) -> None:
     manifest, names = samples.manifest, [damage.file for damage in damages]
     _require_source(manifest, artifacts.GRAPH, graph.manifest.digest)
-    plan = SamplingPlan(graph, _spec(samples.config))
+    plan = SamplingPlan(graph, samples.config.spec)
     with ArtifactWriter(scratch / "samples", artifacts.SAMPLES, config={}, overwrite=True) as writer:
         write_shards(writer, plan, resources, only=names)
         for name in names:
@@ -141,8 +141,8 @@ def _require_source(manifest: Manifest, format: str, digest: str) -> None:  # no
         )
 
 
-def _spec(config: SamplesConfig | PackedConfig) -> SamplingSpec:
-    """What a directory with this config was sampled with."""
+def _spec(config: PackedConfig) -> SamplingSpec:
+    """What a packed directory with this config was sampled with."""
     same = {field.name: getattr(config, field.name) for field in fields(SamplingSpec) if hasattr(config, field.name)}
     train = config.splits.get("train")
     return SamplingSpec(**{**same, "epochs": train.epochs if train else 1, "splits": tuple(config.splits)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,13 @@ from diskgnn._native import NeighborSampler
 from diskgnn.draws import batch_key, permutation, slice_start
 from diskgnn.errors import ArtifactError, InputError
 from diskgnn.graph.graph import Graph
-from diskgnn.specs import SamplingSpec
-from diskgnn.storage.samples import SamplesConfig, SequenceSize
+from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
+from diskgnn.specs import NodeTarget, SamplingSpec
+from diskgnn.storage.samples import SampledBlock, SampledMinibatch
+from diskgnn.storage.samples_config import SamplesConfig, SamplesLayout, SequenceSize
 
 # (input nodes, (indptr, indices) of each block, outermost first)
-SampledArrays = tuple[npt.NDArray[Any], list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]]
+DrawnArrays = tuple[npt.NDArray[Any], list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]]
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,20 @@ class PlannedMinibatch:
     number: int  # position in the epoch
     slice_start: int | None = None  # see `draws.slice_start`; None for independent draws
 
-    def draw(self, sampler: NeighborSampler) -> SampledArrays:
+    def draw(self, sampler: NeighborSampler) -> SampledMinibatch:
         """Its neighbourhood."""
-        return sampler.sample(self.seeds, self.fanouts, self.key, self.number, self.slice_start)
+        return self.drawn(sampler.sample(self.seeds, self.fanouts, self.key, self.number, self.slice_start))
+
+    def drawn(self, arrays: DrawnArrays) -> SampledMinibatch:
+        """The minibatch that native samplers returned as `arrays`."""
+        nodes, blocks = arrays
+        counts = np.array([len(nodes), *(len(indptr) - 1 for indptr, _ in blocks)], np.int32)
+        return SampledMinibatch(
+            self.seeds,
+            (nodes,),
+            counts[:, None],
+            tuple((SampledBlock(*block),) for block in blocks),
+        )
 
 
 class SamplingPlan:
@@ -62,11 +75,9 @@ class SamplingPlan:
 
     def config(self) -> SamplesConfig:
         """What a samples directory of this plan says of itself."""
-        spec = self.spec
-        return SamplesConfig(
-            tuple(spec.fanouts), spec.fanouts_of("valid"), spec.batch_size, spec.seed, spec.first_epoch,
-            spec.draws, spec.draw_period, self.graph.num_nodes, self.sizes,
-        )  # fmt: skip
+        spec = replace(self.spec, target=NodeTarget(ONE_NODE_TYPE))
+        num_nodes, num_edges = {ONE_NODE_TYPE: self.graph.num_nodes}, {ONE_EDGE_TYPE: self.graph.num_edges}
+        return SamplesConfig.of(spec, num_nodes, num_edges, self.sizes, SamplesLayout())
 
     def prepared_epochs(self, split: str) -> range:
         """The epochs of `split` that are sampled in advance."""

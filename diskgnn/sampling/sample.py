@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, tee
+from itertools import tee
 
 import pyarrow as pa
 
@@ -22,13 +22,13 @@ from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.progress import SILENT, Advance, Reporter, StageReport
-from diskgnn.sampling.plan import PlannedMinibatch, SampledArrays, SamplingPlan
+from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
 from diskgnn.sampling.sweeping import SweepingSampler
 from diskgnn.specs import SPLITS, PathLike, SamplingSpec
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import ChecksummedFile
 from diskgnn.storage.manifest import verify_file
-from diskgnn.storage.samples import one_row, samples_schema
+from diskgnn.storage.samples import SampledMinibatch, one_row, samples_schema
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
@@ -140,8 +140,8 @@ def fits(graph: Graph, memory_bytes: int) -> bool:
 
 def sample_a_few(
     graph: Graph, minibatches: Sequence[PlannedMinibatch], resources: Resources
-) -> Iterator[SampledArrays]:
-    """(input nodes, blocks outermost first) of each minibatch, as `sample` makes them; all have as many layers."""
+) -> Iterator[SampledMinibatch]:
+    """Each of the minibatches as `sample` makes it; all have as many layers."""
     if fits(graph, resources.memory_bytes):
         sampler = NeighborSampler(*graph.topology())
         for each in minibatches:
@@ -181,8 +181,7 @@ class _ShardWriter:
     ) -> None:
         self._writer, self._plan, self._advance, self._only = writer, plan, advance, only
         self._shard_minibatches = shard_minibatches
-        node_type = pa.from_numpy_dtype(plan.graph.indices.dtype)
-        self._schema = samples_schema(plan.spec.num_layers, node_type)
+        self._schema = samples_schema(plan.config(), pa.from_numpy_dtype(plan.graph.indices.dtype))
         self.edges = 0  # sampled so far
         self._lock = threading.Lock()
 
@@ -203,16 +202,16 @@ class _ShardWriter:
                     else:
                         yield shard
 
-    def write(self, shard: _Shard, sampled: Iterator[SampledArrays]) -> None:
+    def write(self, shard: _Shard, sampled: Iterator[SampledMinibatch]) -> None:
         """Write the minibatches of `shard`, the next ones of `sampled`."""
         edges = 0
         temporary = shard.name + ".tmp"
         with ChecksummedFile(self._writer.path(temporary)) as sink, pa.ipc.new_file(sink, self._schema) as file:
-            for minibatch in shard.minibatches:
+            for _ in shard.minibatches:
                 faults.point("sample.minibatch")
-                input_nodes, blocks = next(sampled)
-                file.write_batch(one_row(self._schema, [minibatch.seeds, input_nodes, *chain.from_iterable(blocks)]))
-                edges += sum(len(indices) for _, indices in blocks)
+                minibatch = next(sampled)
+                file.write_batch(one_row(self._schema, minibatch.columns()))
+                edges += minibatch.num_edges
                 self._advance(1)
         self._writer.finish(shard.name, temporary, sink.crc32c)
         with self._lock:
@@ -224,7 +223,7 @@ def _sample_in_memory(output: _ShardWriter, graph: Graph, threads: int) -> None:
     sampler = NeighborSampler(*graph.topology())
     stopping = threading.Event()
 
-    def sampled(shard: _Shard) -> Iterator[SampledArrays]:
+    def sampled(shard: _Shard) -> Iterator[SampledMinibatch]:
         for minibatch in shard.minibatches:
             if stopping.is_set():
                 raise CancelledError

@@ -8,15 +8,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import tee
 
 import numpy as np
 
 from diskgnn._native import DIRECT_ALIGNMENT, Expansion32, Expansion64, TopologyFiles, TopologySweep
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
-from diskgnn.sampling.plan import PlannedMinibatch, SampledArrays
+from diskgnn.sampling.plan import DrawnArrays, PlannedMinibatch
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import npy_data_offset
+from diskgnn.storage.samples import SampledMinibatch
 
 # Share of the memory left that minibatches may take which wait for the layers below: per layer, so that few sweeps
 # for the inner layers leave most of the memory to the outermost, which has most of the edges. For G1 minibatches of
@@ -71,14 +73,19 @@ class SweepingSampler:
         """Read from disk so far."""
         return self._sweep.read_bytes
 
-    def sample(self, minibatches: Iterable[PlannedMinibatch]) -> Iterator[SampledArrays]:
-        """(input nodes, blocks outermost first) of each minibatch, in order. All have the same number of layers.
+    def sample(self, minibatches: Iterable[PlannedMinibatch]) -> Iterator[SampledMinibatch]:
+        """Each minibatch, in order. All have the same number of layers.
 
         Raises:
             IndexError: the topology leads outside of itself.
             ValueError: a seed out of range or repeated, or a block of more than 2^31 - 1 edges.
             OSError: a read failed.
         """
+        planned, ahead = tee(minibatches)
+        for minibatch, arrays in zip(planned, self._draw(ahead), strict=True):
+            yield minibatch.drawn(arrays)
+
+    def _draw(self, minibatches: Iterable[PlannedMinibatch]) -> Iterator[DrawnArrays]:
         group: _Expansions = []
         limit, group_bytes = 0.0, 0
         for minibatch in minibatches:
@@ -97,7 +104,7 @@ class SweepingSampler:
         if group:
             yield from self._grow(group, layers, self._budget_bytes)
 
-    def _grow(self, group: _Expansions, layers_left: int, budget_bytes: int) -> Iterator[SampledArrays]:
+    def _grow(self, group: _Expansions, layers_left: int, budget_bytes: int) -> Iterator[DrawnArrays]:
         """Sample the remaining layers of `group`, whose memory is the budget's first use; empties `group`."""
         self._run(self._sweep.count, group)
         waiting = deque(group)
@@ -132,10 +139,10 @@ class SweepingSampler:
             part.append(waiting.popleft())
         return part
 
-    def _finish(self, part: _Expansions) -> Iterator[SampledArrays]:
+    def _finish(self, part: _Expansions) -> Iterator[DrawnArrays]:
         """Relabel minibatches whose last layer is drawn, one per thread at a time."""
 
-        def finish(expansion: Expansion32) -> SampledArrays:
+        def finish(expansion: Expansion32) -> DrawnArrays:
             expansion.relabel()
             return expansion.take()
 

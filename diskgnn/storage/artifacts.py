@@ -9,7 +9,7 @@ from __future__ import annotations
 
 GRAPH, SAMPLES, PACKED = "diskgnn.graph", "diskgnn.samples", "diskgnn.packed"
 PARTITIONS, SEGMENTED = "diskgnn.partitions", "diskgnn.segmented"  # of baselines: partition_buffer, segmented_packed
-VERSIONS = {GRAPH: 3, SAMPLES: 2, PACKED: 2, PARTITIONS: 1, SEGMENTED: 1}
+VERSIONS = {GRAPH: 3, SAMPLES: 3, PACKED: 2, PARTITIONS: 1, SEGMENTED: 1}
 MADE_BY = {
     GRAPH: "diskgnn convert",
     SAMPLES: "diskgnn sample",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,87 +16,89 @@ from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
-from diskgnn.storage.manifest import Manifest, open_artifact, typed
+from diskgnn.storage.manifest import Manifest, open_artifact
+from diskgnn.storage.samples_config import SamplesConfig, position_dtype
+
+
+@dataclass(frozen=True)
+class SampledBlock:
+    """The sampled edges of one type in one layer, grouped by destination. Local numbers are positions among the input
+    nodes of the source type.
+    """
+
+    indptr: npt.NDArray[np.int32]  # [num_dst + 1]: destination i's are indices[indptr[i]:indptr[i + 1]]
+    indices: npt.NDArray[np.int32]  # [E] local numbers of the sources
+    positions: npt.NDArray[Any] | None = None  # [E] int32 or int64: where each edge lies in the CSC, if wanted
+
+
+@dataclass(frozen=True)
+class PairSample:
+    """The pairs that a minibatch of link prediction scores: positions among the seeds of their types.
+
+    The B positive ones come first, in the order of the batch; then the K negative ones of the first, of the second, and
+    so on: negative k of positive i is at B + K * i + k, and has the same source.
+    """
+
+    src: npt.NDArray[np.int32]  # [P]
+    dst: npt.NDArray[np.int32]  # [P]
+    label: npt.NDArray[np.float32]  # [P] 1 for an edge, 0 for a negative
 
 
 @dataclass(frozen=True)
 class SampledMinibatch:
-    """One row of samples/: local node numbers are positions in `input_nodes`."""
+    """One row of samples/. T node types, L layers; a graph of one type is the case of T = 1."""
 
-    seeds: npt.NDArray[np.int64]  # [B]
-    input_nodes: npt.NDArray[Any]  # [U] int32 or int64, the seeds first
-    blocks: tuple[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]], ...]  # (indptr, indices), outermost first
-
-
-@dataclass(frozen=True)
-class SequenceSize:
-    """How many minibatches one split's sequence has."""
-
-    epochs: int  # prepared ones
-    batches_per_epoch: int
+    seeds: npt.NDArray[np.int64]  # [B] the ids of all seeds, by node type in order
+    input_nodes: tuple[npt.NDArray[Any], ...]  # of each node type [U_t] int32 or int64 ids, the seeds first
+    node_counts: npt.NDArray[np.int32]  # [L + 1, T] row l: the sources of blocks[l]; row l + 1: its destinations
+    blocks: tuple[tuple[SampledBlock, ...], ...]  # [L] outermost first, each with one block per edge type
+    trees: tuple[npt.NDArray[np.int32], ...] | None = None  # [U_t] the seed whose tree a node is in; ids may repeat
+    pairs: PairSample | None = None  # of link prediction
 
     @property
-    def num_batches(self) -> int:
-        """T, minibatches in the sequence."""
-        return self.epochs * self.batches_per_epoch
+    def only_nodes(self) -> npt.NDArray[Any]:
+        """The input nodes, of a graph of one node type."""
+        (nodes,) = self.input_nodes
+        return nodes
+
+    @property
+    def only_blocks(self) -> tuple[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]], ...]:
+        """(indptr, indices) of each layer, outermost first, of a graph of one edge type."""
+        return tuple((block.indptr, block.indices) for (block,) in self.blocks)
+
+    @property
+    def num_edges(self) -> int:
+        """Sampled edges of all layers and types."""
+        return sum(len(block.indices) for layer in self.blocks for block in layer)
+
+    def columns(self) -> list[npt.NDArray[Any]]:
+        """In the order of `samples_schema`."""
+        columns: list[npt.NDArray[Any]] = [self.seeds, self.node_counts.ravel(), *self.input_nodes, *(self.trees or ())]
+        if self.pairs is not None:
+            columns += [self.pairs.src, self.pairs.dst, self.pairs.label]
+        for block in itertools.chain(*self.blocks):
+            columns += [block.indptr, block.indices]
+            if block.positions is not None:
+                columns.append(block.positions)
+        return columns
 
 
-@dataclass(frozen=True)
-class SamplesConfig:
-    """All that the content of a samples directory depends on, beside the graph."""
-
-    fanouts: tuple[int, ...]
-    eval_fanouts: tuple[int, ...]
-    batch_size: int
-    seed: int
-    first_epoch: int
-    draws: str  # see `specs.DRAWS`
-    draw_period: int
-    num_nodes: int  # N of the graph
-    splits: Mapping[str, SequenceSize]
-
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in the manifest."""
-        return {
-            "fanouts": list(self.fanouts),
-            "eval_fanouts": list(self.eval_fanouts),
-            "batch_size": self.batch_size,
-            "seed": self.seed,
-            "first_epoch": self.first_epoch,
-            "draws": self.draws,
-            "draw_period": self.draw_period,
-            "num_nodes": self.num_nodes,
-            "splits": {
-                split: {"epochs": size.epochs, "batches_per_epoch": size.batches_per_epoch}
-                for split, size in self.splits.items()
-            },
-        }
-
-    @staticmethod
-    def parse(config: Mapping[str, Any]) -> SamplesConfig:
-        """Raises ValueError or KeyError for what `to_json` would not have written."""
-        return SamplesConfig(
-            fanouts=tuple(typed(fanout, int) for fanout in typed(config["fanouts"], list)),
-            eval_fanouts=tuple(typed(fanout, int) for fanout in typed(config["eval_fanouts"], list)),
-            batch_size=typed(config["batch_size"], int),
-            seed=typed(config["seed"], int),
-            first_epoch=typed(config["first_epoch"], int),
-            draws=typed(config["draws"], str),
-            draw_period=typed(config["draw_period"], int),
-            num_nodes=typed(config["num_nodes"], int),
-            splits={
-                split: SequenceSize(typed(size["epochs"], int), typed(size["batches_per_epoch"], int))
-                for split, size in typed(config["splits"], dict).items()
-            },
-        )
-
-
-def samples_schema(num_layers: int, node_type: pa.DataType) -> pa.Schema:
-    """Columns of a shard: one row per minibatch."""
-    fields = [("seeds", pa.list_(pa.int64())), ("input_nodes", pa.list_(node_type))]
-    for layer in range(num_layers):
-        fields += [(f"indptr_{layer}", pa.list_(pa.int32())), (f"indices_{layer}", pa.list_(pa.int32()))]
-    return pa.schema(fields)
+def samples_schema(config: SamplesConfig, id_type: pa.DataType) -> pa.Schema:
+    """Columns of a shard: one row per minibatch. `id_type` is that of the input nodes."""
+    node_types, layout = range(len(config.num_nodes)), config.layout
+    fields = [("seeds", pa.int64()), ("node_counts", pa.int32())]
+    fields += [(f"input_nodes_{t}", id_type) for t in node_types]
+    if layout.trees:
+        fields += [(f"trees_{t}", pa.int32()) for t in node_types]
+    if layout.pairs:
+        fields += [("pair_src", pa.int32()), ("pair_dst", pa.int32()), ("pair_label", pa.float32())]
+    for layer in range(config.spec.num_layers):
+        for number, (edge_type, num_edges) in enumerate(config.num_edges.items()):
+            fields += [(f"indptr_{layer}_{number}", pa.int32()), (f"indices_{layer}_{number}", pa.int32())]
+            if edge_type in layout.positions:
+                position_type = pa.from_numpy_dtype(position_dtype(num_edges))
+                fields.append((f"positions_{layer}_{number}", position_type))
+    return pa.schema([(name, pa.list_(value)) for name, value in fields])
 
 
 def one_row(schema: pa.Schema, columns: Sequence[npt.NDArray[Any]]) -> pa.RecordBatch:
@@ -158,7 +160,7 @@ class Samples:
                                 raise pa.ArrowInvalid("it has other columns than the first shard")
                             numbers += reader.num_record_batches
                             for number in range(reader.num_record_batches):
-                                yield self._minibatch(reader.get_batch(number))
+                                yield _minibatch(reader.get_batch(number), self.config)
                 except (pa.ArrowException, OSError) as error:
                     path = manifest.file(name)
                     raise ArtifactError(
@@ -171,15 +173,58 @@ class Samples:
                 )
 
     def _checked_schema(self, found: pa.Schema) -> pa.Schema:
-        expected = [samples_schema(len(self.config.fanouts), ids) for ids in (pa.int32(), pa.int64())]
+        expected = [samples_schema(self.config, ids) for ids in (pa.int32(), pa.int64())]
         if found not in expected:
             raise pa.ArrowInvalid(f"its columns are {found.names}, expected {expected[0].names}")
         return found
 
-    def _minibatch(self, batch: pa.RecordBatch) -> SampledMinibatch:
-        batch.validate()
-        columns = [column.values.to_numpy() for column in batch.columns]
-        input_nodes, num_nodes = columns[1], self.config.num_nodes
-        if not (0 < len(columns[0]) <= len(input_nodes) and 0 <= input_nodes.min() <= input_nodes.max() < num_nodes):
-            raise pa.ArrowInvalid("a minibatch has no seeds, or nodes that are none of the graph's")
-        return SampledMinibatch(columns[0], input_nodes, tuple(zip(columns[2::2], columns[3::2], strict=True)))
+
+def _minibatch(batch: pa.RecordBatch, config: SamplesConfig) -> SampledMinibatch:
+    """Raises pa.ArrowInvalid for what does not fit together; blocks are looked through when they are used."""
+    batch.validate()
+    num_types, num_layers, layout = len(config.num_nodes), config.spec.num_layers, config.layout
+    columns = iter([column.values.to_numpy() for column in batch.columns])
+    seeds, counts = next(columns), next(columns)
+    if len(counts) != (num_layers + 1) * num_types:
+        raise pa.ArrowInvalid("a minibatch counts nodes of other types or layers")
+    minibatch = SampledMinibatch(
+        seeds,
+        tuple(itertools.islice(columns, num_types)),
+        counts.reshape(num_layers + 1, num_types),
+        trees=tuple(itertools.islice(columns, num_types)) if layout.trees else None,
+        pairs=PairSample(next(columns), next(columns), next(columns)) if layout.pairs else None,
+        blocks=tuple(
+            tuple(
+                SampledBlock(next(columns), next(columns), next(columns) if edge_type in layout.positions else None)
+                for edge_type in config.edge_types
+            )
+            for _ in range(num_layers)
+        ),
+    )
+    _check_minibatch(minibatch, config)
+    return minibatch
+
+
+def _check_minibatch(minibatch: SampledMinibatch, config: SamplesConfig) -> None:
+    counts = minibatch.node_counts
+    if (counts < 0).any() or (counts[1:] > counts[:-1]).any() or counts[-1].sum() != len(minibatch.seeds):
+        raise pa.ArrowInvalid("a minibatch's counts of nodes do not fit each other")
+    if len(minibatch.seeds) == 0 or [len(nodes) for nodes in minibatch.input_nodes] != counts[0].tolist():
+        raise pa.ArrowInvalid("a minibatch has no seeds, or other nodes than it counts")
+    for nodes, num_nodes in zip(minibatch.input_nodes, config.num_nodes.values(), strict=True):
+        if len(nodes) and not 0 <= nodes.min() <= nodes.max() < num_nodes:
+            raise pa.ArrowInvalid("a minibatch has nodes that are none of the graph's")
+    for trees, nodes in zip(minibatch.trees or (), minibatch.input_nodes, strict=False):
+        if len(trees) != len(nodes) or (len(trees) and not 0 <= trees.min() <= trees.max() < len(minibatch.seeds)):
+            raise pa.ArrowInvalid("a minibatch has nodes in no seed's tree")
+    destinations = [config.ends(edge_type)[1] for edge_type in config.edge_types]
+    for row, layer in zip(counts[1:], minibatch.blocks, strict=True):
+        for destination, block in zip(destinations, layer, strict=True):
+            if len(block.indptr) != row[destination] + 1 or block.indptr[-1] != len(block.indices):
+                raise pa.ArrowInvalid("a minibatch has a block of another size than it counts")
+            if block.positions is not None and len(block.positions) != len(block.indices):
+                raise pa.ArrowInvalid("a minibatch has edges without a position")
+    if (pairs := minibatch.pairs) is not None:
+        for side in (pairs.src, pairs.dst):
+            if len(side) != len(pairs.label) or (len(side) and side.min() < 0):
+                raise pa.ArrowInvalid("a minibatch has pairs that are none of its seeds")

@@ -18,9 +18,9 @@ def test_options_reach_the_library(graph, tmp_path):
     said = run(*arguments).stdout
     assert said.startswith("sample: read ")
     assert "minibatches 4" in said
-    config = Samples.open(tmp_path / "s").config
-    assert (config.fanouts, config.batch_size, config.seed, config.splits["train"].epochs) == ((2, 1), 1, 7, 2)
-    assert (config.draws, config.draw_period) == ("independent", 1)
+    spec = Samples.open(tmp_path / "s").config.spec
+    assert (spec.fanouts, spec.batch_size, spec.seed, spec.epochs) == ((2, 1), 1, 7, 2)
+    assert (spec.draws, spec.draw_period) == ("independent", 1)
     run(*arguments, exit_code=errors.OutputExistsError.exit_code)
     assert json.loads(run(*arguments, "--overwrite", "--json").stdout)["details"]["minibatches"] == 4
     generating = ["generate", tmp_path / "g", "--num-nodes", 10_000, "--memory", "1KiB"]

@@ -99,7 +99,7 @@ class Recorded(counting.InputNodes):
 
     def read(self, split):
         for nodes in self.minibatches:
-            yield type("Minibatch", (), {"input_nodes": np.array(nodes, np.int32)})
+            yield type("Minibatch", (), {"only_nodes": np.array(nodes, np.int32)})
 
     def __iter__(self):
         return (np.array(nodes, np.int32) for nodes in self.minibatches)

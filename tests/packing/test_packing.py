@@ -38,7 +38,7 @@ def test_the_files_hold_what_the_format_says(graph, samples, tmp_path):
     static = manifest.array("static.npy")
     counts = np.zeros(graph.num_nodes, int)
     for minibatch in samples.read("train"):
-        counts[minibatch.input_nodes] += 1
+        counts[minibatch.only_nodes] += 1
     hottest = np.lexsort((np.arange(graph.num_nodes), -counts))[: graph.num_nodes // 20]
     assert static.tobytes() == features[hottest].tobytes()
     assert not list((tmp_path / "packed").glob("*.nodes"))
@@ -56,15 +56,15 @@ def test_the_files_hold_what_the_format_says(graph, samples, tmp_path):
             header = extents.decode_header(data[start:header_end], schema)
             np.testing.assert_array_equal(header.seeds, minibatch.seeds)
             np.testing.assert_array_equal(header.labels, graph.labels[minibatch.seeds])
-            np.testing.assert_array_equal(header.input_nodes, minibatch.input_nodes)
-            for found, expected in zip(header.blocks, minibatch.blocks, strict=True):
+            np.testing.assert_array_equal(header.input_nodes, minibatch.only_nodes)
+            for found, expected in zip(header.blocks, minibatch.only_blocks, strict=True):
                 np.testing.assert_array_equal(found[0], expected[0])
                 np.testing.assert_array_equal(found[1], expected[1])
             assert record["header_crc32c"] == crc32c(data[start:header_end])
             first = config.num_static + config.splits[split].cpu_rows
             on_disk = header.addresses >= first
             nodes = np.empty(record["num_rows"], int)
-            nodes[header.addresses[on_disk] - first] = minibatch.input_nodes[on_disk]
+            nodes[header.addresses[on_disk] - first] = minibatch.only_nodes[on_disk]
             assert (np.diff(nodes) > 0).all()
             rows_start = start + int(record["rows_offset"])
             rows = data[rows_start : rows_start + len(nodes) * row_bytes]

@@ -21,7 +21,7 @@ SILENCE = lambda _: None  # noqa: E731
 
 @dataclass
 class FakeMinibatch:
-    input_nodes: np.ndarray
+    only_nodes: np.ndarray
 
 
 class FakeSamples:

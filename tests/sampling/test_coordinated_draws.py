@@ -125,9 +125,10 @@ def test_minibatches_are_numpys(graph):
     plan, sampler = SamplingPlan(graph, spec), NeighborSampler(*graph.topology())
     for split in plan.splits:
         for planned in plan.minibatches(split, 0):
-            nodes, blocks = planned.draw(sampler)
+            minibatch = planned.draw(sampler)
+            nodes = minibatch.only_nodes
             known = planned.seeds.tolist()
-            for (indptr, indices), fanout in zip(reversed(blocks), planned.fanouts, strict=True):
+            for (indptr, indices), fanout in zip(reversed(minibatch.only_blocks), planned.fanouts, strict=True):
                 for i, node in enumerate(list(known)):
                     neighbors = graph.indices[graph.indptr[node] : graph.indptr[node + 1]]
                     expected = neighbor_slice(neighbors, fanout, planned.slice_start).tolist()
@@ -173,8 +174,8 @@ def test_files_do_not_depend_on_memory_and_threads(graph, tmp_path, fanouts):
     sample(graph, tmp_path / "memory", threads=2, memory="1GiB", **options)
     sample(graph, tmp_path / "sweep", threads=2, memory="16KiB", **options)
     sample(graph, tmp_path / "period 1", threads=1, **(options | {"draw_period": 1}))
-    config = Samples.open(tmp_path / "memory").config
-    assert (config.draws, config.draw_period) == ("coordinated", 4)
+    spec = Samples.open(tmp_path / "memory").config.spec
+    assert (spec.draws, spec.draw_period) == ("coordinated", 4)
     digests = [Samples.open(tmp_path / name).manifest.digest for name in ("memory", "sweep", "period 1")]
     assert digests[0] == digests[1] != digests[2]
 
@@ -235,8 +236,8 @@ def test_sampling_while_training_draws_the_same(graph, tmp_path):
     with InMemory(graph, **options) as source:
         batches = [batch for epoch in range(2) for batch in source.epoch(epoch)]
     for batch, minibatch in zip(batches, prepared, strict=True):
-        np.testing.assert_array_equal(batch.input_nodes, minibatch.input_nodes)
-        for block, (indptr, indices) in zip(batch.blocks, minibatch.blocks, strict=True):
+        np.testing.assert_array_equal(batch.input_nodes, minibatch.only_nodes)
+        for block, (indptr, indices) in zip(batch.blocks, minibatch.only_blocks, strict=True):
             assert torch.equal(block.indptr, torch.from_numpy(indptr.copy()))
             assert torch.equal(block.indices, torch.from_numpy(indices.copy()))
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from diskgnn.sampling.sample import sample, sample_plan
 from diskgnn.specs import SamplingSpec
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.samples import Samples, one_row, samples_schema
+from diskgnn.storage.samples_config import SamplesConfig
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
@@ -59,7 +61,7 @@ def test_minibatches_do_not_depend_on_shards(graph, tmp_path):
     for first, *others in zip(*found, strict=True):
         for other in others:
             np.testing.assert_array_equal(first.seeds, other.seeds)
-            np.testing.assert_array_equal(first.input_nodes, other.input_nodes)
+            np.testing.assert_array_equal(first.only_nodes, other.only_nodes)
 
 
 def test_killed_half_way_then_run_again(graph, tmp_path):
@@ -136,7 +138,7 @@ def test_output_that_exists_is_kept(graph, tmp_path):
         sample(graph, tmp_path / "samples", fanouts=[4], batch_size=10, threads=1)
     assert files(tmp_path / "samples") == before
     sample(graph, tmp_path / "samples", fanouts=[4], batch_size=10, threads=1, overwrite=True)
-    assert Samples.open(tmp_path / "samples").config.fanouts == (4,)
+    assert Samples.open(tmp_path / "samples").config.spec.fanouts == (4,)
 
 
 def test_a_flipped_bit_or_another_file_is_noticed(graph, tmp_path):
@@ -167,21 +169,48 @@ def rewrite(path, name, content):
     return Samples.open(path.with_name("forged"))
 
 
-@pytest.mark.parametrize("bad", ["nodes", "negative", "columns", "seeds", "fewer"])
+def forge(bad, minibatch, num_nodes):
+    """What no sampler has made."""
+    nodes, block = minibatch.only_nodes.copy(), minibatch.blocks[0][0]
+    if bad in ("nodes", "negative"):
+        nodes[-1] = -1 if bad == "negative" else num_nodes
+    counts = {"counts": np.array([[1], [2]]), "layers": np.array([[len(nodes)]])}.get(bad, minibatch.node_counts)
+    blocks = {"offsets": replace(block, indptr=block.indptr[:-1]), "edges": replace(block, indices=block.indices[:-1])}
+    return replace(
+        minibatch,
+        seeds=minibatch.seeds[:0] if bad == "seeds" else minibatch.seeds,
+        input_nodes=(nodes[:-1] if bad == "fewer nodes" else nodes,),
+        node_counts=counts.astype(np.int32),
+        blocks=((blocks.get(bad, block),),),
+    )
+
+
+BAD = ["nodes", "negative", "columns", "seeds", "fewer", "fewer nodes", "counts", "layers", "offsets", "edges"]
+
+
+@pytest.mark.parametrize("bad", BAD)
 def test_hostile_samples_are_refused(graph, tmp_path, bad):
     sample(graph, tmp_path / "samples", fanouts=[3], batch_size=25, threads=1, splits=["train"])
-    name = artifacts.shard_file("train", 0, 0)
-    schema = samples_schema(1, pa.int32())
+    name, samples = artifacts.shard_file("train", 0, 0), Samples.open(tmp_path / "samples")
+    schema = samples_schema(samples.config, pa.int32())
     if bad == "columns":
         schema = schema.set(1, pa.field("surprise", pa.list_(pa.int32())))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
-        for minibatch in list(Samples.open(tmp_path / "samples").read("train"))[: 1 if bad == "fewer" else 2]:
-            nodes = minibatch.input_nodes.copy()
-            if bad in ("nodes", "negative"):
-                nodes[-1] = -1 if bad == "negative" else graph.num_nodes
-            seeds = minibatch.seeds[:0] if bad == "seeds" else minibatch.seeds
-            writer.write_batch(one_row(schema, [seeds, nodes, *minibatch.blocks[0]]))
+        for minibatch in list(samples.read("train"))[: 1 if bad == "fewer" else 2]:
+            writer.write_batch(one_row(schema, forge(bad, minibatch, graph.num_nodes).columns()))
     forged = rewrite(tmp_path / "samples", name, sink.getvalue().to_pybytes())
     with pytest.raises(ArtifactError):
         list(forged.read("train"))
+
+
+def test_what_is_written_is_read(graph, tmp_path):
+    """Config and columns: as the plan has them, and the same again."""
+    spec = {"fanouts": [3, 2], "batch_size": 20, "epochs": 2, "draws": "coordinated", "draw_period": 3}
+    sample(graph, tmp_path / "samples", **spec)
+    samples, plan = Samples.open(tmp_path / "samples"), SamplingPlan(graph, SamplingSpec(**spec))
+    assert samples.config == plan.config() == SamplesConfig.parse(plan.config().to_json())
+    for minibatch in samples.read("train"):
+        assert [count.tolist() for count in minibatch.node_counts.T] == [
+            [len(minibatch.only_nodes), *(len(indptr) - 1 for indptr, _ in minibatch.only_blocks)]
+        ]

@@ -42,11 +42,11 @@ def assert_blocks_are_subsets(graph, minibatch, fanouts):
     adjacency = sp.csr_array(  # row: destination
         (np.ones(graph.num_edges, np.int8), graph.indices, graph.indptr), (graph.num_nodes, graph.num_nodes)
     )
-    nodes = minibatch.input_nodes
+    nodes = minibatch.only_nodes
     assert len(set(nodes.tolist())) == len(nodes)
     np.testing.assert_array_equal(nodes[: len(minibatch.seeds)], minibatch.seeds)
     num_dst = len(minibatch.seeds)
-    for (indptr, indices), fanout in zip(reversed(minibatch.blocks), fanouts, strict=True):
+    for (indptr, indices), fanout in zip(reversed(minibatch.only_blocks), fanouts, strict=True):
         assert (indptr.dtype, indices.dtype) == (np.int32, np.int32)
         assert len(indptr) == num_dst + 1
         assert indptr[0] == 0
@@ -75,7 +75,7 @@ def test_blocks_obey_fanouts_and_are_in_the_graph(graph, tmp_path, fanouts):
     assert len(minibatches) == report.details["minibatches"] == 14
     for minibatch in minibatches:
         assert_blocks_are_subsets(graph, minibatch, fanouts)
-    assert report.details["edges"] == sum(len(block[1]) for minibatch in minibatches for block in minibatch.blocks)
+    assert report.details["edges"] == sum(minibatch.num_edges for minibatch in minibatches)
     assert [len(minibatch.seeds) for minibatch in minibatches[:6]] == [9, 9, 9, 9, 9, 5]
 
 
@@ -92,8 +92,8 @@ def test_to_block_of_dgl_gives_the_same_numbers(graph, tmp_path):
     sample(graph, tmp_path / "samples", fanouts=[4, 3], batch_size=9, threads=1)
     for minibatch in Samples.open(tmp_path / "samples").read("train"):
         destinations = minibatch.seeds
-        for indptr, indices in reversed(minibatch.blocks):
-            nodes = minibatch.input_nodes
+        for indptr, indices in reversed(minibatch.only_blocks):
+            nodes = minibatch.only_nodes
             ends = destinations.repeat(np.diff(indptr))
             frontier = dgl.graph((nodes[indices].astype(np.int64), ends.astype(np.int64)), num_nodes=graph.num_nodes)
             block = dgl.to_block(frontier, torch.from_numpy(destinations.astype(np.int64)))
@@ -195,8 +195,8 @@ def test_64_bit_ids_give_the_same_minibatches(tmp_path):
         sample(graph, tmp_path / name, fanouts=[3, 2], batch_size=10, threads=1)
     pairs = zip(*(Samples.open(tmp_path / f"samples-{name}").read("train") for name in ("narrow", "wide")), strict=True)
     for left, right in pairs:
-        assert (left.input_nodes.dtype, right.input_nodes.dtype) == (np.int32, np.int64)
-        np.testing.assert_array_equal(left.input_nodes, right.input_nodes)
+        assert (left.only_nodes.dtype, right.only_nodes.dtype) == (np.int32, np.int64)
+        np.testing.assert_array_equal(left.only_nodes, right.only_nodes)
 
 
 @pytest.mark.parametrize(

@@ -250,11 +250,11 @@ def test_samples_of_later_epochs_continue_the_sequence(graph, tmp_path):
     sample(graph, tmp_path / "all", **SAMPLING, epochs=3)
     sample(graph, tmp_path / "later", **SAMPLING, epochs=2, first_epoch=1)
     everything, later = Samples.open(tmp_path / "all"), Samples.open(tmp_path / "later")
-    assert later.config.first_epoch == 1
+    assert later.config.spec.first_epoch == 1
     skipped = islice(everything.read("train"), everything.config.splits["train"].batches_per_epoch, None)
     for one, other in zip(skipped, later.read("train"), strict=True):
-        np.testing.assert_array_equal(one.input_nodes, other.input_nodes)
+        np.testing.assert_array_equal(one.only_nodes, other.only_nodes)
     for one, other in zip(everything.read("valid"), later.read("valid"), strict=True):
-        np.testing.assert_array_equal(one.input_nodes, other.input_nodes)
+        np.testing.assert_array_equal(one.only_nodes, other.only_nodes)
     with pytest.raises(ConfigError, match="first_epoch"):
         sample(graph, tmp_path / "bad", **SAMPLING, first_epoch=-1)

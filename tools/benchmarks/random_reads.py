@@ -80,7 +80,7 @@ def measure_epoch(
 def random_reads(settings: Settings) -> dict[str, Any]:
     """An epoch of reads row by row with an LRU cache of the same bytes, feeding a consumer that does nothing."""
     features = Graph.open(settings.graph).feature_file
-    minibatches = [minibatch.input_nodes for minibatch in Samples.open(settings.samples).read("train")]
+    minibatches = [minibatch.only_nodes for minibatch in Samples.open(settings.samples).read("train")]
     capacity = max(1, cache_rows(settings.cpu_cache, features.row_bytes, settings.nodes))
     reads_per_second = limits.random_page_reads_per_second(features.path)
     epoch = measure_epoch(features, minibatches, capacity, settings.peer_seconds)

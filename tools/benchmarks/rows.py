@@ -22,7 +22,7 @@ def rows(settings: Settings) -> dict[str, Any]:
     counted = packed.sequence("train").rows
     counts = np.zeros(settings.nodes, np.int32)
     for minibatch in Samples.open(settings.samples).read("train"):
-        counts[minibatch.input_nodes] += 1
+        counts[minibatch.only_nodes] += 1
     capacity = cache_rows(settings.cpu_cache, packed.config.rows.row_bytes, settings.nodes)
     static_rows = counted.requested - int(np.sort(counts)[settings.nodes - capacity :].sum())
 
@@ -39,7 +39,7 @@ def rows(settings: Settings) -> dict[str, Any]:
     make_graph(small)
     make_packed(small)
     packed = Packed.open(small.packed)
-    batches = [minibatch.input_nodes for minibatch in Samples.open(small.samples).read("train")]
+    batches = [minibatch.only_nodes for minibatch in Samples.open(small.samples).read("train")]
     shutil.rmtree(small.folder)
     bound = belady_rows(batches, cache_rows(small.cpu_cache, packed.config.rows.row_bytes, small.nodes), small.nodes)
     planned = packed.sequence("train").rows.disk

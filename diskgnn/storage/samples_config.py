@@ -1,0 +1,170 @@
+"""What the manifest of a samples directory says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.schema import EdgeType, edge_type_name, parse_edge_type
+from diskgnn.specs import LinkTarget, NodeTarget, SamplingSpec, Target
+from diskgnn.storage.manifest import typed
+
+
+@dataclass(frozen=True)
+class SequenceSize:
+    """How many minibatches one split's sequence has."""
+
+    epochs: int  # prepared ones
+    batches_per_epoch: int
+
+    @property
+    def num_batches(self) -> int:
+        """T, minibatches in the sequence."""
+        return self.epochs * self.batches_per_epoch
+
+
+@dataclass(frozen=True)
+class SamplesLayout:
+    """Which optional columns the minibatches have."""
+
+    trees: bool = False
+    pairs: bool = False
+    positions: tuple[EdgeType, ...] = ()  # the edge types whose edges say where they lie
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the manifest."""
+        return {"trees": self.trees, "pairs": self.pairs, "positions": [edge_type_name(e) for e in self.positions]}
+
+    @staticmethod
+    def parse(config: Mapping[str, Any]) -> SamplesLayout:
+        """Raises ValueError or KeyError for what `to_json` would not have written."""
+        positions = tuple(parse_edge_type(name) for name in typed(config["positions"], list))
+        return SamplesLayout(typed(config["trees"], bool), typed(config["pairs"], bool), positions)
+
+
+@dataclass(frozen=True)
+class SamplesConfig:
+    """All that the content of a samples directory depends on, beside the graph. The number of a type is its position
+    in `num_nodes` or `num_edges`.
+    """
+
+    spec: SamplingSpec  # its epochs and splits are those of `splits`, its target names a type
+    num_nodes: Mapping[str, int]  # of each node type of the graph, in its order
+    num_edges: Mapping[EdgeType, int]  # of each edge type of the graph, in its order
+    splits: Mapping[str, SequenceSize]
+    layout: SamplesLayout = SamplesLayout()
+
+    @staticmethod
+    def of(
+        spec: SamplingSpec,
+        num_nodes: Mapping[str, int],
+        num_edges: Mapping[EdgeType, int],
+        splits: Mapping[str, SequenceSize],
+        layout: SamplesLayout,
+    ) -> SamplesConfig:
+        """With those of the splits that `spec` asks for that the graph has."""
+        epochs = splits["train"].epochs if "train" in splits else 1
+        return SamplesConfig(replace(spec, epochs=epochs, splits=tuple(splits)), num_nodes, num_edges, splits, layout)
+
+    @property
+    def node_types(self) -> tuple[str, ...]:
+        """T names."""
+        return tuple(self.num_nodes)
+
+    @property
+    def edge_types(self) -> tuple[EdgeType, ...]:
+        """In the order of the graph."""
+        return tuple(self.num_edges)
+
+    def ends(self, edge_type: EdgeType) -> tuple[int, int]:
+        """(number of the source type, number of the destination type)."""
+        return self.node_types.index(edge_type[0]), self.node_types.index(edge_type[2])
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the manifest."""
+        return {
+            **spec_to_json(self.spec),
+            "num_nodes": dict(self.num_nodes),
+            "num_edges": {edge_type_name(edge_type): number for edge_type, number in self.num_edges.items()},
+            "splits": {
+                split: {"epochs": size.epochs, "batches_per_epoch": size.batches_per_epoch}
+                for split, size in self.splits.items()
+            },
+            **self.layout.to_json(),
+        }
+
+    @staticmethod
+    def parse(config: Mapping[str, Any]) -> SamplesConfig:
+        """Raises ValueError or KeyError for what `to_json` would not have written."""
+        splits = {
+            split: SequenceSize(typed(size["epochs"], int), typed(size["batches_per_epoch"], int))
+            for split, size in typed(config["splits"], dict).items()
+        }
+        num_nodes = {name: typed(number, int) for name, number in typed(config["num_nodes"], dict).items()}
+        num_edges = {
+            parse_edge_type(name): typed(number, int) for name, number in typed(config["num_edges"], dict).items()
+        }
+        if unknown := {end for source, _, destination in num_edges for end in (source, destination)} - set(num_nodes):
+            raise ValueError(f"edge types between unknown node types {sorted(unknown)}")
+        return SamplesConfig.of(parse_spec(config), num_nodes, num_edges, splits, SamplesLayout.parse(config))
+
+
+def spec_to_json(spec: SamplingSpec) -> dict[str, Any]:
+    """`spec` but its epochs and splits."""
+    return {
+        "fanouts": list(spec.fanouts),
+        "eval_fanouts": list(spec.fanouts_of("valid")),
+        "batch_size": spec.batch_size,
+        "seed": spec.seed,
+        "first_epoch": spec.first_epoch,
+        "draws": spec.draws,
+        "draw_period": spec.draw_period,
+        "target": target_to_json(spec.target),
+    }
+
+
+def parse_spec(config: Mapping[str, Any]) -> SamplingSpec:
+    """Raises ValueError or KeyError for what `spec_to_json` would not have written."""
+    return SamplingSpec(
+        fanouts=[typed(fanout, int) for fanout in typed(config["fanouts"], list)],
+        eval_fanouts=[typed(fanout, int) for fanout in typed(config["eval_fanouts"], list)],
+        batch_size=typed(config["batch_size"], int),
+        seed=typed(config["seed"], int),
+        first_epoch=typed(config["first_epoch"], int),
+        draws=typed(config["draws"], str),
+        draw_period=typed(config["draw_period"], int),
+        target=parse_target(typed(config["target"], dict)),
+    )
+
+
+def target_to_json(target: Target) -> dict[str, Any]:
+    """What the seeds are."""
+    if isinstance(target, NodeTarget):
+        return {"node_type": target.node_type}
+    return {
+        "edge_type": edge_type_name(target.edge_type),
+        "negatives": target.negatives,
+        "eval_negatives": target.eval_negatives,
+        "exclude": target.exclude,
+        "reverse_edge_type": target.reverse_edge_type and edge_type_name(target.reverse_edge_type),
+    }
+
+
+def parse_target(config: Mapping[str, Any]) -> Target:
+    """Raises ValueError or KeyError for what `target_to_json` would not have written."""
+    if "node_type" in config:
+        return NodeTarget(typed(config["node_type"], str))
+    reverse = config["reverse_edge_type"]
+    return LinkTarget(
+        parse_edge_type(config["edge_type"]), typed(config["negatives"], int), typed(config["eval_negatives"], int),
+        typed(config["exclude"], str), None if reverse is None else parse_edge_type(reverse),
+    )  # fmt: skip
+
+
+def position_dtype(num_edges: int) -> npt.DTypeLike:
+    """Of CSC positions in an edge type of so many edges."""
+    return np.int32 if num_edges < 1 << 31 else np.int64

@@ -109,7 +109,9 @@ class SamplingPlan:
     def _slice_start(self, split: str, epoch: int, number: int) -> int | None:
         if self.spec.draws == "independent":
             return None
-        return slice_start(self.spec.seed, split, epoch, number // self.spec.draw_period)
+        # Scores are to be those of many draws, not of one that all minibatches share.
+        period = self.spec.draw_period if split == "train" else 1
+        return slice_start(self.spec.seed, split, epoch, number // period)
 
 
 def _distinct(nodes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -148,6 +148,7 @@ def test_periods_and_epochs(graph):
     assert [len(set(by_fives[first : first + 5])) for first in (0, 5, 10)] == [1, 1, 1]
     assert len(set(by_fives)) == 3
     assert len(set(starts(0, draw_period=10**9))) == 1
+    assert len(set(starts(0, "valid", draw_period=10**9))) == 4  # of evaluation, each minibatch draws for itself
     several = [starts(0), starts(1), starts(0, seed=1), starts(0, "valid")]
     assert len(set().union(*several)) == sum(map(len, several))
     assert all(0 <= start <= LAST for start in starts(0))

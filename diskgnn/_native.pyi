@@ -70,31 +70,57 @@ def count_nodes(counts: Int32, nodes: npt.NDArray[Any]) -> None:
         IndexError: a node out of range; nothing was counted.
     """
 
-def exchange_next_uses(next_use: Int32, nodes: npt.NDArray[Any], batch: int) -> Int32:
-    """next_use[nodes], which is then set to `batch`: one step of the backward pass that finds next uses.
+def sort_nodes(nodes: npt.NDArray[Any], num_nodes: int) -> tuple[npt.NDArray[Any], Int32]:
+    """(the nodes ascending, where each was); stable.
+
+    Raises:
+        IndexError: a node that is not in [0, num_nodes).
+    """
+
+def exchange_next_uses(next_use: Int32, nodes: npt.NDArray[Any], batch: int, first_node: int = 0) -> Int32:
+    """next_use[nodes - first_node], which is then set to `batch` where it was not negative.
+
+    One step of the backward pass that finds next uses.
 
     Raises:
         IndexError: a node out of range.
     """
 
-class BeladyPlanner:
-    """Belady's MIN with bypass over a cyclic sequence of minibatches (native/packing/belady.h). Not thread-safe.
+def count_next_uses(next_uses: Int32, num_batches: int) -> Int32:
+    """[M * 2] a next use, how many accesses have it; ascending. -1, which stands for a static row, is left out.
 
-    One or more warm-up rounds (`warm_up` for every minibatch or until it returns True, then `start_cycle`), then
-    `place` for every minibatch.
+    Raises:
+        IndexError: a next use that is not in [-1, 2 * num_batches).
     """
 
-    def __init__(self, location: Int32, num_static: int, capacity: int, num_batches: int) -> None:
-        """`location` [N] is worked in: on entry -1, or -2 - rank for a static row."""
+def belady_misses(bounds: Int64, pairs: Int32, capacity: int, from_empty: bool = False) -> Int32:
+    """The rows that each minibatch reads when a cache of `capacity` rows follows Belady's MIN with bypass: [B].
 
-    def warm_up(self, nodes: npt.NDArray[Any], next_uses: Int32) -> bool:
-        """True when this round has become the same as the one before and can stop."""
+    Pairs [bounds[t], bounds[t + 1]) are what `count_next_uses` said of minibatch t (native/packing/belady.h).
+    `from_empty`: once, with a cache that is empty at the start, instead of for ever.
+    """
 
-    def start_cycle(self) -> None:
-        """End a warm-up round; the next one starts with the rows that the last complete one ended with."""
+class BeladyPlanner:
+    """Gives slots to the rows that Belady's MIN keeps over a cyclic sequence (native/packing/belady.h).
 
-    def place(self, nodes: npt.NDArray[Any], next_uses: Int32) -> tuple[Int32, npt.NDArray[Any], Int32]:
-        """(addresses [U], disk_nodes [R] ascending, admissions [A * 2] as extent row, slot)."""
+    `find_initial` for every minibatch from the last one backwards, until it returns True; then `place` for every
+    minibatch. Not thread-safe.
+    """
+
+    def __init__(self, location: Int32, num_static: int, capacity: int, misses: Int32, first_uses: Int32) -> None:
+        """`location` [N] is worked in: on entry -1, or the rank of a static row.
+
+        `misses` [B]: see `belady_misses`; `first_uses` [B]: how many rows each minibatch is the first to need.
+        """
+
+    def find_initial(self, nodes: npt.NDArray[Any], next_uses: Int32) -> bool:
+        """True when the remaining minibatches need not be looked at; `nodes` are ascending."""
+
+    def place(self, nodes: npt.NDArray[Any], order: Int32, next_uses: Int32) -> tuple[Int32, npt.NDArray[Any], Int32]:
+        """(addresses [U], disk_nodes [R] ascending, admissions [A * 2] as extent row, slot).
+
+        `nodes` are ascending and `order` says where each was; addresses are in the order of the minibatch.
+        """
 
     def initial_cpu_nodes(self) -> Int64:
         """Nodes resident when a cycle starts, by slot, ascending."""

@@ -17,22 +17,22 @@ GOLDEN = {
         "graph": "902629a9062ebb1a6bb229a140c3e58b",
         "samples": "7e420f9bd24659521b5a8c6cf073b444",
         "coordinated": "f62d1717056910946eeaaa74eafd671c",
-        "packed": "4f9591202a3687063c015eb2c6f60009",
-        "prepared": "13979432602d19ec618742c8265e9df8",
+        "packed": "e60aae4956c41e8260c01ad7178a6641",
+        "prepared": "b3808294823d0dc4753f774261f1b1b4",
     },
     "int8": {
         "graph": "f7dbd19c86446d8003f5d40ccc992598",
         "samples": "7ad0fa1f13500d511f5f27c22a700031",
         "coordinated": "8945c7e6f996bd9c88bbdadad737e752",
-        "packed": "507de01729a65605f17080868be4bf7e",
-        "prepared": "61f3cc5f427ee49a10e6f7c843fe6281",
+        "packed": "b6fab4c4ed60a0f21117d1cdc43ff962",
+        "prepared": "611e322db1b35061c44c407ac37f6b41",
     },
     "width 7": {
         "graph": "0ebce65875886afa8025b055b71f285b",
         "samples": "a1fdb697af420e8ed55b3acc0f3ea0fe",
         "coordinated": "b120ff32f5d9cb311ee4aca3a712fea6",
-        "packed": "056d6ff8b6efaaf01a83703f30255611",
-        "prepared": "660311545a3794b18eb25ea7a316eaf2",
+        "packed": "638d46edf2cff61d510cd322a2e6c41f",
+        "prepared": "4aaddb228504248c7d867ea71fed0db3",
     },
 }
 

@@ -26,7 +26,7 @@ from diskgnn.baselines.segments import (
 )
 from diskgnn.draws import batch_key, permutation
 from diskgnn.graph.graph import Graph
-from diskgnn.packing.placement import hottest_nodes
+from diskgnn.packing.accesses import hottest_nodes
 from diskgnn.progress import SILENT, Advance, Reporter, StageReport
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import BeladyPlanner, exchange_next_uses
+from diskgnn._native import BeladyPlanner, belady_misses, count_next_uses, exchange_next_uses, sort_nodes
 from diskgnn.baselines.sampling_source import SampledBlocks, as_blocks
 
 SUPERBATCH = 1000  # minibatches, as in the authors' program
@@ -99,14 +99,23 @@ def place_superbatch(
     A backward pass finds next uses, which wait in `files`; a forward pass places. `input_nodes` gives those of some
     minibatches in order, each to be used before the next.
     """
-    next_use = np.full(num_nodes, len(numbers), np.int32)  # that many stand for never
+    num_batches = len(numbers)
+    next_use = np.full(num_nodes, num_batches, np.int32)  # that many stand for never
     backwards = numbers[::-1]
+    counts: list[npt.NDArray[np.int32]] = []
     for number, nodes in zip(backwards, input_nodes(backwards), strict=True):
-        files.save_next_uses(number, exchange_next_uses(next_use, nodes, number - numbers.start))
+        found = exchange_next_uses(next_use, sort_nodes(nodes, num_nodes)[0], number - numbers.start)
+        counts.append(count_next_uses(found, num_batches))
+        files.save_next_uses(number, found)
     del next_use
-    planner = BeladyPlanner(np.full(num_nodes, -1, np.int32), 0, capacity, len(numbers))
+    bounds = np.cumsum([0, *(len(pairs) // 2 for pairs in reversed(counts))])
+    misses = belady_misses(bounds, np.concatenate(counts[::-1]), capacity, from_empty=True)
+    # Nothing is kept for ever: as if all rows that are not needed again were those of the next minibatch 0.
+    first_uses = np.zeros(num_batches, np.int32)
+    first_uses[0] = misses[0]
+    planner = BeladyPlanner(np.full(num_nodes, -1, np.int32), 0, capacity, misses, first_uses)
     for number, nodes in zip(numbers, input_nodes(numbers), strict=True):
-        yield planner.place(nodes, files.take_next_uses(number))
+        yield planner.place(*sort_nodes(nodes, num_nodes), files.take_next_uses(number))
 
 
 def changeset(

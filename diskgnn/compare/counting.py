@@ -7,6 +7,7 @@ are sampled once; each cache then sees the same input nodes in the same order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from diskgnn._native import RowCache
 from diskgnn.baselines.superbatches import SUPERBATCH, SuperbatchFiles, place_superbatch
 from diskgnn.compare.results import SweepPoint
 from diskgnn.graph.graph import Graph
-from diskgnn.packing.placement import Accesses, Schedule, hottest_nodes
+from diskgnn.packing.accesses import Accesses, hottest_nodes
+from diskgnn.packing.reuse import Reuse
 from diskgnn.sampling.sample import sample
 from diskgnn.storage.samples import Samples
 
@@ -29,7 +31,7 @@ class InputNodes:
 
     def __init__(self, graph: Graph, folder: Path, sampling: Mapping[str, Any], memory_bytes: int) -> None:
         """Samples epoch 0 of the train split into `folder`."""
-        self.num_nodes, self._folder, self._rounds = graph.num_nodes, folder, 0
+        self.num_nodes, self._folder = graph.num_nodes, folder
         sample(graph, folder / "samples", **sampling, splits=["train"], memory=memory_bytes)
         self._samples = Samples.open(folder / "samples")
         self.requested_rows = sum(len(nodes) for nodes in self)
@@ -38,32 +40,34 @@ class InputNodes:
         for minibatch in self._samples.read("train"):
             yield minibatch.only_nodes
 
+    @cached_property
     def accesses(self) -> Accesses:
-        """The same, as `Schedule` takes it: for one use."""
-        self._rounds += 1
-        scratch = self._folder / f"{self._rounds}.accesses"
-        return Accesses(self._samples, "train", self.num_nodes, scratch, lambda _: None)
+        """The same, in files that can be read backwards."""
+        return Accesses(self, self.num_nodes, self._folder / "inputs.accesses")
+
+    @cached_property
+    def reuse(self) -> Reuse:
+        """When each is needed again."""
+        return Reuse(self.accesses, _NO_STATIC)
 
 
 def belady_rows(inputs: InputNodes, cache_rows: int) -> int:
     """The fewest rows that any cache of `cache_rows` reads, from empty (Belady's MIN with bypass)."""
-    accesses = inputs.accesses()
-    schedule = Schedule(accesses, _NO_STATIC, cache_rows, from_empty=True)
-    return sum(len(placement.disk_nodes) for placement in schedule)
+    return int(inputs.reuse.misses(cache_rows, from_empty=True).sum(dtype=np.int64))
 
 
 def diskgnn_rows(inputs: InputNodes, cache_rows: int) -> int:
     """What a prepared epoch holds: its extents' rows, and those that fill the cache when it starts."""
-    schedule = Schedule(inputs.accesses(), _NO_STATIC, cache_rows)
-    return len(schedule.initial_cpu_nodes) + sum(len(placement.disk_nodes) for placement in schedule)
+    misses = inputs.reuse.misses(cache_rows)
+    initial_rows = np.maximum(inputs.reuse.first_uses - misses, 0)
+    return int(misses.sum(dtype=np.int64) + initial_rows.sum(dtype=np.int64))
 
 
 def static_rows(inputs: InputNodes, cache_rows: int) -> int:
     """With the rows that are needed most often in memory, loaded once, and nothing else (DiskGNN's cache)."""
-    accesses = inputs.accesses()
-    accesses.scratch.unlink()
-    hottest = hottest_nodes(accesses.counts, cache_rows)
-    return len(hottest) + inputs.requested_rows - int(accesses.counts[hottest].sum())
+    counts = inputs.accesses.counts()
+    hottest = hottest_nodes(counts, cache_rows)
+    return len(hottest) + inputs.requested_rows - int(counts[hottest].sum())
 
 
 def policy_rows(policy: str) -> Callable[[InputNodes, int], int]:
@@ -80,13 +84,12 @@ def policy_rows(policy: str) -> Callable[[InputNodes, int], int]:
 
 def ginex_rows(inputs: InputNodes, cache_rows: int, superbatch: int = SUPERBATCH) -> int:
     """Belady's MIN within each superbatch; nothing is carried over to the next (Ginex)."""
-    accesses, misses = inputs.accesses(), 0
+    accesses, misses = inputs.accesses, 0
     files = SuperbatchFiles(accesses.scratch.parent)
     for first in range(0, accesses.num_batches, superbatch):
         numbers = range(first, min(first + superbatch, accesses.num_batches))
         for _, disk_nodes, _ in place_superbatch(numbers, accesses.nodes, files, inputs.num_nodes, cache_rows):
             misses += len(disk_nodes)
-    accesses.scratch.unlink()
     return misses
 
 

@@ -99,9 +99,7 @@ def pack_samples(
         closing(PageWriter()) as pages,
     ):
         read_bytes = _require_space(writer, graph, samples, tiers, keep_input_nodes)
-        placer = SplitPlacer(
-            writer, pages, graph, samples, keep_input_nodes=keep_input_nodes, reporter=resources.reporter
-        )
+        placer = SplitPlacer(writer, pages, graph, samples, keep_input_nodes=keep_input_nodes, resources=resources)
         placed = placer.place_all(tiers)
         read_bytes += 2 * samples.manifest.total_bytes + placed.read_bytes  # to place, and to write the headers
         read_bytes += pack_rows(writer, pages, graph, placed, resources, window_bytes=window_bytes)

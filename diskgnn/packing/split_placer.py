@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -17,14 +17,17 @@ from diskgnn._native import DIRECT_ALIGNMENT, PageWriter, start_extent
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
-from diskgnn.packing.placement import MAX_BATCHES, Accesses, Placement, Schedule, hottest_nodes
+from diskgnn.packing.accesses import Accesses, hottest_nodes
+from diskgnn.packing.placement import Placement, Schedule
 from diskgnn.packing.reserving import scratch_pages
+from diskgnn.packing.reuse import MAX_BATCHES, Reuse
 from diskgnn.packing.tiers import TierRows
-from diskgnn.progress import Reporter
+from diskgnn.progress import Advance
 from diskgnn.storage import artifacts, extents, faults
 from diskgnn.storage.packed import TierRowCounts
 from diskgnn.storage.samples import SampledMinibatch, Samples
 from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.system.resources import Resources
 
 _MAX_WAITING = 2  # minibatches that are placed and whose headers are not written yet
 
@@ -65,9 +68,9 @@ class SplitPlacer:
         samples: Samples,
         *,
         keep_input_nodes: bool,
-        reporter: Reporter,
+        resources: Resources,
     ) -> None:
-        self.writer, self.pages, self.graph, self.samples, self.reporter = writer, pages, graph, samples, reporter
+        self.writer, self.pages, self.graph, self.samples, self.resources = writer, pages, graph, samples, resources
         self.keep_input_nodes = keep_input_nodes
         self.static_nodes: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self.needed: npt.NDArray[np.bool_] = np.zeros(graph.num_nodes, np.bool_)  # see `Placed`
@@ -83,13 +86,14 @@ class SplitPlacer:
         num_batches = self.samples.config.splits[split].num_batches
         if num_batches > MAX_BATCHES:
             raise ConfigError(f"{split}: {num_batches} minibatches; at most {MAX_BATCHES} can be placed")
-        with self.reporter.stage(f"place {split}", 2 * num_batches, "minibatches") as advance:
+        threads = self.resources.threads
+        with self.resources.reporter.stage(f"place {split}", 2 * num_batches, "minibatches") as advance:
             scratch = self.writer.path(f"{split}.accesses")
-            accesses = Accesses(self.samples, split, self.graph.num_nodes, scratch, advance)
-            if split == self.samples.splits[0]:
-                self.static_nodes = hottest_nodes(accesses.counts, tiers.static)
+            accesses = Accesses(self._input_nodes(split, advance), self.graph.num_nodes, scratch, threads=threads)
+            if split == self.samples.splits[0] and tiers.static > 0:
+                self.static_nodes = hottest_nodes(accesses.counts(), tiers.static)
                 self.needed[self.static_nodes] = True
-            schedule = Schedule(accesses, self.static_nodes, tiers.cpu(split))
+            schedule = Schedule(Reuse(accesses, self.static_nodes, threads=threads), tiers.cpu(split))
             self.needed[schedule.initial_cpu_nodes] = True
             # Placing and encoding keep a core busy each.
             with _HeaderWriter(self, split, num_batches) as headers, ThreadPoolExecutor(1) as pool:
@@ -99,6 +103,11 @@ class SplitPlacer:
         nodes_bytes = headers.nodes_path.stat().st_size  # to be read when the rows are packed
         self._read_bytes += accesses.read_bytes + nodes_bytes
         return headers.placed(schedule)
+
+    def _input_nodes(self, split: str, advance: Advance) -> Iterator[npt.NDArray[Any]]:
+        for minibatch in self.samples.read(split):
+            yield minibatch.only_nodes
+            advance(1)
 
 
 class _HeaderWriter:

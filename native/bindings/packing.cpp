@@ -6,6 +6,7 @@
 #include "bindings/arrays.h"
 #include "packing/belady.h"
 #include "packing/extent_packer.h"
+#include "packing/next_uses.h"
 
 namespace diskgnn {
 namespace {
@@ -25,31 +26,84 @@ void count_nodes_of(Out<std::int32_t> counts, In<Node> nodes) {
 }
 
 template <typename Node>
+nb::tuple sort_nodes_of(In<Node> nodes, std::uint64_t num_nodes) {
+  SortedNodes<Node> sorted;
+  {
+    nb::gil_scoped_release release;
+    require_in_range(nodes, num_nodes);
+    sorted = sort_nodes<Node>(span_of(nodes), num_nodes);
+  }
+  return nb::make_tuple(to_numpy(std::move(sorted.nodes)), to_numpy(std::move(sorted.order)));
+}
+
+template <typename Node>
 nb::ndarray<nb::numpy, std::int32_t, nb::ndim<1>> exchange_next_uses_of(Out<std::int32_t> next_use, In<Node> nodes,
-                                                                        std::int32_t batch) {
+                                                                        std::int32_t batch, Node first_node) {
   std::vector<std::int32_t> before;
   {
     nb::gil_scoped_release release;
-    require_in_range(nodes, next_use.size());
-    before = exchange_next_uses<Node>({next_use.data(), next_use.size()}, span_of(nodes), batch);
+    for (const Node node : span_of(nodes)) {
+      if (node < first_node || static_cast<std::size_t>(node - first_node) >= next_use.size()) {
+        throw std::out_of_range("node out of range");
+      }
+    }
+    before = exchange_next_uses<Node>(span_of(next_use), span_of(nodes), first_node, batch);
   }
   return to_numpy(std::move(before));
 }
 
-template <typename Node>
-bool warm_up(BeladyPlanner& planner, In<Node> nodes, In<std::int32_t> next_uses) {
-  if (nodes.size() != next_uses.size()) throw std::invalid_argument("nodes and next_uses differ in length");
-  nb::gil_scoped_release release;
-  return planner.warm_up(span_of(nodes), span_of(next_uses));
+nb::ndarray<nb::numpy, std::int32_t, nb::ndim<1>> count_next_uses_of(In<std::int32_t> next_uses,
+                                                                     std::int32_t num_batches) {
+  std::vector<std::int32_t> pairs;
+  {
+    nb::gil_scoped_release release;
+    for (const std::int32_t use : span_of(next_uses)) {
+      if (use < -1 || use >= 2 * num_batches) throw std::out_of_range("next use out of range");
+    }
+    for (const UseCount& count : count_next_uses(span_of(next_uses), num_batches)) {
+      pairs.insert(pairs.end(), {count.use, count.rows});
+    }
+  }
+  return to_numpy(std::move(pairs));
+}
+
+nb::ndarray<nb::numpy, std::int32_t, nb::ndim<1>> belady_misses_of(In<std::int64_t> bounds, In<std::int32_t> pairs,
+                                                                   std::int64_t capacity, bool from_empty) {
+  static_assert(sizeof(UseCount) == 2 * sizeof(std::int32_t));
+  const ArcCounts arcs{span_of(bounds), {reinterpret_cast<const UseCount*>(pairs.data()), pairs.size() / 2}};
+  require(!arcs.bounds.empty() && arcs.bounds.front() == 0 &&
+              arcs.bounds.back() * 2 == static_cast<std::int64_t>(pairs.size()) &&
+              std::is_sorted(arcs.bounds.begin(), arcs.bounds.end()),
+          "bounds and pairs do not fit each other");
+  require(capacity >= 0, "capacity: expected no less than 0");
+  std::vector<std::int32_t> misses;
+  {
+    nb::gil_scoped_release release;
+    const auto num_batches = static_cast<std::int32_t>(arcs.bounds.size() - 1);
+    const auto inside = [num_batches](UseCount count) { return 0 <= count.use && count.use < 2 * num_batches; };
+    if (!std::all_of(arcs.counts.begin(), arcs.counts.end(), inside)) {
+      throw std::out_of_range("next use out of range");
+    }
+    misses = belady_misses(arcs, capacity, from_empty);
+  }
+  return to_numpy(std::move(misses));
 }
 
 template <typename Node>
-nb::tuple place(BeladyPlanner& planner, In<Node> nodes, In<std::int32_t> next_uses) {
-  if (nodes.size() != next_uses.size()) throw std::invalid_argument("nodes and next_uses differ in length");
+bool find_initial(BeladyPlanner& planner, In<Node> nodes, In<std::int32_t> next_uses) {
+  require(nodes.size() == next_uses.size(), "nodes and next_uses differ in length");
+  nb::gil_scoped_release release;
+  return planner.find_initial(span_of(nodes), span_of(next_uses));
+}
+
+template <typename Node>
+nb::tuple place(BeladyPlanner& planner, In<Node> nodes, In<std::int32_t> order, In<std::int32_t> next_uses) {
+  require(nodes.size() == next_uses.size() && nodes.size() == order.size(),
+          "nodes, order and next_uses differ in length");
   Placement<Node> placement;
   {
     nb::gil_scoped_release release;
-    placement = planner.place(span_of(nodes), span_of(next_uses));
+    placement = planner.place(span_of(nodes), span_of(order), span_of(next_uses));
   }
   return nb::make_tuple(to_numpy(std::move(placement.addresses)), to_numpy(std::move(placement.disk_nodes)),
                         to_numpy(std::move(placement.admissions)));
@@ -140,26 +194,30 @@ void scatter_rows_of(int descriptor, std::int64_t offset, In<std::int64_t> place
 void bind_packing(nb::module_& m) {
   const auto def_of_nodes = [&m]<typename Node>(Node) {
     m.def("count_nodes", &count_nodes_of<Node>, "counts"_a.noconvert(), "nodes"_a.noconvert());
+    m.def("sort_nodes", &sort_nodes_of<Node>, "nodes"_a.noconvert(), "num_nodes"_a);
     m.def("exchange_next_uses", &exchange_next_uses_of<Node>, "next_use"_a.noconvert(), "nodes"_a.noconvert(),
-          "batch"_a);
+          "batch"_a, "first_node"_a = 0);
   };
   def_of_nodes(std::int32_t{});
   def_of_nodes(std::int64_t{});
+  m.def("count_next_uses", &count_next_uses_of, "next_uses"_a.noconvert(), "num_batches"_a);
+  m.def("belady_misses", &belady_misses_of, "bounds"_a.noconvert(), "pairs"_a.noconvert(), "capacity"_a,
+        "from_empty"_a = false);
   nb::class_<BeladyPlanner>(m, "BeladyPlanner")
       .def(
           "__init__",
           [](BeladyPlanner* self, Out<std::int32_t> location, std::int32_t num_static, std::int32_t capacity,
-             std::int32_t num_batches) {
-            new (self) BeladyPlanner({location.data(), location.size()}, num_static, capacity, num_batches);
+             In<std::int32_t> misses, In<std::int32_t> first_uses) {
+            require(misses.size() == first_uses.size(), "misses and first_uses differ in length");
+            new (self) BeladyPlanner(span_of(location), num_static, capacity, span_of(misses), span_of(first_uses));
           },
-          "location"_a.noconvert(), "num_static"_a, "capacity"_a, "num_batches"_a, nb::keep_alive<1, 2>())
-      .def("warm_up", &warm_up<std::int32_t>, "nodes"_a.noconvert(), "next_uses"_a.noconvert())
-      .def("warm_up", &warm_up<std::int64_t>, "nodes"_a.noconvert(), "next_uses"_a.noconvert())
-      .def("start_cycle", &BeladyPlanner::start_cycle, nb::call_guard<nb::gil_scoped_release>())
-      .def("place", &place<std::int32_t>, "nodes"_a.noconvert(), "next_uses"_a.noconvert())
-      .def("place", &place<std::int64_t>, "nodes"_a.noconvert(), "next_uses"_a.noconvert())
-      .def("initial_cpu_nodes",
-           [](const BeladyPlanner& self) { return to_numpy(std::vector(self.initial_cpu_nodes())); })
+          "location"_a.noconvert(), "num_static"_a, "capacity"_a, "misses"_a.noconvert(), "first_uses"_a.noconvert(),
+          nb::keep_alive<1, 2>())
+      .def("find_initial", &find_initial<std::int32_t>, "nodes"_a.noconvert(), "next_uses"_a.noconvert())
+      .def("find_initial", &find_initial<std::int64_t>, "nodes"_a.noconvert(), "next_uses"_a.noconvert())
+      .def("place", &place<std::int32_t>, "nodes"_a.noconvert(), "order"_a.noconvert(), "next_uses"_a.noconvert())
+      .def("place", &place<std::int64_t>, "nodes"_a.noconvert(), "order"_a.noconvert(), "next_uses"_a.noconvert())
+      .def("initial_cpu_nodes", [](BeladyPlanner& self) { return to_numpy(std::vector(self.initial_cpu_nodes())); })
       .def("next_cycle_slots", [](const BeladyPlanner& self) { return to_numpy(self.next_cycle_slots()); });
   nb::class_<PageWriter>(m, "PageWriter")
       .def(nb::init<>())

@@ -1,259 +1,252 @@
 #include "packing/belady.h"
 
 #include <algorithm>
-#include <bit>
+#include <cstddef>
 #include <stdexcept>
-#include <utility>
-
-#include "draws.h"
-#include "graph/radix_sort.h"
 
 namespace diskgnn {
 namespace {
 
 constexpr std::int32_t kAbsent = -1;
-constexpr std::int32_t kMust = -1;
 constexpr std::size_t kPrefetchDistance = 64;
+constexpr int kMaxRounds = 8;  // until the residents are those of the round before
 
-int bits_for(std::uint64_t values) { return static_cast<int>(std::bit_width(values)); }
+std::size_t unsign(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+// One cycle of MIN, in numbers of rows.
+class Round {
+ public:
+  Round(const ArcCounts& arcs, std::int64_t capacity, const std::vector<std::int32_t>& initial)
+      : arcs_(arcs), capacity_(capacity), num_batches_(initial.size()), resident_(initial), hits_(initial.size()) {
+    resident_.resize(2 * num_batches_, 0);
+    for (const std::int32_t rows : initial) total_ += rows;
+    furthest_ = num_batches_;
+  }
+
+  // MIN as it is. Returns the residents at the end, by their first use in the next cycle.
+  std::vector<std::int32_t> play() {
+    for (std::size_t t = 0; t < num_batches_; ++t) {
+      leave(t);
+      for_each_arc(t, [this](std::size_t use, std::int32_t rows) { enter(use, rows); });
+      evict();
+    }
+    return {resident_.begin() + static_cast<std::ptrdiff_t>(num_batches_), resident_.end()};
+  }
+
+  // MIN that has to end with `initial` resident again: by first use, `skipped` arcs of those that go on into the next
+  // cycle are dropped at once, the others never. Returns the hits of each minibatch.
+  std::vector<std::int32_t> play_forced(std::vector<std::int32_t> skipped) {
+    for (std::size_t t = 0; t < num_batches_; ++t) {
+      leave(t);
+      for_each_arc(t, [&](std::size_t use, std::int32_t rows) {
+        if (use < num_batches_) return enter(use, rows);
+        std::int32_t& to_skip = skipped[use - num_batches_];
+        const std::int32_t skip = std::min(to_skip, rows);
+        to_skip -= skip;
+        total_ += rows - skip;  // and never in a list, so that nothing evicts them
+      });
+      evict();
+    }
+    return hits_;
+  }
+
+ private:
+  template <typename Visit>
+  void for_each_arc(std::size_t t, Visit visit) const {
+    for (std::size_t i = unsign(arcs_.bounds[t]); i < unsign(arcs_.bounds[t + 1]); ++i) {
+      visit(unsign(arcs_.counts[i].use), arcs_.counts[i].rows);
+    }
+  }
+
+  void leave(std::size_t t) {
+    hits_[t] = resident_[t];
+    total_ -= resident_[t];
+    resident_[t] = 0;
+  }
+
+  void enter(std::size_t use, std::int32_t rows) {
+    resident_[use] += rows;
+    total_ += rows;
+    furthest_ = std::max(furthest_, use + 1);
+  }
+
+  void evict() {
+    while (total_ > capacity_) {
+      if (furthest_ == 0) throw std::logic_error("more rows must stay than there are slots");
+      std::int32_t& rows = resident_[furthest_ - 1];
+      const auto out = static_cast<std::int32_t>(std::min<std::int64_t>(rows, total_ - capacity_));
+      rows -= out;
+      total_ -= out;
+      if (rows == 0) --furthest_;
+    }
+  }
+
+  const ArcCounts& arcs_;
+  std::int64_t capacity_;
+  std::size_t num_batches_;
+  std::vector<std::int32_t> resident_;  // [2B] rows by their next use
+  std::vector<std::int32_t> hits_;      // [B]
+  std::int64_t total_ = 0;
+  std::size_t furthest_;  // no resident that may be evicted is needed at or after this
+};
+
+struct Ends {
+  std::vector<std::int32_t> accesses;    // [B] arcs that end in each minibatch
+  std::vector<std::int32_t> first_uses;  // [B] those of them that come from the cycle before
+};
+
+Ends count_ends(const ArcCounts& arcs) {
+  const std::size_t num_batches = arcs.bounds.size() - 1;
+  Ends ends{std::vector<std::int32_t>(num_batches), std::vector<std::int32_t>(num_batches)};
+  for (const UseCount& arc : arcs.counts) {
+    const std::size_t use = unsign(arc.use);
+    ends.accesses[use < num_batches ? use : use - num_batches] += arc.rows;
+    if (use >= num_batches) ends.first_uses[use - num_batches] += arc.rows;
+  }
+  return ends;
+}
 
 }  // namespace
 
-template <typename Node>
-void count_nodes(std::span<std::int32_t> counts, std::span<const Node> nodes) {
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (i + kPrefetchDistance < nodes.size()) {
-      __builtin_prefetch(&counts[static_cast<std::size_t>(nodes[i + kPrefetchDistance])], 1);
-    }
-    ++counts[static_cast<std::size_t>(nodes[i])];
+std::vector<std::int32_t> belady_misses(const ArcCounts& arcs, std::int64_t capacity, bool from_empty) {
+  const Ends ends = count_ends(arcs);
+  const std::size_t num_batches = ends.accesses.size();
+  std::vector<std::int32_t> initial(num_batches, 0);
+  for (int round = 0; round < kMaxRounds && !from_empty; ++round) {
+    std::vector<std::int32_t> last = Round(arcs, capacity, initial).play();
+    if (last == initial) break;
+    initial = std::move(last);
   }
-}
-
-template <typename Node>
-std::vector<std::int32_t> exchange_next_uses(std::span<std::int32_t> next_use, std::span<const Node> nodes,
-                                             std::int32_t batch) {
-  std::vector<std::int32_t> before(nodes.size());
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (i + kPrefetchDistance < nodes.size()) {
-      __builtin_prefetch(&next_use[static_cast<std::size_t>(nodes[i + kPrefetchDistance])], 1);
+  for (;;) {
+    std::vector<std::int32_t> skipped(num_batches), misses(num_batches), used(num_batches);
+    for (std::size_t t = 0; t < num_batches; ++t) skipped[t] = ends.first_uses[t] - initial[t];
+    const std::vector<std::int32_t> hits = Round(arcs, capacity, initial).play_forced(std::move(skipped));
+    for (std::size_t t = 0; t < num_batches; ++t) {
+      misses[t] = ends.accesses[t] - hits[t];
+      used[t] = std::max(0, ends.first_uses[t] - misses[t]);
     }
-    before[i] = std::exchange(next_use[static_cast<std::size_t>(nodes[i])], batch);
+    if (used == initial) return misses;
+    initial = std::move(used);  // rows that are evicted before their first use need not be there
   }
-  return before;
 }
 
 BeladyPlanner::BeladyPlanner(std::span<std::int32_t> location, std::int32_t num_static, std::int32_t capacity,
-                             std::int32_t num_batches)
+                             std::span<const std::int32_t> misses, std::span<const std::int32_t> first_uses)
     : location_(location),
       num_static_(num_static),
       capacity_(capacity),
-      num_batches_(num_batches),
-      fingerprints_(static_cast<std::size_t>(num_batches), 0),
-      waiting_(2 * static_cast<std::size_t>(num_batches) + 1),
-      node_of_slot_(static_cast<std::size_t>(capacity), -1),
-      initial_((location.size() + 63) / 64, 0) {
-  free_slots_.reserve(node_of_slot_.size());
-  for (std::int32_t slot = capacity; slot-- > 0;) free_slots_.push_back(slot);
-}
-
-void BeladyPlanner::wait(std::int32_t slot, std::int32_t next_use) {
-  waiting_[static_cast<std::size_t>(next_use)].push_back(slot);
-  furthest_ = std::max(furthest_, next_use);
-}
-
-void BeladyPlanner::occupy(std::int32_t slot, std::int64_t node) {
-  node_of_slot_[static_cast<std::size_t>(slot)] = node;
-  location_[static_cast<std::size_t>(node)] = slot;
-  fingerprint_ += mix64(static_cast<std::uint64_t>(node));
-}
-
-void BeladyPlanner::release(std::int32_t slot) {
-  std::int64_t& node = node_of_slot_[static_cast<std::size_t>(slot)];
-  fingerprint_ -= mix64(static_cast<std::uint64_t>(node));
-  location_[static_cast<std::size_t>(node)] = kAbsent;
-  node = -1;
-  free_slots_.push_back(slot);
-}
-
-// A free slot, or that of the resident needed last if that is later than `next_use`; -1 when nothing gives way.
-std::int32_t BeladyPlanner::take_slot(std::int32_t next_use) {
-  if (free_slots_.empty()) {
-    while (furthest_ > now_ && waiting_[static_cast<std::size_t>(furthest_)].empty()) {
-      waiting_[static_cast<std::size_t>(furthest_--)] = std::vector<std::int32_t>();  // its memory, too
-    }
-    if (furthest_ <= std::max(next_use, now_)) return kAbsent;
-    std::vector<std::int32_t>& last = waiting_[static_cast<std::size_t>(furthest_)];
-    const std::int32_t victim = last.back();
-    last.pop_back();
-    if (last.size() >= kPrefetchDistance) {
-      __builtin_prefetch(&node_of_slot_[static_cast<std::size_t>(last[last.size() - kPrefetchDistance])], 1);
-    }
-    release(victim);
+      dropped_(2 * misses.size() + 1, 0),
+      to_find_(misses.size()) {
+  for (std::size_t t = 0; t < misses.size(); ++t) {
+    dropped_[1 + t] = std::max(0, misses[t] - first_uses[t]);
+    dropped_[1 + t + misses.size()] = std::min(misses[t], first_uses[t]);
+    to_find_[t] = std::max(0, first_uses[t] - misses[t]);
+    num_to_find_ += to_find_[t];
   }
-  const std::int32_t slot = free_slots_.back();
-  free_slots_.pop_back();
-  return slot;
+  if (num_to_find_ > capacity_) throw std::invalid_argument("fewer slots than the misses ask for");
 }
 
 template <typename Node>
-bool BeladyPlanner::warm_up(std::span<const Node> nodes, std::span<const std::int32_t> next_uses) {
-  if (forced_) throw std::logic_error("warm-up after the last round began");
-  settle<Node>(nodes, next_uses, nullptr);
-  std::uint64_t& before = fingerprints_[static_cast<std::size_t>(now_ - 1)];
-  const bool converged = before == fingerprint_ && !initial_nodes_.empty();
-  before = fingerprint_;
-  return converged;
+bool BeladyPlanner::find_initial(std::span<const Node> nodes, std::span<const std::int32_t> next_uses) {
+  if (started_) throw std::logic_error("the cycle has begun");
+  const auto num_batches = static_cast<std::int32_t>(to_find_.size());
+  for (std::size_t i = nodes.size(); i-- > 0 && num_to_find_ > 0;) {
+    if (next_uses[i] < num_batches) continue;
+    std::int32_t& left = to_find_[unsign(next_uses[i] - num_batches)];
+    if (left == 0) continue;
+    --left;
+    --num_to_find_;
+    initial_nodes_.push_back(nodes[i]);
+  }
+  return num_to_find_ == 0;
 }
 
-template <typename Node>
-Placement<Node> BeladyPlanner::place(std::span<const Node> nodes, std::span<const std::int32_t> next_uses) {
-  if (now_ == 0) forced_ = true;
-  if (!forced_) throw std::logic_error("place in the middle of a warm-up round");
-  Placement<Node> placement;
-  settle<Node>(nodes, next_uses, &placement);
-  return placement;
-}
-
-template <typename Node>
-void BeladyPlanner::settle(std::span<const Node> nodes, std::span<const std::int32_t> next_uses,
-                           Placement<Node>* placement) {
-  if (now_ >= num_batches_) throw std::logic_error("more minibatches than the sequence has");
-  waiting_[static_cast<std::size_t>(now_)] = std::vector<std::int32_t>();  // each hit below waits for its next use
-  if (placement != nullptr) placement->addresses.resize(nodes.size());
-  // Told apart without a branch, which nobody could predict.
-  hits_.resize(nodes.size());
-  misses_.resize(nodes.size());
-  std::size_t num_hits = 0, num_misses = 0;
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (i + kPrefetchDistance < nodes.size()) {
-      __builtin_prefetch(&location_[static_cast<std::size_t>(nodes[i + kPrefetchDistance])]);
-    }
-    const std::int32_t location = location_[static_cast<std::size_t>(nodes[i])];
-    const auto input = static_cast<std::int32_t>(i);
-    hits_[num_hits] = {location, input};
-    misses_[num_misses] = {nodes[i], input, next_uses[i]};
-    num_hits += static_cast<std::size_t>(location != kAbsent);
-    num_misses += static_cast<std::size_t>(location == kAbsent);
-  }
-  hits_.resize(num_hits);
-  misses_.resize(num_misses);
-  std::vector<std::int32_t> leaving;
-  for (const auto [location, position] : hits_) {
-    const auto input = static_cast<std::size_t>(position);
-    const bool is_static = location < kAbsent;
-    if (placement != nullptr) placement->addresses[input] = is_static ? -2 - location : num_static_ + location;
-    if (is_static) continue;
-    if (!forced_ || next_uses[input] < num_batches_) {
-      wait(location, next_uses[input]);
-    } else if (!starts_next_cycle(nodes[input])) {
-      leaving.push_back(location);
-    }
-  }
-  for (const std::int32_t slot : leaving) release(slot);
-
-  radix_sort(misses_, sorted_misses_, bits_for(location_.size()),
-             [](const Miss& m) { return static_cast<std::uint64_t>(m.node); });
-  candidates_.clear();
-  if (placement != nullptr) placement->disk_nodes.resize(misses_.size());
-  for (std::size_t i = 0; i < misses_.size(); ++i) {
-    const Miss& miss = misses_[i];
-    const auto row = static_cast<std::int32_t>(i);
-    if (placement != nullptr) {
-      placement->disk_nodes[i] = static_cast<Node>(miss.node);
-      placement->addresses[static_cast<std::size_t>(miss.input)] = num_static_ + capacity_ + row;
-    }
-    std::int32_t next_use = miss.next_use;
-    if (forced_ && next_use >= num_batches_) {
-      if (!starts_next_cycle(miss.node)) continue;
-      next_use = kMust;
-    }
-    candidates_.push_back({next_use, row});
-  }
-  admit(placement == nullptr ? nullptr : &placement->admissions);
-  ++now_;
-}
-
-// Nearest next use first: who is admitted is never evicted by a later candidate of the same minibatch, and the
-// first one that finds no place ends it.
-void BeladyPlanner::admit(std::vector<std::int32_t>* admissions) {
-  radix_sort(candidates_, sorted_candidates_, bits_for(2 * static_cast<std::uint64_t>(num_batches_) + 1),
-             [](const Candidate& c) { return static_cast<std::uint64_t>(c.next_use + 1); });
-  if (admissions != nullptr) admissions->reserve(2 * candidates_.size());
-  for (const Candidate& candidate : candidates_) {
-    const std::int32_t slot = take_slot(candidate.next_use);
-    if (slot == kAbsent) {
-      if (candidate.next_use == kMust) throw std::logic_error("no slot for a row that the next cycle starts with");
-      break;
-    }
-    occupy(slot, misses_[static_cast<std::size_t>(candidate.row)].node);
-    if (candidate.next_use != kMust) wait(slot, candidate.next_use);
-    if (admissions != nullptr) admissions->insert(admissions->end(), {candidate.row, slot});
-  }
-}
-
-// The residents at the end of a round, with their first uses in the next.
-void BeladyPlanner::collect_initial() {
-  std::vector<std::pair<std::int64_t, std::int32_t>> residents;
-  for (std::int32_t use = num_batches_; use < static_cast<std::int32_t>(waiting_.size()); ++use) {
-    for (const std::int32_t slot : waiting_[static_cast<std::size_t>(use)]) {
-      residents.emplace_back(node_of_slot_[static_cast<std::size_t>(slot)], use - num_batches_);
-    }
-  }
-  std::sort(residents.begin(), residents.end());
-  initial_nodes_.clear();
-  initial_uses_.clear();
-  std::fill(initial_.begin(), initial_.end(), 0);
-  for (const auto& [node, use] : residents) {
-    initial_nodes_.push_back(node);
-    initial_uses_.push_back(use);
-    initial_[static_cast<std::size_t>(node / 64)] |= std::uint64_t{1} << (node % 64);
-  }
+const std::vector<std::int64_t>& BeladyPlanner::initial_cpu_nodes() {
+  if (!started_) start_cycle();
+  return initial_nodes_;
 }
 
 void BeladyPlanner::start_cycle() {
-  if (forced_) throw std::logic_error("the last round has begun");
-  if (now_ == num_batches_) collect_initial();
-  for (std::int32_t slot = 0; slot < capacity_; ++slot) {
-    if (node_of_slot_[static_cast<std::size_t>(slot)] >= 0) release(slot);
+  if (num_to_find_ != 0) throw std::logic_error("not all of the initial rows are found");
+  started_ = true;
+  std::sort(initial_nodes_.begin(), initial_nodes_.end());
+  for (std::size_t slot = 0; slot < initial_nodes_.size(); ++slot) {
+    location_[unsign(initial_nodes_[slot])] = num_static_ + static_cast<std::int32_t>(slot);
   }
-  for (std::vector<std::int32_t>& slots : waiting_) slots = std::vector<std::int32_t>();
-  free_slots_.clear();
+  free_slots_.reserve(unsign(capacity_));
   for (std::int32_t slot = capacity_; slot-- > static_cast<std::int32_t>(initial_nodes_.size());) {
     free_slots_.push_back(slot);
   }
-  now_ = 0;
-  furthest_ = 0;
-  for (std::size_t slot = 0; slot < initial_nodes_.size(); ++slot) {
-    occupy(static_cast<std::int32_t>(slot), initial_nodes_[slot]);
-    wait(static_cast<std::int32_t>(slot), initial_uses_[slot]);
+}
+
+template <typename Node>
+Placement<Node> BeladyPlanner::place(std::span<const Node> nodes, std::span<const std::int32_t> order,
+                                     std::span<const std::int32_t> next_uses) {
+  if (!started_) start_cycle();
+  Placement<Node> placement;
+  placement.addresses.resize(nodes.size());
+  placement.disk_nodes.resize(nodes.size());
+  leaving_.resize(nodes.size());
+  admitted_.resize(nodes.size());
+  std::size_t num_rows = 0, num_leaving = 0, num_admitted = 0;
+  // Everything is written and the counters decide what stays: nobody could predict the branches.
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (i + kPrefetchDistance < nodes.size()) {
+      __builtin_prefetch(&location_[unsign(nodes[i + kPrefetchDistance])], 1);
+    }
+    const std::int32_t location = location_[unsign(nodes[i])];
+    const bool hit = location != kAbsent;
+    std::int32_t& to_drop = dropped_[unsign(next_uses[i] + 1)];
+    const bool keep = to_drop == 0;
+    to_drop -= static_cast<std::int32_t>(!keep);
+    const auto row = static_cast<std::int32_t>(num_rows);
+    placement.addresses[unsign(order[i])] = hit ? location : num_static_ + capacity_ + row;
+    placement.disk_nodes[num_rows] = nodes[i];
+    admitted_[num_admitted] = row;
+    leaving_[num_leaving] = static_cast<std::int32_t>(i);
+    num_rows += static_cast<std::size_t>(!hit);
+    num_admitted += static_cast<std::size_t>(!hit & keep);
+    num_leaving += static_cast<std::size_t>(hit & !keep);
   }
+  placement.disk_nodes.resize(num_rows);
+  for (std::size_t i = 0; i < num_leaving; ++i) {
+    std::int32_t& location = location_[unsign(nodes[unsign(leaving_[i])])];
+    free_slots_.push_back(location - num_static_);
+    location = kAbsent;
+  }
+  if (num_admitted > free_slots_.size()) throw std::logic_error("more rows are kept than there are slots");
+  placement.admissions.resize(2 * num_admitted);
+  for (std::size_t i = 0; i < num_admitted; ++i) {
+    const std::int32_t slot = free_slots_.back();
+    free_slots_.pop_back();
+    location_[unsign(placement.disk_nodes[unsign(admitted_[i])])] = num_static_ + slot;
+    placement.admissions[2 * i] = admitted_[i];
+    placement.admissions[2 * i + 1] = slot;
+  }
+  return placement;
 }
 
 std::vector<std::int32_t> BeladyPlanner::next_cycle_slots() const {
-  if (!forced_ || now_ != num_batches_) throw std::logic_error("the last round is not complete");
   std::vector<std::int32_t> slots;
-  std::vector<bool> taken(node_of_slot_.size(), false);
+  slots.reserve(unsign(capacity_));
+  std::vector<bool> taken(unsign(capacity_), false);
   for (const std::int64_t node : initial_nodes_) {
-    const std::int32_t slot = location_[static_cast<std::size_t>(node)];
+    const std::int32_t slot = location_[unsign(node)] - num_static_;
     if (slot < 0) throw std::logic_error("a row that the next cycle starts with is not resident");
     slots.push_back(slot);
-    taken[static_cast<std::size_t>(slot)] = true;
+    taken[unsign(slot)] = true;
   }
   for (std::int32_t slot = 0; slot < capacity_; ++slot) {
-    if (!taken[static_cast<std::size_t>(slot)]) slots.push_back(slot);
+    if (!taken[unsign(slot)]) slots.push_back(slot);
   }
   return slots;
 }
 
-template void count_nodes(std::span<std::int32_t>, std::span<const std::int32_t>);
-template void count_nodes(std::span<std::int32_t>, std::span<const std::int64_t>);
-template std::vector<std::int32_t> exchange_next_uses(std::span<std::int32_t>, std::span<const std::int32_t>,
-                                                      std::int32_t);
-template std::vector<std::int32_t> exchange_next_uses(std::span<std::int32_t>, std::span<const std::int64_t>,
-                                                      std::int32_t);
-template bool BeladyPlanner::warm_up(std::span<const std::int32_t>, std::span<const std::int32_t>);
-template bool BeladyPlanner::warm_up(std::span<const std::int64_t>, std::span<const std::int32_t>);
-template Placement<std::int32_t> BeladyPlanner::place(std::span<const std::int32_t>, std::span<const std::int32_t>);
-template Placement<std::int64_t> BeladyPlanner::place(std::span<const std::int64_t>, std::span<const std::int32_t>);
+template bool BeladyPlanner::find_initial(std::span<const std::int32_t>, std::span<const std::int32_t>);
+template bool BeladyPlanner::find_initial(std::span<const std::int64_t>, std::span<const std::int32_t>);
+template Placement<std::int32_t> BeladyPlanner::place(std::span<const std::int32_t>, std::span<const std::int32_t>,
+                                                      std::span<const std::int32_t>);
+template Placement<std::int64_t> BeladyPlanner::place(std::span<const std::int64_t>, std::span<const std::int32_t>,
+                                                      std::span<const std::int32_t>);
 
 }  // namespace diskgnn

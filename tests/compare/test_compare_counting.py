@@ -93,7 +93,7 @@ class Recorded(counting.InputNodes):
     """A sequence that a test makes up."""
 
     def __init__(self, minibatches, num_nodes, folder):
-        self.minibatches, self.num_nodes, self._folder, self._rounds = minibatches, num_nodes, folder, 0
+        self.minibatches, self.num_nodes, self._folder = minibatches, num_nodes, folder
         self.requested_rows = sum(map(len, minibatches))
         self._samples = self
 

@@ -16,7 +16,6 @@ from diskgnn.packing.pack import pack, pack_samples
 from diskgnn.packing.row_packing import pack_rows
 from diskgnn.packing.split_placer import SplitPlacer
 from diskgnn.packing.tiers import TierRows
-from diskgnn.progress import SILENT
 from diskgnn.storage import artifacts, extents, faults
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, npy_header_bytes
 from diskgnn.storage.packed import Packed
@@ -191,7 +190,7 @@ def test_nothing_is_being_written_to_a_file_while_space_is_reserved_in_it(graph,
     monkeypatch.setattr(os, "posix_fallocate", noted)
     pages, tiers = Pages(), TierRows(static=0, train=20, evaluation=5)
     with ArtifactWriter(tmp_path / "packed", artifacts.PACKED, config={}) as writer:
-        placer = SplitPlacer(writer, pages, graph, samples, keep_input_nodes=False, reporter=SILENT)
+        placer = SplitPlacer(writer, pages, graph, samples, keep_input_nodes=False, resources=Resources.of())
         placed = placer.place_all(tiers)
         assert not any(name.endswith(".bin") for name in calls)
         calls.clear()

@@ -4,7 +4,6 @@ import gc
 import itertools
 import tracemalloc
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -13,35 +12,27 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from diskgnn._native import count_nodes
-from diskgnn.packing.placement import Accesses, Schedule, hottest_nodes
-
-SILENCE = lambda _: None  # noqa: E731
-
-
-@dataclass
-class FakeMinibatch:
-    only_nodes: np.ndarray
+from diskgnn import _native
+from diskgnn.packing.accesses import Accesses, hottest_nodes
+from diskgnn.packing.placement import Schedule
+from diskgnn.packing.reuse import Reuse
 
 
-class FakeSamples:
-    """As much of `Samples` as placement reads."""
-
-    def __init__(self, batches, dtype=np.int32):
-        self.batches = [np.array(batch, dtype) for batch in batches]
-
-    def read(self, split):
-        return map(FakeMinibatch, self.batches)
-
-
-def plan(folder, batches, capacity, *, num_static=0, num_nodes=None, dtype=np.int32):
-    """(placements of one cycle, initial nodes, next cycle's slots, static nodes, slots)."""
+def reuse_of(folder, batches, *, num_static=0, num_nodes=None, dtype=np.int32, threads=1):
     num_nodes = num_nodes or 1 + max(itertools.chain(*batches))
-    accesses = Accesses(FakeSamples(batches, dtype), "train", num_nodes, folder / "accesses", SILENCE)
-    static_nodes = hottest_nodes(accesses.counts, num_static)
-    schedule = Schedule(accesses, static_nodes, capacity)
+    arrays = (np.array(batch, dtype) for batch in batches)
+    accesses = Accesses(arrays, num_nodes, folder / "x.accesses", threads=threads)
+    return Reuse(accesses, hottest_nodes(accesses.counts(), num_static), threads=threads)
+
+
+def plan(folder, batches, capacity, **options):
+    """(placements of one cycle, initial nodes, next cycle's slots, static nodes, slots)."""
+    reuse = reuse_of(folder, batches, **options)
+    static_nodes, expected_misses = reuse.static_nodes, reuse.misses(capacity).tolist()
+    schedule = Schedule(reuse, capacity)
     placements = list(schedule)
-    assert not list(folder.glob("accesses*")), "scratch files are left"
+    assert [len(placement.disk_nodes) for placement in placements] == expected_misses
+    assert not list(folder.glob("x.*")), "scratch files are left"
     initial, next_cycle_slots = schedule.initial_cpu_nodes.tolist(), schedule.next_cycle_slots.tolist()
     return placements, initial, next_cycle_slots, static_nodes.tolist(), schedule.cpu_rows
 
@@ -229,7 +220,7 @@ def test_hottest_nodes_are_sorted_by_count_then_node(counts, num_rows):
 
 def test_a_schedule_is_a_pure_function_of_the_sequence(tmp_path):
     batches = np.random.default_rng(3).permuted(np.tile(np.arange(40), (12, 1)), axis=1)[:, :15].tolist()
-    first, second = plan(tmp_path, batches, 9), plan(tmp_path, batches, 9)
+    first, second = plan(tmp_path, batches, 9), plan(tmp_path, batches, 9, threads=3)
     assert first[1:] == second[1:]
     for left, right in zip(first[0], second[0], strict=True):
         np.testing.assert_array_equal(left.addresses, right.addresses)
@@ -250,20 +241,22 @@ def test_no_more_than_one_int32_a_node_is_in_memory(tmp_path):
 
     tracemalloc.start()
     try:
-        accesses, taken = peak(lambda: Accesses(FakeSamples(batches), "train", num_nodes, tmp_path / "a", SILENCE))
+        accesses, taken = peak(lambda: Accesses(batches, num_nodes, tmp_path / "a.accesses"))
+        assert taken < 0.1 * num_nodes
+        static, taken = peak(lambda: hottest_nodes(accesses.counts(), 500))
+        assert taken < 8.5 * num_nodes  # of it, 4 for one chunk of a million
+        reuse, taken = peak(lambda: Reuse(accesses, static))
+        assert taken < 1 * num_nodes  # one range after the other
+        schedule, taken = peak(lambda: Schedule(reuse, 100))
         assert taken < 4.5 * num_nodes
-        static, taken = peak(lambda: hottest_nodes(accesses.counts, 500))
-        assert taken < 4 * num_nodes  # of one chunk of a million
-        schedule, taken = peak(lambda: Schedule(accesses, static, 100))
-        assert taken < 0.5 * num_nodes  # another array of one int32 takes the place of the counts
         assert sum(len(placement.addresses) for placement in schedule) == sum(map(len, batches))
     finally:
         tracemalloc.stop()
     expected = np.bincount(np.concatenate(batches), minlength=num_nodes)
     assert static.tolist() == np.lexsort((np.arange(num_nodes), -expected))[:500].tolist()
     scratch_bytes = 4 * sum(map(len, batches))
-    # Backwards twice, then forwards in at least one warm-up round and once more, with the next uses.
-    assert accesses.read_bytes >= 6 * scratch_bytes
+    # Counted, backwards twice, next uses counted, and once more: the nodes (8 bytes each), their order, next uses.
+    assert accesses.read_bytes >= (2 + 2 * 2 + 1 + 2 + 1 + 1) * scratch_bytes
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
@@ -273,9 +266,98 @@ def test_counting_nodes_equals_numpys(dtype):
     counts = random.integers(0, 9, 500).astype(np.int32)
     expected = counts.copy()
     np.add.at(expected, nodes, 1)
-    count_nodes(counts, nodes)
+    _native.count_nodes(counts, nodes)
     np.testing.assert_array_equal(counts, expected)
     for outside in (-1, 500):
         with pytest.raises(IndexError):
-            count_nodes(counts, np.array([3, outside], dtype))
+            _native.count_nodes(counts, np.array([3, outside], dtype))
     np.testing.assert_array_equal(counts, expected)
+
+
+@settings(max_examples=150)
+@given(batches=sequences(max_node=9, max_batches=7), capacity=st.integers(0, 9))
+def test_misses_from_an_empty_cache_are_those_of_min(tmp_path_factory, batches, capacity):
+    reuse = reuse_of(tmp_path_factory.mktemp("reuse"), batches)
+    found = reuse.misses(capacity, from_empty=True)
+    resident, expected = set(), []
+    for number, batch in enumerate(batches):
+        expected.append(len(set(batch) - resident))
+        later = {node: next((n for n in range(number + 1, len(batches)) if node in batches[n]), None)
+                 for node in resident | set(batch)}  # fmt: skip
+        wanted = sorted((node for node in later if later[node] is not None), key=lambda node: later[node])
+        resident = set(wanted[:capacity])
+    assert found.tolist() == expected
+    assert reuse.num_rows == len(set(itertools.chain(*batches)))
+
+
+def test_larger_caches_read_less_and_less(tmp_path):
+    """Misses are convex in the cache's rows: what dividing budgets by marginal saving needs."""
+    random = np.random.default_rng(1)
+    batches = [random.choice(120, 30, replace=False).tolist() for _ in range(20)]
+    reuse = reuse_of(tmp_path, batches)
+    totals = np.array([reuse.misses(capacity, from_empty=True).sum() for capacity in range(130)])
+    saved = -np.diff(totals)
+    assert (saved >= 0).all()
+    assert (np.diff(saved) <= 0).all()
+    assert totals[0] == 20 * 30
+    assert totals[-1] == len(set(itertools.chain(*batches)))
+
+
+@settings(max_examples=60)
+@given(batches=sequences(max_node=30, max_batches=6), num_static=st.integers(0, 4), dtype=st.sampled_from(["i4", "i8"]))
+def test_next_uses_are_the_next_minibatches_that_need_a_node(tmp_path_factory, batches, num_static, dtype):
+    reuse = reuse_of(tmp_path_factory.mktemp("reuse"), batches, num_static=num_static, dtype=dtype, threads=2)
+    static = set(reuse.static_nodes.tolist())
+    for number, (nodes, order, next_uses) in enumerate(reuse.read(range(len(batches)))):
+        assert nodes.tolist() == sorted(batches[number])
+        assert [batches[number][position] for position in order.tolist()] == nodes.tolist()
+        expected = [-1 if node in static else next_use(batches, node, number) for node in nodes.tolist()]
+        assert next_uses.tolist() == expected
+    firsts = Counter(next(n for n, batch in enumerate(batches) if node in batch)
+                     for node in set(itertools.chain(*batches)) - static)  # fmt: skip
+    assert reuse.first_uses.tolist() == [firsts[number] for number in range(len(batches))]
+
+
+def test_what_is_admitted_is_used(tmp_path):
+    """No row enters the tier that leaves it before its next use."""
+    random = np.random.default_rng(2)
+    batches = [random.choice(200, 30, replace=False).tolist() for _ in range(30)]
+    placements, initial, next_slots, _, slots = plan(tmp_path, batches, 50)
+    node_in_slot = dict(enumerate(initial))
+    unused = set(node_in_slot)
+    for _ in range(2):
+        for placement in placements:
+            unused -= set(placement.addresses.tolist())
+            for row, slot in placement.admissions.tolist():
+                assert slot not in unused
+                node_in_slot[slot] = int(placement.disk_nodes[row])
+                unused.add(slot)
+        unused = {new for new, old in enumerate(next_slots) if old in unused}
+    assert slots == 50
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_sorting_nodes_equals_numpys(dtype):
+    nodes = np.random.default_rng(0).permutation(5000).astype(dtype)
+    found, order = _native.sort_nodes(nodes, 5000)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, np.sort(nodes))
+    np.testing.assert_array_equal(nodes[order], found)
+    assert _native.sort_nodes(np.zeros(1, dtype), 1)[0].tolist() == [0]
+    for outside in (-1, 5000):
+        with pytest.raises(IndexError):
+            _native.sort_nodes(np.array([3, outside], dtype), 5000)
+
+
+def test_next_uses_out_of_range_are_refused():
+    for outside in (-2, 6):
+        with pytest.raises(IndexError):
+            _native.count_next_uses(np.array([0, outside], np.int32), 3)
+    assert _native.count_next_uses(np.array([5, -1, 2, 5], np.int32), 3).tolist() == [2, 1, 5, 2]
+    with pytest.raises(IndexError):
+        _native.belady_misses(np.array([0, 1]), np.array([2, 1], np.int32), 1)
+    with pytest.raises(ValueError, match="do not fit"):
+        _native.belady_misses(np.array([0, 2]), np.array([1, 1], np.int32), 1)
+    for nodes in ([3], [10]):
+        with pytest.raises(IndexError):
+            _native.exchange_next_uses(np.zeros(6, np.int32), np.array(nodes, np.int32), 0, 4)

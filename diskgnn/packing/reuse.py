@@ -1,0 +1,101 @@
+"""When each row of a sequence is needed next, and so how many rows a cache of any size has to read.
+
+A backward pass finds the next use of each access. Each range of nodes has its own, so threads share the work. How many
+rows Belady's MIN reads follows from how many accesses of each minibatch have which next use (native/packing/belady.h):
+that is a matter of milliseconds once these are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import belady_misses, count_next_uses, exchange_next_uses
+from diskgnn.ordered import in_order
+from diskgnn.packing.accesses import INT32, Accesses
+
+MAX_BATCHES = 1 << 29  # next uses are int32 and span two cycles
+
+
+class Reuse:
+    """The next uses of a sequence that is repeated, static rows left out."""
+
+    def __init__(self, accesses: Accesses, static_nodes: npt.NDArray[np.int64], *, threads: int = 1) -> None:
+        """Reads the sequence backwards; node-sized memory is `threads` / 8 of an int32 per node."""
+        self.accesses, self.static_nodes = accesses, static_nodes
+        self._next_uses = accesses.scratch.with_suffix(".next")
+        self._arcs = accesses.scratch.with_suffix(".arcs")
+        with self._next_uses.open("wb") as file:
+            file.truncate(int(accesses.offsets[-1]) * INT32.itemsize)
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(self._find_next_uses, range(accesses.num_ranges)):
+                pass
+            self.first_uses = np.zeros(accesses.num_batches, np.int32)  # [B] rows that each is the first to need
+            self._bounds = self._count(pool, threads)  # [B+1] of minibatches' pairs in the file of arcs
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that the sequence needs."""
+        return int(self.first_uses.sum(dtype=np.int64))
+
+    def misses(self, cache_rows: int, *, from_empty: bool = False) -> npt.NDArray[np.int32]:
+        """[B] the rows that each minibatch reads with a cache of `cache_rows` under Belady's MIN with bypass.
+
+        The same in every cycle; with `from_empty` in one cycle, before which the cache is empty: the bound for any
+        cache that is.
+        """
+        pairs = np.empty(0, np.int32) if self._bounds[-1] == 0 else np.memmap(self._arcs, np.int32, "r")
+        return belady_misses(self._bounds, pairs, cache_rows, from_empty)
+
+    def read(self, order: range) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
+        """Of each minibatch in `order`: nodes ascending, where they were, next uses; valid until the next one.
+
+        A next use is a minibatch, counted on into the next cycle; -1 for static rows.
+        """
+        next_uses = self.accesses.read(self._next_uses, INT32, self.accesses.pieces(order))
+        return zip(self.accesses.nodes(order), self.accesses.order(order), next_uses, strict=True)
+
+    def remove(self) -> None:
+        """Delete the scratch files, those of the accesses, too."""
+        self.accesses.remove()
+        self._next_uses.unlink()
+        self._arcs.unlink()
+
+    def _find_next_uses(self, node_range: int) -> None:
+        """Write those of one range of nodes."""
+        accesses = self.accesses
+        first_node, end_node = (int(start) for start in accesses.range_starts[node_range : node_range + 2])
+        num_batches = accesses.num_batches
+        next_use = np.zeros(end_node - first_node, np.int32)
+        static = self.static_nodes[(self.static_nodes >= first_node) & (self.static_nodes < end_node)]
+        next_use[static - first_node] = -1
+        pieces = accesses.pieces(range(num_batches), node_range)[::-1]
+        backwards = range(num_batches)[::-1]
+        for batch, nodes in zip(backwards, accesses.read(accesses.scratch, accesses.dtype, pieces), strict=True):
+            # What stays in the end is each node's first use, one cycle on.
+            exchange_next_uses(next_use, nodes, num_batches + batch, first_node)
+        with self._next_uses.open("r+b") as file:
+            found = accesses.read(accesses.scratch, accesses.dtype, pieces)
+            for batch, (first, _), nodes in zip(backwards, pieces, found, strict=True):
+                file.seek(first * INT32.itemsize)
+                file.write(exchange_next_uses(next_use, nodes, batch, first_node).data)
+
+    def _count(self, pool: ThreadPoolExecutor, threads: int) -> npt.NDArray[np.int64]:
+        """Count the next uses of each minibatch into the file of arcs."""
+        num_batches, bounds = self.accesses.num_batches, [0]
+        pieces = self.accesses.pieces(range(num_batches))
+        next_uses = self.accesses.read(self._next_uses, INT32, pieces)
+        calls = (partial(count_next_uses, uses.copy(), num_batches) for uses in next_uses)
+        with self._arcs.open("wb") as file:
+            for pairs in in_order(pool, calls, threads):
+                file.write(pairs.data)
+                bounds.append(bounds[-1] + len(pairs) // 2)
+                uses, rows = pairs[::2], pairs[1::2]
+                first = int(np.searchsorted(uses, num_batches))
+                self.first_uses[uses[first:] - num_batches] += rows[first:]
+        return np.array(bounds, np.int64)

@@ -115,21 +115,28 @@ class Accesses:
         self._order.unlink()
 
 
+def count_histogram(counts: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    """How many nodes were counted 0, 1, 2, ... times."""
+    # In chunks: NumPy makes int64 of all that it counts.
+    histogram = np.zeros(int(counts.max(initial=0)) + 1, np.int64)
+    for first in range(0, len(counts), _CHUNK_NODES):
+        found = np.bincount(counts[first : first + _CHUNK_NODES])
+        histogram[: len(found)] += found
+    return histogram
+
+
 def hottest_nodes(counts: npt.NDArray[np.int32], num_rows: int) -> npt.NDArray[np.int64]:
     """The `num_rows` most counted nodes (fewer if fewer were accessed), hottest first, ties by node."""
     num_rows = min(num_rows, int(np.count_nonzero(counts)))
     if num_rows == 0:
         return np.empty(0, np.int64)
-    # In chunks: NumPy makes int64 of all that it counts and finds, twice the size of `counts`.
-    histogram = np.zeros(int(counts.max()) + 1, np.int64)
-    for first in range(0, len(counts), _CHUNK_NODES):
-        found = np.bincount(counts[first : first + _CHUNK_NODES])
-        histogram[: len(found)] += found
+    histogram = count_histogram(counts)
     at_least = np.cumsum(histogram[::-1])[::-1]  # at_least[c]: nodes counted c times or more
     threshold = int(np.flatnonzero(at_least >= num_rows)[-1])
     wanted_at_threshold = num_rows - int(at_least[threshold] - histogram[threshold])
     nodes = np.empty(num_rows, np.int64)
     filled = 0
+    # In chunks: NumPy makes int64 of all that it finds, twice the size of `counts`.
     for first in range(0, len(counts), _CHUNK_NODES):
         chunk = counts[first : first + _CHUNK_NODES]
         chosen = chunk > threshold

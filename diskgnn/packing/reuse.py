@@ -52,6 +52,10 @@ class Reuse:
         pairs = np.empty(0, np.int32) if self._bounds[-1] == 0 else np.memmap(self._arcs, np.int32, "r")
         return belady_misses(self._bounds, pairs, cache_rows, from_empty)
 
+    def total_misses(self, cache_rows: int) -> int:
+        """The rows that a cycle reads, see `misses`."""
+        return int(self.misses(cache_rows).sum(dtype=np.int64))
+
     def read(self, order: range) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
         """Of each minibatch in `order`: nodes ascending, where they were, next uses; valid until the next one.
 

@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from diskgnn.errors import ArtifactError, ConfigError
-from diskgnn.minibatch import MiniBatch
+from diskgnn.minibatch import AnyMiniBatch
+from diskgnn.schema import SourceSchema, one_type_schema
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -64,6 +65,11 @@ class BatchSource(Protocol):
         ...
 
     @property
+    def schema(self) -> SourceSchema:
+        """Types of nodes and edges, and what the seeds are for; may be missing where `schema_of` can tell."""
+        ...
+
+    @property
     def num_classes(self) -> int:
         """Labels are in [0, num_classes)."""
         ...
@@ -78,7 +84,7 @@ class BatchSource(Protocol):
         """Blocks in each minibatch."""
         ...
 
-    def epoch(self, epoch: int) -> Iterator[MiniBatch]:
+    def epoch(self, epoch: int) -> Iterator[AnyMiniBatch]:
         """The minibatches of epoch `epoch`. If `load_state_dict` named this epoch, those that it counts are skipped."""
         ...
 
@@ -97,6 +103,12 @@ class BatchSource(Protocol):
     def close(self) -> None:
         """Join threads, free buffers. Idempotent."""
         ...
+
+
+def schema_of(source: BatchSource) -> SourceSchema:
+    """The source's `schema`. One that has none yields nodes of one type, with a class each."""
+    schema: SourceSchema | None = getattr(source, "schema", None)
+    return one_type_schema(0, source.num_features, source.num_classes) if schema is None else schema
 
 
 class Cursor:
@@ -228,7 +240,7 @@ class CursorSource(ABC):
         self._cursor = cursor
 
     @abstractmethod
-    def epoch(self, epoch: int) -> Iterator[MiniBatch]:
+    def epoch(self, epoch: int) -> Iterator[Any]:
         """See `BatchSource.epoch`."""
 
     @abstractmethod
@@ -243,7 +255,7 @@ class CursorSource(ABC):
     def __len__(self) -> int:
         return self._cursor.num_batches
 
-    def __iter__(self) -> Iterator[MiniBatch]:
+    def __iter__(self) -> Iterator[Any]:
         """The minibatches of the epoch that `set_epoch` chose, or of the next one: epochs count up from 0."""
         return self.epoch(self._cursor.next_epoch)
 

@@ -108,6 +108,16 @@ class MiniBatch:
     pairs: Pairs | None = None  # of link prediction
     trees: Tensor | None = None  # [U] int64: the seed that each input node belongs to, where each has nodes of its own
 
+    @property
+    def num_input_nodes(self) -> int:
+        """U."""
+        return self.blocks[0].num_src
+
+    @property
+    def num_edges(self) -> int:
+        """Of all layers."""
+        return sum(block.num_edges for block in self.blocks)
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> MiniBatch:
         """The same minibatch with all tensors on `device`."""
         return _moved(self, device, non_blocking)
@@ -152,9 +162,22 @@ class TypedMiniBatch:
     pairs: Pairs | None = None  # of link prediction
     trees: Mapping[str, Tensor] | None = None  # [U] int64: the seed that each node belongs to, see `MiniBatch`
 
+    @property
+    def num_input_nodes(self) -> int:
+        """Of all types."""
+        return sum(self.node_counts[0].values())
+
+    @property
+    def num_edges(self) -> int:
+        """Of all types and layers."""
+        return sum(block.num_edges for layer in self.blocks for block in layer.values())
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> TypedMiniBatch:
         """The same minibatch with all tensors on `device`."""
         return _moved(self, device, non_blocking)
+
+
+AnyMiniBatch = MiniBatch | TypedMiniBatch
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:

@@ -21,6 +21,7 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import MiniBatch
 from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
+from diskgnn.schema import SourceSchema, one_type_schema
 from diskgnn.specs import SPLITS, PathLike, SamplingSpec, whole_number
 from diskgnn.system.memory import available_cores
 from diskgnn.tracing import TraceEvent
@@ -123,6 +124,11 @@ class EpochSource(CursorSource):
         """Say what else tells these minibatches from others, and how many an epoch has, if that is not the plan's."""
         cursor = self._cursor
         self._cursor = Cursor(cursor.name, num_batches or cursor.num_batches, {**cursor.identity, **identity})
+
+    @property
+    def schema(self) -> SourceSchema:
+        """Of one node type and one edge type."""
+        return one_type_schema(self._graph.num_nodes, self.num_features, self.num_classes)
 
     @property
     def num_classes(self) -> int:

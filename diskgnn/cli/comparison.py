@@ -174,11 +174,13 @@ def _settings(
     *, model: str, hidden: int, dropout: float, lr: float, fanouts: list[int], batch_size: int, epochs: int,
     **others: Any,
 ) -> ComparisonSettings:  # fmt: skip
-    from diskgnn.compare.settings import ComparisonSettings, ModelSpec
+    from diskgnn.compare.settings import ComparisonSettings
+    from diskgnn.training.model_spec import ModelSpec
 
     return ComparisonSettings(
         sampling=SamplingSpec(fanouts, batch_size, epochs),
-        model=ModelSpec(model, hidden, dropout=dropout, lr=lr),
+        model=ModelSpec(model, hidden, dropout=dropout),
+        lr=lr,
         **others,
     )
 

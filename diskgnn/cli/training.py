@@ -9,8 +9,9 @@ import click
 
 from diskgnn.cli import options
 from diskgnn.cli.command import Command
-from diskgnn.cli.options import CACHE, combined
+from diskgnn.cli.options import CACHE, Size, combined
 from diskgnn.cli.rendering import BarReporter, Output
+from diskgnn.training.model_spec import DECODERS, ONE_TYPE_MODELS, TYPED_MODELS
 from diskgnn.units import format_seconds, format_size
 
 _reading = options.section("Reading")
@@ -31,19 +32,37 @@ _checkpoints = options.section("Checkpoints")
 _records = options.section("Records")
 
 
-@click.command(cls=Command, short_help="Train a node classifier on prepared minibatches.")
+@click.command(cls=Command, short_help="Train a model on prepared minibatches.")
 @click.argument("packed", type=options.ARTIFACT)
 @_model(
     "--model",
-    type=click.Choice(["sage", "gat", "gcn"]),
-    default="sage",
-    show_default=True,
-    help="GraphSAGE (mean), GAT or GCN, with as many layers as fanouts were prepared.",
+    type=click.Choice([*ONE_TYPE_MODELS, *TYPED_MODELS]),
+    help="GraphSAGE (mean), GAT or GCN; on a graph with several types R-GCN, R-GAT or HGT. As many layers as fanouts "
+    "were prepared.  [default: sage, on a typed graph rgcn]",
+)
+@_model(
+    "--task",
+    type=click.Choice(["classification", "multilabel", "regression", "link"]),
+    help="Refuse minibatches that are for another task.  [default: what they are for]",
+)
+@_model(
+    "--loss",
+    type=click.Choice(["mse", "l1", "bce", "softmax"]),
+    help="mse or l1 for regression; bce or softmax for links.  [default: mse; bce, softmax for in-batch negatives]",
 )
 @_model("--hidden", type=int, default=256, show_default=True, help="Width of the hidden layers.")
 @_model("--layers", "num_layers", type=int, help="Layers.  [default: as many as were prepared]")
-@_model("--heads", type=int, default=4, show_default=True, help="Attention heads (GAT).")
+@_model("--heads", type=int, default=4, show_default=True, help="Attention heads (GAT, R-GAT, HGT).")
 @_model("--dropout", type=float, default=0.5, show_default=True, help="Share of hidden units dropped.")
+@_model("--bases", "num_bases", type=int, help="Edge types mix their weights from so many (R-GCN).  [default: none]")
+@_model("--decoder", type=click.Choice(DECODERS), default="dot", show_default=True, help="Makes a link's score.")
+@_model(
+    "--embedding-memory",
+    type=Size(),
+    default="2GiB",
+    show_default=True,
+    help="What the vectors of nodes without features may take.",
+)
 @_optimization("--epochs", type=int, default=10, show_default=True, help="Epochs in all, resumed ones included.")
 @_optimization("--lr", type=float, default=0.003, show_default=True, help="Adam's learning rate.")
 @_optimization("--weight-decay", type=float, default=0.0, show_default=True, help="Adam's weight decay.")
@@ -79,7 +98,7 @@ def train(
     output: Output, /, packed: Path, device_cache: int | str | None, prefetch: int | None, engine: str, verify: bool,
     **arguments: Any,
 ) -> None:  # fmt: skip
-    """Train a node classifier on the minibatches in PACKED and report the best epoch's test accuracy."""
+    """Train a model on the minibatches in PACKED and report the best epoch's scores."""
     from diskgnn.loading.options import LoaderOptions
     from diskgnn.training.checkpoints import checkpoint_exists
     from diskgnn.training.train import train
@@ -99,8 +118,8 @@ def train(
         else:
             output.note("there is no checkpoint to go on from (--checkpoint DIR keeps one)")
         raise
-    scores = result.epochs[result.best_epoch].scores()
-    shown = {name: f"{value:.2%}" for name, value in scores.items()}
+    scores = result.scores()
+    shown = {name: _score_text(name, value) for name, value in scores.items()}
     output.fields(f"trained {len(result.epochs)} epochs", {"best_epoch": result.best_epoch, **shown})
     output.result({"epochs": [epoch.as_record() for epoch in result.epochs], "best_epoch": result.best_epoch,
                    **scores, "resumed_from": result.resumed_from})  # fmt: skip
@@ -111,14 +130,20 @@ def _show_epoch(output: Output, record: dict[str, Any]) -> None:
     if record["event"] != "epoch":
         return
     parts = [f"epoch {record['epoch']}: loss {record['loss']:.4f}"]
-    if record.get("valid_accuracy") is not None:
-        parts.append(f"valid accuracy {record['valid_accuracy']:.2%}")
+    for name, value in record.items():
+        if name.startswith("valid_") and name != "valid_loss" and value is not None:
+            parts.append(f"{name.replace('_', ' ')} {_score_text(name, value)}")
     parts.append(f"{format_seconds(record['train_seconds'])}, {format_seconds(record['wait_seconds'])} of it waiting")
     parts.append(f"read {format_size(record['read_bytes'])}")
     output.note(", ".join(parts))
 
 
-@click.command(cls=Command, short_help="Measure a trained model's loss and accuracy.")
+def _score_text(name: str, value: float) -> str:
+    """Shares in percent; errors and R2 as numbers."""
+    return f"{value:.6g}" if name.endswith(("mae", "rmse", "r2")) else f"{value:.2%}"
+
+
+@click.command(cls=Command, short_help="Measure a trained model's loss and scores.")
 @click.argument("packed", type=options.ARTIFACT)
 @click.option(
     "--checkpoint",
@@ -140,15 +165,16 @@ def _show_epoch(output: Output, record: dict[str, Any]) -> None:
 def evaluate(
     output: Output, /, packed: Path, checkpoint: Path, split: str, device: str, **reading: Any
 ) -> None:  # fmt: skip
-    """Loss and accuracy of a trained model on one split of PACKED."""
+    """Loss and scores of a trained model on one split of PACKED."""
     from diskgnn.loading.options import LoaderOptions
-    from diskgnn.training.checkpoints import load_model
+    from diskgnn.training.checkpoints import load_model, load_task
     from diskgnn.training.evaluate import evaluate
 
     result = evaluate(
-        load_model(checkpoint), packed, device, split=split, loader_options=LoaderOptions(**reading),
-        reporter=output.reporter,
+        load_model(checkpoint), packed, device, split=split, task=load_task(checkpoint),
+        loader_options=LoaderOptions(**reading), reporter=output.reporter,
     )  # fmt: skip
     record = result.as_record()
-    output.fields(f"{split} split of {packed}", {**record, "accuracy": f"{result.accuracy:.2%}"})
+    scores = {name: _score_text(name, value) for name, value in result.scores.items()}
+    output.fields(f"{split} split of {packed}", {**record, **scores})
     output.result(record)

@@ -15,10 +15,10 @@ from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.processes import Outcome
 from diskgnn.compare.registry import Variant
 from diskgnn.compare.results import EpochPoint, LoaderResult, SweepPoint, epoch_cost
-from diskgnn.compare.settings import ModelSpec
 from diskgnn.compare.step_bodies import excerpt
 from diskgnn.compare.step_runner import Steps
 from diskgnn.tracing import read_trace
+from diskgnn.training.model_spec import ModelSpec
 
 _UNCAPPED_SHARE = 0.8  # of the memory that is free: what a loader without a cap may hold
 _SHORT_SECONDS = 10.0  # of preparing, opening and training: who takes no longer is measured again
@@ -30,6 +30,7 @@ class Job:
 
     inputs: LoaderInputs  # but for the seed, and the folder to prepare in
     model: ModelSpec
+    lr: float
     seeds: int
     row_bytes: int
     evaluation: Path | None = None  # the packed validation and test splits, and which there are
@@ -176,7 +177,12 @@ class _Turn:
         trace = str(self.weights / "trace.json")
         saved = None if self.job.evaluation is None else str(self.weights)
         outcome = self._run(
-            "train", result, model=asdict(self.job.model), weights=saved, trace=trace if traced else None
+            "train",
+            result,
+            model=asdict(self.job.model),
+            lr=self.job.lr,
+            weights=saved,
+            trace=trace if traced else None,
         )
         result = _with_peaks(result, outcome)
         if outcome.status != "ok":

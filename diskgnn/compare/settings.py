@@ -11,24 +11,11 @@ from diskgnn.compare.registry import Variant, select
 from diskgnn.errors import ConfigError
 from diskgnn.specs import PathLike, SamplingSpec, cache_rows, whole_number
 from diskgnn.storage.row_format import FeatureFile
+from diskgnn.training.model_spec import ModelSpec
 from diskgnn.units import format_size, parse_size
 
 DEFAULT_CACHE_SHARE = 0.1  # of the features, as far as that leaves most of the cap to everything else
 DEFAULT_CACHE_CAP_SHARE = 0.2
-
-
-@dataclass(frozen=True)
-class ModelSpec:
-    """The model that every loader feeds, as `train` takes it."""
-
-    name: str = "sage"  # 'sage', 'gat' or 'gcn'
-    hidden: int = 256
-    heads: int = 4
-    dropout: float = 0.5
-    lr: float = 0.003
-
-    def __post_init__(self) -> None:
-        whole_number("hidden", self.hidden)
 
 
 @dataclass(frozen=True)
@@ -52,7 +39,8 @@ class ComparisonSettings:
     # of `memory`.
     cpu_cache: int | str | None = None
     sweep: Sequence[str] = ()  # cache sizes at which to count the rows that caches would read
-    model: ModelSpec = field(default_factory=ModelSpec)
+    model: ModelSpec = field(default_factory=lambda: ModelSpec("sage"))  # that every loader feeds
+    lr: float = 0.003  # of its training
     device: str = "cpu"  # where the model is
     evaluate: bool = True  # measure validation and test accuracy after every epoch, outside the clock
     scratch: PathLike | None = None  # where to prepare, on the disk to measure; made if missing; the graph's parent
@@ -114,6 +102,6 @@ class ComparisonSettings:
             "batch_size": self.sampling.batch_size, "epochs": self.sampling.epochs, "max_batches": self.max_batches,
             "seeds": self.seeds, "cpu_cache": self.cpu_cache,
             "cpu_cache_bytes": self.cached_rows(features) * features.row_bytes, "model": self.model.name,
-            "hidden": self.model.hidden, "dropout": self.model.dropout, "lr": self.model.lr, "device": self.device,
+            "hidden": self.model.hidden, "dropout": self.model.dropout, "lr": self.lr, "device": self.device,
             "evaluate": self.evaluate,
         }  # fmt: skip

@@ -15,18 +15,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diskgnn.batch_source import BatchSource
+from diskgnn.batch_source import BatchSource, schema_of
 from diskgnn.compare import page_cache
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.registry import Variant, find
 from diskgnn.compare.repeating import Measured, measure_repeatedly
 from diskgnn.compare.results import EpochCost
-from diskgnn.compare.settings import ModelSpec
 from diskgnn.graph.graph import Graph
 from diskgnn.storage.artifacts import GRAPH
 from diskgnn.storage.manifest import open_artifact
 from diskgnn.system.disk_rates import device_bytes
 from diskgnn.tracing import TRAIN_TRACK, TraceEvent
+from diskgnn.training.model_spec import ModelSpec
 
 if TYPE_CHECKING:
     from torch import nn
@@ -86,6 +86,7 @@ def train(
     loader: str,
     variant: str,
     model: Mapping[str, Any],
+    lr: float,
     weights: str | None,
     trace: str | None,
 ) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def train(
 
     def measure(number: int) -> Measured:
         saved = Path(weights) if weights is not None and number == 0 else None  # all runs come to the same weights
-        measured = _train_once(resolved, chosen, spec, saved, None if trace is None else f"{trace}.{number}")
+        measured = _train_once(resolved, chosen, spec, lr, saved, None if trace is None else f"{trace}.{number}")
         return replace(measured, number=number)
 
     measured = measure_repeatedly(measure, partial(_forget, resolved))
@@ -105,7 +106,7 @@ def train(
 
 
 def _train_once(
-    inputs: LoaderInputs, variant: Variant, model: ModelSpec, weights: Path | None, trace: str | None
+    inputs: LoaderInputs, variant: Variant, model: ModelSpec, lr: float, weights: Path | None, trace: str | None
 ) -> Measured:
     import torch
 
@@ -125,7 +126,7 @@ def _train_once(
 
         meter = _Meter(source)
         train(
-            source, model=net, lr=model.lr, epochs=inputs.epochs, device=inputs.device, seed=inputs.sampling.seed,
+            source, model=net, lr=lr, epochs=inputs.epochs, device=inputs.device, seed=inputs.sampling.seed,
             callback=finish_epoch, trace=trace,
         )  # fmt: skip
         cost = meter.cost(inputs.epochs, sum(epoch["train_seconds"] for epoch in epochs))
@@ -136,13 +137,11 @@ def _train_once(
 
 def _model(model: ModelSpec, source: BatchSource) -> nn.Module:
     """A new one that fits what `source` yields."""
-    from diskgnn.training.models import make_model
+    from diskgnn.training.named_models import model_for
+    from diskgnn.training.tasks import task_of
 
-    net: nn.Module = make_model(
-        model.name, source.num_features, model.hidden, source.num_classes, source.num_layers, heads=model.heads,
-        dropout=model.dropout,
-    )  # fmt: skip
-    return net
+    schema = schema_of(source)
+    return model_for(model.fitted(schema, source.num_layers), schema, task_of(schema))
 
 
 def prepare_evaluation(

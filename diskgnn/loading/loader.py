@@ -15,6 +15,7 @@ from diskgnn.loading.options import LoaderOptions
 from diskgnn.loading.sequence import MinibatchSequence
 from diskgnn.loading.sequence_reader import SequenceReader
 from diskgnn.minibatch import MiniBatch
+from diskgnn.schema import one_type_schema
 from diskgnn.specs import PathLike
 from diskgnn.storage.packed import Packed
 from diskgnn.tracing import TraceEvent
@@ -120,6 +121,7 @@ class Loader(CursorSource):
         config = sequence.packed.config
         self.num_epochs = sequence.num_epochs  # prepared ones
         self.num_classes, self.num_features = config.num_classes, config.rows.num_features
+        self.schema = one_type_schema(config.num_nodes, self.num_features, self.num_classes)
         self.num_layers = len(config.fanouts)
         self._pid = os.getpid()
         self._reader: SequenceReader | None = None  # until the first epoch starts

@@ -7,6 +7,7 @@ embedding_bag's own backward pass, sparse matrix products, or adding the gradien
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -33,6 +34,17 @@ def own_and_mean(x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
     return own, mean
 
 
+def neighbour_mean(x: Tensor, block: Block) -> Tensor:
+    """[num_dst, W]: the mean of each destination's neighbours' rows of x [num_src, W]; zeros where there are none."""
+    mean: Tensor = _Mean.apply(x, block)  # type: ignore[no-untyped-call]
+    return mean
+
+
+def edge_mean(edge_x: Tensor, block: Block) -> Tensor:
+    """[num_dst, D]: the mean of edge_x [num_edges, D] over each destination's edges; zeros where there are none."""
+    return _segment_sums(edge_x, block.indptr) / block.in_degrees.clamp(min=1).unsqueeze(1)
+
+
 def weighted_sums(x: Tensor, weights: Tensor, block: Block) -> Tensor:
     """For each head, the weighted sum of every destination's neighbours' rows.
 
@@ -48,7 +60,14 @@ def weighted_sums(x: Tensor, weights: Tensor, block: Block) -> Tensor:
     return sums
 
 
-def attention(x: Tensor, source_scores: Tensor, destination_scores: Tensor, block: Block, slope: float) -> Tensor:
+def attention(
+    x: Tensor,
+    source_scores: Tensor,
+    destination_scores: Tensor,
+    block: Block,
+    slope: float,
+    edge_scores: Tensor | None = None,
+) -> Tensor:
     """Neighbours' rows, averaged with the softmax of leaky_relu(source score + destination score) over each
     destination's edges: Velickovic et al., Graph Attention Networks, ICLR 2018, equations 1 to 4.
 
@@ -58,14 +77,40 @@ def attention(x: Tensor, source_scores: Tensor, destination_scores: Tensor, bloc
         destination_scores: [num_dst, H].
         block: the edges.
         slope: of leaky_relu below zero.
+        edge_scores: [num_edges, H], added to the sum of the two scores.
 
     Returns:
         [num_dst, H, W], zeros for destinations without neighbours.
     """
     weights = _AttentionWeights.apply(  # type: ignore[no-untyped-call]
-        source_scores, destination_scores, block, slope
+        source_scores, destination_scores, edge_scores, block, slope
     )
     return weighted_sums(x, weights, block)
+
+
+def edge_products(by_destination: Tensor, by_source: Tensor, block: Block) -> Tensor:
+    """[num_edges, H]: for each head, the dot product of each edge's row of the destination and row of the source.
+
+    Args:
+        by_destination: [num_dst, H, W].
+        by_source: [num_src, H, W].
+        block: the edges.
+    """
+    products: Tensor = _EdgeProducts.apply(by_destination, by_source, block)  # type: ignore[no-untyped-call]
+    return products
+
+
+def softmax_over_types(scores: Sequence[Tensor], blocks: Sequence[Block]) -> list[Tensor]:
+    """Softmax over all edges of each destination, of whatever type they are.
+
+    Args:
+        scores: for each edge type [num_edges, H].
+        blocks: the edges of each, with the same destinations.
+
+    Returns:
+        For each edge type [num_edges, H].
+    """
+    return list(_JointSoftmax.apply(tuple(blocks), *scores))  # type: ignore[no-untyped-call]
 
 
 def _bags(x: Tensor, indptr: Tensor, indices: Tensor, mode: str = "sum", weights: Tensor | None = None) -> Tensor:
@@ -74,6 +119,10 @@ def _bags(x: Tensor, indptr: Tensor, indices: Tensor, mode: str = "sum", weights
 
 def _segment_sums(x: Tensor, indptr: Tensor) -> Tensor:
     return torch.segment_reduce(x, "sum", offsets=indptr, unsafe=True, initial=0)
+
+
+def _sums_over_types(parts: Sequence[Tensor], blocks: Sequence[Block]) -> Tensor:
+    return torch.stack([_segment_sums(x, block.indptr) for x, block in zip(parts, blocks, strict=True)]).sum(0)
 
 
 def _edge_products(by_destination: Tensor, by_source: Tensor, block: Block) -> Tensor:
@@ -103,6 +152,21 @@ class _OwnAndMean(torch.autograd.Function):
         gradient = _bags(share, by_source.indptr, by_source.destinations)
         gradient[: block.num_dst] += own_gradient
         return gradient, None
+
+
+class _Mean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, block: Block) -> Tensor:
+        ctx.block = block
+        return _bags(x, block.indptr, block.indices, mode="mean")
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        block: Block = ctx.block
+        by_source = block.by_source
+        share = gradient / block.in_degrees.clamp(min=1).unsqueeze(1)
+        return _bags(share, by_source.indptr, by_source.destinations), None
 
 
 class _WeightedSums(torch.autograd.Function):
@@ -147,8 +211,18 @@ class _AttentionWeights(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, source_scores: Tensor, destination_scores: Tensor, block: Block, slope: float) -> Tensor:
-        scores = F.leaky_relu(source_scores[block.indices] + destination_scores[block.destinations], slope)
+    def forward(
+        ctx: Any,
+        source_scores: Tensor,
+        destination_scores: Tensor,
+        edge_scores: Tensor | None,
+        block: Block,
+        slope: float,
+    ) -> Tensor:
+        scores = source_scores[block.indices] + destination_scores[block.destinations]
+        if edge_scores is not None:
+            scores += edge_scores
+        scores = F.leaky_relu(scores, slope)
         highest = torch.segment_reduce(scores, "max", offsets=block.indptr, unsafe=True)
         weights = torch.exp(scores - highest[block.destinations])
         weights /= _segment_sums(weights, block.indptr)[block.destinations]
@@ -158,7 +232,7 @@ class _AttentionWeights(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None, None]:
         block: Block = ctx.block
         weights, above_zero = ctx.saved_tensors
         gradient = weights * gradient
@@ -168,6 +242,54 @@ class _AttentionWeights(torch.autograd.Function):
         return (
             _segment_sums(gradient[by_source.edges], by_source.indptr),
             _segment_sums(gradient, block.indptr),
+            gradient if ctx.needs_input_grad[2] else None,
             None,
             None,
+        )
+
+
+class _EdgeProducts(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, by_destination: Tensor, by_source: Tensor, block: Block) -> Tensor:
+        ctx.block = block
+        ctx.save_for_backward(by_destination, by_source)
+        heads = range(by_source.shape[1])
+        return torch.stack([_edge_products(by_destination[:, h], by_source[:, h], block) for h in heads], dim=1)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        block: Block = ctx.block
+        by_destination, by_source = ctx.saved_tensors
+        indptr, destinations, edges = block.by_source
+        to_destinations, to_sources = torch.empty_like(by_destination), torch.empty_like(by_source)
+        for head, weight in enumerate(gradient.t().contiguous()):
+            to_destinations[:, head] = _bags(by_source[:, head], block.indptr, block.indices, weights=weight)
+            to_sources[:, head] = _bags(by_destination[:, head], indptr, destinations, weights=weight[edges])
+        return to_destinations, to_sources, None
+
+
+class _JointSoftmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, blocks: tuple[Block, ...], *scores: Tensor) -> tuple[Tensor, ...]:
+        highest = torch.stack(
+            [torch.segment_reduce(found, "max", offsets=block.indptr, unsafe=True, initial=-torch.inf)
+             for found, block in zip(scores, blocks, strict=True)]
+        ).amax(0)  # fmt: skip
+        weights = [torch.exp(found - highest[block.destinations]) for found, block in zip(scores, blocks, strict=True)]
+        totals = _sums_over_types(weights, blocks)
+        weights = [found / totals[block.destinations] for found, block in zip(weights, blocks, strict=True)]
+        ctx.blocks = blocks
+        ctx.save_for_backward(*weights)
+        return tuple(weights)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        blocks, weights = ctx.blocks, ctx.saved_tensors
+        products = [weight * gradient for weight, gradient in zip(weights, gradients, strict=True)]
+        totals = _sums_over_types(products, blocks)
+        return None, *(
+            product - weight * totals[block.destinations]
+            for product, weight, block in zip(products, weights, blocks, strict=True)
         )

@@ -13,6 +13,7 @@ import os
 import pickle
 import zipfile
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,15 @@ import torch
 from torch import nn
 
 from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.schema import SourceSchema
 from diskgnn.specs import PathLike
 from diskgnn.storage import faults
-from diskgnn.training.models import make_model
+from diskgnn.training.model_spec import ModelSpec
+from diskgnn.training.named_models import model_for
 from diskgnn.training.outputs import writing
+from diskgnn.training.tasks import Task, saved_task
 
-FORMAT, VERSION = "diskgnn.checkpoint", 2
+FORMAT, VERSION = "diskgnn.checkpoint", 3
 FILE = "checkpoint.pt"
 
 
@@ -104,6 +108,8 @@ def check_config(directory: PathLike, saved: Mapping[str, Any], wanted: Mapping[
 def load_model(directory: PathLike, *, last: bool = False) -> nn.Module:
     """The model that `train(model="sage" | ...)` left in a checkpoint, with the weights of its best epoch.
 
+    `load_task` has what it was trained for.
+
     Args:
         directory: what `train` was given as `checkpoint`.
         last: the weights that training stopped with instead of the best ones. They are also taken when there was
@@ -124,9 +130,18 @@ def load_model(directory: PathLike, *, last: bool = False) -> nn.Module:
             f"the checkpoint in {directory} is of your own module {config['model']}: make it and call its "
             f"load_state_dict(load_checkpoint({str(directory)!r})['model'])"
         )
-    model = make_model(
-        config["model"], config["in_channels"], config["hidden"], config["out_channels"], config["num_layers"],
-        heads=config["heads"], dropout=config["dropout"],
-    )  # fmt: skip
+    spec = ModelSpec(**{field.name: config[field.name] for field in fields(ModelSpec) if field.name != "name"},
+                     name=config["model"])  # fmt: skip
+    model = model_for(spec, SourceSchema(**config["schema"]), saved_task(config))
     model.load_state_dict(checkpoint["model"] if last or best is None else best["model"])
     return model
+
+
+def load_task(directory: PathLike) -> Task:
+    """The task that the model in a checkpoint was trained for, with the loss that it was trained with.
+
+    Raises:
+        ArtifactError: as `load_checkpoint`.
+        ConfigError: it is a task of the user's own.
+    """
+    return saved_task(load_checkpoint(directory)["config"])

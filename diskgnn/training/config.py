@@ -19,12 +19,6 @@ class TrainingConfig:
     """
 
     epochs: int
-    # Of a model that is given by name:
-    hidden: int
-    num_layers: int | None
-    heads: int
-    dropout: float
-    # Of its training:
     lr: float
     weight_decay: float
     amp: bool
@@ -37,8 +31,7 @@ class TrainingConfig:
     resume: bool
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "hidden", "num_layers", "heads", "evaluate_every", "record_every_batches",
-                     "checkpoint_every_batches"):  # fmt: skip
+        for name in ("epochs", "evaluate_every", "record_every_batches", "checkpoint_every_batches"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, whole_number(name, value))
         object.__setattr__(self, "seed", operator.index(self.seed))
@@ -47,8 +40,6 @@ class TrainingConfig:
             if not 0 <= rate < math.inf:
                 raise ConfigError(f"{name}: expected a finite number that is not negative, found {rate}")
             object.__setattr__(self, name, rate)
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout: expected a number in [0, 1), found {self.dropout}")
         if self.checkpoint is None and (self.resume or self.checkpoint_every_batches is not None):
             raise ConfigError(
                 "`resume` and `checkpoint_every_batches` need a directory: expected `checkpoint` to name it, found none"

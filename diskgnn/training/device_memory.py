@@ -12,8 +12,7 @@ from torch import nn
 from diskgnn.batch_source import BatchSource
 from diskgnn.errors import ConfigError
 from diskgnn.loading.sequence import MinibatchSequence
-from diskgnn.minibatch import MiniBatch
-from diskgnn.training.models import model_output
+from diskgnn.minibatch import AnyMiniBatch
 from diskgnn.training.sources import Evaluations
 from diskgnn.training.tasks import Task
 
@@ -45,14 +44,14 @@ def size_device_tier(
         loader.choose_device_cache(num_rows * row_bytes)
 
 
-def dry_pass(net: nn.Module, task: Task, batch: MiniBatch, *, amp: bool, backward: bool) -> None:
+def dry_pass(net: nn.Module, task: Task, batch: AnyMiniBatch, *, amp: bool, backward: bool) -> None:
     """A forward and, if asked for, a backward pass, as training does them; leaves the model and torch's random numbers
     as they were, without gradients.
 
     Raises:
         ConfigError: the device has not enough memory.
     """
-    device = batch.x.device
+    device = batch.seeds.device
     buffers = [(buffer, buffer.detach().clone()) for buffer in net.buffers()]
     was_training = net.training
     net.train(backward)
@@ -62,14 +61,14 @@ def dry_pass(net: nn.Module, task: Task, batch: MiniBatch, *, amp: bool, backwar
             torch.random.fork_rng([device] if device.type == "cuda" else []),
             torch.autocast(device.type, torch.bfloat16, enabled=amp),
         ):
-            loss = task.loss(model_output(net, batch), batch)
+            loss = task.loss(task.outputs(net, batch), batch)
         if backward:
             loss.backward()  # type: ignore[no-untyped-call]
     except torch.cuda.OutOfMemoryError as error:
         raise ConfigError(
-            f"the model does not fit {device}'s memory with the largest minibatch ({batch.x.shape[0]} input nodes, "
-            f"{sum(block.num_edges for block in batch.blocks)} edges): use a smaller hidden width or amp=True, or "
-            "prepare with a smaller batch_size or fanouts"
+            f"the model does not fit {device}'s memory with the largest minibatch ({batch.num_input_nodes} input "
+            f"nodes, {batch.num_edges} edges): use a smaller hidden width or amp=True, or prepare with a smaller "
+            "batch_size or fanouts"
         ) from error
     finally:
         net.zero_grad(set_to_none=True)

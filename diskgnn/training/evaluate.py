@@ -7,7 +7,7 @@ import os
 import torch
 from torch import nn
 
-from diskgnn.batch_source import BatchSource
+from diskgnn.batch_source import BatchSource, schema_of
 from diskgnn.errors import ConfigError
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.progress import SILENT, Reporter
@@ -15,10 +15,11 @@ from diskgnn.specs import PathLike
 from diskgnn.storage.packed import Packed
 from diskgnn.system.device import checked_device
 from diskgnn.training.model_check import check_model
-from diskgnn.training.models import BlockModel, model_output
+from diskgnn.training.models import BlockModel
 from diskgnn.training.results import EvalResult, Spent
 from diskgnn.training.sources import minibatches, open_loader
-from diskgnn.training.tasks import NodeClassification, Task
+from diskgnn.training.tasks import Task, task_of
+from diskgnn.training.typed_models import TypedModel
 
 
 def evaluate(
@@ -27,17 +28,19 @@ def evaluate(
     device: str | torch.device = "cpu",
     *,
     split: str = "test",
+    task: str | Task | None = None,
     amp: bool = False,
     loader_options: LoaderOptions | None = None,
     reporter: Reporter = SILENT,
 ) -> EvalResult:
-    """Loss and accuracy of `model` over one epoch of `source`.
+    """Loss and scores of `model` over one epoch of `source`.
 
     Args:
-        model: takes (blocks, x [U, D]) and returns [B, classes]; left in the mode (train or eval) that it was in.
+        model: as `diskgnn.train` takes it; left in the mode (train or eval) that it was in.
         source: minibatches, or a packed directory, of which `split` is evaluated.
         device: where to evaluate; the model is moved there.
         split: see `source`.
+        task: as `diskgnn.train` takes it.
         amp: autocast to bfloat16.
         loader_options: how the `diskgnn.Loader` reads a packed directory.
         reporter: told of every minibatch.
@@ -50,17 +53,18 @@ def evaluate(
         >>> result = diskgnn.evaluate(diskgnn.load_model("checkpoint"), "packed", split="test")
         >>> print(result.loss, result.accuracy)
     """
-    device, task = checked_device(device), NodeClassification()
+    device = checked_device(device)
     if isinstance(source, (str, os.PathLike)):
         packed = Packed.open(source)
         prepared = len(packed.config.fanouts)
-        if isinstance(model, BlockModel) and len(model.layers) != prepared:
+        if isinstance(model, BlockModel | TypedModel) and len(model.layers) != prepared:
             raise ConfigError(
                 f"the trained model has {len(model.layers)} layers, {source} has {prepared}: evaluate it on "
                 f"what was prepared with {len(model.layers)} fanouts, or train on {source}"
             )
         with open_loader(packed, split, device, loader_options) as loader:
-            return evaluate(model, loader, device, amp=amp, reporter=reporter)
+            return evaluate(model, loader, device, task=task, amp=amp, reporter=reporter)
+    task = task_of(schema_of(source), task) if task is None or isinstance(task, str) else task
     check_model(model.to(device), task, source, device)
     return evaluation(model, task, source, device, amp=amp, reporter=reporter)
 
@@ -80,7 +84,7 @@ def evaluation(
             for batch in batches:
                 batch = batch.to(device, non_blocking=True)
                 with torch.autocast(device.type, torch.bfloat16, enabled=amp):
-                    tally.add(model_output(model, batch), batch)
+                    tally.add(task.outputs(model, batch), batch)
                 advance(1)
     finally:
         model.train(was_training)

@@ -19,6 +19,7 @@ from diskgnn.loading.options import LoaderOptions
 from diskgnn.minibatch import MiniBatch
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.schema import one_type_schema
 from diskgnn.specs import CacheSpec, PathLike, SamplingSpec, whole_number
 from diskgnn.system.memory import available_cores
 from diskgnn.system.resources import Resources
@@ -99,6 +100,7 @@ class FreshEpochs(CursorSource):
                     "seed": spec.seed, "draws": spec.draws, "draw_period": spec.draw_period}  # fmt: skip
         super().__init__(Cursor("FreshEpochs", plan.sizes["train"].batches_per_epoch, identity))
         self.num_classes, self.num_features = graph.num_classes, graph.feature_file.rows.num_features
+        self.schema = one_type_schema(graph.num_nodes, self.num_features, self.num_classes)
         self.num_layers = spec.num_layers
         self._device, self._loader_options = device, loader_options or LoaderOptions()
         self._reporter = reporter

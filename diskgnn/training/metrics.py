@@ -7,10 +7,11 @@ Every record is a flat dict with an `event`; numbers that are not finite are nul
 | start  | time (ISO 8601), and everything in the run's config (model, hidden, lr, seed, ...) |
 | resume | the same, and epoch, batch: where training goes on |
 | step   | epoch; batch (minibatches of this epoch trained on so far); loss (mean over the minibatches since the step record before); seconds, wait_seconds, read_bytes, requested_rows (since then, or since a resume) |
-| epoch  | epoch, loss, train_seconds, wait_seconds, read_bytes, requested_rows, hit_rate_device, hit_rate_pinned, hit_rate_cpu; and, where evaluated, valid_loss, valid_accuracy, test_loss, test_accuracy |
-| end    | best_epoch; and, where evaluated, its valid_accuracy, test_accuracy |
+| epoch  | epoch, loss, train_seconds, wait_seconds, read_bytes, requested_rows, hit_rate_device, hit_rate_pinned, hit_rate_cpu; and, where evaluated, valid_loss, test_loss and the scores of the task: valid_accuracy, test_accuracy |
+| end    | best_epoch; and, where evaluated, its scores: valid_accuracy, test_accuracy |
 
-Epochs are counted from 0. Rates and accuracies are in [0, 1].
+Epochs are counted from 0. Rates are in [0, 1]. Scores are accuracy for classification; micro_f1, average_precision and
+roc_auc for labels; mae, rmse and r2 for regression; mrr, hits@1, hits@3 and hits@10 for links.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ _RECORD_START = '{"event": "'
 def start_record(config: Mapping[str, Any], resumed_from: tuple[int, int] | None) -> Record:
     """The first of a run, or of one that goes on from (epoch, batch)."""
     now = datetime.now(timezone.utc).isoformat()
+    config = {key: value for key, value in config.items() if key != "schema"}  # which is nested
     if resumed_from is None:
         return {"event": "start", "time": now, **config}
     return {"event": "resume", "time": now, "epoch": resumed_from[0], "batch": resumed_from[1], **config}
@@ -65,7 +67,7 @@ def epoch_record(result: EpochResult) -> Record:
 
 def end_record(result: TrainResult) -> Record:
     """The last of a run: scores of the best epoch."""
-    return {"event": "end", "best_epoch": result.best_epoch, **result.epochs[result.best_epoch].scores()}
+    return {"event": "end", "best_epoch": result.best_epoch, **result.scores()}
 
 
 class MetricsWriter:

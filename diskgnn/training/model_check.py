@@ -2,43 +2,85 @@
 
 from __future__ import annotations
 
-import torch
-from torch import nn
+from itertools import pairwise
+from typing import Any
 
-from diskgnn.batch_source import BatchSource
+import torch
+from torch import Tensor, nn
+
+from diskgnn.batch_source import BatchSource, schema_of
 from diskgnn.errors import ConfigError
-from diskgnn.minibatch import Block
-from diskgnn.training.models import parameter_dtype
+from diskgnn.minibatch import AnyMiniBatch, Block, MiniBatch, Pairs, TypedMiniBatch
+from diskgnn.schema import SourceSchema
+from diskgnn.training.model_output import parameter_dtype
 from diskgnn.training.tasks import Task
 
 
 def check_model(model: nn.Module, task: Task, source: BatchSource, device: torch.device) -> None:
-    """Try `model`, on `device`, on a made-up minibatch of one seed, whose blocks all differ in size.
+    """Try `model`, on `device`, on a made-up minibatch of one seed (of each type), whose layers all differ in size.
 
     Raises:
         ConfigError: it is deeper or shallower than `source`'s minibatches, takes another number of features, or
             returns something else than the task needs.
     """
-    layers, was_training = source.num_layers, model.training
-    blocks = tuple(
-        Block(torch.arange(num_dst + 1, dtype=torch.int32), torch.full((num_dst,), num_dst, dtype=torch.int32),
-              num_dst + 1).to(device)
-        for num_dst in range(layers, 0, -1)
-    )  # fmt: skip
-    x = torch.zeros(layers + 1, source.num_features, dtype=parameter_dtype(model), device=device)
+    layers, was_training, schema = source.num_layers, model.training, schema_of(source)
+    batch = made_up_minibatch(schema, layers, parameter_dtype(model)).to(device)
     expected = (
-        f"a module that takes ({layers} blocks, x with {source.num_features} columns) and returns "
-        f"{task.output(source)}, {layers} layers deep as the fanouts"
+        f"a module that takes ({layers} blocks, {_input_words(schema)}) and returns {task.output()}, {layers} layers "
+        "deep as the fanouts"
     )
     model.eval()
     try:
         with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
-            shape = tuple(model(blocks, x).shape)
+            found = task.outputs(model, batch)
     except Exception as error:
         raise ConfigError(
             f"model: expected {expected}; found that it raises {type(error).__name__}: {error}"
         ) from error
     finally:
         model.train(was_training)
-    if not task.accepts(shape, 1, source):
+    if not task.accepts(found, 1):
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise ConfigError(f"model: expected {expected}; found shape {shape} for one seed")
+
+
+def made_up_minibatch(schema: SourceSchema, num_layers: int, dtype: torch.dtype) -> AnyMiniBatch:
+    """A minibatch of zeros: one seed of each type that seeds are of, in each layer outwards one more node of each type.
+
+    Every destination has one edge of each type, from the last source.
+    """
+    target = schema.target
+    targets = {target} if isinstance(target, str) else {target[0], target[2]}
+    names = [name for name, _, _ in schema.node_types]
+    counts = [{name: (name in targets) + hop for name in names} for hop in range(num_layers, -1, -1)]
+    blocks = tuple(
+        {edge_type: _made_up_block(before[edge_type[0]], after[edge_type[2]], width, dtype)
+         for edge_type, width in schema.edge_types}
+        for before, after in pairwise(counts)
+    )  # fmt: skip
+    x = {name: torch.zeros(counts[0][name], width, dtype=dtype)
+         for name, _, width in schema.node_types if width is not None}  # fmt: skip
+    input_nodes = {name: torch.zeros(number, dtype=torch.int64) for name, number in counts[0].items()}
+    pairs, seeds = None, torch.zeros(1, dtype=torch.int64)
+    if not isinstance(target, str):
+        once = torch.zeros(2, dtype=torch.int64)
+        pairs, seeds = Pairs(once, once, torch.tensor([1.0, 0.0])), torch.zeros(len(targets), dtype=torch.int64)
+    y: Tensor = seeds if pairs is None else pairs.label
+    if schema.is_typed:
+        return TypedMiniBatch(x, y, blocks, tuple(counts), seeds, target, 0, 0, input_nodes, pairs)
+    (name,), ((edge_type, _),) = names, schema.edge_types
+    layers = tuple(layer[edge_type] for layer in blocks)
+    return MiniBatch(x[name], y, layers, seeds, 0, 0, input_nodes[name], pairs)
+
+
+def _made_up_block(num_src: int, num_dst: int, width: int | None, dtype: torch.dtype) -> Block:
+    edge_x: Any = None if width is None else torch.zeros(num_dst, width, dtype=dtype)
+    indices = torch.full((num_dst,), num_src - 1, dtype=torch.int32)
+    return Block(torch.arange(num_dst + 1, dtype=torch.int32), indices, num_src, edge_x=edge_x)
+
+
+def _input_words(schema: SourceSchema) -> str:
+    if not schema.is_typed:
+        return f"x with {schema.node_types[0][2]} columns"
+    widths = (f"{name}: {'ids' if width is None else f'{width} columns'}" for name, _, width in schema.node_types)
+    return f"x by node type ({', '.join(widths)})"

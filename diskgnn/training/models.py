@@ -11,13 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diskgnn.errors import ConfigError
-from diskgnn.minibatch import Block, MiniBatch
+from diskgnn.minibatch import Block
 from diskgnn.training.aggregation import attention, own_and_mean, weighted_sums
-
-MODEL_NAMES = ("sage", "gat", "gcn")
+from diskgnn.training.model_spec import ONE_TYPE_MODELS
 
 # Moving one element of one edge's row costs about as much as this many multiply-adds of a matrix product.
-_ATTENTION_SLOPE = 0.2  # of the leaky ReLU on attention scores, below zero
+ATTENTION_SLOPE = 0.2  # of the leaky ReLU on attention scores, below zero
 _MULTIPLY_ADDS_PER_GATHER = 8
 
 
@@ -137,13 +136,13 @@ class GATLayer(nn.Module):
             h = F.linear(x, self.weight).view(-1, self.heads, self.out_channels)
             source_scores = (h * self.source_attention).sum(dim=2)
             destination_scores = (h[: block.num_dst] * self.destination_attention).sum(dim=2)
-            out = attention(h, source_scores, destination_scores, block, _ATTENTION_SLOPE)
+            out = attention(h, source_scores, destination_scores, block, ATTENTION_SLOPE)
         else:
             # a . (W x) = (W^T a) . x, and the attention-weighted mean of W x_j is W times that of x_j.
             weight = self.weight.view(self.heads, self.out_channels, self.in_channels)
             source_scores = F.linear(x, torch.einsum("hoi,ho->hi", weight, self.source_attention))
             destination_scores = F.linear(x_own, torch.einsum("hoi,ho->hi", weight, self.destination_attention))
-            mean = attention(x.unsqueeze(1), source_scores, destination_scores, block, _ATTENTION_SLOPE)
+            mean = attention(x.unsqueeze(1), source_scores, destination_scores, block, ATTENTION_SLOPE)
             out = torch.einsum("dhi,hoi->dho", mean, weight)
         out = out.flatten(1) if self.concat else out.mean(dim=1)
         out += self.bias
@@ -167,6 +166,7 @@ class BlockModel(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.activation, self.dropout = activation, dropout
+        self.decoder: nn.Module | None = None  # of link prediction
 
     def forward(self, blocks: Sequence[Block], x: Tensor) -> Tensor:
         """Logits of the seeds.
@@ -257,8 +257,8 @@ def make_model(
         >>> model = make_model("sage", in_channels=128, hidden_channels=256, out_channels=40, num_layers=3)
         >>> logits = model(batch.blocks, batch.x)  # [B, 40]
     """
-    if name not in MODEL_NAMES:
-        raise ConfigError(f"model must be one of {', '.join(MODEL_NAMES)}, found {name!r}")
+    if name not in ONE_TYPE_MODELS:
+        raise ConfigError(f"model must be one of {', '.join(ONE_TYPE_MODELS)}, found {name!r}")
     for label, size in (
         ("in_channels", in_channels),
         ("hidden_channels", hidden_channels),
@@ -280,17 +280,6 @@ def make_model(
     layers = [GATLayer(before, after // heads, heads, residual=True) for before, after in pairs[:-1]]
     layers.append(GATLayer(*pairs[-1], heads, concat=False, residual=True))
     return BlockModel(layers, elu_dropout, dropout)
-
-
-def model_output(net: nn.Module, batch: MiniBatch) -> Tensor:
-    """What a model returns for a minibatch, whose x is cast to the dtype that the model computes in."""
-    found: Tensor = net(batch.blocks, batch.x.to(parameter_dtype(net)))
-    return found
-
-
-def parameter_dtype(net: nn.Module) -> torch.dtype:
-    """The dtype that the model computes in: of its first floating-point parameter."""
-    return next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)
 
 
 def transforming_first_is_less_work(block: Block, in_channels: int, out_channels: int, heads: int = 1) -> bool:

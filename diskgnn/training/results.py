@@ -49,7 +49,7 @@ class EvalResult:
 
     @property
     def accuracy(self) -> float:
-        """Share of seeds whose class is the most likely one, in [0, 1]."""
+        """Share of seeds whose class is the most likely one, in [0, 1]; of node classification."""
         return self.scores["accuracy"]
 
     def as_record(self) -> dict[str, Any]:
@@ -102,17 +102,17 @@ class EpochResult:
 
     @property
     def valid_accuracy(self) -> float | None:
-        """None where the validation split was not evaluated."""
+        """Of node classification; None where the validation split was not evaluated."""
         return self.score("valid", "accuracy")
 
     @property
     def test_accuracy(self) -> float | None:
-        """None where the test split was not evaluated."""
+        """Of node classification; None where the test split was not evaluated."""
         return self.score("test", "accuracy")
 
     def score(self, split: str, name: str) -> float | None:
-        """One score of a split; None where it was not evaluated."""
-        return self.evaluations[split].scores[name] if split in self.evaluations else None
+        """One score of a split; None where it was not evaluated, or the task has no such score."""
+        return self.evaluations[split].scores.get(name) if split in self.evaluations else None
 
     def scores(self) -> dict[str, float]:
         """The scores of all evaluated splits: {'valid_accuracy': ...}."""
@@ -138,9 +138,13 @@ class TrainResult:
     """What training did. The model has the weights of the best epoch."""
 
     epochs: tuple[EpochResult, ...]
-    best_epoch: int  # of the highest score on the validation split; the last one without validation
+    best_epoch: int  # of the best score on the validation split; the last one without validation
     model: nn.Module
     resumed_from: tuple[int, int] | None  # epoch and minibatch
+
+    def scores(self) -> dict[str, float]:
+        """Of the best epoch, of all evaluated splits: {'valid_mrr': ..., 'test_mrr': ...}."""
+        return self.epochs[self.best_epoch].scores()
 
     @property
     def valid_accuracy(self) -> float | None:

@@ -9,11 +9,11 @@ from functools import partial
 
 import torch
 
-from diskgnn.batch_source import BatchSource
+from diskgnn.batch_source import BatchSource, schema_of
 from diskgnn.errors import ConfigError
 from diskgnn.loading.loader import Loader
 from diskgnn.loading.options import LoaderOptions
-from diskgnn.minibatch import MiniBatch
+from diskgnn.minibatch import AnyMiniBatch
 from diskgnn.specs import PathLike
 from diskgnn.storage.packed import Packed
 
@@ -60,12 +60,24 @@ def open_sources(
     for split, source in given.items():
         if source is None:
             continue
-        for name in ("num_layers", "num_features", "num_classes"):
-            wanted, found = getattr(train_source, name), getattr(source, name)
-            if wanted != found:
-                raise ConfigError(f"{split}_source: expected {name}={wanted} as in training, found {found}")
+        _check_alike(f"{split}_source", train_source, source)
         evaluations[split] = partial(_kept_open, source)
     return train_source, evaluations
+
+
+def _check_alike(name: str, train: BatchSource, other: BatchSource) -> None:
+    """Refuse a source that a model of the train source's minibatches cannot be evaluated on."""
+    schema, found = schema_of(train), schema_of(other)
+    for what, wanted, there in (
+        ("num_layers", train.num_layers, other.num_layers),
+        ("features", dict(schema.num_features), dict(found.num_features)),
+        ("edge features", dict(schema.num_edge_features), dict(found.num_edge_features)),
+        ("target", schema.target, found.target),
+        ("target kind", schema.target_kind, found.target_kind),
+        ("outputs", schema.num_outputs, found.num_outputs),
+    ):
+        if wanted != there:
+            raise ConfigError(f"{name}: expected {what}={wanted} as in training, found {there}")
 
 
 def _kept_open(source: BatchSource) -> AbstractContextManager[BatchSource]:
@@ -73,7 +85,7 @@ def _kept_open(source: BatchSource) -> AbstractContextManager[BatchSource]:
 
 
 @contextmanager
-def minibatches(source: BatchSource, epoch: int) -> Iterator[Iterator[MiniBatch]]:
+def minibatches(source: BatchSource, epoch: int) -> Iterator[Iterator[AnyMiniBatch]]:
     """The minibatches of an epoch; its iterator is closed when the block is left, however it is left.
 
     What the iterator itself started ends with it; a `Loader` keeps its threads, idle, until it is closed.

@@ -13,12 +13,14 @@ from diskgnn.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DivergedError
 from diskgnn.specs import PathLike
 from diskgnn.training.checkpoints import check_config, load_checkpoint, save_checkpoint
+from diskgnn.training.optimizers import Optimizer
 from diskgnn.training.results import EpochResult, Spent, TrainResult
+from diskgnn.training.tasks import Task
 
 
 @dataclass
 class _Best:
-    """The epoch of the highest validation score, and the weights that it ended with."""
+    """The epoch of the best validation score, and the weights that it ended with."""
 
     epoch: int
     weights: dict[str, Tensor]
@@ -34,9 +36,7 @@ class TrainingState:
         identity: what the run is of; a checkpoint of something else is refused.
     """
 
-    def __init__(
-        self, net: nn.Module, optimizer: torch.optim.Optimizer, source: BatchSource, identity: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, net: nn.Module, optimizer: Optimizer, source: BatchSource, identity: Mapping[str, Any]) -> None:
         self.net, self.optimizer, self.source, self.identity = net, optimizer, source, dict(identity)
         self.epoch = 0
         self.batch = 0  # minibatches of this epoch trained on
@@ -82,12 +82,12 @@ class TrainingState:
         spent = self._spent
         return EpochResult(self.epoch, loss, spent.seconds, spent.load)
 
-    def end_epoch(self, result: EpochResult, metric: str) -> None:
-        """Keep the result, and the weights if no earlier epoch had a higher `metric` on the validation split."""
-        score = result.score("valid", metric)
+    def end_epoch(self, result: EpochResult, task: Task) -> None:
+        """Keep the result, and the weights if no earlier epoch was as good on the validation split."""
+        score = result.score("valid", task.metric)
         if score is not None:
-            best = None if self._best is None else self.history[self._best.epoch].score("valid", metric)
-            if best is None or score > best:
+            best = None if self._best is None else self.history[self._best.epoch].score("valid", task.metric)
+            if best is None or (score > best if task.higher_is_better else score < best):
                 self._best = _Best(self.epoch, _copied_weights(self.net))
         self.history.append(result)
         self.epoch, self.batch = self.epoch + 1, 0

@@ -1,28 +1,35 @@
 """What the seeds are for: the loss that training lowers, and the scores that evaluation reports.
 
-The trainer, the evaluation, the check of a model's output and the trial of a GPU's memory all ask the task.
+The trainer, the evaluation, the choice of the best epoch, the check of a model's output and the trial of a GPU's memory
+all ask the task. Which one it is follows from what the minibatches are for (`SourceSchema.target_kind`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
-from torch.nn import functional as F
+from torch import Tensor, nn
 
-from diskgnn.batch_source import BatchSource
-from diskgnn.minibatch import MiniBatch
+from diskgnn.errors import ConfigError
+from diskgnn.minibatch import AnyMiniBatch
+from diskgnn.schema import SourceSchema
+from diskgnn.training.link_prediction import LinkPrediction
+from diskgnn.training.node_tasks import MultiLabel, NodeClassification, Regression
+
+_KINDS = {"classification": "class", "multilabel": "multilabel", "regression": "regression", "link": "link"}
+TASKS = tuple(_KINDS)
+LOSSES = ("cross-entropy", "bce", "mse", "l1", "softmax")
 
 
 class Tally(Protocol):
     """Adds up how well a model does, minibatch by minibatch, without waiting for the device."""
 
-    num_seeds: int
+    num_seeds: int  # nodes, or edges to predict
 
-    def add(self, outputs: Tensor, batch: MiniBatch) -> None:
-        """Count the model's `outputs` for one minibatch."""
+    def add(self, outputs: Any, batch: AnyMiniBatch) -> None:
+        """Count the task's `outputs` for one minibatch."""
         ...
 
     def loss(self) -> float:
@@ -43,23 +50,38 @@ class Task(Protocol):
         ...
 
     @property
+    def loss_name(self) -> str:
+        """What training lowers."""
+        ...
+
+    @property
     def metric(self) -> str:
-        """The score by which the best epoch is chosen: the higher, the better."""
+        """The score by which the best epoch is chosen."""
         ...
 
-    def out_channels(self, source: BatchSource) -> int:
-        """Columns that the model returns for `source`."""
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether a higher `metric` is the better one, or a lower one."""
         ...
 
-    def output(self, source: BatchSource) -> str:
-        """What a model has to return for `source`, in words."""
+    @property
+    def out_channels(self) -> int | None:
+        """Columns that the model returns for each seed; None: as many as it has hidden ones."""
         ...
 
-    def accepts(self, shape: Sequence[int], num_seeds: int, source: BatchSource) -> bool:
-        """Whether a model may return a tensor of `shape` for a minibatch of so many seeds."""
+    def output(self) -> str:
+        """What a model has to return, in words."""
         ...
 
-    def loss(self, outputs: Tensor, batch: MiniBatch) -> Tensor:
+    def outputs(self, net: nn.Module, batch: AnyMiniBatch) -> Any:
+        """What `loss` and tallies are computed from: what the model says of a minibatch."""
+        ...
+
+    def accepts(self, outputs: Any, num_seeds: int) -> bool:
+        """Whether these may be the outputs for a minibatch of so many seeds."""
+        ...
+
+    def loss(self, outputs: Any, batch: AnyMiniBatch) -> Tensor:
         """[] the mean over the minibatch, to be differentiated."""
         ...
 
@@ -68,46 +90,40 @@ class Task(Protocol):
         ...
 
 
-class NodeClassification:
-    """One class per seed: cross-entropy, and the share of seeds whose class is the most likely one."""
+def task_of(schema: SourceSchema, name: str | None = None, loss: str | None = None) -> Task:
+    """The task that minibatches of `schema` are for.
 
-    name = "node classification"
-    metric = "accuracy"
+    Args:
+        schema: of a source.
+        name: one of TASKS, to make sure; by default what the minibatches are for.
+        loss: one of LOSSES; the task's usual one by default.
 
-    def out_channels(self, source: BatchSource) -> int:
-        """One logit per class."""
-        return source.num_classes
-
-    def output(self, source: BatchSource) -> str:
-        """What a model has to return, in words."""
-        return f"one row of {source.num_classes} classes per seed"
-
-    def accepts(self, shape: Sequence[int], num_seeds: int, source: BatchSource) -> bool:
-        """Whether there is a logit for each class of each seed; there may be more."""
-        return len(shape) == 2 and shape[0] == num_seeds and shape[1] >= source.num_classes
-
-    def loss(self, outputs: Tensor, batch: MiniBatch) -> Tensor:
-        """[] mean cross-entropy of logits [B, classes]."""
-        return F.cross_entropy(outputs, batch.y)
-
-    def tally(self, device: torch.device) -> Tally:
-        """Counts correct classes."""
-        return _ClassTally(device)
+    Raises:
+        ConfigError: the minibatches are for another task, or the task has no such loss.
+    """
+    if name is not None and name not in TASKS:
+        raise ConfigError(f"task: expected one of {', '.join(TASKS)}, found {name!r}")
+    found = next(task for task, kind in _KINDS.items() if kind == schema.target_kind)
+    if name not in (None, found):
+        raise ConfigError(f"task: expected {found}, which the minibatches were sampled for, found {name}")
+    if found == "link":
+        assert not isinstance(schema.target, str)
+        return LinkPrediction(schema.target, loss or "auto")
+    if found == "regression":
+        return Regression(schema.num_outputs, loss or "mse")
+    task = NodeClassification(schema.num_outputs) if found == "classification" else MultiLabel(schema.num_outputs)
+    if loss not in (None, task.loss_name):
+        raise ConfigError(f"loss: expected {task.loss_name}, the one that {found} has, found {loss}")
+    return task
 
 
-class _ClassTally:
-    def __init__(self, device: torch.device) -> None:
-        self.num_seeds = 0
-        self._loss = torch.zeros((), dtype=torch.float64, device=device)
-        self._correct = torch.zeros((), dtype=torch.int64, device=device)
+def saved_task(config: Mapping[str, Any]) -> Task:
+    """The task of a run of training whose config is this.
 
-    def add(self, outputs: Tensor, batch: MiniBatch) -> None:
-        self._loss += F.cross_entropy(outputs, batch.y, reduction="sum")
-        self._correct += (outputs.argmax(1) == batch.y).sum()
-        self.num_seeds += len(batch.y)
-
-    def loss(self) -> float:
-        return self._loss.item() / self.num_seeds
-
-    def scores(self) -> dict[str, float]:
-        return {"accuracy": self._correct.item() / self.num_seeds}
+    Raises:
+        ConfigError: it is a task of the user's own.
+    """
+    task = task_of(SourceSchema(**config["schema"]))
+    if task.name != config["task"]:
+        raise ConfigError(f"task: the model was trained for a task of your own, {config['task']!r}: pass that one")
+    return task_of(SourceSchema(**config["schema"]), loss=config["loss"])

@@ -5,16 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from diskgnn.batch_source import BatchSource
-from diskgnn.errors import ConfigError, OutputExistsError
+from diskgnn.batch_source import BatchSource, schema_of
+from diskgnn.errors import OutputExistsError
 from diskgnn.loading.options import LoaderOptions
-from diskgnn.minibatch import MiniBatch
+from diskgnn.minibatch import AnyMiniBatch
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.specs import PathLike
 from diskgnn.storage import faults
@@ -27,12 +27,14 @@ from diskgnn.training.evaluate import evaluation
 from diskgnn.training.interrupts import interrupts_deferred
 from diskgnn.training.metrics import MetricsWriter, Record, end_record, epoch_record, start_record, step_record
 from diskgnn.training.model_check import check_model
-from diskgnn.training.models import make_model, model_output
+from diskgnn.training.model_spec import ModelSpec
+from diskgnn.training.named_models import model_for
+from diskgnn.training.optimizers import Optimizer, make_optimizer
 from diskgnn.training.outputs import check_writable, traced
 from diskgnn.training.results import EvalResult, Spent, TrainResult
 from diskgnn.training.sources import Evaluations, minibatches, open_sources
 from diskgnn.training.state import TrainingState
-from diskgnn.training.tasks import NodeClassification, Task
+from diskgnn.training.tasks import Task, task_of
 
 
 def train(
@@ -40,11 +42,16 @@ def train(
     *,
     valid_source: BatchSource | None = None,
     test_source: BatchSource | None = None,
-    model: str | nn.Module = "sage",
+    task: str | Task | None = None,
+    loss: str | None = None,
+    model: str | nn.Module | None = None,
     hidden: int = 256,
     num_layers: int | None = None,
     heads: int = 4,
     dropout: float = 0.5,
+    num_bases: int | None = None,
+    decoder: str = "dot",
+    embedding_memory: int | str = "2GiB",
     lr: float = 0.003,
     weight_decay: float = 0.0,
     epochs: int = 10,
@@ -63,16 +70,23 @@ def train(
     loader_options: LoaderOptions | None = None,
     reporter: Reporter = SILENT,
 ) -> TrainResult:
-    """Train a node classifier with cross-entropy and Adam, and keep the weights of the best validation epoch.
+    """Train a model for what the minibatches are for with Adam, and keep the weights of the best validation epoch.
 
     Args:
         train_source: minibatches to train on, or a packed directory: then its train, valid and test sequences are
             used, through `diskgnn.Loader`s that are closed in the end.
         valid_source: minibatches to choose the best epoch by.
-        test_source: minibatches to report the best epoch's accuracy on.
-        model: 'sage', 'gat' or 'gcn', or a module whose forward takes (blocks, x [U, D]) and returns [B, classes];
-            it is trained in place. x comes in the dtype of its parameters.
-        hidden, num_layers, heads, dropout: shape of a model given by name; as many layers as blocks by default.
+        test_source: minibatches to report the best epoch's scores on.
+        task: 'classification', 'multilabel', 'regression' or 'link', to make sure: by default what the minibatches are
+            for. Or a `Task` of your own (`diskgnn.training.tasks`).
+        loss: 'mse' or 'l1' for regression; 'bce' or 'softmax' for links.
+        model: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; the first by default. Or a
+            module whose forward takes (blocks, x [U, D]) and returns [B, classes], labels or numbers; for links, a
+            vector for each seed; with several types, blocks and x come by type, for types without features with the
+            nodes' ids in place of x, and what is returned may be by node type. It is trained in place. x comes in the
+            dtype of its parameters.
+        hidden, num_layers, heads, dropout, num_bases, decoder, embedding_memory: shape of a model given by name, see
+            `diskgnn.training.model_spec.ModelSpec`; as many layers as blocks by default.
         lr, weight_decay: Adam's.
         epochs: epochs in all, those of a resumed checkpoint included.
         device: where the model is trained.
@@ -103,21 +117,26 @@ def train(
         print(result.test_accuracy)
     """
     config = TrainingConfig(
-        epochs=epochs, hidden=hidden, num_layers=num_layers, heads=heads, dropout=dropout, lr=lr,
-        weight_decay=weight_decay, amp=amp, seed=seed, evaluate_every=evaluate_every,
+        epochs=epochs, lr=lr, weight_decay=weight_decay, amp=amp, seed=seed, evaluate_every=evaluate_every,
         record_every_batches=record_every_batches, checkpoint=checkpoint,
         checkpoint_every_batches=checkpoint_every_batches, resume=resume,
     )  # fmt: skip
+    spec = ModelSpec(
+        None if isinstance(model, nn.Module) else model, hidden, num_layers, heads, dropout, num_bases, decoder,
+        embedding_memory,
+    )  # fmt: skip
     _refuse_to_overwrite(config)
-    device, task = checked_device(device), NodeClassification()
+    device = checked_device(device)
     with ExitStack() as opened:
         given = {"valid": valid_source, "test": test_source}
         source, evaluations = open_sources(train_source, given, device, loader_options, opened)
+        task = task_of(schema_of(source), task, loss) if task is None or isinstance(task, str) else task
         torch.manual_seed(config.seed)
-        net, identity = _fitting_model(model, config, task, source, device)
+        net, shape = _fitting_model(model, spec, task, source, device)
+        identity = {**shape, "lr": config.lr, "weight_decay": config.weight_decay, "seed": config.seed,
+                    "amp": config.amp, "num_batches": source.num_batches}  # fmt: skip
         size_device_tier(net, task, source, evaluations, device, amp=config.amp)
-        optimizer = torch.optim.Adam(net.parameters(), lr=config.lr, weight_decay=config.weight_decay)
-        state = TrainingState(net, optimizer, source, identity)
+        state = TrainingState(net, make_optimizer(net, config.lr, config.weight_decay), source, identity)
         resumed_from = _resume(state, config)
         timeline = UNTRACED if trace is None else opened.enter_context(traced(source, trace))
         writer = opened.enter_context(MetricsWriter(metrics, tensorboard, callback, resumed_from, state.num_steps))
@@ -177,19 +196,19 @@ def _train_epochs(
         if config.evaluates_after(epoch):
             result = replace(result, evaluations=_evaluate(state.net, task, evaluations, device, config, listeners))
         with interrupts_deferred():
-            state.end_epoch(result, task.metric)
+            state.end_epoch(result, task)
             writer.write(epoch_record(result), state.num_steps)
             state.save(config.checkpoint)
 
 
 def train_step(
-    net: nn.Module, optimizer: torch.optim.Optimizer, task: Task, batch: MiniBatch, amp: bool, timeline: Stages
+    net: nn.Module, optimizer: Optimizer, task: Task, batch: AnyMiniBatch, amp: bool, timeline: Stages
 ) -> Tensor:
     """One step of the optimizer; returns the loss [] that it was taken from, without waiting for the device."""
     faults.point("training.step")
     number = batch.batch_index
-    with timeline.stage("forward", number), torch.autocast(batch.x.device.type, torch.bfloat16, enabled=amp):
-        loss = task.loss(model_output(net, batch), batch)
+    with timeline.stage("forward", number), torch.autocast(batch.seeds.device.type, torch.bfloat16, enabled=amp):
+        loss = task.loss(task.outputs(net, batch), batch)
     optimizer.zero_grad(set_to_none=True)
     with timeline.stage("backward", number):
         loss.backward()  # type: ignore[no-untyped-call]
@@ -198,7 +217,7 @@ def train_step(
     return loss.detach()
 
 
-def _next(batches: Iterator[MiniBatch], timeline: Stages, number: int) -> MiniBatch | None:
+def _next(batches: Iterator[AnyMiniBatch], timeline: Stages, number: int) -> AnyMiniBatch | None:
     with timeline.stage("wait", number):
         return next(batches, None)
 
@@ -246,27 +265,19 @@ def _resume(state: TrainingState, config: TrainingConfig) -> tuple[int, int] | N
 
 
 def _fitting_model(
-    model: str | nn.Module, config: TrainingConfig, task: Task, source: BatchSource, device: torch.device
+    model: str | nn.Module | None, spec: ModelSpec, task: Task, source: BatchSource, device: torch.device
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """The model on its device, as deep as the minibatches; and what a run with it is of."""
-    layers = source.num_layers
-    if config.num_layers not in (None, layers):
-        raise ConfigError(
-            f"the model has {config.num_layers} layers, but the minibatches were sampled with {layers} "
-            f"fanouts: use num_layers={layers}, or prepare again with {config.num_layers} fanouts"
-        )
-    in_channels, out_channels = source.num_features, task.out_channels(source)
-    net = model
-    if isinstance(net, str):
-        net = make_model(
-            net, in_channels, config.hidden, out_channels, layers, heads=config.heads, dropout=config.dropout
-        )
+    """The model on its device, as deep as the minibatches; and what it is, and is for."""
+    schema = schema_of(source)
+    if isinstance(model, nn.Module):
+        net, name = model, type(model).__qualname__
+        spec.checked_depth(source.num_layers)
+    else:
+        spec = spec.fitted(schema, source.num_layers)
+        net, name = model_for(spec, schema, task), str(spec.name)
     net.to(device)
     check_model(net, task, source, device)
     return net, {
-        "task": task.name, "model": model if isinstance(model, str) else type(model).__qualname__,
-        "named_model": isinstance(model, str), "in_channels": in_channels, "hidden": config.hidden,
-        "out_channels": out_channels, "num_layers": layers, "heads": config.heads, "dropout": config.dropout,
-        "lr": config.lr, "weight_decay": config.weight_decay, "seed": config.seed, "amp": config.amp,
-        "num_batches": source.num_batches,
+        "task": task.name, "loss": task.loss_name, "named_model": not isinstance(model, nn.Module), "model": name,
+        **{field: value for field, value in asdict(spec).items() if field != "name"}, "schema": asdict(schema),
     }  # fmt: skip

@@ -19,7 +19,7 @@ from diskgnn.cli.rendering import to_json
 from diskgnn.compare import page_cache
 from diskgnn.compare.compare import compare
 from diskgnn.compare.results import disk_bytes, from_json
-from diskgnn.compare.settings import ComparisonSettings, ModelSpec
+from diskgnn.compare.settings import ComparisonSettings
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
@@ -27,6 +27,7 @@ from diskgnn.specs import SamplingSpec
 from diskgnn.storage import artifacts
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.memory_cgroup import refusal
+from diskgnn.training.model_spec import ModelSpec
 
 needs_cgroup = pytest.mark.skipif(bool(refusal()), reason="this process may make no memory cgroup")
 FANOUTS, BATCH_SIZE, BATCHES = [3, 2], 32, 4
@@ -236,7 +237,7 @@ def test_what_does_not_fit_the_cap_is_measured_without_it_where_it_fits_the_mach
         writer.save_array(artifacts.split_file("train"), np.arange(64))
         writer.publish()
     comparison = compare(tmp_path / "graph", ComparisonSettings(
-        300 << 20, SamplingSpec([2], 32), "in-memory", model=ModelSpec(hidden=4), rate_file_bytes=1 << 20,
+        300 << 20, SamplingSpec([2], 32), "in-memory", model=ModelSpec("sage", hidden=4), rate_file_bytes=1 << 20,
     ))  # fmt: skip
     capped, uncapped = comparison.results
     assert (capped.status, capped.capped, capped.loading) == ("out of memory", True, None)

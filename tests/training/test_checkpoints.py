@@ -66,8 +66,8 @@ def test_damaged_and_foreign_checkpoints(sources, tmp_path):
     torch.save({"weights": torch.zeros(1)}, path)
     with pytest.raises(ArtifactError, match="no diskgnn checkpoint"):
         load_checkpoint(tmp_path)
-    torch.save({"format": "diskgnn.checkpoint", "version": 3}, path)
-    with pytest.raises(ArtifactError, match="version 3"):
+    torch.save({"format": "diskgnn.checkpoint", "version": 4}, path)
+    with pytest.raises(ArtifactError, match="version 4"):
         load_checkpoint(tmp_path)
     torch.save(make_net(), path)  # a pickled object: loading it could run anything
     with pytest.raises(ArtifactError):

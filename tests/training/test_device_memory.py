@@ -12,9 +12,9 @@ from diskgnn.errors import ConfigError
 from diskgnn.loading.loader import Loader
 from diskgnn.training.device_memory import MARGIN_SHARE, dry_pass, free_for_rows, size_device_tier
 from diskgnn.training.models import make_model
-from diskgnn.training.tasks import NodeClassification
+from diskgnn.training.node_tasks import NodeClassification
 
-TASK = NodeClassification()
+TASK = NodeClassification(4)
 ROW_BYTES = 6 * 4
 
 
@@ -75,7 +75,7 @@ class SumOfSquares(NodeClassification):
 
 
 def test_the_task_is_asked_for_the_loss(packed):
-    task = SumOfSquares()
+    task = SumOfSquares(4)
     with Loader(packed) as loader:
         dry_pass(Normalised(), task, loader.sequence.largest_minibatch(), amp=False, backward=True)
     assert task.asked == 1

@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from diskgnn import Block, ConfigError
 from diskgnn.training.aggregation import attention, own_and_mean, weighted_sums
+from diskgnn.training.model_spec import ONE_TYPE_MODELS
 from diskgnn.training.models import (
-    MODEL_NAMES,
     GATLayer,
     GCNLayer,
     SAGELayer,
@@ -202,7 +202,7 @@ class LargestTensor(TorchDispatchMode):
 
 
 @both_orders
-@pytest.mark.parametrize("name", MODEL_NAMES)
+@pytest.mark.parametrize("name", ONE_TYPE_MODELS)
 @pytest.mark.parametrize("widths", [(16, 64), (64, 16)], ids=str)
 def test_no_message_per_edge_is_materialised(name: str, widths: tuple[int, int], transform_first: bool):
     block = random_block(num_src=300, num_dst=200, num_edges=10_000)
@@ -231,7 +231,7 @@ def test_order_follows_the_work(block: Block, widths: tuple[int, int], heads: in
     assert transforming_first_is_less_work(block, *widths, heads) is expected
 
 
-@pytest.mark.parametrize("name", MODEL_NAMES)
+@pytest.mark.parametrize("name", ONE_TYPE_MODELS)
 @pytest.mark.parametrize("num_layers", [1, 2, 4])
 def test_models_compose_their_layers(name: str, num_layers: int):
     blocks = [random_block(12 - 2 * k, 10 - 2 * k, 20, seed=k) for k in range(num_layers)]
@@ -248,7 +248,7 @@ def test_models_compose_their_layers(name: str, num_layers: int):
     assert torch.equal(logits, h)
 
 
-@pytest.mark.parametrize("name", MODEL_NAMES)
+@pytest.mark.parametrize("name", ONE_TYPE_MODELS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int8, torch.float64])
 def test_features_are_cast_to_the_parameters(name: str, dtype: torch.dtype):
     blocks = [random_block(9, 6, 15), random_block(6, 2, 4)]
@@ -259,7 +259,7 @@ def test_features_are_cast_to_the_parameters(name: str, dtype: torch.dtype):
     assert torch.equal(logits, model(blocks, x.float()))
 
 
-@pytest.mark.parametrize("name", MODEL_NAMES)
+@pytest.mark.parametrize("name", ONE_TYPE_MODELS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_parameters_may_have_another_dtype(name: str, dtype: torch.dtype):
     blocks = [random_block(9, 6, 0), random_block(6, 2, 4)]
@@ -270,7 +270,7 @@ def test_parameters_may_have_another_dtype(name: str, dtype: torch.dtype):
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("name", MODEL_NAMES)
+@pytest.mark.parametrize("name", ONE_TYPE_MODELS)
 def test_nodes_without_neighbours_get_finite_gradients(name: str):
     blocks = [BLOCKS["mixed"], make_block([[], [0], []], 4)]
     model = make_model(name, 5, 8, 3, 2, dropout=0.0)
@@ -279,7 +279,7 @@ def test_nodes_without_neighbours_get_finite_gradients(name: str):
     assert all(variable.grad.isfinite().all() for variable in (x, *model.parameters()))
 
 
-@pytest.mark.parametrize("name", MODEL_NAMES)
+@pytest.mark.parametrize("name", ONE_TYPE_MODELS)
 def test_dropout_acts_in_training_only(name: str):
     blocks = [random_block(40, 20, 80), random_block(20, 10, 40)]
     model, x = make_model(name, 5, 8, 3, 2, dropout=0.5), torch.randn(40, 5)
@@ -323,7 +323,7 @@ def test_impossible_models_are_refused(changes: dict, message: str):
 
 @both_orders
 @pytest.mark.cuda
-@pytest.mark.parametrize("name", MODEL_NAMES)
+@pytest.mark.parametrize("name", ONE_TYPE_MODELS)
 @pytest.mark.parametrize("num_edges", [0, 500])
 def test_cuda_equals_cpu(name: str, num_edges: int, transform_first: bool):
     blocks = [random_block(90, 60, num_edges), random_block(60, 20, num_edges // 5)]

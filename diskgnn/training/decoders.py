@@ -1,0 +1,76 @@
+"""How likely an edge is, from the vectors of its two nodes: the heads of link prediction."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from diskgnn.errors import ConfigError
+
+
+class DotProduct(nn.Module):
+    """The dot product of the two vectors; it has no parameters."""
+
+    def forward(self, sources: Tensor, destinations: Tensor) -> Tensor:
+        """[..., H] and [..., H], which broadcast -> [...]."""
+        return (sources * destinations).sum(-1)
+
+    def against_all(self, sources: Tensor, destinations: Tensor) -> Tensor:
+        """[P, H] and [Q, H] -> [P, Q]: every source with every destination."""
+        return sources @ destinations.T
+
+
+class DistMult(DotProduct):
+    """The dot product with a learnt weight for each column.
+
+    Yang et al., Embedding Entities and Relations for Learning and Inference in Knowledge Bases, ICLR 2015.
+
+    Args:
+        width: H, length of the vectors.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.relation = nn.Parameter(torch.ones(width))
+
+    def forward(self, sources: Tensor, destinations: Tensor) -> Tensor:
+        """[..., H] and [..., H], which broadcast -> [...]."""
+        return super().forward(sources * self.relation, destinations)
+
+    def against_all(self, sources: Tensor, destinations: Tensor) -> Tensor:
+        """[P, H] and [Q, H] -> [P, Q]: every source with every destination."""
+        return super().against_all(sources * self.relation, destinations)
+
+
+class MLPDecoder(nn.Module):
+    """A hidden layer over the two vectors side by side, so that an edge's direction counts.
+
+    Args:
+        width: H, length of the vectors and of the hidden layer.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.source, self.destination = nn.Linear(width, width), nn.Linear(width, width, bias=False)
+        self.out = nn.Linear(width, 1)
+
+    def forward(self, sources: Tensor, destinations: Tensor) -> Tensor:
+        """[..., H] and [..., H], which broadcast -> [...]."""
+        hidden = torch.relu(self.source(sources) + self.destination(destinations))
+        score: Tensor = self.out(hidden).squeeze(-1)
+        return score
+
+
+def make_decoder(name: str, width: int) -> nn.Module:
+    """The head of that name for vectors of length `width`.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name == "dot":
+        return DotProduct()
+    if name == "distmult":
+        return DistMult(width)
+    if name == "mlp":
+        return MLPDecoder(width)
+    raise ConfigError(f"decoder: expected dot, distmult or mlp, found {name!r}")

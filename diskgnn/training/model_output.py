@@ -1,0 +1,57 @@
+"""What a model is called with and what it returns, whatever kind of minibatch it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from diskgnn.errors import ConfigError
+from diskgnn.minibatch import AnyMiniBatch, TypedMiniBatch
+
+
+def model_output(net: nn.Module, batch: AnyMiniBatch) -> Any:
+    """What a model returns for a minibatch: `net(blocks, model_input(batch, dtype))`."""
+    return net(batch.blocks, model_input(batch, parameter_dtype(net)))
+
+
+def model_input(batch: AnyMiniBatch, dtype: torch.dtype = torch.float32) -> Any:
+    """What a model sees of the input nodes: features in `dtype`; of types without features, the ids.
+
+    Returns:
+        x [U, D]; or by node type, x [U, D] and, of those without features, ids [U] int64.
+
+    Example:
+        >>> outputs = model(batch.blocks, model_input(batch))
+    """
+    if not isinstance(batch, TypedMiniBatch):
+        return batch.x.to(dtype)
+    x: dict[str, Tensor] = {}
+    for name in batch.node_counts[0]:
+        if name in batch.x:
+            x[name] = batch.x[name].to(dtype)
+        elif batch.input_nodes is not None and name in batch.input_nodes:
+            x[name] = batch.input_nodes[name]
+        else:
+            raise ConfigError(f"{name} nodes have no features, and the source does not say which they are")
+    return x
+
+
+def seed_rows(net: nn.Module, batch: AnyMiniBatch) -> Tensor:
+    """[B, columns]: a model's rows of the nodes that are the seeds.
+
+    A model of a typed graph may return them alone, or by node type.
+    """
+    found = model_output(net, batch)
+    if isinstance(found, Mapping):
+        assert isinstance(batch, TypedMiniBatch)
+        found = found[batch.target]
+    rows: Tensor = found
+    return rows
+
+
+def parameter_dtype(net: nn.Module) -> torch.dtype:
+    """The dtype that the model computes in: of its first floating-point parameter."""
+    return next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)

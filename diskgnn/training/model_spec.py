@@ -1,0 +1,75 @@
+"""What a model that is given by name looks like, checked once. Without torch, so that `compare` can say it, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from diskgnn.errors import ConfigError
+from diskgnn.schema import SourceSchema
+from diskgnn.specs import whole_number
+from diskgnn.units import parse_size
+
+ONE_TYPE_MODELS = ("sage", "gat", "gcn")
+TYPED_MODELS = ("rgcn", "rgat", "hgt")
+DECODERS = ("dot", "distmult", "mlp")
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """The shape of a model that is given by name.
+
+    Raises:
+        ConfigError: a value that makes no sense.
+    """
+
+    name: str | None = None  # one of ONE_TYPE_MODELS or TYPED_MODELS; 'sage' by default, 'rgcn' on a typed graph
+    hidden: int = 256  # width between layers, that of all heads together; of the nodes' vectors that predict links
+    num_layers: int | None = None  # as many as a minibatch has blocks by default
+    heads: int = 4  # attention heads of gat, rgat and hgt
+    dropout: float = 0.5  # share of activations dropped in training
+    num_bases: int | None = None  # rgcn: edge types mix their weights from so many; None: each has its own
+    decoder: str = "dot"  # of link prediction, one of DECODERS
+    # What the vectors of nodes without features may take in training: see `embeddings.py`.
+    embedding_memory: int | str = "2GiB"
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "num_layers", "heads", "num_bases"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, whole_number(name, value))
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout: expected a number in [0, 1), found {self.dropout}")
+        if self.name not in (None, *ONE_TYPE_MODELS, *TYPED_MODELS):
+            names = ", ".join(ONE_TYPE_MODELS + TYPED_MODELS)
+            raise ConfigError(f"model: expected one of {names}, found {self.name!r}")
+        if self.decoder not in DECODERS:
+            raise ConfigError(f"decoder: expected one of {', '.join(DECODERS)}, found {self.decoder!r}")
+        parse_size(self.embedding_memory)
+
+    def checked_depth(self, num_layers: int) -> int:
+        """`num_layers`, of the minibatches.
+
+        Raises:
+            ConfigError: another number was asked for.
+        """
+        if self.num_layers not in (None, num_layers):
+            raise ConfigError(
+                f"the model has {self.num_layers} layers, but the minibatches were sampled with {num_layers} "
+                f"fanouts: use num_layers={num_layers}, or prepare again with {self.num_layers} fanouts"
+            )
+        return num_layers
+
+    def fitted(self, schema: SourceSchema, num_layers: int) -> ModelSpec:
+        """The same with the name and the depth that minibatches of `schema` with so many blocks ask for.
+
+        Raises:
+            ConfigError: it is of another depth, or of the other kind of graph.
+        """
+        num_layers = self.checked_depth(num_layers)
+        names = TYPED_MODELS if schema.is_typed else ONE_TYPE_MODELS
+        name = self.name or names[0]
+        if name not in names:
+            kind = "several types" if schema.is_typed else "one type"
+            raise ConfigError(
+                f"model: expected one of {', '.join(names)} for a graph with {kind} of nodes and edges, found {name!r}"
+            )
+        return replace(self, name=name, num_layers=num_layers)

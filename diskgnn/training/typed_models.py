@@ -1,0 +1,170 @@
+"""Models on graphs with several types of nodes and edges: R-GCN, R-GAT, HGT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from diskgnn.errors import ConfigError
+from diskgnn.schema import EdgeType, SourceSchema
+from diskgnn.training.model_spec import ModelSpec
+from diskgnn.training.models import elu_dropout, relu_dropout
+from diskgnn.training.typed_layers import HGTLayer, LayerTypes, RGATLayer, RGCNLayer, TypedBlocks
+from diskgnn.units import format_size, parse_size
+
+# Of each number of an embedding: itself, Adam's two moments, and the weights of the best epoch.
+EMBEDDING_COPIES = 4
+
+
+class TypedModel(nn.Module):
+    """Layers applied to typed blocks, outermost first, between maps into and out of their common width.
+
+    Args:
+        inputs: by node type: features [U, D], or ids [U], to rows [U, hidden].
+        layers: one for each block.
+        activation: applied after every layer but the last, with the probability of dropout (0 when not training).
+        dropout: that probability in training.
+        head: applied to the rows of the last layer.
+    """
+
+    def __init__(
+        self,
+        inputs: Mapping[str, nn.Module],
+        layers: Sequence[RGCNLayer | RGATLayer | HGTLayer],
+        activation: Callable[[Tensor, float], Tensor],
+        dropout: float,
+        head: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.node_types = tuple(inputs)
+        self.inputs = nn.ModuleList(inputs.values())
+        self.layers = nn.ModuleList(layers)
+        self.types = tuple(layer.types for layer in layers)
+        self.activation, self.dropout = activation, dropout
+        self.head = head
+        self.decoder: nn.Module | None = None  # of link prediction
+
+    def forward(self, blocks: Sequence[TypedBlocks], x: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Rows of the seeds, by node type.
+
+        Args:
+            blocks: one for each layer, outermost first, each with all edge types.
+            x: as `model_output.model_input` has it: features [U, D], or ids [U] where a type has none.
+
+        Returns:
+            By type of the seeds: [B, out_channels].
+
+        Raises:
+            ConfigError: there are more or fewer blocks than layers, other types, or x has another width.
+        """
+        self._check(blocks, x)
+        h = {name: layer(x[name]) for name, layer in zip(self.node_types, self.inputs, strict=True)}
+        for index, layer in enumerate(self.layers):
+            after = blocks[index + 1] if index + 1 < len(blocks) else {}
+            counts = {
+                name: _num_rows(name, blocks[index], after, len(h[name])) for name in self.types[index].destinations
+            }
+            h = layer(blocks[index], h, counts)
+            if index < len(self.layers) - 1:
+                h = {name: self.activation(rows, self.dropout if self.training else 0.0) for name, rows in h.items()}
+        return h if self.head is None else {name: self.head(rows) for name, rows in h.items()}
+
+    def _check(self, blocks: Sequence[TypedBlocks], x: Mapping[str, Tensor]) -> None:
+        if len(blocks) != len(self.layers):
+            raise ConfigError(
+                f"model has {len(self.layers)} layers, minibatch has {len(blocks)} blocks; "
+                f"prepare with {len(self.layers)} fanouts or set num_layers={len(blocks)}"
+            )
+        edges = {edge_type for types in self.types for edge_type in types.edges}
+        if missing := sorted({*self.node_types} - {*x}) + sorted(edges - {*blocks[0]}):
+            raise ConfigError(f"model takes types that the minibatch does not have: {missing}; make one for its graph")
+        for name, layer in zip(self.node_types, self.inputs, strict=True):
+            wanted = layer.in_features if isinstance(layer, nn.Linear) else None
+            found = x[name].shape[1] if x[name].dim() == 2 else None
+            if wanted != found:
+                raise ConfigError(
+                    f"model takes {name} nodes with {wanted or 'no'} features, minibatch has {found or 'none'}; "
+                    "make one for its graph"
+                )
+
+
+def _num_rows(name: str, blocks: TypedBlocks, after: TypedBlocks, num_src: int) -> int:
+    """Destinations of a node type. One without edges into it is what the next layer takes, or all seeds."""
+    for edge_type, block in blocks.items():
+        if edge_type[2] == name:
+            return block.num_dst
+    return next((block.num_src for edge_type, block in after.items() if edge_type[0] == name), num_src)
+
+
+def layer_types(schema: SourceSchema, num_layers: int) -> list[LayerTypes]:
+    """What each layer has to compute, outermost first, so that the last one has the seeds: nothing that nobody uses."""
+    target = schema.target
+    needed = {target} if isinstance(target, str) else {target[0], target[2]}
+    found: list[LayerTypes] = []
+    for _ in range(num_layers):
+        edges: list[tuple[EdgeType, int | None]] = [each for each in schema.edge_types if each[0][2] in needed]
+        names = tuple(name for name, _, _ in schema.node_types if name in needed)
+        found.append(LayerTypes(names, tuple(each for each, _ in edges), tuple(width for _, width in edges)))
+        needed = needed | {edge_type[0] for edge_type, _ in edges}
+    return found[::-1]
+
+
+def make_typed_model(spec: ModelSpec, schema: SourceSchema, out_channels: int) -> TypedModel:
+    """A model that takes (blocks, x) by type and gives rows of the seeds by type.
+
+    Args:
+        spec: with a name for typed graphs and a number of layers. R-GAT and HGT need a hidden width that is a multiple
+            of their heads.
+        schema: of the minibatches.
+        out_channels: columns of the output.
+
+    Raises:
+        ConfigError: heads do not divide the width, or vectors of nodes without features take more memory than may be.
+    """
+    assert spec.num_layers is not None
+    if spec.name != "rgcn" and spec.hidden % spec.heads:
+        raise ConfigError(
+            f"{spec.name}: expected a hidden width that is a multiple of heads={spec.heads}, found {spec.hidden}"
+        )
+    types = layer_types(schema, spec.num_layers)
+    inputs = _inputs(spec, schema, types[0])
+    hidden, last = spec.hidden, len(types) - 1
+    if spec.name == "rgcn":
+        convolutions = [
+            RGCNLayer(hidden, out_channels if number == last else hidden, each, spec.num_bases)
+            for number, each in enumerate(types)
+        ]
+        return TypedModel(inputs, convolutions, relu_dropout, spec.dropout)
+    if spec.name == "rgat":
+        attentions = [RGATLayer(hidden, hidden // spec.heads, spec.heads, each) for each in types[:-1]]
+        attentions.append(RGATLayer(hidden, out_channels, spec.heads, types[-1], concat=False))
+        return TypedModel(inputs, attentions, elu_dropout, spec.dropout)
+    sources = [tuple(dict.fromkeys(edge_type[0] for edge_type in each.edges)) for each in types]
+    transformers = [HGTLayer(hidden, spec.heads, each, names) for each, names in zip(types, sources, strict=True)]
+    return TypedModel(inputs, transformers, F.dropout, spec.dropout, nn.Linear(hidden, out_channels))
+
+
+def _inputs(spec: ModelSpec, schema: SourceSchema, outermost: LayerTypes) -> dict[str, nn.Module]:
+    """A linear map of features into the common width, or a vector for each node without, of all types that count."""
+    used = {*outermost.destinations, *(edge_type[0] for edge_type in outermost.edges)}
+    without = {name: nodes for name, nodes, width in schema.node_types if width is None and name in used}
+    needed_bytes = sum(without.values()) * spec.hidden * 4 * EMBEDDING_COPIES
+    if needed_bytes > (budget_bytes := parse_size(spec.embedding_memory)):
+        raise ConfigError(
+            f"embedding_memory: vectors of {spec.hidden} numbers for the {sum(without.values())} nodes without "
+            f"features ({', '.join(without)}) take {format_size(needed_bytes)} in training, and may take "
+            f"{format_size(budget_bytes)}: allow more, use a smaller hidden width, or give these nodes features"
+        )
+    inputs: dict[str, nn.Module] = {}
+    for name, nodes, width in schema.node_types:
+        if name in without:
+            inputs[name] = table = nn.Embedding(nodes, spec.hidden, sparse=True)
+            with torch.no_grad():
+                table.weight.normal_(std=spec.hidden**-0.5)
+        elif name in used:
+            assert width is not None
+            inputs[name] = nn.Linear(width, spec.hidden)
+    return inputs

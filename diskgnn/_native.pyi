@@ -40,6 +40,31 @@ def check_block(indptr: Int32, indices: Int32, num_src: int) -> None:
         ValueError: they are no such edges; the message says why.
     """
 
+MOST_LABEL_NEIGHBORS: int  # in-neighbours that `propagate_labels` looks at
+
+def propagate_labels(
+    labels: npt.NDArray[Any],
+    sizes: Int32,
+    most_nodes: int,
+    first: int,
+    offsets: Int64,
+    neighbors: npt.NDArray[Any],
+) -> None:
+    """Give nodes `first` and later the label that most of their in-neighbours have.
+
+    Labels that `most_nodes` have already are left out, and of several as frequent, the one of least hash is taken. A
+    node's first MOST_LABEL_NEIGHBORS in-neighbours stand for all.
+
+    Args:
+        labels: [N] int32 or int64, changed; at first each node's own number.
+        sizes: [N] nodes that have each label, changed; at first 1.
+        offsets: [n + 1] node first + i has the in-neighbours neighbors[offsets[i]:offsets[i + 1]].
+        neighbors: of the dtype of `labels`.
+
+    Raises:
+        IndexError: offsets or neighbours out of range.
+    """
+
 class NeighborSampler:
     """Uniform neighbour sampling without replacement over a CSC topology, which it keeps alive. Thread-safe."""
 

@@ -87,6 +87,7 @@ class SamplingSpec:
     splits: Sequence[str] = SPLITS  # those that the graph lacks are left out
     draws: str = "independent"  # or 'coordinated': all nodes of a minibatch agree on which neighbours to draw
     draw_period: int = 1  # consecutive minibatches that agree, too; only for coordinated draws
+    group_seeds: int = 1  # seeds of the train split that stay together: near ones, where they are more than one
     target: Target = NodeTarget()  # what the seeds are
 
     def __post_init__(self) -> None:
@@ -114,6 +115,7 @@ class SamplingSpec:
             "seed": operator.index(self.seed),
             "splits": tuple(split for split in SPLITS if split in self.splits),
             "draw_period": draw_period,
+            "group_seeds": whole_number("group_seeds", self.group_seeds),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)

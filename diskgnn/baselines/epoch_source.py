@@ -38,6 +38,7 @@ class SamplingOptions(TypedDict, total=False):
     seed: int
     draws: str
     draw_period: int
+    group_seeds: int
     threads: int | None
     sample_epochs: int | None
 
@@ -57,6 +58,7 @@ class EpochSource(CursorSource):
         seed: same seed, same minibatches.
         draws: 'independent' or 'coordinated', as in `diskgnn.sample`.
         draw_period: for coordinated draws: so many consecutive minibatches agree.
+        group_seeds: train on seeds in groups of so many that are near each other, as in `diskgnn.sample`.
         threads: background threads; by default half of the cores, the other half being the model's.
         sample_epochs: how many epochs of 'train' are sampled before they repeat, as prepared ones do; None samples
             every epoch afresh. Other splits are sampled once, so that evaluations can be compared.
@@ -79,13 +81,17 @@ class EpochSource(CursorSource):
         seed: int = 0,
         draws: str = "independent",
         draw_period: int = 1,
+        group_seeds: int = 1,
         threads: int | None = None,
         sample_epochs: int | None = None,
     ) -> None:
         self._graph = graph = graph if isinstance(graph, Graph) else Graph.open(graph)
         if split not in SPLITS:
             raise ConfigError(f"split: expected one of {', '.join(SPLITS)}, found {split!r}")
-        self.spec = SamplingSpec(fanouts, batch_size, seed=seed, splits=(split,), draws=draws, draw_period=draw_period)
+        self.spec = SamplingSpec(
+            fanouts, batch_size, seed=seed, splits=(split,),
+            draws=draws, draw_period=draw_period, group_seeds=group_seeds,
+        )  # fmt: skip
         if threads is not None:
             whole_number("threads", threads)
         if sample_epochs is not None:
@@ -107,6 +113,7 @@ class EpochSource(CursorSource):
             "seed": self.spec.seed,
             "draws": self.spec.draws,
             "draw_period": self.spec.draw_period,
+            "group_seeds": self.spec.group_seeds,
             "sample_epochs": self._sample_epochs,
         }
         super().__init__(Cursor(type(self).__name__, self._plan.sizes[split].batches_per_epoch, identity))

@@ -103,6 +103,7 @@ def in_memory_sources(
     eval_fanouts: Sequence[int] | None = None,
     draws: str = "independent",
     draw_period: int = 1,
+    group_seeds: int = 1,
     seed: int = 0,
 ) -> dict[str, InMemory]:
     """Sources of all splits that the graph has, over the same arrays, as `diskgnn.train` takes them.
@@ -112,7 +113,10 @@ def in_memory_sources(
     Example:
         >>> diskgnn.train(**in_memory_sources("graph", fanouts=[10, 10], batch_size=1024), epochs=10)
     """
-    spec = SamplingSpec(fanouts, batch_size, eval_fanouts=eval_fanouts, seed=seed, draws=draws, draw_period=draw_period)
+    spec = SamplingSpec(
+        fanouts, batch_size, eval_fanouts=eval_fanouts, seed=seed,
+        draws=draws, draw_period=draw_period, group_seeds=group_seeds,
+    )  # fmt: skip
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     sources: dict[str, InMemory] = {}
     for split in SPLITS:
@@ -125,6 +129,7 @@ def in_memory_sources(
                 seed=seed,
                 draws=draws,
                 draw_period=draw_period,
+                group_seeds=group_seeds,
                 share=sources.get("train_source"),
             )
     return sources

@@ -120,6 +120,8 @@ sampling = combined(
               help="Coordinated: all nodes of a minibatch agree on which neighbours to draw; it needs fewer rows."),
     _sampling("--draw-period", type=click.IntRange(min=1), default=1, show_default=True,
               help="With --draws coordinated: so many consecutive minibatches agree, too."),
+    _sampling("--group-seeds", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Train on seeds in groups of so many that are near each other; it needs fewer rows."),
 )  # fmt: skip
 CACHE = Size(share=True)
 _caches = section("Caches")

@@ -153,6 +153,7 @@ def _config(graph: Graph, samples: Samples, placed: Placed, keep_input_nodes: bo
         first_epoch=sampled.first_epoch,
         draws=sampled.draws,
         draw_period=sampled.draw_period,
+        group_seeds=sampled.group_seeds,
         keep_input_nodes=keep_input_nodes,
         node_dtype=graph.indices.dtype.name,
         graph=graph.manifest.digest,

@@ -58,6 +58,7 @@ def estimate(
     eval_fanouts: Sequence[int] | None = None,
     draws: str = "independent",
     draw_period: int = 1,
+    group_seeds: int = 1,
     seed: int = 0,
     memory: int | str = "auto",
     threads: int | None = None,
@@ -89,6 +90,7 @@ def estimate(
         eval_fanouts: of the splits other than train; `fanouts` by default.
         draws: 'independent', or 'coordinated': all nodes of a minibatch agree on which neighbours to draw.
         draw_period: consecutive minibatches that agree, too; only for coordinated draws.
+        group_seeds: train on seeds in groups of so many that are near each other, the groups shuffled.
         seed: same seed, same bytes.
         memory: budget in bytes or as '2GiB'; 'auto' means half of what is available.
         threads: all cores by default.
@@ -106,7 +108,16 @@ def estimate(
     """
     request = PrepareRequest.of(
         graph,
-        SamplingSpec(fanouts, batch_size, epochs, eval_fanouts, seed, draws=draws, draw_period=draw_period),
+        SamplingSpec(
+            fanouts,
+            batch_size,
+            epochs,
+            eval_fanouts,
+            seed,
+            draws=draws,
+            draw_period=draw_period,
+            group_seeds=group_seeds,
+        ),
         CacheSpec(cpu_cache, static_cache, eval_cpu_cache),
         Resources.of(memory, threads, reporter),
         out,

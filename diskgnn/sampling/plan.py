@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from diskgnn._native import NeighborSampler
 from diskgnn.draws import batch_key, permutation, slice_start
 from diskgnn.errors import ArtifactError, InputError
 from diskgnn.graph.graph import Graph
+from diskgnn.sampling.grouping import nearness_order
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.specs import NodeTarget, SamplingSpec
 from diskgnn.storage.samples import SampledBlock, SampledMinibatch
@@ -91,11 +93,15 @@ class SamplingPlan:
     def minibatches(self, split: str, epoch: int) -> list[PlannedMinibatch]:
         """The minibatches of one epoch, any epoch: shuffled for 'train', in the given order otherwise.
 
-        Repeated nodes are dropped; the last minibatch may be smaller.
+        Repeated nodes are dropped; the last minibatch may be smaller. Groups of seeds are shuffled as wholes; a group
+        may lie in two minibatches.
+
+        Raises:
+            ArtifactError: see `nearness_order`.
         """
         spec, nodes = self.spec, self._nodes[split]
         if split == "train":
-            nodes = nodes[permutation(len(nodes), batch_key(spec.seed, f"{split}/shuffle", epoch))]
+            nodes = self._grouped_seeds[self._shuffled_positions(epoch)]
         fanouts = np.array(spec.fanouts_of(split), np.int32)
         key = self.key(split, epoch)
         return [
@@ -105,6 +111,20 @@ class SamplingPlan:
             )
             for number in range(-(-len(nodes) // spec.batch_size))
         ]  # fmt: skip
+
+    @cached_property
+    def _grouped_seeds(self) -> npt.NDArray[np.int64]:
+        """Seeds of the train split, those of a group side by side."""
+        seeds, size = self._nodes["train"], self.spec.group_seeds
+        return seeds if size == 1 else seeds[nearness_order(self.graph, seeds, size)]
+
+    def _shuffled_positions(self, epoch: int) -> npt.NDArray[np.int64]:
+        """[n] positions in `_grouped_seeds` in the order of one epoch."""
+        num_seeds = len(self._nodes["train"])
+        size = min(self.spec.group_seeds, num_seeds)
+        groups = permutation(-(-num_seeds // size), batch_key(self.spec.seed, "train/shuffle", epoch))
+        positions = (groups[:, None] * size + np.arange(size)).ravel()
+        return positions[positions < num_seeds]  # the last group may be smaller
 
     def _slice_start(self, split: str, epoch: int, number: int) -> int | None:
         if self.spec.draws == "independent":

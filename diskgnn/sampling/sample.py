@@ -48,6 +48,7 @@ def sample(
     splits: Sequence[str] = SPLITS,
     draws: str = "independent",
     draw_period: int = 1,
+    group_seeds: int = 1,
     seed: int = 0,
     memory: int | str = "auto",
     threads: int | None = None,
@@ -67,6 +68,8 @@ def sample(
         draws: 'independent', or 'coordinated': all nodes of a minibatch agree on which neighbours to draw, so that
             minibatches have fewer input nodes (docs/GUIDE.md has figures).
         draw_period: for coordinated draws: so many consecutive minibatches agree.
+        group_seeds: train on seeds in groups of so many that are near each other, so that minibatches have fewer input
+            nodes; the groups are shuffled every epoch. 1 shuffles seeds one by one.
         seed: same seed, same bytes.
         memory: budget in bytes or as '2GiB'; topology is loaded when it fits, and
             otherwise read front to back, again and again, for as many minibatches at a time as fit.
@@ -81,7 +84,9 @@ def sample(
     Example:
         >>> diskgnn.sample("graph", "samples", fanouts=[10, 10], batch_size=1024, epochs=4)
     """
-    spec = SamplingSpec(fanouts, batch_size, epochs, eval_fanouts, seed, first_epoch, splits, draws, draw_period)
+    spec = SamplingSpec(
+        fanouts, batch_size, epochs, eval_fanouts, seed, first_epoch, splits, draws, draw_period, group_seeds
+    )
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     plan = SamplingPlan(graph, spec)
     return sample_plan(plan, out, Resources.of(memory, threads, reporter), overwrite=overwrite)

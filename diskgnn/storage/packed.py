@@ -75,6 +75,7 @@ class PackedConfig:
     first_epoch: int
     draws: str  # see `specs.DRAWS`
     draw_period: int
+    group_seeds: int
     keep_input_nodes: bool
     node_dtype: str  # int32 or int64
     graph: str  # its digest
@@ -94,6 +95,7 @@ class PackedConfig:
             "first_epoch": self.first_epoch,
             "draws": self.draws,
             "draw_period": self.draw_period,
+            "group_seeds": self.group_seeds,
             "row_bytes": self.rows.row_bytes,
             "keep_input_nodes": self.keep_input_nodes,
             "node_dtype": self.node_dtype,
@@ -119,6 +121,7 @@ class PackedConfig:
             first_epoch=within(config["first_epoch"], most=_MOST_ROWS),
             draws=_one_of(config["draws"], DRAWS),
             draw_period=within(config["draw_period"], 1, _MOST_ROWS),
+            group_seeds=within(config["group_seeds"], 1, _MOST_ROWS),
             keep_input_nodes=typed(config["keep_input_nodes"], bool),
             node_dtype=_one_of(config["node_dtype"], ("int32", "int64")),
             graph=typed(config["graph"], str),

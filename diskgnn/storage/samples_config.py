@@ -123,6 +123,7 @@ def spec_to_json(spec: SamplingSpec) -> dict[str, Any]:
         "first_epoch": spec.first_epoch,
         "draws": spec.draws,
         "draw_period": spec.draw_period,
+        "group_seeds": spec.group_seeds,
         "target": target_to_json(spec.target),
     }
 
@@ -137,6 +138,7 @@ def parse_spec(config: Mapping[str, Any]) -> SamplingSpec:
         first_epoch=typed(config["first_epoch"], int),
         draws=typed(config["draws"], str),
         draw_period=typed(config["draw_period"], int),
+        group_seeds=typed(config["group_seeds"], int),
         target=parse_target(typed(config["target"], dict)),
     )
 

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "bindings/arrays.h"
+#include "sampling/label_propagation.h"
 #include "sampling/neighbor_sampler.h"
 #include "sampling/sweep_sampler.h"
 #include "storage/direct_file.h"
@@ -133,9 +134,27 @@ void bind_sweep_sampler(nb::module_& m) {
   bind_expansion<std::int64_t>(m, "Expansion64", sweep);
 }
 
+template <typename Node>
+void propagate_labels(Out<Node> labels, Out<std::int32_t> sizes, std::int32_t most_nodes, std::size_t first,
+                      In<std::int64_t> offsets, In<Node> neighbors) {
+  require(labels.size() == sizes.size(), "sizes: expected one per label");
+  nb::gil_scoped_release release;
+  LabelPropagation<Node>(span_of(labels), span_of(sizes), most_nodes)
+      .visit(first, span_of(offsets), span_of(neighbors));
+}
+
+template <typename Node>
+void bind_label_propagation(nb::module_& m) {
+  m.def("propagate_labels", &propagate_labels<Node>, "labels"_a.noconvert(), "sizes"_a.noconvert(), "most_nodes"_a,
+        "first"_a, "offsets"_a.noconvert(), "neighbors"_a.noconvert());
+}
+
 }  // namespace
 
 void bind_sampling(nb::module_& m) {
+  m.attr("MOST_LABEL_NEIGHBORS") = LabelPropagation<std::int32_t>::kMostNeighbors;
+  bind_label_propagation<std::int32_t>(m);
+  bind_label_propagation<std::int64_t>(m);
   nb::class_<NeighborSampler>(m, "NeighborSampler")
       .def(nb::init<In<std::int64_t>, nb::object>(), "indptr"_a.noconvert(), "indices"_a.noconvert())
       .def("cache_neighbors", &NeighborSampler::cache_neighbors, "starts"_a.noconvert(), "neighbors"_a)

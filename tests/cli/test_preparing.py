@@ -52,7 +52,7 @@ def test_convert_says_what_quantising_changes(tmp_path):
 
 
 def test_coordinated_draws(graph, tmp_path):
-    sampling = ["--fanouts", "1,1", "--batch-size", 1, "--draws", "coordinated", "--draw-period", 2]
+    sampling = ["--fanouts", "1,1", "--batch-size", 1, "--draws", "coordinated", "--draw-period", 2, "--group-seeds", 2]
     run("sample", graph, tmp_path / "samples", *sampling)
     run("prepare", graph, tmp_path / "packed", *sampling, "--cpu-cache", 0)
     assert json.loads(
@@ -60,7 +60,7 @@ def test_coordinated_draws(graph, tmp_path):
     )
     for made in ("samples", "packed"):
         config = json.loads(run("inspect", tmp_path / made, "--json").stdout)["config"]
-        assert (config["draws"], config["draw_period"]) == ("coordinated", 2)
+        assert (config["draws"], config["draw_period"], config["group_seeds"]) == ("coordinated", 2, 2)
     told = run(
         "prepare", graph, tmp_path / "none", *sampling[:4], "--cpu-cache", 0, "--draw-period", 2, exit_code=2
     ).stderr

@@ -59,8 +59,8 @@ def test_sequences(tmp_path: Path) -> None:
     )
     config = PackedConfig(
         fanouts=(3,), eval_fanouts=(4,), batch_size=2, seed=3, num_nodes=50, num_classes=2, rows=RowFormat("int8", 7),
-        first_epoch=0, draws="coordinated", draw_period=4, keep_input_nodes=False, node_dtype="int32", graph="",
-        num_static=0, splits={"train": train},
+        first_epoch=0, draws="coordinated", draw_period=4, group_seeds=8, keep_input_nodes=False, node_dtype="int32",
+        graph="", num_static=0, splits={"train": train},
     )  # fmt: skip
     with ArtifactWriter(tmp_path / "packed", artifacts.PACKED, config=config.to_json()) as writer:
         writer.publish()

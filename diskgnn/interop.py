@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     import dgl
     import torch_geometric
 
-    from diskgnn.minibatch import Block, MiniBatch
+    from diskgnn.minibatch import Block, MiniBatch, TypedMiniBatch
+    from diskgnn.schema import EdgeType
 
 
 def to_dgl(batch: MiniBatch) -> list[dgl.DGLBlock]:
@@ -30,17 +32,50 @@ def to_dgl(batch: MiniBatch) -> list[dgl.DGLBlock]:
         >>> for layer, block in zip(layers, batch.to_dgl()):
         ...     h = layer(block, h)
     """
+    dgl = _dgl()
+    return [
+        dgl.create_block(_csc(block), num_src_nodes=block.num_src, num_dst_nodes=block.num_dst)
+        for block in batch.blocks
+    ]
+
+
+def typed_to_dgl(batch: TypedMiniBatch) -> list[dgl.DGLBlock]:
+    """DGL blocks with all types of nodes and edges, outermost first, for `HeteroGraphConv` and the like.
+
+    Ids are local and int32, memory is shared. The blocks carry structure only: features are batch.x, and the edges of
+    a type in the order of its Block's edge_x.
+
+    Raises:
+        ConfigError: dgl cannot be imported.
+
+    Example:
+        >>> h = batch.x
+        >>> for layer, block in zip(layers, batch.to_dgl()):
+        ...     h = layer(block, (h, {name: rows[: block.num_dst_nodes(name)] for name, rows in h.items()}))
+    """
+    dgl = _dgl()
+    return [
+        dgl.create_block(
+            {edge_type: _csc(block) for edge_type, block in layer.items()},
+            num_src_nodes=dict(before),
+            num_dst_nodes=dict(after),
+        )
+        for layer, (before, after) in zip(batch.blocks, pairwise(batch.node_counts), strict=True)
+    ]
+
+
+def _dgl() -> Any:
     try:
         import dgl
     except ImportError as error:
         raise ConfigError(f"to_dgl() needs dgl, found {error}; install it: pip install dgl==1.1.3 packaging") from error
-    blocks = []
-    for block in batch.blocks:
-        # Edge ids are optional in DGL's CSC, but without them the backward pass of edge_softmax fails (dgl 1.1.3).
-        edge_ids = torch.arange(block.num_edges, dtype=block.indices.dtype, device=block.indices.device)
-        csc = ("csc", (block.indptr, block.indices, edge_ids))
-        blocks.append(dgl.create_block(csc, num_src_nodes=block.num_src, num_dst_nodes=block.num_dst))
-    return blocks
+    return dgl
+
+
+def _csc(block: Block) -> tuple[str, tuple[Tensor, Tensor, Tensor]]:
+    # Edge ids are optional in DGL's CSC, but without them the backward pass of edge_softmax fails (dgl 1.1.3).
+    edge_ids = torch.arange(block.num_edges, dtype=block.indices.dtype, device=block.indices.device)
+    return "csc", (block.indptr, block.indices, edge_ids)
 
 
 def to_pyg_layers(batch: MiniBatch) -> list[tuple[Tensor, tuple[int, int]]]:
@@ -58,6 +93,29 @@ def to_pyg_layers(batch: MiniBatch) -> list[tuple[Tensor, tuple[int, int]]]:
     return [(_edge_index(block), (block.num_src, block.num_dst)) for block in batch.blocks]
 
 
+def typed_to_pyg_layers(
+    batch: TypedMiniBatch,
+) -> list[tuple[dict[EdgeType, Tensor], dict[str, tuple[int, int]]]]:
+    """One (edge_index by edge type, (num_src, num_dst) by node type) per layer, outermost first.
+
+    edge_index is [2, num_edges] int64, sources above destinations, edges in the order of the Block's edge_x. Edge types
+    without edges are there, too.
+
+    Example:
+        >>> h = batch.x
+        >>> for layer, (edge_index, sizes) in zip(layers, batch.to_pyg_layers()):
+        ...     pairs = {(s, r, d): (h[s], h[d][: sizes[d][1]]) for s, r, d in edge_index}
+        ...     h = layer(pairs, edge_index)  # a HeteroConv
+    """
+    return [
+        (
+            {edge_type: _edge_index(block) for edge_type, block in layer.items()},
+            {name: (number, after[name]) for name, number in before.items()},
+        )
+        for layer, (before, after) in zip(batch.blocks, pairwise(batch.node_counts), strict=True)
+    ]
+
+
 def to_pyg(batch: MiniBatch) -> torch_geometric.data.Data:
     """One subgraph in a `Data`, as PyG's NeighborLoader yields it, for `model(data.x, data.edge_index)[:B]`.
 
@@ -69,30 +127,93 @@ def to_pyg(batch: MiniBatch) -> torch_geometric.data.Data:
     Attributes of the result: x [U, D]; edge_index [2, edges] int64, sources above destinations, grouped by hop
     from the seeds outwards; y [B] and seeds [B], of the seeds only, which are the first B nodes; batch_size B;
     n_id [U] if the minibatch has input_nodes; num_sampled_nodes and num_sampled_edges, lists per hop for PyG's
-    `trim_to_layer`. Some nodes, reached only by draws that were not kept, may have no edge.
+    `trim_to_layer`. Some nodes, reached only by draws that were not kept, may have no edge. Edges may have e_id and
+    edge_attr. Of link prediction, as LinkNeighborLoader yields it: edge_label_index [2, P] and edge_label [P]. Where
+    each seed has nodes of its own: batch [U], the seed of each.
 
     Raises:
         ConfigError: torch-geometric cannot be imported.
     """
-    try:
-        from torch_geometric.data import Data
-    except ImportError as error:
-        raise ConfigError(f"to_pyg() needs torch-geometric, found {error}; pip install torch-geometric") from error
+    Data = _pyg_data().Data  # noqa: N806
     inwards = batch.blocks[::-1]
     # Nodes are numbered by the hop that reached them: each hop ends where the next block outwards has its sources.
     ends = [0, batch.seeds.numel(), *(block.num_src for block in inwards)]
-    hops = [_edge_index(block, first_dst=start) for block, start in zip(inwards, ends, strict=False)]
-    data = Data(x=batch.x, edge_index=torch.cat(hops, dim=1), y=batch.y)
+    data = Data(x=batch.x, y=batch.y)
+    data.num_sampled_edges = _set_edges(data, inwards, ends)
     data.batch_size = batch.seeds.numel()
     data.seeds = batch.seeds
     data.num_sampled_nodes = [after - before for before, after in pairwise(ends)]
-    data.num_sampled_edges = [hop.shape[1] for hop in hops]
     if batch.input_nodes is not None:
         data.n_id = batch.input_nodes
+    if batch.trees is not None:
+        data.batch = batch.trees
+    if batch.pairs is not None:
+        del data.y
+        data.edge_label_index = torch.stack([batch.pairs.src, batch.pairs.dst])
+        data.edge_label = batch.pairs.label
     return data
 
 
-def _edge_index(block: Block, first_dst: int = 0) -> Tensor:
-    """[2, edges] int64 of the edges into destinations from `first_dst` on."""
-    first_edge = int(block.indptr[first_dst])
+def typed_to_pyg(batch: TypedMiniBatch) -> torch_geometric.data.HeteroData:
+    """One subgraph in a `HeteroData`, as PyG's NeighborLoader and LinkNeighborLoader yield it: see `to_pyg`.
+
+    Every node type has x [U, D] (or num_nodes, without features), n_id [U] if the minibatch has its ids,
+    num_sampled_nodes, and batch [U] where each seed has nodes of its own. Every edge type has edge_index,
+    num_sampled_edges, and e_id and edge_attr where the blocks have them. The type of the seeds has batch_size, y [B]
+    and seeds [B]; the type of the edges to predict has edge_label_index [2, P] and edge_label [P].
+
+    Raises:
+        ConfigError: torch-geometric cannot be imported.
+
+    Example:
+        >>> data = batch.to_pyg()
+        >>> out = model(data.x_dict, data.edge_index_dict)["paper"][: data["paper"].batch_size]
+    """
+    data = _pyg_data().HeteroData()
+    for name in batch.node_counts[0]:
+        counts = [0, *(layer[name] for layer in batch.node_counts[::-1])]
+        if name in batch.x:
+            data[name].x = batch.x[name]
+        else:
+            data[name].num_nodes = counts[-1]
+        if batch.input_nodes is not None and name in batch.input_nodes:
+            data[name].n_id = batch.input_nodes[name]
+        if batch.trees is not None:
+            data[name].batch = batch.trees[name]
+        data[name].num_sampled_nodes = [after - before for before, after in pairwise(counts)]
+    for edge_type in batch.blocks[0]:
+        starts = [0, *(layer[edge_type[2]] for layer in batch.node_counts[::-1])]
+        blocks = [layer[edge_type] for layer in batch.blocks[::-1]]
+        data[edge_type].num_sampled_edges = _set_edges(data[edge_type], blocks, starts)
+    store = data[batch.target]
+    if batch.pairs is None:
+        store.batch_size, store.y, store.seeds = batch.seeds.numel(), batch.y, batch.seeds
+    else:
+        store.edge_label_index = torch.stack([batch.pairs.src, batch.pairs.dst])
+        store.edge_label = batch.pairs.label
+    return data
+
+
+def _pyg_data() -> Any:
+    try:
+        from torch_geometric import data
+    except ImportError as error:
+        raise ConfigError(f"to_pyg() needs torch-geometric, found {error}; pip install torch-geometric") from error
+    return data
+
+
+def _set_edges(store: Any, inwards: Sequence[Block], starts: Sequence[int]) -> list[int]:
+    """Give `store` the edges of blocks, innermost first, into destinations from a start on each; how many each has."""
+    first = [int(block.indptr[start]) for block, start in zip(inwards, starts, strict=False)]
+    hops = [_edge_index(block, edge) for block, edge in zip(inwards, first, strict=True)]
+    store.edge_index = torch.cat(hops, dim=1)
+    for name, values in (("e_id", [block.edge_ids for block in inwards]),
+                         ("edge_attr", [block.edge_x for block in inwards])):  # fmt: skip
+        if kept := [value[edge:] for value, edge in zip(values, first, strict=True) if value is not None]:
+            store[name] = torch.cat(kept)
+    return [hop.shape[1] for hop in hops]
+
+
+def _edge_index(block: Block, first_edge: int = 0) -> Tensor:
+    """[2, edges] int64 of the edges from `first_edge` on."""
     return torch.stack([block.indices[first_edge:].long(), block.destinations[first_edge:].long()])

@@ -176,6 +176,24 @@ class TypedMiniBatch:
         """The same minibatch with all tensors on `device`."""
         return _moved(self, device, non_blocking)
 
+    def to_dgl(self) -> list[dgl.DGLBlock]:
+        """The blocks as DGL's own, with all types: see `diskgnn.interop.typed_to_dgl`."""
+        from diskgnn import interop
+
+        return interop.typed_to_dgl(self)
+
+    def to_pyg(self) -> torch_geometric.data.HeteroData:
+        """One subgraph, as PyG's loaders yield it: see `diskgnn.interop.typed_to_pyg`."""
+        from diskgnn import interop
+
+        return interop.typed_to_pyg(self)
+
+    def to_pyg_layers(self) -> list[tuple[dict[EdgeType, Tensor], dict[str, tuple[int, int]]]]:
+        """The blocks by type, for PyG's bipartite layers: see `diskgnn.interop.typed_to_pyg_layers`."""
+        from diskgnn import interop
+
+        return interop.typed_to_pyg_layers(self)
+
 
 AnyMiniBatch = MiniBatch | TypedMiniBatch
 

@@ -305,7 +305,7 @@ def test_trimming_layers_keeps_the_logits(batch: MiniBatch, models: tuple[nn.Mod
     ("module", "method", "message"),
     [
         ("dgl", "to_dgl", r"needs dgl.*pip install dgl"),
-        ("torch_geometric.data", "to_pyg", r"needs torch-geometric.*pip install torch-geometric"),
+        ("torch_geometric", "to_pyg", r"needs torch-geometric.*pip install torch-geometric"),
     ],
 )
 def test_a_missing_library_is_named(batch: MiniBatch, monkeypatch, module: str, method: str, message: str):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from diskgnn.batch_source import Cursor, CursorSource, LoadStats
 from diskgnn.minibatch import Block, Pairs, TypedMiniBatch
 from diskgnn.schema import EdgeType, SourceSchema
 
@@ -105,3 +107,57 @@ def seed_pairs(num_edges: int = 6, num_negatives: int = 2, seed: int = 0) -> tup
     label = torch.tensor([1.0] * num_edges + [0.0] * (total - num_edges))
     return seeds, Pairs(torch.from_numpy(rng.integers(8, size=total)), torch.from_numpy(rng.integers(10, size=total)),
                         label)  # fmt: skip
+
+
+class TypedSource(CursorSource):
+    """A source of minibatches drawn in plain Python: papers of some class, labels or numbers, or authors' papers.
+
+    Classes, labels and numbers follow from the papers' features, so that they can be learnt.
+    """
+
+    num_layers, num_batches_of = 2, 4
+
+    def __init__(self, kind: str = "class", *, first: int = 0, negatives: int = 2) -> None:
+        super().__init__(Cursor("TypedSource", self.num_batches_of, {"kind": kind, "first": first}))
+        self.graph, self.kind, self.first, self.negatives = TypedGraph(dtype=torch.float32), kind, first, negatives
+        outputs = {"class": CLASSES, "multilabel": 4, "regression": 2, "link": 1}[kind]
+        self.schema = schema(WRITES if kind == "link" else "paper", kind, outputs)
+        x = self.graph.x["paper"]
+        self.graph.y = {"class": x[:, :3].argmax(1), "multilabel": (x[:, :4] > 0.3).to(torch.uint8),
+                        "regression": x[:, :2] * 5 + 3, "link": self.graph.y}[kind]  # fmt: skip
+
+    def epoch(self, epoch: int) -> Iterator[TypedMiniBatch]:
+        start = self._cursor.start(epoch)
+        return self._iterate(epoch, start)
+
+    def _iterate(self, epoch: int, start: int) -> Iterator[TypedMiniBatch]:
+        for number in range(start, self.num_batches):
+            yield self._minibatch(epoch, number)
+
+    def _minibatch(self, epoch: int, number: int) -> TypedMiniBatch:
+        self._cursor.batch = number + 1
+        seed = 1000 * epoch + number + self.first
+        if self.kind == "link":
+            seeds, pairs = self._links(seed)
+            batch = self.graph.draw(seeds, 2, 3, seed, WRITES, pairs)
+        else:
+            papers = np.random.default_rng(seed).permutation(NODES["paper"])[:10].tolist()
+            batch = self.graph.draw({"paper": papers}, 2, 3, seed)
+        return replace(batch, epoch=epoch, batch_index=number)
+
+    def _links(self, seed: int) -> tuple[dict[str, list[int]], Pairs]:
+        rng = np.random.default_rng(seed)
+        edges = self.graph.edges[WRITES][:, torch.from_numpy(rng.choice(NUM_EDGES[WRITES], 8, replace=False))]
+        negatives = torch.from_numpy(rng.integers(NODES["paper"], size=8 * self.negatives))
+        sources = torch.cat([edges[0], edges[0].repeat_interleave(self.negatives)])
+        destinations = torch.cat([edges[1], negatives])
+        authors, src = sources.unique(return_inverse=True)
+        papers, dst = destinations.unique(return_inverse=True)
+        label = torch.tensor([1.0] * 8 + [0.0] * len(negatives))
+        return {"author": authors.tolist(), "paper": papers.tolist()}, Pairs(src, dst, label)
+
+    def stats(self) -> LoadStats:
+        return LoadStats()
+
+    def close(self) -> None:
+        self._cursor.close()

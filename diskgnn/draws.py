@@ -16,9 +16,18 @@ def batch_key(seed: int, split: str, epoch: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed}/{split}/{epoch}".encode(), digest_size=8).digest(), "little")
 
 
-def slice_start(seed: int, split: str, epoch: int, period: int) -> int:
-    """Where coordinated draws begin on the circle of 64-bit hashes, in the minibatches of one period of an epoch."""
-    return batch_key(seed, f"{split}/slice/{period}", epoch)
+def slice_start(seed: int, split: str, epoch: int, number: int) -> int:
+    """Where coordinated draws begin on the circle of 64-bit hashes, in one minibatch: anywhere."""
+    return batch_key(seed, f"{split}/slice/{number}", epoch)
+
+
+def moving_slice_start(seed: int, split: str, position: int, period: int) -> int:
+    """The same where it moves on with every minibatch, and goes round once in `period` of them.
+
+    Args:
+        position: of the minibatch, counted on over all epochs.
+    """
+    return (batch_key(seed, f"{split}/slice", 0) + (position << 64) // period) % (1 << 64)
 
 
 def permutation(count: int, key: int) -> npt.NDArray[np.int64]:

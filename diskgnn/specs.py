@@ -86,7 +86,7 @@ class SamplingSpec:
     first_epoch: int = 0  # the train epochs are this one and those that follow
     splits: Sequence[str] = SPLITS  # those that the graph lacks are left out
     draws: str = "independent"  # or 'coordinated': all nodes of a minibatch agree on which neighbours to draw
-    draw_period: int = 1  # consecutive minibatches that agree, too; only for coordinated draws
+    draw_period: int = 1  # minibatches in which coordinated draws move round all neighbours once; 1: anew
     group_seeds: int = 1  # seeds of the train split that stay together: near ones, where they are more than one
     target: Target = NodeTarget()  # what the seeds are
 

@@ -57,7 +57,7 @@ class EpochSource(CursorSource):
         batch_size: seeds per minibatch; the last one of an epoch may have fewer.
         seed: same seed, same minibatches.
         draws: 'independent' or 'coordinated', as in `diskgnn.sample`.
-        draw_period: for coordinated draws: so many consecutive minibatches agree.
+        draw_period: minibatches in which coordinated draws move round all neighbours once.
         group_seeds: train on seeds in groups of so many that are near each other, as in `diskgnn.sample`.
         threads: background threads; by default half of the cores, the other half being the model's.
         sample_epochs: how many epochs of 'train' are sampled before they repeat, as prepared ones do; None samples

@@ -119,7 +119,7 @@ sampling = combined(
     _sampling("--draws", type=click.Choice(DRAWS), default="independent", show_default=True,
               help="Coordinated: all nodes of a minibatch agree on which neighbours to draw; it needs fewer rows."),
     _sampling("--draw-period", type=click.IntRange(min=1), default=1, show_default=True,
-              help="With --draws coordinated: so many consecutive minibatches agree, too."),
+              help="With --draws coordinated: minibatches in which draws move round all neighbours; 1 draws anew."),
     _sampling("--group-seeds", type=click.IntRange(min=1), default=1, show_default=True,
               help="Train on seeds in groups of so many that are near each other; it needs fewer rows."),
 )  # fmt: skip

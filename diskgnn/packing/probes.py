@@ -26,7 +26,7 @@ class Probe:
     minibatches: tuple[npt.NDArray[Any], ...]  # input nodes of each
     num_batches: int  # of the whole sequence
     num_nodes: int  # N of the graph
-    draw_period: int  # consecutive minibatches that agree on their draws
+    draw_period: int  # see `SamplingSpec`
     edges: float  # mean per minibatch
     structure_bytes: float  # of seeds, labels and blocks, mean per minibatch
     seconds: float  # to sample one, all threads busy; 0 when they were read

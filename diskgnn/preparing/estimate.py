@@ -89,7 +89,8 @@ def estimate(
         eval_cpu_cache: the cpu tier of each other sequence; a quarter of `cpu_cache` by default.
         eval_fanouts: of the splits other than train; `fanouts` by default.
         draws: 'independent', or 'coordinated': all nodes of a minibatch agree on which neighbours to draw.
-        draw_period: consecutive minibatches that agree, too; only for coordinated draws.
+        draw_period: minibatches in which coordinated draws move round all neighbours once, so that consecutive ones
+            draw nearly the same; 1 draws anew for every minibatch.
         group_seeds: train on seeds in groups of so many that are near each other, the groups shuffled.
         seed: same seed, same bytes.
         memory: budget in bytes or as '2GiB'; 'auto' means half of what is available.

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import NeighborSampler
-from diskgnn.draws import batch_key, permutation, slice_start
+from diskgnn.draws import batch_key, moving_slice_start, permutation, slice_start
 from diskgnn.errors import ArtifactError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.grouping import nearness_order
@@ -129,9 +129,11 @@ class SamplingPlan:
     def _slice_start(self, split: str, epoch: int, number: int) -> int | None:
         if self.spec.draws == "independent":
             return None
-        # Scores are to be those of many draws, not of one that all minibatches share.
-        period = self.spec.draw_period if split == "train" else 1
-        return slice_start(self.spec.seed, split, epoch, number // period)
+        if split == "train" and self.spec.draw_period > 1:
+            position = epoch * self.sizes[split].batches_per_epoch + number
+            return moving_slice_start(self.spec.seed, split, position, self.spec.draw_period)
+        # Scores are to be those of many draws, not of some that lie side by side.
+        return slice_start(self.spec.seed, split, epoch, number)
 
 
 def _distinct(nodes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

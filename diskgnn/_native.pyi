@@ -95,6 +95,13 @@ def count_nodes(counts: Int32, nodes: npt.NDArray[Any]) -> None:
         IndexError: a node out of range; nothing was counted.
     """
 
+def mark_nodes(flags: npt.NDArray[np.bool_], nodes: npt.NDArray[Any]) -> None:
+    """flags[nodes] = True.
+
+    Raises:
+        IndexError: a node out of range; nothing was set.
+    """
+
 def sort_nodes(nodes: npt.NDArray[Any], num_nodes: int) -> tuple[npt.NDArray[Any], Int32]:
     """(the nodes ascending, where each was); stable.
 

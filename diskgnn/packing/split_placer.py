@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from diskgnn._native import DIRECT_ALIGNMENT, PageWriter, start_extent
+from diskgnn._native import DIRECT_ALIGNMENT, PageWriter, mark_nodes, start_extent
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
@@ -25,7 +25,7 @@ from diskgnn.packing.tiers import TierRows
 from diskgnn.progress import Advance
 from diskgnn.storage import artifacts, extents, faults
 from diskgnn.storage.packed import TierRowCounts
-from diskgnn.storage.samples import SampledMinibatch, Samples
+from diskgnn.storage.samples import Samples
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
@@ -97,8 +97,7 @@ class SplitPlacer:
             self.needed[schedule.initial_cpu_nodes] = True
             # Placing and encoding keep a core busy each.
             with _HeaderWriter(self, split, num_batches) as headers, ThreadPoolExecutor(1) as pool:
-                placed = zip(self.samples.read(split), schedule, strict=True)
-                for _ in in_order(pool, (partial(headers.write, *each) for each in placed), _MAX_WAITING):
+                for _ in in_order(pool, (partial(headers.write, placed) for placed in schedule), _MAX_WAITING):
                     advance(1)
         nodes_bytes = headers.nodes_path.stat().st_size  # to be read when the rows are packed
         self._read_bytes += accesses.read_bytes + nodes_bytes
@@ -116,7 +115,7 @@ class _HeaderWriter:
     def __init__(self, placer: SplitPlacer, split: str, num_batches: int) -> None:
         writer, graph, samples = placer.writer, placer.graph, placer.samples
         self.nodes_path = writer.path(f"{split}.nodes")
-        self._split, self._pages, self._needed = split, placer.pages, placer.needed
+        self._split, self._samples, self._pages, self._needed = split, samples, placer.pages, placer.needed
         self._path = str(writer.path(artifacts.extents_file(split)))
         self._tails = scratch_pages(writer.path(f"{split}.tails"), num_batches)
         self._index = np.zeros(num_batches, extents.INDEX_DTYPE)
@@ -134,13 +133,16 @@ class _HeaderWriter:
 
     def __enter__(self) -> _HeaderWriter:
         self._nodes_file = self.nodes_path.open("wb")
+        self._minibatches = self._samples.read(self._split)  # again, in the thread that writes
         return self
 
     def __exit__(self, *_: object) -> None:
         self._nodes_file.close()
+        self._minibatches.close()
 
-    def write(self, minibatch: SampledMinibatch, placement: Placement) -> None:
+    def write(self, placement: Placement) -> None:
         """Write the header of the next extent."""
+        minibatch = next(self._minibatches)
         faults.point("pack.header")
         header = extents.encode_header(
             extents.Header(
@@ -164,7 +166,7 @@ class _HeaderWriter:
             self._tails[self._number * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT], num_rows == 0,
         )  # fmt: skip
         self._nodes_file.write(placement.disk_nodes.data)
-        self._needed[placement.disk_nodes] = True
+        mark_nodes(self._needed, placement.disk_nodes)
         self._static_accesses += int(np.count_nonzero(placement.addresses < self._num_static))
         self._offset += num_bytes
         self._number += 1

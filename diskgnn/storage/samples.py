@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -137,7 +137,7 @@ class Samples:
         """Splits that were sampled."""
         return tuple(self.config.splits)
 
-    def read(self, split: str) -> Iterator[SampledMinibatch]:
+    def read(self, split: str) -> Generator[SampledMinibatch, None, None]:
         """The minibatches of the sequence of `split`, each shard compared with its checksum before it is used.
 
         Raises:

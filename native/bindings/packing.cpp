@@ -1,6 +1,8 @@
 // Placing rows and packing extents.
 #include <algorithm>
 #include <memory>
+#include <string>
+#include <type_traits>
 #include <variant>
 
 #include "bindings/arrays.h"
@@ -11,18 +13,28 @@
 namespace diskgnn {
 namespace {
 
-template <typename Node>
-void require_in_range(In<Node> nodes, std::size_t num_nodes) {
-  for (const Node node : span_of(nodes)) {
-    if (node < 0 || static_cast<std::size_t>(node) >= num_nodes) throw std::out_of_range("node out of range");
+// Looks at all of them, so that the loop has no branch and becomes vector instructions.
+template <typename Number>
+void require_in_range(std::span<const Number> numbers, Number first, std::size_t count, const char* what) {
+  std::size_t outside = 0;
+  for (const Number number : numbers) {
+    outside |= static_cast<std::size_t>(static_cast<std::make_unsigned_t<Number>>(number - first) >= count);
   }
+  if (outside != 0) throw std::out_of_range(std::string(what) + " out of range");
 }
 
 template <typename Node>
 void count_nodes_of(Out<std::int32_t> counts, In<Node> nodes) {
   nb::gil_scoped_release release;
-  require_in_range(nodes, counts.size());
+  require_in_range<Node>(span_of(nodes), 0, counts.size(), "node");
   count_nodes<Node>({counts.data(), counts.size()}, span_of(nodes));
+}
+
+template <typename Node>
+void mark_nodes_of(Out<bool> flags, In<Node> nodes) {
+  nb::gil_scoped_release release;
+  require_in_range<Node>(span_of(nodes), 0, flags.size(), "node");
+  mark_nodes<Node>({reinterpret_cast<std::uint8_t*>(flags.data()), flags.size()}, span_of(nodes));
 }
 
 template <typename Node>
@@ -30,7 +42,7 @@ nb::tuple sort_nodes_of(In<Node> nodes, std::uint64_t num_nodes) {
   SortedNodes<Node> sorted;
   {
     nb::gil_scoped_release release;
-    require_in_range(nodes, num_nodes);
+    require_in_range<Node>(span_of(nodes), 0, num_nodes, "node");
     sorted = sort_nodes<Node>(span_of(nodes), num_nodes);
   }
   return nb::make_tuple(to_numpy(std::move(sorted.nodes)), to_numpy(std::move(sorted.order)));
@@ -42,11 +54,7 @@ nb::ndarray<nb::numpy, std::int32_t, nb::ndim<1>> exchange_next_uses_of(Out<std:
   std::vector<std::int32_t> before;
   {
     nb::gil_scoped_release release;
-    for (const Node node : span_of(nodes)) {
-      if (node < first_node || static_cast<std::size_t>(node - first_node) >= next_use.size()) {
-        throw std::out_of_range("node out of range");
-      }
-    }
+    require_in_range<Node>(span_of(nodes), first_node, next_use.size(), "node");
     before = exchange_next_uses<Node>(span_of(next_use), span_of(nodes), first_node, batch);
   }
   return to_numpy(std::move(before));
@@ -57,9 +65,7 @@ nb::ndarray<nb::numpy, std::int32_t, nb::ndim<1>> count_next_uses_of(In<std::int
   std::vector<std::int32_t> pairs;
   {
     nb::gil_scoped_release release;
-    for (const std::int32_t use : span_of(next_uses)) {
-      if (use < -1 || use >= 2 * num_batches) throw std::out_of_range("next use out of range");
-    }
+    require_in_range<std::int32_t>(span_of(next_uses), -1, 2 * static_cast<std::size_t>(num_batches) + 1, "next use");
     for (const UseCount& count : count_next_uses(span_of(next_uses), num_batches)) {
       pairs.insert(pairs.end(), {count.use, count.rows});
     }
@@ -194,6 +200,7 @@ void scatter_rows_of(int descriptor, std::int64_t offset, In<std::int64_t> place
 void bind_packing(nb::module_& m) {
   const auto def_of_nodes = [&m]<typename Node>(Node) {
     m.def("count_nodes", &count_nodes_of<Node>, "counts"_a.noconvert(), "nodes"_a.noconvert());
+    m.def("mark_nodes", &mark_nodes_of<Node>, "flags"_a.noconvert(), "nodes"_a.noconvert());
     m.def("sort_nodes", &sort_nodes_of<Node>, "nodes"_a.noconvert(), "num_nodes"_a);
     m.def("exchange_next_uses", &exchange_next_uses_of<Node>, "next_use"_a.noconvert(), "nodes"_a.noconvert(),
           "batch"_a, "first_node"_a = 0);

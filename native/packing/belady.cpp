@@ -188,19 +188,23 @@ Placement<Node> BeladyPlanner::place(std::span<const Node> nodes, std::span<cons
   placement.disk_nodes.resize(nodes.size());
   leaving_.resize(nodes.size());
   admitted_.resize(nodes.size());
+  const std::span<std::int32_t> addresses = placement.addresses, location_of = location_, dropped = dropped_;
+  const std::int32_t first_row = num_static_ + capacity_;
   std::size_t num_rows = 0, num_leaving = 0, num_admitted = 0;
   // Everything is written and the counters decide what stays: nobody could predict the branches.
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (i + kPrefetchDistance < nodes.size()) {
-      __builtin_prefetch(&location_[unsign(nodes[i + kPrefetchDistance])], 1);
+      __builtin_prefetch(&location_of[unsign(nodes[i + kPrefetchDistance])], 1);
+      __builtin_prefetch(&addresses[unsign(order[i + kPrefetchDistance])], 1);
     }
-    const std::int32_t location = location_[unsign(nodes[i])];
+    const std::int32_t location = location_of[unsign(nodes[i])];
     const bool hit = location != kAbsent;
-    std::int32_t& to_drop = dropped_[unsign(next_uses[i] + 1)];
+    std::int32_t& to_drop = dropped[unsign(next_uses[i] + 1)];
     const bool keep = to_drop == 0;
     to_drop -= static_cast<std::int32_t>(!keep);
     const auto row = static_cast<std::int32_t>(num_rows);
-    placement.addresses[unsign(order[i])] = hit ? location : num_static_ + capacity_ + row;
+    const std::int32_t hit_mask = -static_cast<std::int32_t>(hit);
+    addresses[unsign(order[i])] = (location & hit_mask) | ((first_row + row) & ~hit_mask);
     placement.disk_nodes[num_rows] = nodes[i];
     admitted_[num_admitted] = row;
     leaving_[num_leaving] = static_cast<std::int32_t>(i);
@@ -210,6 +214,9 @@ Placement<Node> BeladyPlanner::place(std::span<const Node> nodes, std::span<cons
   }
   placement.disk_nodes.resize(num_rows);
   for (std::size_t i = 0; i < num_leaving; ++i) {
+    if (i + kPrefetchDistance < num_leaving) {
+      __builtin_prefetch(&location_[unsign(nodes[unsign(leaving_[i + kPrefetchDistance])])], 1);
+    }
     std::int32_t& location = location_[unsign(nodes[unsign(leaving_[i])])];
     free_slots_.push_back(location - num_static_);
     location = kAbsent;
@@ -217,6 +224,9 @@ Placement<Node> BeladyPlanner::place(std::span<const Node> nodes, std::span<cons
   if (num_admitted > free_slots_.size()) throw std::logic_error("more rows are kept than there are slots");
   placement.admissions.resize(2 * num_admitted);
   for (std::size_t i = 0; i < num_admitted; ++i) {
+    if (i + kPrefetchDistance < num_admitted) {
+      __builtin_prefetch(&location_[unsign(placement.disk_nodes[unsign(admitted_[i + kPrefetchDistance])])], 1);
+    }
     const std::int32_t slot = free_slots_.back();
     free_slots_.pop_back();
     location_[unsign(placement.disk_nodes[unsign(admitted_[i])])] = num_static_ + slot;

@@ -23,6 +23,10 @@ SortedNodes<Node> sort_nodes(std::span<const Node> nodes, std::uint64_t num_node
 template <typename Node>
 void count_nodes(std::span<std::int32_t> counts, std::span<const Node> nodes);
 
+// Sets the flag of each node to 1.
+template <typename Node>
+void mark_nodes(std::span<std::uint8_t> flags, std::span<const Node> nodes);
+
 // One step of the backward pass that finds next uses: returns what `next_use` said for `nodes` and then sets it to
 // `batch` for them, but for nodes where it is negative (static rows: it stays). next_use[0] is that of `first_node`.
 template <typename Node>

@@ -71,11 +71,6 @@ def reverse_edge_type(edge_type: EdgeType) -> EdgeType:
     return destination, f"rev_{name}", source
 
 
-def edge_type_file_stem(edge_type: EdgeType) -> str:
-    """An edge type in file names: `author.writes.paper`. Names hold no dot, so no two types share a file."""
-    return ".".join(edge_type)
-
-
 @dataclass(frozen=True)
 class SourceSchema:
     """What a `BatchSource` yields: types of nodes and edges, and what the seeds are asked for.

@@ -12,11 +12,20 @@ from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import MiniBatch
 from diskgnn.packing.pack import pack
 from diskgnn.sampling.sample import sample
+from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.storage import artifacts
+from diskgnn.storage.artifacts import edge_file, node_file
 from diskgnn.storage.checked_files import ChunkChecksums
+from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.writer import ArtifactWriter
 
+# Files of a graph made from plain edges.
+INDPTR, INDICES = (edge_file(kind, ONE_EDGE_TYPE) for kind in (artifacts.INDPTR, artifacts.INDICES))
+FEATURES, FEATURE_CHECKSUMS, FEATURE_CODES, LABELS, TRAIN = (
+    node_file(kind, ONE_NODE_TYPE)
+    for kind in (artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS, artifacts.FEATURE_CODES, artifacts.LABELS, "train")
+)
 SPLIT_SIZES = {"train": 57, "valid": 21}
 
 
@@ -34,23 +43,17 @@ def write_graph(
 ) -> Graph:
     """A graph directory of these arrays, with random labels by default; bfloat16 features come as uint16."""
     num_nodes, num_features = features.shape
-    config = {
-        "num_nodes": num_nodes,
-        "num_edges": len(indices),
-        "num_classes": num_classes,
-        "feature_width": num_features,
-        "feature_dtype": dtype,
-    }
+    config = GraphConfig.of_one_type(num_nodes, len(indices), num_classes, RowFormat(dtype, num_features)).to_json({})
     if labels is None:
         labels = np.random.default_rng(seed).integers(0, num_classes, num_nodes)
     with ArtifactWriter(path, artifacts.GRAPH, config=config) as writer:
-        writer.save_array(artifacts.INDPTR, np.asarray(indptr, np.int64))
-        writer.save_array(artifacts.INDICES, indices)
-        writer.save_array(artifacts.FEATURES, features)
-        writer.save_array(artifacts.FEATURE_CHECKSUMS, chunk_checksums(writer.path(artifacts.FEATURES)))
-        writer.save_array(artifacts.LABELS, labels)
+        writer.save_array(INDPTR, np.asarray(indptr, np.int64))
+        writer.save_array(INDICES, indices)
+        writer.save_array(FEATURES, features)
+        writer.save_array(FEATURE_CHECKSUMS, chunk_checksums(writer.path(FEATURES)))
+        writer.save_array(LABELS, labels)
         for split, nodes in splits.items():
-            writer.save_array(artifacts.split_file(split), np.asarray(nodes, np.int64))
+            writer.save_array(node_file(split, ONE_NODE_TYPE), np.asarray(nodes, np.int64))
         writer.publish()
     return Graph.open(path)
 

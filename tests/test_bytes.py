@@ -1,7 +1,7 @@
 """The bytes that converting, sampling, packing and preparing write, on three graphs, are those of before.
 
-Whoever changes a format on purpose replaces the digests: a failure prints those found. Last replaced when samples said
-how seeds are grouped.
+Whoever changes a format on purpose replaces the digests: a failure prints those found. Last replaced when graphs got
+version 4, with names of files and a config by type; what the files hold stayed the same.
 """
 
 from pathlib import Path
@@ -14,25 +14,25 @@ from diskgnn.storage.manifest import open_artifact
 
 GOLDEN = {
     "float32": {
-        "graph": "902629a9062ebb1a6bb229a140c3e58b",
-        "samples": "5ff56c1a56b8d0e001b2da33aefcc6d2",
-        "coordinated": "d17bdb0e7862d0def55e46bb6c124379",
-        "packed": "0edc744a1ff5478e8f6c6a0ff09a4328",
-        "prepared": "8f3c40cc5c26fb5b135928f7afd90960",
+        "graph": "0f9ee91bf5cbcbfbc59b34894ea83d60",
+        "samples": "48e39c0da4b7f6aae007f782ab2c1128",
+        "coordinated": "5c5f30da2a39f38c6e50b46b3fc11de1",
+        "packed": "6c18883620ad344a9e790ed607372284",
+        "prepared": "81ad1fa0abaea56468e64431232937e9",
     },
     "int8": {
-        "graph": "f7dbd19c86446d8003f5d40ccc992598",
-        "samples": "ca5c1f05de3748c67be31bb01d0a7a68",
-        "coordinated": "f96bf79d892c747bdcd26713141fed97",
-        "packed": "1a572d7d9a39b1d9b7337b989e2a23aa",
-        "prepared": "5eac21f9bad0d3e723ca20d4892c040f",
+        "graph": "2f6f638d71c9b57442eac41edb48db09",
+        "samples": "a3f67b81027b56c5e8fa0e019444baab",
+        "coordinated": "09c63e33359f913c8882b59b1a8387bb",
+        "packed": "8b1814cb7011d44f699dd40b4db7c383",
+        "prepared": "d9668acd76c78be325e72a326d1459eb",
     },
     "width 7": {
-        "graph": "0ebce65875886afa8025b055b71f285b",
-        "samples": "65db2f85542f7fe55e9a611f196af99c",
-        "coordinated": "7b9602b0a3f5e7b9822f605272d0dd36",
-        "packed": "467c598cd9ba18f9b18be56be07990b8",
-        "prepared": "bc718427ef7edc5f19115d98e21f5a38",
+        "graph": "3be70f3350799dc4ae38e060b08d78ba",
+        "samples": "8c2216a0039d93f6da6a01abc53de36c",
+        "coordinated": "ea94ad7669ac8532627c1e49a6a4e322",
+        "packed": "cfd0b68615e3cd53ff64a1d0d36b3509",
+        "prepared": "149c8cd8509bd134d4d5cffd2acf35f5",
     },
 }
 

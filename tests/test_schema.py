@@ -8,12 +8,12 @@ from diskgnn.errors import ConfigError
 from diskgnn.schema import (
     SourceSchema,
     check_type_name,
-    edge_type_file_stem,
     edge_type_name,
     one_type_schema,
     parse_edge_type,
     reverse_edge_type,
 )
+from diskgnn.storage.artifacts import edge_file
 
 NAMES = st.text("abcXYZ019_-", min_size=1, max_size=64)
 EDGE_TYPES = st.tuples(NAMES, NAMES, NAMES)
@@ -25,7 +25,7 @@ def test_each_form_of_an_edge_type_is_its_own(one, other):
     assert parse_edge_type(edge_type_name(one)) == one
     assert parse_edge_type(list(one)) == one
     assert (edge_type_name(one) == edge_type_name(other)) == (one == other)
-    assert (edge_type_file_stem(one) == edge_type_file_stem(other)) == (one == other)
+    assert (edge_file("indptr", one) == edge_file("indptr", other)) == (one == other)
 
 
 def test_an_edge_type_by_hand():

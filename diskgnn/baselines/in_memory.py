@@ -37,7 +37,8 @@ class MemoryRows:
         faults.point("baseline.load")
         rows = graph.feature_file.rows
         self._row_bytes, self._buffers = rows.row_bytes, RowBuffers(rows)
-        self._bytes = graph.manifest.array(artifacts.FEATURES, mmap=False).view(np.uint8).reshape(-1)
+        features = artifacts.node_file(artifacts.FEATURES, graph.only_nodes("features").name)
+        self._bytes = graph.manifest.array(features, mmap=False).view(np.uint8).reshape(-1)
 
     def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, LoadStats]:
         """x [U, D] of `nodes`."""

@@ -11,7 +11,6 @@ from diskgnn._native import NeighborSampler
 from diskgnn.baselines.sampling_source import load_sampler
 from diskgnn.graph.graph import Graph
 from diskgnn.specs import cache_rows
-from diskgnn.storage import artifacts
 
 CHUNK_EDGES = 1 << 23
 
@@ -34,7 +33,8 @@ def sampler_with_neighbor_cache(graph: Graph, neighbor_cache: int | str) -> Neig
         return load_sampler(graph, "memory")
     starts, neighbors = cached_neighbors(graph, capacity)
     _, indices = graph.topology_at_random()
-    sampler = NeighborSampler(graph.manifest.array(artifacts.INDPTR, mmap=False), indices)
+    indptr, _ = graph.only_edges("a neighbour cache").topology_files
+    sampler = NeighborSampler(graph.manifest.array(indptr, mmap=False), indices)
     sampler.cache_neighbors(starts, neighbors)
     return sampler
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs import SPLITS, SamplingSpec
 from diskgnn.storage import artifacts
 from diskgnn.storage.writer import ArtifactWriter
 
@@ -25,15 +25,15 @@ def make_training_graph(graph: Graph, out: Path, sampling: SamplingSpec, max_bat
         InputError: `graph` has no training nodes.
     """
     plan = SamplingPlan(graph, replace(sampling, seed=0, splits=("train",)))
-    train = graph.splits["train"]
+    nodes = graph.only_nodes("a comparison")
+    train = nodes.splits["train"]
     if max_batches is not None:
         train = np.concatenate([minibatch.seeds for minibatch in plan.minibatches("train", 0)[:max_batches]])
     manifest = graph.manifest
     with ArtifactWriter(out, artifacts.GRAPH, config=manifest.config) as writer:
-        kept = (artifacts.INDPTR, artifacts.INDICES, artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS, artifacts.LABELS,
-                artifacts.QUANTISATION)  # fmt: skip
-        for name in filter(manifest.files.__contains__, kept):
+        splits = {artifacts.node_file(split, nodes.name) for split in SPLITS}
+        for name in sorted(manifest.files.keys() - splits):
             writer.add_external(name, manifest.file(name), crc32c=manifest.files[name].crc32c)
-        writer.save_array(artifacts.split_file("train"), np.array(train, np.int64))
+        writer.save_array(artifacts.node_file("train", nodes.name), np.array(train, np.int64))
         writer.publish()
     return Graph.open(out)

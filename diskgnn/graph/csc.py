@@ -22,7 +22,9 @@ from diskgnn.errors import InputError
 from diskgnn.graph.edge_buckets import EdgeBuckets, EdgeSource, directions, lay_out_buckets
 from diskgnn.ordered import in_order
 from diskgnn.progress import Reporter
+from diskgnn.schema import EdgeType
 from diskgnn.storage import artifacts, faults
+from diskgnn.storage.artifacts import edge_file
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
@@ -42,6 +44,7 @@ class EdgeOptions:
 
 def write_csc(
     writer: ArtifactWriter,
+    edge_type: EdgeType,
     edges: EdgeSource,
     num_nodes: int,
     options: EdgeOptions,
@@ -49,13 +52,14 @@ def write_csc(
     *,
     num_input_edges: int = 0,
 ) -> int:
-    """Write indptr.npy int64 [N+1] and indices.npy int32|int64 [E] of a graph; return E.
+    """Write `indptr` int64 [N+1] and `indices` int32|int64 [E] of one edge type of a graph; return E.
 
     In-neighbours of a node are in the order of their hashes (docs/FORMAT.md), as coordinated draws need them. So the
     files depend neither on the order of the edges nor on `resources`.
 
     Args:
         writer: of the graph directory.
+        edge_type: names the files.
         edges: yields (src, dst) chunks; read twice.
         num_nodes: N; ids are in [0, N).
         options: which edges are added and dropped.
@@ -84,8 +88,10 @@ def write_csc(
     exact = not (options.self_loops or options.drop_duplicates)
     with (
         ThreadPoolExecutor(min(resources.threads, layout.buckets_at_once)) as pool,
-        writer.array_file(artifacts.INDPTR, np.int64, num_nodes + 1) as indptr,
-        writer.array_file(artifacts.INDICES, layout.dtype, layout.num_edges if exact else None) as indices,
+        writer.array_file(edge_file(artifacts.INDPTR, edge_type), np.int64, num_nodes + 1) as indptr,
+        writer.array_file(
+            edge_file(artifacts.INDICES, edge_type), layout.dtype, layout.num_edges if exact else None
+        ) as indices,
         reporter.stage("sort edges", layout.num_edges, "edges") as advance,
     ):
         indptr.write(np.zeros(1, np.int64))

@@ -27,8 +27,10 @@ from diskgnn.graph.edge_buckets import EdgeChunk, index_dtype
 from diskgnn.graph.generation_spec import GenerationSpec
 from diskgnn.ordered import in_order
 from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
+from diskgnn.storage.artifacts import node_file
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.writer import ArtifactWriter
@@ -119,12 +121,12 @@ def generate(
         num_edges = _write_edges(writer, generator, spec, resources, chunks)
         writer.config = spec.to_json(num_edges)
         _write_features(writer, generator, spec, chunks, reporter)
-        _write_int64s(writer, artifacts.LABELS, generator.labels, range(num_nodes), chunks)
+        _write_int64s(writer, node_file(artifacts.LABELS, ONE_NODE_TYPE), generator.labels, range(num_nodes), chunks)
         first = 0
         for split, size in spec.split_sizes.items():
             if size > 0:
                 nodes = range(first, first + size)
-                _write_int64s(writer, artifacts.split_file(split), generator.shuffled_nodes, nodes, chunks)
+                _write_int64s(writer, node_file(split, ONE_NODE_TYPE), generator.shuffled_nodes, nodes, chunks)
             first += size
         manifest = writer.publish()
     return StageReport(
@@ -205,6 +207,7 @@ def _write_edges(
     taken_bytes = spec.centroid_bytes + chunks.total_bytes + _BIN_TABLE_BYTES
     return write_csc(
         writer,
+        ONE_EDGE_TYPE,
         lambda: chunks.of(make, range(spec.num_drawn_edges), 2 * dtype.itemsize),
         spec.num_nodes,
         EdgeOptions(drop_duplicates=True),
@@ -226,7 +229,11 @@ def _write_features(
 
     with (
         writer.array_file(
-            artifacts.FEATURES, rows.storage, num_nodes, (rows.num_features,), checksums=artifacts.FEATURE_CHECKSUMS
+            node_file(artifacts.FEATURES, ONE_NODE_TYPE),
+            rows.storage,
+            num_nodes,
+            (rows.num_features,),
+            checksums=node_file(artifacts.FEATURE_CHECKSUMS, ONE_NODE_TYPE),
         ) as file,
         reporter.stage("write features", num_nodes * rows.row_bytes, "B") as advance,
     ):

@@ -7,6 +7,7 @@ from typing import Any
 
 from diskgnn.errors import ConfigError
 from diskgnn.specs import SPLITS
+from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.row_format import RowFormat
 
 
@@ -73,14 +74,11 @@ class GenerationSpec:
 
     def to_json(self, num_edges: int) -> dict[str, Any]:
         """As it stands in the manifest; `num_edges` is known when they are drawn."""
-        return {
+        options = {
             "generator": "degree-corrected planted partition",
-            "num_nodes": self.num_nodes,
             "avg_degree": self.avg_degree,
-            "num_classes": self.num_classes,
-            **self.rows.to_json(),
             **{f"{split}_fraction": self.fractions[split] for split in SPLITS},
             "homophily": self.homophily,
             "seed": self.seed,
-            "num_edges": num_edges,
         }
+        return GraphConfig.of_one_type(self.num_nodes, num_edges, self.num_classes, self.rows).to_json(options)

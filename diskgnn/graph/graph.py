@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-import mmap
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import ArtifactError
-from diskgnn.specs import SPLITS, PathLike
+from diskgnn.errors import ConfigError
+from diskgnn.graph.type_data import EdgeSet, NodeSet
+from diskgnn.schema import EdgeType
+from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
-from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, npy_data_offset
 from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.manifest import Manifest, open_artifact
-from diskgnn.storage.quantisation import Quantisation
 from diskgnn.storage.row_format import FeatureFile
 
 
 @dataclass(frozen=True)
 class Graph:
-    """An opened graph directory. Arrays but the splits are read-only memory maps: not loaded, and not checked."""
+    """An opened graph directory: `nodes` and `edges` by type, in the order in which the types were given.
+
+    The other properties are those of the one type of nodes and the one type of edges that a homogeneous graph has.
+    They raise ConfigError on a graph with more types, and for what the graph does not have.
+    """
 
     manifest: Manifest
-    indptr: npt.NDArray[np.int64]  # [N+1]: in-neighbours of v are indices[indptr[v]:indptr[v+1]] (CSC)
-    indices: npt.NDArray[Any]  # [E] int32 when N < 2^31, otherwise int64
-    labels: npt.NDArray[np.int64]  # [N], -1 where a node has none
-    splits: dict[str, npt.NDArray[np.int64]]  # split name -> node ids, in the order given; loaded and checked
+    config: GraphConfig
+    nodes: Mapping[str, NodeSet]
+    edges: Mapping[EdgeType, EdgeSet]
 
     @staticmethod
     def open(path: PathLike) -> Graph:
@@ -39,115 +41,124 @@ class Graph:
                 a split is damaged.
         """
         manifest = open_artifact(path, artifacts.GRAPH)
-        files = {split: artifacts.split_file(split) for split in SPLITS}
-        graph = Graph(
-            manifest,
-            manifest.array(artifacts.INDPTR),
-            manifest.array(artifacts.INDICES),
-            manifest.array(artifacts.LABELS),
-            {split: manifest.checked_array(file) for split, file in files.items() if file in manifest.files},
-        )
-        graph._check_files_fit()
-        return graph
+        config = manifest.parsed(GraphConfig.parse)
+        nodes = {
+            nodes.name: NodeSet.open(manifest, number, nodes) for number, nodes in enumerate(config.node_types)
+        }  # fmt: skip
+        edges = {}
+        for number, described in enumerate(config.edge_types):
+            num_nodes = nodes[described.type[2]].num_nodes
+            edges[described.type] = EdgeSet.open(manifest, number, described, num_nodes)
+        return Graph(manifest, config, nodes, edges)
 
-    def _check_files_fit(self) -> None:
-        """Whether the files are of one graph, as far as can be seen without reading them."""
-        indptr, indices = self.indptr, self.indices
-        valid = indptr.dtype == np.int64 and indptr.ndim == 1 and len(indptr) > 0
-        valid = valid and indices.dtype in (np.int32, np.int64) and indices.ndim == 1
-        if not valid or indptr[0] != 0 or indptr[-1] != len(indices):
-            raise ArtifactError(
-                f"{self.manifest.path} holds no CSC matrix ({artifacts.INDPTR} and {artifacts.INDICES} do not fit each "
-                f"other); make it with `diskgnn convert` again"
-            )
-        checksums = self.manifest.files.get(artifacts.FEATURE_CHECKSUMS)
-        config, features = self.config, self.manifest.files.get(artifacts.FEATURES)
-        shape = (self.num_nodes, config.rows.stored_columns)
-        valid = features is not None and (features.dtype, features.shape) == (config.rows.storage.str, shape)
-        if features is not None and valid:
-            num_chunks = -(-features.bytes // CHECKSUM_CHUNK_BYTES)
-            valid = checksums is not None and (checksums.dtype, checksums.shape) == ("<u4", (num_chunks,))
-        if not valid or {len(self.labels), config.num_nodes} != {self.num_nodes}:
-            raise ArtifactError(
-                f"{self.manifest.path} has no row of features or no label for each of its {self.num_nodes} nodes; "
-                f"make it with `diskgnn convert` again"
+    @property
+    def is_typed(self) -> bool:
+        """More than one type of nodes or of edges."""
+        return len(self.nodes) > 1 or len(self.edges) > 1
+
+    @property
+    def topology_bytes(self) -> int:
+        """Of `indptr` and `indices` of all edge types, loaded."""
+        return sum(edges.topology_bytes for edges in self.edges.values())
+
+    def only_nodes(self, what: str) -> NodeSet:
+        """The one type of nodes.
+
+        Args:
+            what: needs it, for the message.
+
+        Raises:
+            ConfigError: there are several types of nodes, or of edges.
+        """
+        self._require_one_type(what)
+        return next(iter(self.nodes.values()))
+
+    def only_edges(self, what: str) -> EdgeSet:
+        """The one type of edges; see `only_nodes`."""
+        self._require_one_type(what)
+        return next(iter(self.edges.values()))
+
+    def _require_one_type(self, what: str) -> None:
+        if self.is_typed:
+            raise ConfigError(
+                f"{self.manifest.path} is a typed graph ({', '.join(self.nodes)}): {what} needs one type of node and "
+                f"of edge"
             )
 
-    @cached_property
-    def config(self) -> GraphConfig:
-        """What its manifest says of it."""
-        return self.manifest.parsed(GraphConfig.parse)
+    def _missing(self, what: str) -> ConfigError:
+        return ConfigError(f"{self.manifest.path} has no {what}: make it again with `diskgnn convert` and name them")
+
+    @property
+    def indptr(self) -> npt.NDArray[np.int64]:
+        """[N+1] memory map: in-neighbours of v are indices[indptr[v]:indptr[v+1]] (CSC)."""
+        return self.only_edges("indptr").indptr
+
+    @property
+    def indices(self) -> npt.NDArray[Any]:
+        """[E] memory map, int32 when N < 2^31, otherwise int64."""
+        return self.only_edges("indices").indices
+
+    @property
+    def labels(self) -> npt.NDArray[Any]:
+        """[N] or [N, C] memory map; see `NodeSet.labels`."""
+        labels = self.only_nodes("labels").labels
+        if labels is None:
+            raise self._missing("labels")
+        return labels
+
+    @property
+    def splits(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Split name -> node ids, in the order given; loaded and checked."""
+        return self.only_nodes("a split").splits
 
     @property
     def num_nodes(self) -> int:
         """N."""
-        return len(self.indptr) - 1
+        return self.only_nodes("num_nodes").num_nodes
 
     @property
     def num_edges(self) -> int:
         """E."""
-        return len(self.indices)
-
-    @property
-    def topology_bytes(self) -> int:
-        """Of `indptr` and `indices`, loaded."""
-        return self.indptr.nbytes + self.indices.nbytes
+        return self.only_edges("num_edges").num_edges
 
     @property
     def num_classes(self) -> int:
         """Labels are in [0, num_classes)."""
-        return self.config.num_classes
+        target = self.only_nodes("num_classes").config.target
+        if target is None or target.kind != "class":
+            raise self._missing("classes")
+        return target.num_outputs
 
-    def topology(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-        """`indptr` and `indices` read into memory (not mapped as well, which would count twice) and checked.
-
-        Raises:
-            ArtifactError: one is damaged.
-        """
-        return self.manifest.checked_array(artifacts.INDPTR), self.manifest.checked_array(artifacts.INDICES)
-
-    def topology_at_random(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-        """`indptr` and `indices`, as memory maps that read no more than what is touched."""
-        read_at_random(self.indptr)
-        read_at_random(self.indices)
-        return self.indptr, self.indices
-
-    @cached_property
+    @property
     def feature_file(self) -> FeatureFile:
         """Where the feature rows lie, and what they mean.
 
         Raises:
             ArtifactError: what the codes of quantised rows mean is damaged.
         """
-        path, rows = self.manifest.file(artifacts.FEATURES), self.config.rows
-        quantisation = Quantisation.read(self.manifest, rows.dtype, rows.num_features)
-        return FeatureFile(path, npy_data_offset(path), self.num_nodes, rows, quantisation)
+        file = self.only_nodes("a feature file").feature_file
+        if file is None:
+            raise self._missing("features")
+        return file
 
-    @cached_property
+    @property
     def feature_checksums(self) -> npt.NDArray[np.uint32]:
-        """CRC-32C of each CHECKSUM_CHUNK_BYTES of the feature file, its header included.
+        """CRC-32C of each CHECKSUM_CHUNK_BYTES of the feature file; see `NodeSet.feature_checksums`."""
+        return self.only_nodes("a feature file").feature_checksums
 
-        Raises:
-            ArtifactError: they are damaged themselves.
-        """
-        return self.manifest.checked_array(artifacts.FEATURE_CHECKSUMS)
-
-    def labels_of(self, nodes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """[n] labels of ascending `nodes` [n]; all labels are read, front to back, and checked.
-
-        Raises:
-            ArtifactError: they are damaged.
-        """
-        return self.manifest.take(artifacts.LABELS, nodes).astype(np.int64)
-
-    @cached_property
+    @property
     def features(self) -> npt.NDArray[Any]:
-        """[N, D] memory map of the features as stored: bfloat16 as uint16, int4 as uint8 [N, ceil(D / 2)]."""
-        return self.manifest.array(artifacts.FEATURES)
+        """[N, D] memory map of the features as stored; see `NodeSet.features`."""
+        return self.only_nodes("features").features
 
+    def labels_of(self, nodes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Labels of ascending `nodes`, checked; see `NodeSet.labels_of`."""
+        return self.only_nodes("labels").labels_of(nodes)
 
-def read_at_random(mapped: npt.NDArray[Any]) -> None:
-    """Let a memory map read no more than what is touched: read-ahead would read megabytes for each value."""
-    memory = getattr(mapped, "_mmap", None)  # NumPy's own; an empty array has none
-    if memory is not None:
-        memory.madvise(mmap.MADV_RANDOM)
+    def topology(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+        """`indptr` and `indices` in memory, checked; see `EdgeSet.topology`."""
+        return self.only_edges("a topology").topology()
+
+    def topology_at_random(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+        """`indptr` and `indices`, as memory maps that read no more than what is touched."""
+        return self.only_edges("a topology").topology_at_random()

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.graph.graph import Graph, read_at_random
+from diskgnn.graph.graph import Graph
+from diskgnn.graph.type_data import read_at_random
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.manifest import Manifest, open_artifact
@@ -128,7 +129,7 @@ def _degree_facts(indptr: npt.NDArray[np.int64], chunk_nodes: int) -> dict[str, 
 
 def _homophily(graph: Graph) -> float | None:
     """Share of equal labels among edges between labelled nodes; None if none was met."""
-    labels = graph.manifest.array(artifacts.LABELS)
+    labels = graph.manifest.array(artifacts.node_file(artifacts.LABELS, graph.only_nodes("homophily").name))
     read_at_random(labels)
     runs = np.unique(np.linspace(0, max(graph.num_edges - _HOMOPHILY_RUN_EDGES, 0), _HOMOPHILY_RUNS).astype(np.int64))
     equal = met = 0
@@ -157,5 +158,10 @@ def _sequence_facts(splits: Mapping[str, SequenceSize] | Mapping[str, PackedSpli
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in config.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            flat |= _flat({str(number): item for number, item in enumerate(value)}, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
     return flat

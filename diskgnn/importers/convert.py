@@ -21,8 +21,10 @@ from diskgnn.importers.graph_sources import (
 from diskgnn.importers.parquet import TableColumns
 from diskgnn.importers.quantising import quantised_format, write_quantised
 from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
+from diskgnn.storage.artifacts import node_file
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.writer import ArtifactWriter
@@ -125,21 +127,25 @@ def convert(
         needed_bytes += 0 if reference_features else num_nodes * row_format.row_bytes
         require_free_bytes(writer.staging, needed_bytes, f"the graph {out}")
         # Small data first: what is wrong with it is found before the long passes over edges and features.
-        num_classes = node_data.write_labels(writer, data.labels, num_classes)
-        stored_labels = np.load(writer.path(artifacts.LABELS), mmap_mode="r")
-        split_sizes = node_data.write_splits(writer, split_ids, stored_labels)
-        num_edges = write_csc(writer, topology.edges, num_nodes, options, resources, num_input_edges=topology.num_edges)
+        num_classes = node_data.write_labels(writer, ONE_NODE_TYPE, data.labels, num_classes)
+        stored_labels = np.load(writer.path(node_file(artifacts.LABELS, ONE_NODE_TYPE)), mmap_mode="r")
+        split_sizes = node_data.write_splits(writer, ONE_NODE_TYPE, split_ids, stored_labels)
+        num_edges = write_csc(
+            writer, ONE_EDGE_TYPE, topology.edges, num_nodes, options, resources, num_input_edges=topology.num_edges
+        )
         made_with, error = asdict(options), dict[str, int | float | str]()
         if quantise is None:
             node_data.write_features(
-                writer, data.features, data.row_format, reference=reference_features, reporter=reporter
+                writer, ONE_NODE_TYPE, data.features, data.row_format, reference=reference_features, reporter=reporter
             )
         else:
             made_with["quantise"] = quantise
-            error = write_quantised(writer, data.features, data.row_format, row_format, reporter).details()
-        writer.config = GraphConfig(num_nodes, num_edges, num_classes, row_format).to_json(made_with)
+            error = write_quantised(
+                writer, ONE_NODE_TYPE, data.features, data.row_format, row_format, reporter
+            ).details()
+        writer.config = GraphConfig.of_one_type(num_nodes, num_edges, num_classes, row_format).to_json(made_with)
         manifest = writer.publish()
-    passes = 2 if artifacts.QUANTISATION in manifest.files else 1
+    passes = 2 if node_file(artifacts.FEATURE_CODES, ONE_NODE_TYPE) in manifest.files else 1
     return StageReport(
         "convert",
         time.perf_counter() - started,

@@ -15,6 +15,7 @@ from diskgnn.errors import DataWarning, InputError
 from diskgnn.importers.rows import RowSource
 from diskgnn.progress import Reporter
 from diskgnn.storage import artifacts
+from diskgnn.storage.artifacts import node_file
 from diskgnn.storage.checked_files import ChunkChecksums, npy_data_offset
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.writer import ArtifactWriter
@@ -25,7 +26,13 @@ _SCAN_VALUES = 1 << 18  # at a time, so that temporary arrays stay in the proces
 
 
 def write_features(
-    writer: ArtifactWriter, rows: RowSource, row_format: RowFormat, *, reference: bool, reporter: Reporter
+    writer: ArtifactWriter,
+    node_type: str,
+    rows: RowSource,
+    row_format: RowFormat,
+    *,
+    reference: bool,
+    reporter: Reporter,
 ) -> None:
     """Copy features into the graph, or refer to the file that holds them; warn about NaN and infinite values.
 
@@ -33,12 +40,15 @@ def write_features(
 
     Args:
         writer: of the graph directory.
+        node_type: names the files.
         rows: [N, D]; `rows.path` is set if `reference` is.
         row_format: of these rows.
         reference: leave the file where it is.
         reporter: told about one stage, in bytes.
     """
     scan = NonFiniteScan(row_format)
+    file_name = node_file(artifacts.FEATURES, node_type)
+    checksums_name = node_file(artifacts.FEATURE_CHECKSUMS, node_type)
     with reporter.stage("scan features" if reference else "copy features", rows.total_bytes, "B") as advance:
         if reference:
             assert rows.path is not None
@@ -48,11 +58,11 @@ def write_features(
                 scan.add(chunk)
                 checksums.add(chunk.reshape(-1).view(np.uint8))
                 advance(chunk.nbytes)
-            writer.add_external(artifacts.FEATURES, rows.path, crc32c=checksums.crc32c)
-            writer.save_array(artifacts.FEATURE_CHECKSUMS, checksums.chunks())
+            writer.add_external(file_name, rows.path, crc32c=checksums.crc32c)
+            writer.save_array(checksums_name, checksums.chunks())
         else:
             with writer.array_file(
-                artifacts.FEATURES, rows.dtype, rows.num_rows, rows.row_shape, checksums=artifacts.FEATURE_CHECKSUMS
+                file_name, rows.dtype, rows.num_rows, rows.row_shape, checksums=checksums_name
             ) as file:
                 for chunk in rows.chunks():
                     scan.add(chunk)
@@ -109,7 +119,7 @@ class NonFiniteScan:
             )
 
 
-def write_labels(writer: ArtifactWriter, rows: RowSource, num_classes: int | None) -> int:
+def write_labels(writer: ArtifactWriter, node_type: str, rows: RowSource, num_classes: int | None) -> int:
     """Copy labels [N] into the graph; return the number of classes (`num_classes`, or the largest label plus 1).
 
     Raises:
@@ -118,7 +128,7 @@ def write_labels(writer: ArtifactWriter, rows: RowSource, num_classes: int | Non
     """
     limit = np.iinfo(np.int64).max if num_classes is None else num_classes
     largest, largest_node, labelled, position = -1, 0, 0, 0
-    with writer.array_file(artifacts.LABELS, np.int64, rows.num_rows) as file:
+    with writer.array_file(node_file(artifacts.LABELS, node_type), np.int64, rows.num_rows) as file:
         for chunk in rows.chunks():
             wrong = (chunk < -1) | (chunk >= limit)
             if wrong.any():
@@ -147,7 +157,10 @@ def write_labels(writer: ArtifactWriter, rows: RowSource, num_classes: int | Non
 
 
 def write_splits(
-    writer: ArtifactWriter, splits: Mapping[str, npt.NDArray[np.int64]], labels: npt.NDArray[np.int64]
+    writer: ArtifactWriter,
+    node_type: str,
+    splits: Mapping[str, npt.NDArray[np.int64]],
+    labels: npt.NDArray[np.int64],
 ) -> dict[str, int]:
     """Check and write the node ids of each split; return its size.
 
@@ -160,7 +173,7 @@ def write_splits(
     sizes: dict[str, int] = {}
     for split, ids in splits.items():
         ids, members[split] = _check_split(split, ids, labels)
-        writer.save_array(artifacts.split_file(split), ids)
+        writer.save_array(node_file(split, node_type), ids)
         sizes[split] = len(ids)
     for one, other in combinations(splits, 2):
         shared = np.count_nonzero(members[one] & members[other])

@@ -18,6 +18,7 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.importers.rows import RowSource
 from diskgnn.progress import Reporter
 from diskgnn.storage import artifacts
+from diskgnn.storage.artifacts import node_file
 from diskgnn.storage.quantisation import Quantisation
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.writer import ArtifactWriter
@@ -70,12 +71,13 @@ def quantised_format(dtype: str, rows: RowFormat) -> RowFormat:
 
 
 def write_quantised(
-    writer: ArtifactWriter, source: RowSource, given: RowFormat, stored: RowFormat, reporter: Reporter
+    writer: ArtifactWriter, node_type: str, source: RowSource, given: RowFormat, stored: RowFormat, reporter: Reporter
 ) -> QuantisationError:
     """Write the features in fewer bits; for int8 and int4 also what their codes mean.
 
     Args:
         writer: of the graph directory.
+        node_type: names the files.
         source: [N, D], read once, or twice for int8 and int4.
         given: its format.
         stored: the format to write, from `quantised_format`.
@@ -93,15 +95,15 @@ def write_quantised(
                 np.minimum(low, part.min(axis=0), out=low)
                 np.maximum(high, part.max(axis=0), out=high)
         quantisation = affine(low, high, stored.dtype)
-        writer.save_array(artifacts.QUANTISATION, quantisation.to_array())
+        writer.save_array(node_file(artifacts.FEATURE_CODES, node_type), quantisation.to_array())
     errors = _Errors(given.num_features)
     with (
         writer.array_file(
-            artifacts.FEATURES,
+            node_file(artifacts.FEATURES, node_type),
             stored.storage,
             source.num_rows,
             (stored.stored_columns,),
-            checksums=artifacts.FEATURE_CHECKSUMS,
+            checksums=node_file(artifacts.FEATURE_CHECKSUMS, node_type),
         ) as file,  # fmt: skip
         reporter.stage("quantise features", source.total_bytes, "B") as advance,
     ):

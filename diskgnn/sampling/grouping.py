@@ -16,7 +16,6 @@ import numpy.typing as npt
 from diskgnn._native import MOST_LABEL_NEIGHBORS, propagate_labels
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
-from diskgnn.storage import artifacts
 from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.manifest import verify_file
 
@@ -54,7 +53,7 @@ def nearness_order(
         >>> groups = np.array_split(nodes[nearness_order(graph, nodes, 32)], range(32, len(nodes), 32))
     """
     assert chunk_edges >= MOST_LABEL_NEIGHBORS, chunk_edges
-    for name in (artifacts.INDPTR, artifacts.INDICES):
+    for name in graph.only_edges("grouping seeds").topology_files:
         verify_file(graph.manifest, name)
     labels = np.arange(graph.num_nodes, dtype=graph.indices.dtype)
     sizes = np.ones(graph.num_nodes, np.int32)
@@ -72,7 +71,7 @@ def nearness_order(
 
 def _neighbourhoods(graph: Graph, chunk_nodes: int, chunk_edges: int) -> Iterator[_Chunk]:
     """All nodes with their in-neighbours, front to back; of a list longer than a chunk, the beginning."""
-    indptr, indices = (graph.manifest.file(name) for name in (artifacts.INDPTR, artifacts.INDICES))
+    indptr, indices = (graph.manifest.file(name) for name in graph.only_edges("grouping seeds").topology_files)
     indptr_start, indices_start = npy_data_offset(indptr), npy_data_offset(indices)
     dtype = graph.indices.dtype
     for first in range(0, graph.num_nodes, chunk_nodes):

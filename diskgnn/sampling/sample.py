@@ -248,7 +248,7 @@ def _sample_by_sweeping(output: _ShardWriter, graph: Graph, resources: Resources
     """One shard after the other, from sweeps over topology that stays on disk; bytes read."""
     # Sweeps skip what they do not need, so they cannot tell: one pass more says that the disk gives what was written.
     with resources.reporter.stage("check the topology", graph.topology_bytes, "B") as advance:
-        for name in (artifacts.INDPTR, artifacts.INDICES):
+        for name in graph.only_edges("sampling by sweeps").topology_files:
             verify_file(graph.manifest, name, advance)
     planned, to_write = tee(output.missing())
     with SweepingSampler(graph, memory_bytes=resources.memory_bytes, threads=resources.threads) as sampler:

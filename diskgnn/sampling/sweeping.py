@@ -16,7 +16,7 @@ from diskgnn._native import DIRECT_ALIGNMENT, Expansion32, Expansion64, Topology
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.sampling.plan import DrawnArrays, PlannedMinibatch
-from diskgnn.storage import artifacts, faults
+from diskgnn.storage import faults
 from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.samples import SampledMinibatch
 
@@ -48,7 +48,8 @@ class SweepingSampler:
         window_bytes -= window_bytes % DIRECT_ALIGNMENT
         readers_bytes = threads * TopologySweep.READERS_PER_THREAD * window_bytes * 3 // 2
         self._budget_bytes = memory_bytes - readers_bytes
-        paths = [graph.manifest.file(name) for name in (artifacts.INDPTR, artifacts.INDICES)]
+        names = graph.only_edges("sampling by sweeps").topology_files
+        paths = [graph.manifest.file(name) for name in names]
         files = TopologyFiles(
             indptr_path=str(paths[0]),
             indptr_offset=npy_data_offset(paths[0]),

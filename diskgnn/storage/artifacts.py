@@ -7,9 +7,11 @@ it was made from. `writer` writes artifacts, `manifest` opens them. docs/FORMAT.
 
 from __future__ import annotations
 
+from diskgnn.schema import EdgeType
+
 GRAPH, SAMPLES, PACKED = "diskgnn.graph", "diskgnn.samples", "diskgnn.packed"
 PARTITIONS, SEGMENTED = "diskgnn.partitions", "diskgnn.segmented"  # of baselines: partition_buffer, segmented_packed
-VERSIONS = {GRAPH: 3, SAMPLES: 3, PACKED: 2, PARTITIONS: 1, SEGMENTED: 1}
+VERSIONS = {GRAPH: 4, SAMPLES: 3, PACKED: 2, PARTITIONS: 1, SEGMENTED: 1}
 MADE_BY = {
     GRAPH: "diskgnn convert",
     SAMPLES: "diskgnn sample",
@@ -20,15 +22,22 @@ MADE_BY = {
 MANIFEST = "manifest.json"
 JOURNAL = "journal.jsonl"  # in the staging directory of a resumable writer: what it is making, and what is finished
 
-# graph/
-INDPTR, INDICES, FEATURES, LABELS = "indptr.npy", "indices.npy", "features.npy", "labels.npy"
-FEATURE_CHECKSUMS = "features-crc.npy"  # of each CHECKSUM_CHUNK_BYTES of FEATURES
-QUANTISATION = "quantisation.npy"  # of int8 and int4 features: scale and zero point of each column; in packed/, too
+# graph/: kinds of files; each type of nodes or edges has its own, named by `node_file` or `edge_file`
+INDPTR, INDICES = "indptr", "indices"
+FEATURES, EDGE_FEATURES = "features", "edge_features"
+LABELS, TIMES, WEIGHTS, EDGE_IDS = "labels", "times", "weights", "edge_ids"
+FEATURE_CHECKSUMS, EDGE_FEATURE_CHECKSUMS = "features_crc", "edge_features_crc"  # of each CHECKSUM_CHUNK_BYTES of them
+FEATURE_CODES = "quantisation"  # of int8 and int4 features: scale and zero point of each column
 
 
-def split_file(split: str) -> str:
-    """graph/: the node ids of one split."""
-    return f"{split}.npy"
+def node_file(kind: str, node_type: str) -> str:
+    """graph/: what all nodes of a type have, or the node ids of a split, which is a kind of its own."""
+    return f"{kind}-{node_type}.npy"
+
+
+def edge_file(kind: str, edge_type: EdgeType) -> str:
+    """graph/: what all edges of a type have, or the seed edges of a split. Type names hold no dot."""
+    return f"{kind}-{'.'.join(edge_type)}.npy"
 
 
 # samples/
@@ -39,6 +48,7 @@ def shard_file(split: str, epoch: int, shard: int) -> str:
 
 # packed/
 STATIC = "static.npy"
+QUANTISATION = "quantisation.npy"  # of int8 and int4 features: scale and zero point of each column
 
 
 def extents_file(split: str) -> str:

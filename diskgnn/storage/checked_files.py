@@ -161,19 +161,21 @@ def load_npy(path: Path) -> tuple[npt.NDArray[Any], int]:
 
 
 def take_from_npy(path: Path, positions: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], int]:
-    """The elements of a .npy file of one dimension at ascending `positions`, and the CRC-32C of the file, in one read.
+    """The elements (rows, if there are more dimensions) of a .npy file at ascending `positions`, and the CRC-32C of the
+    file, in one read.
 
     Raises:
         ArtifactError: see `npy_header`.
         OSError: it cannot be read, or ends early.
     """
-    dtype, (length,), offset = _read_npy_header(path)
-    taken, buffer = np.empty(len(positions), dtype), np.empty(_READ_BYTES // dtype.itemsize, dtype)
+    dtype, (length, *row_shape), offset = _read_npy_header(path)
+    buffer_rows = max(1, _READ_BYTES // max(dtype.itemsize * math.prod(row_shape), 1))
+    taken, buffer = np.empty((len(positions), *row_shape), dtype), np.empty((buffer_rows, *row_shape), dtype)
     with path.open("rb", buffering=0) as file:
         crc = crc32c(file.read(offset))
         for first in range(0, length, len(buffer)):
             part = buffer[: length - first]
-            crc = _read_whole(file, part.view(np.uint8).data, crc, path)
+            crc = _read_whole(file, part.reshape(-1).view(np.uint8).data, crc, path)
             begin, end = np.searchsorted(positions, [first, first + len(part)])
             taken[begin:end] = part[positions[begin:end] - first]
     return taken, crc

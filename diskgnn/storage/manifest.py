@@ -101,7 +101,7 @@ class Manifest:
         return loaded
 
     def take(self, name: str, positions: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """[n] elements of the .npy file `name` [any number] at ascending `positions` [n].
+        """[n, ...] elements of the .npy file `name` [any number, ...] at ascending `positions` [n].
 
         The file is read once, front to back, and compared with its checksum.
 
@@ -276,7 +276,7 @@ def _parse_manifest(path: Path, document: dict[str, Any]) -> Manifest:
 
 def _file_name(name: str) -> str:
     """`name`, if it names a file in the artifact's own directory and nowhere else."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}", name) or name in (MANIFEST, JOURNAL):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,250}", name) or name in (MANIFEST, JOURNAL):
         raise ValueError(f"{name!r} is no file name of an artifact")
     return name
 

@@ -35,25 +35,25 @@ class Quantisation:
         return np.stack([self.scale, self.zero_point])
 
     @staticmethod
-    def read(manifest: Manifest, dtype: str, num_features: int) -> Quantisation | None:
-        """That of a graph or packed directory with rows of `num_features` columns of `dtype`; None if it has none.
+    def read(manifest: Manifest, dtype: str, num_features: int, name: str = QUANTISATION) -> Quantisation | None:
+        """That in file `name` of an artifact with rows of `num_features` columns of `dtype`; None if it has none.
 
         Raises:
             ArtifactError: the file is damaged, or does not fit the rows.
         """
-        entry, again = manifest.files.get(QUANTISATION), f"{MADE_BY[manifest.format]} again"
+        entry, again = manifest.files.get(name), f"{MADE_BY[manifest.format]} again"
         if (entry is None and dtype == "int4") or (entry is not None and dtype not in ("int8", "int4")):
             raise ArtifactError(f"{manifest.path}: features of {dtype} do not fit its files; {again}")
         if entry is None:
             return None
         if (entry.dtype, entry.shape) != ("<f4", (2, num_features)):
             raise ArtifactError(
-                f"{manifest.file(QUANTISATION)}: expected float32 [2, {num_features}], found {entry.dtype} "
+                f"{manifest.file(name)}: expected float32 [2, {num_features}], found {entry.dtype} "
                 f"{list(entry.shape or ())}; {again}"
             )
-        scale, zero_point = manifest.checked_array(QUANTISATION)
+        scale, zero_point = manifest.checked_array(name)
         if not (np.isfinite(scale).all() and np.isfinite(zero_point).all() and (scale > 0).all()):
-            raise ArtifactError(f"{manifest.file(QUANTISATION)}: expected finite numbers, and scales above 0; {again}")
+            raise ArtifactError(f"{manifest.file(name)}: expected finite numbers, and scales above 0; {again}")
         return Quantisation(scale, zero_point)
 
     def widened(self, stored: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ from itertools import islice, product
 import numpy as np
 import pytest
 import torch
-from graphs import assert_rows_are_features, make_graph, threads_of_this_process, threads_that_stay
+from graphs import INDICES, INDPTR, assert_rows_are_features, make_graph, threads_of_this_process, threads_that_stay
 from sources import (
     assert_goes_on,
     assert_is_closed,
@@ -134,7 +134,7 @@ def test_an_error_of_the_rows_reaches_the_loop(graph, name):
 def test_sources_share_topology_and_rows(tmp_path, name):
     graph = make_graph(tmp_path / "graph")
     with make(name, graph) as train:
-        with hidden(graph, "indptr.npy", "indices.npy"):  # what is shared is not loaded again
+        with hidden(graph, INDPTR, INDICES):  # what is shared is not loaded again
             valid = make(name, graph, "valid", share=train)
         for source in (train, valid, train):
             for batch in source.epoch(0):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from graphs import make_graph, prepare_graph
+from graphs import FEATURES, INDICES, INDPTR, make_graph, prepare_graph
 from sources import (
     assert_goes_on,
     assert_is_closed,
@@ -166,7 +166,7 @@ def test_an_error_in_a_thread_reaches_the_loop(graph, threads):
 def test_sources_share_their_arrays(tmp_path):
     graph = make_graph(tmp_path / "graph")
     with InMemory(graph, fanouts=[3], batch_size=10) as train:
-        with hidden(graph, "features.npy", "indptr.npy", "indices.npy"):  # what is shared is not loaded again
+        with hidden(graph, FEATURES, INDPTR, INDICES):  # what is shared is not loaded again
             valid = InMemory(graph, "valid", fanouts=[2], batch_size=5, share=train)
             with pytest.raises(FileNotFoundError):
                 InMemory(graph, "valid", fanouts=[2], batch_size=5)

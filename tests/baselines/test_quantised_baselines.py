@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from graphs import FEATURE_CODES
 
 from diskgnn.baselines.cached_reads import CachedReads
 from diskgnn.baselines.dgl_loader import DGL
@@ -45,7 +46,7 @@ def graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def dequantised(graph: Graph) -> torch.Tensor:
     """[N, D], by the words of docs/FORMAT.md."""
-    scale, zero_point = np.load(graph.manifest.file("quantisation.npy"))
+    scale, zero_point = np.load(graph.manifest.file(FEATURE_CODES))
     codes = np.array(graph.features)
     if codes.dtype == np.uint8:
         codes = np.stack([codes & 15, codes >> 4], -1).reshape(len(codes), -1)[:, :WIDTH]

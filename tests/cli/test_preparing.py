@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from commands import run
+from graphs import FEATURES, INDICES, INDPTR, LABELS, TRAIN
 
 from diskgnn import errors
-from diskgnn.storage import artifacts
 from diskgnn.storage.samples import Samples
 
 
@@ -76,19 +76,19 @@ def test_inspect_tells_people_and_machines_the_same(graph):
     assert document["facts"]["max_in_degree"] == 2
     assert document["facts"]["nodes_without_in_edges"] == 0
     assert document["facts"]["train_nodes"] == 2
-    assert {file["name"]: file["shape"] for file in document["files"]}["features.npy"] == [4, 3]
+    assert {file["name"]: file["shape"] for file in document["files"]}[FEATURES] == [4, 3]
     assert "3 x float32" in told
-    assert "features.npy" in told
+    assert FEATURES in told
 
 
 def test_verify_finds_a_flipped_bit(graph):
     assert "is whole: 6 files" in run("verify", graph).stdout
     assert json.loads(run("verify", graph, "--json").stdout)["files"] == 6
-    with (graph / "features.npy").open("r+b") as file:
+    with (graph / FEATURES).open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"\x01")
     result = run("verify", graph, exit_code=4)
-    assert "features.npy is damaged" in result.stderr
+    assert f"{FEATURES} is damaged" in result.stderr
     assert "diskgnn convert" in result.stderr
     assert result.stdout == ""
 
@@ -113,7 +113,7 @@ def test_convert_takes_arrays_and_tables_and_warns_of_nan(graph, tmp_path):
     assert json.loads(result.stdout)["stage"] == "convert"
     assert "warning: " in result.stderr
     assert "NaN" in result.stderr
-    for name in (artifacts.INDPTR, artifacts.INDICES, artifacts.LABELS, artifacts.split_file("train")):
+    for name in (INDPTR, INDICES, LABELS, TRAIN):
         assert np.array_equal(np.load(tmp_path / "out" / name), np.load(graph / name)), name
 
     pq.write_table(pa.table({"from": [0, 1, 2, 3], "to": [1, 2, 3, 0]}), tmp_path / "edges.parquet")
@@ -122,8 +122,8 @@ def test_convert_takes_arrays_and_tables_and_warns_of_nan(graph, tmp_path):
     names = ["src=from", "dst=to", "features=a", "features=b", "label=class"]
     run("convert", tmp_path / "table", "--edges", tmp_path / "edges.parquet", "--nodes", tmp_path / "nodes.parquet",
         "--reverse", *(part for name in names for part in ("--column", name)))  # fmt: skip
-    assert np.array_equal(np.load(tmp_path / "table" / "features.npy"), np.array([columns["a"], columns["b"]]).T)
-    assert np.array_equal(np.load(tmp_path / "table" / "indices.npy"), np.load(graph / "indices.npy"))
+    assert np.array_equal(np.load(tmp_path / "table" / FEATURES), np.array([columns["a"], columns["b"]]).T)
+    assert np.array_equal(np.load(tmp_path / "table" / INDICES), np.load(graph / INDICES))
 
 
 def test_doctor(tmp_path):

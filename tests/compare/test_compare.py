@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from comparisons import cgroups_of, write_learnable_graph
-from graphs import chunk_checksums
+from graphs import FEATURE_CHECKSUMS, FEATURES, INDICES, INDPTR, LABELS, TRAIN, chunk_checksums
 
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.cli import main
@@ -25,6 +25,8 @@ from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs import SamplingSpec
 from diskgnn.storage import artifacts
+from diskgnn.storage.graph_config import GraphConfig
+from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.memory_cgroup import refusal
 from diskgnn.training.model_spec import ModelSpec
@@ -151,7 +153,8 @@ class TestCompared:
 
 def requested_rows(graph, train):
     """Rows of epoch 0 over these training nodes: the neighbourhoods that the same seed draws."""
-    with InMemory(replace(graph, splits={"train": train}), fanouts=FANOUTS, batch_size=BATCH_SIZE) as source:
+    nodes = replace(graph.nodes["node"], splits={"train": train})
+    with InMemory(replace(graph, nodes={"node": nodes}), fanouts=FANOUTS, batch_size=BATCH_SIZE) as source:
         return sum(len(batch.input_nodes) for batch in source.epoch(0))
 
 
@@ -223,18 +226,16 @@ def test_the_page_cache_is_dropped_before_every_step(tmp_path):
 def test_what_does_not_fit_the_cap_is_measured_without_it_where_it_fits_the_machine(tmp_path):
     """320 MB of features that take no room on disk, under a cap of 300 MiB."""
     num_nodes, width = 80_000, 1000
-    with ArtifactWriter(tmp_path / "graph", artifacts.GRAPH, config={
-        "num_nodes": num_nodes, "num_edges": num_nodes, "num_classes": 2, "feature_width": width,
-        "feature_dtype": "float32",
-    }) as writer:  # fmt: skip
-        np.lib.format.open_memmap(writer.path(artifacts.FEATURES), "w+", np.float32, (num_nodes, width)).flush()
-        writer.add(artifacts.FEATURES)
-        checksums = chunk_checksums(writer.path(artifacts.FEATURES))
-        writer.save_array(artifacts.FEATURE_CHECKSUMS, checksums)
-        writer.save_array(artifacts.INDPTR, np.arange(num_nodes + 1))
-        writer.save_array(artifacts.INDICES, np.arange(num_nodes, dtype=np.int32))
-        writer.save_array(artifacts.LABELS, np.arange(num_nodes) % 2)
-        writer.save_array(artifacts.split_file("train"), np.arange(64))
+    config = GraphConfig.of_one_type(num_nodes, num_nodes, 2, RowFormat("float32", width)).to_json({})
+    with ArtifactWriter(tmp_path / "graph", artifacts.GRAPH, config=config) as writer:
+        np.lib.format.open_memmap(writer.path(FEATURES), "w+", np.float32, (num_nodes, width)).flush()
+        writer.add(FEATURES)
+        checksums = chunk_checksums(writer.path(FEATURES))
+        writer.save_array(FEATURE_CHECKSUMS, checksums)
+        writer.save_array(INDPTR, np.arange(num_nodes + 1))
+        writer.save_array(INDICES, np.arange(num_nodes, dtype=np.int32))
+        writer.save_array(LABELS, np.arange(num_nodes) % 2)
+        writer.save_array(TRAIN, np.arange(64))
         writer.publish()
     comparison = compare(tmp_path / "graph", ComparisonSettings(
         300 << 20, SamplingSpec([2], 32), "in-memory", model=ModelSpec("sage", hidden=4), rate_file_bytes=1 << 20,

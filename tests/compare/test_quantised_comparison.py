@@ -21,6 +21,6 @@ def test_the_graph_of_a_comparison_keeps_what_codes_mean(tmp_path: Path) -> None
     graph = Graph.open(tmp_path / "graph")
     small = make_training_graph(graph, tmp_path / "small", SamplingSpec([2, 2], 4), 2)
     assert len(small.splits["train"]) == 8
-    stored = graph.config.rows.as_tensor(graph.features.copy())
+    stored = graph.feature_file.rows.as_tensor(graph.features.copy())
     assert graph.feature_file.quantisation is not None
     np.testing.assert_array_equal(small.feature_file.x(stored), graph.feature_file.x(stored))

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from graphs import INDICES, INDPTR
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from neighbor_order import in_order, order_hash
@@ -18,6 +19,7 @@ from diskgnn._native import EdgeBuffers, count_edges, sort_bucket
 from diskgnn.errors import ConfigError, DiskFullError, InputError
 from diskgnn.graph.csc import EdgeOptions, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk, lay_out_buckets
+from diskgnn.schema import ONE_EDGE_TYPE
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.verification import verify_artifact
 from diskgnn.storage.writer import ArtifactWriter
@@ -33,12 +35,14 @@ def write(
             yield src[start : start + chunk], dst[start : start + chunk]
 
     with ArtifactWriter(folder / "graph", artifacts.GRAPH, config={}, overwrite=True) as writer:
-        count = write_csc(writer, edges, num_nodes, EdgeOptions(**options), Resources(memory_bytes, threads))
+        count = write_csc(
+            writer, ONE_EDGE_TYPE, edges, num_nodes, EdgeOptions(**options), Resources(memory_bytes, threads)
+        )
         manifest = writer.publish()
-    indptr, indices = manifest.array(artifacts.INDPTR), manifest.array(artifacts.INDICES)
+    indptr, indices = manifest.array(INDPTR), manifest.array(INDICES)
     verify_artifact(folder / "graph")  # checksums computed while writing
     assert sorted(path.name for path in (folder / "graph").iterdir()) == [
-        artifacts.INDICES, artifacts.INDPTR, artifacts.MANIFEST]  # fmt: skip
+        INDICES, INDPTR, artifacts.MANIFEST]  # fmt: skip
     assert count == len(indices)
     return indptr, indices
 
@@ -158,7 +162,7 @@ def test_a_source_that_changes_is_refused(tmp_path: Path, memory_bytes: int, sec
         pytest.raises(InputError, match="changed between two readings"),
         ArtifactWriter(tmp_path / "graph", artifacts.GRAPH, config={}) as writer,
     ):
-        write_csc(writer, edges, 100, EdgeOptions(), Resources(memory_bytes, 2))
+        write_csc(writer, ONE_EDGE_TYPE, edges, 100, EdgeOptions(), Resources(memory_bytes, 2))
 
 
 @pytest.mark.parametrize("point", ["csc.scatter", "csc.sort", "artifact.write"])

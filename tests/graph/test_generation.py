@@ -212,7 +212,7 @@ def test_the_graph_directory_holds_what_was_drawn(tmp_path, dtype):
     }
     assert len(np.unique(np.concatenate(list(graph.splits.values())))) == 1800
 
-    assert graph.config == GraphConfig(num_nodes, columns.nnz, 5, RowFormat(dtype, width))
+    assert graph.config == GraphConfig.of_one_type(num_nodes, columns.nnz, 5, RowFormat(dtype, width))
     assert graph.manifest.config["seed"] == 5
     assert graph.feature_file.row_bytes == graph.features[0].nbytes
     assert report.details["num_edges"] == graph.num_edges

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from graphs import chunk_checksums
+from graphs import FEATURE_CHECKSUMS, FEATURES, INDICES, INDPTR, LABELS, TRAIN, chunk_checksums
 
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
@@ -15,35 +15,36 @@ from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.writer import ArtifactWriter
 
+CONFIG = GraphConfig.of_one_type(2, 3, 1, RowFormat("float32", 3))
 FITTING: dict[str, np.ndarray] = {
-    artifacts.INDPTR: np.array([0, 2, 3]), artifacts.INDICES: np.array([0, 1, 1], np.int32),
-    artifacts.FEATURES: np.zeros((2, 3), np.float32), artifacts.LABELS: np.array([0, -1]),
+    INDPTR: np.array([0, 2, 3]), INDICES: np.array([0, 1, 1], np.int32),
+    FEATURES: np.zeros((2, 3), np.float32), LABELS: np.array([0, -1]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("name", "array"),
     [
-        (artifacts.INDPTR, np.array([0, 2, 4])), (artifacts.INDPTR, np.array([1, 2, 3])),
-        (artifacts.INDPTR, np.array([0, 1, 2, 3])), (artifacts.INDPTR, np.array([0, 2, 3], np.int32)),
-        (artifacts.INDPTR, np.zeros(0, np.int64)), (artifacts.INDICES, np.array([0.0, 1, 1])),
-        (artifacts.INDICES, np.zeros((3, 1), np.int32)), (artifacts.FEATURES, np.zeros((3, 3), np.float32)),
-        (artifacts.FEATURES, np.zeros((2, 3), np.float16)), (artifacts.FEATURES, np.zeros(2, np.float32)),
-        (artifacts.FEATURES, np.zeros((2, 4), np.float32)),
-        (artifacts.FEATURES, None), (artifacts.LABELS, np.array([0])),
+        (INDPTR, np.array([0, 2, 4])), (INDPTR, np.array([1, 2, 3])),
+        (INDPTR, np.array([0, 1, 2, 3])), (INDPTR, np.array([0, 2, 3], np.int32)),
+        (INDPTR, np.zeros(0, np.int64)), (INDICES, np.array([0.0, 1, 1])),
+        (INDICES, np.zeros((3, 1), np.int32)), (FEATURES, np.zeros((3, 3), np.float32)),
+        (FEATURES, np.zeros((2, 3), np.float16)), (FEATURES, np.zeros(2, np.float32)),
+        (FEATURES, np.zeros((2, 4), np.float32)),
+        (FEATURES, None), (LABELS, np.array([0])),
     ],
 )  # fmt: skip
 def test_files_of_different_graphs(tmp_path: Path, name: str, array: np.ndarray | None) -> None:
     """Files that are whole, but do not fit each other."""
 
     def write_graph(path: Path, files: dict[str, np.ndarray | None]) -> None:
-        config = GraphConfig(2, 3, 1, RowFormat("float32", 3)).to_json({})
+        config = CONFIG.to_json({})
         with ArtifactWriter(path, artifacts.GRAPH, config=config) as writer:
             for name, content in files.items():
                 if content is not None:
                     writer.save_array(name, content)
-                    if name == artifacts.FEATURES:
-                        writer.save_array(artifacts.FEATURE_CHECKSUMS, chunk_checksums(writer.path(name)))
+                    if name == FEATURES:
+                        writer.save_array(FEATURE_CHECKSUMS, chunk_checksums(writer.path(name)))
             writer.publish()
 
     write_graph(tmp_path / "good", {**FITTING})
@@ -53,19 +54,38 @@ def test_files_of_different_graphs(tmp_path: Path, name: str, array: np.ndarray 
         Graph.open(tmp_path / "bad")
 
 
+def changed(kind: str, change: dict[str, object]) -> dict[str, object]:
+    config = CONFIG.to_json({})
+    return config | {kind: [config[kind][0] | change]}
+
+
+TARGET = {"kind": "class", "num_outputs": 1}
+
+
 @pytest.mark.parametrize(
-    "change",
+    "config",
     [
-        {"num_nodes": 3}, {"num_nodes": "2"}, {"num_classes": None}, {"feature_dtype": "float64"},
-        {"feature_width": 0}, {"feature_width": 4}, {"feature_width": True},
+        *(changed("node_types", change) for change in (
+            {"num_nodes": 3}, {"num_nodes": "2"}, {"feature_dtype": "float64"}, {"feature_width": 0},
+            {"feature_width": 4}, {"feature_width": True}, {"name": "a.b"}, {"name": "other"}, {"has_times": 0},
+            {"has_times": True}, {"target": 3}, {"target": None}, {"target": TARGET | {"kind": "link"}},
+            {"target": TARGET | {"num_outputs": 0}}, {"target": TARGET | {"kind": "multilabel"}},
+        )),
+        *(changed("edge_types", change) for change in (
+            {"num_edges": 2}, {"type": "node:to"}, {"type": "node:to:other"}, {"has_weights": True},
+            {"has_ids": True}, {"has_times": True}, {"feature_dtype": "int8", "feature_width": 2},
+            {"link_splits": ["train", "train"]}, {"link_splits": ["all"]}, {"link_splits": "train"},
+        )),
+        CONFIG.to_json({}) | {"node_types": []}, CONFIG.to_json({}) | {"edge_types": []},
+        CONFIG.to_json({}) | {"edge_types": 2 * CONFIG.to_json({})["edge_types"]},
     ],
 )  # fmt: skip
-def test_a_config_that_is_none(tmp_path: Path, change: dict[str, object]) -> None:
-    config = GraphConfig(2, 3, 1, RowFormat("float32", 3)).to_json({})
-    with ArtifactWriter(tmp_path / "graph", artifacts.GRAPH, config=config | change) as writer:
+def test_a_config_that_is_none(tmp_path: Path, config: dict[str, object]) -> None:
+    with ArtifactWriter(tmp_path / "graph", artifacts.GRAPH, config=config) as writer:
         for name, content in FITTING.items():
             writer.save_array(name, content)
-        writer.save_array(artifacts.FEATURE_CHECKSUMS, chunk_checksums(writer.path(artifacts.FEATURES)))
+        writer.save_array(TRAIN, np.array([0]))
+        writer.save_array(FEATURE_CHECKSUMS, chunk_checksums(writer.path(FEATURES)))
         writer.publish()
     with pytest.raises(ArtifactError, match=r"diskgnn convert` (it )?again"):
         Graph.open(tmp_path / "graph")

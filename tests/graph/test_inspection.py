@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from graphs import FEATURES
 
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.inspection import describe
@@ -47,7 +48,7 @@ def test_graph(tmp_path: Path, num_nodes: int, num_edges: int) -> None:
         assert facts["homophily_estimate"] is None
     assert (facts["features"], facts["feature_row_bytes"]) == ("7 x float16", 14)
     assert description.kind == "a graph"
-    assert {file.name: file.shape for file in description.files}["features.npy"] == (num_nodes, 7)
+    assert {file.name: file.shape for file in description.files}[FEATURES] == (num_nodes, 7)
     assert facts["total_bytes"] == sum(file.bytes for file in description.files)
     json.dumps(dataclasses.asdict(description))
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from graphs import FEATURES
 from user_data import NUM_NODES, WIDTH, save_arrays, small_data
 
 from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, InputError, OutputExistsError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
-from diskgnn.storage import artifacts, faults
+from diskgnn.storage import faults
 from diskgnn.storage.row_format import FEATURE_STORAGE, RowFormat
 from diskgnn.storage.verification import verify_artifact
 
@@ -48,8 +49,14 @@ def test_arrays_and_files_give_the_same_artifact(tmp_path: Path, data: dict[str,
     assert_holds(graph, data)
     assert graph.manifest.digest == other.manifest.digest
     assert graph.manifest.config == {
-        "num_nodes": NUM_NODES, "num_edges": 300, "num_classes": 4,
-        "feature_dtype": "float32", "feature_width": WIDTH,
+        "node_types": [{
+            "name": "node", "num_nodes": NUM_NODES, "feature_dtype": "float32", "feature_width": WIDTH,
+            "target": {"kind": "class", "num_outputs": 4}, "has_times": False,
+        }],
+        "edge_types": [{
+            "type": "node:to:node", "num_edges": 300, "has_ids": False, "has_weights": False, "has_times": False,
+            "link_splits": [],
+        }],
         "reverse": False, "self_loops": False, "drop_duplicates": False,
     }  # fmt: skip
     assert (report.stage, report.details["num_edges"], report.details["train"]) == ("convert", 300, 20)
@@ -114,7 +121,7 @@ def test_referenced_features_stay_where_they_are(tmp_path: Path, data: dict[str,
     convert(tmp_path / "copied", **given)
     report = convert(tmp_path / "referenced", **given, reference_features=True)
     referenced = Graph.open(tmp_path / "referenced")
-    assert not (tmp_path / "referenced" / artifacts.FEATURES).exists()
+    assert not (tmp_path / "referenced" / FEATURES).exists()
     assert referenced.feature_file.path == tmp_path / "features.npy"
     assert report.written_bytes < referenced.manifest.total_bytes
     # Where they lie does not matter to what is made from the graph.
@@ -213,7 +220,7 @@ def test_a_full_disk(tmp_path: Path, data: dict[str, Any]) -> None:
 
 def test_features_inside_the_output_are_not_deleted(tmp_path: Path, data: dict[str, Any]) -> None:
     convert(tmp_path / "graph", **data)
-    features = tmp_path / "graph" / "features.npy"
+    features = tmp_path / "graph" / FEATURES
     changed = {**data, "features": features, "reference_features": True, "overwrite": True}
     with pytest.raises(OutputExistsError, match="would be deleted"):
         convert(tmp_path / "graph", **changed)

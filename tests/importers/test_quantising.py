@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from graphs import FEATURE_CODES, FEATURES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -39,7 +40,7 @@ def unpacked(stored: npt.NDArray[Any], width: int) -> npt.NDArray[Any]:
 
 def dequantised(graph: Graph) -> npt.NDArray[np.float32]:
     """What the files of a graph say that x is, by the words of docs/FORMAT.md."""
-    scale, zero_point = np.load(graph.manifest.file("quantisation.npy"))
+    scale, zero_point = np.load(graph.manifest.file(FEATURE_CODES))
     return (unpacked(graph.features, len(scale)).astype(np.float32) - zero_point) * scale
 
 
@@ -80,7 +81,7 @@ def test_codes_of_a_case_worked_by_hand(tmp_path: Path) -> None:
     features[:4, 2] = [0, 7.4, 7.6, 15]
     convert(tmp_path / "graph", **data | {"features": features}, quantise="int4")
     graph = Graph.open(tmp_path / "graph")
-    np.testing.assert_array_equal(np.load(tmp_path / "graph" / "quantisation.npy"), [[1, 2.5, 1], [3, 1, 0]])
+    np.testing.assert_array_equal(np.load(tmp_path / "graph" / FEATURE_CODES), [[1, 2.5, 1], [3, 1, 0]])
     np.testing.assert_array_equal(graph.features[:4], [[0x00, 0], [0x01, 7], [0x02, 8], [0x03, 15]])
     assert (dequantised(graph)[:, 1] == -2.5).all()
 
@@ -99,8 +100,8 @@ def test_a_graph_of_codes(tmp_path: Path, dtype: str, width: int) -> None:
     assert graph.manifest.digest == again.manifest.digest
     assert from_file.read_bytes == report.read_bytes + 2 * (tmp_path / "features.npy").stat().st_size
     verify_artifact(tmp_path / "graph")
-    assert graph.config.rows.dtype == dtype
-    assert graph.manifest.files[artifacts.FEATURES].shape == graph.features.shape
+    assert graph.feature_file.rows.dtype == dtype
+    assert graph.manifest.files[FEATURES].shape == graph.features.shape
     exact, x = features.astype(np.float64), dequantised(graph)
     step = (exact.max(axis=0) - exact.min(axis=0)) / (len(CODES[dtype]) - 1)
     assert (np.abs(x - exact) <= 0.5001 * step).all()
@@ -114,7 +115,7 @@ def test_a_graph_of_codes(tmp_path: Path, dtype: str, width: int) -> None:
     assert told.facts["features"] == f"{width} x {dtype}"
     assert told.facts["quantisation"] == "(code - zero_point) * scale, by column"
     assert told.config["quantise"] == dtype
-    np.testing.assert_array_equal(graph.feature_file.x(graph.config.rows.as_tensor(graph.features.copy())), x)
+    np.testing.assert_array_equal(graph.feature_file.x(graph.feature_file.rows.as_tensor(graph.features.copy())), x)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -126,7 +127,7 @@ def test_half_floats_are_those_of_torch(tmp_path: Path, dtype: str) -> None:
     report = convert(tmp_path / "graph", **data | {"features": features}, quantise=dtype)
     graph, expected = Graph.open(tmp_path / "graph"), torch.from_numpy(features).to(getattr(torch, dtype))
     assert torch.equal(torch.from_numpy(graph.features.view(np.int16).copy()), expected.view(torch.int16))
-    assert artifacts.QUANTISATION not in graph.manifest.files
+    assert FEATURE_CODES not in graph.manifest.files
     errors = np.abs(expected.double().numpy() - features) / features.astype(np.float64).std(axis=0)
     assert report.details["mean_error_in_deviations"] == pytest.approx(errors.mean(), rel=1e-6)
 
@@ -206,7 +207,7 @@ def test_a_graph_whose_codes_mean_nothing(tmp_path: Path, meaning: npt.NDArray[A
     manifest = Graph.open(tmp_path / "graph").manifest
     with ArtifactWriter(tmp_path / "forged", artifacts.GRAPH, config=manifest.config) as writer:
         for name in manifest.files:
-            if name != artifacts.QUANTISATION:
+            if name != FEATURE_CODES:
                 writer.save_array(name, manifest.array(name, mmap=False))
             elif meaning is not None:
                 writer.save_array(name, meaning)

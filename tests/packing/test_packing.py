@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from graphs import prepare_graph, write_graph
+from graphs import FEATURE_CHECKSUMS, FEATURES, INDICES, INDPTR, LABELS, TRAIN, prepare_graph, write_graph
 
 from diskgnn._native import PageWriter, crc32c
 from diskgnn.graph.graph import Graph
@@ -18,7 +18,9 @@ from diskgnn.packing.split_placer import SplitPlacer
 from diskgnn.packing.tiers import TierRows
 from diskgnn.storage import artifacts, extents, faults
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, npy_header_bytes
+from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.packed import Packed
+from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.verification import verify_artifact
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
@@ -111,23 +113,22 @@ def test_gaps_that_nobody_needs_are_not_read(tmp_path):
     indptr[6:] = 2
     with ArtifactWriter(
         tmp_path / "graph", artifacts.GRAPH,
-        config={"num_nodes": num_nodes, "num_edges": 2, "num_classes": 2, "feature_width": width,
-                "feature_dtype": "float32"},
+        config=GraphConfig.of_one_type(num_nodes, 2, 2, RowFormat("float32", width)).to_json({}),
     ) as writer:  # fmt: skip
-        writer.save_array(artifacts.INDPTR, indptr)
-        writer.save_array(artifacts.INDICES, needed[1:].astype(np.int32))
-        writer.save_array(artifacts.LABELS, np.zeros(num_nodes, np.int64))
-        writer.save_array("train.npy", needed[:1])
+        writer.save_array(INDPTR, indptr)
+        writer.save_array(INDICES, needed[1:].astype(np.int32))
+        writer.save_array(LABELS, np.zeros(num_nodes, np.int64))
+        writer.save_array(TRAIN, needed[:1])
         header = npy_header_bytes("<f4", (num_nodes, width))
-        path = writer.path(artifacts.FEATURES)
+        path = writer.path(FEATURES)
         path.write_bytes(header)
         os.truncate(path, len(header) + num_nodes * width * 4)
         np.load(path, mmap_mode="r+")[needed] = np.random.default_rng(0).random((3, width), np.float32)
-        writer.add(artifacts.FEATURES, crc32c=0)  # not asked for here
-        writer.save_array(artifacts.FEATURE_CHECKSUMS, sparse_checksums(path, needed, len(header), 4 * width))
+        writer.add(FEATURES, crc32c=0)  # not asked for here
+        writer.save_array(FEATURE_CHECKSUMS, sparse_checksums(path, needed, len(header), 4 * width))
         writer.publish()
     graph = Graph.open(tmp_path / "graph")
-    assert graph.manifest.files[artifacts.FEATURES].bytes > 1 << 32
+    assert graph.manifest.files[FEATURES].bytes > 1 << 32
     packed = prepare_graph(graph, tmp_path, fanouts=[2], batch_size=1, epochs=1, cpu_cache=0, memory="4MiB")
     with Loader(packed) as loader:
         (batch,) = loader.epoch(0)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import run
-from graphs import make_graph
+from graphs import INDPTR, make_graph
 from small_artifacts import names
 
 from diskgnn.errors import ArtifactError, BusyError, ConfigError
@@ -135,7 +135,7 @@ def test_what_is_whole_needs_no_graph(made: Path) -> None:
 def test_what_cannot_be_repaired_is_said_and_left_as_it_is(made: Path, damaged: Path, tmp_path: Path) -> None:
     other = make_graph(tmp_path / "other", seed=1).manifest.path
     sample(made / "graph", tmp_path / "samples", fanouts=[3, 2], batch_size=2, epochs=1)
-    for name, file in (("graph", "indptr.npy"), ("samples", "train-0000-00000.arrow"), ("packed", "train.bin")):
+    for name, file in (("graph", INDPTR), ("samples", "train-0000-00000.arrow"), ("packed", "train.bin")):
         flip(damaged / name / file, 300)
     before = files(damaged / "samples") | files(damaged / "packed")
 
@@ -143,12 +143,12 @@ def test_what_cannot_be_repaired_is_said_and_left_as_it_is(made: Path, damaged: 
         with pytest.raises(error, match=message):
             repair(damaged / name, **{"graph": made / "graph", **arguments}, resources=RESOURCES)
 
-    refused(ArtifactError, r"indptr\.npy.*cannot be repaired: `diskgnn convert` it again", "graph")
+    refused(ArtifactError, r"indptr.*cannot be repaired: `diskgnn convert` it again", "graph")
     refused(ConfigError, "graph: expected the graph", "samples", graph=None)
     refused(ArtifactError, "was made from", "samples", graph=other)
     refused(ArtifactError, "another graph", "packed", graph=other)
     refused(ArtifactError, "was made from", "packed", samples=tmp_path / "samples")
-    refused(ArtifactError, r"indptr\.npy is damaged", "samples", graph=damaged / "graph")
+    refused(ArtifactError, f"{INDPTR} is damaged", "samples", graph=damaged / "graph")
     refused(ArtifactError, r"00000\.arrow is damaged", "packed", samples=damaged / "samples")
     lock = FileLock(damaged / ".packed.lock")
     assert lock.acquire()

@@ -203,7 +203,7 @@ def test_sweeps_draw_the_same_through_any_window(tmp_path_factory, data):
     for _ in range(data.draw(st.integers(1, 4))):
         seeds = random.permutation(num_nodes)[: data.draw(st.integers(1, num_nodes))]
         minibatches.append((seeds, np.array([fanout], np.int32), 0, 0, data.draw(start)))
-    paths = [graph.manifest.file(name) for name in ("indptr.npy", "indices.npy")]
+    paths = [graph.manifest.file(name) for name in graph.only_edges("this").topology_files]
     files = TopologyFiles(
         indptr_path=str(paths[0]), indptr_offset=npy_data_offset(paths[0]), indices_path=str(paths[1]),
         indices_offset=npy_data_offset(paths[1]), num_nodes=num_nodes, num_edges=graph.num_edges,

@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from graphs import make_graph, random_bits, write_graph
+from graphs import INDICES, make_graph, random_bits, write_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from neighbor_order import in_order, order_hash
@@ -209,11 +209,11 @@ def test_near_seeds_need_fewer_rows(communities, tmp_path):
 
 def test_a_damaged_topology_is_named(tmp_path):
     graph = make_graph(tmp_path / "graph")
-    path = graph.manifest.file("indices.npy")
+    path = graph.manifest.file(INDICES)
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(content)
-    with pytest.raises(ArtifactError, match=r"indices\.npy"):
+    with pytest.raises(ArtifactError, match=INDICES):
         plan_of(graph, 4).minibatches("train", 0)
     assert plan_of(graph, 1).minibatches("train", 0)  # which reads none of it
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from graphs import random_bits, write_graph
+from graphs import INDICES, INDPTR, random_bits, write_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,7 +73,7 @@ def test_more_memory_means_fewer_sweeps(graph, tmp_path):
 
 
 def sweep_of(graph, window_bytes=4096, threads=2, engine="auto"):
-    paths = [graph.manifest.file(name) for name in ("indptr.npy", "indices.npy")]
+    paths = [graph.manifest.file(name) for name in (INDPTR, INDICES)]
     files = TopologyFiles(
         indptr_path=str(paths[0]), indptr_offset=npy_data_offset(paths[0]), indices_path=str(paths[1]),
         indices_offset=npy_data_offset(paths[1]), num_nodes=graph.num_nodes, num_edges=graph.num_edges,
@@ -203,10 +203,10 @@ def test_damaged_topology_is_refused(tmp_path, indptr, indices):
 
 def test_a_file_that_ends_early_is_an_error(graph, tmp_path):
     short = tmp_path / "indices.npy"
-    whole = graph.manifest.file("indices.npy").read_bytes()
+    whole = graph.manifest.file(INDICES).read_bytes()
     short.write_bytes(whole[: len(whole) // 2])
     files = TopologyFiles(
-        indptr_path=str(graph.manifest.file("indptr.npy")), indptr_offset=128, indices_path=str(short),
+        indptr_path=str(graph.manifest.file(INDPTR)), indptr_offset=128, indices_path=str(short),
         indices_offset=128, num_nodes=graph.num_nodes, num_edges=graph.num_edges,
     )  # fmt: skip
     sweep = TopologySweep(files, engine="auto", window_bytes=65536, threads=2)

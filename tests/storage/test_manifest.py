@@ -170,5 +170,5 @@ def test_a_huge_manifest_is_not_read(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_part_of_it(tmp_path: Path) -> None:
     opened = write(tmp_path / "graph")
-    with pytest.raises(ArtifactError, match=r"has no file features\.npy; diskgnn convert again"):
+    with pytest.raises(ArtifactError, match=r"has no file features; diskgnn convert again"):
         opened.array(FEATURES)

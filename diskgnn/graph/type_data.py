@@ -1,0 +1,279 @@
+"""What a graph directory has of one type of nodes or edges: opened, and compared with what the manifest says.
+
+Arrays but the splits are read-only memory maps: not loaded, and not checked.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import ArtifactError
+from diskgnn.schema import ONE_NODE_TYPE, EdgeType, edge_type_name
+from diskgnn.specs import SPLITS
+from diskgnn.storage import artifacts
+from diskgnn.storage.artifacts import edge_file, node_file
+from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, npy_data_offset
+from diskgnn.storage.graph_config import EdgeTypeConfig, NodeTypeConfig
+from diskgnn.storage.manifest import Manifest
+from diskgnn.storage.quantisation import Quantisation
+from diskgnn.storage.row_format import FeatureFile, RowFormat
+
+_AGAIN = "make it with `diskgnn convert` again"
+
+
+@dataclass(frozen=True)
+class NodeSet:
+    """The nodes of one type: N of them, D features each."""
+
+    manifest: Manifest = field(repr=False)
+    number: int  # of the type: its position among the graph's
+    config: NodeTypeConfig
+    labels: npt.NDArray[Any] | None  # int64 [N], -1: none; uint8 [N, C] of 0 and 1; float32 [N] or [N, C], NaN: none
+    times: npt.NDArray[np.int64] | None  # [N]
+    splits: dict[str, npt.NDArray[np.int64]]  # split name -> node ids, in the order given; loaded and checked
+
+    @staticmethod
+    def open(manifest: Manifest, number: int, config: NodeTypeConfig) -> NodeSet:
+        """Those of a graph.
+
+        Raises:
+            ArtifactError: its files do not fit what it says of them, or a split is damaged.
+        """
+        name, num_nodes, target = config.name, config.num_nodes, config.target
+        what = f"its {num_nodes} nodes" if name == ONE_NODE_TYPE else f"its {num_nodes} nodes of type {name}"
+        _check_rows(manifest, node_file(artifacts.FEATURES, name),
+                    node_file(artifacts.FEATURE_CHECKSUMS, name), num_nodes, config.rows, what)  # fmt: skip
+        labels = times = None
+        if target is not None:
+            matrix = (num_nodes, target.num_outputs)
+            kinds: dict[str, Expected] = {
+                "class": [("<i8", (num_nodes,))],
+                "multilabel": [("|u1", matrix)],
+                "regression": [("<f4", matrix), *([("<f4", (num_nodes,))] if target.num_outputs == 1 else [])],
+            }
+            file = node_file(artifacts.LABELS, name)
+            labels = _mapped(manifest, file, kinds[target.kind], f"label for each of {what}")
+        if config.has_times:
+            times = _mapped(manifest, node_file(artifacts.TIMES, name), [("<i8", (num_nodes,))], f"time for {what}")
+        files = {split: node_file(split, name) for split in SPLITS}
+        splits = {split: manifest.checked_array(file) for split, file in files.items() if file in manifest.files}
+        if splits and labels is None:
+            raise ArtifactError(f"{manifest.path} has no label for each of {what}; {_AGAIN}")
+        return NodeSet(manifest, number, config, labels, times, splits)
+
+    @property
+    def name(self) -> str:
+        """Of the type."""
+        return self.config.name
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return self.config.num_nodes
+
+    @cached_property
+    def feature_file(self) -> FeatureFile | None:
+        """Where the feature rows lie, and what they mean; None if nodes of this type have none.
+
+        Raises:
+            ArtifactError: what the codes of quantised rows mean is damaged.
+        """
+        rows, file = self.config.rows, node_file(artifacts.FEATURES, self.name)
+        if rows is None:
+            return None
+        codes = node_file(artifacts.FEATURE_CODES, self.name)
+        quantisation = Quantisation.read(self.manifest, rows.dtype, rows.num_features, codes)
+        path = self.manifest.file(file)
+        return FeatureFile(path, npy_data_offset(path), self.num_nodes, rows, quantisation)
+
+    @cached_property
+    def feature_checksums(self) -> npt.NDArray[np.uint32]:
+        """CRC-32C of each CHECKSUM_CHUNK_BYTES of the feature file, its header included.
+
+        Raises:
+            ArtifactError: they are damaged themselves, or there are no features.
+        """
+        return self.manifest.checked_array(node_file(artifacts.FEATURE_CHECKSUMS, self.name))
+
+    @cached_property
+    def features(self) -> npt.NDArray[Any]:
+        """[N, D] memory map of the features as stored: bfloat16 as uint16, int4 as uint8 [N, ceil(D / 2)].
+
+        Raises:
+            ArtifactError: there are none.
+        """
+        return self.manifest.array(node_file(artifacts.FEATURES, self.name))
+
+    def labels_of(self, nodes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """[n] or [n, C] labels of ascending `nodes` [n]; all labels are read, front to back, and checked.
+
+        Raises:
+            ArtifactError: they are damaged, or there are none.
+        """
+        return self.manifest.take(node_file(artifacts.LABELS, self.name), nodes)
+
+
+@dataclass(frozen=True)
+class EdgeSet:
+    """The edges of one type: E of them to N destination nodes, in CSC order."""
+
+    manifest: Manifest = field(repr=False)
+    number: int  # of the type: its position among the graph's
+    config: EdgeTypeConfig
+    indptr: npt.NDArray[np.int64]  # [N+1]: in-neighbours of v are indices[indptr[v]:indptr[v+1]]
+    indices: npt.NDArray[Any]  # [E] source nodes, int32 when there are fewer than 2^31, otherwise int64
+    weights: npt.NDArray[np.float32] | None  # [E] above or equal to 0; not all 0 in any list
+    times: npt.NDArray[np.int64] | None  # [E]
+    edge_ids: npt.NDArray[np.int64] | None  # [E] positions in the user's input; None: not kept
+
+    @staticmethod
+    def open(manifest: Manifest, number: int, config: EdgeTypeConfig, num_nodes: int) -> EdgeSet:
+        """Those of a graph that end in `num_nodes` nodes.
+
+        Raises:
+            ArtifactError: its files do not fit what it says of them, or each other.
+        """
+        edge_type, num_edges = config.type, config.num_edges
+
+        def mapped(kind: str, dtype: str) -> npt.NDArray[Any]:
+            expected = [(dtype, (num_edges,))]
+            return _mapped(manifest, edge_file(kind, edge_type), expected, f"{kind} of {edge_type_name(edge_type)}")
+
+        names = edge_file(artifacts.INDPTR, edge_type), edge_file(artifacts.INDICES, edge_type)
+        indptr, indices = (manifest.array(name) for name in names)
+        valid = indptr.dtype == np.int64 and indptr.shape == (num_nodes + 1,)
+        valid = valid and indices.dtype in (np.int32, np.int64) and indices.shape == (num_edges,)
+        if not valid or indptr[0] != 0 or indptr[-1] != num_edges:
+            raise ArtifactError(
+                f"{manifest.path} holds no CSC matrix ({' and '.join(names)} do not fit each other, or not "
+                f"{num_nodes} nodes); {_AGAIN}"
+            )
+        _check_rows(manifest, edge_file(artifacts.EDGE_FEATURES, edge_type),
+                    edge_file(artifacts.EDGE_FEATURE_CHECKSUMS, edge_type), num_edges, config.rows,
+                    f"its {num_edges} edges of type {edge_type_name(edge_type)}")  # fmt: skip
+        return EdgeSet(
+            manifest, number, config, indptr, indices,
+            mapped(artifacts.WEIGHTS, "<f4") if config.has_weights else None,
+            mapped(artifacts.TIMES, "<i8") if config.has_times else None,
+            mapped(artifacts.EDGE_IDS, "<i8") if config.has_ids else None,
+        )  # fmt: skip
+
+    @property
+    def type(self) -> EdgeType:
+        """(source type, name, destination type)."""
+        return self.config.type
+
+    @property
+    def num_edges(self) -> int:
+        """E."""
+        return self.config.num_edges
+
+    @property
+    def topology_bytes(self) -> int:
+        """Of `indptr` and `indices`, loaded."""
+        return self.indptr.nbytes + self.indices.nbytes
+
+    @property
+    def topology_files(self) -> tuple[str, str]:
+        """Names of the files that hold `indptr` and `indices`."""
+        return edge_file(artifacts.INDPTR, self.type), edge_file(artifacts.INDICES, self.type)
+
+    def topology(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+        """`indptr` and `indices` read into memory (not mapped as well, which would count twice) and checked.
+
+        Raises:
+            ArtifactError: one is damaged.
+        """
+        indptr, indices = self.topology_files
+        return self.manifest.checked_array(indptr), self.manifest.checked_array(indices)
+
+    def topology_at_random(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+        """`indptr` and `indices`, as memory maps that read no more than what is touched."""
+        read_at_random(self.indptr)
+        read_at_random(self.indices)
+        return self.indptr, self.indices
+
+    @cached_property
+    def splits(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Seed edges for link prediction: split name -> [n, 2] (source, destination), loaded and checked. They need not
+        be edges of the topology.
+
+        Raises:
+            ArtifactError: one is damaged, or of another shape.
+        """
+        splits = {}
+        for split in self.config.link_splits:
+            name = edge_file(split, self.type)
+            splits[split] = self.manifest.checked_array(name)
+            _expect(self.manifest, name, [("<i8", (len(splits[split]), 2))], "seed edges")
+        return splits
+
+    @cached_property
+    def feature_file(self) -> FeatureFile | None:
+        """Where the feature rows of edges lie, in CSC order; None if edges of this type have none."""
+        if self.config.rows is None:
+            return None
+        path = self.manifest.file(edge_file(artifacts.EDGE_FEATURES, self.type))
+        return FeatureFile(path, npy_data_offset(path), self.num_edges, self.config.rows)
+
+    @cached_property
+    def feature_checksums(self) -> npt.NDArray[np.uint32]:
+        """CRC-32C of each CHECKSUM_CHUNK_BYTES of the feature file, its header included.
+
+        Raises:
+            ArtifactError: they are damaged themselves, or there are no features.
+        """
+        return self.manifest.checked_array(edge_file(artifacts.EDGE_FEATURE_CHECKSUMS, self.type))
+
+    @cached_property
+    def features(self) -> npt.NDArray[Any]:
+        """[E, D] memory map of the features as stored, in CSC order.
+
+        Raises:
+            ArtifactError: there are none.
+        """
+        return self.manifest.array(edge_file(artifacts.EDGE_FEATURES, self.type))
+
+
+Expected = Sequence[tuple[str, tuple[int, ...]]]  # (dtype, shape) of which one is to be found
+
+
+def _mapped(manifest: Manifest, name: str, expected: Expected, what: str) -> npt.NDArray[Any]:
+    _expect(manifest, name, expected, what)
+    return manifest.array(name)
+
+
+def _expect(manifest: Manifest, name: str, expected: Expected, what: str) -> None:
+    entry = manifest.files.get(name)
+    if entry is None or (entry.dtype, entry.shape) not in expected:
+        raise ArtifactError(f"{manifest.path} has no {what} ({name}); {_AGAIN}")
+
+
+def _check_rows(
+    manifest: Manifest, file: str, checksums_file: str, num_rows: int, rows: RowFormat | None, what: str
+) -> None:
+    """Whether the feature file and its checksums fit each other and `num_rows`."""
+    if rows is None:
+        return
+    features, checksums = manifest.files.get(file), manifest.files.get(checksums_file)
+    shape = (num_rows, rows.stored_columns)
+    valid = features is not None and (features.dtype, features.shape) == (rows.storage.str, shape)
+    if features is not None and valid:
+        num_chunks = -(-features.bytes // CHECKSUM_CHUNK_BYTES)
+        valid = checksums is not None and (checksums.dtype, checksums.shape) == ("<u4", (num_chunks,))
+    if not valid:
+        raise ArtifactError(f"{manifest.path} has no row of features for each of {what} ({file}); {_AGAIN}")
+
+
+def read_at_random(mapped: npt.NDArray[Any]) -> None:
+    """Let a memory map read no more than what is touched: read-ahead would read megabytes for each value."""
+    memory = getattr(mapped, "_mmap", None)  # NumPy's own; an empty array has none
+    if memory is not None:
+        memory.madvise(mmap.MADV_RANDOM)

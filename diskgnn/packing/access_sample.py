@@ -1,0 +1,90 @@
+"""What minibatches of some sequences need, in bounded memory: what rows from disk are predicted from.
+
+Where there are too many accesses, only those of some nodes are kept, chosen by a hash of the node: a cache that is
+smaller by as much then misses as large a part of them (SHARDS: Waldspurger et al., Efficient MRC Construction with
+SHARDS, FAST 2015).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_GOLDEN_RATIO = 0.6180339887498949
+_MAX_PRODUCT = 1 << 62
+
+
+@dataclass
+class Run:
+    """Consecutive minibatches of a cyclic sequence; those at positions below 0 end it."""
+
+    minibatches: dict[int, npt.NDArray[Any]] = field(default_factory=dict)  # by position: the nodes that are kept
+    requested_rows: dict[int, int] = field(default_factory=dict)  # by position: how many nodes it needs, kept or not
+
+    @property
+    def positions(self) -> npt.NDArray[np.int64]:
+        """[n] ascending."""
+        return np.array(sorted(self.minibatches), np.int64)
+
+    def nodes(self, positions: npt.NDArray[np.int64]) -> list[npt.NDArray[Any]]:
+        """Those that are kept, of each minibatch."""
+        return [self.minibatches[position] for position in positions.tolist()]
+
+    def requested(self, positions: npt.NDArray[np.int64]) -> int:
+        """Rows that these minibatches need."""
+        return sum(self.requested_rows[position] for position in positions.tolist())
+
+
+class AccessSample:
+    """The accesses of a run of each of several sequences, to all nodes or to the same part of them."""
+
+    def __init__(self, num_nodes: int, num_sequences: int, max_accesses: int) -> None:
+        """Keeps at most about `max_accesses` of those that are added, 4 to 8 bytes each."""
+        self.runs = [Run() for _ in range(num_sequences)]
+        self.num_nodes = num_nodes  # that are kept; the nodes in `runs` are numbered from 0
+        self._all_nodes, self._max_accesses, self._kept_accesses = num_nodes, max_accesses, 0
+        self._multiplier = _coprime(num_nodes)
+
+    @property
+    def share(self) -> float:
+        """The part of the nodes whose accesses are kept."""
+        return self.num_nodes / self._all_nodes
+
+    def add(self, sequence: int, position: int, nodes: npt.NDArray[Any]) -> None:
+        """The minibatch at `position` of that sequence needs `nodes` (distinct)."""
+        run = self.runs[sequence]
+        run.requested_rows[position] = len(nodes)
+        kept = np.array(nodes) if self.num_nodes == self._all_nodes else self._kept(self._hashed(nodes))
+        run.minibatches[position] = kept
+        self._kept_accesses += len(kept)
+        while self._kept_accesses > self._max_accesses and self.num_nodes > 1:
+            self._thin()
+
+    def _thin(self) -> None:
+        """Give up half of the nodes."""
+        number = self._hashed if self.num_nodes == self._all_nodes else np.asarray
+        self.num_nodes = -(-self.num_nodes // 2)
+        for run in self.runs:
+            run.minibatches = {position: self._kept(number(nodes)) for position, nodes in run.minibatches.items()}
+        self._kept_accesses = sum(len(nodes) for run in self.runs for nodes in run.minibatches.values())
+
+    def _hashed(self, nodes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """A permutation of all nodes: those of any range of ids are spread evenly, as steps of the golden ratio are."""
+        hashed: npt.NDArray[np.int64] = nodes.astype(np.int64) * self._multiplier % self._all_nodes
+        return hashed
+
+    def _kept(self, hashed: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        kept = hashed[hashed < self.num_nodes]
+        return kept if self.num_nodes > np.iinfo(np.int32).max else kept.astype(np.int32)
+
+
+def _coprime(num_nodes: int) -> int:
+    """About `num_nodes` times the golden ratio, without a common divisor."""
+    multiplier = max(1, min(int(num_nodes * _GOLDEN_RATIO), _MAX_PRODUCT // num_nodes))
+    while math.gcd(multiplier, num_nodes) > 1:
+        multiplier -= 1
+    return multiplier

@@ -1,0 +1,116 @@
+"""How many rows Belady's schedule reads from disk, by how soon the rows of a sequence are needed again.
+
+A row that is kept between two of its accesses saves one read, and takes a slot for as many minibatches as lie between
+them. The most reads are saved by keeping the shortest of these intervals until all slots are taken: with h(l) intervals
+of l minibatches that begin in a minibatch, keeping those up to t fills sum of l h(l) slots, l <= t, and saves sum of
+h(l) reads a minibatch. That is the optimum where slots are equally scarce at all times, as in a sequence that is
+stationary, and below the reads of any schedule otherwise.
+
+h comes from some consecutive minibatches. Intervals longer than these are extrapolated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+_RELIABLE_SHARE = 0.75  # of a run: longer intervals have few places in it
+_STEEPER = 0.02
+_STEEPEST = 8.0
+
+
+def interval_rates(
+    minibatches: Sequence[npt.NDArray[Any]], periods: npt.NDArray[np.int64], all_periods: npt.NDArray[np.int64]
+) -> Floats:
+    """[n] h: intervals of l minibatches that begin in a minibatch of the whole sequence; l < n, those of the run.
+
+    Two minibatches of one period of coordinated draws share more rows than others do, and the run has other parts of
+    such pairs than the sequence: so both kinds are counted apart.
+
+    Args:
+        minibatches: nodes of the run.
+        periods: [n] the period that each of them is in.
+        all_periods: [B] the same, of the whole sequence.
+    """
+    num = len(minibatches)
+    lags = np.arange(num)
+    starts, lengths = _intervals(minibatches)
+    within = periods[starts] == periods[starts + lengths]
+    pairs_within = _pairs_within(periods, lags)
+    pairs_across = num - lags - pairs_within
+    share_within = _pairs_within(all_periods, lags) / len(all_periods)
+    if all_periods.min() == all_periods.max():
+        share_within = np.ones(num)  # where the sequence starts over, too
+    rates = []
+    for chosen, pairs in ((within, pairs_within), (~within, pairs_across)):
+        found = np.bincount(lengths[chosen], minlength=num)
+        rates.append(np.divide(found, pairs, out=np.full(num, np.nan), where=pairs > 0))
+    # What the run has no pair of is taken for the other kind.
+    same, other = np.where(np.isnan(rates[0]), rates[1], rates[0]), np.where(np.isnan(rates[1]), rates[0], rates[1])
+    result: Floats = np.nan_to_num(share_within * same + (1 - share_within) * other)
+    return result
+
+
+def cyclic_interval_rates(minibatches: Sequence[npt.NDArray[Any]]) -> Floats:
+    """[n + 1] h of a sequence that consists of just these minibatches, again and again."""
+    num = len(minibatches)
+    starts, lengths = _intervals([*minibatches, *minibatches])
+    result: Floats = np.bincount(lengths[starts < num], minlength=num + 1) / num
+    return result
+
+
+def extended(rates: Floats, rows: float, num_batches: int, num_nodes: float) -> Floats:
+    """[B + 1] h of a sequence of B minibatches that need `rows` each, from that of a run of fewer.
+
+    Accesses that are not repeated within l minibatches become fewer as a power of l, as they do in the second half of
+    the run, but so fast that there are no more than `num_nodes` nodes. All rows come back when the sequence starts
+    over.
+    """
+    waiting = np.minimum.accumulate(np.maximum(rows - np.cumsum(rates), 0.0))  # [n] not repeated within l minibatches
+    last = max(1, int(len(rates) * _RELIABLE_SHARE) - 1)
+    if last < len(waiting):
+        middle = max(1, last // 2)
+        known, later = waiting[: last + 1], np.arange(last + 1, num_batches) / last
+        exponent = 0.0
+        if 0 < known[last] < known[middle]:
+            exponent = float(np.log(known[middle] / known[last]) / np.log(last / middle))
+        waiting = np.concatenate([known, known[last] * later**-exponent])
+        while waiting.sum() > num_nodes and exponent < _STEEPEST:
+            exponent += _STEEPER
+            waiting = np.concatenate([known, known[last] * later**-exponent])
+    waiting = np.concatenate([waiting, np.full(num_batches - len(waiting), waiting[-1])])
+    return np.concatenate([[0.0], -np.diff(waiting), waiting[-1:]])
+
+
+def missed_rows(rates: Floats, rows: float, slots: float) -> tuple[float, int]:
+    """(rows a minibatch that are read with so many slots, the longest interval that is kept whenever it occurs)."""
+    taken = np.cumsum(rates * np.arange(len(rates)))
+    longest = int(np.searchsorted(taken, slots, side="right")) - 1
+    if longest + 1 >= len(rates):
+        return max(0.0, rows - float(rates.sum())), len(rates) - 1
+    part = (slots - taken[longest]) / (longest + 1)  # of the intervals that are longer by one
+    return max(0.0, rows - float(rates[: longest + 1].sum()) - float(part)), longest
+
+
+def _intervals(minibatches: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(the minibatch in which each interval between two accesses of a node begins, its length)."""
+    nodes = np.concatenate(list(minibatches))
+    times = np.repeat(np.arange(len(minibatches)), [len(each) for each in minibatches])
+    order = np.argsort(nodes, kind="stable")
+    nodes, times = nodes[order], times[order]
+    again = np.flatnonzero(nodes[1:] == nodes[:-1])
+    return times[again], times[again + 1] - times[again]
+
+
+def _pairs_within(periods: npt.NDArray[np.int64], lags: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """[len(lags)] pairs of minibatches that are so far apart and in one period; a period's are consecutive."""
+    lengths, counts = np.unique(np.unique(periods, return_counts=True)[1], return_counts=True)
+    pairs = np.zeros(len(lags), np.int64)
+    for length, count in zip(lengths, counts, strict=True):
+        pairs += count * np.maximum(0, length - lags)
+    return pairs

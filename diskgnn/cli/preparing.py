@@ -10,6 +10,7 @@ import click
 from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.rendering import Output
+from diskgnn.errors import ConfigError
 from diskgnn.progress import StageReport
 
 
@@ -154,20 +155,26 @@ def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: 
 @click.option(
     "--estimate",
     is_flag=True,
-    help="Only sample a few minibatches and predict time, memory and disk space; write nothing.",
+    help="Only sample some minibatches; predict time, memory and disk space, and compare other settings.",
+)
+@click.option(
+    "--disk",
+    type=options.Size(),
+    help="With --estimate: the disk space that there is.  [default: what is free]",
 )
 @click.pass_obj
-def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, **arguments: Any) -> None:
+def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, disk: int | None, **arguments: Any) -> None:
     """Sample, place and pack GRAPH into OUT, ready for `diskgnn train`."""
     if estimate:
+        from diskgnn.cli.estimates import show
         from diskgnn.preparing.estimate import estimate as predict
 
         arguments.pop("overwrite")  # nothing is written
-        prediction = predict(graph, out, **arguments, reporter=output.reporter)
-        output.fields(f"preparing {graph} would take", vars(prediction))
-        if missing := prediction.missing_disk_bytes:
-            output.warn(f"it does not fit the disk under {out.absolute().parent}: {missing} bytes missing")
+        prediction = predict(graph, out, **arguments, disk=disk, reporter=output.reporter)
+        show(output, prediction, graph, out)
         output.result(prediction)
+    elif disk is not None:
+        raise ConfigError("disk: only --estimate takes it; `prepare` refuses by itself what does not fit")
     else:
         from diskgnn.preparing.prepare import prepare
 

@@ -14,7 +14,7 @@ from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.probes import probe_samples
 from diskgnn.packing.row_packing import pack_rows
-from diskgnn.packing.space import disk_need, most_packed_bytes
+from diskgnn.packing.space import certain_bytes, most_packed_bytes
 from diskgnn.packing.split_placer import Placed, SplitPlacer
 from diskgnn.packing.tiers import TierRows
 from diskgnn.progress import SILENT, Reporter, StageReport
@@ -121,9 +121,9 @@ def _require_space(
     if most_packed_bytes(samples, tiers, graph.indices.itemsize, row_bytes) <= free_bytes(writer.staging):
         return 0
     probes = {split: probe_samples(samples, split) for split in samples.splits}
-    need = disk_need(probes, tiers, row_bytes, keep_input_nodes)
-    certain_bytes = max(need.certain_packed, samples.manifest.total_bytes)  # headers alone are as large
-    require_free_bytes(writer.staging, certain_bytes, f"packing {writer.final}")
+    certain = certain_bytes(probes, tiers, row_bytes, keep_input_nodes)
+    packed_bytes = max(certain.packed, samples.manifest.total_bytes)  # headers alone are as large
+    require_free_bytes(writer.staging, packed_bytes, f"packing {writer.final}")
     return sum(samples.manifest.files[artifacts.shard_file(split, 0, 0)].bytes for split in probes)
 
 

@@ -1,8 +1,7 @@
-"""A few minibatches that stand for all: what space and time are predicted from."""
+"""A few minibatches that stand for all: enough to refuse a disk that is surely too small."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.sampling.sample import damage_named, fits, sample_a_few
+from diskgnn.sampling.sample import damage_named, sample_a_few
 from diskgnn.storage.samples import SampledMinibatch, Samples
 from diskgnn.storage.samples_config import SamplesConfig
 from diskgnn.system.resources import Resources
@@ -27,19 +26,12 @@ class Probe:
     num_batches: int  # of the whole sequence
     num_nodes: int  # N of the graph
     draw_period: int  # see `SamplingSpec`
-    edges: float  # mean per minibatch
     structure_bytes: float  # of seeds, labels and blocks, mean per minibatch
-    seconds: float  # to sample one, all threads busy; 0 when they were read
 
     @property
     def rows(self) -> float:
         """Input nodes, mean per minibatch."""
         return sum(map(len, self.minibatches)) / len(self.minibatches)
-
-    @property
-    def max_rows(self) -> int:
-        """Input nodes of the largest minibatch."""
-        return max(map(len, self.minibatches))
 
     @property
     def node_bytes(self) -> int:
@@ -95,22 +87,18 @@ def probe_by_sampling(plan: SamplingPlan, resources: Resources) -> dict[str, Pro
         spread = np.unique(np.linspace(0, len(minibatches) - 1, PROBE_MINIBATCHES).astype(int))
         planned += [(split, minibatches[number]) for number in spread]
     nodes: dict[str, list[npt.NDArray[Any]]] = {split: [] for split in plan.splits}
-    structures: dict[str, list[tuple[int, int]]] = {split: [] for split in plan.splits}
+    structure_bytes = dict.fromkeys(plan.splits, 0)
     with (
         damage_named(plan.graph),
         resources.reporter.stage("sample a few", len(planned), "minibatches") as advance,
     ):
         sampled = sample_a_few(plan.graph, [minibatch for _, minibatch in planned], resources)
-        started = time.perf_counter()
         for (split, _), minibatch in zip(planned, sampled, strict=True):
             nodes[split].append(minibatch.only_nodes)
-            structures[split].append(_structure(minibatch))
+            structure_bytes[split] += structure_bytes_of(minibatch)
             advance(1)
-        seconds = (time.perf_counter() - started) / len(planned)
-    if fits(plan.graph, resources.memory_bytes):
-        seconds /= resources.threads  # these took turns
     config = plan.config()
-    return {split: _probe(nodes[split], structures[split], config, split, seconds) for split in plan.splits}
+    return {split: _probe(nodes[split], structure_bytes[split], config, split) for split in plan.splits}
 
 
 def probe_samples(samples: Samples, split: str) -> Probe:
@@ -119,24 +107,20 @@ def probe_samples(samples: Samples, split: str) -> Probe:
     Raises:
         ArtifactError: a shard is damaged.
     """
-    nodes, structures = [], []
+    nodes, structure_bytes = [], 0
     for minibatch in islice(samples.read(split), PROBE_MINIBATCHES):
         nodes.append(np.array(minibatch.only_nodes))
-        structures.append(_structure(minibatch))
-    return _probe(nodes, structures, samples.config, split, 0.0)
+        structure_bytes += structure_bytes_of(minibatch)
+    return _probe(nodes, structure_bytes, samples.config, split)
 
 
-def _structure(minibatch: SampledMinibatch) -> tuple[int, int]:
-    """(edges, bytes of seeds, labels and blocks) of one minibatch."""
-    edges = minibatch.num_edges
+def structure_bytes_of(minibatch: SampledMinibatch) -> int:
+    """Bytes of its seeds, labels and blocks."""
     offsets = sum(len(block.indptr) for layer in minibatch.blocks for block in layer)
-    return edges, 16 * len(minibatch.seeds) + 4 * (edges + offsets)
+    return 16 * len(minibatch.seeds) + 4 * (minibatch.num_edges + offsets)
 
 
-def _probe(
-    nodes: list[npt.NDArray[Any]], structures: list[tuple[int, int]], config: SamplesConfig, split: str, seconds: float
-) -> Probe:
-    edges, structure_bytes = (sum(column) / len(structures) for column in zip(*structures, strict=True))
+def _probe(nodes: list[npt.NDArray[Any]], structure_bytes: int, config: SamplesConfig, split: str) -> Probe:
     num_batches = config.splits[split].num_batches
     (num_nodes,) = config.num_nodes.values()
-    return Probe(tuple(nodes), num_batches, num_nodes, config.spec.draw_period, edges, structure_bytes, seconds)
+    return Probe(tuple(nodes), num_batches, num_nodes, config.spec.draw_period, structure_bytes / len(nodes))

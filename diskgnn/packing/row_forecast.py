@@ -61,7 +61,7 @@ class SequenceForecast:
             scale = float(num_seeds.sum() / num_seeds.max()) / len(self._positions)
         self._scale = scale / self._share  # accesses of the sequence for each of the run
         self._minibatches = run.nodes(self._positions)
-        self._requested = round(run.requested(self._positions) * scale)
+        self.requested = round(run.requested(self._positions) * scale)
 
     def hottest(self, num_rows: int) -> npt.NDArray[np.int64]:
         """What would be the `num_rows` static rows: of those nodes that the sample keeps, by their numbers there."""
@@ -86,8 +86,8 @@ class SequenceForecast:
             in_run = self._modelled(minibatches, self._positions, slots, planned.disk)
             error = math.hypot(error, self._model_error(minibatches, slots))
             disk, kept = in_run * len(minibatches) * self._scale, cpu_rows
-            admitted = min(disk, self._requested - disk) if cpu_rows else 0
-        return RowForecast(self._requested, round(disk), error, round(admitted), round(kept))
+            admitted = min(disk, self.requested - disk) if cpu_rows else 0
+        return RowForecast(self.requested, round(disk), error, round(admitted), round(kept))
 
     def _modelled(
         self,

@@ -1,4 +1,4 @@
-"""What packing will take, predicted from a few minibatches: for estimates, and to refuse a disk that is too small."""
+"""What packing will take: for estimates from forecasts of rows, and from a few minibatches to refuse a small disk."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 from diskgnn._native import DIRECT_ALIGNMENT
 from diskgnn.packing.probes import Probe
+from diskgnn.packing.row_forecast import RowForecast
 from diskgnn.packing.tiers import TierRows
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.storage.samples import Samples
 
 # A few minibatches stand for all: what they say is trusted to this part when a disk is refused.
 _CERTAIN_PART = 0.9
+_MESSAGE_BYTES = 800  # of Arrow's around the arrays of a minibatch, about
 
 
 def least_disk_share(share: float) -> float:
@@ -31,37 +33,46 @@ def least_disk_share(share: float) -> float:
 
 
 @dataclass(frozen=True)
-class DiskNeed:
-    """Bytes that `prepare` will put on the disk."""
+class CertainBytes:
+    """What `prepare` surely puts on the disk: one without room for that is refused."""
 
-    packed: int  # at most, in general
+    packed: int
     samples: int
-    placing: int  # scratch while placing, removed before rows are packed
-    certain_packed: int  # surely needed: what a disk without it is refused for
-    certain_samples: int
 
 
-def disk_need(probes: Mapping[str, Probe], tiers: TierRows, row_bytes: int, keep_input_nodes: bool) -> DiskNeed:
-    """The bytes of the packed directory and of the samples, from one probe of each split."""
+def certain_bytes(probes: Mapping[str, Probe], tiers: TierRows, row_bytes: int, keep_input_nodes: bool) -> CertainBytes:
+    """The least that packed directory and samples take, from one probe of each split."""
     first = next(iter(probes.values()))
-    packed: float = tiers.static * row_bytes
-    certain: float = min(tiers.static, first.distinct_rows()) * row_bytes
-    samples = placing = 0.0
+    packed: float = min(tiers.static, first.distinct_rows()) * row_bytes
+    samples = 0.0
     for split, probe in probes.items():
         kept_rows = min(tiers.cpu(split), probe.num_nodes - tiers.static)
-        share = probe.disk_share(tiers.static + kept_rows)
-        rows_bytes = probe.num_batches * probe.rows * row_bytes
         header_bytes = probe.structure_bytes + probe.rows * (4 + keep_input_nodes * probe.node_bytes)
-        admissions_bytes = 8 * share * probe.rows if kept_rows else 0
-        packed += kept_rows * row_bytes + share * rows_bytes
-        packed += probe.num_batches * (header_bytes + admissions_bytes + DIRECT_ALIGNMENT / 2)
-        certain += min(kept_rows, max(0, probe.distinct_rows() - tiers.static)) * row_bytes
+        packed += min(kept_rows, max(0, probe.distinct_rows() - tiers.static)) * row_bytes
         # Within a period of coordinated draws, minibatches may need the same rows: one of them reads them.
-        least_share = least_disk_share(share) / probe.draw_period
-        certain += _CERTAIN_PART * (probe.num_batches * header_bytes + least_share * rows_bytes)
+        least_share = least_disk_share(probe.disk_share(tiers.static + kept_rows)) / probe.draw_period
+        packed += _CERTAIN_PART * probe.num_batches * (header_bytes + least_share * probe.rows * row_bytes)
         samples += probe.num_batches * (probe.structure_bytes + probe.rows * probe.node_bytes)
-        placing += probe.num_batches * probe.rows * (2 * probe.node_bytes + 4)
-    return DiskNeed(int(packed), int(samples), int(placing), int(certain), int(_CERTAIN_PART * samples))
+    return CertainBytes(int(packed), int(_CERTAIN_PART * samples))
+
+
+def read_bytes(
+    rows: RowForecast, num_batches: int, structure_bytes: float, row_bytes: int, kept_node_bytes: int
+) -> int:
+    """Bytes of a sequence's extents, which training reads in a cycle; `kept_node_bytes` are those of a node's id."""
+    headers = structure_bytes + rows.requested * (4 + kept_node_bytes) + 8 * rows.admitted
+    return int(headers + rows.disk * row_bytes + num_batches * (_MESSAGE_BYTES + DIRECT_ALIGNMENT / 2))
+
+
+def packed_bytes(rows: RowForecast, extents_bytes: int, row_bytes: int) -> int:
+    """Bytes of a sequence's files: its extents, the rows that its slots start with, and where these go in the end."""
+    return extents_bytes + rows.cpu * (row_bytes + 4)
+
+
+def scratch_bytes(rows: RowForecast, num_batches: int, structure_bytes: float, node_bytes: int) -> int:
+    """Bytes of a sequence's samples, and of what is written while its rows are placed."""
+    samples_bytes = structure_bytes + rows.requested * node_bytes + num_batches * _MESSAGE_BYTES
+    return int(samples_bytes + rows.requested * (2 * node_bytes + 4))
 
 
 def most_disk_bytes(plan: SamplingPlan, tiers: TierRows, keep_input_nodes: bool) -> int:

@@ -1,48 +1,58 @@
-"""`estimate`: what `prepare` with the same arguments would cost."""
+"""`estimate`: what `prepare` with the same arguments would cost, and with others that would cost less."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from diskgnn._native import READ_AHEAD_BYTES
 from diskgnn.graph.graph import Graph
-from diskgnn.packing.probes import probe_by_sampling
-from diskgnn.packing.space import disk_need
+from diskgnn.packing.row_forecast import RowForecast
+from diskgnn.packing.space import packed_bytes, read_bytes, scratch_bytes
+from diskgnn.packing.tiers import TierRows
+from diskgnn.preparing.alternatives import SettingEstimate, accuracy_held, alternatives, recommended, row_formats
 from diskgnn.preparing.request import PrepareRequest
+from diskgnn.preparing.sequence_samples import SequenceSample, sample_sequences
 from diskgnn.progress import SILENT, Reporter
+from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs import CacheSpec, PathLike, SamplingSpec
 from diskgnn.storage.disk_space import free_bytes
 from diskgnn.storage.read_engine import warn_if_no_io_uring
-from diskgnn.storage.row_format import FeatureFile
-from diskgnn.storage.row_reading import read_rows, row_buffer
+from diskgnn.storage.row_format import FeatureFile, RowFormat
+from diskgnn.system.disk_rates import sequential_bytes_per_second
+from diskgnn.system.memory_rates import row_copy_bytes_per_second
 from diskgnn.system.resources import Resources
+from diskgnn.units import parse_size
 
-_PROBE_READ_BYTES = 128 << 20
+MAX_SECONDS = 20.0  # of sampling
+_RATE_FILE_BYTES = 128 << 20
 # Measured on one core: placing costs about this much per access, all passes and the headers together.
 _PLACE_SECONDS_PER_ACCESS = 0.25e-6
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What `prepare` would take. Reads and caches are estimated from a few minibatches of each split."""
+    """What `prepare` would take, and what other settings would. Rows are predicted from sampled minibatches."""
 
     minibatches: int  # of all splits and epochs
+    sampled_minibatches: int  # of those, of the settings given
     rows_per_minibatch: float  # of the train split
     edges_per_minibatch: float
-    train_disk_row_share: float  # rows that must come from disk, of those requested; at most, see `estimate`
+    train_disk_row_share: float  # rows that must come from disk, of those requested
     packed_bytes: int
     scratch_bytes: int  # needed beside that while preparing
-    free_disk_bytes: int
+    free_disk_bytes: int  # or the disk space given
     missing_disk_bytes: int  # of packed and scratch bytes together; 0 when they fit
     prepare_memory_bytes: int  # of arrays and buffers; within the budget, but for 5 bytes per node
     training_memory_bytes: int  # of the loader; see `estimate`
     sample_seconds: float
     place_seconds: float
     pack_seconds: float
+    epoch_seconds: float  # to load an epoch of training: of reading and of assembling, what takes longer
+    disk_bytes_per_second: float  # at which this disk is read front to back
+    settings: tuple[SettingEstimate, ...]  # those given, then each way of drawing with each width of rows
+    recommended: SettingEstimate | None  # the fewest bytes read, of those that fit and whose accuracy was shown to hold
 
 
 def estimate(
@@ -65,13 +75,18 @@ def estimate(
     keep_input_nodes: bool = False,
     samples: PathLike | None = None,
     prefetch: int = 1,
+    disk: int | str | None = None,
+    max_seconds: float = MAX_SECONDS,
     reporter: Reporter = SILENT,
 ) -> Estimate:
-    """Predict what `prepare` with the same arguments would take; nothing is written where `out` is.
+    """Predict what `prepare` with the same arguments would take, and with other draws and narrower rows.
 
-    Up to 8 minibatches of each split are sampled. Hits are predicted as those of a cache that holds the rows that
-    half of them need most, measured on the other half: Belady's schedule does better, so disk bytes and pack seconds
-    are upper bounds in general. The disk's rate is measured by reading 128 MiB of the features.
+    Nothing is written where `out` is, and no features are read. For each way of drawing, minibatches are sampled until
+    `max_seconds` are over, but at least 8 of each split. Where that is all of them, rows are placed as `prepare` does
+    it, and the counts are those of the packed directory. Otherwise rows from disk are predicted from how soon rows are
+    needed again in a run of minibatches (`diskgnn.packing.reuse_model`), and `disk_rows_error` says how far off that
+    may be. The disk's rate is measured with a file that has no name, of the size
+    of the features but at most 128 MiB.
 
     `training_memory_bytes` is the loader's: static rows (in GPU memory as far as `device_cache` goes), the cpu tiers
     of training and of evaluation, the minibatches in flight and the read ring. The model, its optimizer and
@@ -98,14 +113,16 @@ def estimate(
         keep_input_nodes: store each minibatch's node ids too, for `MiniBatch.input_nodes`.
         samples: where `prepare` would keep the samples.
         prefetch: minibatches read ahead while training.
-        reporter: told of the sampling of a few minibatches.
+        disk: space that packed and scratch bytes may take, as 100GiB; what is free by default.
+        max_seconds: how long to sample.
+        reporter: told of the sampling of minibatches.
 
     Raises:
         ConfigError, InputError, ArtifactError: as `prepare`.
 
     Example:
         >>> found = diskgnn.estimate("graph", "packed", fanouts=[10, 10], batch_size=1024, cpu_cache="10%")
-        >>> print(found.packed_bytes, found.missing_disk_bytes)
+        >>> print(found.packed_bytes, found.missing_disk_bytes, found.recommended)
     """
     request = PrepareRequest.of(
         graph,
@@ -125,52 +142,133 @@ def estimate(
         samples=samples,
         keep_input_nodes=keep_input_nodes,
     )
-    return estimate_of(request, prefetch)
+    disk_bytes = None if disk is None else parse_size(disk)
+    return estimate_of(request, prefetch=prefetch, disk_bytes=disk_bytes, max_seconds=max_seconds)
 
 
-def estimate_of(request: PrepareRequest, prefetch: int = 1) -> Estimate:
+def estimate_of(
+    request: PrepareRequest,
+    *,
+    prefetch: int = 1,
+    disk_bytes: int | None = None,
+    max_seconds: float = MAX_SECONDS,
+) -> Estimate:
     """`estimate`, once its arguments are checked."""
-    features, tiers = request.graph.feature_file, request.tiers
-    num_nodes, memory_bytes = request.graph.num_nodes, request.resources.memory_bytes
-    probes = probe_by_sampling(request.plan, request.resources)
-    need = disk_need(probes, tiers, features.row_bytes, request.keep_input_nodes)
-    scratch_bytes = need.samples + need.placing
-    free_disk_bytes = free_bytes(request.out.parent)
-    train = probes.get("train") or next(iter(probes.values()))
+    graph, plan, tiers, resources = request.graph, request.plan, request.tiers, request.resources
+    features = graph.feature_file
+    train_split = "train" if "train" in plan.splits else plan.splits[0]
+    specs = alternatives(plan.spec, plan.sizes[train_split].batches_per_epoch)
+    plans = [SamplingPlan(graph, spec) for spec in specs]
+    samples, sample_seconds = sample_sequences(plans, resources, max_seconds=max_seconds)
     warn_if_no_io_uring()
+    rates = _Rates(
+        sequential_bytes_per_second(
+            _existing(request.out.parent), file_bytes=min(features.num_bytes, _RATE_FILE_BYTES)
+        ),
+        row_copy_bytes_per_second(features.x_row_bytes),
+    )
+    free = free_bytes(request.out.parent) if disk_bytes is None else disk_bytes
+    settings = [
+        _setting(request, spec, sampled, rows, train_split, free, rates)
+        for rows in row_formats(features.rows)
+        for spec, sampled in zip(specs, samples, strict=True)
+    ]
+    given, sampled = settings[0], samples[0]
+    train = sampled[train_split]
+    accesses = sum(each.forecast.requested for each in sampled.values())
+    needed_bytes = given.packed_bytes + given.scratch_bytes
+    # Sampling holds the topology if it fits, packing two windows of the features, of a quarter of the budget each.
+    used_bytes = max(graph.topology_bytes, 2 * features.num_bytes)
+    return Estimate(
+        minibatches=sum(each.size.num_batches for each in sampled.values()),
+        sampled_minibatches=sum(each.sampled for each in sampled.values()),
+        rows_per_minibatch=given.rows_per_minibatch,
+        edges_per_minibatch=train.edges,
+        train_disk_row_share=given.disk_rows * train.size.epochs / max(1, train.forecast.requested),
+        packed_bytes=given.packed_bytes,
+        scratch_bytes=given.scratch_bytes,
+        free_disk_bytes=free,
+        missing_disk_bytes=max(0, needed_bytes - free),
+        prepare_memory_bytes=max(min(resources.memory_bytes, used_bytes), 5 * graph.num_nodes + graph.num_nodes // 8),
+        training_memory_bytes=_training_memory_bytes(sampled, features, tiers, prefetch),
+        sample_seconds=sum(each.size.num_batches for each in sampled.values()) * sample_seconds,
+        place_seconds=accesses * _PLACE_SECONDS_PER_ACCESS,
+        pack_seconds=(features.num_bytes + given.packed_bytes) / rates.disk_bytes_per_second,
+        epoch_seconds=given.epoch_seconds,
+        disk_bytes_per_second=rates.disk_bytes_per_second,
+        settings=tuple(settings),
+        recommended=recommended(settings),
+    )
+
+
+@dataclass(frozen=True)
+class _Rates:
+    disk_bytes_per_second: float
+    copy_bytes_per_second: float  # of rows of x to their minibatch, by one thread
+
+
+def _setting(
+    request: PrepareRequest,
+    spec: SamplingSpec,
+    samples: Mapping[str, SequenceSample],
+    rows: RowFormat,
+    train_split: str,
+    free: int,
+    rates: _Rates,
+) -> SettingEstimate:
+    stored = request.graph.feature_file
+    features = stored if rows == stored.rows else replace(stored, rows=rows, quantisation=None)  # not made yet
+    tiers = TierRows.of(request.cache, features, request.resources.memory_bytes)
+    first = next(iter(samples.values())).forecast
+    static_nodes = first.hottest(tiers.static)
+    node_bytes = request.graph.indices.itemsize
+    found: dict[str, RowForecast] = {}
+    packed = tiers.static * rows.row_bytes
+    scratch = read = 0
+    for split, sample in samples.items():
+        found[split] = forecast = sample.forecast.rows(static_nodes, tiers.cpu(split))
+        header_bytes = sample.structure_bytes * sample.size.num_batches
+        sequence_bytes = read_bytes(
+            forecast, sample.size.num_batches, header_bytes, rows.row_bytes, node_bytes * request.keep_input_nodes
+        )
+        packed += packed_bytes(forecast, sequence_bytes, rows.row_bytes)
+        scratch += scratch_bytes(forecast, sample.size.num_batches, header_bytes, node_bytes)
+        if split == train_split:
+            read = sequence_bytes // sample.size.epochs
+    train, epochs = found[train_split], samples[train_split].size.epochs
+    widened = rows.exponent_bits is None and rows != stored.rows  # codes of `convert --quantise`, to float32
+    assembled = train.requested / epochs * (4 * rows.num_features if widened else features.x_row_bytes)
+    return SettingEstimate(
+        draws=spec.draws,
+        draw_period=spec.draw_period,
+        feature_dtype=rows.dtype,
+        rows_per_minibatch=train.requested / samples[train_split].size.num_batches,
+        disk_rows=train.disk // epochs,
+        disk_rows_error=train.disk_error,
+        read_bytes=read,
+        packed_bytes=packed,
+        scratch_bytes=scratch,
+        epoch_seconds=max(read / rates.disk_bytes_per_second, assembled / rates.copy_bytes_per_second),
+        fits=packed + scratch <= free,
+        accuracy_held=accuracy_held(spec, rows, stored.rows),
+    )
+
+
+def _training_memory_bytes(
+    samples: Mapping[str, SequenceSample], features: FeatureFile, tiers: TierRows, prefetch: int
+) -> int:
+    """Static rows, slots, minibatches in flight, and the read ring."""
     # A minibatch ahead lies there as it is stored; widening takes x for the user's, and for the next one.
     widened_bytes = 2 * features.x_row_bytes if features.quantisation is not None else 0
-    x_bytes = int(max(probe.max_rows for probe in probes.values()) * widened_bytes)
-    largest_bytes = max(int(probe.max_rows * features.row_bytes + probe.structure_bytes) for probe in probes.values())
-    evaluated_rows = tiers.evaluation if set(probes) - {"train"} else 0
-    # Sampling holds the topology if it fits, packing two windows of the features, of a quarter of the budget each.
-    used_bytes = max(request.graph.topology_bytes, 2 * features.num_bytes)
-    return Estimate(
-        minibatches=sum(probe.num_batches for probe in probes.values()),
-        rows_per_minibatch=train.rows,
-        edges_per_minibatch=train.edges,
-        train_disk_row_share=train.disk_share(tiers.static + tiers.train),
-        packed_bytes=need.packed,
-        scratch_bytes=scratch_bytes,
-        free_disk_bytes=free_disk_bytes,
-        missing_disk_bytes=max(0, need.packed + scratch_bytes - free_disk_bytes),
-        prepare_memory_bytes=max(min(memory_bytes, used_bytes), 5 * num_nodes + num_nodes // 8),
-        training_memory_bytes=(tiers.static + tiers.train + evaluated_rows) * features.row_bytes
-        + (prefetch + 1) * largest_bytes
-        + x_bytes
-        + READ_AHEAD_BYTES,
-        sample_seconds=sum(probe.num_batches * probe.seconds for probe in probes.values()),
-        place_seconds=sum(probe.num_batches * probe.rows for probe in probes.values()) * _PLACE_SECONDS_PER_ACCESS,
-        pack_seconds=(features.num_bytes + need.packed) / _read_rate(features),
-    )
+    x_bytes = max(each.max_rows for each in samples.values()) * widened_bytes
+    largest_bytes = max(int(each.max_rows * features.row_bytes + each.structure_bytes) for each in samples.values())
+    evaluated_rows = tiers.evaluation if set(samples) - {"train"} else 0
+    kept_bytes = (tiers.static + tiers.train + evaluated_rows) * features.row_bytes
+    return kept_bytes + (prefetch + 1) * largest_bytes + x_bytes + READ_AHEAD_BYTES
 
 
-def _read_rate(features: FeatureFile) -> float:
-    """Bytes per second at which the feature file is read front to back."""
-    num_rows = min(features.num_rows, max(1, _PROBE_READ_BYTES // features.row_bytes))
-    buffer = row_buffer(num_rows, features.row_bytes)
-    started = time.perf_counter()
-    _, read_bytes = read_rows(
-        features.path, features.data_offset_bytes, features.row_bytes, np.arange(num_rows), buffer
-    )
-    return read_bytes / max(time.perf_counter() - started, 1e-9)
+def _existing(folder: Path) -> Path:
+    """`folder`, or the one above it that is there."""
+    while not folder.is_dir():
+        folder = folder.parent
+    return folder

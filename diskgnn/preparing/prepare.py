@@ -12,7 +12,7 @@ from diskgnn.errors import ArtifactError, BusyError, ConfigError, OutputExistsEr
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack_samples
 from diskgnn.packing.probes import probe_by_sampling
-from diskgnn.packing.space import disk_need, most_disk_bytes
+from diskgnn.packing.space import certain_bytes, most_disk_bytes
 from diskgnn.preparing.repair import repair
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.progress import SILENT, Reporter, StageReport
@@ -219,9 +219,9 @@ def _require_space(request: PrepareRequest) -> None:
     if most_bytes <= min(free_bytes(out.parent), free_bytes(samples.parent)):
         return
     probes = probe_by_sampling(plan, request.resources)
-    need = disk_need(probes, tiers, request.graph.feature_file.row_bytes, keep_input_nodes)
-    packed_bytes = max(0, need.certain_packed - _bytes_in(staging_of(out)))
-    samples_bytes = max(0, need.certain_samples - _bytes_in(staging_of(samples)))
+    certain = certain_bytes(probes, tiers, request.graph.feature_file.row_bytes, keep_input_nodes)
+    packed_bytes = max(0, certain.packed - _bytes_in(staging_of(out)))
+    samples_bytes = max(0, certain.samples - _bytes_in(staging_of(samples)))
     if _device(out) == _device(samples):
         require_free_bytes(out.parent, packed_bytes + samples_bytes, f"preparing {out}, samples included,")
     else:

@@ -22,6 +22,7 @@ class PrepareRequest:
 
     plan: SamplingPlan
     tiers: TierRows
+    cache: CacheSpec  # what `tiers` came from
     resources: Resources
     out: Path  # absolute
     samples: Path | None  # where to keep the samples; None for scratch beside `out`
@@ -47,7 +48,7 @@ class PrepareRequest:
         plan = SamplingPlan(graph, spec)
         tiers = TierRows.of(cache, graph.feature_file, resources.memory_bytes)
         kept = None if samples is None else Path(samples).absolute()
-        return PrepareRequest(plan, tiers, resources, Path(out).absolute(), kept, keep_input_nodes)
+        return PrepareRequest(plan, tiers, cache, resources, Path(out).absolute(), kept, keep_input_nodes)
 
     @property
     def graph(self) -> Graph:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -145,13 +145,15 @@ def fits(graph: Graph, memory_bytes: int) -> bool:
 
 
 def sample_a_few(
-    graph: Graph, minibatches: Sequence[PlannedMinibatch], resources: Resources
+    graph: Graph, minibatches: Iterable[PlannedMinibatch], resources: Resources
 ) -> Iterator[SampledMinibatch]:
-    """Each of the minibatches as `sample` makes it; all have as many layers."""
+    """Each of the minibatches as `sample` makes it; all have as many layers. `minibatches` may be asked for more of
+    them at any time until it ends.
+    """
     if fits(graph, resources.memory_bytes):
         sampler = NeighborSampler(*graph.topology())
-        for each in minibatches:
-            yield each.draw(sampler)
+        with ThreadPoolExecutor(resources.threads) as pool:
+            yield from in_order(pool, (partial(each.draw, sampler) for each in minibatches), 2 * resources.threads)
     else:
         with SweepingSampler(graph, memory_bytes=resources.memory_bytes, threads=resources.threads) as sweeping:
             yield from sweeping.sample(minibatches)

@@ -18,7 +18,7 @@ from diskgnn._native import DIRECT_ALIGNMENT, measure_reads
 from diskgnn.errors import ConfigError
 from diskgnn.progress import SILENT, Advance, Reporter
 from diskgnn.specs import PathLike
-from diskgnn.storage.disk_space import require_free_bytes
+from diskgnn.storage.disk_space import free_bytes, require_free_bytes
 
 SEQUENTIAL_READ_BYTES, RANDOM_READ_BYTES = 1 << 20, DIRECT_ALIGNMENT
 SEQUENTIAL_DEPTH, RANDOM_DEPTH = 8, 256  # 256: as many as the baselines' RowReader keeps in flight
@@ -84,6 +84,20 @@ def measure_read_rates(
         name, direct, sequential = _rate(descriptor, in_order, SEQUENTIAL_READ_BYTES, SEQUENTIAL_DEPTH, engine)
         _, _, at_random = _rate(descriptor, scattered, RANDOM_READ_BYTES, RANDOM_DEPTH, engine)
     return ReadRates(name, direct, file_bytes, sequential, at_random / RANDOM_READ_BYTES, at_random)
+
+
+def sequential_bytes_per_second(folder: PathLike, *, file_bytes: int) -> float:
+    """The first of `measure_read_rates` alone, without the warning of a full disk: then a smaller file is measured.
+
+    Raises:
+        OSError: the folder is not there or cannot be written.
+    """
+    file_bytes = min(file_bytes, free_bytes(Path(folder)) // 2)
+    file_bytes = max(SEQUENTIAL_READ_BYTES, file_bytes - file_bytes % SEQUENTIAL_READ_BYTES)
+    with scratch_file(folder) as (descriptor, _):
+        _write_random(descriptor, file_bytes, lambda _: None)
+        in_order = np.arange(0, file_bytes, SEQUENTIAL_READ_BYTES, dtype=np.uint64)
+        return _rate(descriptor, in_order, SEQUENTIAL_READ_BYTES, SEQUENTIAL_DEPTH, "auto")[2]
 
 
 def _write_random(descriptor: int, file_bytes: int, advance: Advance) -> None:

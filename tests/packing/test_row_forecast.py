@@ -37,7 +37,7 @@ def packed(graph, tmp_path_factory, request):
     sample(graph, folder / "samples", fanouts=[5, 5], batch_size=64, epochs=2, splits=["train"], draws=draws,
            draw_period=period)  # fmt: skip
     samples = Samples.open(folder / "samples")
-    minibatches = [(np.array(each.input_nodes), len(each.seeds)) for each in samples.read("train")]
+    minibatches = [(np.array(each.only_nodes), len(each.seeds)) for each in samples.read("train")]
     per_epoch = samples.config.splits["train"].batches_per_epoch
     periods = np.array([number // per_epoch * 1000 + number % per_epoch // period for number in range(2 * per_epoch)])
     rows = {}

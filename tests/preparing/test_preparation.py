@@ -127,9 +127,8 @@ def test_the_estimate_is_close_and_writes_nothing(graph, tmp_path):
     assert found.minibatches == sum(split.num_batches for split in splits.values())
     train = splits["train"]
     assert found.rows_per_minibatch == pytest.approx(train.rows.requested / train.num_batches, rel=0.1)
-    # What a static cache would have to read bounds what Belady's schedule reads.
-    assert train.rows.disk / train.rows.requested <= found.train_disk_row_share * 1.05
-    assert 0.8 < found.packed_bytes / packed.manifest.total_bytes < 2
+    assert found.train_disk_row_share == pytest.approx(train.rows.disk / train.rows.requested, rel=1e-3)  # all sampled
+    assert found.packed_bytes == pytest.approx(packed.manifest.total_bytes, rel=0.1)
     assert found.training_memory_bytes > (2 * 0.9 * train.max_inputs + train.cpu_rows) * row_bytes
     static = estimate(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%", static_cache="20%", eval_cpu_cache=0)
     static_rows, eval_rows = 1000, train.cpu_rows // 4
@@ -174,7 +173,7 @@ def test_a_swept_probe_is_that_of_topology_in_memory(graph):
     plan = SamplingPlan(Graph.open(graph), SamplingSpec(**SETTINGS))
     swept, loaded = (probe_by_sampling(plan, Resources(memory_bytes, threads=2)) for memory_bytes in (0, 1 << 30))
     for split in SPLITS:
-        assert swept[split].structure_bytes == loaded[split].structure_bytes
+        assert swept[split].structure_bytes == loaded[split].structure_bytes > 0
         for left, right in zip(swept[split].minibatches, loaded[split].minibatches, strict=True):
             np.testing.assert_array_equal(left, right)
 

@@ -1,0 +1,71 @@
+"""Other settings that `prepare` could be told, and what is known of their accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from diskgnn.specs import SamplingSpec
+from diskgnn.storage.row_format import RowFormat
+
+DRAW_PERIODS = (1, 16, 64)  # compared beside that of a whole epoch
+NARROWER_DTYPES = ("float16", "int8", "int4")
+AS_STORED = "as stored"
+# (draws, longest period, rows) that lost no more than a deviation of accuracy, over five seeds: docs/GUIDE.md.
+ACCURACY_HELD = (
+    ("independent", 1, AS_STORED),
+    ("independent", 1, "int8"),
+    ("independent", 1, "int4"),
+    ("coordinated", 16, AS_STORED),
+    ("coordinated", 16, "int8"),
+)
+
+
+@dataclass(frozen=True)
+class SettingEstimate:
+    """What one way of preparing is predicted to come to."""
+
+    draws: str
+    draw_period: int
+    feature_dtype: str  # 'convert --quantise' makes narrower rows
+    rows_per_minibatch: float  # of the train split
+    disk_rows: int  # from disk in an epoch of training, of all rows needed
+    disk_rows_error: float  # as a share: about one deviation; 0 where every minibatch was sampled
+    read_bytes: int  # from disk in an epoch of training
+    packed_bytes: int
+    scratch_bytes: int  # needed beside that while preparing: samples, and what placing writes
+    epoch_seconds: float  # to load an epoch: of reading and of assembling, what takes longer
+    fits: bool  # whether packed and scratch bytes fit the disk space given
+    accuracy_held: bool  # whether a measurement showed that training loses nothing by it
+
+
+def alternatives(spec: SamplingSpec, batches_per_epoch: int) -> list[SamplingSpec]:
+    """`spec`, and then every other way of drawing."""
+    periods = sorted({min(period, batches_per_epoch) for period in (*DRAW_PERIODS, batches_per_epoch)})
+    specs = [
+        spec,
+        replace(spec, draws="independent", draw_period=1),
+        *(replace(spec, draws="coordinated", draw_period=period) for period in periods),
+    ]
+    return list(dict.fromkeys(specs))
+
+
+def row_formats(stored: RowFormat) -> list[RowFormat]:
+    """`stored`, and then the narrower ones that `convert --quantise` makes."""
+    narrower = [RowFormat(dtype, stored.num_features) for dtype in NARROWER_DTYPES]
+    return [stored, *(rows for rows in narrower if rows.row_bytes < stored.row_bytes)]
+
+
+def accuracy_held(spec: SamplingSpec, rows: RowFormat, stored: RowFormat) -> bool:
+    """Whether a measurement showed that training loses nothing by these settings."""
+    dtype = AS_STORED if rows == stored else rows.dtype
+    return any(
+        (spec.draws, dtype) == (draws, narrowed) and spec.draw_period <= period
+        for draws, period, narrowed in ACCURACY_HELD
+    )
+
+
+def recommended(settings: Sequence[SettingEstimate]) -> SettingEstimate | None:
+    """Of those that fit and whose accuracy held, the one that reads the fewest bytes; None if there is none."""
+    possible = [setting for setting in settings if setting.fits and setting.accuracy_held]
+    return min(possible, key=lambda setting: (setting.read_bytes, setting.packed_bytes), default=None)

@@ -1,0 +1,140 @@
+"""Samples as many minibatches of several plans as there is time for, to predict what each would put on the disk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.packing.access_sample import AccessSample
+from diskgnn.packing.probes import structure_bytes_of
+from diskgnn.packing.row_forecast import SequenceForecast
+from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
+from diskgnn.sampling.sample import damage_named, sample_a_few
+from diskgnn.storage.samples import SampledMinibatch
+from diskgnn.storage.samples_config import SequenceSize
+from diskgnn.system.resources import Resources
+
+LEAST_MINIBATCHES = 8  # of each sequence, however long they take
+MAX_ACCESSES = 12_000_000  # in memory, of all sequences together: 50 to 100 MB
+
+
+@dataclass(frozen=True)
+class SequenceSample:
+    """One split under one plan, as far as it was sampled."""
+
+    size: SequenceSize
+    forecast: SequenceForecast
+    edges: float  # mean per minibatch
+    structure_bytes: float  # of seeds, labels and blocks, mean per minibatch
+    max_rows: int  # of the largest minibatch
+    sampled: int  # minibatches
+
+
+def sample_sequences(
+    plans: Sequence[SamplingPlan],
+    resources: Resources,
+    *,
+    max_seconds: float,
+    max_accesses: int = MAX_ACCESSES,
+) -> tuple[list[Mapping[str, SequenceSample]], float]:
+    """Each plan's splits, and the seconds that sampling a minibatch took; all plans are of one graph.
+
+    Takes `max_seconds`, or as long as the first few minibatches of each take. All get as many. They grow from the start
+    of the sequence into both directions, as it is cyclic: so they lie on both sides of a border between periods.
+
+    Raises:
+        ArtifactError: the graph is damaged.
+    """
+    growing: dict[tuple[Any, ...], _Growing] = {}
+    for plan in plans:
+        for split in plan.splits:
+            growing.setdefault(_same_minibatches(plan, split), _Growing(plan, split, len(growing)))
+    accesses = AccessSample(plans[0].graph.num_nodes, len(growing), max_accesses)
+    order: list[tuple[_Growing, int]] = []
+    deadline = time.monotonic() + max_seconds
+
+    def planned() -> Iterator[PlannedMinibatch]:
+        for step in range(max(each.size.num_batches for each in growing.values())):
+            if step >= LEAST_MINIBATCHES and time.monotonic() > deadline:
+                return
+            for sequence in growing.values():
+                if step < sequence.size.num_batches:
+                    position = -(step + 1) // 2 if step % 2 else step // 2
+                    order.append((sequence, position))
+                    yield sequence.minibatch(position)
+
+    most = sum(each.size.num_batches for each in growing.values())
+    seconds, started = 0.0, time.monotonic()
+    with damage_named(plans[0].graph), resources.reporter.stage("sample some", most, "minibatches") as advance:
+        for number, minibatch in enumerate(sample_a_few(plans[0].graph, planned(), resources)):
+            sequence, position = order[number]
+            sequence.add(minibatch)
+            accesses.add(sequence.number, position, minibatch.only_nodes)
+            seconds = (time.monotonic() - started) / (number + 1)
+            advance(1)
+    samples = {key: sequence.sample(accesses) for key, sequence in growing.items()}
+    return [{split: samples[_same_minibatches(plan, split)] for split in plan.splits} for plan in plans], seconds
+
+
+def _same_minibatches(plan: SamplingPlan, split: str) -> tuple[Any, ...]:
+    """What decides the minibatches of one split."""
+    spec = replace(plan.spec, splits=plan.splits)
+    return split, spec
+
+
+@dataclass
+class _Growing:
+    """One sequence while it is sampled."""
+
+    plan: SamplingPlan
+    split: str
+    number: int
+    epochs: dict[int, list[PlannedMinibatch]] = field(default_factory=dict)
+    edges: int = 0
+    structure_bytes: int = 0
+    max_rows: int = 0
+    sampled: int = 0
+
+    @property
+    def size(self) -> SequenceSize:
+        """Of the whole sequence."""
+        return self.plan.sizes[self.split]
+
+    def minibatch(self, position: int) -> PlannedMinibatch:
+        """The one at `position`, those from the end below 0."""
+        epoch, number = divmod(position % self.size.num_batches, self.size.batches_per_epoch)
+        if epoch not in self.epochs:
+            prepared = self.plan.prepared_epochs(self.split)
+            self.epochs[epoch] = self.plan.minibatches(self.split, prepared[epoch])
+        return self.epochs[epoch][number]
+
+    def add(self, minibatch: SampledMinibatch) -> None:
+        """Counts what it consists of."""
+        self.edges += minibatch.num_edges
+        self.structure_bytes += structure_bytes_of(minibatch)
+        self.max_rows = max(self.max_rows, len(minibatch.only_nodes))
+        self.sampled += 1
+
+    def sample(self, accesses: AccessSample) -> SequenceSample:
+        """What was found."""
+        forecast = SequenceForecast(accesses, self.number, self._periods(), self._num_seeds())
+        return SequenceSample(
+            self.size, forecast, self.edges / self.sampled, self.structure_bytes / self.sampled, self.max_rows,
+            self.sampled,
+        )  # fmt: skip
+
+    def _periods(self) -> npt.NDArray[np.int64]:
+        """[B] the period that each minibatch is in; with independent draws, each is one by itself."""
+        epochs, per_epoch, period = self.size.epochs, self.size.batches_per_epoch, self.plan.spec.draw_period
+        return np.add.outer(np.arange(epochs) * per_epoch, np.arange(per_epoch) // period).ravel()
+
+    def _num_seeds(self) -> npt.NDArray[np.int64]:
+        """[B] of each minibatch."""
+        num_seeds = np.full(self.size.batches_per_epoch, self.plan.spec.batch_size)
+        num_seeds[-1] = len(self.minibatch(self.size.batches_per_epoch - 1).seeds)
+        return np.tile(num_seeds, self.size.epochs)

@@ -1,0 +1,135 @@
+"""The comparison of settings before anything is prepared: against what `prepare` then packs."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from diskgnn import estimate, generate, prepare
+from diskgnn.cli import main
+from diskgnn.errors import ConfigError
+from diskgnn.graph.graph import Graph
+from diskgnn.importers.convert import convert
+from diskgnn.preparing.alternatives import SettingEstimate, recommended
+from diskgnn.storage import artifacts
+from diskgnn.storage.packed import Packed
+
+SETTINGS = {"fanouts": [5, 5], "batch_size": 64, "epochs": 2, "cpu_cache": "10%", "static_cache": 0}
+WAYS = [("independent", 1), ("coordinated", 1), ("coordinated", 16), ("coordinated", 32)]  # 32: an epoch
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    out = tmp_path_factory.mktemp("estimate") / "graph"
+    generate(out, num_nodes=20_000, avg_degree=8, num_classes=4, num_features=32, train_fraction=0.1,
+             valid_fraction=0.01, test_fraction=0.01, homophily=0.7)  # fmt: skip
+    return out
+
+
+@pytest.fixture(scope="module")
+def packed(graph, tmp_path_factory):
+    """What `prepare` makes, by the way of drawing."""
+    made = {}
+    for draws, period in WAYS:
+        out = tmp_path_factory.mktemp("packed") / "packed"
+        prepare(graph, out, **SETTINGS, draws=draws, draw_period=period)
+        made[draws, period] = Packed.open(out)
+    return made
+
+
+def drawn(settings, dtype="float32"):
+    return {(each.draws, each.draw_period): each for each in settings if each.feature_dtype == dtype}
+
+
+@pytest.mark.parametrize("max_seconds", [60, 0], ids=["all", "a few"])
+def test_each_setting_is_what_prepare_packs(graph, packed, tmp_path, max_seconds):
+    found = estimate(graph, tmp_path / "packed", **SETTINGS, max_seconds=max_seconds)
+    assert list(tmp_path.iterdir()) == []
+    settings = drawn(found.settings)
+    assert list(settings) == WAYS
+    tolerance = 1e-9 if max_seconds else 0.12
+    for way, made in packed.items():
+        setting, rows = settings[way], made.config.splits["train"].rows
+        assert setting.disk_rows == pytest.approx(rows.disk / 2, rel=tolerance, abs=0.5)
+        assert setting.rows_per_minibatch == pytest.approx(rows.requested / 64, rel=tolerance)
+        assert setting.packed_bytes == pytest.approx(made.manifest.total_bytes, rel=0.05 + tolerance)
+        extents_bytes = made.file(artifacts.extents_file("train")).stat().st_size
+        assert setting.read_bytes == pytest.approx(extents_bytes / 2, rel=0.05 + tolerance)
+        assert (setting.disk_rows_error == 0) == bool(max_seconds)
+    assert found.sampled_minibatches == (found.minibatches if max_seconds else 3 * 8 - 2 * 4)
+
+
+def test_narrower_rows_are_what_prepare_packs_of_a_quantised_graph(graph, tmp_path):
+    opened, arrays = Graph.open(graph), {}
+    for split in ("train", "valid", "test"):
+        arrays[split] = opened.splits[split]
+    convert(tmp_path / "int8", indptr=opened.indptr, indices=opened.indices, features=opened.features,
+            labels=opened.labels, **arrays, quantise="int8")  # fmt: skip
+    given = {**SETTINGS, "cpu_cache": "100KiB"}  # four times as many rows of int8
+    predicted = drawn(estimate(graph, tmp_path / "packed", **given).settings, "int8")["independent", 1]
+    prepare(tmp_path / "int8", tmp_path / "packed", **given)
+    made = Packed.open(tmp_path / "packed")
+    assert predicted.disk_rows == made.config.splits["train"].rows.disk // 2
+    assert predicted.packed_bytes == pytest.approx(made.manifest.total_bytes, rel=0.05)
+
+
+def setting(**changes):
+    fields = {
+        "draws": "independent", "draw_period": 1, "feature_dtype": "float32", "rows_per_minibatch": 10.0,
+        "disk_rows": 5, "disk_rows_error": 0.0, "read_bytes": 100, "packed_bytes": 200, "scratch_bytes": 50,
+        "epoch_seconds": 1.0, "fits": True, "accuracy_held": True,
+    }  # fmt: skip
+    return SettingEstimate(**{**fields, **changes})
+
+
+def test_the_fewest_bytes_are_recommended_of_what_fits_and_is_known_to_learn():
+    large = setting(read_bytes=10, fits=False)
+    unproven = setting(read_bytes=20, accuracy_held=False)
+    best = setting(read_bytes=30)
+    assert recommended([setting(), large, unproven, best, setting(read_bytes=30, packed_bytes=300)]) is best
+    assert recommended([large, unproven]) is None
+
+
+def test_what_does_not_fit_the_disk_is_not_recommended(graph, tmp_path):
+    plenty = estimate(graph, tmp_path / "packed", **SETTINGS)
+    best = plenty.recommended
+    needed_bytes = best.packed_bytes + best.scratch_bytes
+    assert all(each.fits for each in plenty.settings)
+    less = estimate(graph, tmp_path / "packed", **SETTINGS, disk=needed_bytes)
+    assert less.recommended is not None
+    assert (less.recommended.draws, less.recommended.feature_dtype) == (best.draws, best.feature_dtype)
+    assert less.missing_disk_bytes == plenty.packed_bytes + plenty.scratch_bytes - needed_bytes
+    none = estimate(graph, tmp_path / "packed", **SETTINGS, disk="10KiB")
+    assert none.recommended is None
+
+
+def run(*arguments, exit_code=0):
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def test_one_table_compares_all_settings(graph, tmp_path):
+    arguments = ["prepare", graph, tmp_path / "packed", "--fanouts", "5,5", "--batch-size", 64, "--cpu-cache", "10%"]
+    told = run(*arguments, "--estimate").stdout
+    document = json.loads(run(*arguments, "--estimate", "--json").stdout)
+    assert {each["feature_dtype"] for each in document["settings"]} == {"float32", "float16", "int8", "int4"}
+    lines = [line.split() for line in told.splitlines()]
+    for each in drawn_json(document["settings"], "float32"):
+        (line,) = (line for line in lines if line[:1] == [each["draws"]] and f"{each['disk_rows']:,}" in line)
+        assert ("*" in line) or each["accuracy_held"]
+    best = document["recommended"]
+    assert f"recommended: --draws {best['draws']}" in told
+    assert f"--quantise {best['feature_dtype']}" in told
+    assert "no setting fits" in run(*arguments, "--estimate", "--disk", "1KiB").stdout
+    assert not (tmp_path / "packed").exists()
+    assert "--disk: only --estimate takes it" in run(*arguments, "--disk", "1KiB", exit_code=2).stderr
+
+
+def drawn_json(settings, dtype):
+    return [each for each in settings if each["feature_dtype"] == dtype]
+
+
+def test_nonsense_is_refused(graph, tmp_path):
+    with pytest.raises(ConfigError):
+        estimate(graph, tmp_path / "packed", **SETTINGS, disk="much")

@@ -59,9 +59,17 @@ def interval_rates(
 def cyclic_interval_rates(minibatches: Sequence[npt.NDArray[Any]]) -> Floats:
     """[n + 1] h of a sequence that consists of just these minibatches, again and again."""
     num = len(minibatches)
-    starts, lengths = _intervals([*minibatches, *minibatches])
-    result: Floats = np.bincount(lengths[starts < num], minlength=num + 1) / num
+    starts, uses = next_uses(minibatches)
+    result: Floats = np.bincount(uses - starts, minlength=num + 1) / num
     return result
+
+
+def next_uses(minibatches: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Of each access, the minibatch and the next one that needs the node, counted on into the next cycle."""
+    num = len(minibatches)
+    starts, lengths = _intervals([*minibatches, *minibatches])
+    first = starts < num
+    return starts[first], (starts + lengths)[first]
 
 
 def extended(rates: Floats, rows: float, num_batches: int, num_nodes: float) -> Floats:

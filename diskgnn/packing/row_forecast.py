@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import BeladyPlanner, count_nodes, exchange_next_uses
+from diskgnn._native import belady_misses, count_nodes
 from diskgnn.packing.access_sample import AccessSample
-from diskgnn.packing.placement import CHEAP_ROUND_ACCESSES, MAX_WARM_UP_ROUNDS, hottest_nodes
-from diskgnn.packing.reuse_model import cyclic_interval_rates, extended, interval_rates, missed_rows
+from diskgnn.packing.accesses import hottest_nodes
+from diskgnn.packing.reuse_model import cyclic_interval_rates, extended, interval_rates, missed_rows, next_uses
 
 _MODEL_SHARE = 0.02  # of the rows needed: where the model reads fewer, its part of what is planned says nothing
+_PARTS = 4  # of the nodes that are kept, to tell how far they differ
+
+Minibatches = Sequence[npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -25,25 +29,19 @@ class RowForecast:
     requested: int
     disk: int
     disk_error: float  # of `disk`, as a share: about one standard deviation; 0 where all accesses were counted
-    admitted: int  # of those from disk, rows that get a slot
     cpu: int  # slots that have a use
 
-
-@dataclass(frozen=True)
-class _Planned:
-    """What the schedule of a sequence of minibatches reads."""
-
-    disk: int
-    admitted: int
-    slots: int
-    variance: float  # of `disk`, if its nodes are some of many: sum of squares
+    @property
+    def admitted(self) -> int:
+        """Of those from disk, the most that can get a slot: each is used from there once at least."""
+        return min(self.disk, self.requested - self.disk)
 
 
 class SequenceForecast:
     """Predicts one sequence from a run of its minibatches.
 
-    Where the run is the whole sequence, rows are placed as `prepare` places them. Otherwise the reuse model is, times
-    what the planner and the model say of the run if it were all.
+    Where the run is the whole sequence, rows are counted as `prepare` counts them. Otherwise the reuse model says how
+    many there are, corrected by what it says of the run alone, for which the count is known.
     """
 
     def __init__(
@@ -52,7 +50,7 @@ class SequenceForecast:
         """Of each minibatch of the sequence: `periods` [B], that of coordinated draws; `num_seeds` [B]."""
         run = sample.runs[sequence]
         self._share, self._num_nodes = sample.share, sample.num_nodes
-        self._positions, self._periods, self._num_batches = run.positions, periods, len(periods)
+        self._positions, self._periods = run.positions, periods
         self.is_whole = len(run.positions) == len(periods)
         scale = 1.0
         if not self.is_whole:  # the shorter minibatches that end epochs count for more in a run than in all
@@ -72,41 +70,35 @@ class SequenceForecast:
 
     def rows(self, static_nodes: npt.NDArray[np.int64], cpu_rows: int) -> RowForecast:
         """What is read where these nodes are static, and the cpu tier has `cpu_rows` slots."""
-        minibatches = self._minibatches
-        if len(static_nodes):
-            left = np.ones(self._num_nodes, bool)
-            left[static_nodes] = False
-            minibatches = [nodes[left[nodes]] for nodes in minibatches]
-        slots = cpu_rows * self._share
-        planned = _plan(minibatches, self._num_nodes, round(slots))
-        error = (planned.variance * (1 - self._share)) ** 0.5 / max(1, planned.disk)
-        disk, admitted = planned.disk * self._scale, planned.admitted * self._scale
-        kept = planned.slots * self._scale if planned.slots < round(slots) else cpu_rows
-        if not self.is_whole:
-            in_run = self._modelled(minibatches, self._positions, slots, planned.disk)
-            error = math.hypot(error, self._model_error(minibatches, slots))
-            disk, kept = in_run * len(minibatches) * self._scale, cpu_rows
-            admitted = min(disk, self.requested - disk) if cpu_rows else 0
-        return RowForecast(self.requested, round(disk), error, round(admitted), round(kept))
+        is_static = np.zeros(self._num_nodes, bool)
+        is_static[static_nodes] = True
+        minibatches = [nodes[~is_static[nodes]] for nodes in self._minibatches]
+        slots, num = cpu_rows * self._share, len(minibatches)
+        counted = _counted(minibatches, slots)
+        error = _node_error(minibatches, slots) * (1 - self._share) ** 0.5 if self._share < 1 else 0.0
+        if self.is_whole:
+            needed = len(np.unique(np.concatenate(minibatches)))
+            return RowForecast(
+                self.requested, round(counted * self._scale), error, min(cpu_rows, round(needed * self._scale))
+            )
+        disk = self._modelled(minibatches, self._positions, slots, counted)
+        error = math.hypot(error, self._run_error(minibatches, slots))
+        return RowForecast(self.requested, round(disk * num * self._scale), error, cpu_rows)
 
     def _modelled(
-        self,
-        minibatches: Sequence[npt.NDArray[Any]],
-        positions: npt.NDArray[np.int64],
-        slots: float,
-        planned: int | None = None,
+        self, minibatches: Minibatches, positions: npt.NDArray[np.int64], slots: float, counted: int | None = None
     ) -> float:
-        """Rows a minibatch from disk in the sequence; `planned` are those of this run of it, placed by itself."""
+        """Rows a minibatch from disk in the sequence; `counted` are those of this run of it by itself."""
         num = len(minibatches)
         rows = sum(map(len, minibatches)) / num
         rates = interval_rates(minibatches, self._periods[positions], self._periods)
-        missed, longest = missed_rows(extended(rates, rows, self._num_batches, self._num_nodes), rows, slots)
-        if planned is not None and 2 * longest <= num:
+        missed, longest = missed_rows(extended(rates, rows, len(self._periods), self._num_nodes), rows, slots)
+        if counted is not None and 2 * longest <= num:
             alone, _ = missed_rows(cyclic_interval_rates(minibatches), rows, slots)
-            missed *= planned / num / alone if alone > _MODEL_SHARE * rows else 1.0
+            missed *= counted / num / alone if alone > _MODEL_SHARE * rows else 1.0
         return missed
 
-    def _model_error(self, minibatches: Sequence[npt.NDArray[Any]], slots: float) -> float:
+    def _run_error(self, minibatches: Minibatches, slots: float) -> float:
         """What parts of the run say differently, as a share: its inner half, and half of how its ends differ."""
         num = len(minibatches)
         parts = [slice(None), slice(num // 4, num - num // 4), slice(num // 2), slice(num // 2, None)]
@@ -114,28 +106,19 @@ class SequenceForecast:
         return math.hypot(inner - whole, (left - right) / 2) / max(1.0, whole)
 
 
-def _plan(minibatches: Sequence[npt.NDArray[Any]], num_nodes: int, slots: int) -> _Planned:
-    """Places a sequence as `placement.Schedule` does, in memory."""
-    num_batches = len(minibatches)
-    counts: npt.NDArray[np.int32] = np.zeros(num_nodes, np.int32)
-    next_use = np.empty(num_nodes, np.int32)
-    for batch in reversed(range(num_batches)):
-        count_nodes(counts, minibatches[batch])
-        exchange_next_uses(next_use, minibatches[batch], num_batches + batch)
-    next_uses = [exchange_next_uses(next_use, minibatches[batch], batch) for batch in reversed(range(num_batches))]
-    next_uses.reverse()
-    slots = min(slots, int(np.count_nonzero(counts)))
-    planner = BeladyPlanner(np.full(num_nodes, -1, np.int32), 0, slots, num_batches)
-    rounds = MAX_WARM_UP_ROUNDS if int(counts.sum()) <= CHEAP_ROUND_ACCESSES else 1
-    for _ in range(rounds if slots else 0):
-        settled = any(planner.warm_up(*each) for each in zip(minibatches, next_uses, strict=True))
-        planner.start_cycle()
-        if settled:
-            break
-    counts[:] = 0
-    admitted = 0
-    for each in zip(minibatches, next_uses, strict=True):
-        _, disk_nodes, admissions = planner.place(*each)
-        count_nodes(counts, disk_nodes)
-        admitted += len(admissions) // 2
-    return _Planned(int(counts.sum()), admitted, slots, float(np.square(counts, dtype=np.int64).sum()))
+def _counted(minibatches: Minibatches, slots: float) -> int:
+    """The rows that Belady's MIN reads in a cycle of just these minibatches."""
+    num = len(minibatches)
+    starts, uses = next_uses(minibatches)
+    arcs, rows = np.unique(starts * (2 * num) + uses, return_counts=True)
+    bounds = np.searchsorted(arcs, np.arange(num + 1) * (2 * num))
+    pairs = np.stack([arcs % (2 * num), rows], axis=1).astype(np.int32).ravel()
+    return int(belady_misses(bounds.astype(np.int64), pairs, round(slots)).sum(dtype=np.int64))
+
+
+def _node_error(minibatches: Minibatches, slots: float) -> float:
+    """The standard error of `_counted`, as a share, for nodes that are some of many: how parts of them differ."""
+    parts = [
+        _counted([nodes[nodes % _PARTS == part] for nodes in minibatches], slots / _PARTS) for part in range(_PARTS)
+    ]
+    return statistics.stdev(parts) / max(1.0, statistics.mean(parts)) / math.sqrt(_PARTS)

@@ -70,7 +70,7 @@ def test_narrower_rows_are_what_prepare_packs_of_a_quantised_graph(graph, tmp_pa
     prepare(tmp_path / "int8", tmp_path / "packed", **given)
     made = Packed.open(tmp_path / "packed")
     assert predicted.disk_rows == made.config.splits["train"].rows.disk // 2
-    assert predicted.packed_bytes == pytest.approx(made.manifest.total_bytes, rel=0.05)
+    assert predicted.packed_bytes == pytest.approx(made.manifest.total_bytes, rel=0.1)
 
 
 def setting(**changes):

@@ -22,7 +22,7 @@ def show(output: Output, estimate: Estimate, graph: Path, out: Path) -> None:
     given = {name: value for name, value in vars(estimate).items() if name not in _NOT_SHOWN}
     output.fields(f"preparing {graph} would take", given)
     dtypes = list(dict.fromkeys(setting.feature_dtype for setting in estimate.settings))
-    columns = ["draws", "period", "rows", "±", *dtypes, f"packed, {dtypes[0]}", "epoch"]
+    columns = ["draws", "period", "groups", "rows", "±", *dtypes, f"packed, {dtypes[0]}", "epoch"]
     output.table("all settings", columns, _lines(estimate.settings, dtypes))
     output.paragraph(_LEGEND)
     if missing := estimate.missing_disk_bytes:
@@ -34,13 +34,18 @@ def _lines(settings: Sequence[SettingEstimate], dtypes: Sequence[str]) -> list[l
     """One for each way of drawing; bytes read for each dtype."""
     lines = []
     for first in (setting for setting in settings if setting.feature_dtype == dtypes[0]):
-        same = [each for each in settings if (each.draws, each.draw_period) == (first.draws, first.draw_period)]
+        same = [each for each in settings if _way(each) == _way(first)]
         read = [format_size(each.read_bytes) + ("" if each.accuracy_held else " *") for each in same]
         error = "" if first.disk_rows_error == 0 else f"{max(0.01, first.disk_rows_error):.0%}"
         period = first.draw_period if first.draws == "coordinated" else ""
+        groups = first.group_seeds if first.group_seeds > 1 else ""
         packed, epoch = format_size(first.packed_bytes), format_seconds(first.epoch_seconds)
-        lines.append([first.draws, period, first.disk_rows, error, *read, packed, epoch])
+        lines.append([first.draws, period, groups, first.disk_rows, error, *read, packed, epoch])
     return lines
+
+
+def _way(setting: SettingEstimate) -> tuple[str, int, int]:
+    return setting.draws, setting.draw_period, setting.group_seeds
 
 
 def _recommendation(estimate: Estimate) -> str:
@@ -50,6 +55,8 @@ def _recommendation(estimate: Estimate) -> str:
     how = [f"--draws {best.draws}"]
     if best.draws == "coordinated":
         how.append(f"--draw-period {best.draw_period}")
+    if best.group_seeds > 1:
+        how.append(f"--group-seeds {best.group_seeds}")
     if best.feature_dtype != estimate.settings[0].feature_dtype:
         how.append(f"on a graph from `diskgnn convert --quantise {best.feature_dtype}`")
     read, packed = format_size(best.read_bytes), format_size(best.packed_bytes)

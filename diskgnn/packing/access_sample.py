@@ -20,7 +20,7 @@ _MAX_PRODUCT = 1 << 62
 
 @dataclass
 class Run:
-    """Consecutive minibatches of a cyclic sequence; those at positions below 0 end it."""
+    """Consecutive minibatches of a sequence."""
 
     minibatches: dict[int, npt.NDArray[Any]] = field(default_factory=dict)  # by position: the nodes that are kept
     requested_rows: dict[int, int] = field(default_factory=dict)  # by position: how many nodes it needs, kept or not

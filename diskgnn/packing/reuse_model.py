@@ -24,36 +24,12 @@ _STEEPER = 0.02
 _STEEPEST = 8.0
 
 
-def interval_rates(
-    minibatches: Sequence[npt.NDArray[Any]], periods: npt.NDArray[np.int64], all_periods: npt.NDArray[np.int64]
-) -> Floats:
-    """[n] h: intervals of l minibatches that begin in a minibatch of the whole sequence; l < n, those of the run.
-
-    Two minibatches of one period of coordinated draws share more rows than others do, and the run has other parts of
-    such pairs than the sequence: so both kinds are counted apart.
-
-    Args:
-        minibatches: nodes of the run.
-        periods: [n] the period that each of them is in.
-        all_periods: [B] the same, of the whole sequence.
-    """
+def interval_rates(minibatches: Sequence[npt.NDArray[Any]]) -> Floats:
+    """[n] h, of a sequence that this run of n minibatches is from: intervals of l < n, per place that the run has."""
     num = len(minibatches)
-    lags = np.arange(num)
-    starts, lengths = _intervals(minibatches)
-    within = periods[starts] == periods[starts + lengths]
-    pairs_within = _pairs_within(periods, lags)
-    pairs_across = num - lags - pairs_within
-    share_within = _pairs_within(all_periods, lags) / len(all_periods)
-    if all_periods.min() == all_periods.max():
-        share_within = np.ones(num)  # where the sequence starts over, too
-    rates = []
-    for chosen, pairs in ((within, pairs_within), (~within, pairs_across)):
-        found = np.bincount(lengths[chosen], minlength=num)
-        rates.append(np.divide(found, pairs, out=np.full(num, np.nan), where=pairs > 0))
-    # What the run has no pair of is taken for the other kind.
-    same, other = np.where(np.isnan(rates[0]), rates[1], rates[0]), np.where(np.isnan(rates[1]), rates[0], rates[1])
-    result: Floats = np.nan_to_num(share_within * same + (1 - share_within) * other)
-    return result
+    _, lengths = _intervals(minibatches)
+    rates: Floats = np.bincount(lengths, minlength=num) / (num - np.arange(num))
+    return rates
 
 
 def cyclic_interval_rates(minibatches: Sequence[npt.NDArray[Any]]) -> Floats:
@@ -113,12 +89,3 @@ def _intervals(minibatches: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.
     nodes, times = nodes[order], times[order]
     again = np.flatnonzero(nodes[1:] == nodes[:-1])
     return times[again], times[again + 1] - times[again]
-
-
-def _pairs_within(periods: npt.NDArray[np.int64], lags: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """[len(lags)] pairs of minibatches that are so far apart and in one period; a period's are consecutive."""
-    lengths, counts = np.unique(np.unique(periods, return_counts=True)[1], return_counts=True)
-    pairs = np.zeros(len(lags), np.int64)
-    for length, count in zip(lengths, counts, strict=True):
-        pairs += count * np.maximum(0, length - lags)
-    return pairs

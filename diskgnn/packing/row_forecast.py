@@ -44,22 +44,18 @@ class SequenceForecast:
     many there are, corrected by what it says of the run alone, for which the count is known.
     """
 
-    def __init__(
-        self, sample: AccessSample, sequence: int, periods: npt.NDArray[np.int64], num_seeds: npt.NDArray[np.int64]
-    ) -> None:
-        """Of each minibatch of the sequence: `periods` [B], that of coordinated draws; `num_seeds` [B]."""
+    def __init__(self, sample: AccessSample, sequence: int, num_seeds: npt.NDArray[np.int64]) -> None:
+        """`num_seeds` [B]: of each minibatch of the sequence."""
         run = sample.runs[sequence]
-        self._share, self._num_nodes = sample.share, sample.num_nodes
-        self._positions, self._periods = run.positions, periods
-        self.is_whole = len(run.positions) == len(periods)
-        scale = 1.0
+        self._share, self._num_nodes, self._num_batches = sample.share, sample.num_nodes, len(num_seeds)
+        positions, scale = run.positions, 1.0
+        self.is_whole = len(positions) == len(num_seeds)
         if not self.is_whole:  # the shorter minibatches that end epochs count for more in a run than in all
-            is_full = num_seeds == num_seeds.max()
-            self._positions = run.positions[is_full[run.positions]]
-            scale = float(num_seeds.sum() / num_seeds.max()) / len(self._positions)
+            positions = positions[num_seeds[positions] == num_seeds.max()]
+            scale = float(num_seeds.sum() / num_seeds.max()) / len(positions)
         self._scale = scale / self._share  # accesses of the sequence for each of the run
-        self._minibatches = run.nodes(self._positions)
-        self.requested = round(run.requested(self._positions) * scale)
+        self._minibatches = run.nodes(positions)
+        self.requested = round(run.requested(positions) * scale)
 
     def hottest(self, num_rows: int) -> npt.NDArray[np.int64]:
         """What would be the `num_rows` static rows: of those nodes that the sample keeps, by their numbers there."""
@@ -81,18 +77,16 @@ class SequenceForecast:
             return RowForecast(
                 self.requested, round(counted * self._scale), error, min(cpu_rows, round(needed * self._scale))
             )
-        disk = self._modelled(minibatches, self._positions, slots, counted)
+        disk = self._modelled(minibatches, slots, counted)
         error = math.hypot(error, self._run_error(minibatches, slots))
         return RowForecast(self.requested, round(disk * num * self._scale), error, cpu_rows)
 
-    def _modelled(
-        self, minibatches: Minibatches, positions: npt.NDArray[np.int64], slots: float, counted: int | None = None
-    ) -> float:
+    def _modelled(self, minibatches: Minibatches, slots: float, counted: int | None = None) -> float:
         """Rows a minibatch from disk in the sequence; `counted` are those of this run of it by itself."""
         num = len(minibatches)
         rows = sum(map(len, minibatches)) / num
-        rates = interval_rates(minibatches, self._periods[positions], self._periods)
-        missed, longest = missed_rows(extended(rates, rows, len(self._periods), self._num_nodes), rows, slots)
+        rates = extended(interval_rates(minibatches), rows, self._num_batches, self._num_nodes)
+        missed, longest = missed_rows(rates, rows, slots)
         if counted is not None and 2 * longest <= num:
             alone, _ = missed_rows(cyclic_interval_rates(minibatches), rows, slots)
             missed *= counted / num / alone if alone > _MODEL_SHARE * rows else 1.0
@@ -102,7 +96,7 @@ class SequenceForecast:
         """What parts of the run say differently, as a share: its inner half, and half of how its ends differ."""
         num = len(minibatches)
         parts = [slice(None), slice(num // 4, num - num // 4), slice(num // 2), slice(num // 2, None)]
-        whole, inner, left, right = (self._modelled(minibatches[each], self._positions[each], slots) for each in parts)
+        whole, inner, left, right = (self._modelled(minibatches[each], slots) for each in parts)
         return math.hypot(inner - whole, (left - right) / 2) / max(1.0, whole)
 
 

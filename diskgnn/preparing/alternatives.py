@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs import SamplingSpec
 from diskgnn.storage.row_format import RowFormat
 
-DRAW_PERIODS = (1, 16, 64)  # compared beside that of a whole epoch
+DRAW_PERIODS = (1, 16, 64)  # compared beside that of a whole epoch, which is the longest
+GROUPS = (32, 128)  # seeds that stay together, compared beside none
+MAX_GROUPED_EDGES = 50_000_000  # of a larger graph, finding groups takes longer than everything else
 NARROWER_DTYPES = ("float16", "int8", "int4")
 AS_STORED = "as stored"
 # (draws, longest period, rows) that lost no more than a deviation of accuracy, over five seeds: docs/GUIDE.md.
@@ -27,6 +30,7 @@ class SettingEstimate:
 
     draws: str
     draw_period: int
+    group_seeds: int
     feature_dtype: str  # 'convert --quantise' makes narrower rows
     rows_per_minibatch: float  # of the train split
     disk_rows: int  # from disk in an epoch of training, of all rows needed
@@ -39,15 +43,20 @@ class SettingEstimate:
     accuracy_held: bool  # whether a measurement showed that training loses nothing by it
 
 
-def alternatives(spec: SamplingSpec, batches_per_epoch: int) -> list[SamplingSpec]:
-    """`spec`, and then every other way of drawing."""
-    periods = sorted({min(period, batches_per_epoch) for period in (*DRAW_PERIODS, batches_per_epoch)})
-    specs = [
-        spec,
-        replace(spec, draws="independent", draw_period=1),
-        *(replace(spec, draws="coordinated", draw_period=period) for period in periods),
-    ]
-    return list(dict.fromkeys(specs))
+def alternatives(plan: SamplingPlan) -> list[SamplingPlan]:
+    """`plan`, and then every other way of drawing and of grouping seeds."""
+    most = max(size.batches_per_epoch for split, size in plan.sizes.items() if split == "train" or len(plan.sizes) == 1)
+    periods = sorted({min(period, most) for period in (*DRAW_PERIODS, most)})
+    groups = {plan.spec.group_seeds, 1}
+    if plan.graph.num_edges <= MAX_GROUPED_EDGES:
+        groups |= set(GROUPS)
+    plans = {plan.spec: plan}
+    for group_seeds in sorted(groups):
+        grouped = SamplingPlan(plan.graph, replace(plan.spec, group_seeds=group_seeds))
+        for draws, period in [("independent", 1), *(("coordinated", period) for period in periods)]:
+            other = grouped.redrawn(draws, period)
+            plans.setdefault(other.spec, other)
+    return list(plans.values())
 
 
 def row_formats(stored: RowFormat) -> list[RowFormat]:
@@ -59,7 +68,7 @@ def row_formats(stored: RowFormat) -> list[RowFormat]:
 def accuracy_held(spec: SamplingSpec, rows: RowFormat, stored: RowFormat) -> bool:
     """Whether a measurement showed that training loses nothing by these settings."""
     dtype = AS_STORED if rows == stored else rows.dtype
-    return any(
+    return spec.group_seeds == 1 and any(
         (spec.draws, dtype) == (draws, narrowed) and spec.draw_period <= period
         for draws, period, narrowed in ACCURACY_HELD
     )

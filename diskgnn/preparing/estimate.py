@@ -15,7 +15,6 @@ from diskgnn.preparing.alternatives import SettingEstimate, accuracy_held, alter
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.preparing.sequence_samples import SequenceSample, sample_sequences
 from diskgnn.progress import SILENT, Reporter
-from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs import CacheSpec, PathLike, SamplingSpec
 from diskgnn.storage.disk_space import free_bytes
 from diskgnn.storage.read_engine import warn_if_no_io_uring
@@ -157,8 +156,7 @@ def estimate_of(
     graph, plan, tiers, resources = request.graph, request.plan, request.tiers, request.resources
     features = graph.feature_file
     train_split = "train" if "train" in plan.splits else plan.splits[0]
-    specs = alternatives(plan.spec, plan.sizes[train_split].batches_per_epoch)
-    plans = [SamplingPlan(graph, spec) for spec in specs]
+    plans = alternatives(plan)
     samples, sample_seconds = sample_sequences(plans, resources, max_seconds=max_seconds)
     warn_if_no_io_uring()
     rates = _Rates(
@@ -169,9 +167,9 @@ def estimate_of(
     )
     free = free_bytes(request.out.parent) if disk_bytes is None else disk_bytes
     settings = [
-        _setting(request, spec, sampled, rows, train_split, free, rates)
+        _setting(request, each.spec, sampled, rows, train_split, free, rates)
         for rows in row_formats(features.rows)
-        for spec, sampled in zip(specs, samples, strict=True)
+        for each, sampled in zip(plans, samples, strict=True)
     ]
     given, sampled = settings[0], samples[0]
     train = sampled[train_split]
@@ -241,6 +239,7 @@ def _setting(
     return SettingEstimate(
         draws=spec.draws,
         draw_period=spec.draw_period,
+        group_seeds=spec.group_seeds,
         feature_dtype=rows.dtype,
         rows_per_minibatch=train.requested / samples[train_split].size.num_batches,
         disk_rows=train.disk // epochs,

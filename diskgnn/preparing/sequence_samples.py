@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ from diskgnn.packing.probes import structure_bytes_of
 from diskgnn.packing.row_forecast import SequenceForecast
 from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
 from diskgnn.sampling.sample import damage_named, sample_a_few
+from diskgnn.specs import SamplingSpec
 from diskgnn.storage.samples import SampledMinibatch
 from diskgnn.storage.samples_config import SequenceSize
 from diskgnn.system.resources import Resources
@@ -44,13 +44,13 @@ def sample_sequences(
 ) -> tuple[list[Mapping[str, SequenceSample]], float]:
     """Each plan's splits, and the seconds that sampling a minibatch took; all plans are of one graph.
 
-    Takes `max_seconds`, or as long as the first few minibatches of each take. All get as many. They grow from the start
-    of the sequence into both directions, as it is cyclic: so they lie on both sides of a border between periods.
+    Takes `max_seconds`, or as long as the first few minibatches of each take. All get as many: a run that grows from
+    the middle of the sequence.
 
     Raises:
         ArtifactError: the graph is damaged.
     """
-    growing: dict[tuple[Any, ...], _Growing] = {}
+    growing: dict[tuple[str, SamplingSpec], _Growing] = {}
     for plan in plans:
         for split in plan.splits:
             growing.setdefault(_same_minibatches(plan, split), _Growing(plan, split, len(growing)))
@@ -64,7 +64,8 @@ def sample_sequences(
                 return
             for sequence in growing.values():
                 if step < sequence.size.num_batches:
-                    position = -(step + 1) // 2 if step % 2 else step // 2
+                    middle = sequence.size.num_batches // 2
+                    position = middle + (-(step + 1) // 2 if step % 2 else step // 2)
                     order.append((sequence, position))
                     yield sequence.minibatch(position)
 
@@ -81,10 +82,11 @@ def sample_sequences(
     return [{split: samples[_same_minibatches(plan, split)] for split in plan.splits} for plan in plans], seconds
 
 
-def _same_minibatches(plan: SamplingPlan, split: str) -> tuple[Any, ...]:
+def _same_minibatches(plan: SamplingPlan, split: str) -> tuple[str, SamplingSpec]:
     """What decides the minibatches of one split."""
-    spec = replace(plan.spec, splits=plan.splits)
-    return split, spec
+    if split == "train":
+        return split, plan.spec
+    return split, replace(plan.spec, draw_period=1, group_seeds=1)
 
 
 @dataclass
@@ -106,8 +108,8 @@ class _Growing:
         return self.plan.sizes[self.split]
 
     def minibatch(self, position: int) -> PlannedMinibatch:
-        """The one at `position`, those from the end below 0."""
-        epoch, number = divmod(position % self.size.num_batches, self.size.batches_per_epoch)
+        """The one at `position` of the sequence."""
+        epoch, number = divmod(position, self.size.batches_per_epoch)
         if epoch not in self.epochs:
             prepared = self.plan.prepared_epochs(self.split)
             self.epochs[epoch] = self.plan.minibatches(self.split, prepared[epoch])
@@ -122,16 +124,11 @@ class _Growing:
 
     def sample(self, accesses: AccessSample) -> SequenceSample:
         """What was found."""
-        forecast = SequenceForecast(accesses, self.number, self._periods(), self._num_seeds())
+        forecast = SequenceForecast(accesses, self.number, self._num_seeds())
         return SequenceSample(
             self.size, forecast, self.edges / self.sampled, self.structure_bytes / self.sampled, self.max_rows,
             self.sampled,
         )  # fmt: skip
-
-    def _periods(self) -> npt.NDArray[np.int64]:
-        """[B] the period that each minibatch is in; with independent draws, each is one by itself."""
-        epochs, per_epoch, period = self.size.epochs, self.size.batches_per_epoch, self.plan.spec.draw_period
-        return np.add.outer(np.arange(epochs) * per_epoch, np.arange(per_epoch) // period).ravel()
 
     def _num_seeds(self) -> npt.NDArray[np.int64]:
         """[B] of each minibatch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -74,6 +75,14 @@ class SamplingPlan:
             split: SequenceSize(spec.epochs if split == "train" else 1, -(-len(nodes) // spec.batch_size))
             for split, nodes in self._nodes.items()
         }
+
+    def redrawn(self, draws: str, draw_period: int) -> SamplingPlan:
+        """The same seeds in the same minibatches, around which other neighbours are drawn; groups are found once."""
+        if self.spec.group_seeds > 1 and "train" in self.splits:
+            assert self._grouped_seeds is not None  # a copy has what is cached
+        other = copy(self)
+        other.spec = replace(self.spec, draws=draws, draw_period=draw_period)
+        return other
 
     def config(self) -> SamplesConfig:
         """What a samples directory of this plan says of itself."""

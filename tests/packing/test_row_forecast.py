@@ -38,57 +38,56 @@ def packed(graph, tmp_path_factory, request):
            draw_period=period)  # fmt: skip
     samples = Samples.open(folder / "samples")
     minibatches = [(np.array(each.only_nodes), len(each.seeds)) for each in samples.read("train")]
-    per_epoch = samples.config.splits["train"].batches_per_epoch
-    periods = np.array([number // per_epoch * 1000 + number % per_epoch // period for number in range(2 * per_epoch)])
     rows = {}
     for cache in ("5%", "20%"):
         pack(graph, folder / "samples", folder / cache, cpu_cache=cache)
         rows[cache] = Packed.open(folder / cache).config.splits["train"].rows
-    return minibatches, periods, rows
+    return minibatches, rows
 
 
-def forecast(minibatches, periods, num_nodes, cpu_rows, *, run=None, max_accesses=EVERYTHING, static_rows=0):
-    """From a run of so many minibatches around the start of the sequence."""
+def forecast(minibatches, num_nodes, cpu_rows, *, run=None, max_accesses=EVERYTHING, static_rows=0):
+    """From a run of so many minibatches in the middle of the sequence."""
     accesses = AccessSample(num_nodes, 1, max_accesses)
     run = len(minibatches) if run is None else run
-    for position in range(-(run // 2), run - run // 2):
+    first = (len(minibatches) - run) // 2
+    for position in range(first, first + run):
         accesses.add(0, position, minibatches[position][0])
-    sequence = SequenceForecast(accesses, 0, periods, np.array([num_seeds for _, num_seeds in minibatches]))
+    sequence = SequenceForecast(accesses, 0, np.array([num_seeds for _, num_seeds in minibatches]))
     return sequence.rows(sequence.hottest(static_rows), cpu_rows)
 
 
 def test_a_whole_sequence_is_placed_as_it_is_packed(graph, packed):
-    minibatches, periods, rows = packed
+    minibatches, rows = packed
     for cache, packed_rows in rows.items():
-        found = forecast(minibatches, periods, graph.num_nodes, graph.num_nodes * int(cache[:-1]) // 100)
+        found = forecast(minibatches, graph.num_nodes, graph.num_nodes * int(cache[:-1]) // 100)
         assert (found.requested, found.disk) == (packed_rows.requested, packed_rows.disk)
         assert found.disk_error == 0
 
 
 @pytest.mark.parametrize("changes", [{"run": 32}, {"max_accesses": 20_000}, {"run": 40, "max_accesses": 20_000}])
 def test_a_part_of_the_sequence_or_of_its_nodes_says_nearly_the_same(graph, packed, changes):
-    minibatches, periods, rows = packed
+    minibatches, rows = packed
     for cache, packed_rows in rows.items():
-        found = forecast(minibatches, periods, graph.num_nodes, graph.num_nodes * int(cache[:-1]) // 100, **changes)
+        found = forecast(minibatches, graph.num_nodes, graph.num_nodes * int(cache[:-1]) // 100, **changes)
         assert found.requested == pytest.approx(packed_rows.requested, rel=0.05)
         assert found.disk == pytest.approx(packed_rows.disk, rel=0.1)
         assert 0 < found.disk_error < 0.2
-        assert abs(found.disk / packed_rows.disk - 1) < 3 * found.disk_error
+        assert abs(found.disk / packed_rows.disk - 1) < 3 * found.disk_error + 0.01
 
 
 def test_static_rows_are_not_read(graph, packed):
-    minibatches, periods, _ = packed
+    minibatches, _ = packed
     num_nodes = graph.num_nodes
     counts = np.bincount(np.concatenate([nodes for nodes, _ in minibatches]), minlength=num_nodes)
-    found = forecast(minibatches, periods, num_nodes, 0, static_rows=500)
+    found = forecast(minibatches, num_nodes, 0, static_rows=500)
     assert found.disk == counts.sum() - np.sort(counts)[-500:].sum()
-    thinned = forecast(minibatches, periods, num_nodes, 0, static_rows=500, max_accesses=40_000)
+    thinned = forecast(minibatches, num_nodes, 0, static_rows=500, max_accesses=40_000)
     assert thinned.disk == pytest.approx(found.disk, rel=0.1)
 
 
 def test_nothing_is_read_where_everything_fits(graph, packed):
-    minibatches, periods, _ = packed
-    found = forecast(minibatches, periods, graph.num_nodes, graph.num_nodes)
+    minibatches, _ = packed
+    found = forecast(minibatches, graph.num_nodes, graph.num_nodes)
     assert found.disk == 0
     assert found.cpu == len(np.unique(np.concatenate([nodes for nodes, _ in minibatches])))
 
@@ -147,8 +146,7 @@ def intervals_by_hand(minibatches):
 def test_intervals_are_counted_per_place_that_the_run_has_for_them(minibatches):
     num = len(minibatches)
     found = intervals_by_hand(minibatches)
-    each_alone = np.arange(num)
-    rates = interval_rates([np.array(nodes) for nodes in minibatches], each_alone, np.arange(2 * num))
+    rates = interval_rates([np.array(nodes) for nodes in minibatches])
     for length in range(1, num):
         assert rates[length] == pytest.approx(sum(each == length for _, each in found) / (num - length))
     twice = intervals_by_hand([*minibatches, *minibatches])
@@ -156,17 +154,6 @@ def test_intervals_are_counted_per_place_that_the_run_has_for_them(minibatches):
     for length in range(1, num + 1):
         assert cyclic[length] * num == pytest.approx(sum(at < num and each == length for at, each in twice))
     assert cyclic.sum() * num == pytest.approx(sum(map(len, minibatches)))  # each is needed again
-
-
-def test_pairs_of_a_period_weigh_as_in_the_whole_sequence():
-    """In periods of 2: node 0 is needed by both minibatches of a period, node 1 across their borders."""
-    minibatches = [np.array(nodes) for nodes in ([0], [0, 1], [1, 2], [2])]
-    rates = interval_rates(minibatches, np.array([0, 0, 1, 1]), np.arange(20) // 2)
-    # Within: both pairs of neighbours in the run have an interval, and half of all pairs are such. Across: one of one.
-    assert rates[1] == pytest.approx(10 / 20 * 1 + 10 / 20 * 1)
-    assert rates[2] == rates[3] == 0
-    rates = interval_rates(minibatches, np.array([0, 0, 1, 1]), np.arange(20) // 10)
-    assert rates[1] == pytest.approx(18 / 20 * 1 + 2 / 20 * 1)
 
 
 def test_the_shortest_intervals_take_the_slots():

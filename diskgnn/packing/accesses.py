@@ -20,7 +20,8 @@ from diskgnn._native import count_nodes, sort_nodes
 from diskgnn.ordered import in_order
 
 INT32 = np.dtype(np.int32)
-_NUM_RANGES = 8  # of nodes
+_MIN_RANGES = 8  # of nodes
+_RANGE_NODES = 1 << 21  # at most, so that an int32 for each of a range's nodes stays in the processor's cache
 _CHUNK_NODES = 1 << 20
 _READ_AHEAD = 4  # pieces
 
@@ -41,8 +42,9 @@ class Accesses:
         self.read_bytes = 0  # from the scratch files so far
         self.dtype: np.dtype[Any] = INT32  # of the nodes
         self._order = scratch.with_suffix(".order")
-        self.range_starts = np.linspace(0, num_nodes, _NUM_RANGES + 1).astype(np.int64)
-        self._range_bounds: list[npt.NDArray[np.int64]] = []  # per minibatch [_NUM_RANGES + 1], in its nodes
+        num_ranges = max(_MIN_RANGES, -(-num_nodes // _RANGE_NODES))
+        self.range_starts = np.linspace(0, num_nodes, num_ranges + 1).astype(np.int64)
+        self._range_bounds: list[npt.NDArray[np.int64]] = []  # per minibatch [num_ranges + 1], in its nodes
         sorting = (partial(sort_nodes, nodes, num_nodes) for nodes in minibatches)
         with (
             scratch.open("wb") as nodes_file,

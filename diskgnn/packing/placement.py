@@ -37,12 +37,12 @@ class Schedule:
         """Plans with `cpu_rows` slots, or as many as there are rows to keep if those are fewer (then all are kept)."""
         self._reuse = reuse
         self.cpu_rows = min(cpu_rows, reuse.num_rows)
-        static_nodes, num_batches = reuse.static_nodes, reuse.accesses.num_batches
+        static_nodes = reuse.static_nodes
         location = np.full(reuse.accesses.num_nodes, -1, np.int32)
         location[static_nodes] = np.arange(len(static_nodes), dtype=np.int32)
         misses = reuse.misses(self.cpu_rows)  # [B] the fewest rows that can be read
         self._planner = BeladyPlanner(location, len(static_nodes), self.cpu_rows, misses, reuse.first_uses)
-        for nodes, _, next_uses in reuse.read(range(num_batches)[::-1]):
+        for nodes, next_uses in reuse.read_backwards():
             if self._planner.find_initial(nodes, next_uses):
                 break
         self.initial_cpu_nodes: npt.NDArray[np.int64] = self._planner.initial_cpu_nodes()  # [C] by slot, ascending
@@ -53,7 +53,7 @@ class Schedule:
         return self._planner.next_cycle_slots()
 
     def __iter__(self) -> Iterator[Placement]:
-        for nodes, order, next_uses in self._reuse.read(range(self._reuse.accesses.num_batches)):
+        for nodes, order, next_uses in self._reuse.read():
             addresses, disk_nodes, admissions = self._planner.place(nodes, order, next_uses)
             yield Placement(addresses, disk_nodes, admissions.reshape(-1, 2))
         self._reuse.remove()

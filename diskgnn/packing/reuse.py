@@ -26,7 +26,7 @@ class Reuse:
     """The next uses of a sequence that is repeated, static rows left out."""
 
     def __init__(self, accesses: Accesses, static_nodes: npt.NDArray[np.int64], *, threads: int = 1) -> None:
-        """Reads the sequence backwards; node-sized memory is `threads` / 8 of an int32 per node."""
+        """Reads the sequence backwards; of an int32 per node, `threads` / 8 are in memory at once."""
         self.accesses, self.static_nodes = accesses, static_nodes
         self._next_uses = accesses.scratch.with_suffix(".next")
         self._arcs = accesses.scratch.with_suffix(".arcs")
@@ -56,13 +56,20 @@ class Reuse:
         """The rows that a cycle reads, see `misses`."""
         return int(self.misses(cache_rows).sum(dtype=np.int64))
 
-    def read(self, order: range) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
-        """Of each minibatch in `order`: nodes ascending, where they were, next uses; valid until the next one.
+    def read(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
+        """Of each minibatch: nodes ascending, where they were, next uses; valid until the next one.
 
         A next use is a minibatch, counted on into the next cycle; -1 for static rows.
         """
-        next_uses = self.accesses.read(self._next_uses, INT32, self.accesses.pieces(order))
-        return zip(self.accesses.nodes(order), self.accesses.order(order), next_uses, strict=True)
+        batches = range(self.accesses.num_batches)
+        next_uses = self.accesses.read(self._next_uses, INT32, self.accesses.pieces(batches))
+        return zip(self.accesses.nodes(batches), self.accesses.order(batches), next_uses, strict=True)
+
+    def read_backwards(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32]]]:
+        """Nodes and next uses of each minibatch from the last one on; valid until the next one."""
+        batches = range(self.accesses.num_batches)[::-1]
+        next_uses = self.accesses.read(self._next_uses, INT32, self.accesses.pieces(batches))
+        return zip(self.accesses.nodes(batches), next_uses, strict=True)
 
     def remove(self) -> None:
         """Delete the scratch files, those of the accesses, too."""

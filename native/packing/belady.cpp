@@ -8,6 +8,7 @@ namespace diskgnn {
 namespace {
 
 constexpr std::int32_t kAbsent = -1;
+constexpr std::int32_t kInitial = -2;  // resident when the cycle starts, in a slot that is not known yet
 constexpr std::size_t kPrefetchDistance = 64;
 constexpr int kMaxRounds = 8;  // until the residents are those of the round before
 
@@ -150,14 +151,22 @@ template <typename Node>
 bool BeladyPlanner::find_initial(std::span<const Node> nodes, std::span<const std::int32_t> next_uses) {
   if (started_) throw std::logic_error("the cycle has begun");
   const auto num_batches = static_cast<std::int32_t>(to_find_.size());
+  admitted_.clear();
   for (std::size_t i = nodes.size(); i-- > 0 && num_to_find_ > 0;) {
     if (next_uses[i] < num_batches) continue;
     std::int32_t& left = to_find_[unsign(next_uses[i] - num_batches)];
     if (left == 0) continue;
     --left;
     --num_to_find_;
-    initial_nodes_.push_back(nodes[i]);
+    admitted_.push_back(static_cast<std::int32_t>(i));
   }
+  for (std::size_t i = 0; i < admitted_.size(); ++i) {
+    if (i + kPrefetchDistance < admitted_.size()) {
+      __builtin_prefetch(&location_[unsign(nodes[unsign(admitted_[i + kPrefetchDistance])])], 1);
+    }
+    location_[unsign(nodes[unsign(admitted_[i])])] = kInitial;
+  }
+  num_initial_ += admitted_.size();
   return num_to_find_ == 0;
 }
 
@@ -169,9 +178,11 @@ const std::vector<std::int64_t>& BeladyPlanner::initial_cpu_nodes() {
 void BeladyPlanner::start_cycle() {
   if (num_to_find_ != 0) throw std::logic_error("not all of the initial rows are found");
   started_ = true;
-  std::sort(initial_nodes_.begin(), initial_nodes_.end());
-  for (std::size_t slot = 0; slot < initial_nodes_.size(); ++slot) {
-    location_[unsign(initial_nodes_[slot])] = num_static_ + static_cast<std::int32_t>(slot);
+  initial_nodes_.reserve(num_initial_);
+  for (std::size_t node = 0; node < location_.size() && initial_nodes_.size() < num_initial_; ++node) {
+    if (location_[node] != kInitial) continue;
+    location_[node] = num_static_ + static_cast<std::int32_t>(initial_nodes_.size());
+    initial_nodes_.push_back(static_cast<std::int64_t>(node));
   }
   free_slots_.reserve(unsign(capacity_));
   for (std::int32_t slot = capacity_; slot-- > static_cast<std::int32_t>(initial_nodes_.size());) {

@@ -68,6 +68,7 @@ class BeladyPlanner {
   std::vector<std::int32_t> dropped_;  // [2B + 1] by next use + 1: arcs that are still to be dropped, the first ones
   std::vector<std::int32_t> to_find_;  // [B] by first use: residents that `find_initial` has not seen yet
   std::int64_t num_to_find_ = 0;       // their sum
+  std::size_t num_initial_ = 0;        // those that it has seen
   bool started_ = false;
   std::vector<std::int64_t> initial_nodes_;
   std::vector<std::int32_t> free_slots_;          // the last one is taken first

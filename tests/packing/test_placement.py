@@ -308,7 +308,7 @@ def test_larger_caches_read_less_and_less(tmp_path):
 def test_next_uses_are_the_next_minibatches_that_need_a_node(tmp_path_factory, batches, num_static, dtype):
     reuse = reuse_of(tmp_path_factory.mktemp("reuse"), batches, num_static=num_static, dtype=dtype, threads=2)
     static = set(reuse.static_nodes.tolist())
-    for number, (nodes, order, next_uses) in enumerate(reuse.read(range(len(batches)))):
+    for number, (nodes, order, next_uses) in enumerate(reuse.read()):
         assert nodes.tolist() == sorted(batches[number])
         assert [batches[number][position] for position in order.tolist()] == nodes.tolist()
         expected = [-1 if node in static else next_use(batches, node, number) for node in nodes.tolist()]

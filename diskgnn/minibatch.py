@@ -172,6 +172,21 @@ class TypedMiniBatch:
         """Of all types and layers."""
         return sum(block.num_edges for layer in self.blocks for block in layer.values())
 
+    def of_one_type(self) -> MiniBatch:
+        """The same minibatch of a graph of one node type and one edge type. Without features, x has no columns."""
+        ((name, num_nodes),) = self.node_counts[0].items()
+        return MiniBatch(
+            x=self.x[name] if name in self.x else torch.empty((num_nodes, 0), device=self.seeds.device),
+            y=self.y,
+            blocks=tuple(block for layer in self.blocks for block in layer.values()),
+            seeds=self.seeds,
+            epoch=self.epoch,
+            batch_index=self.batch_index,
+            input_nodes=None if self.input_nodes is None else self.input_nodes[name],
+            pairs=self.pairs,
+            trees=None if self.trees is None else self.trees[name],
+        )
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> TypedMiniBatch:
         """The same minibatch with all tensors on `device`."""
         return _moved(self, device, non_blocking)

@@ -11,13 +11,16 @@ from torch import Tensor
 
 from diskgnn._native import RowCache, RowReader
 from diskgnn.baselines.row_buffers import RowBuffers
+from diskgnn.baselines.row_sets import feature_files
 from diskgnn.baselines.sampling_source import SamplingSource, SamplingSourceOptions
 from diskgnn.batch_source import LoadStats
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.specs import PathLike, cache_rows
 from diskgnn.storage.read_engine import check_engine, warn_if_no_io_uring
+from diskgnn.storage.row_format import FeatureFile
 from diskgnn.storage.row_reading import row_buffer
+from diskgnn.units import parse_size
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -28,11 +31,10 @@ POLICIES = ("sieve", "s3-fifo", "lru")
 class RowsOnDisk:
     """Feature rows read at random, past the page cache, into x; and the memory of a cache of some of them."""
 
-    def __init__(self, graph: Graph, cached_rows: int, *, engine: str = "auto") -> None:
+    def __init__(self, file: FeatureFile, cached_rows: int, *, engine: str = "auto") -> None:
         """Raises ConfigError: `engine` cannot be used here."""
         check_engine(engine)
         warn_if_no_io_uring(engine)
-        file = graph.feature_file
         self._buffers = RowBuffers(file.rows)
         self._reader = RowReader(str(file.path), file.data_offset_bytes, file.row_bytes, file.num_rows, engine)
         self._cache = row_buffer(cached_rows, file.row_bytes)[: cached_rows * file.row_bytes]
@@ -54,13 +56,13 @@ class CachedRows:
 
     ordered = True
 
-    def __init__(self, graph: Graph, *, cpu_cache: int | str, policy: str, engine: str = "auto") -> None:
+    def __init__(self, file: FeatureFile, *, cpu_cache: int | str, policy: str, engine: str = "auto") -> None:
         """See `CachedReads`."""
         if policy not in POLICIES:
             raise ConfigError(f"policy: expected one of {', '.join(POLICIES)}, found {policy!r}")
-        capacity = cache_rows(cpu_cache, graph.feature_file.row_bytes, graph.num_nodes)
-        self._rows: RowsOnDisk | None = RowsOnDisk(graph, capacity, engine=engine)
-        self._cache = RowCache(policy, graph.num_nodes, capacity) if capacity else None
+        capacity = cache_rows(cpu_cache, file.row_bytes, file.num_rows)
+        self._rows: RowsOnDisk | None = RowsOnDisk(file, capacity, engine=engine)
+        self._cache = RowCache(policy, file.num_rows, capacity) if capacity else None
         self._lock = threading.Lock()  # sources may share these rows
 
     def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, LoadStats]:
@@ -101,7 +103,8 @@ class CachedReads(SamplingSource):
     with an empty cache; later ones, and sources that share it, find what was left in it.
 
     Args beside those of `SamplingSource`:
-        cpu_cache: bytes, '512MiB', or '10%' of all rows.
+        cpu_cache: bytes, '512MiB', or '10%' of all rows. Where several types have features, each gets a share of the
+            bytes in proportion to its own.
         policy: 'sieve' (NSDI 2024), 's3-fifo' (SOSP 2023) or 'lru'.
         engine: 'io_uring', 'threads', or 'auto': io_uring where it is allowed.
 
@@ -125,9 +128,21 @@ class CachedReads(SamplingSource):
         engine: str = "auto",
         **sampling: Unpack[SamplingSourceOptions],
     ) -> None:
+        opened = graph if isinstance(graph, Graph) else Graph.open(graph)
         super().__init__(
-            graph,
+            opened,
             split,
-            rows=lambda opened: CachedRows(opened, cpu_cache=cpu_cache, policy=policy, engine=engine),
+            rows=lambda file: CachedRows(
+                file, cpu_cache=share_of_cache(cpu_cache, file, opened), policy=policy, engine=engine
+            ),
             **sampling,
         )
+
+
+def share_of_cache(cache: int | str, file: FeatureFile, graph: Graph) -> int | str:
+    """What one of a graph's feature files gets of a cache: a share of rows as it is, bytes in proportion."""
+    files = feature_files(graph).values()
+    if len(files) == 1 or (isinstance(cache, str) and cache.strip().endswith("%")):
+        return cache
+    rows = parse_size(cache) * file.num_bytes // sum(each.num_bytes for each in files) // file.row_bytes
+    return rows * file.row_bytes

@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
@@ -19,19 +20,21 @@ from torch import Tensor
 from diskgnn.batch_source import Cursor, CursorSource, LoadStats
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
-from diskgnn.minibatch import MiniBatch
+from diskgnn.graph.source_schema import source_schema
+from diskgnn.minibatch import AnyMiniBatch, TypedMiniBatch
 from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
-from diskgnn.schema import SourceSchema, one_type_schema
-from diskgnn.specs import SPLITS, PathLike, SamplingSpec, whole_number
+from diskgnn.schema import SourceSchema
+from diskgnn.specs import SPLITS, NodeTarget, PathLike, SamplingSpec, Target, whole_number
+from diskgnn.storage.samples_config import spec_to_json
 from diskgnn.system.memory import available_cores
 from diskgnn.tracing import TraceEvent
 
 if TYPE_CHECKING:
-    from typing_extensions import Required
+    from typing_extensions import Required, Unpack
 
 
-class SamplingOptions(TypedDict, total=False):
-    """Keyword arguments of `EpochSource`, as the sources that derive from it take them."""
+class SpecOptions(TypedDict, total=False):
+    """Keyword arguments that `SamplingSpec` has, too."""
 
     fanouts: Required[Sequence[int]]
     batch_size: Required[int]
@@ -39,6 +42,12 @@ class SamplingOptions(TypedDict, total=False):
     draws: str
     draw_period: int
     group_seeds: int
+    target: Target
+
+
+class SamplingOptions(SpecOptions, total=False):
+    """Keyword arguments of `EpochSource`, as the sources that derive from it take them."""
+
     threads: int | None
     sample_epochs: int | None
 
@@ -76,27 +85,19 @@ class EpochSource(CursorSource):
         graph: PathLike | Graph,
         split: str = "train",
         *,
-        fanouts: Sequence[int],
-        batch_size: int,
-        seed: int = 0,
-        draws: str = "independent",
-        draw_period: int = 1,
-        group_seeds: int = 1,
         threads: int | None = None,
         sample_epochs: int | None = None,
+        **sampling: Unpack[SpecOptions],
     ) -> None:
         self._graph = graph = graph if isinstance(graph, Graph) else Graph.open(graph)
         if split not in SPLITS:
             raise ConfigError(f"split: expected one of {', '.join(SPLITS)}, found {split!r}")
-        self.spec = SamplingSpec(
-            fanouts, batch_size, seed=seed, splits=(split,),
-            draws=draws, draw_period=draw_period, group_seeds=group_seeds,
-        )  # fmt: skip
+        self.spec = SamplingSpec(**sampling, splits=(split,))
         if threads is not None:
             whole_number("threads", threads)
         if sample_epochs is not None:
             whole_number("sample_epochs", sample_epochs)
-        if len(graph.splits.get(split, ())) == 0:
+        if not graph.is_typed and isinstance(self.spec.target, NodeTarget) and not len(graph.splits.get(split, ())):
             raise InputError(f"{graph.manifest.path} has no {split} nodes: nothing to iterate over")
         self.split = split
         self._plan = SamplingPlan(graph, self.spec)
@@ -105,17 +106,9 @@ class EpochSource(CursorSource):
         self._stats = LoadStats()
         self._trace: list[TraceEvent] | None = None
         self._live: weakref.ref[Generator[Any, None, None]] | None = None  # of the epoch that is iterated
-        identity = {
-            "graph": graph.manifest.digest,
-            "split": split,
-            "fanouts": list(self.spec.fanouts),
-            "batch_size": self.spec.batch_size,
-            "seed": self.spec.seed,
-            "draws": self.spec.draws,
-            "draw_period": self.spec.draw_period,
-            "group_seeds": self.spec.group_seeds,
-            "sample_epochs": self._sample_epochs,
-        }
+        drawn = {name: value for name, value in spec_to_json(self._plan.config().spec).items()
+                 if name not in ("eval_fanouts", "first_epoch")}  # fmt: skip
+        identity = {"graph": graph.manifest.digest, "split": split, **drawn, "sample_epochs": self._sample_epochs}
         super().__init__(Cursor(type(self).__name__, self._plan.sizes[split].batches_per_epoch, identity))
 
     def _require_independent_draws(self) -> None:
@@ -132,10 +125,10 @@ class EpochSource(CursorSource):
         cursor = self._cursor
         self._cursor = Cursor(cursor.name, num_batches or cursor.num_batches, {**cursor.identity, **identity})
 
-    @property
+    @cached_property
     def schema(self) -> SourceSchema:
-        """Of one node type and one edge type."""
-        return one_type_schema(self._graph.num_nodes, self.num_features, self.num_classes)
+        """Types of nodes and edges, and what the seeds are for."""
+        return source_schema(self._graph, self._plan.config().spec.target)
 
     @property
     def num_classes(self) -> int:
@@ -152,7 +145,7 @@ class EpochSource(CursorSource):
         """Blocks in each minibatch."""
         return self.spec.num_layers
 
-    def epoch(self, epoch: int) -> Iterator[MiniBatch]:
+    def epoch(self, epoch: int) -> Iterator[AnyMiniBatch]:
         """The minibatches of epoch `epoch`. If `load_state_dict` named this epoch, those that it counts are skipped.
 
         Raises:
@@ -165,24 +158,24 @@ class EpochSource(CursorSource):
         return self._deliver(minibatches, first, self._cursor.turn)
 
     def _deliver(
-        self, minibatches: Generator[tuple[MiniBatch, LoadStats], None, None], first: int, turn: int
-    ) -> Iterator[MiniBatch]:
+        self, minibatches: Generator[tuple[AnyMiniBatch, LoadStats], None, None], first: int, turn: int
+    ) -> Iterator[AnyMiniBatch]:
         try:
             for number in range(first, self.num_batches):
                 self._cursor.require(turn)
                 began = time.perf_counter()
                 batch, cost = next(minibatches)
-                if self._graph.feature_file.quantisation is not None:
-                    batch = replace(batch, x=self._graph.feature_file.x(batch.x))
+                batch = self._widened(batch)
                 waited = time.perf_counter() - began
-                self._stats += cost + LoadStats(requested_rows=batch.x.shape[0], wait_seconds=waited)
+                served = cost.device_rows + cost.pinned_rows + cost.cpu_rows + cost.disk_rows
+                self._stats += cost + LoadStats(requested_rows=served, wait_seconds=waited)
                 self._cursor.batch = number + 1
                 yield batch
                 del batch  # the user has it; it need not stay in memory while the next one is waited for
         finally:
             minibatches.close()
 
-    def _minibatches(self, epoch: int, start: int) -> Generator[tuple[MiniBatch, LoadStats], None, None]:
+    def _minibatches(self, epoch: int, start: int) -> Generator[tuple[AnyMiniBatch, LoadStats], None, None]:
         """The minibatches of `epoch` from number `start` on, each with what it cost beside the user's time.
 
         Closing the generator joins its threads.
@@ -197,8 +190,26 @@ class EpochSource(CursorSource):
         """The minibatches of `epoch` before they are drawn."""
         return self._plan.minibatches(self.split, self._sampled_epoch(epoch))
 
+    def _widened(self, batch: AnyMiniBatch) -> AnyMiniBatch:
+        """The minibatch with features in place of the codes of quantised rows."""
+        files = {name: file for name, nodes in self._graph.nodes.items()
+                 if (file := nodes.feature_file) is not None and file.quantisation is not None}  # fmt: skip
+        if not files:
+            return batch
+        if isinstance(batch, TypedMiniBatch):
+            x = {name: files[name].x(rows) if name in files else rows for name, rows in batch.x.items()}
+            return replace(batch, x=x)
+        (file,) = files.values()
+        return replace(batch, x=file.x(batch.x))
+
     def _labels(self, seeds: npt.NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(self._graph.labels[seeds].astype(np.int64))
+        """y of seeds that are nodes."""
+        target = self.schema.target
+        assert isinstance(target, str)
+        labels = self._graph.nodes[target].labels
+        assert labels is not None
+        found = torch.from_numpy(labels[seeds])
+        return found if self.schema.target_kind == "class" else found.view(len(seeds), -1)
 
     def _check_shared(self, share: EpochSource | None) -> None:
         """Refuse to share what another kind of source, or one over another graph, holds."""

@@ -12,13 +12,16 @@ import psutil
 from torch import Tensor
 
 from diskgnn._native import gather_rows
-from diskgnn.baselines.epoch_source import SamplingOptions
+from diskgnn.baselines.epoch_source import SamplingOptions, SpecOptions
 from diskgnn.baselines.row_buffers import RowBuffers
+from diskgnn.baselines.row_sets import feature_files
 from diskgnn.baselines.sampling_source import SamplingSource
 from diskgnn.batch_source import LoadStats
 from diskgnn.graph.graph import Graph
-from diskgnn.specs import SPLITS, PathLike, SamplingSpec
-from diskgnn.storage import artifacts, faults
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.specs import PathLike, SamplingSpec
+from diskgnn.storage import faults
+from diskgnn.storage.row_format import FeatureFile
 from diskgnn.system.memory import cgroup_limit_bytes
 from diskgnn.units import format_size
 
@@ -31,14 +34,11 @@ class MemoryRows:
 
     ordered = False
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, file: FeatureFile) -> None:
         """See `InMemory`."""
-        _refuse_what_cannot_fit(graph)
         faults.point("baseline.load")
-        rows = graph.feature_file.rows
-        self._row_bytes, self._buffers = rows.row_bytes, RowBuffers(rows)
-        features = artifacts.node_file(artifacts.FEATURES, graph.only_nodes("features").name)
-        self._bytes = graph.manifest.array(features, mmap=False).view(np.uint8).reshape(-1)
+        self._row_bytes, self._buffers = file.row_bytes, RowBuffers(file.rows)
+        self._bytes = np.fromfile(file.path, np.uint8, file.num_bytes, offset=file.data_offset_bytes)
 
     def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, LoadStats]:
         """x [U, D] of `nodes`."""
@@ -54,7 +54,7 @@ class MemoryRows:
 
 def _refuse_what_cannot_fit(graph: Graph) -> None:
     """Rather than have the kernel reclaim every other page first, for minutes, and then kill the process."""
-    needed_bytes = graph.feature_file.num_bytes + graph.topology_bytes
+    needed_bytes = sum(file.num_bytes for file in feature_files(graph).values()) + graph.topology_bytes
     limit_bytes = min(cgroup_limit_bytes() or math.inf, psutil.virtual_memory().total)
     limit_bytes = faults.reading("memory.limit", limit_bytes)
     if needed_bytes > limit_bytes:
@@ -93,19 +93,14 @@ class InMemory(SamplingSource):
         share: InMemory | None = None,
         **sampling: Unpack[SamplingOptions],
     ) -> None:
+        graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+        if share is None:
+            _refuse_what_cannot_fit(graph)
         super().__init__(graph, split, rows=MemoryRows, share=share, **sampling)
 
 
 def in_memory_sources(
-    graph: PathLike | Graph,
-    *,
-    fanouts: Sequence[int],
-    batch_size: int,
-    eval_fanouts: Sequence[int] | None = None,
-    draws: str = "independent",
-    draw_period: int = 1,
-    group_seeds: int = 1,
-    seed: int = 0,
+    graph: PathLike | Graph, *, eval_fanouts: Sequence[int] | None = None, **sampling: Unpack[SpecOptions]
 ) -> dict[str, InMemory]:
     """Sources of all splits that the graph has, over the same arrays, as `diskgnn.train` takes them.
 
@@ -114,23 +109,10 @@ def in_memory_sources(
     Example:
         >>> diskgnn.train(**in_memory_sources("graph", fanouts=[10, 10], batch_size=1024), epochs=10)
     """
-    spec = SamplingSpec(
-        fanouts, batch_size, eval_fanouts=eval_fanouts, seed=seed,
-        draws=draws, draw_period=draw_period, group_seeds=group_seeds,
-    )  # fmt: skip
+    spec = SamplingSpec(**sampling, eval_fanouts=eval_fanouts)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     sources: dict[str, InMemory] = {}
-    for split in SPLITS:
-        if len(graph.splits.get(split, ())):
-            sources[f"{split}_source"] = InMemory(
-                graph,
-                split,
-                fanouts=spec.fanouts_of(split),
-                batch_size=batch_size,
-                seed=seed,
-                draws=draws,
-                draw_period=draw_period,
-                group_seeds=group_seeds,
-                share=sources.get("train_source"),
-            )
+    for split in SamplingPlan(graph, spec).splits:
+        options: SpecOptions = {**sampling, "fanouts": spec.fanouts_of(split)}
+        sources[f"{split}_source"] = InMemory(graph, split, share=sources.get("train_source"), **options)
     return sources

@@ -87,7 +87,7 @@ class LibrarySource(EpochSource):
     def _map(self, advice: str) -> Tensor:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            return self._graph.feature_file.rows.as_tensor(map_features(self._graph, advice))
+            return self._graph.feature_file.rows.as_tensor(map_features(self._graph.feature_file, advice))
 
     def _load_topology(self) -> Any:
         """The topology as the library wants it."""

@@ -16,6 +16,7 @@ from diskgnn.batch_source import LoadStats
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.specs import PathLike, whole_number
+from diskgnn.storage.row_format import FeatureFile
 from diskgnn.system.disk_rates import device_bytes
 
 if TYPE_CHECKING:
@@ -30,21 +31,19 @@ class MappedRows:
 
     ordered = True  # one minibatch after the other: its threads share the disk among themselves
 
-    def __init__(self, graph: Graph, *, advice: str = "random", gather_threads: int = TOUCHING_THREADS) -> None:
+    def __init__(self, file: FeatureFile, reads: ProcessReads, *, advice: str, gather_threads: int) -> None:
         """See `MMap`."""
         if gather_threads is not None:
             whole_number("gather_threads", gather_threads)
-        rows = graph.feature_file.rows
-        self._row_bytes, self._threads, self._buffers = rows.row_bytes, gather_threads, RowBuffers(rows)
-        self._bytes = map_features(graph, advice).view(np.uint8).reshape(-1)
-        self._read_bytes = bytes_read_by_process()
+        self._row_bytes, self._threads, self._buffers = file.row_bytes, gather_threads, RowBuffers(file.rows)
+        self._bytes = map_features(file, advice).view(np.uint8).reshape(-1)
+        self._reads = reads
 
     def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, LoadStats]:
         """x [U, D] of `nodes`; what the kernel read meanwhile."""
         x, x_bytes = self._buffers.take(len(nodes))
         gather_rows(self._bytes, self._row_bytes, nodes, x_bytes, self._threads)
-        before, self._read_bytes = self._read_bytes, bytes_read_by_process()
-        return x, LoadStats(disk_rows=len(nodes), read_bytes=self._read_bytes - before)
+        return x, LoadStats(disk_rows=len(nodes), read_bytes=self._reads.since_last())
 
     def close(self) -> None:
         """Free what no minibatch uses. The map goes with the last source that uses it."""
@@ -84,15 +83,28 @@ class MMap(SamplingSource):
         gather_threads: int = TOUCHING_THREADS,
         **sampling: Unpack[SamplingSourceOptions],
     ) -> None:
+        reads = ProcessReads()
         super().__init__(
             graph,
             split,
-            rows=lambda opened: MappedRows(opened, advice=advice, gather_threads=gather_threads),
+            rows=lambda file: MappedRows(file, reads, advice=advice, gather_threads=gather_threads),
             **sampling,
         )
 
 
-def map_features(graph: Graph, advice: str) -> npt.NDArray[Any]:
+class ProcessReads:
+    """What the kernel says that this process has read from disk."""
+
+    def __init__(self) -> None:
+        self._until = bytes_read_by_process()
+
+    def since_last(self) -> int:
+        """Bytes since it was asked the last time."""
+        before, self._until = self._until, bytes_read_by_process()
+        return self._until - before
+
+
+def map_features(file: FeatureFile, advice: str) -> npt.NDArray[Any]:
     """[N, stored_columns] the features, in a read-only memory map of its own, so that `advice` concerns nobody else.
 
     Raises:
@@ -100,7 +112,6 @@ def map_features(graph: Graph, advice: str) -> npt.NDArray[Any]:
     """
     if advice not in _ADVICE:
         raise ConfigError(f"advice: expected one of {', '.join(_ADVICE)}, found {advice!r}")
-    file = graph.feature_file
     with file.path.open("rb") as opened:
         mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
     mapped.madvise(_ADVICE[advice])

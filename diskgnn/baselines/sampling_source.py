@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,34 +14,20 @@ from torch import Tensor
 
 from diskgnn._native import NeighborSampler
 from diskgnn.baselines.epoch_source import EpochSource, SamplingOptions
+from diskgnn.baselines.row_sets import FeatureRows, TypedRows, typed_minibatch
 from diskgnn.batch_source import LoadStats
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.minibatch import Block, MiniBatch
+from diskgnn.minibatch import AnyMiniBatch, Block, MiniBatch
 from diskgnn.ordered import in_order, submitted
 from diskgnn.sampling.plan import PlannedMinibatch
 from diskgnn.specs import PathLike, whole_number
 from diskgnn.storage import faults
+from diskgnn.storage.row_format import FeatureFile
+from diskgnn.storage.samples import SampledMinibatch
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-
-class FeatureRows(Protocol):
-    """What serves feature rows: memory, a memory map, a cache in front of a disk."""
-
-    @property
-    def ordered(self) -> bool:
-        """Whether what a call costs depends on those before it: then one thread gathers, minibatch after minibatch."""
-        ...
-
-    def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, LoadStats]:
-        """(x [U, D] = features[nodes], where the rows came from). Called by several threads unless `ordered`."""
-        ...
-
-    def close(self) -> None:
-        """Free memory and files. Idempotent."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -74,7 +60,7 @@ class SamplingSourceOptions(SamplingOptions, total=False):
 
 
 class SamplingSource(EpochSource):
-    """A `BatchSource` that samples in background threads and gets its rows from a `FeatureRows`.
+    """A `BatchSource` that samples in background threads and gets its rows from `FeatureRows`.
 
     It draws exactly what `diskgnn.sample` prepares from the same seed, fanouts and batch size, whatever `threads` is:
     comparisons with training from disk see the same minibatches. Sampling runs ahead of gathering, and gathering
@@ -82,7 +68,7 @@ class SamplingSource(EpochSource):
     that hits and misses are the same in every run.
 
     Args beside those of `EpochSource`:
-        rows: opens what serves the features; it is closed with the source.
+        rows: opens what serves a feature file; it is closed with the source.
         topology: 'memory' loads indptr and indices, 'mmap' maps them (`Graph.topology_at_random`).
         prefetch: minibatches gathered ahead of the user, each holding its x; by default 1 if they are gathered in
             order, otherwise one per thread.
@@ -98,7 +84,7 @@ class SamplingSource(EpochSource):
         graph: PathLike | Graph,
         split: str = "train",
         *,
-        rows: Callable[[Graph], FeatureRows],
+        rows: Callable[[FeatureFile], FeatureRows],
         topology: str = "memory",
         prefetch: int | None = None,
         share: SamplingSource | None = None,
@@ -110,10 +96,10 @@ class SamplingSource(EpochSource):
         self._check_shared(share)
         self._owns_rows = share is None
         self._sampler: NeighborSampler = load_sampler(self._graph, topology) if share is None else share._sampler
-        self._rows: FeatureRows = rows(self._graph) if share is None else share._rows
+        self._rows: TypedRows = TypedRows(self._graph, rows) if share is None else share._rows
         self._prefetch = prefetch or (1 if self._rows.ordered else self._threads)
 
-    def _minibatches(self, epoch: int, start: int) -> Generator[tuple[MiniBatch, LoadStats], None, None]:
+    def _minibatches(self, epoch: int, start: int) -> Generator[tuple[AnyMiniBatch, LoadStats], None, None]:
         samples = (partial(self._sample, minibatch) for minibatch in self._planned(epoch)[start:])
         if not self._rows.ordered:
             with self._pools(sample=self._threads) as (pool,):
@@ -125,17 +111,19 @@ class SamplingSource(EpochSource):
             calls = (partial(self._make, future.result, epoch, number) for number, future in sampled)
             yield from in_order(gatherer, calls, self._prefetch)
 
-    def _sample(self, minibatch: PlannedMinibatch) -> SampledBlocks:
+    def _sample(self, minibatch: PlannedMinibatch) -> SampledMinibatch:
         faults.point("baseline.sample")
         with self._traced("sample", minibatch.number):
-            return draw(self._sampler, minibatch)
+            return minibatch.draw(self._sampler)
 
-    def _make(self, sample: Callable[[], SampledBlocks], epoch: int, number: int) -> tuple[MiniBatch, LoadStats]:
+    def _make(self, sample: Callable[[], SampledMinibatch], epoch: int, number: int) -> tuple[AnyMiniBatch, LoadStats]:
         sampled = sample()
         faults.point("baseline.gather")
         with self._traced("gather", number):
-            x, cost = self._rows.gather(sampled.nodes)
-        return sampled.minibatch(x, self._labels(sampled.seeds), epoch, number), cost
+            rows = self._rows.gather(sampled)
+        y = self._labels(sampled.seeds) if sampled.pairs is None else torch.from_numpy(sampled.pairs.label)
+        batch = typed_minibatch(sampled, self._graph, rows, y, self.schema.target, (epoch, number))
+        return (batch if self._graph.is_typed else batch.of_one_type()), rows.cost
 
     def close(self) -> None:
         """Join the threads of an epoch that was left early, free what the source holds. Idempotent."""

@@ -1,0 +1,31 @@
+"""The schema of a source of minibatches of a graph."""
+
+from __future__ import annotations
+
+from diskgnn.errors import ConfigError
+from diskgnn.graph.graph import Graph
+from diskgnn.schema import SourceSchema
+from diskgnn.specs import LinkTarget, Target
+
+
+def source_schema(graph: Graph, target: Target) -> SourceSchema:
+    """What minibatches of `graph` hold whose seeds are of `target`, which names a type.
+
+    Raises:
+        ConfigError: nodes of that type have no labels.
+    """
+    nodes = tuple(
+        (each.name, each.num_nodes, None if each.config.rows is None else each.config.rows.num_features)
+        for each in graph.nodes.values()
+    )
+    edges = tuple(
+        (each.type, None if each.config.rows is None else each.config.rows.num_features)
+        for each in graph.edges.values()
+    )
+    if isinstance(target, LinkTarget):
+        return SourceSchema(nodes, edges, target.edge_type, "link", 1)
+    assert target.node_type is not None
+    labels = graph.nodes[target.node_type].config.target
+    if labels is None:
+        raise ConfigError(f"{graph.manifest.path}: {target.node_type} nodes have no labels; convert with some")
+    return SourceSchema(nodes, edges, target.node_type, labels.kind, labels.num_outputs)

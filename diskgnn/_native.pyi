@@ -405,7 +405,12 @@ class Pipeline:
 # csc_builder: node ids (src, dst, edges, indices) are int32 or int64
 
 def count_edges(
-    src: npt.NDArray[Any], dst: npt.NDArray[Any], num_nodes: int, shift: int, bin_edges: npt.NDArray[np.int64]
+    src: npt.NDArray[Any],
+    dst: npt.NDArray[Any],
+    num_sources: int,
+    num_nodes: int,
+    shift: int,
+    bin_edges: npt.NDArray[np.int64],
 ) -> int:
     """Add 1 to bin_edges[dst >> shift] per edge; how many edges precede the first with an id out of range."""
 
@@ -419,6 +424,7 @@ class EdgeBuffers:
     def __init__(
         self,
         *,
+        num_sources: int,
         num_nodes: int,
         shift: int,
         bucket_of_bin: Int32,
@@ -445,6 +451,22 @@ def sort_bucket(
     """Sort edges [n, 2] into columns, each in the order of its sources' hashes (docs/FORMAT.md).
 
     Fills degrees and indices, returns the number of indices.
+    """
+
+def sort_bucket_with_order(
+    edges: npt.NDArray[Any],
+    first_node: int,
+    degrees: npt.NDArray[np.int64],
+    indices: npt.NDArray[Any],
+    order: npt.NDArray[np.int64],
+) -> None:
+    """As `sort_bucket` with all edges kept; order [n] gets the number that each index has in `edges`.
+
+    Equal edges keep their order.
+
+    Raises:
+        IndexError: a destination is in another bucket.
+        ValueError: arrays differ in length.
     """
 
 class FeatureType(enum.Enum):

@@ -3,23 +3,24 @@
 An external bucket sort by destination. The first pass over the edges checks them and counts how many end in each
 bin of consecutive nodes; bins are cut into buckets that fit the budget. The second pass brings every edge to its
 bucket. Then each bucket is sorted by (destination, hash of the source) and appended to the output, which depends on
-nothing but the edges. No array here has an element per node or per edge of the whole graph, except in memory when
-everything fits.
+nothing but the edges. What edges carry follows them (`edge_records`). No array here has an element per node or per
+edge of the whole graph, except in memory when everything fits.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import count_edges, sort_bucket
+from diskgnn._native import count_edges, sort_bucket, sort_bucket_with_order
 from diskgnn.errors import InputError
-from diskgnn.graph.edge_buckets import EdgeBuckets, EdgeSource, directions, lay_out_buckets
+from diskgnn.graph.edge_buckets import EdgeBuckets, EdgeSource, directions, index_dtype, lay_out_buckets
+from diskgnn.graph.edge_records import EdgeColumn, EdgeRecords, RecordFiles, record_dtype, require_weights
 from diskgnn.ordered import in_order
 from diskgnn.progress import Reporter
 from diskgnn.schema import EdgeType
@@ -30,7 +31,7 @@ from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
 _MAX_BINS = 1 << 18
-_SCRATCH = "edges.scratch"
+_SCRATCH, _RECORDS = "edges.scratch", "records.scratch"
 
 
 @dataclass(frozen=True)
@@ -42,101 +43,136 @@ class EdgeOptions:
     drop_duplicates: bool = False  # one of equal edges is kept
 
 
-def write_csc(
-    writer: ArtifactWriter,
-    edge_type: EdgeType,
-    edges: EdgeSource,
-    num_nodes: int,
-    options: EdgeOptions,
-    resources: Resources,
-    *,
-    num_input_edges: int = 0,
-) -> int:
-    """Write `indptr` int64 [N+1] and `indices` int32|int64 [E] of one edge type of a graph; return E.
+@dataclass(frozen=True)
+class EdgeList:
+    """The edges of one type on their way to a graph directory, from S source nodes to N destination nodes."""
 
-    In-neighbours of a node are in the order of their hashes (docs/FORMAT.md), as coordinated draws need them. So the
-    files depend neither on the order of the edges nor on `resources`.
+    type: EdgeType
+    edges: EdgeSource  # yields (src, dst) chunks; read twice
+    num_sources: int  # S; sources are in [0, S)
+    num_nodes: int  # N; destinations are in [0, N)
+    options: EdgeOptions = field(default_factory=EdgeOptions)  # which edges are added and dropped
+    columns: tuple[EdgeColumn, ...] = ()  # what edges carry; then none may be added or dropped, but by `reverse`
+    num_input_edges: int = 0  # how many edges `edges` yields, if known; only for the progress bar
+    name: str = ""  # for messages
+
+
+def write_csc(writer: ArtifactWriter, given: EdgeList, resources: Resources) -> int:
+    """Write `indptr` int64 [N+1], `indices` int32|int64 [E] and what edges carry, of one edge type; return E.
+
+    In-neighbours of a node are in the order of their hashes (docs/FORMAT.md), as coordinated draws need them; equal
+    edges that carry something are in the order given. So the files do not depend on `resources`, and what carries
+    nothing does not depend on the order of the edges.
 
     Args:
         writer: of the graph directory.
-        edge_type: names the files.
-        edges: yields (src, dst) chunks; read twice.
-        num_nodes: N; ids are in [0, N).
-        options: which edges are added and dropped.
-        resources: what this may allocate, beside the chunks that `edges` yields; threads to sort with; a reporter of
+        given: the edges.
+        resources: what this may allocate, beside the chunks that `given` yields; threads to sort with; a reporter of
             three stages, in edges.
-        num_input_edges: how many edges `edges` yields, if known; only for the progress bar.
 
     Raises:
-        InputError: an id outside [0, N); names the first such edge.
+        InputError: an id out of range; names the first such edge. Or in-edges of a node whose weights are all 0.
         ConfigError: the memory cannot hold the in-edges of the node (or few nodes) that has the most.
         DiskFullError: the disk cannot hold the scratch file and the output.
     """
-    reporter = resources.reporter
+    reporter, num_nodes, options = resources.reporter, given.num_nodes, given.options
+    assert not given.columns or not (options.self_loops or options.drop_duplicates)
     # Bins of 2^shift nodes, few enough to count all of them at once.
     shift = max(0, (max(num_nodes, 1) - 1).bit_length() - (_MAX_BINS.bit_length() - 1))
-    bin_edges = _count(edges, num_nodes, shift, options.reverse, num_input_edges, reporter)
-    layout = lay_out_buckets(bin_edges, shift, num_nodes, resources.memory_bytes, resources.threads, options.self_loops)
-    edge_bytes = 2 * layout.dtype.itemsize
-    scratch_bytes = 0 if layout.in_memory else layout.num_edges * edge_bytes
-    output_bytes = (layout.num_edges + options.self_loops * num_nodes) * layout.dtype.itemsize + (num_nodes + 1) * 8
+    record_bytes = record_dtype(given.columns).itemsize
+    layout = lay_out_buckets(
+        _count(given, shift, reporter), shift, num_nodes, resources.memory_bytes, resources.threads,
+        options.self_loops, num_sources=given.num_sources, record_bytes=record_bytes,
+    )  # fmt: skip
+    scratch_bytes = layout.num_edges * (record_bytes + (0 if layout.in_memory else 2 * layout.dtype.itemsize))
+    index_bytes = index_dtype(given.num_sources).itemsize
+    output_bytes = (layout.num_edges + options.self_loops * num_nodes) * index_bytes + (num_nodes + 1) * 8
+    output_bytes += layout.num_edges * record_bytes
     require_free_bytes(writer.staging, scratch_bytes + output_bytes, "sorting the edges")
 
     buckets = EdgeBuckets(layout, writer.path(_SCRATCH))
-    buckets.fill(edges, options.reverse, reporter)
-    sorts = (partial(_sort, bucket, buckets, options) for bucket in range(layout.num_buckets))
+    records = EdgeRecords(layout, given.columns, writer.path(_RECORDS), resources.memory_bytes)
+    buckets.fill(records.following(given.edges, options.reverse), options.reverse, reporter)
+    num_edges = _write_sorted(writer, given, buckets, records, resources)
+    for path in (writer.path(_SCRATCH), writer.path(_RECORDS)):
+        path.unlink(missing_ok=True)
+    return num_edges
+
+
+def _write_sorted(
+    writer: ArtifactWriter, given: EdgeList, buckets: EdgeBuckets, records: EdgeRecords, resources: Resources
+) -> int:
+    layout, options, columns = buckets.layout, given.options, given.columns
+    sorts = (partial(_sort, bucket, buckets, options, bool(columns)) for bucket in range(layout.num_buckets))
     exact = not (options.self_loops or options.drop_duplicates)
+    dtype = index_dtype(given.num_sources)
     with (
         ThreadPoolExecutor(min(resources.threads, layout.buckets_at_once)) as pool,
-        writer.array_file(edge_file(artifacts.INDPTR, edge_type), np.int64, num_nodes + 1) as indptr,
+        writer.array_file(edge_file(artifacts.INDPTR, given.type), np.int64, given.num_nodes + 1) as indptr,
         writer.array_file(
-            edge_file(artifacts.INDICES, edge_type), layout.dtype, layout.num_edges if exact else None
+            edge_file(artifacts.INDICES, given.type), dtype, layout.num_edges if exact else None
         ) as indices,
-        reporter.stage("sort edges", layout.num_edges, "edges") as advance,
+        RecordFiles(writer, given.type, columns, layout.num_edges) as files,
+        resources.reporter.stage("sort edges", layout.num_edges, "edges") as advance,
     ):
         indptr.write(np.zeros(1, np.int64))
-        for bucket, (degrees, columns) in enumerate(in_order(pool, sorts, ahead=layout.buckets_at_once - 1)):
-            indptr.write(indices.rows_written + np.cumsum(degrees, dtype=np.int64))
-            indices.write(columns)
+        for bucket, column in enumerate(in_order(pool, sorts, ahead=layout.buckets_at_once - 1)):
+            indptr.write(indices.rows_written + np.cumsum(column.degrees, dtype=np.int64))
+            indices.write(column.indices.astype(dtype, copy=False))
+            if columns:
+                first_node = int(layout.node_starts[bucket])
+                parts = records.of_bucket(bucket, column.order)
+                for part in require_weights(parts, column.degrees, first_node, given.name):
+                    files.write(part)
             advance(int(layout.edge_starts[bucket + 1] - layout.edge_starts[bucket]))
-            del degrees, columns  # before the next bucket is sorted
-    buckets.path.unlink(missing_ok=True)
+            del column  # before the next bucket is sorted
     return indices.rows_written
 
 
-def _count(
-    edges: EdgeSource, num_nodes: int, shift: int, reverse: bool, num_input_edges: int, reporter: Reporter
-) -> npt.NDArray[np.int64]:
+def _count(given: EdgeList, shift: int, reporter: Reporter) -> npt.NDArray[np.int64]:
     """Edges per bin of destinations [number of bins]; checks every id."""
+    num_sources, num_nodes = given.num_sources, given.num_nodes
     bin_edges = np.zeros(((num_nodes - 1) >> shift) + 1 if num_nodes else 0, np.int64)
     position = 0
-    with reporter.stage("count edges", num_input_edges, "edges") as advance:
-        for src, dst in edges():
-            for tail, head in directions(src, dst, reverse):
-                valid = count_edges(tail, head, num_nodes, shift, bin_edges)
+    with reporter.stage("count edges", given.num_input_edges, "edges") as advance:
+        for src, dst in given.edges():
+            for tail, head in directions(src, dst, given.options.reverse):
+                valid = count_edges(tail, head, num_sources, num_nodes, shift, bin_edges)
                 if valid < len(src):
-                    raise InputError(_out_of_range(position + valid, src[valid], dst[valid], num_nodes))
+                    raise InputError(_out_of_range(given, position + valid, src[valid], dst[valid]))
             position += len(src)
             advance(len(src))
     return bin_edges
 
 
-def _out_of_range(edge: int, src: int, dst: int, num_nodes: int) -> str:
-    found = f"source {src}" if not 0 <= src < num_nodes else f"destination {dst}"
+def _out_of_range(given: EdgeList, edge: int, src: int, dst: int) -> str:
+    outside = not 0 <= src < given.num_sources
+    found = f"source {src}" if outside else f"destination {dst}"
+    limit = given.num_sources if outside else given.num_nodes
     return (
-        f"expected node ids from 0 to {num_nodes - 1}, found {found} in edge {edge} (counted from 0): number the "
-        f"nodes from 0 without gaps, or pass a larger number of nodes"
+        f"{given.name and given.name + ': '}expected node ids from 0 to {limit - 1}, found {found} in edge {edge} "
+        f"(counted from 0): number the nodes from 0 without gaps, or pass a larger number of nodes"
     )
 
 
-Columns = tuple[npt.NDArray[np.int64], npt.NDArray[Any]]  # degrees [nodes of a bucket], indices
+@dataclass(frozen=True)
+class _Sorted:
+    """A bucket as it goes to the files."""
+
+    degrees: npt.NDArray[np.int64]  # [nodes of the bucket]
+    indices: npt.NDArray[Any]  # [edges]
+    order: npt.NDArray[np.int64]  # [edges] the number of each in the bucket; [0] unless they carry something
 
 
-def _sort(bucket: int, buckets: EdgeBuckets, options: EdgeOptions) -> Columns:
+def _sort(bucket: int, buckets: EdgeBuckets, options: EdgeOptions, with_order: bool) -> _Sorted:
     faults.point("csc.sort")
     edges = buckets.read(bucket)
     first_node, last_node = (int(node) for node in buckets.layout.node_starts[bucket : bucket + 2])
     degrees = np.empty(last_node - first_node, np.int64)
     indices = np.empty(len(edges) + options.self_loops * len(degrees), buckets.layout.dtype)
+    order = np.empty(len(edges) if with_order else 0, np.int64)
+    if with_order:
+        sort_bucket_with_order(edges, first_node, degrees, indices, order)
+        return _Sorted(degrees, indices, order)
     written = sort_bucket(edges, first_node, options.self_loops, options.drop_duplicates, degrees, indices)
-    return degrees, indices[:written]
+    return _Sorted(degrees, indices[:written], order)

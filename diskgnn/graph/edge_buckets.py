@@ -46,7 +46,8 @@ def directions(src: npt.NDArray[Any], dst: npt.NDArray[Any], reverse: bool) -> t
 class BucketLayout:
     """How nodes are cut into K buckets of consecutive ids, and how much is held at once."""
 
-    dtype: np.dtype[Any]  # of node ids in edges and indices
+    dtype: np.dtype[Any]  # of node ids in edges
+    num_sources: int
     shift: int  # a bin is 2^shift nodes
     bucket_of_bin: npt.NDArray[np.int32]  # [bins]
     node_starts: npt.NDArray[np.int64]  # [K+1]
@@ -72,18 +73,34 @@ class BucketLayout:
 
 
 def lay_out_buckets(
-    bin_edges: npt.NDArray[np.int64], shift: int, num_nodes: int, memory_bytes: int, threads: int, self_loops: bool
+    bin_edges: npt.NDArray[np.int64],
+    shift: int,
+    num_nodes: int,
+    memory_bytes: int,
+    threads: int,
+    self_loops: bool,
+    *,
+    num_sources: int | None = None,
+    record_bytes: int = 0,
 ) -> BucketLayout:
     """Cut the nodes into buckets of which `threads` + 1 can be sorted at once within `memory_bytes`.
+
+    Edges lead from `num_sources` nodes (None: `num_nodes`). If each carries a record of `record_bytes`, a quarter of
+    the memory is kept for those of one bucket, and another for copying them.
 
     Raises:
         ConfigError: one bin alone does not fit.
     """
-    dtype = index_dtype(num_nodes)
+    num_sources = num_nodes if num_sources is None else num_sources
+    dtype = index_dtype(max(num_sources, num_nodes))
     edge_bytes = 2 * dtype.itemsize
+    records_bytes = memory_bytes // 4 if record_bytes else 0  # of one bucket
+    memory_bytes -= 2 * records_bytes
+    order_bytes = 8 if record_bytes else 0
     bin_nodes = np.minimum(num_nodes - (np.arange(len(bin_edges), dtype=np.int64) << shift), 1 << shift)
-    # Sorting a bucket holds its edges, its indices, and per node a degree and a sum of degrees.
-    bin_bytes = bin_edges * (edge_bytes + dtype.itemsize) + bin_nodes * (16 + self_loops * dtype.itemsize)
+    # Sorting a bucket holds its edges, its indices, their order if edges carry records, and per node a degree and a sum
+    # of degrees.
+    bin_bytes = bin_edges * (edge_bytes + dtype.itemsize + order_bytes) + bin_nodes * (16 + self_loops * dtype.itemsize)
     all_edges_bytes = int(bin_edges.sum()) * edge_bytes
     in_memory = all_edges_bytes <= memory_bytes // 2
     sort_bytes = memory_bytes - all_edges_bytes if in_memory else memory_bytes
@@ -94,23 +111,28 @@ def lay_out_buckets(
         raise ConfigError(
             f"nodes {first} to {last} have {bin_edges[largest]} in-edges, and sorting them needs {largest_bytes} "
             f"bytes of memory; found {memory_bytes}. Pass "
-            f"memory={format_size(2 * largest_bytes).replace(' ', '')} or more"
+            f"memory={format_size((4 if record_bytes else 2) * largest_bytes).replace(' ', '')} or more"
         )
     sums = np.concatenate([[0], np.cumsum(bin_bytes)])
     share_bytes = min(sort_bytes // (threads + 1), max(int(sums[-1]) // _MAX_BUCKETS, _MIN_SHARE_BYTES))
     starts = [0]
+    edges = np.concatenate([[0], np.cumsum(bin_edges)])
     while starts[-1] < len(bin_edges):
         fitting = int(np.searchsorted(sums, sums[starts[-1]] + share_bytes, side="right")) - 1
+        if record_bytes:
+            most_edges = edges[starts[-1]] + records_bytes // record_bytes
+            fitting = min(fitting, int(np.searchsorted(edges, most_edges, side="right")) - 1)
         starts.append(min(max(fitting, starts[-1] + 1), len(bin_edges)))
     bounds = np.array(starts, np.int64)
     bucket_bytes = int(np.diff(sums[bounds]).max(initial=1))
     buffer_bytes = min(_MAX_BUFFER_BYTES, memory_bytes // max(len(starts) - 1, 1))
     return BucketLayout(
         dtype=dtype,
+        num_sources=num_sources,
         shift=shift,
         bucket_of_bin=np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(bounds)),
         node_starts=np.minimum(bounds << shift, num_nodes),
-        edge_starts=np.concatenate([[0], np.cumsum(bin_edges)])[bounds],
+        edge_starts=edges[bounds],
         in_memory=in_memory,
         buffer_edges=max(1, buffer_bytes // edge_bytes),
         buckets_at_once=max(1, min(threads + 1, sort_bytes // bucket_bytes)),
@@ -134,6 +156,7 @@ class EdgeBuckets:
         # Bucket b's buffer starts at _starts[b], is full up to _cursors[b] and ends at _ends[b].
         self._starts, self._cursors, self._ends = starts[:-1], starts[:-1].copy(), starts[1:].copy()
         self._buffers = EdgeBuffers(
+            num_sources=layout.num_sources,
             num_nodes=layout.num_nodes,
             shift=layout.shift,
             bucket_of_bin=layout.bucket_of_bin,
@@ -197,7 +220,7 @@ class EdgeBuckets:
         if self._scratch is None or not len(content) or first + len(content) > end:
             raise IndexError("more edges than were counted")
         faults.point("csc.scatter")
-        _write_at(self._scratch, content, int(first) * content.strides[0])
+        write_at(self._scratch, content, int(first) * content.strides[0])
         self._flushed[bucket] += len(content)
         self._cursors[bucket] = self._starts[bucket]
 
@@ -210,7 +233,8 @@ class EdgeBuckets:
         return bool((self._flushed == self.layout.edge_starts[1:]).all())
 
 
-def _write_at(descriptor: int, content: npt.NDArray[Any], offset_bytes: int) -> None:
+def write_at(descriptor: int, content: npt.NDArray[Any], offset_bytes: int) -> None:
+    """Write contiguous `content` to a file, all of it, without keeping it in the page cache."""
     view = content.reshape(-1).view(np.uint8).data
     while view:
         written = os.pwrite(descriptor, view, offset_bytes)

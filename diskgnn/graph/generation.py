@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from diskgnn._native import FeatureType, GraphGenerator
 from diskgnn.errors import ConfigError
-from diskgnn.graph.csc import EdgeOptions, write_csc
+from diskgnn.graph.csc import EdgeList, EdgeOptions, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk, index_dtype
 from diskgnn.graph.generation_spec import GenerationSpec
 from diskgnn.ordered import in_order
@@ -205,15 +205,11 @@ def _write_edges(
         return src, dst
 
     taken_bytes = spec.centroid_bytes + chunks.total_bytes + _BIN_TABLE_BYTES
-    return write_csc(
-        writer,
-        ONE_EDGE_TYPE,
-        lambda: chunks.of(make, range(spec.num_drawn_edges), 2 * dtype.itemsize),
-        spec.num_nodes,
-        EdgeOptions(drop_duplicates=True),
-        replace(resources, memory_bytes=resources.memory_bytes - taken_bytes),
-        num_input_edges=spec.num_drawn_edges,
-    )
+    edges = EdgeList(
+        ONE_EDGE_TYPE, lambda: chunks.of(make, range(spec.num_drawn_edges), 2 * dtype.itemsize), spec.num_nodes,
+        spec.num_nodes, EdgeOptions(drop_duplicates=True), num_input_edges=spec.num_drawn_edges,
+    )  # fmt: skip
+    return write_csc(writer, edges, replace(resources, memory_bytes=resources.memory_bytes - taken_bytes))
 
 
 def _write_features(

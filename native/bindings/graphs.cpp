@@ -15,22 +15,23 @@ template <class Id>
 void bind_count_edges(nb::module_& m) {
   m.def(
       "count_edges",
-      [](In<Id> src, In<Id> dst, std::int64_t num_nodes, int shift, Out<std::int64_t> bin_edges) {
+      [](In<Id> src, In<Id> dst, std::int64_t num_sources, std::int64_t num_nodes, int shift,
+         Out<std::int64_t> bin_edges) {
         require(src.size() == dst.size(), "src and dst differ in length");
         require(num_nodes == 0 || static_cast<std::uint64_t>(num_nodes - 1) >> shift < bin_edges.size(),
                 "fewer bins than the nodes need");
         nb::gil_scoped_release release;
-        return count_edges<Id>(span_of(src), span_of(dst), num_nodes, shift, span_of(bin_edges));
+        return count_edges<Id>(span_of(src), span_of(dst), {num_sources, num_nodes}, shift, span_of(bin_edges));
       },
-      "src"_a.noconvert(), "dst"_a.noconvert(), "num_nodes"_a, "shift"_a, "bin_edges"_a.noconvert());
+      "src"_a.noconvert(), "dst"_a.noconvert(), "num_sources"_a, "num_nodes"_a, "shift"_a, "bin_edges"_a.noconvert());
 }
 
 // Holds the arrays of diskgnn::EdgeBuffers, so that Python keeps them alive.
 class PythonEdgeBuffers {
  public:
-  PythonEdgeBuffers(std::int64_t num_nodes, int shift, In<std::int32_t> bucket_of_bin, nb::object buffer,
-                    Out<std::int64_t> cursors, In<std::int64_t> ends)
-      : num_nodes_(num_nodes),
+  PythonEdgeBuffers(std::int64_t num_sources, std::int64_t num_nodes, int shift, In<std::int32_t> bucket_of_bin,
+                    nb::object buffer, Out<std::int64_t> cursors, In<std::int64_t> ends)
+      : range_{num_sources, num_nodes},
         shift_(shift),
         bucket_of_bin_(std::move(bucket_of_bin)),
         cursors_(std::move(cursors)),
@@ -56,7 +57,7 @@ class PythonEdgeBuffers {
           std::span edges(reinterpret_cast<Edge<Index>*>(buffer.data()), buffer.shape(0));
           return scatter_edges<Id, Index>(
               span_of(src), span_of(dst), first,
-              {num_nodes_, shift_, span_of(bucket_of_bin_), edges, span_of(cursors_), span_of(ends_)});
+              {range_, shift_, span_of(bucket_of_bin_), edges, span_of(cursors_), span_of(ends_)});
         },
         buffer_);
   }
@@ -70,7 +71,7 @@ class PythonEdgeBuffers {
     }
   }
 
-  std::int64_t num_nodes_;
+  EdgeRange range_;
   int shift_;
   In<std::int32_t> bucket_of_bin_;
   std::variant<EdgeArray<std::int32_t>, EdgeArray<std::int64_t>> buffer_;
@@ -80,9 +81,10 @@ class PythonEdgeBuffers {
 
 void bind_edge_buffers(nb::module_& m) {
   nb::class_<PythonEdgeBuffers>(m, "EdgeBuffers")
-      .def(nb::init<std::int64_t, int, In<std::int32_t>, nb::object, Out<std::int64_t>, In<std::int64_t>>(),
-           nb::kw_only(), "num_nodes"_a, "shift"_a, "bucket_of_bin"_a.noconvert(), "buffer"_a, "cursors"_a.noconvert(),
-           "ends"_a.noconvert())
+      .def(nb::init<std::int64_t, std::int64_t, int, In<std::int32_t>, nb::object, Out<std::int64_t>,
+                    In<std::int64_t>>(),
+           nb::kw_only(), "num_sources"_a, "num_nodes"_a, "shift"_a, "bucket_of_bin"_a.noconvert(), "buffer"_a,
+           "cursors"_a.noconvert(), "ends"_a.noconvert())
       .def("scatter", &PythonEdgeBuffers::scatter<std::int32_t>, "src"_a.noconvert(), "dst"_a.noconvert(), "first"_a)
       .def("scatter", &PythonEdgeBuffers::scatter<std::int64_t>, "src"_a.noconvert(), "dst"_a.noconvert(), "first"_a);
 }
@@ -103,12 +105,29 @@ void bind_sort_bucket(nb::module_& m) {
       "indices"_a.noconvert());
 }
 
+template <class Index>
+void bind_sort_bucket_with_order(nb::module_& m) {
+  m.def(
+      "sort_bucket_with_order",
+      [](EdgeArray<const Index> edges, std::int64_t first_node, Out<std::int64_t> degrees, Out<Index> indices,
+         Out<std::int64_t> order) {
+        require(indices.size() == edges.shape(0) && order.size() == edges.shape(0),
+                "indices or order differ from edges in length");
+        nb::gil_scoped_release release;
+        std::span bucket(reinterpret_cast<const Edge<Index>*>(edges.data()), edges.shape(0));
+        sort_bucket_with_order<Index>(bucket, first_node, span_of(degrees), span_of(indices), span_of(order));
+      },
+      "edges"_a.noconvert(), "first_node"_a, "degrees"_a.noconvert(), "indices"_a.noconvert(), "order"_a.noconvert());
+}
+
 void bind_csc_builder(nb::module_& m) {
   bind_count_edges<std::int32_t>(m);
   bind_count_edges<std::int64_t>(m);
   bind_edge_buffers(m);
   bind_sort_bucket<std::int32_t>(m);
   bind_sort_bucket<std::int64_t>(m);
+  bind_sort_bucket_with_order<std::int32_t>(m);
+  bind_sort_bucket_with_order<std::int64_t>(m);
 }
 
 template <class Node>

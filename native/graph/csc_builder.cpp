@@ -3,20 +3,22 @@
 #include <algorithm>
 #include <cassert>
 #include <stdexcept>
+#include <utility>
 
 #include "graph/neighbor_order.h"
 
 namespace diskgnn {
 
 template <class Id>
-std::int64_t count_edges(std::span<const Id> src, std::span<const Id> dst, std::int64_t num_nodes, int shift,
+std::int64_t count_edges(std::span<const Id> src, std::span<const Id> dst, EdgeRange range, int shift,
                          std::span<std::int64_t> bin_edges) {
-  const auto limit = static_cast<std::uint64_t>(num_nodes);
+  const auto sources = static_cast<std::uint64_t>(range.num_sources);
+  const auto nodes = static_cast<std::uint64_t>(range.num_nodes);
   for (std::size_t i = 0; i < src.size(); ++i) {
     // A negative id is a huge unsigned one.
     const auto from = static_cast<std::uint64_t>(static_cast<std::int64_t>(src[i]));
     const auto to = static_cast<std::uint64_t>(static_cast<std::int64_t>(dst[i]));
-    if (from >= limit || to >= limit) return static_cast<std::int64_t>(i);
+    if (from >= sources || to >= nodes) return static_cast<std::int64_t>(i);
     ++bin_edges[to >> shift];
   }
   return static_cast<std::int64_t>(src.size());
@@ -25,14 +27,15 @@ std::int64_t count_edges(std::span<const Id> src, std::span<const Id> dst, std::
 template <class Id, class Index>
 std::int64_t scatter_edges(std::span<const Id> src, std::span<const Id> dst, std::int64_t first,
                            const EdgeBuffers<Index>& buffers) {
-  const auto& [num_nodes, shift, bucket_of_bin, buffer, cursors, ends] = buffers;
-  const auto limit = static_cast<std::uint64_t>(num_nodes);
+  const auto& [range, shift, bucket_of_bin, buffer, cursors, ends] = buffers;
+  const auto sources = static_cast<std::uint64_t>(range.num_sources);
+  const auto nodes = static_cast<std::uint64_t>(range.num_nodes);
   for (std::size_t i = static_cast<std::size_t>(first); i < src.size(); ++i) {
     // Ids were checked by count_edges; a stream that differs the second time must not write elsewhere.
     const auto from = static_cast<std::uint64_t>(static_cast<std::int64_t>(src[i]));
     const auto to = static_cast<std::uint64_t>(static_cast<std::int64_t>(dst[i]));
     const auto bin = to >> shift;
-    if (from >= limit || to >= limit || bin >= bucket_of_bin.size()) throw std::out_of_range("id outside the graph");
+    if (from >= sources || to >= nodes || bin >= bucket_of_bin.size()) throw std::out_of_range("id outside the graph");
     const auto bucket = static_cast<std::size_t>(bucket_of_bin[bin]);
     if (bucket >= cursors.size()) throw std::out_of_range("a bin has no bucket");
     if (cursors[bucket] == ends[bucket]) return static_cast<std::int64_t>(i);
@@ -91,15 +94,53 @@ std::int64_t sort_bucket(std::span<const Edge<Index>> edges, std::int64_t first_
   return out - indices.begin();
 }
 
+template <class Index>
+void sort_bucket_with_order(std::span<const Edge<Index>> edges, std::int64_t first_node,
+                            std::span<std::int64_t> degrees, std::span<Index> indices, std::span<std::int64_t> order) {
+  assert(indices.size() == edges.size() && order.size() == edges.size());
+  const auto num_nodes = static_cast<std::uint64_t>(degrees.size());
+  std::fill(degrees.begin(), degrees.end(), 0);
+  for (const auto& edge : edges) {
+    const auto column = static_cast<std::uint64_t>(edge.dst - first_node);
+    if (column >= num_nodes) throw std::out_of_range("destination outside its bucket");
+    ++degrees[column];
+  }
+  // `degrees` serves as cursors: where the next edge of each column goes.
+  std::int64_t begin = 0;
+  for (auto& degree : degrees) {
+    const std::int64_t count = degree;
+    degree = begin;
+    begin += count;
+  }
+  for (std::size_t i = 0; i < edges.size(); ++i) {
+    auto& cursor = degrees[static_cast<std::size_t>(edges[i].dst - first_node)];
+    order[static_cast<std::size_t>(cursor++)] = static_cast<std::int64_t>(i);
+  }
+  const auto source = [&](std::int64_t i) { return edges[static_cast<std::size_t>(i)].src; };
+  const auto precedes = [&](std::int64_t left, std::int64_t right) {
+    return std::pair(order_hash(source(left)), left) < std::pair(order_hash(source(right)), right);
+  };
+  begin = 0;
+  for (auto& degree : degrees) {
+    const std::int64_t end = degree;
+    std::sort(order.begin() + begin, order.begin() + end, precedes);
+    degree = end - begin;
+    begin = end;
+  }
+  std::transform(order.begin(), order.end(), indices.begin(), source);
+}
+
 #define DISKGNN_INSTANTIATE(Id)                                                                                   \
-  template std::int64_t count_edges(std::span<const Id>, std::span<const Id>, std::int64_t, int,                  \
+  template std::int64_t count_edges(std::span<const Id>, std::span<const Id>, EdgeRange, int,                     \
                                     std::span<std::int64_t>);                                                     \
   template std::int64_t scatter_edges(std::span<const Id>, std::span<const Id>, std::int64_t,                     \
                                       const EdgeBuffers<std::int32_t>&);                                          \
   template std::int64_t scatter_edges(std::span<const Id>, std::span<const Id>, std::int64_t,                     \
                                       const EdgeBuffers<std::int64_t>&);                                          \
   template std::int64_t sort_bucket(std::span<const Edge<Id>>, std::int64_t, bool, bool, std::span<std::int64_t>, \
-                                    std::span<Id>);
+                                    std::span<Id>);                                                               \
+  template void sort_bucket_with_order(std::span<const Edge<Id>>, std::int64_t, std::span<std::int64_t>,          \
+                                       std::span<Id>, std::span<std::int64_t>);
 DISKGNN_INSTANTIATE(std::int32_t)
 DISKGNN_INSTANTIATE(std::int64_t)
 

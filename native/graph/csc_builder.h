@@ -14,16 +14,21 @@ struct Edge {
   Index src, dst;
 };
 
+// Edges lead from nodes in [0, num_sources) to nodes in [0, num_nodes).
+struct EdgeRange {
+  std::int64_t num_sources, num_nodes;
+};
+
 // Adds 1 to bin_edges[dst >> shift] for every edge. Returns how many edges come before the first one with an id
-// outside [0, num_nodes); those have been counted, it and what follows have not.
+// outside its range; those have been counted, it and what follows have not.
 template <class Id>
-std::int64_t count_edges(std::span<const Id> src, std::span<const Id> dst, std::int64_t num_nodes, int shift,
+std::int64_t count_edges(std::span<const Id> src, std::span<const Id> dst, EdgeRange range, int shift,
                          std::span<std::int64_t> bin_edges);
 
 // Where the edges of each bucket are gathered: in buffer[cursors[b]..ends[b]).
 template <class Index>
 struct EdgeBuffers {
-  std::int64_t num_nodes;
+  EdgeRange range;
   int shift;
   std::span<const std::int32_t> bucket_of_bin;
   std::span<Edge<Index>> buffer;
@@ -32,7 +37,7 @@ struct EdgeBuffers {
 };
 
 // Appends edges, from number `first` on, to the buffers of their buckets. Stops at an edge whose buffer is full;
-// returns its number (src.size() if none was). Throws std::out_of_range for an id outside [0, num_nodes).
+// returns its number (src.size() if none was). Throws std::out_of_range for an id outside its range.
 template <class Id, class Index>
 std::int64_t scatter_edges(std::span<const Id> src, std::span<const Id> dst, std::int64_t first,
                            const EdgeBuffers<Index>& buffers);
@@ -44,5 +49,11 @@ std::int64_t scatter_edges(std::span<const Id> src, std::span<const Id> dst, std
 template <class Index>
 std::int64_t sort_bucket(std::span<const Edge<Index>> edges, std::int64_t first_node, bool self_loops,
                          bool drop_duplicates, std::span<std::int64_t> degrees, std::span<Index> indices);
+
+// The same for edges that carry data, all of which stay: writes edges.size() indices, and to `order` the number that
+// each of them has in `edges`. Equal edges keep their order.
+template <class Index>
+void sort_bucket_with_order(std::span<const Edge<Index>> edges, std::int64_t first_node,
+                            std::span<std::int64_t> degrees, std::span<Index> indices, std::span<std::int64_t> order);
 
 }  // namespace diskgnn

@@ -17,7 +17,7 @@ from neighbor_order import in_order, order_hash
 
 from diskgnn._native import EdgeBuffers, count_edges, sort_bucket
 from diskgnn.errors import ConfigError, DiskFullError, InputError
-from diskgnn.graph.csc import EdgeOptions, write_csc
+from diskgnn.graph.csc import EdgeList, EdgeOptions, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk, lay_out_buckets
 from diskgnn.schema import ONE_EDGE_TYPE
 from diskgnn.storage import artifacts, faults
@@ -35,9 +35,8 @@ def write(
             yield src[start : start + chunk], dst[start : start + chunk]
 
     with ArtifactWriter(folder / "graph", artifacts.GRAPH, config={}, overwrite=True) as writer:
-        count = write_csc(
-            writer, ONE_EDGE_TYPE, edges, num_nodes, EdgeOptions(**options), Resources(memory_bytes, threads)
-        )
+        given = EdgeList(ONE_EDGE_TYPE, edges, num_nodes, num_nodes, EdgeOptions(**options))
+        count = write_csc(writer, given, Resources(memory_bytes, threads))
         manifest = writer.publish()
     indptr, indices = manifest.array(INDPTR), manifest.array(INDICES)
     verify_artifact(folder / "graph")  # checksums computed while writing
@@ -162,7 +161,7 @@ def test_a_source_that_changes_is_refused(tmp_path: Path, memory_bytes: int, sec
         pytest.raises(InputError, match="changed between two readings"),
         ArtifactWriter(tmp_path / "graph", artifacts.GRAPH, config={}) as writer,
     ):
-        write_csc(writer, ONE_EDGE_TYPE, edges, 100, EdgeOptions(), Resources(memory_bytes, 2))
+        write_csc(writer, EdgeList(ONE_EDGE_TYPE, edges, 100, 100), Resources(memory_bytes, 2))
 
 
 @pytest.mark.parametrize("point", ["csc.scatter", "csc.sort", "artifact.write"])
@@ -206,12 +205,18 @@ def test_kernels_with_ids_past_2_to_31() -> None:
     src = np.array([5, base + 1, base, 2**40], np.int64)
     dst = np.array([base, base + 2, base, base], np.int64)
     counts = np.zeros(3, np.int64)
-    assert count_edges(src, dst, 2**41, 40, counts) == 4
+    assert count_edges(src, dst, 2**41, 2**41, 40, counts) == 4
     assert counts.tolist() == [4, 0, 0]
     buffer = np.zeros((4, 2), np.int64)
     cursors, ends = np.zeros(1, np.int64), np.array([3], np.int64)
     buffers = EdgeBuffers(
-        num_nodes=2**41, shift=40, bucket_of_bin=np.zeros(1, np.int32), buffer=buffer, cursors=cursors, ends=ends
+        num_sources=2**41,
+        num_nodes=2**41,
+        shift=40,
+        bucket_of_bin=np.zeros(1, np.int32),
+        buffer=buffer,
+        cursors=cursors,
+        ends=ends,
     )
     assert buffers.scatter(src, dst, 0) == 3  # full
     ends[0] = 4
@@ -226,14 +231,20 @@ def test_kernels_with_ids_past_2_to_31() -> None:
 def test_kernels_refuse_what_would_write_elsewhere() -> None:
     one, none = np.array([1], np.int32), np.zeros(0, np.int32)
     with pytest.raises(ValueError, match="fewer bins"):
-        count_edges(one, one, 10, 1, np.zeros(4, np.int64))
+        count_edges(one, one, 10, 10, 1, np.zeros(4, np.int64))
     with pytest.raises(ValueError, match="differ in length"):
-        count_edges(one, none, 10, 1, np.zeros(5, np.int64))
+        count_edges(one, none, 10, 10, 1, np.zeros(5, np.int64))
     buffer, zero = np.zeros((1, 2), np.int32), np.zeros(1, np.int64)
 
     def scatter(num_nodes: int, bucket_of_bin: np.ndarray, end: int) -> None:
         EdgeBuffers(
-            num_nodes=num_nodes, shift=0, bucket_of_bin=bucket_of_bin, buffer=buffer, cursors=zero, ends=np.array([end])
+            num_sources=num_nodes,
+            num_nodes=num_nodes,
+            shift=0,
+            bucket_of_bin=bucket_of_bin,
+            buffer=buffer,
+            cursors=zero,
+            ends=np.array([end]),
         ).scatter(one, one, 0)
 
     with pytest.raises(ValueError, match="outside the buffer"):
@@ -245,7 +256,8 @@ def test_kernels_refuse_what_would_write_elsewhere() -> None:
     with pytest.raises(IndexError):
         scatter(2, np.ones(2, np.int32), 1)
     with pytest.raises(TypeError, match="int32 or int64"):
-        EdgeBuffers(num_nodes=2, shift=0, bucket_of_bin=np.zeros(2, np.int32), buffer=np.zeros((1, 2), np.float32),
+        EdgeBuffers(num_sources=2, num_nodes=2, shift=0, bucket_of_bin=np.zeros(2, np.int32),
+                    buffer=np.zeros((1, 2), np.float32),
                     cursors=zero, ends=zero)  # fmt: skip
     with pytest.raises(ValueError, match="too short"):
         sort_bucket(buffer, 0, True, False, zero, np.zeros(1, np.int32))

@@ -26,6 +26,11 @@ _tables = options.section("Parquet tables")
 
 @click.command(cls=Command, short_help="Make a graph directory from your arrays or tables.")
 @click.argument("out", type=options.OUTPUT)
+@click.option(
+    "--schema",
+    type=options.EXISTING,
+    help="Description of a graph with types, in YAML (a file, or a folder with a graph.yaml), instead of the rest.",
+)
 @_edges(
     "--edges",
     type=options.EXISTING,
@@ -73,7 +78,8 @@ def convert(output: Output, /, out: Path, columns: tuple[tuple[str, str], ...], 
     names: dict[str, Any] = dict(columns)
     if "features" in names:
         names["features"] = [name for role, name in columns if role == "features"]
-    _finish(output, convert(out, **arguments, columns=TableColumns(**names), reporter=output.reporter))
+    found = TableColumns(**names) if names else None
+    _finish(output, convert(out, **arguments, columns=found, reporter=output.reporter))
 
 
 @click.command(cls=Command, short_help="Make a synthetic graph directory.")

@@ -66,16 +66,16 @@ def whole_numbers(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array
 
 
-def edge_source(edges: Source) -> tuple[EdgeSource, int]:
+def edge_source(edges: Source, name: str = "edges") -> tuple[EdgeSource, int]:
     """Stream of an edge list [2, E] or [E, 2], and E. An array [2, 2] is taken as [2, E].
 
     Raises:
         InputError: another shape, or ids that are not whole numbers.
     """
-    array = load("edges", edges)
+    array = load(name, edges)
     if array.ndim != 2 or 2 not in array.shape:
-        raise InputError(f"edges: expected shape [2, E] or [E, 2], found {list(array.shape)}")
-    whole_numbers("edges", array)
+        raise InputError(f"{name}: expected shape [2, E] or [E, 2], found {list(array.shape)}")
+    whole_numbers(name, array)
     src, dst = array if array.shape[0] == 2 else array.T
 
     def stream() -> Iterator[EdgeChunk]:
@@ -85,31 +85,31 @@ def edge_source(edges: Source) -> tuple[EdgeSource, int]:
     return stream, len(src)
 
 
-def csc_source(indptr: Source, indices: Source) -> tuple[EdgeSource, int, int]:
+def csc_source(indptr: Source, indices: Source, owner: str = "") -> tuple[EdgeSource, int, int]:
     """Stream of the edges of a CSC matrix (in-neighbours of v: indices[indptr[v]:indptr[v+1]]), E, and N.
 
     Raises:
         InputError: indptr does not start with 0, decreases, or does not end with the number of indices.
     """
-    starts = whole_numbers("indptr", load("indptr", indptr))
-    sources = whole_numbers("indices", load("indices", indices))
+    name, indices_name = named("indptr", owner, indptr), named("indices", owner, indices)
+    starts, sources = whole_numbers(name, load(name, indptr)), whole_numbers(indices_name, load(indices_name, indices))
     if starts.ndim != 1 or len(starts) < 1 or sources.ndim != 1:
         raise InputError(
-            f"expected indptr [N+1] and indices [E], found shapes {list(starts.shape)} and {list(sources.shape)}"
+            f"expected {name} [N+1] and {indices_name} [E], found shapes {list(starts.shape)} and {list(sources.shape)}"
         )
     if starts[0] != 0:
-        raise InputError(f"indptr: expected 0 at the start, found {starts[0]}; rows are counted from 0")
+        raise InputError(f"{name}: expected 0 at the start, found {starts[0]}; rows are counted from 0")
     for start in range(0, len(starts) - 1, CHUNK_EDGES):
         chunk = starts[start : start + CHUNK_EDGES + 1]
         if (decreasing := chunk[1:] < chunk[:-1]).any():
             node = start + int(decreasing.argmax())
             raise InputError(
-                f"indptr: expected non-decreasing numbers, found {starts[node]} and then {starts[node + 1]} "
+                f"{name}: expected non-decreasing numbers, found {starts[node]} and then {starts[node + 1]} "
                 f"at node {node}"
             )
     if starts[-1] != len(sources):
         raise InputError(
-            f"indptr: expected the number of indices, {len(sources)}, at the end, found {starts[-1]}; "
+            f"{name}: expected the number of indices, {len(sources)}, at the end, found {starts[-1]}; "
             f"are the two files of the same graph?"
         )
     return partial(_csc_edges, starts, sources), len(sources), len(starts) - 1
@@ -126,7 +126,7 @@ def _csc_edges(starts: npt.NDArray[Any], sources: npt.NDArray[Any]) -> Iterator[
             yield src, np.repeat(nodes, clipped[1:] - clipped[:-1]).astype(src.dtype)
 
 
-def features(source: Source, *, bfloat16: bool) -> RowSource:
+def features(source: Source, *, bfloat16: bool, name: str = "features") -> RowSource:
     """Rows of a feature matrix [N, D], in the dtype that they are stored in.
 
     float64 and values in another byte order become float32, or native, on the way (a DataWarning for float64).
@@ -135,31 +135,31 @@ def features(source: Source, *, bfloat16: bool) -> RowSource:
         InputError: no matrix, or a dtype that features cannot have.
         ConfigError: uint16 without `bfloat16`, or `bfloat16` with something else.
     """
-    array = load("features", source)
+    array = load(name, source)
     if array.ndim != 2 or array.shape[1] == 0:
-        raise InputError(f"features: expected shape [N, D] with D of at least 1, found {list(array.shape)}")
+        raise InputError(f"{name}: expected shape [N, D] with D of at least 1, found {list(array.shape)}")
     dtype = array.dtype.newbyteorder("=")
     if bfloat16 != (dtype_stored_as(dtype) == "bfloat16"):
         stored = np.dtype(FEATURE_STORAGE["bfloat16"])
         raise ConfigError(
-            f"features: bfloat16 is stored as {stored}, found {dtype}; leave out bfloat16=True"
+            f"{name}: bfloat16 is stored as {stored}, found {dtype}; leave out bfloat16=True"
             if bfloat16
-            else f"features: found {stored}; pass bfloat16=True if these are bfloat16 bits, otherwise save "
+            else f"{name}: found {stored}; pass bfloat16=True if these are bfloat16 bits, otherwise save "
             "features.astype(np.float32)"
         )
     if dtype == np.float64:
         warnings.warn(
-            "features are float64 and become float32 here; save features.astype(np.float32) to do without this",
+            f"{name} are float64 and become float32 here; save features.astype(np.float32) to do without this",
             DataWarning,
             stacklevel=4,
         )
         dtype = np.dtype(np.float32)
     elif dtype_stored_as(dtype) is None:
         raise InputError(
-            f"features: expected float32, float16, int8 or bfloat16 (as uint16), found {dtype}; "
+            f"{name}: expected float32, float16, int8 or bfloat16 (as uint16), found {dtype}; "
             f"save features.astype(np.float32)"
         )
-    rows = RowSource("features", len(array), (array.shape[1],), dtype, partial(_slices, array, dtype))
+    rows = RowSource(name, len(array), (array.shape[1],), dtype, partial(_slices, array, dtype))
     if not isinstance(source, (str, os.PathLike)) or not array.flags.c_contiguous:
         return rows
     path = Path(source)
@@ -196,28 +196,70 @@ def read_rows(path: Path, rows: RowSource) -> Iterator[npt.NDArray[Any]]:
             yield chunk
 
 
-def labels(source: Source) -> RowSource:
+def labels(source: Source, name: str = "labels") -> RowSource:
     """Labels [N] as int64, -1 where a node has none.
 
     Raises:
         InputError: another shape, or labels that are not whole numbers.
     """
-    array = load("labels", source)
+    array = load(name, source)
     if array.ndim != 1:
-        raise InputError(f"labels: expected shape [N], found {list(array.shape)}; save labels.reshape(-1)")
+        raise InputError(f"{name}: expected shape [N], found {list(array.shape)}; save labels.reshape(-1)")
     if array.dtype.kind == "f":
         raise InputError(
-            f"labels: expected whole numbers with -1 for none, found dtype {array.dtype}; save "
+            f"{name}: expected whole numbers with -1 for none, found dtype {array.dtype}; save "
             f"np.where(np.isnan(labels), -1, labels).astype(np.int64)"
         )
-    whole_numbers("labels", array)
+    whole_numbers(name, array)
     stored_bytes = array.nbytes if isinstance(source, (str, os.PathLike)) else 0
 
     def chunks() -> Iterator[npt.NDArray[np.int64]]:
         for start in range(0, len(array), CHUNK_EDGES):
             yield as_signed(array[start : start + CHUNK_EDGES]).astype(np.int64, copy=False)
 
-    return RowSource("labels", len(array), (), np.dtype(np.int64), chunks, stored_bytes=stored_bytes)
+    return RowSource(name, len(array), (), np.dtype(np.int64), chunks, stored_bytes=stored_bytes)
+
+
+def numbers(name: str, source: Source) -> RowSource:
+    """Whatever numbers an array [N, ...] holds, in its dtype.
+
+    Raises:
+        InputError: no array of numbers.
+    """
+    array = load(name, source)
+    if array.ndim == 0:
+        raise InputError(f"{name}: expected an array, found a single number")
+    dtype = array.dtype.newbyteorder("=")
+    stored_bytes = array.nbytes if isinstance(source, (str, os.PathLike)) else 0
+    chunks = partial(_slices, array, dtype)
+    return RowSource(name, len(array), array.shape[1:], dtype, chunks, stored_bytes=stored_bytes)
+
+
+def seed_edges(name: str, source: Source, num_sources: int, num_nodes: int) -> npt.NDArray[np.int64]:
+    """[n, 2] (source, destination) of an edge list [2, n] or [n, 2]; [2, 2] is taken as [2, n].
+
+    Raises:
+        InputError: another shape, ids that are not whole numbers or out of range, or no edge.
+    """
+    stream, num_edges = edge_source(source, name)
+    if not num_edges:
+        raise InputError(f"{name}: expected seed edges, found none; leave it out if there are none")
+    pairs = np.concatenate([np.stack(chunk, axis=1).astype(np.int64) for chunk in stream()])
+    wrong = (pairs < 0) | (pairs >= np.array([num_sources, num_nodes]))
+    if wrong.any():
+        edge, side = np.argwhere(wrong)[0].tolist()
+        raise InputError(
+            f"{name}: expected node ids from 0 to {(num_sources, num_nodes)[side] - 1}, found "
+            f"{('source', 'destination')[side]} {pairs[edge, side]} in edge {edge} (counted from 0)"
+        )
+    return pairs
+
+
+def named(what: str, owner: str, source: object) -> str:
+    """How messages call `what` of type `owner`: with the file that it comes from. Without an owner: just that."""
+    if not owner:
+        return what
+    return f"{what} of {owner}" + (f" ({source})" if isinstance(source, (str, os.PathLike)) else "")
 
 
 def split_ids(split: str, source: Source, num_nodes: int) -> npt.NDArray[np.int64]:

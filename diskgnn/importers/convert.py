@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
-
-import numpy as np
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
 
 from diskgnn.errors import ConfigError
-from diskgnn.graph.csc import EdgeOptions, write_csc
-from diskgnn.importers import arrays, node_data
+from diskgnn.graph.csc import EdgeOptions
 from diskgnn.importers.arrays import Source
-from diskgnn.importers.graph_sources import (
-    GivenNodeData,
-    common_num_nodes,
-    open_node_data,
-    open_topology,
-    topology_bytes,
-)
+from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, read_description
+from diskgnn.importers.graph_writing import open_graph, write_graph
 from diskgnn.importers.parquet import TableColumns
-from diskgnn.importers.quantising import quantised_format, write_quantised
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import node_file
 from diskgnn.storage.disk_space import require_free_bytes
-from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
-__all__ = ["TableColumns", "convert"]
+__all__ = ["EdgeInput", "GraphInput", "NodeInput", "TableColumns", "convert"]
 
 
 def convert(
     out: PathLike,
     *,
+    schema: PathLike | Mapping[str, Any] | GraphInput | None = None,
     edges: Source | None = None,
     indptr: Source | None = None,
     indices: Source | None = None,
@@ -60,11 +52,16 @@ def convert(
 ) -> StageReport:
     """Make a graph directory. N is the number of nodes, E of edges, D of features.
 
+    A graph with several types of nodes and edges, or with edge features, weights, times or seed edges, is described by
+    `schema`, which then says all of it. The other arguments make a graph of one type of nodes and edges.
+
     Edges come either as a list or as CSC (in-neighbours). A source is the path of a .npy file or an array in
     memory; `edges` may also be the path of a Parquet file, or of a folder of them. Sources are read in pieces.
 
     Args:
         out: the directory to make.
+        schema: a YAML file, a folder that holds it as graph.yaml, the same as mappings, or a `GraphInput`: what each
+            type of nodes and edges has. See `NodeInput` and `EdgeInput` for the keys.
         edges: integers [2, E] (sources, destinations) or [E, 2]; [2, 2] is taken as [2, E]. Or a Parquet table.
         indptr: integers [N+1], with `indices`: in-neighbours of v are indices[indptr[v]:indptr[v+1]].
         indices: integers [E].
@@ -101,55 +98,47 @@ def convert(
     Example:
         >>> diskgnn.convert("graph", edges="edges.npy", features="features.npy", labels="labels.npy",
         ...                 train="train.npy", valid="valid.npy", test="test.npy", reverse=True)
+        >>> diskgnn.convert("typed", schema={
+        ...     "nodes": {"paper": {"features": x, "labels": y, "train": train}, "author": {"num_nodes": 1000}},
+        ...     "edges": {"author:writes:paper": {"edges": writes, "reverse": True}},
+        ... })
     """
     started = time.perf_counter()
     resources = Resources.of(memory, reporter=reporter)
-    columns = columns or TableColumns()
-    options = EdgeOptions(reverse, self_loops, drop_duplicates)
-    topology = open_topology(edges, indptr, indices, columns)
-    splits = {"train": train, "valid": valid, "test": test}
-    data = open_node_data(GivenNodeData(nodes, features, labels, splits, bfloat16), columns)
-    if reference_features and data.features.path is None:
-        raise ConfigError(
-            "reference_features: features can stay where they are only as a .npy file in C order, native byte order "
-            "and a dtype that is stored as it is (float32, float16, int8, bfloat16 as uint16): save "
-            "np.ascontiguousarray(features, np.float32), or leave it out"
-        )
-    if reference_features and quantise is not None:
-        raise ConfigError("quantise: quantised features are written anew; leave out reference_features=True")
-    row_format = data.row_format if quantise is None else quantised_format(quantise, data.row_format)
-    num_nodes = common_num_nodes(topology, data, num_nodes)
-    if num_classes is not None and num_classes < 1:
-        raise ConfigError(f"num_classes: expected at least 1, found {num_classes}")
-    split_ids = {split: arrays.split_ids(split, source, num_nodes) for split, source in data.splits.items()}
+    plain = {
+        "edges": edges, "indptr": indptr, "indices": indices, "nodes": nodes, "features": features, "labels": labels,
+        "train": train, "valid": valid, "test": test, "columns": columns, "num_nodes": num_nodes,
+        "num_classes": num_classes, "reverse": reverse, "self_loops": self_loops, "drop_duplicates": drop_duplicates,
+        "bfloat16": bfloat16, "reference_features": reference_features, "quantise": quantise,
+    }  # fmt: skip
+    if schema is not None:
+        if surplus := [name for name, value in plain.items() if value is not None and value is not False]:
+            raise ConfigError(f"schema: it says all about the graph; leave out {' and '.join(surplus)}")
+        opened = open_graph(read_description(schema), typed=True)
+        made_with: dict[str, Any] = {}
+    else:
+        options = EdgeOptions(reverse, self_loops, drop_duplicates)
+        columns = columns or TableColumns()
+        given_nodes = NodeInput(
+            num_nodes=num_nodes, table=nodes, features=features, labels=labels, num_classes=num_classes, train=train,
+            valid=valid, test=test, columns=columns, bfloat16=bfloat16, reference_features=reference_features,
+            quantise=quantise,
+        )  # fmt: skip
+        given_edges = EdgeInput(
+            edges=edges, indptr=indptr, indices=indices, symmetric=reverse, self_loops=self_loops,
+            drop_duplicates=drop_duplicates, columns=replace(columns, features=None, weight=None, time=None),
+        )  # fmt: skip
+        opened = open_graph(GraphInput({ONE_NODE_TYPE: given_nodes}, {ONE_EDGE_TYPE: given_edges}), typed=False)
+        made_with = asdict(options) | ({} if quantise is None else {"quantise": quantise})
     with ArtifactWriter(out, artifacts.GRAPH, config={}, overwrite=overwrite) as writer:
-        needed_bytes = topology_bytes(topology, num_nodes, options)
-        needed_bytes += 0 if reference_features else num_nodes * row_format.row_bytes
-        require_free_bytes(writer.staging, needed_bytes, f"the graph {out}")
-        # Small data first: what is wrong with it is found before the long passes over edges and features.
-        num_classes = node_data.write_labels(writer, ONE_NODE_TYPE, data.labels, num_classes)
-        stored_labels = np.load(writer.path(node_file(artifacts.LABELS, ONE_NODE_TYPE)), mmap_mode="r")
-        split_sizes = node_data.write_splits(writer, ONE_NODE_TYPE, split_ids, stored_labels)
-        num_edges = write_csc(
-            writer, ONE_EDGE_TYPE, topology.edges, num_nodes, options, resources, num_input_edges=topology.num_edges
-        )
-        made_with, error = asdict(options), dict[str, int | float | str]()
-        if quantise is None:
-            node_data.write_features(
-                writer, ONE_NODE_TYPE, data.features, data.row_format, reference=reference_features, reporter=reporter
-            )
-        else:
-            made_with["quantise"] = quantise
-            error = write_quantised(
-                writer, ONE_NODE_TYPE, data.features, data.row_format, row_format, reporter
-            ).details()
-        writer.config = GraphConfig.of_one_type(num_nodes, num_edges, num_classes, row_format).to_json(made_with)
+        require_free_bytes(writer.staging, opened.needed_bytes, f"the graph {out}")
+        written = write_graph(writer, opened, resources)
+        writer.config = written.config.to_json(made_with)
         manifest = writer.publish()
-    passes = 2 if node_file(artifacts.FEATURE_CODES, ONE_NODE_TYPE) in manifest.files else 1
     return StageReport(
         "convert",
         time.perf_counter() - started,
-        read_bytes=2 * topology.stored_bytes + passes * data.features.stored_bytes + data.labels.stored_bytes,
+        read_bytes=opened.read_bytes,
         written_bytes=sum(entry.bytes for name, entry in manifest.files.items() if name not in manifest.external),
-        details={"num_nodes": num_nodes, "num_edges": num_edges, "num_classes": num_classes, **split_sizes, **error},
+        details=written.details,
     )

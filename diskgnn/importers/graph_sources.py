@@ -1,59 +1,66 @@
-"""What a graph is made from, opened and compared: the edges, and the features, labels and splits of its nodes."""
+"""What a graph is made from, opened and compared: edges and what they carry, and what the nodes of each type have."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, InputError
-from diskgnn.graph.csc import EdgeOptions
-from diskgnn.graph.edge_buckets import EdgeSource, index_dtype
-from diskgnn.importers import arrays, parquet
-from diskgnn.importers.arrays import Source
-from diskgnn.importers.parquet import TableColumns
-from diskgnn.importers.rows import RowSource
-from diskgnn.specs import PathLike
+from diskgnn.graph.csc import EdgeList, EdgeOptions
+from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
+from diskgnn.graph.edge_records import EdgeColumn
+from diskgnn.importers import arrays, parquet, values
+from diskgnn.importers.arrays import Source, named
+from diskgnn.importers.graph_input import EdgeInput, NodeInput
+from diskgnn.importers.rows import CHUNK_EDGES, RowSource
+from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
+from diskgnn.specs import SPLITS
+from diskgnn.storage import artifacts
+from diskgnn.storage.graph_config import EdgeTypeConfig
 from diskgnn.storage.row_format import RowFormat
 
 
 @dataclass(frozen=True)
 class Topology:
-    """The edges of a graph, to be streamed."""
+    """The edges of one type, to be streamed."""
 
     edges: EdgeSource
     num_edges: int  # before any are added or dropped
-    num_nodes: int | None  # where the source says so
+    num_nodes: int | None  # destinations, where the source says so
     stored_bytes: int  # in files, read twice
 
 
-def open_topology(
-    edges: Source | None, indptr: Source | None, indices: Source | None, columns: TableColumns
-) -> Topology:
-    """Edges as a list, or as CSC.
+def open_topology(given: EdgeInput, owner: str = "") -> Topology:
+    """Edges as a list, or as CSC. `owner` is their type, for messages.
 
     Raises:
         ConfigError: neither, or both.
         InputError: they are none; see `arrays` and `parquet`.
     """
+    edges, indptr, indices = given.edges, given.indptr, given.indices
     if (edges is None) == (indptr is None) or (indptr is None) != (indices is None):
-        found = [
-            name for name, given in (("edges", edges), ("indptr", indptr), ("indices", indices)) if given is not None
-        ]
-        raise ConfigError(f"expected either edges, or indptr and indices; found {' and '.join(found) or 'neither'}")
+        found = [name for name in ("edges", "indptr", "indices") if getattr(given, name) is not None]
+        raise ConfigError(
+            f"{owner and owner + ': '}expected either edges, or indptr and indices; found "
+            f"{' and '.join(found) or 'neither'}"
+        )
     stored_bytes = sum(map(_stored_bytes, (edges, indptr, indices)))
     if edges is None:
         assert indptr is not None
         assert indices is not None
-        stream, num_edges, num_nodes = arrays.csc_source(indptr, indices)
+        stream, num_edges, num_nodes = arrays.csc_source(indptr, indices, owner)
         return Topology(stream, num_edges, num_nodes, stored_bytes)
+    name = named("edges", owner, edges)
     if isinstance(edges, (str, os.PathLike)) and parquet.is_parquet(edges):
-        stream, num_edges = parquet.edge_source(edges, columns)
+        stream, num_edges = parquet.edge_source(edges, given.columns, name)
     else:
-        stream, num_edges = arrays.edge_source(edges)
+        stream, num_edges = arrays.edge_source(edges, name)
     return Topology(stream, num_edges, None, stored_bytes)
 
 
@@ -65,93 +72,207 @@ def _stored_bytes(source: Source | None) -> int:
 
 
 @dataclass(frozen=True)
-class GivenNodeData:
-    """Node data as the user names it: each of them by itself, or what is None from the table."""
+class OpenNodes:
+    """What the nodes of one type have, to be streamed."""
 
-    table: PathLike | None
-    features: Source | None
-    labels: Source | None
-    splits: Mapping[str, Source | None]
-    bfloat16: bool  # features stored as uint16 are bfloat16 bits
+    given: NodeInput
+    owner: str  # the type, for messages; "" where there is one
+    num_nodes: int
+    features: RowSource | None
+    labels: RowSource | None
+    times: RowSource | None
+    splits: Mapping[str, npt.NDArray[np.int64]]
 
-
-@dataclass(frozen=True)
-class NodeData:
-    """Node data, to be streamed."""
-
-    features: RowSource
-    row_format: RowFormat
-    labels: RowSource
-    splits: Mapping[str, Source]
+    @property
+    def row_format(self) -> RowFormat | None:
+        """Of the features, as they are given."""
+        rows = self.features
+        return None if rows is None else RowFormat.stored_as(rows.dtype, rows.row_shape[0])
 
 
-def open_node_data(given: GivenNodeData, columns: TableColumns) -> NodeData:
+def open_nodes(given: NodeInput, owner: str, counted: Mapping[str, int]) -> OpenNodes:
     """What is given, and the rest from the table.
+
+    Args:
+        given: the nodes of one type.
+        owner: their type, for messages; "" for a graph made from plain edges, whose nodes need features and labels.
+        counted: what else says how many nodes there are.
 
     Raises:
         ConfigError: something is missing, or cannot be what it is said to be.
-        InputError: it is no node data; see `arrays` and `parquet`.
+        InputError: it is no node data, or its parts differ in length; see `arrays` and `parquet`.
     """
-    features: Source | RowSource | None = given.features
-    labels: Source | RowSource | None = given.labels
-    splits = {split: source for split, source in given.splits.items() if source is not None}
-    if given.table is None:
-        required = {"features": features, "labels": labels, "train": splits.get("train")}
+    table = None
+    if given.table is not None:
+        table = parquet.Table(named("nodes", owner, given.table), given.table)
+        parquet.check_ids(table, given.columns)
+    elif not owner:
+        required = {"features": given.features, "labels": given.labels, "train": given.train}
         if missing := [name for name, source in required.items() if source is None]:
             raise ConfigError(
                 f"expected features, labels and train, or a table of nodes; found no {' and no '.join(missing)}"
             )
-    else:
-        table = parquet.Table("nodes", given.table)
-        parquet.check_ids(table, columns)
-        if "train" not in splits:
-            splits = {"train": np.empty(0, np.int64), **parquet.splits(table, columns), **splits}
-        labels = parquet.labels(table, columns) if labels is None else labels
-        if features is None:
-            if given.bfloat16:
-                raise ConfigError(
-                    "bfloat16: such features come from a .npy file of uint16, not from Parquet; leave it out"
-                )
-            features = parquet.features(table, columns)
-    assert features is not None
-    assert labels is not None
-    rows = features if isinstance(features, RowSource) else arrays.features(features, bfloat16=given.bfloat16)
-    return NodeData(
-        rows,
-        RowFormat.stored_as(rows.dtype, rows.row_shape[0]),
-        labels if isinstance(labels, RowSource) else arrays.labels(labels),
-        splits,
-    )
+    features = _features(given, table, owner)
+    labels, times = _labels(given, table, owner), _times(given, table, owner)
+    num_nodes = _agreed(given.num_nodes, {
+        **counted, **{rows.name: rows.num_rows for rows in (features, labels, times) if rows is not None},
+        **({} if table is None else {table.name: table.num_rows}),
+    }, owner)  # fmt: skip
+    sources: dict[str, Source] = {split: getattr(given, split) for split in SPLITS if getattr(given, split) is not None}
+    if table is not None and given.train is None and (not owner or given.columns.split in table.schema.names):
+        sources = {"train": np.empty(0, np.int64), **parquet.splits(table, given.columns), **sources}
+    splits = {
+        split: arrays.split_ids(named(split, owner, source), source, num_nodes) for split, source in sources.items()
+    }
+    if splits and labels is None:
+        raise ConfigError(f"{owner}: expected labels for the nodes of {' and '.join(splits)}, found none")
+    return OpenNodes(given, owner, num_nodes, features, labels, times, splits)
 
 
-def common_num_nodes(topology: Topology, data: NodeData, num_nodes: int | None) -> int:
-    """N, on which all sources must agree.
+def _features(given: NodeInput, table: parquet.Table | None, owner: str) -> RowSource | None:
+    name = named("features", owner, given.features if given.features is not None else given.table)
+    if given.features is not None:
+        return arrays.features(given.features, bfloat16=given.bfloat16, name=name)
+    if table is None or (owner and not parquet.has_features(table, given.columns)):
+        return None
+    if given.bfloat16:
+        raise ConfigError("bfloat16: such features come from a .npy file of uint16, not from Parquet; leave it out")
+    return parquet.features(table, given.columns, name)
 
-    Raises:
-        InputError: they do not.
-    """
-    name, expected = next(
-        (name, number)
-        for name, number in (
-            ("the number of nodes given", num_nodes),
-            ("indptr", topology.num_nodes),
-            ("features", data.features.num_rows),
-        )
-        if number is not None
-    )
-    counts = {"indptr": topology.num_nodes, "features": data.features.num_rows, "labels": data.labels.num_rows}
-    for other, found in counts.items():
-        if found is not None and found != expected:
+
+def _labels(given: NodeInput, table: parquet.Table | None, owner: str) -> RowSource | None:
+    name = named("labels", owner, given.labels if given.labels is not None else given.table)
+    column = given.columns.label
+    from_table = table is not None and given.labels is None and (not owner or column in table.schema.names)
+    if given.labels is None and not from_table:
+        return None
+    if given.task == "class":
+        if table is not None and from_table:
+            return parquet.labels(table, given.columns, name)
+        assert given.labels is not None
+        return arrays.labels(given.labels, name)
+    check = values.multilabel if given.task == "multilabel" else values.regression
+    if table is not None and from_table:
+        return check(parquet.numbers(table, column, name))
+    assert given.labels is not None
+    return check(arrays.numbers(name, given.labels))
+
+
+def _times(given: NodeInput | EdgeInput, table: parquet.Table | None, owner: str) -> RowSource | None:
+    if given.times is not None:
+        return values.times(arrays.numbers(named("times", owner, given.times), given.times))
+    if given.columns.time is not None and table is not None:
+        return values.times(parquet.numbers(table, given.columns.time, named("times", owner, table.path)))
+    return None
+
+
+def _agreed(given: int | None, counts: Mapping[str, int], owner: str) -> int:
+    """The number of nodes of one type, on which all sources must agree."""
+    known = {**({} if given is None else {"the number of nodes given": given}), **counts}
+    if not known:
+        raise ConfigError(f"{owner}: expected num_nodes, or something with a row per node; found neither")
+    first, expected = next(iter(known.items()))
+    for name, found in counts.items():
+        if found != expected:
             raise InputError(
-                f"{other}: expected {expected} rows (one per node, as {name} says), found {found}; "
+                f"{name}: expected {expected} rows (one per node, as {first} says), found {found}; "
                 f"are the files of the same graph?"
             )
     if expected < 1:
-        raise InputError("expected at least one node, found none")
+        raise InputError(f"{owner and owner + ': '}expected at least one node, found none")
     return expected
 
 
-def topology_bytes(topology: Topology, num_nodes: int, options: EdgeOptions) -> int:
-    """Disk space for all of a graph but its features."""
-    num_edges = topology.num_edges * (2 if options.reverse else 1) + num_nodes * options.self_loops
-    return num_edges * index_dtype(num_nodes).itemsize + 2 * (num_nodes + 1) * np.dtype(np.int64).itemsize
+@dataclass(frozen=True)
+class OpenEdges:
+    """The edges of one type and what they carry, to be streamed."""
+
+    list: EdgeList
+    splits: Mapping[str, npt.NDArray[np.int64]]  # seed edges [n, 2]
+    stored_bytes: int  # in files
+
+    def config(self, num_edges: int) -> EdgeTypeConfig:
+        """What the manifest says of them."""
+        columns = {column.kind: column for column in self.list.columns}
+        features = columns.get(artifacts.EDGE_FEATURES)
+        return EdgeTypeConfig(
+            self.list.type,
+            num_edges,
+            has_ids=artifacts.EDGE_IDS in columns,
+            rows=None if features is None else RowFormat.stored_as(features.dtype, features.row_shape[0]),
+            has_weights=artifacts.WEIGHTS in columns,
+            has_times=artifacts.TIMES in columns,
+            link_splits=tuple(split for split in SPLITS if split in self.splits),
+        )
+
+
+def open_edges(
+    edge_type: EdgeType, given: EdgeInput, topology: Topology, owner: str, num_nodes: Mapping[str, int]
+) -> Iterator[OpenEdges]:
+    """The edges of a type, and where they are asked for those of the reverse type.
+
+    Raises:
+        ConfigError, InputError: they carry what they cannot, or as many items as there are no edges.
+    """
+    name = named("edges", owner, given.edges if given.edges is not None else given.indptr)
+    num_sources, num_destinations = num_nodes[edge_type[0]], num_nodes[edge_type[2]]
+    columns = tuple(_carried(given, topology, owner, name))
+    options = EdgeOptions(given.symmetric, given.self_loops, given.drop_duplicates)
+    splits = {}
+    for split in SPLITS:
+        if (source := getattr(given, split)) is not None:
+            splits[split] = arrays.seed_edges(named(split, owner, source), source, num_sources, num_destinations)
+    edges = EdgeList(
+        edge_type, topology.edges, num_sources, num_destinations, options, columns, topology.num_edges, owner and name
+    )
+    yield OpenEdges(edges, splits, topology.stored_bytes)
+    if given.reverse:
+        reverse = reverse_edge_type(edge_type)
+        turned = replace(edges, type=reverse, edges=partial(_turned, topology.edges), num_sources=num_destinations,
+                         num_nodes=num_sources, name=f"{name} (reverse)")  # fmt: skip
+        yield OpenEdges(turned, {}, topology.stored_bytes)
+
+
+def _turned(edges: EdgeSource) -> Iterator[EdgeChunk]:
+    return ((dst, src) for src, dst in edges())
+
+
+def _carried(given: EdgeInput, topology: Topology, owner: str, name: str) -> Iterator[EdgeColumn]:
+    """What edges carry, a column of each kind."""
+    table = None
+    if isinstance(given.edges, (str, os.PathLike)) and parquet.is_parquet(given.edges):
+        table = parquet.Table(name, given.edges)
+    columns = given.columns
+    if given.keep_ids:
+        yield EdgeColumn(artifacts.EDGE_IDS, name, np.dtype(np.int64), (), partial(_numbers, topology.num_edges))
+    found: dict[str, RowSource | None] = {artifacts.WEIGHTS: None, artifacts.TIMES: _times(given, table, owner)}
+    if given.weights is not None:
+        found[artifacts.WEIGHTS] = values.weights(arrays.numbers(named("weights", owner, given.weights), given.weights))
+    elif columns.weight is not None and table is not None:
+        found[artifacts.WEIGHTS] = values.weights(
+            parquet.numbers(table, columns.weight, named("weights", owner, given.edges))
+        )
+    if given.features is not None:
+        features_name = named("features", owner, given.features)
+        found[artifacts.EDGE_FEATURES] = arrays.features(given.features, bfloat16=given.bfloat16, name=features_name)
+    elif columns.features is not None and table is not None:
+        found[artifacts.EDGE_FEATURES] = parquet.features(table, columns, named("features", owner, given.edges))
+    for kind, rows in found.items():
+        if rows is None:
+            continue
+        if rows.num_rows != topology.num_edges:
+            raise InputError(
+                f"{rows.name}: expected {topology.num_edges}, one for each of {name}, found {rows.num_rows}; are the "
+                f"files of the same edges?"
+            )
+        yield EdgeColumn(kind, rows.name, rows.dtype, rows.row_shape, rows.chunks)
+
+
+def _numbers(count: int) -> Iterator[npt.NDArray[np.int64]]:
+    for start in range(0, count, CHUNK_EDGES):
+        yield np.arange(start, min(start + CHUNK_EDGES, count))
+
+
+def type_owner(kind: str, name: str | EdgeType) -> str:
+    """How messages call a type."""
+    return f"{kind} type {name if isinstance(name, str) else edge_type_name(name)}"

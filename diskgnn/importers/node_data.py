@@ -46,7 +46,7 @@ def write_features(
         reference: leave the file where it is.
         reporter: told about one stage, in bytes.
     """
-    scan = NonFiniteScan(row_format)
+    scan = NonFiniteScan(row_format, rows.name)
     file_name = node_file(artifacts.FEATURES, node_type)
     checksums_name = node_file(artifacts.FEATURE_CHECKSUMS, node_type)
     with reporter.stage("scan features" if reference else "copy features", rows.total_bytes, "B") as advance:
@@ -79,8 +79,8 @@ def _header_bytes(path: Path) -> bytes:
 class NonFiniteScan:
     """Counts the values that are `nan` or `infinite`, and the `nodes` that have them."""
 
-    def __init__(self, rows: RowFormat) -> None:
-        self._mask, self._rows = rows.exponent_bits, 0
+    def __init__(self, rows: RowFormat, name: str = "features") -> None:
+        self._mask, self._rows, self._name = rows.exponent_bits, 0, name
         self.nan = self.infinite = self.nodes = 0
         self.first_node = -1  # none
 
@@ -111,7 +111,7 @@ class NonFiniteScan:
         found = [f"{count} {word}" for count, word in ((self.nan, "NaN"), (self.infinite, "infinite")) if count]
         if found:
             warnings.warn(
-                f"features hold {' and '.join(found)} values in {self.nodes} nodes, the first of them node "
+                f"{self._name} hold {' and '.join(found)} values in {self.nodes} nodes, the first of them node "
                 f"{self.first_node}; training on them yields NaN losses: replace them, "
                 f"e.g. with np.nan_to_num(features)",
                 DataWarning,
@@ -136,7 +136,7 @@ def write_labels(writer: ArtifactWriter, node_type: str, rows: RowSource, num_cl
                 classes = "0 or more" if num_classes is None else f"0 to {num_classes - 1}"
                 found = f"{chunk[node]} or more" if chunk[node] == np.iinfo(np.int64).max else str(chunk[node])
                 raise InputError(
-                    f"labels: expected {classes}, or -1 for none; found {found} at node {position + node}: "
+                    f"{rows.name}: expected {classes}, or -1 for none; found {found} at node {position + node}: "
                     f"correct the labels" + ("" if num_classes is None else " or pass a larger number of classes")
                 )
             if chunk.max(initial=-1) > largest:
@@ -149,18 +149,26 @@ def write_labels(writer: ArtifactWriter, node_type: str, rows: RowSource, num_cl
         return num_classes
     if largest >= max(labelled, _PLAUSIBLE_CLASSES):
         raise InputError(
-            f"labels: expected classes counted from 0; found {largest} at node {largest_node}, which makes more "
+            f"{rows.name}: expected classes counted from 0; found {largest} at node {largest_node}, which makes more "
             f"classes than the {labelled} nodes with a label: number the classes without gaps "
             f"(np.unique(labels, return_inverse=True)), or pass num_classes={largest + 1} if this is meant"
         )
     return max(largest + 1, 1)
 
 
+def write_rows(writer: ArtifactWriter, file: str, rows: RowSource) -> None:
+    """Copy values that are checked as they are read: labels of other kinds, times."""
+    with writer.array_file(file, rows.dtype, rows.num_rows, rows.row_shape) as array:
+        for chunk in rows.chunks():
+            array.write(chunk)
+
+
 def write_splits(
     writer: ArtifactWriter,
     node_type: str,
     splits: Mapping[str, npt.NDArray[np.int64]],
-    labels: npt.NDArray[np.int64],
+    labels: npt.NDArray[Any],
+    owner: str = "",
 ) -> dict[str, int]:
     """Check and write the node ids of each split; return its size.
 
@@ -172,7 +180,7 @@ def write_splits(
     members: dict[str, npt.NDArray[np.bool_]] = {}
     sizes: dict[str, int] = {}
     for split, ids in splits.items():
-        ids, members[split] = _check_split(split, ids, labels)
+        ids, members[split] = _check_split(f"{split} of {owner}" if owner else split, ids, labels)
         writer.save_array(node_file(split, node_type), ids)
         sizes[split] = len(ids)
     for one, other in combinations(splits, 2):
@@ -188,12 +196,12 @@ def write_splits(
 
 
 def _check_split(
-    split: str, ids: npt.NDArray[np.int64], labels: npt.NDArray[np.int64]
+    split: str, ids: npt.NDArray[np.int64], labels: npt.NDArray[Any]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Ids without repetitions, and [N] whether each node is among them."""
     num_nodes = len(labels)
     if len(ids) == 0:
-        remedy = "training needs at least one" if split == "train" else "leave it out if there is none"
+        remedy = "training needs at least one" if split.startswith("train") else "leave it out if there is none"
         raise InputError(f"{split}: expected node ids, found none; {remedy}")
     wrong = (ids < 0) | (ids >= num_nodes)
     if wrong.any():
@@ -217,10 +225,17 @@ def _check_split(
             stacklevel=4,
         )
         ids = ids[np.sort(np.unique(ids, return_index=True)[1])]
-    unlabelled = labels[ids] == -1
+    unlabelled, none = _without_label(labels[ids])
     if unlabelled.any():
         raise InputError(
-            f"{split}: {np.count_nonzero(unlabelled)} of {len(ids)} nodes have no label (-1), the first of them "
+            f"{split}: {np.count_nonzero(unlabelled)} of {len(ids)} nodes have no label ({none}), the first of them "
             f"node {ids[unlabelled.argmax()]}; leave out the nodes without a label"
         )
     return ids, members
+
+
+def _without_label(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], str]:
+    """[n] which of labels [n] or [n, C] are none, and what says so."""
+    if labels.dtype.kind == "f":
+        return np.isnan(labels.reshape(len(labels), -1)).all(axis=1), "NaN"
+    return (labels == -1) if labels.dtype.kind == "i" else np.zeros(len(labels), np.bool_), "-1"

@@ -34,6 +34,8 @@ class TableColumns:
     features: str | Sequence[str] | None = None
     label: str = "label"  # whole numbers; null for none
     split: str = "split"  # "train", "valid" or "test"; null or "" for none
+    time: str | None = None  # of a node or edge table: whole numbers, 0 or more
+    weight: str | None = None  # of an edge table: numbers, 0 or more
 
 
 def is_parquet(path: str | os.PathLike[str]) -> bool:
@@ -92,20 +94,20 @@ class Table:
                     raise InputError(f"{self.name}: {file} is damaged: {error}") from error
 
 
-def edge_source(path: str | os.PathLike[str], columns: TableColumns) -> tuple[EdgeSource, int]:
+def edge_source(path: str | os.PathLike[str], columns: TableColumns, name: str = "edges") -> tuple[EdgeSource, int]:
     """Stream of an edge table, and its number of rows E.
 
     Raises:
         InputError: a column is missing, has no whole numbers, or (while streaming) holds null.
     """
-    table = Table("edges", path)
+    table = Table(name, path)
     for column in (columns.src, columns.dst):
         _require_integers(table, column)
 
     def stream() -> Iterator[EdgeChunk]:
         position = 0
         for batch in table.batches([columns.src, columns.dst], CHUNK_EDGES):
-            src, dst = (_ids(batch.column(name), name, position) for name in (columns.src, columns.dst))
+            src, dst = (_ids(batch.column(column), name, column, position) for column in (columns.src, columns.dst))
             yield (src, dst) if src.dtype == dst.dtype else (src.astype(np.int64), dst.astype(np.int64))
             position += batch.num_rows
 
@@ -122,14 +124,14 @@ def _require_integers(table: Table, column: str) -> None:
         )
 
 
-def _ids(column: pa.Array, name: str, position: int) -> npt.NDArray[Any]:
+def _ids(column: pa.Array, table: str, name: str, position: int) -> npt.NDArray[Any]:
     if column.null_count:
         row = position + int(np.asarray(column.is_null()).argmax())
-        raise InputError(f"edges: expected a node id in column {name!r}, found null in edge {row} (counted from 0)")
+        raise InputError(f"{table}: expected a node id in column {name!r}, found null in edge {row} (counted from 0)")
     return as_signed(np.asarray(column))
 
 
-def features(table: Table, columns: TableColumns) -> RowSource:
+def features(table: Table, columns: TableColumns, row_name: str = "features") -> RowSource:
     """Feature rows [N, D] of a node table. Null becomes NaN; other numbers than float16 and int8 become float32.
 
     Raises:
@@ -138,7 +140,7 @@ def features(table: Table, columns: TableColumns) -> RowSource:
     names = _feature_columns(table, columns)
     kinds = [table.field(name).type for name in names]
     if len(names) == 1 and _is_list(kinds[0]):
-        return _list_features(table, names[0])
+        return _list_features(table, names[0], row_name)
     for name, kind in zip(names, kinds, strict=True):
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
             raise InputError(f"features: expected numbers in column {name!r}, found {kind}")
@@ -156,7 +158,24 @@ def features(table: Table, columns: TableColumns) -> RowSource:
                 rows[:, column] = values.to_numpy(zero_copy_only=False)
         return rows
 
-    return _rows(table, "features", names, (len(names),), dtype, read)
+    return _rows(table, row_name, names, (len(names),), dtype, read)
+
+
+def has_features(table: Table, columns: TableColumns) -> bool:
+    """Whether `features` would find any."""
+    if columns.features is not None:
+        return len(columns.features) > 0
+    return "features" in table.schema.names or bool(_number_columns(table, columns))
+
+
+def _number_columns(table: Table, columns: TableColumns) -> list[str]:
+    """Columns of numbers without another role."""
+    taken = (columns.id, columns.label, columns.split, columns.time, columns.weight)
+    return [
+        field.name
+        for field in table.schema
+        if field.name not in taken and (pa.types.is_integer(field.type) or pa.types.is_floating(field.type))
+    ]
 
 
 def _feature_columns(table: Table, columns: TableColumns) -> list[str]:
@@ -166,12 +185,7 @@ def _feature_columns(table: Table, columns: TableColumns) -> list[str]:
         return list(columns.features)
     if "features" in table.schema.names:
         return ["features"]
-    taken = (columns.id, columns.label, columns.split)
-    names = [
-        field.name
-        for field in table.schema
-        if field.name not in taken and (pa.types.is_integer(field.type) or pa.types.is_floating(field.type))
-    ]
+    names = _number_columns(table, columns)
     if not names:
         raise InputError(f"features: found no column 'features' and no columns of numbers in {table.schema.names}")
     return names
@@ -181,7 +195,7 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-def _list_features(table: Table, name: str) -> RowSource:
+def _list_features(table: Table, name: str, row_name: str) -> RowSource:
     kind = table.field(name).type
     value_kind = kind.value_type
     if value_kind not in _FEATURE_TYPES:
@@ -210,7 +224,7 @@ def _list_features(table: Table, name: str) -> RowSource:
         with np.errstate(over="ignore"):
             return np.asarray(values.to_numpy(zero_copy_only=False), dtype).reshape(-1, width)
 
-    return _rows(table, "features", [name], (width,), dtype, read)
+    return _rows(table, row_name, [name], (width,), dtype, read)
 
 
 def _narrowed(kinds: list[str]) -> np.dtype[Any]:
@@ -241,7 +255,7 @@ def _rows(
     return RowSource(name, table.num_rows, row_shape, dtype, chunks, stored_bytes=table.stored_bytes)
 
 
-def labels(table: Table, columns: TableColumns) -> RowSource:
+def labels(table: Table, columns: TableColumns, name: str = "labels") -> RowSource:
     """Labels [N] of a node table as int64, -1 for null.
 
     Raises:
@@ -254,7 +268,34 @@ def labels(table: Table, columns: TableColumns) -> RowSource:
         values = as_signed(column.fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
         return np.where(column.is_null().to_numpy(zero_copy_only=False), -1, values)
 
-    return _rows(table, "labels", [columns.label], (), np.dtype(np.int64), read)
+    return _rows(table, name, [columns.label], (), np.dtype(np.int64), read)
+
+
+def numbers(table: Table, column: str, name: str) -> RowSource:
+    """Whatever numbers a column [N], or a column of lists of equal lengths [N, C], holds. Null becomes NaN, and other
+    numbers of such a column floats.
+
+    Raises:
+        InputError: no such column, no numbers, or (while streaming) lists of different lengths.
+    """
+    kind = table.field(column).type
+    is_list = pa.types.is_fixed_size_list(kind)
+    width: tuple[int, ...] = (kind.list_size,) if is_list else ()
+    value_kind = kind.value_type if is_list else kind
+    if not (pa.types.is_integer(value_kind) or pa.types.is_floating(value_kind) or pa.types.is_boolean(value_kind)):
+        raise InputError(f"{name}: expected numbers, or fixed-size lists of them, in column {column!r}, found {kind}")
+    dtype = np.dtype(np.float64 if pa.types.is_floating(value_kind) else np.int64)
+
+    def read(batch: pa.RecordBatch, position: int) -> npt.NDArray[Any]:
+        values = batch.column(0)
+        if values.null_count and width:
+            raise InputError(f"{name}: expected a list in each row of {column!r}, found null after row {position}")
+        values = values.flatten() if width else values
+        if pa.types.is_boolean(value_kind):
+            values = values.cast(pa.uint8())
+        return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(-1, *width)
+
+    return _rows(table, name, [column], width, dtype, read)
 
 
 def splits(table: Table, columns: TableColumns) -> dict[str, npt.NDArray[np.int64]]:
@@ -303,7 +344,7 @@ def check_ids(table: Table, columns: TableColumns) -> None:
         if wrong.any():
             row = int(wrong.argmax())
             raise ConfigError(
-                f"nodes: expected column {columns.id!r} to count the rows from 0, found {ids[row]} in row "
+                f"{table.name}: expected column {columns.id!r} to count the rows from 0, found {ids[row]} in row "
                 f"{position + row}; sort the table by {columns.id!r} and number the nodes without gaps, or name "
                 f"another id column if this one means something else"
             )

@@ -146,8 +146,8 @@ class _Values:
         if not fits.all():
             row, column = np.argwhere(~fits)[0].tolist()
             raise InputError(
-                f"features: found {part[row, column]:g} in row {self.first + row}, column {column}; `quantise` expects "
-                f"{expected}"
+                f"{self._source.name}: found {part[row, column]:g} in row {self.first + row}, column {column}; "
+                f"`quantise` expects {expected}"
             )
 
 

@@ -1,0 +1,101 @@
+"""Labels, times and weights on their way into a graph directory: numbers of any container, checked and in the dtype
+that they are stored in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import InputError
+from diskgnn.importers.rows import RowSource
+
+Check = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]  # which values of a chunk [n] or [n, C] are wrong
+
+
+def times(rows: RowSource) -> RowSource:
+    """Times [N] as int64, from whole numbers from 0 on.
+
+    Raises:
+        InputError: another shape, fractions, or (while read) negative or missing times; names the first.
+    """
+    _require_vector(rows)
+    if rows.dtype.kind not in "iuf":
+        raise InputError(f"{rows.name}: expected whole numbers, 0 or more, found dtype {rows.dtype}")
+
+    def wrong(chunk: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        outside = ~((chunk >= 0) & (chunk < 2.0**63))  # NaN, too
+        return outside | (chunk != np.floor(chunk)) if chunk.dtype.kind == "f" else outside
+
+    return _checked(rows, np.dtype(np.int64), wrong, "a time for each, a whole number of 0 or more")
+
+
+def weights(rows: RowSource) -> RowSource:
+    """Weights [E] as float32, from finite numbers from 0 on.
+
+    Raises:
+        InputError: another shape, or (while read) negative, missing or infinite weights; names the first.
+    """
+    _require_vector(rows)
+    largest = np.finfo(np.float32).max
+    return _checked(rows, np.dtype(np.float32), lambda chunk: ~((chunk >= 0) & (chunk <= largest)),
+                    "a finite weight for each, 0 or more")  # fmt: skip
+
+
+def multilabel(rows: RowSource) -> RowSource:
+    """Labels [N, C] as uint8 of 0 and 1, from whole numbers or truth values.
+
+    Raises:
+        InputError: another shape, or (while read) other numbers; names the first.
+    """
+    if len(rows.row_shape) != 1 or rows.row_shape[0] < 1 or rows.dtype.kind not in "iub":
+        raise InputError(
+            f"{rows.name}: expected 0 and 1 of shape [N, C] for several labels a node, found {_shape(rows)}, dtype "
+            f"{rows.dtype}"
+        )
+    return _checked(rows, np.dtype(np.uint8), lambda chunk: (chunk != 0) & (chunk != 1), "0 or 1")
+
+
+def regression(rows: RowSource) -> RowSource:
+    """Labels [N] or [N, C] as float32, NaN where a node has none.
+
+    Raises:
+        InputError: another shape, or (while read) infinite numbers; names the first.
+    """
+    if len(rows.row_shape) > 1 or 0 in rows.row_shape or rows.dtype.kind not in "iuf":
+        raise InputError(
+            f"{rows.name}: expected numbers of shape [N] or [N, C] for regression, found {_shape(rows)}, dtype "
+            f"{rows.dtype}"
+        )
+    largest = np.finfo(np.float32).max
+    return _checked(
+        rows, np.dtype(np.float32), lambda chunk: np.abs(chunk) > largest, "a finite number, or NaN for none"
+    )
+
+
+def _checked(rows: RowSource, dtype: np.dtype[Any], is_wrong: Check, expected: str) -> RowSource:
+    def chunks() -> Iterator[npt.NDArray[Any]]:
+        position = 0
+        for chunk in rows.chunks():
+            wrong = is_wrong(chunk)
+            if wrong.any():
+                first = int(wrong.reshape(len(chunk), -1).any(axis=1).argmax())
+                value = chunk[first][wrong[first]][0] if chunk.ndim > 1 else chunk[first]
+                found = "none" if value != value else str(value)
+                raise InputError(f"{rows.name}: expected {expected}; found {found} at {position + first} (from 0)")
+            yield chunk.astype(dtype, copy=False)
+            position += len(chunk)
+
+    return replace(rows, dtype=dtype, chunks=chunks, path=None)
+
+
+def _require_vector(rows: RowSource) -> None:
+    if rows.row_shape:
+        raise InputError(f"{rows.name}: expected one number for each, found {_shape(rows)}")
+
+
+def _shape(rows: RowSource) -> str:
+    return f"shape {[rows.num_rows, *rows.row_shape]}"

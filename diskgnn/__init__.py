@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from diskgnn.batch_source import BatchSource, LoadStats
     from diskgnn.graph.generation import generate
     from diskgnn.graph.graph import Graph
-    from diskgnn.importers.convert import TableColumns, convert
+    from diskgnn.importers.convert import EdgeInput, GraphInput, NodeInput, TableColumns, convert
     from diskgnn.loading.loader import Loader
     from diskgnn.loading.options import LoaderOptions
     from diskgnn.minibatch import Block, MiniBatch, Pairs, TypedMiniBatch
@@ -38,12 +38,15 @@ __version__ = VERSION
 _MODULES = {
     "BatchSource": "batch_source",
     "Block": "minibatch",
+    "EdgeInput": "importers.convert",
     "FreshEpochs": "training.fresh_epochs",
     "Graph": "graph.graph",
+    "GraphInput": "importers.convert",
     "LoadStats": "batch_source",
     "Loader": "loading.loader",
     "LoaderOptions": "loading.options",
     "MiniBatch": "minibatch",
+    "NodeInput": "importers.convert",
     "Pairs": "minibatch",
     "TableColumns": "importers.convert",
     "TypedMiniBatch": "minibatch",
@@ -67,13 +70,16 @@ __all__ = [
     "DiskFullError",
     "DiskGNNError",
     "DivergedError",
+    "EdgeInput",
     "FreshEpochs",
     "Graph",
+    "GraphInput",
     "InputError",
     "LoadStats",
     "Loader",
     "LoaderOptions",
     "MiniBatch",
+    "NodeInput",
     "OutputExistsError",
     "Pairs",
     "TableColumns",

@@ -12,6 +12,7 @@ Int64 = npt.NDArray[np.int64]
 
 DIRECT_ALIGNMENT: int  # bytes: what offsets, lengths and memory of direct reads are multiples of; extents, too
 HAVE_LIBURING: bool  # liburing was there when this was built
+ROW_ALIGNMENT: int  # bytes: where the rows of a row set start in an extent
 READ_AHEAD_BYTES: int  # that a Pipeline has in flight or waiting to be assembled
 
 def measure_reads(
@@ -292,10 +293,12 @@ class ExtentRows:
         cursors: Int64,
         checksums: npt.NDArray[np.uint32],
         tails: npt.NDArray[np.uint8],
+        ends: npt.NDArray[np.uint8],
     ) -> None:
         """`nodes`: of all extents, int32 or int64, ascending in each; `bounds` [T+1]: extent t's are [bounds[t],
         bounds[t+1]); `offsets` [T]: of its row 0 in the file; `cursors` [T]: its next node in `nodes`; `checksums` [T]:
-        of its rows written so far; `tails` [T * 4096]: of each, the page that is not full yet.
+        of its rows written so far; `tails` [T * 4096]: of each, the page that is not full yet;
+        `ends` [T]: 1 where the extent ends with these rows, 0 where those of another row set follow.
         """
 
 def pack_window(
@@ -329,6 +332,7 @@ class DamagedExtentError(RuntimeError):
     """An extent that is not what was packed."""
 
 EXTENT_FIELDS: dict[str, int]  # where each field of an extent's index record lies, in bytes
+ROWS_FIELDS: dict[str, int]  # and of the record of a row set's rows in an extent
 
 class Tiers:
     """Where rows are in memory (native/loading/extent_pipeline.h). Keeps the arrays."""
@@ -356,13 +360,16 @@ class PipelineOptions:
 class Pipeline:
     """Reads extents ahead, assembles minibatches from the tiers, hands them out (native/loading/extent_pipeline.h).
 
-    `index` is [T, 10], the fields of `storage.extents.INDEX_DTYPE`.
+    `extents` is [T, 3], the fields of `storage.extents.EXTENT_DTYPE`, and `rows` [T, K, 7], those of `ROWS_DTYPE`.
+    `tiers` are those of the K row sets.
 
     Raises:
         ValueError: the index does not fit the file, or the tiers do not fit each other.
     """
 
-    def __init__(self, path: str, index: Int64, tiers: Tiers, options: PipelineOptions) -> None: ...
+    def __init__(
+        self, path: str, extents: Int64, rows: Int64, tiers: Sequence[Tiers], options: PipelineOptions
+    ) -> None: ...
     def set_order(self, order: Int64) -> None:
         """From now on, position i of the sequence is extent order[i].
 
@@ -382,8 +389,10 @@ class Pipeline:
     def stop(self) -> None:
         """Join the threads; `cpu` is undefined afterwards. Idempotent."""
 
-    def next(self) -> tuple[int, int, npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-        """(position, number of its extent, header bytes, staged rows as bytes). Both hold the lease of one buffer.
+    def next(self) -> tuple[int, int, npt.NDArray[np.uint8], list[npt.NDArray[np.uint8]]]:
+        """(position, number of its extent, header bytes, staged rows of each row set as bytes).
+
+        All arrays hold the lease of one buffer.
 
         Raises:
             OSError: a read failed.

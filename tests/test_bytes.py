@@ -17,22 +17,22 @@ GOLDEN = {
         "graph": "0f9ee91bf5cbcbfbc59b34894ea83d60",
         "samples": "48e39c0da4b7f6aae007f782ab2c1128",
         "coordinated": "5c5f30da2a39f38c6e50b46b3fc11de1",
-        "packed": "6c18883620ad344a9e790ed607372284",
-        "prepared": "81ad1fa0abaea56468e64431232937e9",
+        "packed": "6ad6203939537d5d56c1f9ab718b7884",
+        "prepared": "d5f63a07de14a3cc32968c39d3edb7cb",
     },
     "int8": {
         "graph": "2f6f638d71c9b57442eac41edb48db09",
         "samples": "a3f67b81027b56c5e8fa0e019444baab",
         "coordinated": "09c63e33359f913c8882b59b1a8387bb",
-        "packed": "8b1814cb7011d44f699dd40b4db7c383",
-        "prepared": "d9668acd76c78be325e72a326d1459eb",
+        "packed": "c20cb11c95edfa5c84c13674fd17abaf",
+        "prepared": "33d78832ce3904fd569cf9cdcf42b83e",
     },
     "width 7": {
         "graph": "3be70f3350799dc4ae38e060b08d78ba",
         "samples": "8c2216a0039d93f6da6a01abc53de36c",
         "coordinated": "ea94ad7669ac8532627c1e49a6a4e322",
-        "packed": "cfd0b68615e3cd53ff64a1d0d36b3509",
-        "prepared": "149c8cd8509bd134d4d5cffd2acf35f5",
+        "packed": "f17a6f29860d956f8d28073d2bbd51fd",
+        "prepared": "6daab2dc67b6634a3255323e17181c2e",
     },
 }
 

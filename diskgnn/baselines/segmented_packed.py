@@ -27,7 +27,8 @@ from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import MiniBatch
 from diskgnn.ordered import in_order, submitted
 from diskgnn.specs import PathLike
-from diskgnn.storage import extents
+from diskgnn.storage.extent_headers import Header
+from diskgnn.storage.extents import align
 from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.storage.row_reading import row_buffer
 
@@ -51,7 +52,7 @@ class _Memory:
         unit = DIRECT_ALIGNMENT // np.gcd(row_bytes, DIRECT_ALIGNMENT)  # rows: areas start on pages and on rows
 
         def rows(num_bytes: int) -> int:
-            return int(extents.align(-(-num_bytes // row_bytes), unit))
+            return int(align(-(-num_bytes // row_bytes), unit))
 
         static_bytes = files.files[STATIC].bytes
         self._path, self._engine, self._row_bytes, self._index = str(files.file(EXTENTS)), engine, row_bytes, index
@@ -117,7 +118,7 @@ class SegmentedPacked(EpochSource):
         super().__init__(graph, "train", fanouts=config.fanouts, batch_size=config.batch_size, seed=seed,
                          threads=_AREAS, sample_epochs=1)  # fmt: skip
         self._identify(packed=found.manifest.digest)
-        self._engine, self._schema = engine, found.header_schema()
+        self._engine, self._layout = engine, found.header_layout(graph.num_nodes)
         path = str(found.manifest.file(CACHES))
         self._reader = RowReader(path, 0, config.row_bytes, found.num_cached, engine)
         self._memory: _Memory | None = None  # taken when the first epoch starts
@@ -149,7 +150,7 @@ class SegmentedPacked(EpochSource):
         assert self._memory is not None
         with self._traced("gather", number):
             header, num_rows = self._decode(found), int(self._segments.index[found.number]["num_rows"])
-            addresses, num_static = header.addresses, self._segments.config.num_static
+            addresses, num_static = header.rows[0].addresses, self._segments.config.num_static
             first_cached = num_static + num_rows
             slots = np.where(addresses < num_static, addresses, addresses - num_static + found.first_row)
             is_cached = addresses >= first_cached
@@ -160,11 +161,11 @@ class SegmentedPacked(EpochSource):
                 rows, slots.astype(np.int32, copy=False), np.empty(0, np.int32), self._memory.bytes, x_bytes
             )
         cached = int(np.count_nonzero(is_cached))
-        nodes = header.input_nodes
+        nodes = header.input_nodes[0]
         batch = MiniBatch(
             x=x,
-            y=torch.from_numpy(header.labels.copy()),
-            blocks=as_blocks(len(addresses), [(a.copy(), b.copy()) for a, b in header.blocks]),
+            y=torch.from_numpy(np.array(header.y)),
+            blocks=as_blocks(len(addresses), [(b.indptr.copy(), b.indices.copy()) for (b,) in header.blocks]),
             seeds=torch.from_numpy(header.seeds.copy()),
             epoch=epoch,
             batch_index=number,
@@ -177,15 +178,15 @@ class SegmentedPacked(EpochSource):
             read_requests=requests + 1,
         )
 
-    def _decode(self, extent: _Extent) -> extents.Header:
+    def _decode(self, extent: _Extent) -> Header:
         record, error = self._segments.index[extent.number], "its header does not have the checksum that was written"
         if crc32c(extent.header) == record["header_crc32c"]:
             try:
-                header = extents.decode_header(extent.header, self._schema)
-                if len(header.addresses) == record["num_inputs"]:
+                header = self._layout.decode(extent.header)
+                if len(header.rows[0].addresses) == record["num_inputs"]:
                     return header
                 error = "its header has another number of inputs than the index"
-            except (pa.ArrowException, EOFError, OSError) as damage:
+            except (pa.ArrowException, EOFError, OSError, ValueError) as damage:
                 error = str(damage)
         manifest = self._segments.manifest
         raise ArtifactError(

@@ -19,10 +19,10 @@ from diskgnn.baselines.segments import (
     CACHES,
     EXTENTS,
     INDEX,
+    INDEX_DTYPE,
     STATIC,
     SegmentedConfig,
     SegmentedRowCounts,
-    header_schema,
 )
 from diskgnn.draws import batch_key, permutation
 from diskgnn.graph.graph import Graph
@@ -31,8 +31,10 @@ from diskgnn.progress import SILENT, Advance, Reporter, StageReport
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
 from diskgnn.specs import PathLike, SamplingSpec, cache_rows, whole_number
-from diskgnn.storage import artifacts, extents
+from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import require_free_bytes
+from diskgnn.storage.extent_headers import EncodedHeader, Header, HeaderLayout, RowPlaces
+from diskgnn.storage.extents import align
 from diskgnn.storage.samples import SampledMinibatch, Samples
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
@@ -140,8 +142,8 @@ class _Packing:
         self._place = np.zeros(graph.num_nodes, np.int32)
         self._place[accesses.static] = np.arange(1, len(accesses.static) + 1, dtype=np.int32)
         node_dtype = graph.indices.dtype.name if keep_input_nodes else None
-        self._schema = header_schema(samples.config.spec.num_layers, node_dtype)
-        self.index: npt.NDArray[Any] = np.zeros(accesses.num_batches, extents.INDEX_DTYPE)
+        self._layout = HeaderLayout.of_one_type(samples.config.spec.num_layers, graph.num_nodes, node_dtype)
+        self.index: npt.NDArray[Any] = np.zeros(accesses.num_batches, INDEX_DTYPE)
         self.rows = SegmentedRowCounts()
 
     def pack(self, cached_rows: int, segment_batches: int, resources: Resources, what: str) -> int:
@@ -206,21 +208,20 @@ class _Packing:
         message = memoryview(header.message).cast("B")
         record["header_bytes"] = len(message)
         record["header_crc32c"] = crc32c(message)
-        record["rows_offset"] = extents.align(len(message), DIRECT_ALIGNMENT)
+        record["rows_offset"] = align(len(message), DIRECT_ALIGNMENT)
         record["num_rows"], record["num_inputs"] = num_rows, len(places)
-        record["addresses_offset"] = header.addresses_offset
         file.seek(int(record["offset"]))
         file.write(message)
         self.rows += SegmentedRowCounts(len(places), len(places) - num_rows - num_cached, num_cached, num_rows)
-        rows_bytes = extents.align(num_rows * self._row_bytes, DIRECT_ALIGNMENT)
+        rows_bytes = align(num_rows * self._row_bytes, DIRECT_ALIGNMENT)
         return int(record["offset"] + record["rows_offset"]) + rows_bytes
 
-    def _header(self, batch: SampledMinibatch, addresses: npt.NDArray[np.int32]) -> extents.EncodedHeader:
+    def _header(self, batch: SampledMinibatch, addresses: npt.NDArray[np.int32]) -> EncodedHeader:
         labels = self._graph.labels[batch.seeds].astype(np.int64)
-        none = np.empty((0, 2), np.int32)
+        places = RowPlaces(addresses, admissions=np.empty((0, 2), np.int32))
         nodes = batch.only_nodes if self._keep_input_nodes else None
-        header = extents.Header(batch.seeds, labels, batch.only_blocks, addresses, none, nodes)
-        return extents.encode_header(header, self._schema)
+        header = Header(batch.seeds, labels, batch.node_counts, batch.blocks, (places,), (nodes,))
+        return self._layout.encode(header)
 
 
 def _run(offset: int, nodes: npt.NDArray[np.int64]) -> RowRun:

@@ -3,8 +3,8 @@
 | file | dtype and shape | content |
 |---|---|---|
 | `static.bin` | | the rows that the sampled epoch needs most often, hottest first |
-| `extents.bin` | | per minibatch, each part from a page boundary on: the header of `extents`, its rows sorted by node |
-| `index.npy` | `extents.INDEX_DTYPE` [T] | where the parts of each extent are |
+| `extents.bin` | | per minibatch, each part from a page boundary on: an extent's header, its rows sorted by node |
+| `index.npy` | `INDEX_DTYPE` [T] | where the parts of each extent are |
 | `caches.bin` | | the disk caches, segment after segment: rows that several minibatches of a segment share |
 
 Addresses in a header: [0, S) static, [S, S + R) row of the extent, S + R + i row i of caches.bin.
@@ -19,15 +19,25 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.specs import PathLike
-from diskgnn.storage import artifacts, extents
+from diskgnn.storage import artifacts
+from diskgnn.storage.extent_headers import HeaderLayout
 from diskgnn.storage.manifest import Manifest, open_artifact, typed, verify_file
 
 STATIC, EXTENTS, INDEX, CACHES = "static.bin", "extents.bin", "index.npy", "caches.bin"
+INDEX_DTYPE = np.dtype(
+    [
+        ("offset", "<i8"),  # of the extent in the file, bytes
+        ("header_bytes", "<i8"),
+        ("header_crc32c", "<i8"),
+        ("rows_offset", "<i8"),  # of row 0, from the extent's start, bytes
+        ("num_rows", "<i8"),  # R
+        ("num_inputs", "<i8"),  # U
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -94,7 +104,7 @@ class Segmented:
     """An opened directory of segments."""
 
     manifest: Manifest
-    index: npt.NDArray[Any]  # [T] extents.INDEX_DTYPE
+    index: npt.NDArray[Any]  # [T] INDEX_DTYPE
 
     @staticmethod
     def open(path: PathLike, graph: Graph) -> Segmented:
@@ -111,7 +121,7 @@ class Segmented:
             )
         verify_file(manifest, INDEX)  # a wrong one would give wrong rows
         found = Segmented(manifest, manifest.array(INDEX, mmap=False))
-        if found.index.dtype != extents.INDEX_DTYPE or len(found.index) != found.config.batches_per_epoch:
+        if found.index.dtype != INDEX_DTYPE or len(found.index) != found.config.batches_per_epoch:
             raise ArtifactError(f"{manifest.path}: its index is not one; prepare it again (prepare_segmented_packed)")
         return found
 
@@ -120,17 +130,13 @@ class Segmented:
         """What they were made from, and how."""
         return self.manifest.parsed(SegmentedConfig.parse)
 
-    def header_schema(self) -> pa.Schema:
+    def header_layout(self, num_nodes: int) -> HeaderLayout:
         """Columns of the extents' headers."""
         config = self.config
-        return header_schema(len(config.fanouts), config.node_dtype if config.keep_input_nodes else None)
+        node_dtype = config.node_dtype if config.keep_input_nodes else None
+        return HeaderLayout.of_one_type(len(config.fanouts), num_nodes, node_dtype)
 
     @property
     def num_cached(self) -> int:
         """Rows of all disk caches."""
         return self.manifest.files[CACHES].bytes // self.config.row_bytes
-
-
-def header_schema(num_layers: int, node_dtype: str | None) -> pa.Schema:
-    """Columns of the extents' headers; `node_dtype` is that of input nodes, None when they are not kept."""
-    return extents.header_schema(num_layers, None if node_dtype is None else pa.from_numpy_dtype(np.dtype(node_dtype)))

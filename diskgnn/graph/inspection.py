@@ -14,7 +14,8 @@ from diskgnn.graph.type_data import read_at_random
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.manifest import Manifest, open_artifact
-from diskgnn.storage.packed import Packed, PackedSplit
+from diskgnn.storage.packed import Packed
+from diskgnn.storage.packed_config import PackedSplit
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.samples_config import SequenceSize
 

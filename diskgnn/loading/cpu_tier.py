@@ -10,7 +10,6 @@ import errno
 import itertools
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
 from diskgnn.loading.row_file_check import does_not_fit, open_row_file
 from diskgnn.storage import artifacts
+from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.row_reading import read_rows, row_buffer
 
@@ -26,7 +26,7 @@ _RESTORE_WINDOW_BYTES = 16 << 20
 
 
 class CpuTier:
-    """The slots of one split's sequence. Takes their memory; `restore` must fill it before it is used.
+    """The slots of one row set in one split's sequence. Takes their memory; `restore` must fill it before it is used.
 
     Attributes:
         slots: [C * row_bytes] uint8, rows in slot order.
@@ -34,6 +34,10 @@ class CpuTier:
         initial_rows: slots that are filled when the sequence starts.
 
     Args:
+        packed: the directory.
+        split: of the sequence.
+        number: of the row set.
+        engine: what reads rows.
         verify: compare what `restore` reads of extents with their checksums, which takes reading them as a whole. The
             initial rows are compared always.
 
@@ -41,26 +45,28 @@ class CpuTier:
         ArtifactError: the files do not fit what the config says, or do not have their checksums.
     """
 
-    def __init__(self, packed: Packed, split: str, *, engine: str, verify: bool) -> None:
-        self._packed, self._split, self._engine, self._verify = packed, split, engine, verify
-        self.initial_rows = packed.sequence(split).initial_rows
-        self._initial = open_row_file(packed, artifacts.initial_cpu_rows_file(split), self.initial_rows)
+    def __init__(self, packed: Packed, split: str, number: int, *, engine: str, verify: bool) -> None:
+        self._packed, self._split, self._number, self._engine, self._verify = packed, split, number, engine, verify
+        row_set, size = packed.config.row_sets[number], packed.sequence(split).row_sets[number]
+        self.initial_rows = size.initial_rows
+        initial_name = artifacts.initial_cpu_rows_file(split, row_set.name)
+        self._initial = open_row_file(packed, initial_name, row_set.rows, self.initial_rows)
         self._row_bytes = self._initial.file.row_bytes
-        self.next_cycle_slots = _next_cycle_slots(packed, split)
-        if not self.initial_rows <= len(self.next_cycle_slots) == packed.sequence(split).cpu_rows:
+        self.next_cycle_slots = _next_cycle_slots(packed, artifacts.next_cycle_slots_file(split, row_set.name))
+        if not self.initial_rows <= len(self.next_cycle_slots) == size.cpu_rows:
             raise does_not_fit(packed)
         # The initial rows are read straight into place, so slot 0 lies where row 0 lies in the file.
         num_slots, offset = len(self.next_cycle_slots), self._initial.file.data_offset_bytes
         self._memory = row_buffer(num_slots + -(-offset // self._row_bytes), self._row_bytes)
         self.slots = self._memory[offset : offset + num_slots * self._row_bytes]
 
-    def restore(self, index: npt.NDArray[Any], position: int, *, window_bytes: int = _RESTORE_WINDOW_BYTES) -> int:
+    def restore(self, index: ExtentIndex, position: int, *, window_bytes: int = _RESTORE_WINDOW_BYTES) -> int:
         """Fill the slots with what the schedule has in them before minibatch `position`; returns bytes read.
 
         A slot holds the row that was admitted last: it is read from that extent, or from the initial rows.
 
         Args:
-            index: [T] of the sequence, `extents.INDEX_DTYPE`.
+            index: of the sequence.
             window_bytes: rows of an extent are read at most so many at a time.
 
         Raises:
@@ -77,7 +83,7 @@ class CpuTier:
         self._initial.check(initial_crc)
         last_extent = np.full(len(self.next_cycle_slots), -1, np.int64)
         last_row = np.zeros(len(self.next_cycle_slots), np.int64)
-        for number, admissions in enumerate(self._admissions(index[:position])):
+        for number, admissions in enumerate(self._admissions(index, position)):
             last_extent[admissions[:, 1]], last_row[admissions[:, 1]] = number, admissions[:, 0]
             read_bytes += admissions.nbytes
         slots = np.flatnonzero(last_extent >= 0)
@@ -86,20 +92,22 @@ class CpuTier:
         for begin, end in itertools.pairwise(bounds):
             of_extent = slots[begin:end]
             number = int(last_extent[of_extent[0]])
-            read_bytes += self._copy_rows(number, index[number], last_row[of_extent], of_extent, window_bytes)
+            read_bytes += self._copy_rows(number, index, last_row[of_extent], of_extent, window_bytes)
         return read_bytes
 
-    def _admissions(self, index: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.int32]]:
-        """[A, 2] extent row and slot, of each extent of `index`."""
+    def _admissions(self, index: ExtentIndex, position: int) -> Iterator[npt.NDArray[np.int32]]:
+        """[A, 2] extent row and slot, of each extent before `position`; none where the tier has no slots."""
         name = artifacts.extents_file(self._split)
+        numbers = range(position) if len(self.next_cycle_slots) else range(0)
         with self._packed.readable(name).open("rb", buffering=0) as file:
-            for number, record in enumerate(index):
+            for number in numbers:
+                extent, record = index.extents[number], index.rows[number, self._number]
                 offset, length = int(record["admissions_offset"]), 8 * int(record["num_admissions"])
-                first, last = (0, int(record["header_bytes"])) if self._verify else (offset, offset + length)
-                data = os.pread(file.fileno(), last - first, int(record["offset"]) + first)
+                first, last = (0, int(extent["header_bytes"])) if self._verify else (offset, offset + length)
+                data = os.pread(file.fileno(), last - first, int(extent["offset"]) + first)
                 if len(data) != last - first:
                     raise OSError(errno.EIO, f"{self._packed.file(name)} ends early: it was truncated")
-                if self._verify and crc32c(data) != record["header_crc32c"]:
+                if self._verify and crc32c(data) != extent["header_crc32c"]:
                     raise self._damaged(number, "its header does not have the checksum that was written")
                 admissions = np.frombuffer(data, np.int32, length // 4, offset - first).reshape(-1, 2)
                 limits = (int(record["num_rows"]), len(self.next_cycle_slots))
@@ -108,11 +116,17 @@ class CpuTier:
                 yield admissions
 
     def _copy_rows(
-        self, number: int, record: Any, rows: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], window_bytes: int
+        self,
+        number: int,
+        index: ExtentIndex,
+        rows: npt.NDArray[np.int64],
+        slots: npt.NDArray[np.int64],
+        window_bytes: int,
     ) -> int:
         """Copy `rows` (ascending) of extent `number` to `slots`; to verify, all rows are read. Returns bytes read."""
-        path = self._packed.readable(artifacts.extents_file(self._split))
-        data_offset, num_rows = int(record["offset"] + record["rows_offset"]), int(record["num_rows"])
+        path, record = self._packed.readable(artifacts.extents_file(self._split)), index.rows[number, self._number]
+        data_offset = int(index.extents["offset"][number] + record["rows_offset"])
+        num_rows = int(record["num_rows"])
         window_rows = min(max(1, window_bytes // self._row_bytes), num_rows)
         buffer = row_buffer(window_rows, self._row_bytes)
         by_slot = self.slots.reshape(-1, self._row_bytes)
@@ -137,9 +151,8 @@ class CpuTier:
         )
 
 
-def _next_cycle_slots(packed: Packed, split: str) -> npt.NDArray[np.int32]:
+def _next_cycle_slots(packed: Packed, name: str) -> npt.NDArray[np.int32]:
     """[C], compared with its checksum: a wrong one would give wrong rows."""
-    name = artifacts.next_cycle_slots_file(split)
     entry = packed.manifest.files.get(name)
     if entry is None or entry.dtype != "<i4" or entry.shape is None or len(entry.shape) != 1:
         raise does_not_fit(packed)

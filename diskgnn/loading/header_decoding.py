@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,38 @@ import torch
 from torch import Tensor
 
 from diskgnn._native import DamagedExtentError
-from diskgnn.minibatch import Block, MiniBatch
-from diskgnn.storage import artifacts, extents
+from diskgnn.minibatch import Block, MiniBatch, Pairs, TypedMiniBatch
+from diskgnn.schema import EdgeType
+from diskgnn.storage import artifacts
+from diskgnn.storage.extent_headers import Header
+from diskgnn.storage.extents import ExtentIndex
+from diskgnn.storage.header_checks import checked_header
 from diskgnn.storage.packed import Packed
 
-_TORCH_DTYPES = {"int32": torch.int32, "int64": torch.int64}
+_TORCH_DTYPES = {"int32": torch.int32, "int64": torch.int64, "uint8": torch.uint8, "float32": torch.float32}
+
+# The rows of a row set, one for each address: of (its number, addresses [U] int32 on the host, the same on the device).
+Rows = Callable[[int, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class _Arrays:
+    """The arrays of a header as tensors: views of its bytes on the host, and of a copy of them on the device."""
+
+    header: npt.NDArray[np.uint8]
+    host: Tensor
+    moved: Tensor
+
+    def on_host(self, array: npt.NDArray[Any]) -> Tensor:
+        return self._view(array, self.host)
+
+    def __call__(self, array: npt.NDArray[Any]) -> Tensor:
+        return self._view(array, self.moved)
+
+    def _view(self, array: npt.NDArray[Any], source: Tensor) -> Tensor:
+        # Arrow's views are read-only; this one of the same bytes may be written, as torch expects.
+        start = array.ctypes.data - self.header.ctypes.data if len(array) else 0
+        return source[start : start + array.nbytes].view(_TORCH_DTYPES[array.dtype.name])
 
 
 class HeaderReader:
@@ -24,59 +52,111 @@ class HeaderReader:
     Args:
         packed: where they come from.
         split: of these extents.
-        index: [T] of them, `extents.INDEX_DTYPE`.
+        index: of them.
         device: where the minibatches' tensors are wanted.
     """
 
-    def __init__(self, packed: Packed, split: str, index: npt.NDArray[Any], device: torch.device) -> None:
-        self._schema, self._num_nodes = packed.header_schema(), packed.config.num_nodes
+    def __init__(self, packed: Packed, split: str, index: ExtentIndex, device: torch.device) -> None:
+        config = packed.config
+        self._layout, self._schema, self._is_typed = config.header_layout(), config.schema(), config.is_typed
+        self._types = [row_set.type for row_set in config.row_sets]
+        self._node_types, self._edge_types = config.samples.node_types, config.samples.edge_types
         self._path, self._index, self._device = packed.file(artifacts.extents_file(split)), index, device
-        self._max_header_bytes = int(index["header_bytes"].max(initial=0))
 
     def read(
-        self,
-        extent: int,
-        header: npt.NDArray[np.uint8],
-        x: Callable[[Tensor, Tensor], Tensor],
-        epoch: int,
-        number: int,
-    ) -> MiniBatch:
+        self, extent: int, header: npt.NDArray[np.uint8], rows: Rows, epoch: int, number: int
+    ) -> MiniBatch | TypedMiniBatch:
         """The minibatch in `header`, moved on the current stream, once its parts have proved to fit each other.
 
         Args:
             extent: number of the extent.
             header: bytes of an extent's header, which must not change until the stream has got here.
-            x: a function of (addresses [U] int32 on the host, the same on the device) that returns x.
+            rows: gives the rows of a row set.
             epoch, number: those of the minibatch.
+
+        Returns:
+            A `MiniBatch` of a graph of one node type and one edge type, a `TypedMiniBatch` of others.
 
         Raises:
             DamagedExtentError: it is not one, although its checksum fits.
         """
         try:
-            decoded = extents.checked_header(header, self._schema, self._index[extent], self._num_nodes)
+            decoded = checked_header(header, self._layout, self._index.rows[extent])
         except ValueError as error:
             raise DamagedExtentError(f"extent {extent} of {self._path} is damaged: {error}") from error
         host = moved = torch.from_numpy(header)
         if self._device.type != "cpu":
             # One copy instead of one for each array, and a block of the same size each time, as for x.
-            moved = torch.empty(self._max_header_bytes, dtype=torch.uint8, device=self._device)[: len(header)]
+            moved = torch.empty(self._index.max_header_bytes, dtype=torch.uint8, device=self._device)[: len(header)]
             moved.copy_(host, non_blocking=True)
+        batch = self._minibatch(decoded, _Arrays(header, host, moved), rows, epoch, number)
+        return batch if self._is_typed else _of_one_type(batch)
 
-        def tensor(array: npt.NDArray[Any], source: Tensor = moved) -> Tensor:
-            # Arrow's views are read-only; this one of the same bytes may be written, as torch expects.
-            start = array.ctypes.data - header.ctypes.data if len(array) else 0
-            return source[start : start + array.nbytes].view(_TORCH_DTYPES[array.dtype.name])
-
-        num_src = [len(decoded.addresses), *(len(indptr) - 1 for indptr, _ in decoded.blocks)]
-        return MiniBatch(
-            x=x(tensor(decoded.addresses, host), tensor(decoded.addresses)),
-            y=tensor(decoded.labels),
+    def _minibatch(self, header: Header, tensor: _Arrays, rows: Rows, epoch: int, number: int) -> TypedMiniBatch:
+        x: dict[str, Tensor] = {}
+        edge_x: dict[EdgeType, tuple[Tensor, ...]] = {}
+        for k, (type_, places) in enumerate(zip(self._types, header.rows, strict=True)):
+            found = rows(k, tensor.on_host(places.addresses), tensor(places.addresses))
+            if places.spread is not None:
+                found = found.index_select(0, tensor(places.spread))
+            if isinstance(type_, str):
+                x[type_] = found
+            else:
+                e = self._edge_types.index(type_)
+                edge_x[type_] = torch.split(found, [len(blocks[e].indices) for blocks in header.blocks])
+        counts = [dict(zip(self._node_types, layer, strict=True)) for layer in header.node_counts.tolist()]
+        return TypedMiniBatch(
+            x=x,
+            y=self._y(header, tensor),
             blocks=tuple(
-                Block(tensor(indptr), tensor(indices), num)
-                for (indptr, indices), num in zip(decoded.blocks, num_src, strict=False)
+                {
+                    edge_type: Block(
+                        tensor(block.indptr), tensor(block.indices), counts[layer][edge_type[0]],
+                        edge_ids=None if block.positions is None else tensor(block.positions),
+                        edge_x=edge_x[edge_type][layer] if edge_type in edge_x else None,
+                    )
+                    for edge_type, block in zip(self._edge_types, blocks, strict=True)
+                }
+                for layer, blocks in enumerate(header.blocks)
             ),
-            seeds=tensor(decoded.seeds),
+            node_counts=tuple(counts),
+            seeds=tensor(header.seeds),
+            target=self._schema.target,
             epoch=epoch,
             batch_index=number,
-            input_nodes=None if decoded.input_nodes is None else tensor(decoded.input_nodes).long(),
-        )
+            input_nodes=self._by_type(header.input_nodes, tensor),
+            pairs=self._pairs(header, tensor),
+            trees=None if header.trees is None else self._by_type(header.trees, tensor),
+        )  # fmt: skip
+
+    def _pairs(self, header: Header, tensor: _Arrays) -> Pairs | None:
+        if (pairs := header.pairs) is None:
+            return None
+        return Pairs(tensor(pairs.src).long(), tensor(pairs.dst).long(), tensor(pairs.label))
+
+    def _y(self, header: Header, tensor: _Arrays) -> Tensor:
+        if header.y is None:
+            assert header.pairs is not None
+            return tensor(header.pairs.label)
+        y = tensor(header.y)
+        return y if self._schema.target_kind == "class" else y.view(-1, self._layout.num_outputs)
+
+    def _by_type(self, arrays: tuple[npt.NDArray[Any] | None, ...], tensor: _Arrays) -> Mapping[str, Tensor] | None:
+        by_type = zip(self._node_types, arrays, strict=True)
+        return {name: tensor(array).long() for name, array in by_type if array is not None} or None
+
+
+def _of_one_type(batch: TypedMiniBatch) -> MiniBatch:
+    """The minibatch of a graph of one node type and one edge type. Without features, x has no columns."""
+    ((name, num_nodes),) = batch.node_counts[0].items()
+    return MiniBatch(
+        x=batch.x.get(name, batch.y.new_empty((num_nodes, 0), dtype=torch.float32)),
+        y=batch.y,
+        blocks=tuple(block for layer in batch.blocks for block in layer.values()),
+        seeds=batch.seeds,
+        epoch=batch.epoch,
+        batch_index=batch.batch_index,
+        input_nodes=None if batch.input_nodes is None else batch.input_nodes[name],
+        pairs=batch.pairs,
+        trees=None if batch.trees is None else batch.trees[name],
+    )

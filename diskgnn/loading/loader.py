@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,8 +15,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.loading.sequence import MinibatchSequence
 from diskgnn.loading.sequence_reader import SequenceReader
-from diskgnn.minibatch import MiniBatch
-from diskgnn.schema import one_type_schema
+from diskgnn.minibatch import MiniBatch, TypedMiniBatch
 from diskgnn.specs import PathLike
 from diskgnn.storage.packed import Packed
 from diskgnn.tracing import TraceEvent
@@ -120,16 +120,31 @@ class Loader(CursorSource):
         self.split, self.device = split, sequence.device
         config = sequence.packed.config
         self.num_epochs = sequence.num_epochs  # prepared ones
-        self.num_classes, self.num_features = config.num_classes, config.rows.num_features
-        self.schema = one_type_schema(config.num_nodes, self.num_features, self.num_classes)
-        self.num_layers = len(config.fanouts)
+        self.schema = config.schema()
+        self.num_layers = config.samples.spec.num_layers
         self._pid = os.getpid()
         self._reader: SequenceReader | None = None  # until the first epoch starts
         self._tracing = False
         self._stats, self._events = LoadStats(), list[TraceEvent]()  # of the reader that was closed
 
-    def epoch(self, epoch: int) -> Iterator[MiniBatch]:
+    @property
+    def num_classes(self) -> int:
+        """Labels are in [0, num_classes): outputs of other targets than classes."""
+        return self.schema.num_outputs
+
+    @property
+    def num_features(self) -> int:
+        """D, columns of x.
+
+        Raises:
+            ConfigError: there are the features of several types, or none: `schema` has them.
+        """
+        return self.sequence.packed.config.one_row_set.rows.num_features
+
+    def epoch(self, epoch: int) -> Iterator[Any]:
         """The minibatches of epoch `epoch`, from where `load_state_dict` left off if it named this epoch.
+
+        `MiniBatch`es of a graph of one node type and one edge type, `TypedMiniBatch`es of others.
 
         Leaving the loop early is fine: the next call seeks. Asking for the epochs in order is free of seeks.
 
@@ -145,13 +160,13 @@ class Loader(CursorSource):
             self._opened().start(epoch, first)
         return self._iterate(first, self._cursor.turn)
 
-    def _iterate(self, first: int, turn: int) -> Iterator[MiniBatch]:
+    def _iterate(self, first: int, turn: int) -> Iterator[MiniBatch | TypedMiniBatch]:
         for number in range(first, self.num_batches):
             yield self._next(number, turn)
         if turn == self._cursor.turn and self._reader is not None:
             self._reader.release_idle_buffers()
 
-    def _next(self, number: int, turn: int) -> MiniBatch:
+    def _next(self, number: int, turn: int) -> MiniBatch | TypedMiniBatch:
         self._require_own_process()
         reader = self._reader  # before the turn is checked: closing ends the turn first
         self._cursor.require(turn)

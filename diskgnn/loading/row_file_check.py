@@ -9,7 +9,7 @@ from diskgnn.errors import ArtifactError
 from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.manifest import Manifest
 from diskgnn.storage.packed import Packed
-from diskgnn.storage.row_format import FeatureFile
+from diskgnn.storage.row_format import FeatureFile, RowFormat
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class RowFile:
         self.manifest.check(self.name, crc32c)
 
 
-def open_row_file(packed: Packed, name: str, num_rows: int) -> RowFile:
-    """The .npy file `name` of `packed`, rows as `RowFormat` has them: memory is taken and addressed by these numbers.
+def open_row_file(packed: Packed, name: str, rows: RowFormat, num_rows: int) -> RowFile:
+    """The .npy file `name` of `packed`, `num_rows` rows of format `rows`: memory is taken and addressed by these.
 
     Raises:
         ArtifactError: it has another shape or dtype.
     """
-    rows, entry = packed.config.rows, packed.manifest.files.get(name)
+    entry = packed.manifest.files.get(name)
     found = None if entry is None else (entry.dtype, entry.shape)
     if found != (rows.storage.str, (num_rows, rows.stored_columns)):
         raise does_not_fit(packed)

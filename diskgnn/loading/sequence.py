@@ -17,9 +17,9 @@ from diskgnn.loading.assembly import RowConversion
 from diskgnn.loading.header_decoding import HeaderReader
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.loading.transfer import IN_FLIGHT
-from diskgnn.minibatch import MiniBatch
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
+from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.packed import Packed
 from diskgnn.system.device import checked_device
 
@@ -33,9 +33,9 @@ class MinibatchSequence:
 
     packed: Packed
     split: str
-    index: npt.NDArray[Any]  # [T] `extents.INDEX_DTYPE`
+    index: ExtentIndex
     device: torch.device  # where minibatches are delivered; a GPU has its number
-    conversion: RowConversion
+    conversions: tuple[RowConversion, ...]  # [K] of each row set
     shuffle_seed: int | None
 
     @staticmethod
@@ -58,19 +58,8 @@ class MinibatchSequence:
                 f"shuffle_seed: {packed.path} has a cpu tier, which is planned for one order; prepare it with "
                 "cpu_cache=0"
             )
-        scale, zero_point = options.scale, options.zero_point
-        if (quantisation := packed.quantisation) is not None:
-            if scale is not None:
-                raise ConfigError(
-                    f"scale: {packed.path} says itself what its {packed.config.rows.dtype} rows mean; leave out scale "
-                    "and zero_point"
-                )
-            scale, zero_point = (torch.from_numpy(each) for each in (quantisation.scale, quantisation.zero_point))
-        conversion = RowConversion(
-            packed.config.rows, dtype=options.dtype, scale=scale, zero_point=zero_point, device=found,
-            threads=options.gather_threads,
-        )  # fmt: skip
-        return MinibatchSequence(packed, split, packed.index(split), found, conversion, options.shuffle_seed)
+        conversions = _conversions(packed, options, found)
+        return MinibatchSequence(packed, split, packed.index(split), found, conversions, options.shuffle_seed)
 
     @property
     def num_batches(self) -> int:
@@ -81,11 +70,6 @@ class MinibatchSequence:
     def num_epochs(self) -> int:
         """Prepared epochs."""
         return self.packed.sequence(self.split).epochs
-
-    @property
-    def max_inputs(self) -> int:
-        """The most input nodes of a minibatch."""
-        return int(self.index["num_inputs"].max(initial=0))
 
     def identity(self) -> dict[str, Any]:
         """What the minibatches are, for `Cursor`."""
@@ -117,11 +101,12 @@ class MinibatchSequence:
     @property
     def device_bytes_ahead(self) -> int:
         """Device memory for minibatches, beyond the one that the caller computes on."""
-        x_bytes = self.max_inputs * self.conversion.x_row_bytes
-        staged_bytes = self.max_inputs * self.conversion.rows.row_bytes
-        return (IN_FLIGHT - 1) * (x_bytes + int(self.index["header_bytes"].max(initial=0))) + staged_bytes
+        sizes = list(zip(self.index.max_inputs, self.conversions, strict=True))
+        x_bytes = sum(max_inputs * conversion.x_row_bytes for max_inputs, conversion in sizes)
+        staged_bytes = sum(max_inputs * conversion.rows.row_bytes for max_inputs, conversion in sizes)
+        return (IN_FLIGHT - 1) * (x_bytes + self.index.max_header_bytes) + staged_bytes
 
-    def largest_minibatch(self) -> MiniBatch:
+    def largest_minibatch(self) -> Any:
         """The minibatch that takes most memory, with zeros for features: to try a model on.
 
         Reads its header, and takes memory for nothing else.
@@ -129,9 +114,10 @@ class MinibatchSequence:
         Raises:
             ArtifactError: the header is damaged.
         """
-        memory_bytes = self.index["header_bytes"] + self.conversion.x_row_bytes * self.index["num_inputs"]
+        x_row_bytes = np.array([conversion.x_row_bytes for conversion in self.conversions], np.int64)
+        memory_bytes = self.index.extents["header_bytes"] + self.index.rows["num_inputs"] @ x_row_bytes
         number = int(np.argmax(memory_bytes))
-        record, name = self.index[number], artifacts.extents_file(self.split)
+        record, name = self.index.extents[number], artifacts.extents_file(self.split)
         path = self.packed.readable(name)
         header = np.fromfile(path, np.uint8, int(record["header_bytes"]), offset=int(record["offset"]))
         if crc32c(header) != record["header_crc32c"]:
@@ -139,11 +125,39 @@ class MinibatchSequence:
                 DamagedExtentError(f"extent {number} of {self.packed.file(name)} is damaged: its header")
             )
 
-        def zeros(addresses: Tensor, _: Tensor) -> Tensor:
-            shape = (len(addresses), self.conversion.rows.num_features)
-            return torch.zeros(shape, dtype=self.conversion.dtype, device=self.device)
+        def zeros(row_set: int, addresses: Tensor, _: Tensor) -> Tensor:
+            conversion = self.conversions[row_set]
+            shape = (len(addresses), conversion.rows.num_features)
+            return torch.zeros(shape, dtype=conversion.dtype, device=self.device)
 
         try:
             return self.header_reader().read(number, header, zeros, 0, 0)
         except DamagedExtentError as error:
             raise self.damaged(error) from error
+
+
+def _conversions(packed: Packed, options: LoaderOptions, device: torch.device) -> tuple[RowConversion, ...]:
+    """[K] how the rows of each row set become rows of x.
+
+    Raises:
+        ConfigError: options that do not fit the directory.
+    """
+    row_sets, found = packed.config.row_sets, []
+    if options.scale is not None and len(row_sets) > 1:
+        raise ConfigError(f"scale: {packed.path} has rows of several types; `convert --quantise` says what each means")
+    for row_set, quantisation in zip(row_sets, packed.quantisations, strict=True):
+        scale, zero_point = options.scale, options.zero_point
+        if quantisation is not None:
+            if scale is not None:
+                raise ConfigError(
+                    f"scale: {packed.path} says itself what its {row_set.rows.dtype} rows mean; leave out scale and "
+                    "zero_point"
+                )
+            scale, zero_point = (torch.from_numpy(each) for each in (quantisation.scale, quantisation.zero_point))
+        found.append(
+            RowConversion(
+                row_set.rows, dtype=options.dtype, scale=scale, zero_point=zero_point, device=device,
+                threads=options.gather_threads,
+            )
+        )  # fmt: skip
+    return tuple(found)

@@ -7,16 +7,16 @@ import weakref
 
 import numpy as np
 
-from diskgnn._native import EXTENT_FIELDS, DamagedExtentError, Pipeline, PipelineOptions, Tiers
+from diskgnn._native import EXTENT_FIELDS, ROWS_FIELDS, DamagedExtentError, Pipeline, PipelineOptions, Tiers
 from diskgnn.batch_source import LoadStats
 from diskgnn.errors import ArtifactError
 from diskgnn.loading.assembly import Assembler
 from diskgnn.loading.cpu_tier import CpuTier
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.loading.sequence import MinibatchSequence
-from diskgnn.loading.static_rows import open_static_rows
+from diskgnn.loading.static_rows import StaticRows, open_static_rows
 from diskgnn.loading.transfer import Transfer
-from diskgnn.minibatch import MiniBatch
+from diskgnn.minibatch import MiniBatch, TypedMiniBatch
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.tracing import TraceEvent
@@ -38,35 +38,38 @@ class SequenceReader:
     """
 
     def __init__(self, sequence: MinibatchSequence, options: LoaderOptions) -> None:
-        self._sequence, self._options = sequence, options
+        self._sequence, self._options, index = sequence, options, sequence.index
         static = open_static_rows(
             sequence.packed, sequence.device, device_cache=options.device_cache, engine=options.engine
         )
-        self._cpu_tier = CpuTier(sequence.packed, sequence.split, engine=options.engine, verify=options.verify)
-        assembler = Assembler(static, sequence.conversion, sequence.max_inputs, zero_copy=options.zero_copy)
-        tiers = Tiers(
-            row_bytes=sequence.conversion.rows.row_bytes,
-            num_device=assembler.num_readable,  # what the device reads by itself is not staged
-            num_static=static.num_static,
-            pinned=static.pinned[: 0 if assembler.zero_copy else None],
-            cpu=self._cpu_tier.slots,
-            next_cycle_slots=self._cpu_tier.next_cycle_slots,
-        )
+        self._cpu_tiers = [
+            CpuTier(sequence.packed, sequence.split, number, engine=options.engine, verify=options.verify)
+            for number in range(len(static))
+        ]
+        assemblers = [
+            Assembler(rows, conversion, max_inputs, zero_copy=options.zero_copy)
+            for rows, conversion, max_inputs in zip(static, sequence.conversions, index.max_inputs, strict=True)
+        ]
+        tiers = [
+            _tiers(rows, assembler, cpu_tier)
+            for rows, assembler, cpu_tier in zip(static, assemblers, self._cpu_tiers, strict=True)
+        ]
         pipeline_options = PipelineOptions(
             engine=options.engine, prefetch=options.prefetch_for(sequence.device), threads=options.gather_threads,
             verify=options.verify,
         )  # fmt: skip
         path = sequence.packed.readable(artifacts.extents_file(sequence.split))
-        index = np.ascontiguousarray(sequence.index).view(np.int64).reshape(-1, len(EXTENT_FIELDS))
+        extents = np.ascontiguousarray(index.extents).view(np.int64).reshape(-1, len(EXTENT_FIELDS))
+        records = np.ascontiguousarray(index.rows).view(np.int64).reshape(*index.rows.shape, len(ROWS_FIELDS))
         try:
-            self._pipeline = Pipeline(str(path), index, tiers, pipeline_options)
+            self._pipeline = Pipeline(str(path), extents, records, tiers, pipeline_options)
         except ValueError as error:
             raise ArtifactError(f"{error}; prepare {sequence.packed.path} again") from error
         faults.point("loading.page_lock")
-        self._transfer = Transfer(self._pipeline, assembler, sequence.header_reader(), sequence.device)
+        self._transfer = Transfer(self._pipeline, assemblers, sequence.header_reader(), sequence.device)
         self._next_position: int | None = None  # that the running pipeline delivers; None when that is not known
         self._pending = 0  # minibatches that it will deliver without being asked again
-        self._filled = LoadStats(filled_rows=static.num_static)
+        self._filled = LoadStats(filled_rows=sum(rows.num_static for rows in static))
         self._epoch = self._number = 0  # of the next minibatch
         # Also when the reader is dropped without being closed, no thread and no locked memory stays behind.
         self._finalizer = weakref.finalize(self, self._transfer.close)
@@ -84,10 +87,9 @@ class SequenceReader:
         if not goes_on:
             self._transfer.stop()
             self._next_position = None
-            restored_bytes = self._cpu_tier.restore(sequence.index, position)
-            self._filled += LoadStats(
-                read_bytes=restored_bytes, restored_bytes=restored_bytes, filled_rows=self._cpu_tier.initial_rows
-            )
+            restored_bytes = sum(tier.restore(sequence.index, position) for tier in self._cpu_tiers)
+            filled_rows = sum(tier.initial_rows for tier in self._cpu_tiers)
+            self._filled += LoadStats(read_bytes=restored_bytes, restored_bytes=restored_bytes, filled_rows=filled_rows)
         if order is not None:
             self._pipeline.set_order(order)
         if goes_on:
@@ -99,7 +101,7 @@ class SequenceReader:
         self._epoch, self._number = epoch, first
         self._next_position, self._pending = position, count
 
-    def next(self) -> MiniBatch:
+    def next(self) -> MiniBatch | TypedMiniBatch:
         """The next minibatch, for the current stream.
 
         Raises:
@@ -150,3 +152,15 @@ class SequenceReader:
     def close(self) -> None:
         """Join all threads and unlock memory. Idempotent."""
         self._finalizer()
+
+
+def _tiers(static: StaticRows, assembler: Assembler, cpu_tier: CpuTier) -> Tiers:
+    """The tiers of one row set, as the pipeline sees them."""
+    return Tiers(
+        row_bytes=static.rows.row_bytes,
+        num_device=assembler.num_readable,  # what the device reads by itself is not staged
+        num_static=static.num_static,
+        pinned=static.pinned[: 0 if assembler.zero_copy else None],
+        cpu=cpu_tier.slots,
+        next_cycle_slots=cpu_tier.next_cycle_slots,
+    )

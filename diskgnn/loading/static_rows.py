@@ -7,6 +7,7 @@ host memory, and everything runs through the same code.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary, finalize
 
@@ -20,9 +21,11 @@ from diskgnn.loading.row_file_check import RowFile, open_row_file
 from diskgnn.specs import cache_rows
 from diskgnn.storage import artifacts
 from diskgnn.storage.packed import Packed
+from diskgnn.storage.packed_config import RowSetConfig
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.row_reading import read_rows, row_buffer
 from diskgnn.system.page_locking import PageLock
+from diskgnn.units import parse_size
 
 _LOAD_WINDOW_BYTES = 16 << 20
 _DEVICE_RESERVE_SHARE = 2  # by default the device tier leaves this part of the free GPU memory to the model: 1 / 2
@@ -64,49 +67,68 @@ class StaticRows:
             finalize(self, lock.release)
 
 
-# Those in use, by digest, device and num_device. Only their users keep them: the last one to go frees the rows.
-_shared: WeakValueDictionary[tuple[str, str, int], StaticRows] = WeakValueDictionary()
+# Those in use, by digest, device, row set and num_device. Only their users keep them: the last one to go frees them.
+_shared: WeakValueDictionary[tuple[str, str, int, int], StaticRows] = WeakValueDictionary()
 
 
 def open_static_rows(
     packed: Packed, device: torch.device, *, device_cache: int | str | None = None, engine: str
-) -> StaticRows:
-    """The static rows of `packed`, read from disk unless they are in memory already.
+) -> tuple[StaticRows, ...]:
+    """[K] the static rows of each row set of `packed`, read from disk unless they are in memory already.
 
     Args:
         device_cache: bytes of the device tier, see `diskgnn.Loader`; the pinned tier takes the rest.
         engine: what reads them.
 
     Raises:
-        ArtifactError: the file does not fit the config, or does not have its checksum.
+        ArtifactError: a file does not fit the config, or does not have its checksum.
         ConfigError: `device_cache` is no size.
     """
-    file = open_row_file(packed, artifacts.STATIC, packed.config.num_static)
-    num_device = _rows_on_device(packed, device, device_cache)
-    key = (packed.digest, str(device), num_device)
-    found = _shared.get(key)
-    if found is None:
-        found = _shared[key] = _load(file, device, num_device, engine)
-    return found
+    found = []
+    for number, num_device in enumerate(_rows_on_device(packed, device, device_cache)):
+        row_set = packed.config.row_sets[number]
+        file = open_row_file(packed, artifacts.static_file(row_set.name), row_set.rows, row_set.num_static)
+        key = (packed.digest, str(device), number, num_device)
+        rows = _shared.get(key)
+        if rows is None:
+            rows = _shared[key] = _load(file, device, num_device, engine)
+        found.append(rows)
+    return tuple(found)
 
 
-def _rows_on_device(packed: Packed, device: torch.device, device_cache: int | str | None) -> int:
-    num_static, row_bytes = packed.config.num_static, packed.config.rows.row_bytes
+def _rows_on_device(packed: Packed, device: torch.device, device_cache: int | str | None) -> list[int]:
+    """[K] rows of each row set in the device tier."""
+    row_sets = packed.config.row_sets
     if device_cache is not None:
-        wanted = cache_rows(device_cache, row_bytes, packed.config.num_nodes)
-        if wanted and num_static == 0:
+        wanted = _wanted(row_sets, device_cache)
+        if any(wanted) and packed.config.num_static == 0:
             warnings.warn(
                 f"{packed.path} has no static rows for the device and pinned tiers: prepare it with static_cache to "
                 "use them",
-                stacklevel=2,
+                stacklevel=3,
             )
-    elif in_use := [rows for digest, found, rows in list(_shared) if (digest, found) == (packed.digest, str(device))]:
-        wanted = in_use[0]  # not a second copy, split otherwise
+    elif in_use := {
+        number: rows for digest, place, number, rows in list(_shared) if (digest, place) == (packed.digest, str(device))
+    }:
+        wanted = [in_use.get(number, 0) for number in range(len(row_sets))]  # not a second copy, split otherwise
     elif device.type == "cuda":
-        wanted = torch.cuda.mem_get_info(device)[0] // _DEVICE_RESERVE_SHARE // row_bytes
+        wanted = _divided(row_sets, torch.cuda.mem_get_info(device)[0] // _DEVICE_RESERVE_SHARE)
     else:
-        wanted = 0
-    return min(wanted, num_static)
+        wanted = [0] * len(row_sets)
+    return [min(rows, row_set.num_static) for rows, row_set in zip(wanted, row_sets, strict=True)]
+
+
+def _wanted(row_sets: Sequence[RowSetConfig], device_cache: int | str) -> list[int]:
+    """[K] rows that `device_cache` stands for: a share of all rows, or bytes for all row sets together."""
+    rows = [cache_rows(device_cache, each.rows.row_bytes, each.num_rows) for each in row_sets]
+    is_share = isinstance(device_cache, str) and device_cache.strip().endswith("%")
+    return rows if is_share or len(row_sets) < 2 else _divided(row_sets, parse_size(device_cache))
+
+
+def _divided(row_sets: Sequence[RowSetConfig], num_bytes: int) -> list[int]:
+    """[K] rows that `num_bytes` have room for: of each row set the same share of its static rows, the hottest ones."""
+    static_bytes = sum(row_set.num_static * row_set.rows.row_bytes for row_set in row_sets)
+    return [row_set.num_static * num_bytes // max(1, static_bytes) for row_set in row_sets]
 
 
 def _load(row_file: RowFile, device: torch.device, num_device: int, engine: str) -> StaticRows:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
@@ -32,7 +33,7 @@ from diskgnn._native import Pipeline
 from diskgnn.batch_source import LoadStats
 from diskgnn.loading.assembly import Assembler
 from diskgnn.loading.header_decoding import HeaderReader
-from diskgnn.minibatch import MiniBatch
+from diskgnn.minibatch import MiniBatch, TypedMiniBatch, tensors_of
 from diskgnn.storage import faults
 from diskgnn.system.page_locking import PageLock
 from diskgnn.tracing import TraceEvent
@@ -45,7 +46,7 @@ MAX_TRACED_COPIES = 1 << 16  # between two calls of `take_copies`; the last ones
 @dataclass(frozen=True)
 class _Arrived:
     position: int  # in the sequence
-    batch: MiniBatch
+    batch: MiniBatch | TypedMiniBatch
     copied: Any  # event at the end of the copies; None without a GPU
 
 
@@ -55,13 +56,15 @@ class Transfer:
     It keeps no reference to whom it works for. So dropping a loader ends it.
     """
 
-    def __init__(self, pipeline: Pipeline, assembler: Assembler, reader: HeaderReader, device: torch.device) -> None:
-        """On a GPU, page-locks the pipeline's buffers.
+    def __init__(
+        self, pipeline: Pipeline, assemblers: Sequence[Assembler], reader: HeaderReader, device: torch.device
+    ) -> None:
+        """On a GPU, page-locks the pipeline's buffers. `assemblers` are those of each row set.
 
         Raises:
             ConfigError: they cannot be page-locked.
         """
-        self._pipeline, self._assembler, self._reader, self._device = pipeline, assembler, reader, device
+        self._pipeline, self._assemblers, self._reader, self._device = pipeline, assemblers, reader, device
         # On a cpu minibatches are where they are used: there is nothing to transfer ahead.
         self._ahead = faults.reading("loading.transfers_ahead", device.type == "cuda")
         self._stream: Any = None
@@ -79,7 +82,9 @@ class Transfer:
     def stats(self) -> LoadStats:
         """The pipeline's counters, with what it does not see."""
         found = LoadStats(**self._pipeline.stats())
-        pinned_rows = self._assembler.pinned_rows_read  # device rows to the pipeline: it does not stage them
+        pinned_rows = sum(
+            each.pinned_rows_read for each in self._assemblers
+        )  # device rows to the pipeline: it does not stage them
         return replace(
             found,
             device_rows=found.device_rows - pinned_rows,
@@ -107,7 +112,7 @@ class Transfer:
             )
             self._thread.start()
 
-    def take(self, epoch: int, number: int) -> tuple[int, MiniBatch]:
+    def take(self, epoch: int, number: int) -> tuple[int, MiniBatch | TypedMiniBatch]:
         """(position in the sequence, the next minibatch), for the current stream.
 
         Raises:
@@ -158,14 +163,19 @@ class Transfer:
             self._copies.append(TraceEvent("transfer", "copy", number, start_ns, time.perf_counter_ns()))
 
     def _minibatch(
-        self, extent: int, header: npt.NDArray[np.uint8], rows: npt.NDArray[np.uint8], epoch: int, number: int
-    ) -> MiniBatch:
+        self,
+        extent: int,
+        header: npt.NDArray[np.uint8],
+        staged: Sequence[npt.NDArray[np.uint8]],
+        epoch: int,
+        number: int,
+    ) -> MiniBatch | TypedMiniBatch:
         faults.point("loading.minibatch")
 
-        def x(addresses: Tensor, moved_addresses: Tensor) -> Tensor:
-            return self._assembler.x(addresses, moved_addresses, rows)
+        def rows(row_set: int, addresses: Tensor, moved_addresses: Tensor) -> Tensor:
+            return self._assemblers[row_set].x(addresses, moved_addresses, staged[row_set])
 
-        return self._reader.read(extent, header, x, epoch, number)
+        return self._reader.read(extent, header, rows, epoch, number)
 
     def _event(self, stream: Any) -> Any:
         """An event at the end of what is in `stream`, or in the caller's; None without a GPU."""
@@ -179,10 +189,9 @@ class Transfer:
         """Let the caller's stream wait for the copies, and the allocator for that stream before memory is reused."""
         stream = torch.cuda.current_stream(self._device)
         stream.wait_event(arrived.copied)
-        batch = arrived.batch
-        for tensor in (batch.x, batch.seeds, batch.input_nodes):  # all others lie in the same memory as seeds
-            if tensor is not None:
-                tensor.record_stream(stream)
+        memory = {tensor.untyped_storage().data_ptr(): tensor for tensor in tensors_of(arrived.batch)}
+        for tensor in memory.values():  # most lie in the same
+            tensor.record_stream(stream)
 
     def stop(self) -> None:
         """Stop the pipeline and join the thread; what was transferred and not taken is dropped. Idempotent."""

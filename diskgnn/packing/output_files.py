@@ -19,12 +19,13 @@ from diskgnn._native import (
     scatter_rows,
     start_extent,
 )
+from diskgnn.packing.header_writer import PlacedRows, PlacedSplit
 from diskgnn.packing.reserving import reserve
-from diskgnn.packing.split_placer import PlacedSplit
-from diskgnn.storage import artifacts, extents
+from diskgnn.storage import artifacts
 from diskgnn.storage.checked_files import npy_header_bytes
+from diskgnn.storage.extents import ExtentIndex, align
 from diskgnn.storage.feature_scan import Window
-from diskgnn.storage.row_format import RowFormat
+from diskgnn.storage.packed_config import RowSetConfig
 from diskgnn.storage.writer import ArtifactWriter
 
 
@@ -40,22 +41,23 @@ class RowFile(Protocol):
         ...
 
 
-class ExtentsFile:
-    """<split>.bin, and its index: rows sorted by node in each of T extents."""
+class ExtentRowsFile:
+    """The rows of one row set in <split>.bin: sorted by node in each of T extents."""
 
-    def __init__(self, writer: ArtifactWriter, pages: PageWriter, split: PlacedSplit, rows: RowFormat) -> None:
-        self._writer, self._pages, self._split, self._row_bytes = writer, pages, split, rows.row_bytes
-        path, index = writer.path(artifacts.extents_file(split.name)), split.index
-        reserve(path, int(index["offset"][-1]) + int(extents.extent_bytes(index, rows.row_bytes)[-1]))
+    def __init__(self, writer: ArtifactWriter, pages: PageWriter, split: PlacedSplit, number: int) -> None:
+        """`number` is that of the row set. The file's space is reserved already, see `reserve_extents`."""
+        index, placed, self._number = split.index, split.row_sets[number], number
+        self._pages, self._index, self._row_bytes = pages, index, index.row_bytes[number]
         self._checksums: npt.NDArray[np.uint32] = np.zeros(len(index), np.uint32)
         self._rows = ExtentRows(
-            path=str(path),
-            nodes=_map_nodes(split),
-            bounds=split.bounds,
-            offsets=np.ascontiguousarray(index["offset"] + index["rows_offset"]),
-            cursors=split.bounds[:-1].copy(),
+            path=str(writer.path(artifacts.extents_file(split.name))),
+            nodes=_map_nodes(placed),
+            bounds=placed.bounds,
+            offsets=index.extents["offset"] + index.rows["rows_offset"][:, number],
+            cursors=placed.bounds[:-1].copy(),
             checksums=self._checksums,
             tails=split.tails,
+            ends=(index.rows["num_rows"][:, number + 1 :].sum(1) == 0).astype(np.uint8),
         )
 
     def write(self, window: Window, threads: int) -> None:
@@ -63,33 +65,53 @@ class ExtentsFile:
         pack_window(self._pages, self._rows, window.rows, window.first, self._row_bytes, threads)
 
     def register(self) -> None:
-        """Add the file and its index to the artifact."""
-        index, name = self._split.index, self._split.name
-        index["rows_crc32c"] = self._checksums
-        self._writer.add(artifacts.extents_file(name), crc32c=_file_checksum(index, self._row_bytes))
-        self._writer.save_array(artifacts.index_file(name), index)
+        """Note the rows' checksums in the index."""
+        self._index.rows["rows_crc32c"][:, self._number] = self._checksums
+
+
+def reserve_extents(writer: ArtifactWriter, split: PlacedSplit) -> None:
+    """Reserve the space of <split>.bin.
+
+    Raises:
+        OSError: the disk has no room for it.
+    """
+    index = split.index
+    reserve(writer.path(artifacts.extents_file(split.name)), int(index.extents["offset"][-1] + index.extent_bytes[-1]))
+
+
+def register_extents(writer: ArtifactWriter, split: PlacedSplit) -> None:
+    """Add <split>.bin and its index to the artifact, once the rows of all row sets are there."""
+    index, name = split.index, split.name
+    writer.add(artifacts.extents_file(name), crc32c=_file_checksum(index))
+    writer.save_array(artifacts.index_file(name), index.extents)
+    writer.save_array(artifacts.rows_file(name), index.rows)
 
 
 class InitialCpuRowsFile:
     """The rows that a sequence starts with in its cpu tier: as one extent, whose header is that of a .npy file."""
 
-    def __init__(self, writer: ArtifactWriter, pages: PageWriter, split: PlacedSplit, rows: RowFormat) -> None:
+    def __init__(
+        self, writer: ArtifactWriter, pages: PageWriter, split: PlacedSplit, number: int, row_set: RowSetConfig
+    ) -> None:
+        """`number` is that of the row set."""
+        rows, nodes = row_set.rows, split.row_sets[number].initial_cpu_nodes
         self._writer, self._pages, self._row_bytes = writer, pages, rows.row_bytes
-        self._name, num_rows = artifacts.initial_cpu_rows_file(split.name), len(split.initial_cpu_nodes)
+        self._name, num_rows = artifacts.initial_cpu_rows_file(split.name, row_set.name), len(nodes)
         header = np.frombuffer(npy_header_bytes(rows.storage, (num_rows, rows.stored_columns)), np.uint8)
         self._num_bytes = len(header) + num_rows * rows.row_bytes
         path, tail = writer.path(self._name), np.zeros(DIRECT_ALIGNMENT, np.uint8)
-        reserve(path, extents.align(self._num_bytes, DIRECT_ALIGNMENT))
+        reserve(path, align(self._num_bytes, DIRECT_ALIGNMENT))
         checksum = start_extent(pages, str(path), 0, header, len(header), tail, num_rows == 0)
         self._checksums = np.array([checksum], np.uint32)
         self._rows = ExtentRows(
             path=str(path),
-            nodes=split.initial_cpu_nodes,
+            nodes=nodes,
             bounds=np.array([0, num_rows], np.int64),
             offsets=np.array([len(header)], np.int64),
             cursors=np.zeros(1, np.int64),
             checksums=self._checksums,
             tails=tail,
+            ends=np.ones(1, np.uint8),
         )
 
     def write(self, window: Window, threads: int) -> None:
@@ -105,9 +127,10 @@ class InitialCpuRowsFile:
 class StaticFile:
     """The .npy file of the static rows, hottest first: written at random."""
 
-    def __init__(self, writer: ArtifactWriter, static_nodes: npt.NDArray[np.int64], rows: RowFormat) -> None:
-        self._writer, self._row_bytes = writer, rows.row_bytes
-        self._path = writer.path(artifacts.STATIC)
+    def __init__(self, writer: ArtifactWriter, static_nodes: npt.NDArray[np.int64], row_set: RowSetConfig) -> None:
+        rows = row_set.rows
+        self._writer, self._row_bytes, self._name = writer, rows.row_bytes, artifacts.static_file(row_set.name)
+        self._path = writer.path(self._name)
         self._places = np.argsort(static_nodes)
         self._nodes = static_nodes[self._places]  # ascending
         header = npy_header_bytes(rows.storage, (len(static_nodes), rows.stored_columns))
@@ -130,29 +153,28 @@ class StaticFile:
 
     def register(self) -> None:
         """Add the file to the artifact; its checksum takes a read of it."""
-        self._writer.add(artifacts.STATIC)
+        self._writer.add(self._name)
 
 
-def _map_nodes(split: PlacedSplit) -> npt.NDArray[Any]:
+def _map_nodes(placed: PlacedRows) -> npt.NDArray[Any]:
     """The nodes of a split's rows. Each window needs a short run of each extent: read ahead, it would need all."""
-    if split.bounds[-1] == 0:  # nothing to map
-        return np.empty(0, split.node_dtype)
-    with split.nodes_path.open("rb") as file:
+    if placed.bounds[-1] == 0:  # nothing to map
+        return np.empty(0, placed.node_dtype)
+    with placed.nodes_path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     mapped.madvise(mmap.MADV_RANDOM)
-    return np.frombuffer(mapped, split.node_dtype)
+    return np.frombuffer(mapped, placed.node_dtype)
 
 
-def _file_checksum(index: npt.NDArray[Any], row_bytes: int) -> int:
+def _file_checksum(index: ExtentIndex) -> int:
     """CRC-32C of an extents file, put together from those of its parts and of the zeros between them."""
     crc = 0
     zeros = bytes(DIRECT_ALIGNMENT)
-    for record, total_bytes in zip(index, extents.extent_bytes(index, row_bytes), strict=True):
-        rows_bytes = int(record["num_rows"]) * row_bytes
-        after_header = int(record["rows_offset"] - record["header_bytes"])
-        after_rows = int(total_bytes) - int(record["rows_offset"]) - rows_bytes
-        crc = crc32c_combine(crc, int(record["header_crc32c"]), int(record["header_bytes"]))
-        crc = crc32c(zeros[:after_header], crc)
-        crc = crc32c_combine(crc, int(record["rows_crc32c"]), rows_bytes)
-        crc = crc32c(zeros[:after_rows], crc)
+    for number, extent_bytes in enumerate(index.extent_bytes.tolist()):
+        end = 0
+        for part in index.parts(number):
+            crc = crc32c(zeros[: part.offset - end], crc)
+            crc = crc32c_combine(crc, part.crc32c, part.num_bytes)
+            end = part.offset + part.num_bytes
+        crc = crc32c(zeros[: extent_bytes - end], crc)
     return crc

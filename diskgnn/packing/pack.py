@@ -7,21 +7,27 @@ their rows (`row_packing`).
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
 
 from diskgnn._native import PageWriter
-from diskgnn.errors import ArtifactError
+from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.probes import probe_samples
 from diskgnn.packing.row_packing import pack_rows
+from diskgnn.packing.row_sets import RowSet, features_of, row_sets_of
 from diskgnn.packing.space import certain_bytes, most_packed_bytes
 from diskgnn.packing.split_placer import Placed, SplitPlacer
-from diskgnn.packing.tiers import TierRows
+from diskgnn.packing.tiers import TierBudgets, Tiers
 from diskgnn.progress import SILENT, Reporter, StageReport
-from diskgnn.specs import CacheSpec, PathLike
+from diskgnn.specs import CacheSpec, LinkTarget, PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import free_bytes, require_free_bytes
-from diskgnn.storage.packed import PackedConfig, PackedSplit
+from diskgnn.storage.packed import Packed
+from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.writer import ArtifactWriter
@@ -38,6 +44,7 @@ def pack(
     eval_cpu_cache: int | str | None = None,
     memory: int | str = "auto",
     keep_input_nodes: bool = False,
+    keep_edge_ids: bool = False,
     threads: int | None = None,
     overwrite: bool = False,
     reporter: Reporter = SILENT,
@@ -53,7 +60,9 @@ def pack(
             least of half of its free memory, a quarter of the `memory` budget and 4 GiB.
         eval_cpu_cache: the cpu tier of each other sequence, in memory while evaluating; a quarter of `cpu_cache`.
         memory: budget for packing itself.
-        keep_input_nodes: store each minibatch's node ids too, for `MiniBatch.input_nodes`.
+        keep_input_nodes: store each minibatch's node ids too, for `MiniBatch.input_nodes`. Those of node types without
+            features are stored in any case.
+        keep_edge_ids: store the ids of sampled edges, too, for `Block.edge_ids`; of samples that have their positions.
         threads: packing threads; all cores by default.
         overwrite: replace an existing `out`.
 
@@ -71,22 +80,29 @@ def pack(
     samples = samples if isinstance(samples, Samples) else Samples.open(samples)
     resources = Resources.of(memory, threads, reporter)
     cache = CacheSpec(cpu_cache, static_cache, eval_cpu_cache)
-    tiers = TierRows.of(cache, graph.feature_file, resources.memory_bytes)
-    return pack_samples(graph, samples, out, tiers, resources, keep_input_nodes=keep_input_nodes, overwrite=overwrite)
+    tiers = TierBudgets.of(cache, features_of(graph, samples.config), resources.memory_bytes)
+    return pack_samples(
+        graph, samples, out, tiers, resources,
+        keep_input_nodes=keep_input_nodes, keep_edge_ids=keep_edge_ids, overwrite=overwrite,
+    )  # fmt: skip
 
 
 def pack_samples(
     graph: Graph,
     samples: Samples,
     out: PathLike,
-    tiers: TierRows,
+    tiers: Tiers,
     resources: Resources,
     *,
     keep_input_nodes: bool = False,
+    keep_edge_ids: bool = False,
     overwrite: bool = False,
     window_bytes: int | None = None,
 ) -> StageReport:
-    """`pack`, once its arguments are nouns; `window_bytes` is that of `row_packing.pack_rows`."""
+    """`pack`, once its arguments are nouns. `tiers` are rows [K] where those of each row set are known.
+
+    `window_bytes` is that of `row_packing.pack_rows`.
+    """
     started = time.perf_counter()
     if samples.manifest.source != {"format": artifacts.GRAPH, "digest": graph.manifest.digest}:
         raise ArtifactError(
@@ -94,69 +110,83 @@ def pack_samples(
             f"run `diskgnn sample {graph.manifest.path} ...` again"
         )
     warn_if_no_io_uring()
+    row_sets = row_sets_of(graph, samples.config)
+    config = _config(graph, samples, row_sets, keep_input_nodes=keep_input_nodes, keep_edge_ids=keep_edge_ids)
     with (
         ArtifactWriter(out, artifacts.PACKED, config={}, source=samples.manifest, overwrite=overwrite) as writer,
         closing(PageWriter()) as pages,
     ):
         read_bytes = _require_space(writer, graph, samples, tiers, keep_input_nodes)
-        placer = SplitPlacer(writer, pages, graph, samples, keep_input_nodes=keep_input_nodes, resources=resources)
+        placer = SplitPlacer(writer, pages, graph, samples, config, row_sets, resources)
         placed = placer.place_all(tiers)
-        read_bytes += 2 * samples.manifest.total_bytes + placed.read_bytes  # to place, and to write the headers
-        read_bytes += pack_rows(writer, pages, graph, placed, resources, window_bytes=window_bytes)
-        if (quantisation := graph.feature_file.quantisation) is not None:
-            writer.save_array(artifacts.QUANTISATION, quantisation.to_array())
-        writer.config = _config(graph, samples, placed, keep_input_nodes).to_json()
+        # To place, once for each row set, and to write the headers.
+        read_bytes += (len(row_sets) + 1) * samples.manifest.total_bytes + placed.read_bytes
+        read_bytes += pack_rows(writer, pages, placed, resources, window_bytes=window_bytes)
+        writer.config = _placed_config(config, placed).to_json()
         manifest = writer.publish()
     details: dict[str, int | float | str] = {}
-    for split in placed.splits:
-        details |= {f"{split.name}_requested_rows": split.rows.requested, f"{split.name}_disk_rows": split.rows.disk}
+    for split, found in Packed(manifest).config.splits.items():
+        details |= {f"{split}_requested_rows": found.rows.requested, f"{split}_disk_rows": found.rows.disk}
     return StageReport("pack", time.perf_counter() - started, read_bytes, manifest.total_bytes, details)
 
 
 def _require_space(
-    writer: ArtifactWriter, graph: Graph, samples: Samples, tiers: TierRows, keep_input_nodes: bool
+    writer: ArtifactWriter,
+    graph: Graph,
+    samples: Samples,
+    tiers: Tiers,
+    keep_input_nodes: bool,
 ) -> int:
     """Refuse what surely does not fit; bytes read. Only where sizes leave that open, a few minibatches are asked."""
+    if graph.is_typed:
+        return 0
     row_bytes = graph.feature_file.row_bytes
-    if most_packed_bytes(samples, tiers, graph.indices.itemsize, row_bytes) <= free_bytes(writer.staging):
+    rows = tiers.rows_of(graph.feature_file) if isinstance(tiers, TierBudgets) else tiers[0]
+    if most_packed_bytes(samples, rows, graph.indices.itemsize, row_bytes) <= free_bytes(writer.staging):
         return 0
     probes = {split: probe_samples(samples, split) for split in samples.splits}
-    certain = certain_bytes(probes, tiers, row_bytes, keep_input_nodes)
+    certain = certain_bytes(probes, rows, row_bytes, keep_input_nodes)
     packed_bytes = max(certain.packed, samples.manifest.total_bytes)  # headers alone are as large
     require_free_bytes(writer.staging, packed_bytes, f"packing {writer.final}")
     return sum(samples.manifest.files[artifacts.shard_file(split, 0, 0)].bytes for split in probes)
 
 
-def _config(graph: Graph, samples: Samples, placed: Placed, keep_input_nodes: bool) -> PackedConfig:
-    """What the packed directory says of itself."""
-    sampled = samples.config.spec
-    splits = {}
-    for split in placed.splits:
-        size = samples.config.splits[split.name]
-        splits[split.name] = PackedSplit(
-            epochs=size.epochs,
-            batches_per_epoch=size.batches_per_epoch,
-            cpu_rows=len(split.next_cycle_slots),
-            initial_rows=len(split.initial_cpu_nodes),
-            rows=split.rows,
-            max_inputs=int(split.index["num_inputs"].max()),
-            max_header_bytes=int(split.index["header_bytes"].max()),
-        )
+def _config(
+    graph: Graph, samples: Samples, row_sets: Sequence[RowSet], *, keep_input_nodes: bool, keep_edge_ids: bool
+) -> PackedConfig:
+    """What the packed directory says of itself, as far as it is known before placing.
+
+    Raises:
+        ConfigError: the samples lack what is to be kept.
+    """
+    target, config = samples.config.spec.target, samples.config
+    if keep_edge_ids and set(config.layout.positions) != set(config.num_edges):
+        raise ConfigError("keep_edge_ids: expected samples with the positions of all edges; sample again with them")
     return PackedConfig(
-        fanouts=sampled.fanouts_of("train"),
-        eval_fanouts=sampled.fanouts_of("valid"),
-        batch_size=sampled.batch_size,
-        seed=sampled.seed,
-        num_nodes=graph.num_nodes,
-        num_classes=graph.num_classes,
-        rows=graph.feature_file.rows,
-        first_epoch=sampled.first_epoch,
-        draws=sampled.draws,
-        draw_period=sampled.draw_period,
-        group_seeds=sampled.group_seeds,
+        samples=config,
+        target=None if isinstance(target, LinkTarget) else graph.nodes[str(target.node_type)].config.target,
+        node_dtypes=tuple(
+            np.dtype(np.int32 if num_nodes < 1 << 31 else np.int64).name for num_nodes in config.num_nodes.values()
+        ),
+        row_sets=tuple(row_set.config for row_set in row_sets),
         keep_input_nodes=keep_input_nodes,
-        node_dtype=graph.indices.dtype.name,
+        keep_edge_ids=keep_edge_ids,
         graph=graph.manifest.digest,
-        num_static=len(placed.static_nodes),
-        splits=splits,
+        splits={},
+    )
+
+
+def _placed_config(config: PackedConfig, placed: Placed) -> PackedConfig:
+    """`config`, with what placing has found."""
+    sizes = config.samples.splits
+    return replace(
+        config,
+        row_sets=tuple(
+            replace(row_set, num_static=len(nodes))
+            for row_set, nodes in zip(config.row_sets, placed.static_nodes, strict=True)
+        ),
+        splits={
+            split.name: split.config(sizes[split.name].epochs, sizes[split.name].batches_per_epoch)
+            for split in placed.splits
+        },
     )

@@ -1,8 +1,8 @@
-"""The second half of packing: every window of the feature file goes to its places in every extent.
+"""The second half of packing: every window of a feature file goes to its places in every extent.
 
-The feature file is read once, front to back, in windows that fit the memory budget. Rows of an extent are sorted by
-node, so a window's rows are one contiguous run of it: extents are appended to in turn, and written a whole page at a
-time, past the page cache.
+One row set comes after another. Its feature file is read once, front to back, in windows that fit the memory budget.
+Rows of an extent are sorted by node, so a window's rows are one contiguous run of it: extents are appended to in turn,
+and written a whole page at a time, past the page cache.
 """
 
 from __future__ import annotations
@@ -12,13 +12,19 @@ from contextlib import closing
 import numpy as np
 
 from diskgnn._native import DIRECT_ALIGNMENT, PageWriter
-from diskgnn.graph.graph import Graph
-from diskgnn.packing.output_files import ExtentsFile, InitialCpuRowsFile, RowFile, StaticFile
+from diskgnn.packing.output_files import (
+    ExtentRowsFile,
+    InitialCpuRowsFile,
+    RowFile,
+    StaticFile,
+    register_extents,
+    reserve_extents,
+)
 from diskgnn.packing.split_placer import Placed
+from diskgnn.progress import Advance
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.feature_scan import scan_needed_rows
-from diskgnn.storage.row_format import FeatureFile
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
@@ -32,7 +38,6 @@ ENOUGH_WINDOW_BYTES = 16 << 20
 def pack_rows(
     writer: ArtifactWriter,
     pages: PageWriter,
-    graph: Graph,
     placed: Placed,
     resources: Resources,
     *,
@@ -51,48 +56,77 @@ def pack_rows(
         ArtifactError: features are damaged.
         DiskFullError: the files do not fit; names the bytes missing.
     """
-    features = graph.feature_file
-    _require_space(writer, placed, features.row_bytes)
+    _require_space(writer, placed)
     # Wait for the headers first: where a file system cannot reserve space, the C library writes zeros, and these must
     # not overlap with header writes.
     pages.finish()
     faults.point("pack.rows")
-    files: list[RowFile] = [StaticFile(writer, placed.static_nodes, features.rows)]
     for split in placed.splits:
-        files.append(ExtentsFile(writer, pages, split, features.rows))
-        files.append(InitialCpuRowsFile(writer, pages, split, features.rows))
-    read_bytes = 0
-    needed_bytes = int(np.count_nonzero(placed.needed)) * features.row_bytes
-    window_bytes = window_bytes or _window_bytes(features, placed, resources.memory_bytes)
-    with (
-        resources.reporter.stage("pack", needed_bytes, "B") as advance,
-        closing(scan_needed_rows(features, graph.feature_checksums, placed.needed, window_bytes)) as windows,
-    ):
+        reserve_extents(writer, split)
+    needed_bytes = sum(
+        int(np.count_nonzero(needed)) * row_set.row_bytes
+        for needed, row_set in zip(placed.needed, placed.row_sets, strict=True)
+    )
+    with resources.reporter.stage("pack", needed_bytes, "B") as advance:
+        read_bytes = sum(
+            _pack_row_set(writer, pages, placed, number, resources, advance, window_bytes)
+            for number in range(len(placed.row_sets))
+        )
+    for split in placed.splits:
+        register_extents(writer, split)
+    return read_bytes
+
+
+def _pack_row_set(
+    writer: ArtifactWriter,
+    pages: PageWriter,
+    placed: Placed,
+    number: int,
+    resources: Resources,
+    advance: Advance,
+    window_bytes: int | None,
+) -> int:
+    """Write the rows of one row set; bytes read of its features."""
+    row_set, needed, read_bytes = placed.row_sets[number], placed.needed[number], 0
+    files: list[RowFile] = [StaticFile(writer, placed.static_nodes[number], row_set.config)]
+    for split in placed.splits:
+        files.append(ExtentRowsFile(writer, pages, split, number))
+        files.append(InitialCpuRowsFile(writer, pages, split, number, row_set.config))
+    window_bytes = window_bytes or _window_bytes(placed, number, resources.memory_bytes)
+    with closing(scan_needed_rows(row_set.features, row_set.data.feature_checksums, needed, window_bytes)) as windows:
         for window in windows:
             faults.point("pack.window")
             for file in files:
                 file.write(window, resources.threads)
             read_bytes += window.read_bytes
-            advance(int(np.count_nonzero(placed.needed[window.first : window.last])) * features.row_bytes)
+            advance(int(np.count_nonzero(needed[window.first : window.last])) * row_set.row_bytes)
         pages.finish()
     for file in files:
         file.register()
+    name = row_set.config.name
     for split in placed.splits:
-        writer.save_array(artifacts.next_cycle_slots_file(split.name), split.next_cycle_slots)
+        slots = split.row_sets[number].next_cycle_slots
+        writer.save_array(artifacts.next_cycle_slots_file(split.name, name), slots)
+    if (quantisation := row_set.features.quantisation) is not None:
+        writer.save_array(artifacts.packed_codes_file(name), quantisation.to_array())
     return read_bytes
 
 
-def _require_space(writer: ArtifactWriter, placed: Placed, row_bytes: int) -> None:
-    rows, num_extents = len(placed.static_nodes), 0
-    for split in placed.splits:
-        rows += int(split.bounds[-1]) + len(split.initial_cpu_nodes)
-        num_extents += len(split.index)
-    needed_bytes = rows * row_bytes + num_extents * DIRECT_ALIGNMENT
+def _require_space(writer: ArtifactWriter, placed: Placed) -> None:
+    needed_bytes = sum(len(split.index) for split in placed.splits) * DIRECT_ALIGNMENT
+    for number, row_set in enumerate(placed.row_sets):
+        rows = len(placed.static_nodes[number])
+        for split in placed.splits:
+            found = split.row_sets[number]
+            rows += int(found.bounds[-1]) + len(found.initial_cpu_nodes)
+        needed_bytes += rows * row_set.row_bytes
     require_free_bytes(writer.staging, needed_bytes, f"packing {writer.final}")
 
 
-def _window_bytes(features: FeatureFile, placed: Placed, memory_bytes: int) -> int:
+def _window_bytes(placed: Placed, number: int, memory_bytes: int) -> int:
+    features = placed.row_sets[number].features
     num_extents = sum(len(split.index) for split in placed.splits)
-    mean_extent_bytes = 1 + sum(int(split.bounds[-1]) for split in placed.splits) * features.row_bytes // num_extents
+    num_rows = sum(int(split.row_sets[number].bounds[-1]) for split in placed.splits)
+    mean_extent_bytes = 1 + num_rows * features.row_bytes // num_extents
     enough_bytes = max(ENOUGH_WINDOW_BYTES, features.num_bytes * MEAN_RUN_BYTES // mean_extent_bytes)
     return max(MIN_WINDOW_BYTES, min(memory_bytes // 4, enough_bytes))

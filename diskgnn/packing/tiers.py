@@ -1,14 +1,16 @@
-"""How many rows each tier has room for: a `CacheSpec` in rows of one graph's features."""
+"""How much each tier has room for: a `CacheSpec` in bytes, and in rows of one graph's features."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from diskgnn.specs import CacheSpec, cache_rows
 from diskgnn.storage import faults
 from diskgnn.storage.row_format import FeatureFile
+from diskgnn.units import parse_size
 
 MAX_AUTO_STATIC_BYTES = 4 << 30
 EVALUATION_SHARE = 4  # evaluation's cpu tier is this part of training's, unless given
@@ -16,43 +18,66 @@ EVALUATION_SHARE = 4  # evaluation's cpu tier is this part of training's, unless
 
 @dataclass(frozen=True)
 class TierRows:
-    """Rows that the tiers above the disk have room for."""
+    """Rows of one row set that the tiers above the disk have room for."""
 
     static: int  # of all sequences together
     train: int  # slots of the cpu tier of the train sequence
     evaluation: int  # slots of the cpu tier of each other sequence
-
-    @staticmethod
-    def of(cache: CacheSpec, features: FeatureFile, memory_bytes: int) -> TierRows:
-        """The rows of `features` that `cache` stands for; `memory_bytes` is the budget of packing, see `static_rows`.
-
-        Raises:
-            ConfigError: see `specs.cache_rows`.
-        """
-        row_bytes, num_nodes = features.row_bytes, features.num_rows
-        train = cache_rows(cache.cpu, row_bytes, num_nodes)
-        evaluation = (
-            train // EVALUATION_SHARE
-            if cache.evaluation is None
-            else cache_rows(cache.evaluation, row_bytes, num_nodes)
-        )
-        return TierRows(static_rows(cache.static, features, memory_bytes), train, evaluation)
 
     def cpu(self, split: str) -> int:
         """Slots of the cpu tier of the sequence of `split`."""
         return self.train if split == "train" else self.evaluation
 
 
-def static_rows(static_cache: int | str, features: FeatureFile, memory_bytes: int) -> int:
-    """Rows that `static_cache` stands for.
+@dataclass(frozen=True)
+class TierBudgets:
+    """Bytes that the tiers above the disk may take, of all row sets together."""
 
-    'auto' is 0 without a GPU; with one, the least of half of its free memory, a quarter of `memory_bytes` and 4 GiB.
-    """
-    if static_cache == "auto":
-        free_bytes = faults.reading("gpu.free", _free_gpu_bytes())
-        static_bytes = min(free_bytes // 2, memory_bytes // 4, MAX_AUTO_STATIC_BYTES)
-        return min(static_bytes // features.row_bytes, features.num_rows)
-    return cache_rows(static_cache, features.row_bytes, features.num_rows)
+    static: int  # of all sequences together
+    train: int  # of the cpu tier of the train sequence
+    evaluation: int  # of the cpu tier of each other sequence
+
+    @staticmethod
+    def of(cache: CacheSpec, features: Sequence[FeatureFile], memory_bytes: int) -> TierBudgets:
+        """What `cache` stands for where rows are those of `features`.
+
+        `memory_bytes` is the budget of packing: a static cache of 'auto' is 0 without a GPU; with one, the least of
+        half of its free memory, a quarter of `memory_bytes` and 4 GiB.
+
+        Raises:
+            ConfigError: see `specs.cache_rows`.
+        """
+        if cache.static == "auto":
+            free_bytes = faults.reading("gpu.free", _free_gpu_bytes())
+            static_bytes = min(free_bytes // 2, memory_bytes // 4, MAX_AUTO_STATIC_BYTES)
+        else:
+            static_bytes = _budget_bytes(cache.static, features)
+        train_bytes = _budget_bytes(cache.cpu, features)
+        evaluation_bytes = (
+            train_bytes // EVALUATION_SHARE if cache.evaluation is None else _budget_bytes(cache.evaluation, features)
+        )
+        return TierBudgets(static_bytes, train_bytes, evaluation_bytes)
+
+    def cpu(self, split: str) -> int:
+        """Bytes of the cpu tier of the sequence of `split`."""
+        return self.train if split == "train" else self.evaluation
+
+    def rows_of(self, features: FeatureFile) -> TierRows:
+        """The rows that there is room for if they are all of `features`."""
+        budgets = self.static, self.train, self.evaluation
+        return TierRows(*(min(num_bytes // features.row_bytes, features.num_rows) for num_bytes in budgets))
+
+
+# Bytes to be divided among the row sets, or the rows [K] of each where they are known.
+Tiers = TierBudgets | Sequence[TierRows]
+
+
+def _budget_bytes(cache: int | str, features: Sequence[FeatureFile]) -> int:
+    """Bytes that `cache` stands for: a size, or a share of all rows."""
+    rows = [cache_rows(cache, file.row_bytes, file.num_rows) for file in features]
+    if len(features) > 1 and not (isinstance(cache, str) and cache.strip().endswith("%")):
+        return min(parse_size(cache), sum(file.num_bytes for file in features))
+    return sum(num_rows * file.row_bytes for num_rows, file in zip(rows, features, strict=True))
 
 
 def _free_gpu_bytes() -> int:

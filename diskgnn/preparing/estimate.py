@@ -10,7 +10,7 @@ from diskgnn._native import READ_AHEAD_BYTES
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.row_forecast import RowForecast
 from diskgnn.packing.space import packed_bytes, read_bytes, scratch_bytes
-from diskgnn.packing.tiers import TierRows
+from diskgnn.packing.tiers import TierBudgets, TierRows
 from diskgnn.preparing.alternatives import SettingEstimate, accuracy_held, alternatives, recommended, row_formats
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.preparing.sequence_samples import SequenceSample, sample_sequences
@@ -153,8 +153,9 @@ def estimate_of(
     max_seconds: float = MAX_SECONDS,
 ) -> Estimate:
     """`estimate`, once its arguments are checked."""
-    graph, plan, tiers, resources = request.graph, request.plan, request.tiers, request.resources
+    graph, plan, resources = request.graph, request.plan, request.resources
     features = graph.feature_file
+    tiers = request.tiers.rows_of(features)
     train_split = "train" if "train" in plan.splits else plan.splits[0]
     plans = alternatives(plan)
     samples, sample_seconds = sample_sequences(plans, resources, max_seconds=max_seconds)
@@ -216,7 +217,7 @@ def _setting(
 ) -> SettingEstimate:
     stored = request.graph.feature_file
     features = stored if rows == stored.rows else replace(stored, rows=rows, quantisation=None)  # not made yet
-    tiers = TierRows.of(request.cache, features, request.resources.memory_bytes)
+    tiers = TierBudgets.of(request.cache, [features], request.resources.memory_bytes).rows_of(features)
     first = next(iter(samples.values())).forecast
     static_nodes = first.hottest(tiers.static)
     node_bytes = request.graph.indices.itemsize

@@ -213,7 +213,10 @@ def _require_space(request: PrepareRequest) -> None:
     Raises:
         DiskFullError: names the bytes missing.
     """
-    plan, tiers, keep_input_nodes = request.plan, request.tiers, request.keep_input_nodes
+    plan, keep_input_nodes = request.plan, request.keep_input_nodes
+    if request.graph.is_typed:
+        return
+    tiers = request.tiers.rows_of(request.graph.feature_file)
     out, samples = request.out, request.samples_path
     most_bytes = most_disk_bytes(plan, tiers, keep_input_nodes)
     if most_bytes <= min(free_bytes(out.parent), free_bytes(samples.parent)):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 
 from diskgnn.errors import ArtifactError, BusyError, ConfigError
@@ -18,12 +17,13 @@ from diskgnn.packing.pack import pack_samples
 from diskgnn.packing.tiers import TierRows
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan, write_shards
-from diskgnn.specs import PathLike, SamplingSpec
-from diskgnn.storage import artifacts, extents
+from diskgnn.specs import PathLike
+from diskgnn.storage import artifacts
 from diskgnn.storage.checked_files import sync
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest import Manifest, read_manifest
-from diskgnn.storage.packed import Packed, PackedConfig
+from diskgnn.storage.packed import Packed
+from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.verification import Damage, find_damage, verify_artifact
 from diskgnn.storage.writer import ArtifactWriter, staging_of
@@ -116,12 +116,13 @@ def _repair_packed(
         raise ArtifactError(f"{packed.path} was made from another graph than {graph.manifest.path}")
     if given is None:
         given = scratch / "samples"
-        sample_plan(SamplingPlan(graph, _spec(packed.config)), given, resources, overwrite=True)
+        sample_plan(SamplingPlan(graph, packed.config.samples.spec), given, resources, overwrite=True)
     samples = Samples.open(given)
     _require_source(packed.manifest, artifacts.SAMPLES, samples.manifest.digest)
     again = scratch / "packed"
     pack_samples(graph, samples, again, _tiers(packed.config), resources,
-                 keep_input_nodes=packed.config.keep_input_nodes, overwrite=True)  # fmt: skip
+                 keep_input_nodes=packed.config.keep_input_nodes, keep_edge_ids=packed.config.keep_edge_ids,
+                 overwrite=True)  # fmt: skip
     made = Packed.open(again)
     if made.digest != packed.digest:
         raise ArtifactError(f"{packed.path} cannot be made again by this diskgnn: prepare it again")
@@ -141,17 +142,13 @@ def _require_source(manifest: Manifest, format: str, digest: str) -> None:  # no
         )
 
 
-def _spec(config: PackedConfig) -> SamplingSpec:
-    """What a packed directory with this config was sampled with."""
-    same = {field.name: getattr(config, field.name) for field in fields(SamplingSpec) if hasattr(config, field.name)}
-    train = config.splits.get("train")
-    return SamplingSpec(**{**same, "epochs": train.epochs if train else 1, "splits": tuple(config.splits)})
-
-
-def _tiers(config: PackedConfig) -> TierRows:
-    """Tiers that give each sequence the slots it has: fewer were asked for, or all rows fit in fewer."""
-    slots = {split: sequence.cpu_rows for split, sequence in config.splits.items()}
-    return TierRows(config.num_static, slots.pop("train", 0), max(slots.values(), default=0))
+def _tiers(config: PackedConfig) -> list[TierRows]:
+    """[K] tiers that give each sequence the slots it has: fewer were asked for, or all rows fit in fewer."""
+    found = []
+    for number, row_set in enumerate(config.row_sets):
+        slots = {split: sequence.row_sets[number].cpu_rows for split, sequence in config.splits.items()}
+        found.append(TierRows(row_set.num_static, slots.pop("train", 0), max(slots.values(), default=0)))
+    return found
 
 
 def _replace(made: Path, damaged: Path) -> None:
@@ -165,11 +162,11 @@ def _copy_extents(made: Packed, packed: Packed, damage: Damage) -> None:
     """Write the damaged extents over: in place, since whatever a reader finds there meanwhile has its checksum."""
     split = next(split for split in packed.config.splits if artifacts.extents_file(split) == damage.file)
     index = made.index(split)
-    lengths = extents.extent_bytes(index, made.config.rows.row_bytes)
+    offsets, lengths = index.extents["offset"].tolist(), index.extent_bytes.tolist()
     with made.file(damage.file).open("rb") as source, packed.file(damage.file).open("r+b") as target:
         for number in damage.extents:
-            source.seek(int(index["offset"][number]))
-            target.seek(int(index["offset"][number]))
-            target.write(source.read(int(lengths[number])))
+            source.seek(offsets[number])
+            target.seek(offsets[number])
+            target.write(source.read(lengths[number]))
         target.flush()
         os.fsync(target.fileno())

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
-from diskgnn.packing.tiers import TierRows
+from diskgnn.packing.row_sets import features_of
+from diskgnn.packing.tiers import TierBudgets
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs import CacheSpec, PathLike, SamplingSpec
 from diskgnn.storage import artifacts
@@ -21,7 +22,7 @@ class PrepareRequest:
     """One packed directory before it is made."""
 
     plan: SamplingPlan
-    tiers: TierRows
+    tiers: TierBudgets
     cache: CacheSpec  # what `tiers` came from
     resources: Resources
     out: Path  # absolute
@@ -42,11 +43,11 @@ class PrepareRequest:
         """Open the graph and check everything against it.
 
         Raises:
-            ConfigError, InputError, ArtifactError: see `SamplingPlan` and `TierRows`.
+            ConfigError, InputError, ArtifactError: see `SamplingPlan` and `TierBudgets`.
         """
         graph = graph if isinstance(graph, Graph) else Graph.open(graph)
         plan = SamplingPlan(graph, spec)
-        tiers = TierRows.of(cache, graph.feature_file, resources.memory_bytes)
+        tiers = TierBudgets.of(cache, features_of(graph, plan.config()), resources.memory_bytes)
         kept = None if samples is None else Path(samples).absolute()
         return PrepareRequest(plan, tiers, cache, resources, Path(out).absolute(), kept, keep_input_nodes)
 

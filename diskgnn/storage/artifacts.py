@@ -11,7 +11,7 @@ from diskgnn.schema import EdgeType
 
 GRAPH, SAMPLES, PACKED = "diskgnn.graph", "diskgnn.samples", "diskgnn.packed"
 PARTITIONS, SEGMENTED = "diskgnn.partitions", "diskgnn.segmented"  # of baselines: partition_buffer, segmented_packed
-VERSIONS = {GRAPH: 4, SAMPLES: 3, PACKED: 2, PARTITIONS: 1, SEGMENTED: 1}
+VERSIONS = {GRAPH: 4, SAMPLES: 3, PACKED: 3, PARTITIONS: 1, SEGMENTED: 1}
 MADE_BY = {
     GRAPH: "diskgnn convert",
     SAMPLES: "diskgnn sample",
@@ -46,9 +46,15 @@ def shard_file(split: str, epoch: int, shard: int) -> str:
     return f"{split}-{epoch:04d}-{shard:05d}.arrow"
 
 
-# packed/
-STATIC = "static.npy"
-QUANTISATION = "quantisation.npy"  # of int8 and int4 features: scale and zero point of each column
+# packed/: those of one row set carry its name, see `packed_config.RowSetConfig.name`
+def packed_codes_file(row_set: str) -> str:
+    """packed/: of int8 and int4 rows: scale and zero point of each column."""
+    return f"quantisation-{row_set}.npy"
+
+
+def static_file(row_set: str) -> str:
+    """packed/: the static rows, hottest first."""
+    return f"static-{row_set}.npy"
 
 
 def extents_file(split: str) -> str:
@@ -57,15 +63,20 @@ def extents_file(split: str) -> str:
 
 
 def index_file(split: str) -> str:
-    """packed/: where each extent of `extents_file` starts and what it holds."""
+    """packed/: where each extent of `extents_file` starts."""
     return f"{split}-index.npy"
 
 
-def initial_cpu_rows_file(split: str) -> str:
+def rows_file(split: str) -> str:
+    """packed/: where the rows of each row set are in each extent."""
+    return f"{split}-rows.npy"
+
+
+def initial_cpu_rows_file(split: str, row_set: str) -> str:
     """packed/: the rows in the cpu tier when the sequence starts, in slot order."""
-    return f"{split}-initial.npy"
+    return f"{split}-initial-{row_set}.npy"
 
 
-def next_cycle_slots_file(split: str) -> str:
+def next_cycle_slots_file(split: str, row_set: str) -> str:
     """packed/: where each slot's row comes from when the sequence starts over."""
-    return f"{split}-wrap.npy"
+    return f"{split}-wrap-{row_set}.npy"

@@ -1,184 +1,116 @@
-"""The extent: all that one minibatch needs from disk, contiguous. Its format, written and read here.
+"""The extent: all that one minibatch needs from disk, contiguous. How its parts lie in it, and the index of them.
 
-An extent starts on a multiple of DIRECT_ALIGNMENT in <split>.bin. It is an encapsulated Arrow record batch message with
-one row (the header), zeros up to a multiple of 64, then the rows that only disk has, sorted by node, row_bytes each,
-back to back. <split>-index.npy says where each extent's parts are.
+An extent starts on a multiple of DIRECT_ALIGNMENT in <split>.bin. It has a header (`extent_headers`), then the rows of
+each row set that only disk has, sorted by number, row_bytes each, back to back. The rows of a row set start on a
+multiple of ROW_ALIGNMENT; zeros are in between. <split>-index.npy and <split>-rows.npy say where all parts are.
 """
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from diskgnn._native import DIRECT_ALIGNMENT, check_block
-from diskgnn.storage.samples import one_row
+from diskgnn._native import DIRECT_ALIGNMENT, ROW_ALIGNMENT
+from diskgnn.storage.extent_headers import EncodedHeader
 
-ROW_ALIGNMENT = 64
-
-# One record per extent; native/loading/extent_pipeline.h has the same fields in the same order.
-INDEX_DTYPE = np.dtype(
+# One record per extent, and one per extent and row set; native/loading/extent_index.h has the same fields in the same
+# order.
+EXTENT_DTYPE = np.dtype(
     [
         ("offset", "<i8"),  # of the extent in the file, bytes
         ("header_bytes", "<i8"),
+        ("header_crc32c", "<i8"),
+    ]
+)
+ROWS_DTYPE = np.dtype(
+    [
         ("rows_offset", "<i8"),  # of row 0, from the extent's start, bytes
         ("num_rows", "<i8"),  # R
-        ("num_inputs", "<i8"),  # U
+        ("num_inputs", "<i8"),  # U, addresses
         ("addresses_offset", "<i8"),  # of the int32 [U] addresses, from the extent's start, bytes
         ("num_admissions", "<i8"),  # A
         ("admissions_offset", "<i8"),  # of the int32 [A, 2] admissions, from the extent's start, bytes
-        ("header_crc32c", "<i8"),
         ("rows_crc32c", "<i8"),
     ]
 )
 
 
-@dataclass(frozen=True)
-class Header:
-    """What an extent says about its minibatch."""
+class Part(NamedTuple):
+    """A part of an extent that has a checksum: the header, or the rows of one row set."""
 
-    seeds: npt.NDArray[np.int64]  # [B]
-    labels: npt.NDArray[np.int64]  # [B]
-    blocks: tuple[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]], ...]  # (indptr, indices), outermost first
-    addresses: npt.NDArray[np.int32]  # [U]
-    admissions: npt.NDArray[np.int32]  # [A, 2]: extent row, cpu slot
-    input_nodes: npt.NDArray[Any] | None = None  # [U], when the artifact was packed with keep_input_nodes
+    offset: int  # from the extent's start, bytes
+    num_bytes: int
+    crc32c: int
 
 
-@dataclass(frozen=True)
-class EncodedHeader:
-    """A header as bytes, and where the native reader finds what it needs in them."""
+@dataclass(frozen=True, eq=False)
+class ExtentIndex:
+    """Where the parts of T extents are, with the rows of K row sets in each."""
 
-    message: pa.Buffer
-    addresses_offset: int
-    admissions_offset: int
+    extents: npt.NDArray[Any]  # [T] EXTENT_DTYPE
+    rows: npt.NDArray[Any]  # [T, K] ROWS_DTYPE
+    row_bytes: tuple[int, ...]  # [K]
 
+    @staticmethod
+    def empty(num_extents: int, row_bytes: Sequence[int]) -> ExtentIndex:
+        """To be filled by `describe`."""
+        rows = np.zeros((num_extents, len(row_bytes)), ROWS_DTYPE)
+        return ExtentIndex(np.zeros(num_extents, EXTENT_DTYPE), rows, tuple(row_bytes))
 
-def header_schema(num_layers: int, node_type: pa.DataType | None) -> pa.Schema:
-    """Columns of a header; `node_type` is that of input_nodes, None when they are not kept."""
-    fields = [("seeds", pa.int64()), ("labels", pa.int64()), ("addresses", pa.int32()), ("admissions", pa.int32())]
-    if node_type is not None:
-        fields.append(("input_nodes", node_type))
-    for layer in range(num_layers):
-        fields += [(f"indptr_{layer}", pa.int32()), (f"indices_{layer}", pa.int32())]
-    return pa.schema([(name, pa.list_(value_type)) for name, value_type in fields])
+    def __len__(self) -> int:
+        return len(self.extents)
 
+    @property
+    def extent_bytes(self) -> npt.NDArray[np.int64]:
+        """[T] bytes of each extent, its padding included."""
+        used = self.extents["header_bytes"]
+        if self.row_bytes:
+            used = self.rows["rows_offset"][:, -1] + self.rows["num_rows"][:, -1] * self.row_bytes[-1]
+        return -(-used // DIRECT_ALIGNMENT) * DIRECT_ALIGNMENT
 
-def encode_header(header: Header, schema: pa.Schema) -> EncodedHeader:
-    """The bytes of `header`."""
-    columns: list[npt.NDArray[Any]] = [header.seeds, header.labels, header.addresses, header.admissions.reshape(-1)]
-    if header.input_nodes is not None:
-        columns.append(header.input_nodes)
-    columns += [array for block in header.blocks for array in block]
-    message = one_row(schema, columns).serialize()
-    batch = pa.ipc.read_record_batch(message, schema)
-    return EncodedHeader(message, _offset_of(batch, "addresses", message), _offset_of(batch, "admissions", message))
+    @property
+    def max_header_bytes(self) -> int:
+        """Of the longest header."""
+        return int(self.extents["header_bytes"].max(initial=0))
 
+    @property
+    def max_inputs(self) -> tuple[int, ...]:
+        """[K] the most addresses of a minibatch, by row set."""
+        return tuple(self.rows["num_inputs"].max(0, initial=0).tolist())
 
-def _offset_of(batch: pa.RecordBatch, name: str, message: pa.Buffer) -> int:
-    values = batch.column(name).values
-    return 0 if len(values) == 0 else int(values.buffers()[1].address - message.address)
+    def parts(self, number: int) -> Iterator[Part]:
+        """The parts of one extent, in the order in which they lie there."""
+        extent = self.extents[number]
+        yield Part(0, int(extent["header_bytes"]), int(extent["header_crc32c"]))
+        for rows, row_bytes in zip(self.rows[number], self.row_bytes, strict=True):
+            yield Part(int(rows["rows_offset"]), int(rows["num_rows"]) * row_bytes, int(rows["rows_crc32c"]))
 
+    def describe(self, number: int, offset: int, header: EncodedHeader, num_rows: Sequence[int]) -> int:
+        """Fill all of an extent's records but the checksums; returns the extent's bytes.
 
-def decode_header(data: Any, schema: pa.Schema) -> Header:
-    """The header in `data` (bytes-like), sharing its memory.
-
-    Raises:
-        pyarrow.ArrowException, EOFError, OSError: not such a header.
-    """
-    batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema)
-    batch.validate()  # Arrow believes what a message says about its buffers' lengths
-    if batch.num_rows != 1:
-        raise pa.ArrowInvalid(f"it has {batch.num_rows} rows, expected 1")
-    columns = {field.name: batch.column(i).values.to_numpy() for i, field in enumerate(schema)}
-    num_layers = sum(name.startswith("indptr_") for name in columns)
-    return Header(
-        columns["seeds"],
-        columns["labels"],
-        tuple((columns[f"indptr_{layer}"], columns[f"indices_{layer}"]) for layer in range(num_layers)),
-        columns["addresses"],
-        columns["admissions"].reshape(-1, 2),
-        columns.get("input_nodes"),
-    )
-
-
-def checked_header(data: npt.NDArray[np.uint8], schema: pa.Schema, record: Any, num_nodes: int) -> Header:
-    """The header in `data`, sharing its memory, once its parts have proved to fit each other, the index and the graph.
-
-    Models, and kernels on a GPU, compute with it without looking. So whatever it says leads to a place that is there.
-
-    Args:
-        data: [header_bytes] uint8.
-        schema: of it.
-        record: of its extent in the index, of `INDEX_DTYPE`.
-        num_nodes: of the graph.
-
-    Raises:
-        ValueError: it is no header, or not a sound one; says why.
-    """
-    try:
-        header = decode_header(data, schema)
-    except (pa.ArrowException, EOFError, OSError) as error:
-        raise ValueError(f"its header cannot be decoded: {error}") from error
-    arrays: list[npt.NDArray[Any]] = [header.seeds, header.labels, header.addresses, *itertools.chain(*header.blocks)]
-    for array in arrays:
-        _check_place(array, data)
-    if header.input_nodes is not None:
-        _check_place(header.input_nodes, data)
-        _check_nodes("input nodes", header.input_nodes, len(header.addresses), num_nodes)
-    if (len(header.addresses), len(header.admissions)) != (record["num_inputs"], record["num_admissions"]):
-        raise ValueError("it has another number of inputs or admissions than the index says")
-    if len(header.addresses) and header.addresses.ctypes.data - data.ctypes.data != record["addresses_offset"]:
-        raise ValueError("its addresses are not where the index says")  # those there have been checked
-    _check_nodes("seeds", header.seeds, len(header.labels), num_nodes)
-    num_src = len(header.addresses)
-    for number, (indptr, indices) in enumerate(header.blocks):
-        try:
-            check_block(indptr, indices, num_src)
-        except ValueError as error:
-            raise ValueError(f"block {number}: {error}") from error
-        num_src = len(indptr) - 1
-    if num_src != len(header.seeds):
-        raise ValueError(f"its last block has {num_src} destinations, expected its {len(header.seeds)} seeds")
-    return header
-
-
-def _check_place(array: npt.NDArray[Any], data: npt.NDArray[np.uint8]) -> None:
-    """Its bytes lie in `data`, aligned: those of a compressed message would not."""
-    start = array.ctypes.data - data.ctypes.data
-    if len(array) and not (0 <= start <= len(data) - array.nbytes and start % array.itemsize == 0):
-        raise ValueError("a column does not lie in its header")
-
-
-def _check_nodes(name: str, nodes: npt.NDArray[Any], expected: int, num_nodes: int) -> None:
-    if len(nodes) != expected:
-        raise ValueError(f"it has {len(nodes)} {name}, expected {expected}")
-    if len(nodes) and not 0 <= nodes.min() <= nodes.max() < num_nodes:
-        raise ValueError(f"its {name} are not all nodes of the graph")
+        Args:
+            number: of the extent.
+            offset: of it in the file.
+            header: what it starts with.
+            num_rows: [K] of the row sets.
+        """
+        extent: Any = self.extents[number]
+        extent["offset"], extent["header_bytes"] = offset, header.message.size
+        end = header.message.size
+        places = zip(header.addresses, header.admissions, num_rows, self.row_bytes, strict=True)
+        for record, (addresses, admissions, rows, row_bytes) in zip(self.rows[number], places, strict=True):
+            rows_offset = align(end, ROW_ALIGNMENT)
+            record["rows_offset"], record["num_rows"] = rows_offset, rows
+            record["addresses_offset"], record["num_inputs"] = addresses.offset, addresses.count
+            record["admissions_offset"], record["num_admissions"] = admissions.offset, admissions.count
+            end = rows_offset + rows * row_bytes
+        return align(end, DIRECT_ALIGNMENT)
 
 
 def align(num_bytes: int, alignment: int) -> int:
     """`num_bytes` rounded up to a multiple of `alignment`."""
     return -(-num_bytes // alignment) * alignment
-
-
-def fill_record(
-    record: Any, header: EncodedHeader, num_inputs: int, num_rows: int, num_admissions: int, row_bytes: int
-) -> int:
-    """Set all of an index record but `offset` and the checksums; returns the extent's bytes."""
-    record["header_bytes"] = header.message.size
-    record["rows_offset"] = align(header.message.size, ROW_ALIGNMENT)
-    record["num_rows"], record["num_inputs"], record["num_admissions"] = num_rows, num_inputs, num_admissions
-    record["addresses_offset"] = header.addresses_offset
-    record["admissions_offset"] = header.admissions_offset
-    return align(int(record["rows_offset"]) + num_rows * row_bytes, DIRECT_ALIGNMENT)
-
-
-def extent_bytes(index: npt.NDArray[Any], row_bytes: int) -> npt.NDArray[np.int64]:
-    """[T] bytes of each extent, its padding included."""
-    used = index["rows_offset"] + index["num_rows"] * row_bytes
-    return -(-used // DIRECT_ALIGNMENT) * DIRECT_ALIGNMENT  # type: ignore[no-any-return]

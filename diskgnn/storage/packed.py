@@ -2,149 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import numpy.typing as npt
-import pyarrow as pa
 
 from diskgnn.errors import ArtifactError
-from diskgnn.specs import DRAWS, PathLike, checked_fanouts
+from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts, extents
-from diskgnn.storage.manifest import Manifest, open_pinned, typed
+from diskgnn.storage.extents import ExtentIndex
+from diskgnn.storage.manifest import Manifest, open_pinned
+from diskgnn.storage.packed_config import PackedConfig, PackedSplit
 from diskgnn.storage.quantisation import Quantisation
-from diskgnn.storage.row_format import RowFormat
-
-_MOST = (1 << 31) - 1  # of what 32 bits address: rows in memory, bytes of a header
-_MOST_ROWS = (1 << 63) - 1
-
-
-@dataclass(frozen=True)
-class TierRowCounts:
-    """Input rows of one cycle of a sequence, by the tier that serves them."""
-
-    requested: int
-    static: int
-    cpu: int
-    disk: int
-
-
-@dataclass(frozen=True)
-class PackedSplit:
-    """The sequence of one split."""
-
-    epochs: int  # prepared ones
-    batches_per_epoch: int
-    cpu_rows: int  # C, slots of its cpu tier
-    initial_rows: int  # of these, filled when the sequence starts
-    rows: TierRowCounts
-    max_inputs: int  # of any minibatch
-    max_header_bytes: int
-
-    @property
-    def num_batches(self) -> int:
-        """T, minibatches in the sequence."""
-        return self.epochs * self.batches_per_epoch
-
-    @staticmethod
-    def parse(config: Mapping[str, Any]) -> PackedSplit:
-        """Raises ValueError or KeyError for what the packer would not have written."""
-        rows = typed(config["rows"], dict)
-        return PackedSplit(
-            within(config["epochs"], 1), within(config["batches_per_epoch"], 1), within(config["cpu_rows"]),
-            within(config["initial_rows"]),
-            TierRowCounts(*(within(rows[tier], most=_MOST_ROWS) for tier in ("requested", "static", "cpu", "disk"))),
-            within(config["max_inputs"], 1), within(config["max_header_bytes"], 1),
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class PackedConfig:
-    """What a packed directory was made from, and how."""
-
-    fanouts: tuple[int, ...]
-    eval_fanouts: tuple[int, ...]
-    batch_size: int
-    seed: int
-    num_nodes: int  # N of the graph
-    num_classes: int
-    rows: RowFormat
-    first_epoch: int
-    draws: str  # see `specs.DRAWS`
-    draw_period: int
-    group_seeds: int
-    keep_input_nodes: bool
-    node_dtype: str  # int32 or int64
-    graph: str  # its digest
-    num_static: int  # S
-    splits: Mapping[str, PackedSplit]
-
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in the manifest."""
-        return {
-            "fanouts": list(self.fanouts),
-            "eval_fanouts": list(self.eval_fanouts),
-            "batch_size": self.batch_size,
-            "seed": self.seed,
-            "num_nodes": self.num_nodes,
-            "num_classes": self.num_classes,
-            **self.rows.to_json(),
-            "first_epoch": self.first_epoch,
-            "draws": self.draws,
-            "draw_period": self.draw_period,
-            "group_seeds": self.group_seeds,
-            "row_bytes": self.rows.row_bytes,
-            "keep_input_nodes": self.keep_input_nodes,
-            "node_dtype": self.node_dtype,
-            "graph": self.graph,
-            "num_static": self.num_static,
-            "splits": {split: asdict(sequence) for split, sequence in self.splits.items()},
-        }
-
-    @staticmethod
-    def parse(config: Mapping[str, Any]) -> PackedConfig:
-        """Raises ValueError or KeyError for what `to_json` would not have written."""
-        rows = RowFormat.parse(config)
-        if typed(config["row_bytes"], int) != rows.row_bytes:
-            raise ValueError(f"row_bytes is {config['row_bytes']}, expected {rows.row_bytes}")
-        return PackedConfig(
-            fanouts=checked_fanouts("fanouts", typed(config["fanouts"], list)),
-            eval_fanouts=checked_fanouts("eval_fanouts", typed(config["eval_fanouts"], list)),
-            batch_size=within(config["batch_size"], 1, _MOST_ROWS),
-            seed=typed(config["seed"], int),
-            num_nodes=within(config["num_nodes"], 1, _MOST_ROWS),
-            num_classes=within(config["num_classes"], 1, _MOST_ROWS),
-            rows=rows,
-            first_epoch=within(config["first_epoch"], most=_MOST_ROWS),
-            draws=_one_of(config["draws"], DRAWS),
-            draw_period=within(config["draw_period"], 1, _MOST_ROWS),
-            group_seeds=within(config["group_seeds"], 1, _MOST_ROWS),
-            keep_input_nodes=typed(config["keep_input_nodes"], bool),
-            node_dtype=_one_of(config["node_dtype"], ("int32", "int64")),
-            graph=typed(config["graph"], str),
-            num_static=within(config["num_static"]),
-            splits={split: PackedSplit.parse(size) for split, size in typed(config["splits"], dict).items()},
-        )
-
-
-def within(value: Any, least: int = 0, most: int = _MOST) -> int:
-    """`value`, if JSON gave a whole number in [least, most].
-
-    Raises:
-        ValueError: it gave something else.
-    """
-    if not least <= typed(value, int) <= most:
-        raise ValueError(f"expected a number from {least} to {most}, found {str(value)[:80]}")
-    return int(value)
-
-
-def _one_of(value: Any, choices: tuple[str, ...]) -> str:
-    if typed(value, str) not in choices:
-        raise ValueError(f"expected one of {', '.join(choices)}, found {value[:80]!r}")
-    return str(value)
 
 
 @dataclass(frozen=True)
@@ -174,13 +42,18 @@ class Packed:
         return self.manifest.parsed(PackedConfig.parse)
 
     @cached_property
-    def quantisation(self) -> Quantisation | None:
-        """What the codes of quantised rows mean; None where rows are what x is.
+    def quantisations(self) -> tuple[Quantisation | None, ...]:
+        """[K] what the codes of quantised rows mean; None where rows are what x is.
 
         Raises:
-            ArtifactError: it is damaged.
+            ArtifactError: one is damaged.
         """
-        return Quantisation.read(self.manifest, self.config.rows.dtype, self.config.rows.num_features)
+        return tuple(
+            Quantisation.read(
+                self.manifest, row_set.rows.dtype, row_set.rows.num_features, artifacts.packed_codes_file(row_set.name)
+            )
+            for row_set in self.config.row_sets
+        )
 
     @property
     def path(self) -> Path:
@@ -205,27 +78,28 @@ class Packed:
             )
         return self.config.splits[split]
 
-    def index(self, split: str) -> npt.NDArray[Any]:
-        """[T] `extents.INDEX_DTYPE`, compared with its checksum: a wrong one would give wrong rows.
+    def index(self, split: str) -> ExtentIndex:
+        """Where the T extents of `split` are, compared with its checksum: a wrong one would give wrong rows.
 
         Raises:
             ArtifactError: it is damaged.
         """
-        index, size = self.manifest.checked_array(artifacts.index_file(split)), self.sequence(split)
-        if index.dtype != extents.INDEX_DTYPE or index.shape != (size.num_batches,):
+        size, row_sets = self.sequence(split), self.config.row_sets
+        found, rows = (self.manifest.checked_array(name(split)) for name in (artifacts.index_file, artifacts.rows_file))
+        shapes = (size.num_batches,), (size.num_batches, len(row_sets))
+        if (found.dtype, rows.dtype) != (extents.EXTENT_DTYPE, extents.ROWS_DTYPE) or (
+            (found.shape, rows.shape) != shapes
+        ):
             raise ArtifactError(f"{self.path}: the index of {split!r} is not one; prepare it again")
-        found = int(index["num_inputs"].max()), int(index["header_bytes"].max())
-        if found != (size.max_inputs, size.max_header_bytes):
+        index = ExtentIndex(found, rows, tuple(row_set.rows.row_bytes for row_set in row_sets))
+        most = index.max_inputs, index.max_header_bytes
+        expected = tuple(each.max_inputs for each in size.row_sets), size.max_header_bytes
+        if most != expected:
             raise ArtifactError(
-                f"{self.path}: the index of {split!r} has at most (inputs, header bytes) {found}, expected "
-                f"{(size.max_inputs, size.max_header_bytes)}; prepare it again"
+                f"{self.path}: the index of {split!r} has at most (inputs, header bytes) {most}, expected {expected}; "
+                "prepare it again"
             )
         return index
-
-    def header_schema(self) -> pa.Schema:
-        """Columns of the extents' headers."""
-        node_type = pa.from_numpy_dtype(self.config.node_dtype) if self.config.keep_input_nodes else None
-        return extents.header_schema(len(self.config.fanouts), node_type)
 
     def file(self, name: str) -> Path:
         """Where file `name` lies, for messages: see `Manifest.file`."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from diskgnn._native import dequantise_rows
 from diskgnn.errors import ArtifactError
-from diskgnn.storage.artifacts import MADE_BY, QUANTISATION
+from diskgnn.storage.artifacts import MADE_BY
 from diskgnn.storage.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Quantisation:
         return np.stack([self.scale, self.zero_point])
 
     @staticmethod
-    def read(manifest: Manifest, dtype: str, num_features: int, name: str = QUANTISATION) -> Quantisation | None:
+    def read(manifest: Manifest, dtype: str, num_features: int, name: str) -> Quantisation | None:
         """That in file `name` of an artifact with rows of `num_features` columns of `dtype`; None if it has none.
 
         Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import FileIO
 
@@ -11,7 +11,8 @@ from diskgnn._native import DIRECT_ALIGNMENT, crc32c
 from diskgnn.errors import ArtifactError
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.specs import PathLike
-from diskgnn.storage import artifacts, extents
+from diskgnn.storage import artifacts
+from diskgnn.storage.extents import Part
 from diskgnn.storage.manifest import Manifest, check_file, read_manifest, verify_file
 from diskgnn.storage.packed import Packed
 
@@ -76,7 +77,7 @@ def _with_extents(packed: Packed, damage: Damage, bad: set[str]) -> Damage:
     """`damage`, and which extents it is in: as far as the index, which says where they are, is whole."""
     splits = {artifacts.extents_file(split): split for split in packed.config.splits}
     split = splits.get(damage.file, "")
-    if not split or artifacts.index_file(split) in bad:
+    if not split or bad & {artifacts.index_file(split), artifacts.rows_file(split)}:
         return damage
     path = packed.file(damage.file)
     try:
@@ -90,21 +91,25 @@ def _with_extents(packed: Packed, damage: Damage, bad: set[str]) -> Damage:
 
 
 def _damaged_extents(packed: Packed, split: str) -> Iterator[int]:
-    index, row_bytes = packed.index(split), packed.config.rows.row_bytes
+    index = packed.index(split)
+    sizes = zip(index.extents["offset"].tolist(), index.extent_bytes.tolist(), strict=True)
     with packed.file(artifacts.extents_file(split)).open("rb", buffering=0) as file:
-        for number, (record, extent_bytes) in enumerate(
-            zip(index, extents.extent_bytes(index, row_bytes), strict=True)
-        ):
-            start, rows_offset = int(record["offset"]), int(record["rows_offset"])
-            header_bytes, rows_bytes = int(record["header_bytes"]), int(record["num_rows"]) * row_bytes
-            after_rows = rows_offset + rows_bytes
-            if not (
-                _checksum(file, start, header_bytes) == record["header_crc32c"]
-                and _checksum(file, start + rows_offset, rows_bytes) == record["rows_crc32c"]
-                and _is_zero(file, start + header_bytes, rows_offset - header_bytes)
-                and _is_zero(file, start + after_rows, int(extent_bytes) - after_rows)
-            ):
+        for number, (start, extent_bytes) in enumerate(sizes):
+            if not _is_whole(file, start, extent_bytes, index.parts(number)):
                 yield number
+
+
+def _is_whole(file: FileIO, start: int, extent_bytes: int, parts: Iterable[Part]) -> bool:
+    """Whether the parts of an extent have their checksums, and all that is between them is zero."""
+    end = 0
+    for part in parts:
+        if not (
+            _is_zero(file, start + end, part.offset - end)
+            and _checksum(file, start + part.offset, part.num_bytes) == part.crc32c
+        ):
+            return False
+        end = part.offset + part.num_bytes
+    return _is_zero(file, start + end, extent_bytes - end)
 
 
 def _checksum(file: FileIO, offset: int, num_bytes: int) -> int:

@@ -39,7 +39,7 @@ def size_device_tier(
     with ExitStack() as opened:
         others = [opened.enter_context(evaluation()) for evaluation in evaluations.values()]
         sequences = [found for other in others if (found := getattr(other, "sequence", None)) is not None]
-        row_bytes = sequence.packed.config.rows.row_bytes
+        row_bytes = max(row_set.rows.row_bytes for row_set in sequence.packed.config.row_sets)
         num_rows = free_for_rows(net, task, sequence, sequences, amp=amp) // row_bytes
         loader.choose_device_cache(num_rows * row_bytes)
 

@@ -56,7 +56,7 @@ def evaluate(
     device = checked_device(device)
     if isinstance(source, (str, os.PathLike)):
         packed = Packed.open(source)
-        prepared = len(packed.config.fanouts)
+        prepared = packed.config.samples.spec.num_layers
         if isinstance(model, BlockModel | TypedModel) and len(model.layers) != prepared:
             raise ConfigError(
                 f"the trained model has {len(model.layers)} layers, {source} has {prepared}: evaluate it on "

@@ -13,7 +13,8 @@ from pathlib import Path
 from diskgnn.batch_source import LoadStats
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack_samples
-from diskgnn.packing.tiers import TierRows
+from diskgnn.packing.row_sets import features_of
+from diskgnn.packing.tiers import TierBudgets
 from diskgnn.progress import Advance, Reporter
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
@@ -44,9 +45,10 @@ class EpochRecipe:
         sampled = sample_plan(SamplingPlan(graph, replace(self.sampling, first_epoch=epoch)), samples, resources)
         between_ns = time.perf_counter_ns()
         faults.point("fresh_epochs.pack")
-        tiers = TierRows.of(self.cache, graph.feature_file, resources.memory_bytes)
+        sampled_epoch = Samples.open(samples)
+        tiers = TierBudgets.of(self.cache, features_of(graph, sampled_epoch.config), resources.memory_bytes)
         packed = pack_samples(
-            graph, Samples.open(samples), folder / "packed", tiers, resources, keep_input_nodes=self.keep_input_nodes
+            graph, sampled_epoch, folder / "packed", tiers, resources, keep_input_nodes=self.keep_input_nodes
         )
         shutil.rmtree(samples)
         stats = LoadStats(

@@ -131,13 +131,15 @@ std::uint32_t start_extent_of(PageWriter& writer, const std::string& path, std::
 class PythonExtentRows {
  public:
   PythonExtentRows(const std::string& path, nb::object nodes, In<std::int64_t> bounds, In<std::int64_t> offsets,
-                   Out<std::int64_t> cursors, Out<std::uint32_t> checksums, Out<std::uint8_t> tails)
+                   Out<std::int64_t> cursors, Out<std::uint32_t> checksums, Out<std::uint8_t> tails,
+                   In<std::uint8_t> ends)
       : path_(path),
         bounds_(std::move(bounds)),
         offsets_(std::move(offsets)),
         cursors_(std::move(cursors)),
         checksums_(std::move(checksums)),
-        tails_(std::move(tails)) {
+        tails_(std::move(tails)),
+        ends_(std::move(ends)) {
     if (In<std::int32_t> narrow; nb::try_cast(nodes, narrow, false)) {
       nodes_ = narrow;
     } else if (In<std::int64_t> wide; nb::try_cast(nodes, wide, false)) {
@@ -147,8 +149,8 @@ class PythonExtentRows {
     }
     const std::size_t num_extents = offsets_.size();
     require(bounds_.size() == num_extents + 1 && cursors_.size() == num_extents && checksums_.size() == num_extents &&
-                tails_.size() == num_extents * kDirectAlignment,
-            "bounds, offsets, cursors, checksums and tails do not describe the same extents");
+                tails_.size() == num_extents * kDirectAlignment && ends_.size() == num_extents,
+            "bounds, offsets, cursors, checksums, tails and ends do not describe the same extents");
   }
 
   void pack(PageWriter& writer, const RowWindow& window, unsigned threads) const {
@@ -160,7 +162,8 @@ class PythonExtentRows {
                                          span_of(offsets_),
                                          span_of(cursors_),
                                          span_of(checksums_),
-                                         std::as_writable_bytes(span_of(tails_))};
+                                         std::as_writable_bytes(span_of(tails_)),
+                                         span_of(ends_)};
           pack_window(writer, extents, window, threads);
         },
         nodes_);
@@ -173,6 +176,7 @@ class PythonExtentRows {
   Out<std::int64_t> cursors_;
   Out<std::uint32_t> checksums_;
   Out<std::uint8_t> tails_;
+  In<std::uint8_t> ends_;
 };
 
 void pack_window_of(PageWriter& writer, const PythonExtentRows& extents, Bytes rows, std::int64_t first_node,
@@ -226,6 +230,7 @@ void bind_packing(nb::module_& m) {
       .def("place", &place<std::int64_t>, "nodes"_a.noconvert(), "order"_a.noconvert(), "next_uses"_a.noconvert())
       .def("initial_cpu_nodes", [](BeladyPlanner& self) { return to_numpy(std::vector(self.initial_cpu_nodes())); })
       .def("next_cycle_slots", [](const BeladyPlanner& self) { return to_numpy(self.next_cycle_slots()); });
+  m.attr("ROW_ALIGNMENT") = kRowAlignment;
   nb::class_<PageWriter>(m, "PageWriter")
       .def(nb::init<>())
       .def("finish", &PageWriter::finish, nb::call_guard<nb::gil_scoped_release>())
@@ -234,9 +239,9 @@ void bind_packing(nb::module_& m) {
         "tail"_a.noconvert(), "complete"_a);
   nb::class_<PythonExtentRows>(m, "ExtentRows")
       .def(nb::init<const std::string&, nb::object, In<std::int64_t>, In<std::int64_t>, Out<std::int64_t>,
-                    Out<std::uint32_t>, Out<std::uint8_t>>(),
+                    Out<std::uint32_t>, Out<std::uint8_t>, In<std::uint8_t>>(),
            nb::kw_only(), "path"_a, "nodes"_a, "bounds"_a.noconvert(), "offsets"_a.noconvert(), "cursors"_a.noconvert(),
-           "checksums"_a.noconvert(), "tails"_a.noconvert());
+           "checksums"_a.noconvert(), "tails"_a.noconvert(), "ends"_a.noconvert());
   m.def("pack_window", &pack_window_of, "writer"_a, "extents"_a, "rows"_a.noconvert(), "first_node"_a, "row_bytes"_a,
         "threads"_a);
   m.def("scatter_rows", &scatter_rows_of, "descriptor"_a, "offset"_a, "places"_a.noconvert(), "sources"_a.noconvert(),

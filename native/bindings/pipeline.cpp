@@ -31,21 +31,27 @@ struct TierArrays {
   }
 };
 
-constexpr std::size_t kExtentFields = sizeof(ExtentRecord) / sizeof(std::int64_t);
-using Index = nb::ndarray<const std::int64_t, nb::shape<-1, kExtentFields>, nb::c_contig, nb::device::cpu>;
+template <typename Record>
+constexpr std::size_t kFields = sizeof(Record) / sizeof(std::int64_t);
+using Extents = nb::ndarray<const std::int64_t, nb::shape<-1, kFields<ExtentRecord>>, nb::c_contig, nb::device::cpu>;
+using Rows = nb::ndarray<const std::int64_t, nb::shape<-1, -1, kFields<RowsRecord>>, nb::c_contig, nb::device::cpu>;
 
-std::vector<ExtentRecord> to_records(const Index& index) {
-  std::vector<ExtentRecord> records(index.shape(0));
-  if (!records.empty()) std::memcpy(records.data(), index.data(), records.size() * sizeof(ExtentRecord));
+template <typename Record, typename Index>
+std::vector<Record> to_records(const Index& index) {
+  std::vector<Record> records(index.size() / kFields<Record>);
+  if (!records.empty()) std::memcpy(records.data(), index.data(), records.size() * sizeof(Record));
   return records;
 }
 
 class Pipeline {
  public:
-  Pipeline(const std::string& path, const Index& index, const TierArrays& tiers, const PipelineOptions& options)
+  Pipeline(const std::string& path, const Extents& extents, const Rows& rows, const std::vector<TierArrays>& tiers,
+           const PipelineOptions& options)
       : tiers_(tiers) {
-    require(tiers.row_bytes > 0, "row_bytes is at least 1");
-    pipeline_ = std::make_unique<ExtentPipeline>(DirectFile(path), to_records(index), tiers_.tiers(), options);
+    std::vector<Tiers> row_sets;
+    for (const TierArrays& arrays : tiers_) row_sets.push_back(arrays.tiers());
+    pipeline_ = std::make_unique<ExtentPipeline>(DirectFile(path), to_records<ExtentRecord>(extents),
+                                                 to_records<RowsRecord>(rows), row_sets, options);
   }
 
   Pipeline(Pipeline&&) = default;
@@ -82,19 +88,20 @@ class Pipeline {
       if (PyErr_CheckSignals() != 0) throw nb::python_error();  // Ctrl-C while the disk is slow
     }
     const std::shared_ptr<Buffer>& buffer = minibatch->buffer;
+    nb::list rows;
+    for (const std::span<std::byte> of_set : minibatch->rows) rows.append(view(buffer, of_set.data(), of_set.size()));
     return nb::make_tuple(minibatch->position, minibatch->extent,
-                          view(buffer, buffer->header(), minibatch->header_bytes),
-                          view(buffer, buffer->rows(), minibatch->num_staged * tiers_.row_bytes));
+                          view(buffer, buffer->header(), minibatch->header_bytes), rows);
   }
 
   nb::dict stats() const {
     const PipelineStats stats = pipeline_->stats();
     nb::dict result;
-    result["requested_rows"] = stats.requested_rows;
-    result["device_rows"] = stats.device_rows;
-    result["pinned_rows"] = stats.pinned_rows;
-    result["cpu_rows"] = stats.cpu_rows;
-    result["disk_rows"] = stats.disk_rows;
+    result["requested_rows"] = stats.rows.requested;
+    result["device_rows"] = stats.rows.device;
+    result["pinned_rows"] = stats.rows.pinned;
+    result["cpu_rows"] = stats.rows.cpu;
+    result["disk_rows"] = stats.rows.disk;
     result["read_bytes"] = stats.read_bytes;
     result["read_requests"] = stats.read_requests;
     result["read_wait_seconds"] = stats.read_wait_seconds;
@@ -135,23 +142,28 @@ class Pipeline {
     return View(reinterpret_cast<std::uint8_t*>(data), {bytes}, owner);
   }
 
-  TierArrays tiers_;
+  std::vector<TierArrays> tiers_;
   std::unique_ptr<ExtentPipeline> pipeline_;
 };
 
-// Where each field of an index record lies, as NumPy's dtype of it must say.
+// Where each field of the index records lies, as NumPy's dtypes of them must say.
 nb::dict extent_fields() {
   nb::dict fields;
   fields["offset"] = offsetof(ExtentRecord, offset);
   fields["header_bytes"] = offsetof(ExtentRecord, header_bytes);
-  fields["rows_offset"] = offsetof(ExtentRecord, rows_offset);
-  fields["num_rows"] = offsetof(ExtentRecord, num_rows);
-  fields["num_inputs"] = offsetof(ExtentRecord, num_inputs);
-  fields["addresses_offset"] = offsetof(ExtentRecord, addresses_offset);
-  fields["num_admissions"] = offsetof(ExtentRecord, num_admissions);
-  fields["admissions_offset"] = offsetof(ExtentRecord, admissions_offset);
   fields["header_crc32c"] = offsetof(ExtentRecord, header_crc32c);
-  fields["rows_crc32c"] = offsetof(ExtentRecord, rows_crc32c);
+  return fields;
+}
+
+nb::dict rows_fields() {
+  nb::dict fields;
+  fields["rows_offset"] = offsetof(RowsRecord, rows_offset);
+  fields["num_rows"] = offsetof(RowsRecord, num_rows);
+  fields["num_inputs"] = offsetof(RowsRecord, num_inputs);
+  fields["addresses_offset"] = offsetof(RowsRecord, addresses_offset);
+  fields["num_admissions"] = offsetof(RowsRecord, num_admissions);
+  fields["admissions_offset"] = offsetof(RowsRecord, admissions_offset);
+  fields["rows_crc32c"] = offsetof(RowsRecord, rows_crc32c);
   return fields;
 }
 
@@ -161,6 +173,7 @@ void bind_pipeline(nb::module_& m) {
   m.attr("READ_AHEAD_BYTES") = kReadAheadBytes;
   nb::exception<DamagedExtent>(m, "DamagedExtentError", PyExc_RuntimeError);
   m.attr("EXTENT_FIELDS") = extent_fields();
+  m.attr("ROWS_FIELDS") = rows_fields();
   m.def(
       "check_block",
       [](In<std::int32_t> indptr, In<std::int32_t> indices, std::int64_t num_src) {
@@ -190,8 +203,9 @@ void bind_pipeline(nb::module_& m) {
           },
           nb::kw_only(), "engine"_a = "auto", "prefetch"_a = 2, "threads"_a = 1, "verify"_a = true);
   nb::class_<Pipeline>(m, "Pipeline")
-      .def(nb::init<const std::string&, const Index&, const TierArrays&, const PipelineOptions&>(), "path"_a,
-           "index"_a.noconvert(), "tiers"_a, "options"_a)
+      .def(nb::init<const std::string&, const Extents&, const Rows&, const std::vector<TierArrays>&,
+                    const PipelineOptions&>(),
+           "path"_a, "extents"_a.noconvert(), "rows"_a.noconvert(), "tiers"_a, "options"_a)
       .def("start", &Pipeline::start, "position"_a, "count"_a)
       .def("set_order", &Pipeline::set_order, "order"_a.noconvert())
       .def("extend", &Pipeline::extend, "count"_a)

@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -21,42 +20,18 @@
 
 #include "loading/buffer_pool.h"
 #include "loading/chunk_stream.h"
+#include "loading/extent_index.h"
+#include "loading/row_set.h"
 #include "loading/stage_clock.h"
 #include "storage/direct_file.h"
 #include "storage/read_engine.h"
 
 namespace diskgnn {
 
-// One record of <split>-index.npy (diskgnn/storage/extents.py has the same fields in the same order).
-struct ExtentRecord {
-  std::int64_t offset;
-  std::int64_t header_bytes;
-  std::int64_t rows_offset;
-  std::int64_t num_rows;
-  std::int64_t num_inputs;
-  std::int64_t addresses_offset;
-  std::int64_t num_admissions;
-  std::int64_t admissions_offset;
-  std::int64_t header_crc32c;
-  std::int64_t rows_crc32c;
-};
-static_assert(sizeof(ExtentRecord) == 80);
-
 // An extent that is not what was packed.
 class DamagedExtent : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
-};
-
-// Where rows are in memory. Addresses: [0, num_device) are read by the device itself and not staged here,
-// [num_device, num_static) pinned, [num_static, num_static + C) cpu, beyond that rows of the extent.
-struct Tiers {
-  std::size_t row_bytes = 0;
-  std::int64_t num_device = 0;
-  std::int64_t num_static = 0;
-  std::span<const std::byte> pinned;               // rows [num_device, num_static)
-  std::span<std::byte> cpu;                        // C rows
-  std::span<const std::int32_t> next_cycle_slots;  // [C] slot i takes what this slot had in the cycle before
 };
 
 struct PipelineOptions {
@@ -72,11 +47,11 @@ struct StagedMinibatch {
   std::int64_t extent = 0;    // in the file
   std::shared_ptr<Buffer> buffer;
   std::size_t header_bytes = 0;
-  std::size_t num_staged = 0;  // rows at buffer->rows(), in input order, device rows left out
+  std::vector<std::span<std::byte>> rows;  // of each row set, in the buffer: in input order, device rows left out
 };
 
 struct PipelineStats {
-  std::int64_t requested_rows = 0, device_rows = 0, pinned_rows = 0, cpu_rows = 0, disk_rows = 0;
+  RowCounts rows;  // of all row sets
   std::int64_t read_bytes = 0, read_requests = 0;
   double read_wait_seconds = 0;    // the assembler waited for the disk
   double header_seconds = 0;       // headers copied and checked, inputs split by tier
@@ -90,8 +65,9 @@ struct PipelineStats {
 // `start` and `extend` allow. One thread calls `next`.
 class ExtentPipeline {
  public:
-  // Throws std::invalid_argument when the index does not fit the file.
-  ExtentPipeline(DirectFile file, std::vector<ExtentRecord> index, Tiers tiers, PipelineOptions options);
+  // `tiers` are those of each row set. Throws std::invalid_argument when they, the index and the file do not fit.
+  ExtentPipeline(DirectFile file, std::vector<ExtentRecord> extents, std::vector<RowsRecord> rows,
+                 std::span<const Tiers> tiers, PipelineOptions options);
   ~ExtentPipeline();
   ExtentPipeline(const ExtentPipeline&) = delete;
   ExtentPipeline& operator=(const ExtentPipeline&) = delete;
@@ -126,17 +102,6 @@ class ExtentPipeline {
   BufferPool& buffers() { return *buffers_; }
 
  private:
-  struct CachedRow {
-    std::int32_t output;  // among the staged rows
-    std::int32_t address;
-  };
-  // Where a row of the extent goes.
-  struct Destination {
-    std::int32_t output = kNowhere;  // among the staged rows
-    std::int32_t slot = kNowhere;    // of the cpu tier, when it is admitted
-  };
-  static constexpr std::int32_t kNowhere = -1;
-
   std::span<const std::byte> peek();
   void allow(std::int64_t count);
   std::int64_t position_of(std::uint64_t offset) const;
@@ -144,23 +109,21 @@ class ExtentPipeline {
   void add_reads(PipelineStats& stats) const;
   void assemble_all(std::int64_t position);
   bool assemble(std::int64_t position);
-  bool copy_header(const ExtentRecord& extent, std::byte* header);
-  void classify(const ExtentRecord& extent, const std::byte* header, StagedMinibatch& minibatch);
-  void admit(const ExtentRecord& extent, const std::byte* header);
-  const std::byte* cached_row(std::int32_t address) const;
-  void gather(std::byte* rows);
-  bool scatter(const ExtentRecord& extent, std::byte* rows);
-  void scatter_piece(std::span<const std::byte> piece, std::size_t offset, std::byte* rows);
+  bool copy_header(std::int64_t extent, std::byte* header);
+  void take_rows(std::int64_t extent, StagedMinibatch& minibatch);
+  bool scatter(std::int64_t extent, const StagedMinibatch& minibatch);
+  template <typename Take>
+  bool consume(std::size_t bytes, const Take& take);
   void start_next_cycle();
   void require_own_process() const;
   [[noreturn]] void throw_damaged(std::int64_t extent, const char* what) const;
 
   const pid_t owner_ = getpid();
   DirectFile file_;
-  std::vector<ExtentRecord> index_;
+  const ExtentIndex index_;
+  std::vector<RowSet> row_sets_;         // the assembler's
   std::vector<std::int64_t> order_;      // position in the sequence to extent, a permutation
   std::vector<std::int64_t> positions_;  // and its inverse; neither changes while anything is allowed
-  Tiers tiers_;
   PipelineOptions options_;
   std::shared_ptr<BufferPool> buffers_;
   StageTrace trace_;
@@ -177,10 +140,6 @@ class ExtentPipeline {
   std::int64_t allowed_ = 0;       // minibatches still to assemble
   std::int64_t next_allowed_ = 0;  // position of the first that is not allowed yet
   PipelineStats stats_;
-
-  // The assembler's own, kept between minibatches.
-  std::vector<CachedRow> cached_;
-  std::vector<Destination> destinations_;  // [R] of the extent's rows, and one that takes what has no place
 };
 
 }  // namespace diskgnn

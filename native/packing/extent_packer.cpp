@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <utility>
@@ -18,6 +19,7 @@ namespace {
 constexpr std::size_t kWriteBytes = 4 << 20;
 constexpr std::ptrdiff_t kPrefetchDistance = 8;
 constexpr std::ptrdiff_t kFirstStretchNodes = 4096;
+constexpr std::array<std::byte, kRowAlignment> kZeros{};
 
 // The first of the ascending nodes [begin, end) that is not below `limit`, near `begin`. `nodes` is a memory map that
 // is not read ahead: each stretch is asked for as a whole before it is looked at, and nothing far behind the result.
@@ -56,11 +58,12 @@ void pack_window(PageWriter& writer, const ExtentRows<Node>& extents, const RowW
   std::atomic<std::size_t> next{0};
   run_on_threads(num_threads, [&] {
     for (std::size_t t = next++; t < extents.offsets.size(); t = next++) {
+      const Node* const first = extents.nodes.data() + extents.bounds[t];
       const Node* const run = extents.nodes.data() + extents.cursors[t];
       const Node* const end = extents.nodes.data() + extents.bounds[t + 1];
       const Node* const stop = find_run_end(run, end, limit);
       if (run == stop) continue;
-      const std::int64_t row = extents.cursors[t] - extents.bounds[t];
+      const std::int64_t row = run - first;
       PageAppender appender(writer, extents.file,
                             extents.offsets[t] + row * static_cast<std::int64_t>(window.row_bytes),
                             extents.tails.subspan(t * kDirectAlignment, kDirectAlignment), extents.checksums[t]);
@@ -71,7 +74,11 @@ void pack_window(PageWriter& writer, const ExtentRows<Node>& extents, const RowW
         appender.append(window.row(*node));
       }
       extents.checksums[t] = appender.checksum();
-      appender.finish(stop == end);
+      if (stop == end) {
+        const std::size_t rows_bytes = static_cast<std::size_t>(end - first) * window.row_bytes;
+        appender.append(std::span(kZeros).first((kRowAlignment - rows_bytes % kRowAlignment) % kRowAlignment));
+      }
+      appender.finish(stop == end && extents.ends[t] != 0);
       extents.cursors[t] = stop - extents.nodes.data();
     }
   });

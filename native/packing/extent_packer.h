@@ -10,7 +10,10 @@
 
 namespace diskgnn {
 
-// The extents of one file, as far as their rows are concerned. T extents, no two of which share a page.
+// Where the rows of a row set start in an extent: on a multiple of this.
+inline constexpr std::size_t kRowAlignment = 64;
+
+// The extents of one file, as far as the rows of one row set are concerned. T extents, no two of which share a page.
 template <typename Node>
 struct ExtentRows {
   std::shared_ptr<const OutputFile> file;
@@ -20,6 +23,7 @@ struct ExtentRows {
   std::span<std::int64_t> cursors;        // [T] next row to write, an index into `nodes`; advanced
   std::span<std::uint32_t> checksums;     // [T] CRC-32C of the rows written so far; continued
   std::span<std::byte> tails;             // [T * kDirectAlignment] the pages that are not full yet; see PageAppender
+  std::span<const std::uint8_t> ends;     // [T] whether the extent ends with these rows: no row set comes after them
 };
 
 // Writes what comes before the rows of an extent: `header`, and zeros up to `rows_offset`, from the page boundary
@@ -41,9 +45,10 @@ struct RowWindow {
   }
 };
 
-// Appends the rows of `window` to the extents; windows come in ascending order. With its last row, an extent's last
-// page is filled up with zeros. Threads share the extents. Returns when the window is no longer needed, though not all
-// is written: see PageWriter. Throws std::system_error when a write fails.
+// Appends the rows of `window` to the extents; windows come in ascending order. After its last row, an extent is filled
+// up with zeros: to where the next row set starts, or to the end of its last page. Threads share the extents. Returns
+// when the window is no longer needed, though not all is written: see PageWriter. Throws std::system_error when a write
+// fails.
 template <typename Node>
 void pack_window(PageWriter& writer, const ExtentRows<Node>& extents, const RowWindow& window, unsigned num_threads);
 

@@ -223,7 +223,7 @@ def test_damage_and_foreign_graphs_are_errors(graph, packed, tmp_path):
     prepared(graph, tmp_path / "packed")
     index = np.load(tmp_path / "packed" / "index.npy")
     with (tmp_path / "packed" / "extents.bin").open("r+b") as file:
-        file.seek(int(index[2]["offset"] + index[2]["addresses_offset"]))
+        file.seek(int(index[2]["offset"] + index[2]["header_bytes"] // 2))
         file.write(b"\xff" * 4)
     with SegmentedPacked(graph, tmp_path / "packed") as source, pytest.raises(ArtifactError, match="extent 2 of"):
         list(source.epoch(0))

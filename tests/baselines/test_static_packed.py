@@ -125,7 +125,7 @@ def test_damage_names_the_extent(graph, tmp_path):
     index = np.load(tmp_path / "packed" / "train-index.npy")
     number = 3
     with (tmp_path / "packed" / "train.bin").open("r+b") as file:
-        file.seek(int(index[number]["offset"] + index[number]["addresses_offset"]))
+        file.seek(int(index[number]["offset"] + index[number]["header_bytes"] // 2))
         file.write(b"\xff" * 8)
     with (
         StaticPacked(tmp_path / "packed") as source,

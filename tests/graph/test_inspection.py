@@ -13,9 +13,13 @@ from graphs import FEATURES
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.inspection import describe
 from diskgnn.importers.convert import convert
+from diskgnn.schema import ONE_EDGE_TYPE
+from diskgnn.specs import NodeTarget, SamplingSpec
 from diskgnn.storage import artifacts
-from diskgnn.storage.packed import PackedConfig, PackedSplit, TierRowCounts
+from diskgnn.storage.graph_config import TargetConfig
+from diskgnn.storage.packed_config import PackedConfig, PackedRows, PackedSplit, RowSetConfig, TierRowCounts
 from diskgnn.storage.row_format import RowFormat
+from diskgnn.storage.samples_config import SamplesConfig, SamplesLayout, SequenceSize
 from diskgnn.storage.writer import ArtifactWriter
 
 
@@ -56,12 +60,16 @@ def test_graph(tmp_path: Path, num_nodes: int, num_edges: int) -> None:
 def test_sequences(tmp_path: Path) -> None:
     rows = TierRowCounts(requested=100, static=0, cpu=75, disk=25)
     train = PackedSplit(
-        epochs=2, batches_per_epoch=5, cpu_rows=8, initial_rows=3, rows=rows, max_inputs=12, max_header_bytes=9
-    )
+        epochs=2, batches_per_epoch=5, max_header_bytes=9,
+        row_sets=(PackedRows(cpu_rows=8, initial_rows=3, rows=rows, max_inputs=12),),
+    )  # fmt: skip
+    spec = SamplingSpec([3], 2, 2, [4], 3, draws="coordinated", draw_period=4, group_seeds=8, splits=["train"],
+                        target=NodeTarget("node"))  # fmt: skip
+    sizes = {"train": SequenceSize(2, 5)}
     config = PackedConfig(
-        fanouts=(3,), eval_fanouts=(4,), batch_size=2, seed=3, num_nodes=50, num_classes=2, rows=RowFormat("int8", 7),
-        first_epoch=0, draws="coordinated", draw_period=4, group_seeds=8, keep_input_nodes=False, node_dtype="int32",
-        graph="", num_static=0, splits={"train": train},
+        samples=SamplesConfig.of(spec, {"node": 50}, {ONE_EDGE_TYPE: 70}, sizes, SamplesLayout()),
+        target=TargetConfig("class", 2), node_dtypes=("int32",), keep_input_nodes=False, keep_edge_ids=False, graph="",
+        row_sets=(RowSetConfig("node", RowFormat("int8", 7), 50, 0),), splits={"train": train},
     )  # fmt: skip
     with ArtifactWriter(tmp_path / "packed", artifacts.PACKED, config=config.to_json()) as writer:
         writer.publish()
@@ -71,8 +79,9 @@ def test_sequences(tmp_path: Path) -> None:
         "total_bytes": 0, "train_minibatches": 10, "train_requested_rows": 100, "train_static_rows": 0,
         "train_cpu_rows": 75, "train_disk_rows": 25, "train_rows_from_disk_share": 0.25,
     }  # fmt: skip
-    assert description.config["splits.train.rows.cpu"] == 75
-    assert (description.config["draws"], description.config["draw_period"]) == ("coordinated", 4)
+    assert description.config["splits.train.row_sets.0.rows.cpu"] == 75
+    assert description.config["samples.draws"] == "coordinated"
+    assert (description.config["samples.draw_period"], description.config["samples.group_seeds"]) == (4, 8)
     json.dumps(dataclasses.asdict(description))
 
 

@@ -10,7 +10,7 @@ from diskgnn.errors import ArtifactError
 from diskgnn.loading.loader import Loader
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.checked_files import npy_data_offset
-from diskgnn.storage.manifest import open_artifact
+from diskgnn.storage.packed import Packed
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 
@@ -31,9 +31,9 @@ def test_a_file_truncated_after_opening(mutable, engine, keep_bytes):
 
 
 def test_a_flipped_bit_in_a_header_is_always_noticed(mutable):
-    index = open_artifact(mutable).array("train-index.npy")
-    record = index[3]
-    for offset in (0, int(record["header_bytes"]) // 2, int(record["addresses_offset"]) + 1):
+    index = Packed.open(mutable).index("train")
+    record = index.extents[3]
+    for offset in (0, int(record["header_bytes"]) // 2, int(index.rows[3, 0]["addresses_offset"]) + 1):
         flip(mutable / "train.bin", int(record["offset"]) + offset)
         with Loader(mutable) as loader:
             batches = loader.epoch(0)
@@ -50,17 +50,16 @@ def test_a_flipped_bit_in_a_header_is_always_noticed(mutable):
 
 
 def test_a_flipped_bit_in_a_row_is_noticed_unless_told_not_to_look(mutable, whole):
-    index = open_artifact(mutable).array("train-index.npy")
-    number = int(np.argmax(index["num_rows"] > 0))
-    record = index[number]
-    flip(mutable / "train.bin", int(record["offset"] + record["rows_offset"]) + 5)
+    index = Packed.open(mutable).index("train")
+    number = int(np.argmax(index.rows["num_rows"][:, 0] > 0))
+    flip(mutable / "train.bin", int(index.extents["offset"][number] + index.rows["rows_offset"][number, 0]) + 5)
     with Loader(mutable) as loader, pytest.raises(ArtifactError, match=rf"extent {number} .*rows"):
         list(loader.epoch(0))
     with Loader(mutable, verify=False) as loader:
         assert [key(batch) for batch in loader.epoch(0)] != batches_of(whole, 0)
 
 
-@pytest.mark.parametrize("name", ["static.npy", "train-initial.npy"])
+@pytest.mark.parametrize("name", ["static-node.npy", "train-initial-node.npy"])
 def test_a_flipped_bit_in_rows_kept_in_memory_is_always_noticed(mutable, name):
     flip(mutable / name, 128 + 7)
     with Loader(mutable, verify=False) as loader, pytest.raises(ArtifactError, match=name):
@@ -68,17 +67,17 @@ def test_a_flipped_bit_in_rows_kept_in_memory_is_always_noticed(mutable, name):
 
 
 def test_a_flipped_bit_in_rows_restored_from_extents_is_noticed(mutable):
-    index = open_artifact(mutable).array("train-index.npy")
-    admitting = np.flatnonzero(index["num_admissions"] > 0)
-    record = index[admitting[0]]
+    index = Packed.open(mutable).index("train")
+    admitting = np.flatnonzero(index.rows["num_admissions"][:, 0] > 0)
+    extent, record = index.extents[admitting[0]], index.rows[admitting[0], 0]
     for part, offset in (("rows", record["rows_offset"]), ("header", record["admissions_offset"])):
-        flip(mutable / "train.bin", int(record["offset"] + offset) + 1)
+        flip(mutable / "train.bin", int(extent["offset"] + offset) + 1)
         with Loader(mutable) as loader, pytest.raises(ArtifactError, match=part):
             list(loader.epoch(1))
-        flip(mutable / "train.bin", int(record["offset"] + offset) + 1)
+        flip(mutable / "train.bin", int(extent["offset"] + offset) + 1)
 
 
-@pytest.mark.parametrize("name", ["train-wrap.npy", "train-index.npy"])
+@pytest.mark.parametrize("name", ["train-wrap-node.npy", "train-index.npy", "train-rows.npy"])
 def test_a_flipped_bit_in_what_says_where_rows_are_is_always_noticed(mutable, name):
     first, size = npy_data_offset(mutable / name), (mutable / name).stat().st_size
     for offset in range(first, size, max(1, (size - first) // 7)):
@@ -90,7 +89,9 @@ def test_a_flipped_bit_in_what_says_where_rows_are_is_always_noticed(mutable, na
         next(loader.epoch(0))
 
 
-@pytest.mark.parametrize("name", ["train-index.npy", "train-wrap.npy", "train-initial.npy", "static.npy"])
+@pytest.mark.parametrize(
+    "name", ["train-index.npy", "train-rows.npy", "train-wrap-node.npy", "train-initial-node.npy", "static-node.npy"]
+)
 def test_another_file_in_its_place_is_noticed(mutable, name):
     np.save(mutable / name, np.zeros(3, np.int32))
     with pytest.raises(ArtifactError, match=name):

@@ -15,17 +15,19 @@ from diskgnn.storage.manifest import open_artifact
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 
 
-FIELDS = extents.INDEX_DTYPE.names
+FIELDS = [("index", name) for name in extents.EXTENT_DTYPE.names] + [
+    ("rows", name) for name in extents.ROWS_DTYPE.names
+]
 HOSTILE = (-1, -(1 << 63), (1 << 63) - 1, 1 << 31, 1 << 40, 12345)
 
 
-@pytest.mark.parametrize("field", [name for name in FIELDS if not name.endswith("crc32c")])
-def test_hostile_index_values_are_refused(packed, tmp_path, field):
+@pytest.mark.parametrize(("file", "field"), FIELDS)
+def test_hostile_index_values_are_refused(packed, tmp_path, file, field):
     path = shutil.copytree(packed, tmp_path / "packed")
     for value in HOSTILE:
-        index = open_artifact(path).array("train-index.npy", mmap=False)
+        index = open_artifact(path).array(f"train-{file}.npy", mmap=False)
         index[field][2] = value
-        forged = forge(path, train_index=index)
+        forged = forge(path, **{f"train_{file}": index})
         with pytest.raises((ArtifactError, OSError)), Loader(forged) as loader:
             list(loader.epoch(0))
         shutil.rmtree(forged)
@@ -45,14 +47,14 @@ def test_an_index_of_nothing_is_refused(packed, tmp_path):
 def test_hostile_addresses_and_admissions_never_crash(packed, tmp_path, column, value, epoch):
     """The first value of each header is replaced and its checksum made anew; epoch 1 restores from these extents."""
     path = shutil.copytree(packed, tmp_path / "packed")
-    index = open_artifact(path).array("train-index.npy", mmap=False)
+    index, rows = (open_artifact(path).array(f"train-{file}.npy", mmap=False) for file in ("index", "rows"))
     data = bytearray((path / "train.bin").read_bytes())
-    for record in index:
+    for extent, record in zip(index, rows[:, 0], strict=True):
         if column == "addresses" or record["num_admissions"] > 0:
-            start = int(record["offset"])
+            start = int(extent["offset"])
             at = start + int(record[f"{column}_offset"])
             data[at : at + 4] = np.int32(value).tobytes()
-            record["header_crc32c"] = crc32c(bytes(data[start : start + int(record["header_bytes"])]))
+            extent["header_crc32c"] = crc32c(bytes(data[start : start + int(extent["header_bytes"])]))
     forged = forge(path, train_index=index, train=bytes(data))
     with Loader(forged) as loader:
         try:
@@ -66,10 +68,10 @@ def test_hostile_addresses_and_admissions_never_crash(packed, tmp_path, column, 
 
 def test_headers_that_are_no_arrow_messages_are_refused(packed, tmp_path):
     path = shutil.copytree(packed, tmp_path / "packed")
-    index = open_artifact(path).array("train-index.npy", mmap=False)
+    index, rows = (open_artifact(path).array(f"train-{file}.npy", mmap=False) for file in ("index", "rows"))
     whole = (path / "train.bin").read_bytes()
     header_bytes = int(index[0]["header_bytes"])
-    body = min(int(index[0]["addresses_offset"]), int(index[0]["admissions_offset"]) or header_bytes)
+    body = min(int(rows[0, 0]["addresses_offset"]), int(rows[0, 0]["admissions_offset"]) or header_bytes)
     random = np.random.default_rng(0)
     refused = 0
     for trial in range(25):
@@ -98,17 +100,20 @@ def test_headers_that_are_no_arrow_messages_are_refused(packed, tmp_path):
         ({"num_static": 1 << 40}, {}),
         ({"num_static": -1}, {}),
         ({"feature_dtype": "int8"}, {}),
-        ({}, {"train_wrap": np.array([[0]], np.int32)}),
-        ({}, {"train_wrap": np.arange(3, dtype=np.int32)}),
-        ({}, {"train_wrap": np.arange(40, dtype=np.int64)}),
-        ({}, {"train_wrap": np.full(40, 40, np.int32)}),
-        ({}, {"train_wrap": np.full(40, -1, np.int32)}),
+        ({"node_type": "nobody"}, {}),
+        ({}, {"train_wrap_node": np.array([[0]], np.int32)}),
+        ({}, {"train_wrap_node": np.arange(3, dtype=np.int32)}),
+        ({}, {"train_wrap_node": np.arange(40, dtype=np.int64)}),
+        ({}, {"train_wrap_node": np.full(40, 40, np.int32)}),
+        ({}, {"train_wrap_node": np.full(40, -1, np.int32)}),
         ({}, {"train_index": np.zeros(3, np.int64)}),
     ],
 )
 def test_hostile_numbers_in_the_manifest_are_refused(packed, tmp_path, config, arrays):
     path = shutil.copytree(packed, tmp_path / "packed")
-    assert len(open_artifact(path).array("train-wrap.npy")) == 40
+    (row_set,) = open_artifact(path).config["row_sets"]
+    config = {"row_sets": [row_set | config]} if config else {}
+    assert len(open_artifact(path).array("train-wrap-node.npy")) == 40
     forged = forge(path, config, **arrays)
     with pytest.raises(ArtifactError), Loader(forged) as loader:
         list(loader.epoch(0))

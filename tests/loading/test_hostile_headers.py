@@ -13,9 +13,10 @@ from packed_directories import forge, key
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
 from diskgnn.loading.loader import Loader
-from diskgnn.storage import extents
+from diskgnn.storage.extents import ExtentIndex, align
 from diskgnn.storage.manifest import MANIFEST, content_digest
 from diskgnn.storage.packed import Packed
+from diskgnn.storage.samples import SampledBlock
 from diskgnn.training.models import make_model
 
 NUMBER = 2  # of the extent that is forged
@@ -28,9 +29,13 @@ def set_value(array, at, value):
 
 
 def in_block(header, number, indptr=lambda a: a, indices=lambda a: a):
-    blocks = list(header.blocks)
-    blocks[number] = (indptr(blocks[number][0]), indices(blocks[number][1]))
+    blocks, (block,) = list(header.blocks), header.blocks[number]
+    blocks[number] = (SampledBlock(indptr(block.indptr), indices(block.indices)),)
     return replace(header, blocks=tuple(blocks))
+
+
+def with_addresses(header, addresses):
+    return replace(header, rows=(replace(header.rows[0], addresses=addresses),))
 
 
 FORGERIES = {
@@ -43,19 +48,23 @@ FORGERIES = {
     "indptr ends late": lambda h: in_block(h, 1, lambda a: set_value(a, -1, a[-1] + 1)),
     "indptr is empty": lambda h: in_block(h, 0, lambda a: a[:0]),
     "edges are missing": lambda h: in_block(h, 0, indices=lambda a: a[:-1]),
-    "an edge from nowhere": lambda h: in_block(h, 0, indices=lambda a: set_value(a, 0, len(h.addresses))),
+    "an edge from nowhere": lambda h: in_block(h, 0, indices=lambda a: set_value(a, 0, h.node_counts[0, 0])),
     "an edge from far away": lambda h: in_block(h, 1, indices=lambda a: set_value(a, -1, (1 << 31) - 1)),
     "a negative edge": lambda h: in_block(h, 1, indices=lambda a: set_value(a, len(a) // 2, -1)),
     "one destination less": lambda h: in_block(h, 0, lambda a: np.append(a[:-2], a[-1]).astype(np.int32)),
     "one destination more": lambda h: in_block(h, 1, lambda a: np.append(a, a[-1]).astype(np.int32)),
-    "one seed less": lambda h: replace(h, seeds=h.seeds[:-1], labels=h.labels[:-1]),
-    "one seed more": lambda h: replace(h, seeds=np.append(h.seeds, 0), labels=np.append(h.labels, 0)),
-    "one label less": lambda h: replace(h, labels=h.labels[:-1]),
-    "no labels": lambda h: replace(h, labels=h.labels[:0]),
+    "one seed less": lambda h: replace(h, seeds=h.seeds[:-1], y=h.y[:-1]),
+    "one seed more": lambda h: replace(h, seeds=np.append(h.seeds, 0), y=np.append(h.y, 0)),
+    "one label less": lambda h: replace(h, y=h.y[:-1]),
+    "no labels": lambda h: replace(h, y=h.y[:0]),
     "a seed that is no node": lambda h: replace(h, seeds=set_value(h.seeds, 0, 10**12)),
     "a negative seed": lambda h: replace(h, seeds=set_value(h.seeds, 0, -1)),
-    "input nodes are missing": lambda h: replace(h, input_nodes=h.input_nodes[:-1]),
-    "an input node that is none": lambda h: replace(h, input_nodes=set_value(h.input_nodes, 1, -2)),
+    "input nodes are missing": lambda h: replace(h, input_nodes=(h.input_nodes[0][:-1],)),
+    "an input node that is none": lambda h: replace(h, input_nodes=(set_value(h.input_nodes[0], 1, -2),)),
+    "a node count that is negative": lambda h: replace(h, node_counts=set_value(h.node_counts, (2, 0), -1)),
+    "a node count that is larger": lambda h: replace(h, node_counts=set_value(h.node_counts, (1, 0), 1 << 30)),
+    "a node count less": lambda h: replace(h, node_counts=h.node_counts[:2]),
+    "an address less": lambda h: with_addresses(h, h.rows[0].addresses[:-1]),
     "fewer blocks, as the seeds have": lambda h: replace(h, blocks=(h.blocks[1], h.blocks[1])),
 }
 
@@ -70,37 +79,39 @@ def opened(packed):
 def with_message(opened, tmp_path, message, **fields):
     """A packed directory whose extent `NUMBER` has `message` (bytes) for a header, and its checksum."""
     found, index, data = opened
-    index, row_bytes = index.copy(), found.config.rows.row_bytes
-    starts, sizes = index["offset"], extents.extent_bytes(index, row_bytes)
+    index = ExtentIndex(index.extents.copy(), index.rows.copy(), index.row_bytes)
+    starts, sizes = index.extents["offset"], index.extent_bytes
     parts = [data[start : start + size] for start, size in zip(starts, sizes, strict=True)]
-    record = index[NUMBER]
-    rows_bytes = int(record["num_rows"]) * row_bytes
+    extent, record = index.extents[NUMBER], index.rows[NUMBER, 0]
+    rows_bytes = int(record["num_rows"]) * index.row_bytes[0]
     rows = parts[NUMBER][int(record["rows_offset"]) :][:rows_bytes]
-    record["header_bytes"], record["rows_offset"] = len(message), extents.align(len(message), 64)
-    record["header_crc32c"] = crc32c(message)
+    extent["header_bytes"], record["rows_offset"] = len(message), align(len(message), 64)
+    extent["header_crc32c"] = crc32c(message)
     for name, value in fields.items():
         record[name] = value
     forged = message.ljust(int(record["rows_offset"]), b"\0") + rows
-    parts[NUMBER] = forged.ljust(extents.align(len(forged), 4096), b"\0")
-    index["offset"] = np.cumsum([0, *map(len, parts[:-1])])
+    parts[NUMBER] = forged.ljust(align(len(forged), 4096), b"\0")
+    index.extents["offset"] = np.cumsum([0, *map(len, parts[:-1])])
     splits = json.loads(json.dumps(found.manifest.config["splits"]))
-    splits["train"]["max_header_bytes"] = int(index["header_bytes"].max())
+    splits["train"]["max_header_bytes"] = index.max_header_bytes
+    splits["train"]["row_sets"][0]["max_inputs"] = index.max_inputs[0]
     copy = shutil.copytree(found.path, tmp_path / "packed")
-    return forge(copy, {"splits": splits}, train_index=index, train=b"".join(parts))
+    return forge(copy, {"splits": splits}, train_index=index.extents, train_rows=index.rows, train=b"".join(parts))
 
 
 def header_of(opened):
     found, index, data = opened
-    record = index[NUMBER]
-    message = data[int(record["offset"]) :][: int(record["header_bytes"])]
-    return extents.decode_header(message, found.header_schema())
+    extent = index.extents[NUMBER]
+    message = data[int(extent["offset"]) :][: int(extent["header_bytes"])]
+    return found.config.header_layout().decode(message)
 
 
 def with_header(opened, tmp_path, header):
-    encoded = extents.encode_header(header, opened[0].header_schema())
+    encoded = opened[0].config.header_layout().encode(header)
+    (addresses,), (admissions,) = encoded.addresses, encoded.admissions
     return with_message(
-        opened, tmp_path, encoded.message.to_pybytes(), addresses_offset=encoded.addresses_offset,
-        admissions_offset=encoded.admissions_offset,
+        opened, tmp_path, encoded.message.to_pybytes(), addresses_offset=addresses.offset, num_inputs=addresses.count,
+        admissions_offset=admissions.offset, num_admissions=admissions.count,
     )  # fmt: skip
 
 
@@ -133,13 +144,13 @@ def test_the_largest_minibatch_is_checked_too(opened, tmp_path):
 def test_addresses_elsewhere_than_the_index_says_are_refused(opened, tmp_path):
     """Native code checks those that the index leads to; the GPU would gather by those that the message leads to."""
     header = header_of(opened)
-    encoded = extents.encode_header(replace(header, addresses=np.full_like(header.addresses, 1 << 30)),
-                                    opened[0].header_schema())  # fmt: skip
+    addresses = header.rows[0].addresses
+    encoded = opened[0].config.header_layout().encode(with_addresses(header, np.full_like(addresses, 1 << 30)))
     message = encoded.message.to_pybytes()
-    forged = message + bytes(-len(message) % 8) + header.addresses.tobytes()
+    forged = message + bytes(-len(message) % 8) + addresses.tobytes()
     path = with_message(
-        opened, tmp_path, forged, addresses_offset=len(forged) - header.addresses.nbytes,
-        admissions_offset=encoded.admissions_offset,
+        opened, tmp_path, forged, addresses_offset=len(forged) - addresses.nbytes,
+        admissions_offset=encoded.admissions[0].offset,
     )  # fmt: skip
     with Loader(path) as loader, pytest.raises(ArtifactError, match="addresses are not where"):
         list(loader.epoch(0))
@@ -149,8 +160,8 @@ def test_addresses_elsewhere_than_the_index_says_are_refused(opened, tmp_path):
 def test_models_never_see_what_leads_outside(opened, tmp_path, seed):
     """Words anywhere in a header are replaced and its checksum is made anew: it is refused, or models can use it."""
     _, index, data = opened
-    record, random = index[NUMBER], np.random.default_rng(seed)
-    whole = data[int(record["offset"]) :][: int(record["header_bytes"])]
+    extent, random = index.extents[NUMBER], np.random.default_rng(seed)
+    whole = data[int(extent["offset"]) :][: int(extent["header_bytes"])]
     refused = 0
     for trial in range(12):
         words = np.frombuffer(whole, np.int32).copy()

@@ -12,7 +12,6 @@ from packed_directories import ENGINES, batches_of, key, wait_until
 
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.loading.loader import Loader
-from diskgnn.storage import extents
 from diskgnn.storage.packed import Packed
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
@@ -151,13 +150,12 @@ def test_two_loaders_in_two_threads(packed, whole):
 
 
 def test_no_byte_is_read_that_was_not_asked_for(packed):
-    index = np.load(packed / "valid-index.npy")
-    row_bytes = Packed.open(packed).config.rows.row_bytes
-    initial_bytes = np.load(packed / "valid-initial.npy").nbytes
+    extent_bytes = Packed.open(packed).index("valid").extent_bytes.sum()
+    initial_bytes = np.load(packed / "valid-initial-node.npy").nbytes
     with Loader(packed, "valid") as loader:
         for count in (1, 2, 3):
             assert len(list(loader.epoch(count - 1))) == loader.num_batches
-            expected = count * extents.extent_bytes(index, row_bytes).sum() + initial_bytes
+            expected = count * extent_bytes + initial_bytes
             stats = loader.stats()
             assert stats.read_bytes == expected
             # Each at most a chunk, and no smaller than a page.

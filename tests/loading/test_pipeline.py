@@ -9,7 +9,7 @@ import pytest
 import torch
 from packed_directories import ENGINES
 
-from diskgnn._native import EXTENT_FIELDS, Pipeline, PipelineOptions, Tiers
+from diskgnn._native import EXTENT_FIELDS, ROWS_FIELDS, Pipeline, PipelineOptions, Tiers
 from diskgnn.loading.cpu_tier import CpuTier
 from diskgnn.loading.static_rows import open_static_rows
 from diskgnn.storage import artifacts, extents
@@ -19,21 +19,22 @@ pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 
 
 def as_integers(index):
-    return index.view(np.int64).reshape(len(index), -1)
+    extents = index.extents.view(np.int64).reshape(len(index), -1)
+    return extents, index.rows.view(np.int64).reshape(*index.rows.shape, -1)
 
 
 def make_pipeline(path, **options):
     """Over the train sequence of the packed directory `path`, at its start."""
     packed = Packed.open(path)
-    static = open_static_rows(packed, torch.device("cpu"), engine="threads")
-    cpu_tier, index = CpuTier(packed, "train", engine="threads", verify=False), packed.index("train")
+    (static,) = open_static_rows(packed, torch.device("cpu"), engine="threads")
+    cpu_tier, index = CpuTier(packed, "train", 0, engine="threads", verify=False), packed.index("train")
     cpu_tier.restore(index, 0)
     tiers = Tiers(
-        row_bytes=packed.config.rows.row_bytes, num_device=static.num_device, num_static=static.num_static,
+        row_bytes=static.rows.row_bytes, num_device=static.num_device, num_static=static.num_static,
         pinned=static.pinned, cpu=cpu_tier.slots, next_cycle_slots=cpu_tier.next_cycle_slots,
     )  # fmt: skip
     path = packed.file(artifacts.extents_file("train"))
-    return Pipeline(str(path), as_integers(index), tiers, PipelineOptions(**options))
+    return Pipeline(str(path), *as_integers(index), [tiers], PipelineOptions(**options))
 
 
 def test_stopping_from_another_thread_wakes_who_waits(packed):
@@ -79,9 +80,9 @@ def test_ctrl_c_while_waiting_for_the_disk(packed, engine):
 def test_rows_too_wide_to_count_are_refused(tmp_path, row_bytes, num_inputs):
     """Their bytes, modulo 2^64, would fit the file and a buffer."""
     (tmp_path / "train.bin").write_bytes(bytes(4096))
-    index = np.zeros(1, extents.INDEX_DTYPE)
-    index["header_bytes"] = index["rows_offset"] = 64
-    index["num_inputs"] = num_inputs
+    index = extents.ExtentIndex.empty(1, [row_bytes])
+    index.extents["header_bytes"] = index.rows["rows_offset"] = 64
+    index.rows["num_inputs"] = num_inputs
     none = np.empty(0, np.uint8)
 
     def make(row_bytes):
@@ -89,7 +90,7 @@ def test_rows_too_wide_to_count_are_refused(tmp_path, row_bytes, num_inputs):
             row_bytes=row_bytes, num_device=0, num_static=0, pinned=none, cpu=none,
             next_cycle_slots=np.empty(0, np.int32),
         )  # fmt: skip
-        return Pipeline(str(tmp_path / "train.bin"), as_integers(index), tiers, PipelineOptions(engine="threads"))
+        return Pipeline(str(tmp_path / "train.bin"), *as_integers(index), [tiers], PipelineOptions(engine="threads"))
 
     make(4096)
     with pytest.raises(ValueError, match="wider"):
@@ -113,8 +114,9 @@ def test_locked_buffers_are_never_freed(packed):
 
 
 def test_index_records_are_the_native_readers():
-    assert {name: offset for name, (_, offset) in extents.INDEX_DTYPE.fields.items()} == EXTENT_FIELDS
-    assert extents.INDEX_DTYPE.itemsize == 8 * len(EXTENT_FIELDS)
+    for dtype, fields in ((extents.EXTENT_DTYPE, EXTENT_FIELDS), (extents.ROWS_DTYPE, ROWS_FIELDS)):
+        assert {name: offset for name, (_, offset) in dtype.fields.items()} == fields
+        assert dtype.itemsize == 8 * len(fields)
 
 
 @pytest.mark.parametrize("options", [{"engine": "aio"}, {"prefetch": 0}, {"threads": 0}])

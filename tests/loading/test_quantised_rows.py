@@ -31,7 +31,7 @@ def quantised_graph(folder, dtype, width=7):
 
 def dequantised(graph):
     """[N, D], by the words of docs/FORMAT.md."""
-    scale, zero_point = np.load(graph.manifest.file("quantisation.npy"))
+    scale, zero_point = np.load(graph.manifest.file("quantisation-node.npy"))
     codes = np.array(graph.features)
     if codes.dtype == np.uint8:
         codes = np.stack([codes & 15, codes >> 4], -1).reshape(len(codes), -1)[:, : len(scale)]
@@ -118,7 +118,7 @@ def forged(packed, folder, meaning):
     manifest = open_artifact(packed)
     with ArtifactWriter(folder / "forged", artifacts.PACKED, config=manifest.config) as writer:
         for name in manifest.files:
-            if name != artifacts.QUANTISATION:
+            if name != artifacts.packed_codes_file("node"):
                 shutil.copy(packed / name, writer.path(name))
                 writer.add(name)
             elif meaning is not None:
@@ -134,7 +134,7 @@ def forged(packed, folder, meaning):
 )  # fmt: skip
 def test_codes_that_mean_nothing_are_refused(tmp_path, meaning):
     packed = prepare_graph(quantised_graph(tmp_path, "int8"), tmp_path, epochs=1)
-    with pytest.raises(ArtifactError, match=r"quantisation\.npy"):
+    with pytest.raises(ArtifactError, match=r"quantisation-node\.npy"):
         Loader(forged(packed, tmp_path, meaning))
 
 
@@ -146,8 +146,8 @@ def test_int4_without_its_meaning_is_refused(tmp_path):
 
 def test_a_flipped_bit_in_what_codes_mean_is_found(tmp_path):
     packed = prepare_graph(quantised_graph(tmp_path, "int8"), tmp_path, epochs=1)
-    data = bytearray((packed / artifacts.QUANTISATION).read_bytes())
+    data = bytearray((packed / artifacts.packed_codes_file("node")).read_bytes())
     data[-1] ^= 1
-    (packed / artifacts.QUANTISATION).write_bytes(data)
-    with pytest.raises(ArtifactError, match=r"quantisation\.npy is damaged"):
+    (packed / artifacts.packed_codes_file("node")).write_bytes(data)
+    with pytest.raises(ArtifactError, match=r"quantisation-node\.npy is damaged"):
         Loader(packed)

@@ -19,7 +19,8 @@ def packed(tmp_path_factory):
 
 
 def static_rows(packed, device_cache=None):
-    return open_static_rows(packed, torch.device("cpu"), device_cache=device_cache, engine="threads")
+    (found,) = open_static_rows(packed, torch.device("cpu"), device_cache=device_cache, engine="threads")
+    return found
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ def static_rows(packed, device_cache=None):
 )
 def test_static_rows_are_split_as_asked(packed, device_cache, on_device):
     found = static_rows(packed, device_cache)
-    static = packed.manifest.array(artifacts.STATIC)
+    static = packed.manifest.array(artifacts.static_file("node"))
     assert (found.num_static, found.rows.row_bytes) == (20, 10)
     assert found.num_device == on_device
     assert found.on_device.dtype == torch.bfloat16

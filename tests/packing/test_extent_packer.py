@@ -36,7 +36,7 @@ def test_long_runs_of_many_extents(tmp_path, dtype, row_bytes):
         assert found == crc32c(header)
     extents = ExtentRows(
         path=str(path), nodes=nodes, bounds=bounds, offsets=offsets[:-1] + starts, cursors=cursors, checksums=checksums,
-        tails=tails,
+        tails=tails, ends=np.ones(5, np.uint8),
     )  # fmt: skip
     for first, last in pairwise([0, 1, 4095, 4097, 30_000, 30_001, num_nodes]):
         pack_window(pages, extents, rows[first:last].reshape(-1), first, row_bytes, 2)
@@ -95,8 +95,9 @@ def test_extents_that_do_not_fit_together(tmp_path):
         "cursors": np.array([0, 2]),
         "checksums": np.zeros(2, np.uint32),
         "tails": np.zeros(2 * 4096, np.uint8),
+        "ends": np.ones(2, np.uint8),
     }
-    for name in ("bounds", "cursors", "checksums", "tails"):
+    for name in ("bounds", "cursors", "checksums", "tails", "ends"):
         with pytest.raises(ValueError, match="the same extents"):
             ExtentRows(path=str(tmp_path / "file"), **{**sound, name: sound[name][:-1]})
     with pytest.raises(TypeError, match="int32 or int64"):

@@ -5,7 +5,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from graphs import FEATURE_CHECKSUMS, FEATURES, INDICES, INDPTR, LABELS, TRAIN, prepare_graph, write_graph
 
@@ -13,10 +12,8 @@ from diskgnn._native import PageWriter, crc32c
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.loader import Loader
 from diskgnn.packing.pack import pack, pack_samples
-from diskgnn.packing.row_packing import pack_rows
-from diskgnn.packing.split_placer import SplitPlacer
 from diskgnn.packing.tiers import TierRows
-from diskgnn.storage import artifacts, extents, faults
+from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, npy_header_bytes
 from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.packed import Packed
@@ -36,36 +33,39 @@ def test_the_files_hold_what_the_format_says(graph, samples, tmp_path):
     config = Packed.open(tmp_path / "packed").config
     row_bytes = graph.feature_file.row_bytes
     features = graph.features
-    static = manifest.array("static.npy")
+    static = manifest.array("static-node.npy")
     counts = np.zeros(graph.num_nodes, int)
     for minibatch in samples.read("train"):
         counts[minibatch.only_nodes] += 1
     hottest = np.lexsort((np.arange(graph.num_nodes), -counts))[: graph.num_nodes // 20]
     assert static.tobytes() == features[hottest].tobytes()
     assert not list((tmp_path / "packed").glob("*.nodes"))
-    schema = extents.header_schema(2, pa.int32())
+    layout = config.header_layout()
     for split in ("train", "valid"):
-        index, data = manifest.array(f"{split}-index.npy"), (tmp_path / "packed" / f"{split}.bin").read_bytes()
+        data = (tmp_path / "packed" / f"{split}.bin").read_bytes()
+        index, (rows_index,) = manifest.array(f"{split}-index.npy"), manifest.array(f"{split}-rows.npy").T
         assert len(index) == samples.config.splits[split].num_batches == config.splits[split].num_batches
         assert (index["offset"] % 4096 == 0).all()
-        assert index["rows_offset"].max() % 64 == 0
+        assert rows_index["rows_offset"].max() % 64 == 0
         end = 0
-        for record, minibatch in zip(index, samples.read(split), strict=True):
-            start = int(record["offset"])
+        for extent, record, minibatch in zip(index, rows_index, samples.read(split), strict=True):
+            start = int(extent["offset"])
             assert start == end
-            header_end = start + int(record["header_bytes"])
-            header = extents.decode_header(data[start:header_end], schema)
+            header_end = start + int(extent["header_bytes"])
+            header = layout.decode(data[start:header_end])
             np.testing.assert_array_equal(header.seeds, minibatch.seeds)
-            np.testing.assert_array_equal(header.labels, graph.labels[minibatch.seeds])
-            np.testing.assert_array_equal(header.input_nodes, minibatch.only_nodes)
-            for found, expected in zip(header.blocks, minibatch.only_blocks, strict=True):
-                np.testing.assert_array_equal(found[0], expected[0])
-                np.testing.assert_array_equal(found[1], expected[1])
-            assert record["header_crc32c"] == crc32c(data[start:header_end])
+            np.testing.assert_array_equal(header.y, graph.labels[minibatch.seeds])
+            np.testing.assert_array_equal(header.input_nodes[0], minibatch.only_nodes)
+            np.testing.assert_array_equal(header.node_counts, minibatch.node_counts)
+            for (found,), expected in zip(header.blocks, minibatch.only_blocks, strict=True):
+                np.testing.assert_array_equal(found.indptr, expected[0])
+                np.testing.assert_array_equal(found.indices, expected[1])
+            assert extent["header_crc32c"] == crc32c(data[start:header_end])
             first = config.num_static + config.splits[split].cpu_rows
-            on_disk = header.addresses >= first
+            addresses = header.rows[0].addresses
+            on_disk = addresses >= first
             nodes = np.empty(record["num_rows"], int)
-            nodes[header.addresses[on_disk] - first] = minibatch.only_nodes[on_disk]
+            nodes[addresses[on_disk] - first] = minibatch.only_nodes[on_disk]
             assert (np.diff(nodes) > 0).all()
             rows_start = start + int(record["rows_offset"])
             rows = data[rows_start : rows_start + len(nodes) * row_bytes]
@@ -76,20 +76,20 @@ def test_the_files_hold_what_the_format_says(graph, samples, tmp_path):
             assert not any(data[rows_start + len(rows) : end])
         assert len(data) == end
         rows = config.splits[split].rows
-        assert rows.disk == index["num_rows"].sum() == report.details[f"{split}_disk_rows"]
-        assert rows.requested == index["num_inputs"].sum() == rows.static + rows.cpu + rows.disk
-    assert len(manifest.array("train-initial.npy")) <= config.splits["train"].cpu_rows == 20
+        assert rows.disk == rows_index["num_rows"].sum() == report.details[f"{split}_disk_rows"]
+        assert rows.requested == rows_index["num_inputs"].sum() == rows.static + rows.cpu + rows.disk
+    assert len(manifest.array("train-initial-node.npy")) <= config.splits["train"].cpu_rows == 20
 
 
 @pytest.mark.parametrize("window_bytes", [1, 28, 1000])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_bytes_do_not_depend_on_memory_or_threads(graph, samples, tmp_path, window_bytes, threads):
     """28 bytes are one row: as many windows as rows."""
-    tiers = TierRows(static=10, train=20, evaluation=5)
+    tiers = [TierRows(static=10, train=20, evaluation=5)]
     pack_samples(graph, samples, tmp_path / "large", tiers, Resources.of(threads=1))
     pack_samples(graph, samples, tmp_path / "small", tiers, Resources.of(0, threads), window_bytes=window_bytes)
     assert files(tmp_path / "large") == files(tmp_path / "small")
-    assert len(files(tmp_path / "large")) == 1 + 1 + 2 * 4
+    assert len(files(tmp_path / "large")) == 1 + 1 + 2 * 5
 
 
 def sparse_checksums(path, nodes, data_offset, row_bytes):
@@ -165,7 +165,7 @@ def test_the_nodes_of_rows_are_not_read_ahead(graph, samples, tmp_path):
 
     def look():
         for split in samples.splits:
-            mapping = Path("/proc/self/smaps").read_text().split(f"{split}.nodes\n")[1]
+            mapping = Path("/proc/self/smaps").read_text().split(f"{split}-node.nodes\n")[1]
             flags.append(mapping.split("VmFlags:")[1].splitlines()[0].split())
 
     with faults.armed("pack.window", look):
@@ -189,16 +189,13 @@ def test_nothing_is_being_written_to_a_file_while_space_is_reserved_in_it(graph,
         fallocate(descriptor, *arguments)
 
     monkeypatch.setattr(os, "posix_fallocate", noted)
-    pages, tiers = Pages(), TierRows(static=0, train=20, evaluation=5)
-    with ArtifactWriter(tmp_path / "packed", artifacts.PACKED, config={}) as writer:
-        placer = SplitPlacer(writer, pages, graph, samples, keep_input_nodes=False, resources=Resources.of())
-        placed = placer.place_all(tiers)
-        assert not any(name.endswith(".bin") for name in calls)
-        calls.clear()
-        pack_rows(writer, pages, graph, placed, Resources.of(threads=1))
-    pages.close()
-    assert calls == [
-        "finish", "static.npy", "train.bin", "train-initial.npy", "valid.bin", "valid-initial.npy", "finish",
+    monkeypatch.setattr("diskgnn.packing.pack.PageWriter", Pages)
+    pack(graph, samples, tmp_path / "packed", cpu_cache="10%", static_cache=0)
+    finished = calls.index("finish")
+    assert not any(name.endswith(".bin") for name in calls[:finished])
+    assert calls[finished:] == [
+        "finish", "train.bin", "valid.bin", "static-node.npy", "train-initial-node.npy", "valid-initial-node.npy",
+        "finish",
     ]  # fmt: skip
 
 

@@ -8,12 +8,17 @@ import pytest
 
 from diskgnn.errors import ConfigError
 from diskgnn.packing.pack import pack
-from diskgnn.packing.tiers import TierRows
+from diskgnn.packing.tiers import TierBudgets, TierRows
 from diskgnn.specs import CacheSpec, cache_rows
 from diskgnn.storage import faults
 from diskgnn.storage.row_format import FeatureFile, RowFormat
 
 MANY_ROWS = FeatureFile(Path("features.npy"), 128, 1 << 40, RowFormat("int8", 100))
+
+
+def rows_of(cache, features, memory_bytes):
+    """Where all rows are those of one file."""
+    return TierBudgets.of(cache, [features], memory_bytes).rows_of(features)
 
 
 @pytest.mark.parametrize(
@@ -43,8 +48,8 @@ def test_a_size_without_room_for_a_row_is_refused(cache):
 
 
 def test_tiers_of_a_spec():
-    assert TierRows.of(CacheSpec(1000, 250), MANY_ROWS, 0) == TierRows(static=2, train=10, evaluation=2)
-    tiers = TierRows.of(CacheSpec(1000, 0, 700), MANY_ROWS, 0)
+    assert rows_of(CacheSpec(1000, 250), MANY_ROWS, 0) == TierRows(static=2, train=10, evaluation=2)
+    tiers = rows_of(CacheSpec(1000, 0, 700), MANY_ROWS, 0)
     assert (tiers.cpu("train"), tiers.cpu("valid"), tiers.cpu("test")) == (10, 7, 7)
 
 
@@ -54,12 +59,12 @@ def test_tiers_of_a_spec():
 )
 def test_automatic_static_rows(free_bytes, memory_bytes, rows):
     with faults.pretending("gpu.free", free_bytes):
-        assert TierRows.of(CacheSpec(0), MANY_ROWS, memory_bytes).static == rows
+        assert rows_of(CacheSpec(0), MANY_ROWS, memory_bytes).static == rows
 
 
 def test_static_rows_are_for_gpus():
     torch = pytest.importorskip("torch")
-    assert (TierRows.of(CacheSpec(0), MANY_ROWS, 1 << 40).static > 0) == torch.cuda.is_available()
+    assert (rows_of(CacheSpec(0), MANY_ROWS, 1 << 40).static > 0) == torch.cuda.is_available()
 
 
 def test_torch_is_not_imported_for_nothing(graph, samples, tmp_path):

@@ -123,7 +123,7 @@ def test_the_estimate_is_close_and_writes_nothing(graph, tmp_path):
     assert list(tmp_path.iterdir()) == []
     prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
     packed = Packed.open(tmp_path / "packed")
-    splits, row_bytes = packed.config.splits, packed.config.rows.row_bytes
+    splits, row_bytes = packed.config.splits, packed.config.one_row_set.rows.row_bytes
     assert found.minibatches == sum(split.num_batches for split in splits.values())
     train = splits["train"]
     assert found.rows_per_minibatch == pytest.approx(train.rows.requested / train.num_batches, rel=0.1)
@@ -148,7 +148,7 @@ def test_everything_fits_in_memory(graph, tmp_path):
     assert all(split.rows.disk == 0 for split in splits.values())
     accessed = splits["train"].cpu_rows
     assert accessed <= Graph.open(graph).num_nodes
-    assert np.load(tmp_path / "packed" / "train-initial.npy").shape[0] == accessed
+    assert np.load(tmp_path / "packed" / "train-initial-node.npy").shape[0] == accessed
 
 
 def test_a_disk_that_is_too_small_is_refused_before_sampling(graph, tmp_path):

@@ -78,29 +78,31 @@ def test_every_file_is_repaired(made: Path, damaged: Path, damage: Callable[[Pat
 
 def test_only_what_is_damaged_is_replaced(made: Path, damaged: Path) -> None:
     flip(damaged / "samples" / "train-0001-00000.arrow", 500)
-    flip(damaged / "packed" / "static.npy", 200)
+    flip(damaged / "packed" / "static-node.npy", 200)
     before = {path: path.stat().st_ino for name in ("samples", "packed") for path in (damaged / name).iterdir()}
     for name in ("samples", "packed"):
         repair(damaged / name, graph=damaged / "graph", resources=RESOURCES)
         assert files(damaged / name) == files(made / name)
     changed = {path.name for path, inode in before.items() if path.stat().st_ino != inode}
-    assert changed == {"train-0001-00000.arrow", "static.npy"}
+    assert changed == {"train-0001-00000.arrow", "static-node.npy"}
 
 
 def test_damaged_extents_are_named_and_written_over_in_place(made: Path, damaged: Path) -> None:
     """A header, a row, what fills up after the header, and what fills up after the rows."""
     path, packed = damaged / "packed" / "train.bin", Packed.open(damaged / "packed")
-    index, row_bytes = packed.index("train"), packed.config.rows.row_bytes
-    with_rows = np.flatnonzero(index["num_rows"])
-    padded = np.flatnonzero(index["header_bytes"] < index["rows_offset"])
+    index = packed.index("train")
+    offsets, headers = index.extents["offset"], index.extents["header_bytes"]
+    rows_offsets, num_rows = index.rows["rows_offset"][:, 0], index.rows["num_rows"][:, 0]
+    with_rows = np.flatnonzero(num_rows)
+    padded = np.flatnonzero(headers < rows_offsets)
     places = {
-        1: index["offset"][1] + 8,
-        int(with_rows[5]): index["offset"][with_rows[5]] + index["rows_offset"][with_rows[5]],
-        7: index["offset"][8] - 1,
+        1: offsets[1] + 8,
+        int(with_rows[5]): offsets[with_rows[5]] + rows_offsets[with_rows[5]],
+        7: offsets[8] - 1,
     }
     if len(padded):
-        places[int(padded[-1])] = index["offset"][padded[-1]] + index["header_bytes"][padded[-1]]
-    assert index["rows_offset"][7] + index["num_rows"][7] * row_bytes < index["offset"][8] - index["offset"][7]
+        places[int(padded[-1])] = offsets[padded[-1]] + headers[padded[-1]]
+    assert rows_offsets[7] + num_rows[7] * index.row_bytes[0] < offsets[8] - offsets[7]
     for position in places.values():
         flip(path, int(position))
     _, found = find_damage(damaged / "packed")
@@ -164,27 +166,27 @@ def test_what_cannot_be_repaired_is_said_and_left_as_it_is(made: Path, damaged: 
 def test_verify_lists_all_that_is_damaged(damaged: Path) -> None:
     index = Packed.open(damaged / "packed").index("train")
     for number in (2, 5):
-        flip(damaged / "packed" / "train.bin", int(index["offset"][number]) + 9)
-    flip(damaged / "packed" / "static.npy", 200)
-    remove(damaged / "packed" / "valid-wrap.npy", 0)
+        flip(damaged / "packed" / "train.bin", int(index.extents["offset"][number]) + 9)
+    flip(damaged / "packed" / "static-node.npy", 200)
+    remove(damaged / "packed" / "valid-wrap-node.npy", 0)
     told = run("verify", damaged / "packed", exit_code=4)
     assert told.stdout == ""
     assert "train.bin is damaged in 2 of its extents: 2, 5" in told.stderr
-    assert "static.npy is damaged" in told.stderr
-    assert "valid-wrap.npy, a part of" in told.stderr
+    assert "static-node.npy is damaged" in told.stderr
+    assert "valid-wrap-node.npy, a part of" in told.stderr
     document = json.loads(run("verify", damaged / "packed", "--json", exit_code=4).stdout)
     assert {damage["file"]: damage["extents"] for damage in document["damaged"]} == {
-        "train.bin": [2, 5], "static.npy": [], "valid-wrap.npy": [],
+        "train.bin": [2, 5], "static-node.npy": [], "valid-wrap-node.npy": [],
     }  # fmt: skip
     assert (document["error"]["kind"], document["error"]["exit_code"]) == ("DamagedError", 4)
 
 
 def test_verify_repairs(made: Path, damaged: Path) -> None:
-    flip(damaged / "packed" / "valid-initial.npy", 200)
+    flip(damaged / "packed" / "valid-initial-node.npy", 200)
     told = run("verify", damaged / "packed", "--repair", exit_code=2)
     assert "--graph: expected the graph" in told.stderr
     told = run("verify", damaged / "packed", "--repair", "--graph", damaged / "graph")
-    assert "made again: valid-initial.npy" in told.stdout
+    assert "made again: valid-initial-node.npy" in told.stdout
     assert "is whole" in told.stdout
     assert files(damaged / "packed") == files(made / "packed")
     document = json.loads(run("verify", damaged / "packed", "--repair", "--json").stdout)
@@ -192,8 +194,8 @@ def test_verify_repairs(made: Path, damaged: Path) -> None:
 
 
 def test_damage_is_what_it_says(damaged: Path) -> None:
-    flip(damaged / "packed" / "static.npy", 200)
+    flip(damaged / "packed" / "static-node.npy", 200)
     (found,) = find_damage(damaged / "packed")[1]
     assert isinstance(found, Damage)
-    with pytest.raises(ArtifactError, match=r"1 of \d+ files of .* are damaged: .*static\.npy"):
+    with pytest.raises(ArtifactError, match=r"1 of \d+ files of .* are damaged: .*static-node\.npy"):
         verify_artifact(damaged / "packed")

@@ -7,7 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diskgnn._native import check_block
-from diskgnn.storage import extents
+from diskgnn.storage.extent_headers import (
+    EncodedHeader,
+    Header,
+    HeaderLayout,
+    RowPlaces,
+    RowSetLayout,
+    Span,
+    arrays_of,
+)
+from diskgnn.storage.extents import ExtentIndex
+from diskgnn.storage.header_checks import checked_header
+from diskgnn.storage.samples import PairSample, SampledBlock
 
 
 def arrays(dtype, max_size=30):
@@ -16,65 +27,105 @@ def arrays(dtype, max_size=30):
     return values.map(lambda numbers: np.array(numbers, dtype))
 
 
-@settings(max_examples=100)
-@given(data=st.data(), num_layers=st.integers(1, 3), node_dtype=st.sampled_from([None, np.int32, np.int64]))
-def test_what_is_encoded_is_decoded(data, num_layers, node_dtype):
-    header = extents.Header(
-        seeds=data.draw(arrays(np.int64)),
-        labels=data.draw(arrays(np.int64)),
-        blocks=tuple((data.draw(arrays(np.int32)), data.draw(arrays(np.int32))) for _ in range(num_layers)),
-        addresses=data.draw(arrays(np.int32)),
-        admissions=data.draw(arrays(np.int32).map(lambda array: array[: len(array) // 2 * 2].reshape(-1, 2))),
-        input_nodes=None if node_dtype is None else data.draw(arrays(node_dtype)),
+@st.composite
+def layouts(draw):
+    """Of one type and of several; with and without what may be there."""
+    num_types = draw(st.integers(1, 3))
+    number = st.integers(0, num_types - 1)
+    row_set = st.tuples(number, st.booleans(), st.booleans())
+    edge_types = draw(st.lists(st.tuples(number, number), min_size=1, max_size=3))
+    link = draw(st.booleans())
+    return HeaderLayout(
+        num_layers=draw(st.integers(1, 3)),
+        num_nodes=(1 << 40,) * num_types,
+        edge_types=tuple(edge_types),
+        node_dtypes=tuple(draw(st.sampled_from([None, "int32", "int64"])) for _ in range(num_types)),
+        row_sets=tuple(RowSetLayout(*each) for each in draw(st.lists(row_set, max_size=3))),
+        target=(0, 0) if link else (0,),
+        label_dtype=None if link else draw(st.sampled_from(["int64", "uint8", "float32"])),
+        has_edge_ids=draw(st.booleans()),
+        has_trees=draw(st.booleans()),
     )
-    schema = extents.header_schema(num_layers, None if node_dtype is None else pa.from_numpy_dtype(node_dtype))
-    encoded = extents.encode_header(header, schema)
+
+
+@settings(max_examples=100)
+@given(data=st.data(), layout=layouts())
+def test_what_is_encoded_is_decoded(data, layout):
+    num_types = len(layout.num_nodes)
+
+    def drawn(dtype, size=None):
+        if np.dtype(dtype).kind == "f":
+            return drawn(np.int16, size).astype(dtype)
+        return data.draw(arrays(dtype) if size is None else arrays(dtype).map(lambda array: np.resize(array, size)))
+
+    header = Header(
+        seeds=drawn(np.int64),
+        y=None if layout.has_pairs else drawn(layout.label_dtype),
+        node_counts=drawn(np.int32, (layout.num_layers + 1, num_types)),
+        rows=tuple(
+            RowPlaces(drawn(np.int32), drawn(np.int32, (3, 2)), drawn(np.int32) if row_set.has_spread else None)
+            for row_set in layout.row_sets
+        ),
+        input_nodes=tuple(None if dtype is None else drawn(dtype) for dtype in layout.node_dtypes),
+        trees=tuple(drawn(np.int32) for _ in range(num_types)) if layout.has_trees else None,
+        pairs=PairSample(drawn(np.int32), drawn(np.int32), drawn(np.float32)) if layout.has_pairs else None,
+        blocks=tuple(
+            tuple(
+                SampledBlock(drawn(np.int32), drawn(np.int32), drawn(np.int64) if layout.has_edge_ids else None)
+                for _ in layout.edge_types
+            )
+            for _ in range(layout.num_layers)
+        ),
+    )
+    encoded = layout.encode(header)
     message = encoded.message.to_pybytes()
-    decoded = extents.decode_header(message, schema)
-    pairs = [
-        (header.seeds, decoded.seeds), (header.labels, decoded.labels), (header.addresses, decoded.addresses),
-        (header.admissions, decoded.admissions),
-        *((left, right) for ours, theirs in zip(header.blocks, decoded.blocks, strict=True)
-          for left, right in zip(ours, theirs, strict=True)),
-    ]  # fmt: skip
-    if node_dtype is None:
-        assert decoded.input_nodes is None
-    else:
-        pairs.append((header.input_nodes, decoded.input_nodes))
-    for expected, found in pairs:
+    decoded = layout.decode(message)
+    for expected, found in zip(arrays_of(header), arrays_of(decoded), strict=True):
         assert found.dtype == expected.dtype
         np.testing.assert_array_equal(found, expected)
-    for name, expected in (("addresses", header.addresses), ("admissions", header.admissions)):
-        start = getattr(encoded, f"{name}_offset")
-        assert message[start : start + expected.nbytes] == expected.tobytes()
-        assert start % 8 == 0
+    np.testing.assert_array_equal(decoded.node_counts, header.node_counts)
+    for number, places in enumerate(header.rows):
+        for expected, found in ((places.addresses, encoded.addresses), (places.admissions, encoded.admissions)):
+            span = found[number]
+            assert span.count == len(expected)
+            assert message[span.offset : span.offset + expected.nbytes] == expected.tobytes()
+            assert span.offset % 8 == 0
     # Anybody's Arrow can read it, too: a batch of one row of lists.
-    batch = pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+    batch = pa.ipc.read_record_batch(pa.py_buffer(message), layout.schema)
     assert batch.to_pylist()[0]["seeds"] == header.seeds.tolist()
 
 
 def test_records_say_where_parts_are():
-    index = np.zeros(3, extents.INDEX_DTYPE)
+    index = ExtentIndex.empty(3, [33, 4])
     lengths = []
-    for record, (header_bytes, num_rows) in zip(index, ((1000, 0), (64, 1), (4000, 100)), strict=True):
-        encoded = extents.EncodedHeader(pa.py_buffer(bytes(header_bytes)), 8, 16)
-        lengths.append(extents.fill_record(record, encoded, 7, num_rows, 2, 33))
-    assert index["rows_offset"].tolist() == [1024, 64, 4032]
-    assert lengths == extents.extent_bytes(index, 33).tolist() == [4096, 4096, 8192]
-    assert index["num_inputs"].tolist() == [7] * 3
-    assert index.dtype.itemsize == 80
+    for number, (header_bytes, *num_rows) in enumerate(((1000, 0, 0), (64, 1, 2), (4000, 100, 1))):
+        spans = (Span(8, 7), Span(40, 3)), (Span(16, 2), Span(0, 0))
+        encoded = EncodedHeader(pa.py_buffer(bytes(header_bytes)), *spans)
+        lengths.append(index.describe(number, sum(lengths), encoded, num_rows))
+    assert index.rows["rows_offset"].tolist() == [[1024, 1024], [64, 128], [4032, 7360]]
+    assert lengths == index.extent_bytes.tolist() == [4096, 4096, 8192]
+    assert index.extents["offset"].tolist() == [0, 4096, 8192]
+    assert (index.max_inputs, index.max_header_bytes) == ((7, 3), 4000)
+    assert [part[:2] for part in index.parts(2)] == [(0, 4000), (4032, 3300), (7360, 4)]
+    assert ExtentIndex.empty(2, []).max_inputs == ()
+
+
+def simple_header(number=50):
+    """Of one type, and its layout; each node is its own neighbour."""
+    numbers = np.arange(number, dtype=np.int32)
+    places = RowPlaces(numbers, np.empty((0, 2), np.int32))
+    block = SampledBlock(np.arange(number + 1, dtype=np.int32), numbers)
+    nodes = numbers.astype(np.int64)
+    header = Header(nodes, nodes, np.full((2, 1), number, np.int32), ((block,),), (places,), (None,))
+    return header, HeaderLayout.of_one_type(1, number, None)
 
 
 @pytest.mark.parametrize("length", [0, 7, 100, -8])
 def test_what_was_cut_off_is_no_header(length):
-    schema = extents.header_schema(1, None)
-    empty = np.arange(50, dtype=np.int32)
-    header = extents.Header(
-        empty.astype(np.int64), empty.astype(np.int64), ((empty, empty),), empty, empty.reshape(-1, 2)
-    )
-    message = extents.encode_header(header, schema).message.to_pybytes()
+    header, layout = simple_header()
+    message = layout.encode(header).message.to_pybytes()
     with pytest.raises((pa.ArrowException, EOFError, OSError)):
-        extents.decode_header(message[:length], schema)
+        layout.decode(message[:length])
 
 
 small = st.lists(st.integers(-2, 6), max_size=8)
@@ -86,31 +137,32 @@ small = st.lists(st.integers(-2, 6), max_size=8)
 def test_blocks_are_sound_or_refused(indptr, indices, num_src):
     """Against the definition, written with lists."""
     sound = (
-        indptr[:1] == [0] and indptr == sorted(indptr) and indptr[-1] == len(indices) and len(indptr) - 1 <= num_src
+        indptr[:1] == [0] and indptr == sorted(indptr) and indptr[-1] == len(indices)
         and all(index in range(num_src) for index in indices)
     )  # fmt: skip
     arrays = np.array(indptr, np.int32), np.array(indices, np.int32)
     if sound:
         check_block(*arrays, num_src)
     else:
-        with pytest.raises(ValueError, match=r"indptr|destinations|source"):
+        with pytest.raises(ValueError, match=r"indptr|source"):
             check_block(*arrays, num_src)
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_a_compressed_message_is_refused(codec):
     """Its arrays would not lie in the header, which is what is moved to the device."""
-    schema, nodes = extents.header_schema(1, None), np.arange(400)
-    indptr, indices = np.arange(401, dtype=np.int32), np.arange(400, dtype=np.int32)
-    header = extents.Header(nodes, nodes, ((indptr, indices),), indices, np.empty((0, 2), np.int32))
-    batch = pa.ipc.read_record_batch(extents.encode_header(header, schema).message, schema)
+    header, layout = simple_header(400)
+    encoded = layout.encode(header)
+    batch = pa.ipc.read_record_batch(encoded.message, layout.schema)
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+    with pa.ipc.new_stream(sink, layout.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
         writer.write_batch(batch)
     reader = pa.ipc.MessageReader.open_stream(sink.getvalue())
     reader.read_next_message()  # the schema
     message = np.frombuffer(reader.read_next_message().serialize(), np.uint8)
-    record = {"num_inputs": 400, "num_admissions": 0, "addresses_offset": 0}
-    assert extents.decode_header(message, schema).addresses.tolist() == indices.tolist()
+    index = ExtentIndex.empty(1, [4])
+    index.describe(0, 0, encoded, [0])
+    assert layout.decode(message).rows[0].addresses.tolist() == list(range(400))
+    assert checked_header(np.frombuffer(encoded.message, np.uint8), layout, index.rows[0]).seeds.tolist()
     with pytest.raises(ValueError, match="does not lie in its header"):
-        extents.checked_header(message, schema, record, 400)
+        checked_header(message, layout, index.rows[0])

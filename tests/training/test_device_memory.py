@@ -90,8 +90,8 @@ def test_what_is_free_after_the_dry_passes_less_what_is_to_come(packed, monkeypa
     gpu_of(monkeypatch, 60_000_000, 100_000_000)
     with Loader(packed) as train, Loader(packed, "valid") as valid:
         free_bytes = free_for_rows(net, TASK, train.sequence, [valid.sequence], amp=False)
-        inputs = [int(loader.sequence.index["num_inputs"].max()) for loader in (train, valid)]
-        headers = [int(loader.sequence.index["header_bytes"].max()) for loader in (train, valid)]
+        inputs = [loader.sequence.index.max_inputs[0] for loader in (train, valid)]
+        headers = [loader.sequence.index.max_header_bytes for loader in (train, valid)]
     assert [(mode, grad) for mode, grad, _ in net.passes] == [(True, True), (False, False)]
     # Beyond the minibatch that is computed on: two more, and the staged rows of one.
     ahead = max(

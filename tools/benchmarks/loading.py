@@ -20,7 +20,7 @@ def loader(settings: Settings) -> dict[str, Any]:
     """An epoch with a consumer that does nothing, and the same file read front to back; both in turns."""
     threads = len(os.sched_getaffinity(0))
     packed = Packed.open(settings.packed)
-    train, row_bytes, index = packed.sequence("train"), packed.config.rows.row_bytes, packed.index("train")
+    train, row_bytes, index = packed.sequence("train"), packed.config.one_row_set.rows.row_bytes, packed.index("train")
     path = packed.file(artifacts.extents_file("train"))
     with diskgnn.Loader(settings.packed) as source:
         restore_seconds = limits.timed(lambda: next(source.epoch(0)))  # the tier is filled, the first minibatch is here
@@ -51,7 +51,7 @@ def loader(settings: Settings) -> dict[str, Any]:
         "predicted_seconds": max(path.stat().st_size / beside_copying, turns[0]["x_bytes"] / x_rate),
         "restore_seconds": restore_seconds,
         "extent_bytes": path.stat().st_size,
-        "header_bytes": int(index["header_bytes"].sum()),
+        "header_bytes": int(index.extents["header_bytes"].sum()),
         "minibatches": len(index),
         "peak_bytes": peak_bytes,
         "budget_bytes": budget_bytes,

@@ -23,7 +23,7 @@ def rows(settings: Settings) -> dict[str, Any]:
     counts = np.zeros(settings.nodes, np.int32)
     for minibatch in Samples.open(settings.samples).read("train"):
         counts[minibatch.only_nodes] += 1
-    capacity = cache_rows(settings.cpu_cache, packed.config.rows.row_bytes, settings.nodes)
+    capacity = cache_rows(settings.cpu_cache, packed.config.one_row_set.rows.row_bytes, settings.nodes)
     static_rows = counted.requested - int(np.sort(counts)[settings.nodes - capacity :].sum())
 
     small = replace(
@@ -41,7 +41,9 @@ def rows(settings: Settings) -> dict[str, Any]:
     packed = Packed.open(small.packed)
     batches = [minibatch.only_nodes for minibatch in Samples.open(small.samples).read("train")]
     shutil.rmtree(small.folder)
-    bound = belady_rows(batches, cache_rows(small.cpu_cache, packed.config.rows.row_bytes, small.nodes), small.nodes)
+    bound = belady_rows(
+        batches, cache_rows(small.cpu_cache, packed.config.one_row_set.rows.row_bytes, small.nodes), small.nodes
+    )
     planned = packed.sequence("train").rows.disk
     return {
         "accesses": counted.requested,

@@ -1,0 +1,89 @@
+"""Row sets: the feature files whose rows are placed, cached and packed, each by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import ConfigError
+from diskgnn.graph.graph import Graph
+from diskgnn.graph.type_data import EdgeSet, NodeSet
+from diskgnn.schema import edge_type_name
+from diskgnn.storage.packed_config import RowSetConfig
+from diskgnn.storage.row_format import FeatureFile
+from diskgnn.storage.samples import SampledMinibatch
+from diskgnn.storage.samples_config import SamplesConfig
+
+
+@dataclass(frozen=True, eq=False)
+class RowSet:
+    """The feature rows of one type of nodes or of edges."""
+
+    data: NodeSet | EdgeSet
+    features: FeatureFile
+    may_repeat: bool  # a minibatch may need a row in several places
+
+    @property
+    def config(self) -> RowSetConfig:
+        """What a packed directory says of it, before static rows are chosen."""
+        found = self.data.name if isinstance(self.data, NodeSet) else self.data.type
+        return RowSetConfig(found, self.features.rows, self.features.num_rows, num_static=0)
+
+    @property
+    def num_rows(self) -> int:
+        """Nodes or edges of the graph."""
+        return self.features.num_rows
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return self.features.row_bytes
+
+    def needed(self, minibatch: SampledMinibatch) -> npt.NDArray[Any]:
+        """[U] the rows that a minibatch needs, each once, in the order of its addresses."""
+        wanted = self._wanted(minibatch)
+        return np.unique(wanted) if self.may_repeat else wanted
+
+    def spread(self, minibatch: SampledMinibatch) -> npt.NDArray[np.int32] | None:
+        """Which of `needed` each place takes, see `RowPlaces.spread`; None if each takes its own."""
+        if not self.may_repeat:
+            return None
+        _, spread = np.unique(self._wanted(minibatch), return_inverse=True)
+        return spread.astype(np.int32).reshape(-1)
+
+    def _wanted(self, minibatch: SampledMinibatch) -> npt.NDArray[Any]:
+        number = self.data.number
+        if isinstance(self.data, NodeSet):
+            return minibatch.input_nodes[number]
+        found = [blocks[number].positions for blocks in minibatch.blocks]
+        return np.concatenate([positions for positions in found if positions is not None])
+
+
+def row_sets_of(graph: Graph, samples: SamplesConfig) -> tuple[RowSet, ...]:
+    """Those of the node types that have features, then of the edge types that do, in the order of the graph.
+
+    Raises:
+        ConfigError: the samples do not say which edges they consist of, though these have features.
+    """
+    found = []
+    for nodes in graph.nodes.values():
+        if nodes.feature_file is not None:
+            found.append(RowSet(nodes, nodes.feature_file, may_repeat=samples.layout.trees))
+    for edges in graph.edges.values():
+        if edges.feature_file is None:
+            continue
+        if edges.type not in samples.layout.positions:
+            raise ConfigError(
+                f"samples: expected the positions of the edges {edge_type_name(edges.type)}, which have features; "
+                "sample again with them"
+            )
+        found.append(RowSet(edges, edges.feature_file, may_repeat=True))
+    return tuple(found)
+
+
+def features_of(graph: Graph, samples: SamplesConfig) -> list[FeatureFile]:
+    """[K] the files of `row_sets_of`."""
+    return [row_set.features for row_set in row_sets_of(graph, samples)]

@@ -1,0 +1,276 @@
+"""What the manifest of a packed directory says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, astuple, dataclass
+from typing import Any
+
+from diskgnn.errors import ConfigError
+from diskgnn.schema import EdgeType, SourceSchema, edge_type_name, parse_edge_type
+from diskgnn.specs import LinkTarget
+from diskgnn.storage.extent_headers import LABEL_DTYPES, HeaderLayout, RowSetLayout
+from diskgnn.storage.graph_config import TargetConfig
+from diskgnn.storage.manifest import typed
+from diskgnn.storage.row_format import RowFormat
+from diskgnn.storage.samples_config import SamplesConfig
+
+_MOST = (1 << 31) - 1  # of what 32 bits address: rows in memory, bytes of a header
+_MOST_ROWS = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class TierRowCounts:
+    """Input rows of one cycle of a sequence, by the tier that serves them."""
+
+    requested: int
+    static: int
+    cpu: int
+    disk: int
+
+    def __add__(self, other: TierRowCounts) -> TierRowCounts:
+        return TierRowCounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(frozen=True)
+class RowSetConfig:
+    """The feature rows of one type of nodes or of edges."""
+
+    type: str | EdgeType  # a node type, or an edge type
+    rows: RowFormat
+    num_rows: int  # nodes or edges of the graph
+    num_static: int  # S, rows in the device and pinned tiers
+
+    @property
+    def name(self) -> str:
+        """As files carry it: no dot is in the name of a node type."""
+        return self.type if isinstance(self.type, str) else ".".join(self.type)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the manifest."""
+        of = {"node_type": self.type} if isinstance(self.type, str) else {"edge_type": edge_type_name(self.type)}
+        return {
+            **of,
+            **self.rows.to_json(),
+            "row_bytes": self.rows.row_bytes,
+            "num_rows": self.num_rows,
+            "num_static": self.num_static,
+        }
+
+    @staticmethod
+    def parse(config: Mapping[str, Any]) -> RowSetConfig:
+        """Raises ValueError or KeyError for what `to_json` would not have written."""
+        rows = RowFormat.parse(config)
+        if typed(config["row_bytes"], int) != rows.row_bytes:
+            raise ValueError(f"row_bytes is {config['row_bytes']}, expected {rows.row_bytes}")
+        node_type = config.get("node_type")
+        return RowSetConfig(
+            type=parse_edge_type(config["edge_type"]) if node_type is None else typed(node_type, str),
+            rows=rows,
+            num_rows=within(config["num_rows"], 1, _MOST_ROWS),
+            num_static=within(config["num_static"]),
+        )
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """One row set in the sequence of one split."""
+
+    cpu_rows: int  # C, slots of its cpu tier
+    initial_rows: int  # of these, filled when the sequence starts
+    rows: TierRowCounts
+    max_inputs: int  # rows that a minibatch needs, at most
+
+    @staticmethod
+    def parse(config: Mapping[str, Any]) -> PackedRows:
+        """Raises ValueError or KeyError for what the packer would not have written."""
+        rows = typed(config["rows"], dict)
+        return PackedRows(
+            within(config["cpu_rows"]), within(config["initial_rows"]),
+            TierRowCounts(*(within(rows[tier], most=_MOST_ROWS) for tier in ("requested", "static", "cpu", "disk"))),
+            within(config["max_inputs"]),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PackedSplit:
+    """The sequence of one split. What it says of rows is of all row sets together, but for `row_sets`."""
+
+    epochs: int  # prepared ones
+    batches_per_epoch: int
+    max_header_bytes: int
+    row_sets: tuple[PackedRows, ...]  # [K]
+
+    @property
+    def num_batches(self) -> int:
+        """T, minibatches in the sequence."""
+        return self.epochs * self.batches_per_epoch
+
+    @property
+    def rows(self) -> TierRowCounts:
+        """Input rows of one cycle."""
+        return sum((each.rows for each in self.row_sets), TierRowCounts(0, 0, 0, 0))
+
+    @property
+    def cpu_rows(self) -> int:
+        """Slots of the cpu tiers."""
+        return sum(each.cpu_rows for each in self.row_sets)
+
+    @property
+    def initial_rows(self) -> int:
+        """Of these, filled when the sequence starts."""
+        return sum(each.initial_rows for each in self.row_sets)
+
+    @property
+    def max_inputs(self) -> int:
+        """Input rows of a minibatch, at most."""
+        return sum(each.max_inputs for each in self.row_sets)
+
+    @staticmethod
+    def parse(config: Mapping[str, Any]) -> PackedSplit:
+        """Raises ValueError or KeyError for what the packer would not have written."""
+        return PackedSplit(
+            within(config["epochs"], 1), within(config["batches_per_epoch"], 1), within(config["max_header_bytes"], 1),
+            tuple(PackedRows.parse(typed(rows, dict)) for rows in typed(config["row_sets"], list)),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PackedConfig:
+    """What a packed directory was made from, and how."""
+
+    samples: SamplesConfig  # of the samples that it was made from
+    target: TargetConfig | None  # what y is; None of link prediction
+    node_dtypes: tuple[str, ...]  # [T] of the ids of each node type: int32 or int64
+    row_sets: tuple[RowSetConfig, ...]  # [K] of node types, then of edge types
+    keep_input_nodes: bool
+    keep_edge_ids: bool
+    graph: str  # its digest
+    splits: Mapping[str, PackedSplit]
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether the graph has several types of nodes or edges."""
+        return len(self.samples.num_nodes) > 1 or len(self.samples.num_edges) > 1
+
+    @property
+    def one_row_set(self) -> RowSetConfig:
+        """The rows of the nodes of a graph of one type.
+
+        Raises:
+            ConfigError: it has several row sets, or none.
+        """
+        if len(self.row_sets) != 1:
+            found = ", ".join(row_set.name for row_set in self.row_sets) or "none"
+            raise ConfigError(f"expected a packed directory with the features of one type, found {found}")
+        return self.row_sets[0]
+
+    @property
+    def num_static(self) -> int:
+        """S, static rows of all row sets."""
+        return sum(row_set.num_static for row_set in self.row_sets)
+
+    def schema(self) -> SourceSchema:
+        """What its minibatches are."""
+        widths = {row_set.type: row_set.rows.num_features for row_set in self.row_sets}
+        sampled = self.samples.spec.target
+        link = isinstance(sampled, LinkTarget)
+        return SourceSchema(
+            node_types=tuple((name, number, widths.get(name)) for name, number in self.samples.num_nodes.items()),
+            edge_types=tuple((edge_type, widths.get(edge_type)) for edge_type in self.samples.num_edges),
+            target=sampled.edge_type if isinstance(sampled, LinkTarget) else str(sampled.node_type),
+            target_kind="link" if link or self.target is None else self.target.kind,
+            num_outputs=1 if self.target is None else self.target.num_outputs,
+        )
+
+    def header_layout(self) -> HeaderLayout:
+        """Columns of the extents' headers."""
+        samples, target = self.samples, self.samples.spec.target
+        node_types, edge_types = samples.node_types, samples.edge_types
+        kept = {row_set.type for row_set in self.row_sets}
+        return HeaderLayout(
+            num_layers=samples.spec.num_layers,
+            num_nodes=tuple(samples.num_nodes.values()),
+            edge_types=tuple(samples.ends(edge_type) for edge_type in edge_types),
+            node_dtypes=tuple(
+                dtype if self.keep_input_nodes or name not in kept else None
+                for name, dtype in zip(node_types, self.node_dtypes, strict=True)
+            ),
+            row_sets=tuple(
+                RowSetLayout(node_types.index(row_set.type), is_edges=False, has_spread=samples.layout.trees)
+                if isinstance(row_set.type, str)
+                else RowSetLayout(edge_types.index(row_set.type), is_edges=True, has_spread=True)
+                for row_set in self.row_sets
+            ),
+            target=(
+                samples.ends(target.edge_type)
+                if isinstance(target, LinkTarget)
+                else (node_types.index(str(target.node_type)),)
+            ),
+            label_dtype=None if self.target is None else LABEL_DTYPES[self.target.kind],
+            num_outputs=1 if self.target is None or self.target.kind == "class" else self.target.num_outputs,
+            has_edge_ids=self.keep_edge_ids,
+            has_trees=samples.layout.trees,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the manifest."""
+        return {
+            "samples": self.samples.to_json(),
+            "target": None if self.target is None else self.target.to_json(),
+            "node_dtypes": list(self.node_dtypes),
+            "row_sets": [row_set.to_json() for row_set in self.row_sets],
+            "keep_input_nodes": self.keep_input_nodes,
+            "keep_edge_ids": self.keep_edge_ids,
+            "graph": self.graph,
+            "splits": {split: asdict(sequence) for split, sequence in self.splits.items()},
+        }
+
+    @staticmethod
+    def parse(config: Mapping[str, Any]) -> PackedConfig:
+        """Raises ValueError or KeyError for what `to_json` would not have written."""
+        samples, target = SamplesConfig.parse(typed(config["samples"], dict)), config["target"]
+        for number in samples.num_nodes.values():
+            within(number, 1, _MOST_ROWS)
+        node_dtypes = tuple(_one_of(dtype, ("int32", "int64")) for dtype in typed(config["node_dtypes"], list))
+        row_sets = tuple(RowSetConfig.parse(typed(each, dict)) for each in typed(config["row_sets"], list))
+        splits = {split: PackedSplit.parse(size) for split, size in typed(config["splits"], dict).items()}
+        if len(node_dtypes) != len(samples.num_nodes):
+            raise ValueError(f"{len(node_dtypes)} node_dtypes, expected {len(samples.num_nodes)}")
+        if (target is None) != isinstance(samples.spec.target, LinkTarget):
+            raise ValueError("target: expected one unless links are predicted")
+        types = [row_set.type for row_set in row_sets]
+        sizes: dict[Any, int] = {**samples.num_nodes, **samples.num_edges}
+        if any(sizes.get(row_set.type) != row_set.num_rows for row_set in row_sets) or len({*types}) < len(types):
+            raise ValueError(f"row sets of {types}, which are not all types of the graph, each once")
+        if {*splits} != {*samples.splits} or any(len(split.row_sets) != len(row_sets) for split in splits.values()):
+            raise ValueError("its splits are not those that were sampled, with every row set")
+        parsed = PackedConfig(
+            samples=samples,
+            target=None if target is None else TargetConfig.parse(typed(target, dict)),
+            node_dtypes=node_dtypes,
+            row_sets=row_sets,
+            keep_input_nodes=typed(config["keep_input_nodes"], bool),
+            keep_edge_ids=typed(config["keep_edge_ids"], bool),
+            graph=typed(config["graph"], str),
+            splits=splits,
+        )
+        assert parsed.header_layout()  # raises ValueError for types that are none
+        return parsed
+
+
+def within(value: Any, least: int = 0, most: int = _MOST) -> int:
+    """`value`, if JSON gave a whole number in [least, most].
+
+    Raises:
+        ValueError: it gave something else.
+    """
+    if not least <= typed(value, int) <= most:
+        raise ValueError(f"expected a number from {least} to {most}, found {str(value)[:80]}")
+    return int(value)
+
+
+def _one_of(value: Any, choices: tuple[str, ...]) -> str:
+    if typed(value, str) not in choices:
+        raise ValueError(f"expected one of {', '.join(choices)}, found {value[:80]!r}")
+    return str(value)

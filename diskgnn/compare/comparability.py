@@ -42,8 +42,9 @@ def ordered(
 
 
 def ours(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
-    """Our fastest variant; see `fastest`."""
-    return fastest(one for one in summaries if one.loader == OURS)
+    """Our fastest variant; see `fastest`. One with draws of its own only where there is no other."""
+    mine = [one for one in summaries if one.loader == OURS]
+    return fastest(one for one in mine if not draws_otherwise(one)) or fastest(mine)
 
 
 def reference(summaries: Iterable[LoaderSummary]) -> LoaderSummary | None:
@@ -61,11 +62,18 @@ def best_disk_baseline(summaries: Iterable[LoaderSummary]) -> LoaderSummary | No
     )  # fmt: skip
 
 
+def draws_otherwise(one: LoaderSummary) -> bool:
+    """Whether its minibatches are others because it was told to draw otherwise, see `compare.drawing`."""
+    return ":" in one.variant
+
+
 def same_work(one: LoaderSummary, other: LoaderSummary | None) -> bool:
     """Whether both have the same number of minibatches and rows per epoch, if known.
 
     A partition buffer has fewer rows.
     """
+    if draws_otherwise(one) and other is not None and not draws_otherwise(other):
+        return False
     return same_steps(one, other) and (other is None or _alike(one.requested_rows, other.requested_rows))
 
 

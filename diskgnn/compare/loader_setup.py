@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from diskgnn.batch_source import BatchSource
+from diskgnn.compare.drawing import INDEPENDENT, Drawing
 from diskgnn.graph.graph import Graph
 from diskgnn.specs import SamplingSpec
 from diskgnn.system.memory import available_cores
@@ -27,6 +28,7 @@ MAPPED_SAMPLING_THREADS = 8  # each with a minibatch of its own in memory, and a
 SEGMENTED_BLOWUP = 3  # times the features' bytes for packed rows: the tightest limit that DiskGNN's authors measure
 PYG_PLUS_THREADS = 128  # that touch pages of a memory map, as in PyG+
 MAX_SEVERAL_EPOCHS = 4  # that 'diskgnn:several' prepares
+PREPARED_EPOCHS = {"one": 1, "several": MAX_SEVERAL_EPOCHS}  # of diskgnn's variants
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,7 @@ def fresh(inputs: LoaderInputs) -> BatchSource:
     )
 
 
-def prepare_epochs(most: int) -> Callable[[LoaderInputs], None]:
+def prepare_epochs(most: int, drawing: Drawing = INDEPENDENT) -> Callable[[LoaderInputs], None]:
     """Prepares as many epochs as are trained, but at most so many."""
 
     def prepare(inputs: LoaderInputs) -> None:
@@ -225,6 +227,7 @@ def prepare_epochs(most: int) -> Callable[[LoaderInputs], None]:
             inputs.graph,
             inputs.packed,
             **inputs.drawn,
+            **drawing.arguments,
             epochs=min(inputs.epochs, most),
             cpu_cache=inputs.cache_bytes,
             static_cache=0,

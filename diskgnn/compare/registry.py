@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from diskgnn.batch_source import BatchSource
 from diskgnn.compare import loader_setup
-from diskgnn.compare.loader_setup import MAX_SEVERAL_EPOCHS, PYG_PLUS_THREADS, LoaderInputs
+from diskgnn.compare.drawing import Drawing
+from diskgnn.compare.loader_setup import MAX_SEVERAL_EPOCHS, PREPARED_EPOCHS, PYG_PLUS_THREADS, LoaderInputs
 from diskgnn.errors import ConfigError
 
 SEQUENTIAL, RANDOM, MEMORY = "sequential reads", "random reads", "memory"
@@ -102,7 +103,7 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
 
 
 def find(loader: str, variant: str) -> Variant:
-    """The variant of those names.
+    """The variant of those names; 'one' and 'several' of diskgnn may be followed by a way of drawing, see `Drawing`.
 
     Raises:
         ConfigError: there is none.
@@ -110,7 +111,20 @@ def find(loader: str, variant: str) -> Variant:
     for found in LOADERS.get(loader, ()):
         if found.variant == variant:
             return found
+    base, colon, drawing = variant.partition(":")
+    if colon and loader == "diskgnn" and base in PREPARED_EPOCHS:
+        return _drawn(find(loader, base), Drawing.parse(drawing))
     raise _unknown(f"{loader}:{variant}")
+
+
+def _drawn(base: Variant, drawing: Drawing) -> Variant:
+    """The same with other minibatches, for which Belady's bound of the others is none."""
+    variant = ":".join(str(each) for each in (base.variant, *drawing.arguments.values()))
+    return replace(
+        base, variant=variant, name=f"{base.name}, {drawing.words}", cached=False,
+        prepare=loader_setup.prepare_epochs(PREPARED_EPOCHS[base.variant], drawing),
+        about=f"{base.about} Its minibatches need fewer rows: {drawing.words}.",
+    )  # fmt: skip
 
 
 def select(names: str | Sequence[str], epochs: int | None = None) -> list[Variant]:

@@ -15,6 +15,7 @@ from diskgnn.compare.registry import LOADERS, find, select
 from diskgnn.errors import ConfigError, UnavailableError
 from diskgnn.specs import SamplingSpec
 from diskgnn.storage import faults
+from diskgnn.storage.manifest import open_artifact
 from diskgnn.system.memory import available_cores
 
 CAP = 1 << 30
@@ -47,6 +48,40 @@ def test_names_of_loaders():
     for wrong in ("disk-gnn", "diskgnn:two", "", "mmap:"):
         with pytest.raises(ConfigError, match="diskgnn:one"):
             select(wrong)
+
+
+def test_variants_of_diskgnn_draw_as_they_are_told(graph, tmp_path):
+    names = "diskgnn:one,diskgnn:one:coordinated,diskgnn:several:coordinated:4:8"
+    plain, coordinated, grouped = select(names)
+    assert [each.name for each in (coordinated, grouped)] == [
+        "diskgnn, one epoch reused, coordinated draws",
+        "diskgnn, several epochs, coordinated draws, period 4, groups of 8",
+    ]
+    assert find("diskgnn", grouped.variant).name == grouped.name
+    assert not coordinated.cached  # Belady's bound is one for other minibatches
+    for each, draws, period, groups, epochs in (
+        (plain, "independent", 1, 1, 1), (coordinated, "coordinated", 1, 1, 1), (grouped, "coordinated", 4, 8, 2),
+    ):  # fmt: skip
+        given = inputs(graph, tmp_path / each.name, epochs=2)
+        each.prepare(given)
+        config = open_artifact(given.packed).config
+        assert (config["draws"], config["draw_period"], config["group_seeds"]) == (draws, period, groups)
+        with each.open(given) as source:
+            assert source.num_epochs == epochs
+            for batch in source.epoch(0):
+                assert len(batch.seeds) <= 8
+    for wrong in (
+        "one:",
+        "one:sometimes",
+        "one:coordinated:x",
+        "one:independent:4",
+        "one:coordinated:4:8:1",
+        "fresh:x",
+    ):
+        with pytest.raises(ConfigError):
+            find("diskgnn", wrong)
+    with pytest.raises(ConfigError, match="loaders: found"):
+        find("mmap", "normal:coordinated")
 
 
 def test_each_loader_is_explained_by_itself():

@@ -16,6 +16,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from report_pages import DRAWN, assert_all_ok
 
+from diskgnn.compare.comparability import ordered, ours
 from diskgnn.compare.loader_summary import summarize
 from diskgnn.compare.registry import find
 from diskgnn.compare.report.page import document
@@ -173,3 +174,20 @@ def test_loaders_that_do_other_work_are_told_apart():
         "diskgnn, one epoch reused", "These do other work:", "partition-buffer",
     ]  # fmt: skip
     assert "other work" not in document(comparison())
+
+
+def test_a_variant_that_draws_otherwise_is_told_apart_and_explained():
+    """However fast it is: its minibatches have other rows."""
+    plain, memory = result("diskgnn, one epoch reused"), result("in-memory")
+    drawn = find("diskgnn", "one:coordinated:16")
+    quick = dataclasses.replace(plain.training, seconds=plain.training.seconds / 100)
+    other = dataclasses.replace(plain, name=drawn.name, variant=drawn.variant, training=quick, belady_rows=None)
+    summaries = summarize([plain, other, memory])
+    assert ours(summaries).name == plain.name
+    alike, apart = ordered(summaries)
+    assert [one.name for one in apart] == [drawn.name]
+    assert {one.name for one in alike} == {plain.name, memory.name}
+    assert ours(summarize([other, memory])).name == drawn.name
+    page = document(comparison(results=(plain, other, memory)))
+    assert f"{drawn.name} does other work" in page
+    assert f"<dt>{drawn.name}</dt><dd>{drawn.about}</dd>" in page

@@ -18,7 +18,7 @@ from plotly.offline import get_plotlyjs
 from diskgnn.compare.comparability import OURS
 from diskgnn.compare.headline import headline, other_work, reasons
 from diskgnn.compare.loader_summary import LoaderSummary, summarize
-from diskgnn.compare.registry import LOADERS
+from diskgnn.compare.registry import LOADERS, find
 from diskgnn.compare.report import bar_figures, line_figures, timelines
 from diskgnn.compare.report.figures import DASHES, INK, SYMBOLS, Figure, Series
 from diskgnn.compare.report.html_tables import (
@@ -166,7 +166,8 @@ def _sections(comparison: Comparison, summaries: Sequence[LoaderSummary], figure
 
 def _loaders(summaries: Sequence[LoaderSummary]) -> str:
     """A sentence or two on each loader's design."""
-    about = {variant.name: variant.about for variants in LOADERS.values() for variant in variants}
+    known = {variant.name: variant.about for variants in LOADERS.values() for variant in variants}
+    about = {one.name: find(one.loader, one.variant).about for one in summaries if ":" in one.variant} | known
     rows = "".join(
         f"<dt>{escape(one.name)}</dt><dd>{escape(about[one.name])}</dd>" for one in summaries if about.get(one.name)
     )

@@ -14,10 +14,10 @@ from torch import Tensor
 from diskgnn._native import gather_rows
 from diskgnn.baselines.epoch_source import SamplingOptions, SpecOptions
 from diskgnn.baselines.row_buffers import RowBuffers
-from diskgnn.baselines.row_sets import feature_files
 from diskgnn.baselines.sampling_source import SamplingSource
 from diskgnn.batch_source import LoadStats
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.row_sets import feature_files
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs import PathLike, SamplingSpec
 from diskgnn.storage import faults

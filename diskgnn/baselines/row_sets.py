@@ -13,6 +13,7 @@ from torch import Tensor
 
 from diskgnn.batch_source import LoadStats
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.row_sets import feature_files
 from diskgnn.minibatch import Block, Pairs, TypedMiniBatch
 from diskgnn.schema import EdgeType
 from diskgnn.storage.row_format import FeatureFile
@@ -43,13 +44,6 @@ class GatheredRows:
     x: Mapping[str, Tensor]  # by node type [U, stored columns]
     edge_x: Mapping[EdgeType, Sequence[Tensor]]  # by edge type, of each layer [num_edges, stored columns]
     cost: LoadStats = field(default_factory=LoadStats)
-
-
-def feature_files(graph: Graph) -> dict[str | EdgeType, FeatureFile]:
-    """The feature files of a graph: of node types in order, then of edge types."""
-    files: dict[str | EdgeType, FeatureFile | None] = {name: nodes.feature_file for name, nodes in graph.nodes.items()}
-    files |= {edge_type: edges.feature_file for edge_type, edges in graph.edges.items()}
-    return {type_: file for type_, file in files.items() if file is not None}
 
 
 class TypedRows:

@@ -15,6 +15,7 @@ from diskgnn.cli.command import Command
 from diskgnn.cli.options import CACHE, Size
 from diskgnn.cli.rendering import Output, to_json
 from diskgnn.specs import SamplingSpec
+from diskgnn.training.model_spec import ONE_TYPE_MODELS, TYPED_MODELS, ModelSpec
 
 if TYPE_CHECKING:
     from diskgnn.compare.results import Comparison, LoaderResult
@@ -91,10 +92,9 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 )
 @_model(
     "--model",
-    type=click.Choice(["sage", "gat", "gcn"]),
-    default="sage",
-    show_default=True,
-    help="GraphSAGE (mean), GAT or GCN.",
+    type=click.Choice([*ONE_TYPE_MODELS, *TYPED_MODELS]),
+    help="GraphSAGE (mean), GAT or GCN; on a graph with several types R-GCN, R-GAT or HGT.  [default: sage, on a typed "
+    "graph rgcn]",
 )
 @_model("--hidden", type=int, default=256, show_default=True, help="Width of the hidden layers.")
 @_model("--dropout", type=float, default=0.5, show_default=True, help="Share of hidden units dropped.")
@@ -171,11 +171,10 @@ def compare(output: Output, /, graph: Path, out: Path | None, report: Path | Non
 
 
 def _settings(
-    *, model: str, hidden: int, dropout: float, lr: float, fanouts: list[int], batch_size: int, epochs: int,
+    *, model: str | None, hidden: int, dropout: float, lr: float, fanouts: list[int], batch_size: int, epochs: int,
     **others: Any,
 ) -> ComparisonSettings:  # fmt: skip
     from diskgnn.compare.settings import ComparisonSettings
-    from diskgnn.training.model_spec import ModelSpec
 
     return ComparisonSettings(
         sampling=SamplingSpec(fanouts, batch_size, epochs),

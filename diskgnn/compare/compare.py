@@ -11,18 +11,19 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from diskgnn.compare.limited_graph import make_training_graph
+from diskgnn.compare.limited_graph import make_training_graph, target_type
 from diskgnn.compare.loader_runs import Job, count_rows, is_short, measure, measure_again, prepare_evaluation
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.machine import Rates, describe_graph, describe_machine, memory_bytes_per_second
 from diskgnn.compare.registry import Variant, find
 from diskgnn.compare.results import Comparison, LoaderResult
 from diskgnn.compare.scratch import scratch_folder
-from diskgnn.compare.settings import ComparisonSettings
+from diskgnn.compare.settings import ComparedRows, ComparisonSettings
 from diskgnn.compare.step_runner import Steps
 from diskgnn.graph.graph import Graph
 from diskgnn.progress import SILENT, Reporter
-from diskgnn.specs import PathLike
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.specs import SPLITS, PathLike
 from diskgnn.system.disk_rates import measure_read_rates
 from diskgnn.system.memory import available_cores
 from diskgnn.system.memory_cgroup import refusal
@@ -59,9 +60,10 @@ def compare(
         KeyboardInterrupt: processes, cgroups and files are gone by then.
     """
     opened = Graph.open(graph)
-    features = opened.feature_file
+    settings, features = settings.fitting(opened), ComparedRows.of(opened)
     cached_rows, caches = settings.cached_rows(features), settings.sweep_rows(features)
-    splits = [split for split in ("valid", "test") if settings.evaluate and len(opened.splits.get(split, ()))]
+    plan = SamplingPlan(opened, replace(settings.sampling, splits=SPLITS))
+    splits = [split for split in ("valid", "test") if settings.evaluate and split in plan.splits]
     with scratch_folder(settings.scratch_parent(Path(graph))) as folder, \
             warnings.catch_warnings(record=True) as caught:  # fmt: skip
         warnings.simplefilter("always")
@@ -70,17 +72,18 @@ def compare(
             capped = _warn_of_conditions(settings)
             steps = Steps(opened.manifest, folder, settings.memory_bytes if capped else None, settings.timeout_seconds)
             small = make_training_graph(opened, folder / "graph", settings.sampling, settings.max_batches)
-            described = describe_graph(opened, small)
+            described = describe_graph(opened, small, target_type(plan))
             inputs = LoaderInputs(
                 str(small.manifest.path), "", settings.sampling, cached_rows * features.row_bytes,
                 settings.memory_bytes, settings.device,
             )  # fmt: skip
-            del opened, small  # what this process has mapped and looked at would stay in the page cache
+            is_typed = opened.is_typed
+            del opened, small, plan  # what this process has mapped and looked at would stay in the page cache
             job = Job(inputs, settings.model, settings.lr, settings.seeds, features.row_bytes)
             disk = measure_read_rates(folder, file_bytes=settings.rate_file_bytes)
             rates = Rates(disk.sequential_bytes_per_second, disk.random_reads_per_second, memory_bytes_per_second())
             advance(1)
-            belady_rows, points = count_rows(steps, inputs, cached_rows, caches)
+            belady_rows, points = (None, ()) if is_typed else count_rows(steps, inputs, cached_rows, caches)
             advance(1)
             if splits:
                 job = prepare_evaluation(steps, job, splits)
@@ -149,7 +152,7 @@ def _warn_of_conditions(settings: ComparisonSettings) -> bool:
     return not no_cgroup
 
 
-def _with_bounds(result: LoaderResult, variant: Variant, belady_rows: int, rates: Rates) -> LoaderResult:
+def _with_bounds(result: LoaderResult, variant: Variant, belady_rows: int | None, rates: Rates) -> LoaderResult:
     """With what cannot be beaten: in rows for those that cache, in seconds for all."""
     if result.loading is None:
         return result

@@ -9,7 +9,7 @@ import numpy as np
 
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import SPLITS, SamplingSpec
+from diskgnn.specs import SPLITS, NodeTarget, SamplingSpec
 from diskgnn.storage import artifacts
 from diskgnn.storage.writer import ArtifactWriter
 
@@ -25,7 +25,7 @@ def make_training_graph(graph: Graph, out: Path, sampling: SamplingSpec, max_bat
         InputError: `graph` has no training nodes.
     """
     plan = SamplingPlan(graph, replace(sampling, seed=0, splits=("train",)))
-    nodes = graph.only_nodes("a comparison")
+    nodes = graph.nodes[target_type(plan)]
     train = nodes.splits["train"]
     if max_batches is not None:
         train = np.concatenate([minibatch.seeds for minibatch in plan.minibatches("train", 0)[:max_batches]])
@@ -37,3 +37,11 @@ def make_training_graph(graph: Graph, out: Path, sampling: SamplingSpec, max_bat
         writer.save_array(artifacts.node_file("train", nodes.name), np.array(train, np.int64))
         writer.publish()
     return Graph.open(out)
+
+
+def target_type(plan: SamplingPlan) -> str:
+    """The type of the nodes that are the seeds."""
+    target = plan.config().spec.target
+    assert isinstance(target, NodeTarget)
+    assert target.node_type is not None
+    return target.node_type

@@ -20,7 +20,7 @@ from typing import Any
 from diskgnn.batch_source import BatchSource
 from diskgnn.compare.drawing import INDEPENDENT, Drawing
 from diskgnn.graph.graph import Graph
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs import NodeTarget, SamplingSpec
 from diskgnn.system.memory import available_cores
 
 TOPOLOGY_SHARE = 4  # of the cap, one part in so many may be topology in memory
@@ -45,7 +45,8 @@ class LoaderInputs:
     @staticmethod
     def from_json(record: Mapping[str, Any]) -> LoaderInputs:
         """What `dataclasses.asdict` made a record of, and JSON has carried."""
-        return LoaderInputs(**{**record, "sampling": SamplingSpec(**record["sampling"])})
+        sampling = {**record["sampling"], "target": NodeTarget(**record["sampling"]["target"])}
+        return LoaderInputs(**{**record, "sampling": SamplingSpec(**sampling)})
 
     @property
     def epochs(self) -> int:

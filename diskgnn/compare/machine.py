@@ -14,6 +14,7 @@ import numpy as np
 from diskgnn.compare.registry import MEMORY, SEQUENTIAL
 from diskgnn.compare.results import EpochCost, disk_bytes
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.row_sets import feature_files
 from diskgnn.specs import SPLITS
 from diskgnn.system.disk_rates import RANDOM_READ_BYTES, ReadRates
 from diskgnn.system.memory import available_cores
@@ -73,12 +74,19 @@ def describe_machine(folder: Path, disk: ReadRates) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def describe_graph(graph: Graph, training: Graph) -> dict[str, Any]:
-    """What is trained on."""
-    features, path = graph.feature_file, graph.manifest.path.absolute()
+def describe_graph(graph: Graph, training: Graph, target_type: str) -> dict[str, Any]:
+    """What is trained on: nodes of `target_type`, of the graph and of what is kept of it."""
+    files, path = feature_files(graph), graph.manifest.path.absolute()
+    widths = {file.rows.num_features for file in files.values()}
+    target = graph.nodes[target_type]
+    assert target.config.target is not None
     return {
-        "name": f"{path.parent.name}/{path.name}", "num_nodes": graph.num_nodes, "num_edges": graph.num_edges,
-        "num_features": features.rows.num_features, "feature_dtype": features.rows.dtype,
-        "feature_bytes": features.num_bytes, "topology_bytes": graph.topology_bytes, "num_classes": graph.num_classes,
-        "num_train": len(training.splits["train"]), "num_train_in_all": len(graph.splits["train"]),
-    } | {f"num_{split}": len(graph.splits.get(split, ())) for split in SPLITS[1:]}  # fmt: skip
+        "name": f"{path.parent.name}/{path.name}",
+        "num_nodes": sum(nodes.num_nodes for nodes in graph.nodes.values()),
+        "num_edges": sum(edges.num_edges for edges in graph.edges.values()),
+        "num_features": widths.pop() if len(widths) == 1 else sorted(widths),
+        "feature_dtype": ", ".join(dict.fromkeys(file.rows.dtype for file in files.values())),
+        "feature_bytes": sum(file.num_bytes for file in files.values()), "topology_bytes": graph.topology_bytes,
+        "num_classes": target.config.target.num_outputs,
+        "num_train": len(training.nodes[target_type].splits["train"]), "num_train_in_all": len(target.splits["train"]),
+    } | {f"num_{split}": len(target.splits.get(split, ())) for split in SPLITS[1:]}  # fmt: skip

@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from diskgnn.compare.registry import Variant, select
 from diskgnn.errors import ConfigError
-from diskgnn.specs import PathLike, SamplingSpec, cache_rows, whole_number
-from diskgnn.storage.row_format import FeatureFile
-from diskgnn.training.model_spec import ModelSpec
+from diskgnn.graph.graph import Graph
+from diskgnn.graph.row_sets import feature_files
+from diskgnn.specs import LinkTarget, PathLike, SamplingSpec, cache_rows, whole_number
+from diskgnn.training.model_spec import ONE_TYPE_MODELS, TYPED_MODELS, ModelSpec
 from diskgnn.units import format_size, parse_size
 
 DEFAULT_CACHE_SHARE = 0.1  # of the features, as far as that leaves most of the cap to everything else
 DEFAULT_CACHE_CAP_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class ComparedRows:
+    """The feature rows of a graph, of all its types together."""
+
+    num_rows: int
+    num_bytes: int
+
+    @staticmethod
+    def of(graph: Graph) -> ComparedRows:
+        """Those of all files."""
+        files = feature_files(graph).values()
+        return ComparedRows(sum(file.num_rows for file in files), sum(file.num_bytes for file in files))
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row; the mean where types differ."""
+        return self.num_bytes // max(self.num_rows, 1)
 
 
 @dataclass(frozen=True)
@@ -39,7 +59,7 @@ class ComparisonSettings:
     # of `memory`.
     cpu_cache: int | str | None = None
     sweep: Sequence[str] = ()  # cache sizes at which to count the rows that caches would read
-    model: ModelSpec = field(default_factory=lambda: ModelSpec("sage"))  # that every loader feeds
+    model: ModelSpec = field(default_factory=ModelSpec)  # that every loader feeds
     lr: float = 0.003  # of its training
     device: str = "cpu"  # where the model is
     evaluate: bool = True  # measure validation and test accuracy after every epoch, outside the clock
@@ -69,7 +89,20 @@ class ComparisonSettings:
         """Those selected; the ones that may run without the cap last: giving back that much memory slows the next."""
         return sorted(select(self.loaders, self.sampling.epochs), key=lambda variant: variant.uncapped)
 
-    def cached_rows(self, features: FeatureFile) -> int:
+    def fitting(self, graph: Graph) -> ComparisonSettings:
+        """The same with a model for this graph.
+
+        Raises:
+            ConfigError: what cannot be compared on a graph with several types.
+        """
+        if graph.is_typed and self.sweep:
+            raise ConfigError("sweep: rows of caches are counted on graphs of one type; leave it out")
+        if graph.is_typed and isinstance(self.sampling.target, LinkTarget):
+            raise ConfigError("target: compare measures classification of nodes, found links; leave it out")
+        name = self.model.name or (TYPED_MODELS if graph.is_typed else ONE_TYPE_MODELS)[0]
+        return replace(self, model=replace(self.model, name=name))
+
+    def cached_rows(self, features: ComparedRows) -> int:
         """Rows of these features that the cache of a loader holds.
 
         Raises:
@@ -87,7 +120,7 @@ class ComparisonSettings:
             )
         return rows
 
-    def sweep_rows(self, features: FeatureFile) -> list[tuple[str, int]]:
+    def sweep_rows(self, features: ComparedRows) -> list[tuple[str, int]]:
         """The caches of the sweep, as given and in rows of these features."""
         return [(size, cache_rows(size, features.row_bytes, features.num_rows)) for size in self.sweep]
 
@@ -95,7 +128,7 @@ class ComparisonSettings:
         """The folder to prepare in."""
         return graph.absolute().parent if self.scratch is None else Path(self.scratch)
 
-    def described(self, features: FeatureFile) -> dict[str, Any]:
+    def described(self, features: ComparedRows) -> dict[str, Any]:
         """What the report and the results' file say of them."""
         return {
             "memory_bytes": self.memory_bytes, "fanouts": list(self.sampling.fanouts),

@@ -1,0 +1,14 @@
+"""The feature files of a graph, of nodes and edges alike."""
+
+from __future__ import annotations
+
+from diskgnn.graph.graph import Graph
+from diskgnn.schema import EdgeType
+from diskgnn.storage.row_format import FeatureFile
+
+
+def feature_files(graph: Graph) -> dict[str | EdgeType, FeatureFile]:
+    """The feature files of a graph: of node types in order, then of edge types."""
+    files: dict[str | EdgeType, FeatureFile | None] = {name: nodes.feature_file for name, nodes in graph.nodes.items()}
+    files |= {edge_type: edges.feature_file for edge_type, edges in graph.edges.items()}
+    return {type_: file for type_, file in files.items() if file is not None}

@@ -48,21 +48,28 @@ def read_rate(path: Path) -> float:
     return num_bytes / seconds
 
 
-def read_rate_beside_copying(path: Path) -> float:
-    """The same while one thread does nothing but copy memory, as one that assembles minibatches does."""
-    source, target, done = np.ones(COPY_BYTES, np.uint8), np.zeros(COPY_BYTES, np.uint8), threading.Event()
+def rates_beside_each_other(path: Path) -> tuple[float, float]:
+    """Bytes per second read (see `read_rate`) and copied, while one thread does nothing but copy memory.
 
-    def copy() -> None:
+    One that assembles minibatches does that, too, while the disk writes into the same memory.
+    """
+    source, target, done = np.ones(COPY_BYTES, np.uint8), np.zeros(COPY_BYTES, np.uint8), threading.Event()
+    np.copyto(target, source)  # its pages exist now
+
+    def copy() -> float:
+        copies, started = 0, time.perf_counter()
         while not done.is_set():
             np.copyto(target, source)  # without the GIL
+            copies += 1
+        return copies * COPY_BYTES / (time.perf_counter() - started)
 
     with ThreadPoolExecutor(1) as pool:
         copying = pool.submit(copy)
         try:
-            return read_rate(path)
+            rate = read_rate(path)
         finally:
             done.set()
-            copying.result()
+        return rate, copying.result()
 
 
 def random_page_reads_per_second(path: Path, max_reads: int = 1 << 16) -> float:

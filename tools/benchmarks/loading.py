@@ -26,13 +26,14 @@ def loader(settings: Settings) -> dict[str, Any]:
         restore_seconds = limits.timed(lambda: next(source.epoch(0)))  # the tier is filled, the first minibatch is here
         turns = [_turn(source, turn, path, row_bytes) for turn in range(settings.repeat)]
         peak_bytes = limits.peak_bytes()
-        beside_copying = median(limits.read_rate_beside_copying(path) for _ in range(settings.repeat))
+        beside = [limits.rates_beside_each_other(path) for _ in range(settings.repeat)]
         copies = [
             (limits.copy_rate(1), limits.copy_rate(threads), limits.checksum_rate()) for _ in range(settings.repeat)
         ]
     budget_bytes = train.cpu_rows * row_bytes + READ_AHEAD_BYTES
     budget_bytes += 2 * (train.max_inputs * row_bytes + train.max_header_bytes)  # prefetch 1, and the user's
     copy_one, copy_all, checksum_rate = (median(rates) for rates in zip(*copies, strict=True))
+    beside_copying, copy_beside_reading = (median(rates) for rates in zip(*beside, strict=True))
     rate, raw_rate, x_rate = (median(turn[name] for turn in turns) for name in ("rate", "raw_rate", "x_rate"))
     return {
         "turns": turns,
@@ -43,6 +44,7 @@ def loader(settings: Settings) -> dict[str, Any]:
         "of_rate_beside_copying": rate / beside_copying,
         "rate_beside_copying": beside_copying,
         "x_rate": x_rate,
+        "copy_rate_beside_reading": copy_beside_reading,
         "copy_rate_one_thread": copy_one,
         "copy_rate_all_threads": copy_all,
         "checksum_rate": checksum_rate,

@@ -39,12 +39,12 @@ class LoadStats:
     gather_seconds: float = 0.0  # it copied rows from memory
     scatter_seconds: float = 0.0  # it copied rows that were read, also into the cpu tier
     buffer_wait_seconds: float = 0.0  # it waited for the user; pauses between epochs do not count
-    # Of preparing fresh epochs:
-    prepared_epochs: int = 0
+    # Of preparing fresh minibatches:
+    prepared_batches: int = 0
     prepare_seconds: float = 0.0
     prepare_read_bytes: int = 0  # not part of read_bytes
     prepare_written_bytes: int = 0
-    prepare_wait_seconds: float = 0.0  # part of wait_seconds: the user's loop waited for an epoch to be prepared
+    prepare_wait_seconds: float = 0.0  # part of wait_seconds: the user's loop waited for them to be prepared
 
     def __add__(self, other: LoadStats) -> LoadStats:
         return LoadStats(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))

@@ -13,7 +13,7 @@ _KINDS = {
 }  # what is none of these moves rows or bytes within memory
 _TRACKS = {
     "disk": "disk reads",
-    "prepare": "next epoch",
+    "prepare": "next window",
     "sample": "sampling",
     "load": "loading",
     "read": "reading",
@@ -29,8 +29,8 @@ _STAGES = {
     ("assemble", "gather"): "copying rows from the cache in memory",
     ("assemble", "scatter"): "copying rows that were read to their places",
     ("transfer", "copy"): "copying minibatches to the GPU",
-    ("prepare", "sample the next epoch"): "sampling the next epoch",
-    ("prepare", "pack the next epoch"): "packing the next epoch",
+    ("prepare", "sample the next window"): "sampling the next window",
+    ("prepare", "pack the next window"): "packing the next window",
 }
 
 

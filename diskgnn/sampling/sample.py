@@ -100,12 +100,14 @@ def sample_plan(
     *,
     overwrite: bool = False,
     shard_minibatches: int = MINIBATCHES_PER_SHARD,
+    sampler: NeighborSampler | None = None,
 ) -> StageReport:
     """`sample`, once its arguments are checked.
 
     Args:
         shard_minibatches: consecutive minibatches in one file, the unit that a kill may cost; more where an epoch would
             have more than MAX_SHARDS_PER_EPOCH files.
+        sampler: of the graph's topology, if it is in memory already.
     """
     started = time.perf_counter()
     graph = plan.graph
@@ -113,7 +115,7 @@ def sample_plan(
                             overwrite=overwrite, resumable=True)  # fmt: skip
     num_batches = sum(size.num_batches for size in plan.sizes.values())
     with writer:
-        edges, read_bytes = write_shards(writer, plan, resources, shard_minibatches=shard_minibatches)
+        edges, read_bytes = write_shards(writer, plan, resources, shard_minibatches=shard_minibatches, sampler=sampler)
         manifest = writer.publish()
     details = {"minibatches": num_batches, "edges": edges, "epochs": plan.spec.epochs}
     return StageReport("sample", time.perf_counter() - started, read_bytes, manifest.total_bytes, details)
@@ -126,14 +128,18 @@ def write_shards(
     *,
     shard_minibatches: int = MINIBATCHES_PER_SHARD,
     only: Collection[str] | None = None,
+    sampler: NeighborSampler | None = None,
 ) -> tuple[int, int]:
     """Write and register the shards of `plan`, or those that `only` names; (edges sampled, bytes read)."""
     graph = plan.graph
     num_batches = sum(size.num_batches for size in plan.sizes.values())
     with resources.reporter.stage("sample", num_batches, "minibatches") as advance, damage_named(graph):
         output = _ShardWriter(writer, plan, shard_minibatches, advance, only)
+        if sampler is not None:
+            _sample_in_memory(output, sampler, resources.threads)
+            return output.edges, 0
         if fits(graph, resources.memory_bytes):
-            _sample_in_memory(output, graph, resources.threads)
+            _sample_in_memory(output, NeighborSampler(*graph.topology()), resources.threads)
             return output.edges, graph.topology_bytes
         read_bytes = _sample_by_sweeping(output, graph, resources)
         return output.edges, read_bytes
@@ -226,9 +232,8 @@ class _ShardWriter:
             self.edges += edges
 
 
-def _sample_in_memory(output: _ShardWriter, graph: Graph, threads: int) -> None:
+def _sample_in_memory(output: _ShardWriter, sampler: NeighborSampler, threads: int) -> None:
     """Shards in parallel, from topology that is loaded whole."""
-    sampler = NeighborSampler(*graph.topology())
     stopping = threading.Event()
 
     def sampled(shard: _Shard) -> Iterator[SampledMinibatch]:

@@ -1,22 +1,22 @@
-"""Training without reusing a sampled epoch: the next one is sampled and packed while this one trains."""
+"""Training without reusing a sampled minibatch: the next ones are sampled and packed while these ones train."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from diskgnn.batch_source import Cursor, CursorSource, LoadStats
-from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.loader import Loader
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.minibatch import MiniBatch
+from diskgnn.packing.row_sets import features_of
+from diskgnn.packing.tiers import TierBudgets
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.schema import one_type_schema
@@ -24,17 +24,20 @@ from diskgnn.specs import CacheSpec, PathLike, SamplingSpec, whole_number
 from diskgnn.system.memory import available_cores
 from diskgnn.system.resources import Resources
 from diskgnn.tracing import TraceEvent
-from diskgnn.training.fresh_epoch_job import EpochRecipe, FreshEpochJob
+from diskgnn.training.fresh_scratch import ScratchFolder
+from diskgnn.training.fresh_window_job import WindowJob, WindowPreparer
+from diskgnn.training.fresh_windows import WindowSizes
 
 
 class FreshEpochs(CursorSource):
-    """A `BatchSource` of the train split that never trains on the same sampled epoch twice.
+    """A `BatchSource` of the train split that never trains on the same sampled minibatch twice.
 
     Epoch e has the minibatches that sampling online from the same seed would have, those of
-    `baselines.in_memory.InMemory`. They are read as any prepared epoch is: packed in order, with a Belady cache.
-    While epoch e trains, epoch e + 1 is sampled, placed and packed beside it. Then epoch e is deleted, so no more than
-    two epochs are on the disk. They lie in a directory of their own under `folder`, which is deleted when the source is
-    closed.
+    `baselines.in_memory.InMemory`. They are read as prepared ones are: packed in order, with a Belady cache. That is
+    done for a window of consecutive minibatches at a time. While one window trains, the next one is sampled, placed and
+    packed beside it, also across epochs. Then the first one is deleted, so no more than two windows are on the disk.
+    They lie in a directory of their own under `folder`, which is deleted when the source is closed. What a killed
+    process left there is deleted by the next one.
 
     Args:
         graph: graph directory, or an opened one.
@@ -45,15 +48,19 @@ class FreshEpochs(CursorSource):
         static_cache: the static tiers, as `pack` takes them; none by default.
         draws: 'independent' or 'coordinated', as `sample` takes it.
         draw_period: as `sample` takes it.
+        group_seeds: as `sample` takes it.
         seed: same seed, same minibatches.
-        overlap: prepare the next epoch while one trains; otherwise every epoch is prepared when it is asked for.
-        num_epochs: how many will be trained, so that none is prepared after them; None means no end.
-        memory: budget of preparing, which comes on top of training's while they overlap.
-        threads: of preparing; half of the cores by default when they overlap, otherwise all.
+        window: minibatches in a window. By default the first ones are small, so that training starts soon, and each is
+            larger than the one before, up to an epoch, or what the free disk space holds.
+        overlap: prepare the next window while one trains; otherwise each is prepared when it is asked for.
+        num_epochs: how many will be trained, so that nothing is prepared after them; None means no end.
+        memory: budget of preparing, which comes on top of training's while they overlap. Topology that fits is loaded
+            once, and stays.
+        threads: of preparing; half of the cores by default while it overlaps with training, otherwise all.
         keep_input_nodes: yield each minibatch's node ids, too.
         device: where the minibatches' tensors are wanted.
         reporter: told about preparing, from another thread.
-        loader_options: of the `Loader` of each epoch.
+        loader_options: of the `Loader` of each window.
 
     Raises:
         ConfigError, InputError: arguments that make no sense, see `sample`.
@@ -74,7 +81,9 @@ class FreshEpochs(CursorSource):
         static_cache: int | str = 0,
         draws: str = "independent",
         draw_period: int = 1,
+        group_seeds: int = 1,
         seed: int = 0,
+        window: int | None = None,
         overlap: bool = True,
         num_epochs: int | None = None,
         memory: int | str = "auto",
@@ -85,30 +94,35 @@ class FreshEpochs(CursorSource):
         loader_options: LoaderOptions | None = None,
     ) -> None:
         graph = graph if isinstance(graph, Graph) else Graph.open(graph)
-        spec = SamplingSpec(fanouts, batch_size, seed=seed, splits=("train",), draws=draws, draw_period=draw_period)
+        spec = SamplingSpec(
+            fanouts, batch_size, seed=seed, splits=("train",),
+            draws=draws, draw_period=draw_period, group_seeds=group_seeds,
+        )  # fmt: skip
         plan = SamplingPlan(graph, spec)
         if num_epochs is not None:
             whole_number("num_epochs", num_epochs)
-        self._overlap, self._num_epochs = overlap and num_epochs != 1, num_epochs  # a lone epoch is beside nothing
-        if threads is None:
-            threads = preparing_threads(available_cores(), self._overlap)
-        Resources.of(memory, threads)  # refuses now what makes no sense
-        self._recipe = EpochRecipe(
-            graph.manifest.path, spec, CacheSpec(cpu_cache, static_cache), memory, threads, keep_input_nodes
-        )
+        if window is not None:
+            whole_number("window", window)
+        memory_bytes = Resources.of(memory, threads).memory_bytes  # refuses now what makes no sense
+        tiers = TierBudgets.of(CacheSpec(cpu_cache, static_cache), features_of(graph, plan.config()), memory_bytes)
+        self._preparer = WindowPreparer(plan, tiers, memory, keep_input_nodes=keep_input_nodes)
         identity = {"graph": graph.manifest.digest, "fanouts": list(spec.fanouts), "batch_size": spec.batch_size,
-                    "seed": spec.seed, "draws": spec.draws, "draw_period": spec.draw_period}  # fmt: skip
+                    "seed": spec.seed, "draws": spec.draws, "draw_period": spec.draw_period,
+                    "group_seeds": spec.group_seeds}  # fmt: skip
         super().__init__(Cursor("FreshEpochs", plan.sizes["train"].batches_per_epoch, identity))
         self.num_classes, self.num_features = graph.num_classes, graph.feature_file.rows.num_features
         self.schema = one_type_schema(graph.num_nodes, self.num_features, self.num_classes)
         self.num_layers = spec.num_layers
         self._device, self._loader_options = device, loader_options or LoaderOptions()
-        self._reporter = reporter
+        self._overlap, self._threads, self._reporter = overlap, threads, reporter
         self._parent = Path(folder).absolute()
-        self._folder: Path | None = None  # made when the first epoch is prepared
-        self._jobs: list[FreshEpochJob] = []  # at most the one that trains and the one after it
-        self._loader: Loader | None = None
-        self._loaded_epoch: int | None = None
+        end = None if num_epochs is None else num_epochs * self.num_batches
+        self._sizes = WindowSizes(self._parent, self.num_batches, window, end, self._preparer.shortest_window)
+        self._scratch: ScratchFolder | None = None  # made when the first window is prepared
+        self._jobs: list[WindowJob] = []  # at most the one that trains and the one after it
+        self._loader: Loader | None = None  # of the first of these
+        self._batches: Iterator[MiniBatch] = iter(())  # its minibatches, from `_position` on
+        self._position = -1
         self._earlier = LoadStats()  # of loaders that were closed, and of preparing
         self._tracing, self._events = False, list[TraceEvent]()  # as `_earlier`
         self._finalizer: weakref.finalize[..., FreshEpochs] | None = None
@@ -117,7 +131,7 @@ class FreshEpochs(CursorSource):
         """The minibatches of epoch `epoch`, from where `load_state_dict` left off if it named this epoch.
 
         Raises:
-            ArtifactError, DiskFullError, OSError: preparing it failed, or reading it does.
+            ArtifactError, DiskFullError, OSError: preparing them failed, or reading them does.
             ConfigError: `epoch` is negative, the source is closed, or another epoch was started while this one was
                 iterated.
         """
@@ -125,97 +139,113 @@ class FreshEpochs(CursorSource):
         return self._iterate(epoch, first, self._cursor.turn)
 
     def _iterate(self, epoch: int, first: int, turn: int) -> Iterator[MiniBatch]:
-        self._cursor.require(turn)
-        loader = self._load(epoch)
-        loader.load_state_dict({**loader.state_dict(), "epoch": epoch, "batch": first})
-        batches = loader.epoch(epoch)
-        while True:
+        for number in range(first, self.num_batches):
             self._cursor.require(turn)
-            batch = next(batches, None)
-            if batch is None:
-                return
-            self._cursor.batch = batch.batch_index + 1
+            batch = replace(self._next(epoch * self.num_batches + number), epoch=epoch, batch_index=number)
+            self._cursor.batch = number + 1
             yield batch
             del batch  # the caller's alone, while the next one is waited for
 
-    def _load(self, epoch: int) -> Loader:
-        """The loader of `epoch`, prepared by now; that of another epoch is closed and its files are deleted."""
-        if self._loader is None or self._loaded_epoch != epoch:
-            self._close_loader()
-            for other in [found for found in self._jobs if found.epoch != epoch]:
-                other.discard()
-                self._jobs.remove(other)
-            if not self._jobs:
-                self._prepare(epoch)
-            job = self._jobs[0]
-            began = time.perf_counter()
-            try:
-                prepared = job.finish()
-            except BaseException:
-                self._jobs.clear()
-                job.discard()
-                raise
-            finally:
-                waited = time.perf_counter() - began
-                self._earlier += LoadStats(prepare_wait_seconds=waited, wait_seconds=waited)
-            self._earlier += prepared.stats
-            self._loader = Loader.with_options(prepared.packed, "train", self._device, self._loader_options)
-            self._loaded_epoch = epoch
-            if self._tracing:
-                self._loader.start_tracing()
-                self._events += prepared.events
-        last = self._num_epochs is not None and epoch + 1 >= self._num_epochs
-        if self._overlap and not last and len(self._jobs) == 1:
-            self._prepare(epoch + 1)
-        return self._loader
+    def _next(self, position: int) -> MiniBatch:
+        """The minibatch at `position`, which follows the one before but where the user jumps."""
+        if self._loader is None or position not in self._jobs[0].window:
+            self._open_window(position)
+        if position != self._position:
+            self._seek(position)
+        self._position = -1  # unknown if what follows fails
+        batch = next(self._batches)
+        self._position = position + 1
+        return batch
 
-    def _prepare(self, epoch: int) -> None:
-        if self._folder is None:
-            try:
-                self._parent.mkdir(parents=True, exist_ok=True)
-                self._folder = Path(tempfile.mkdtemp(prefix="diskgnn-fresh-", dir=self._parent))
-            except OSError as error:
-                raise ConfigError(f"cannot write under {self._parent}: {error.strerror}; choose another") from error
-            # Also when the source is dropped without being closed, no thread and no epoch stays behind.
-            self._finalizer = weakref.finalize(self, _clean_up, self._jobs, self._folder)
-        job = FreshEpochJob(epoch, self._folder / f"epoch-{epoch:06d}", self._recipe)
+    def _seek(self, position: int) -> None:
+        assert self._loader is not None
+        first = position - self._jobs[0].window[0]
+        self._loader.load_state_dict({**self._loader.state_dict(), "epoch": 0, "batch": first})
+        self._batches = self._loader.epoch(0)
+
+    def _open_window(self, position: int) -> None:
+        """Let `_loader` read the window of `position`, prepared by now; the one before is deleted."""
+        self._close_loader()
+        for job in [job for job in self._jobs if position not in job.window]:
+            job.discard()
+            self._jobs.remove(job)
+        began = time.perf_counter()
+        if not self._jobs:
+            self._prepare(position, waiting=True)
+        job = self._jobs[0]
+        try:
+            prepared = job.finish()
+        except BaseException:
+            self._jobs.clear()
+            job.discard()
+            raise
+        finally:
+            waited = time.perf_counter() - began
+            self._earlier += LoadStats(prepare_wait_seconds=waited, wait_seconds=waited)
+        self._earlier += prepared.stats
+        self._sizes.prepared(job.window, prepared.stats.prepare_written_bytes)
+        self._loader = Loader.with_options(prepared.packed, "train", self._device, self._loader_options)
+        if self._tracing:
+            self._loader.start_tracing()
+            self._events += prepared.events
+        if self._overlap and job.window.stop != self._sizes.end:
+            self._prepare(job.window.stop, waiting=False)
+
+    def _prepare(self, position: int, *, waiting: bool) -> None:
+        """Prepare the window that starts at `position`; in a thread, unless somebody is waiting for it."""
+        if self._scratch is None:
+            self._scratch = ScratchFolder(self._parent)
+            # Also when the source is dropped without being closed, no thread and no window stays behind.
+            self._finalizer = weakref.finalize(self, _clean_up, self._jobs, self._scratch)
+        window = self._sizes.window(position)
+        threads = self._threads or preparing_threads(available_cores(), beside_training=not waiting)
+        job = WindowJob(window, self._scratch.path / f"window-{window.start:08d}", self._preparer, threads)
         self._jobs.append(job)
-        if self._overlap:
-            job.start(self._reporter)
-        else:
+        if waiting:
             job.run(self._reporter)
+        else:
+            job.start(self._reporter)
 
     def _close_loader(self) -> None:
         if self._loader is not None:
             self._loader.close()
-            self._events += self._loader.take_trace()
+            self._events += self._trace_of_loader()
             self._earlier += self._loader.stats()
-        self._loader = self._loaded_epoch = None
+        self._loader, self._batches, self._position = None, iter(()), -1
+
+    def _trace_of_loader(self) -> list[TraceEvent]:
+        """What the loader's threads did; minibatches are counted in their epochs, not in the window."""
+        assert self._loader is not None
+        first = self._jobs[0].window.start
+        return [
+            event if event.minibatch < 0 else replace(event, minibatch=(first + event.minibatch) % self.num_batches)
+            for event in self._loader.take_trace()
+        ]
 
     def stats(self) -> LoadStats:
-        """Counters since the source was made: those of the loaders of all epochs, and of preparing.
+        """Counters since the source was made: those of the loaders of all windows, and of preparing.
 
-        `wait_seconds` counts waiting for an epoch to be prepared (`prepare_wait_seconds`), too. Only epochs that were
+        `wait_seconds` counts waiting for a window to be prepared (`prepare_wait_seconds`), too. Only windows that were
         asked for count as prepared.
         """
         return self._earlier if self._loader is None else self._earlier + self._loader.stats()
 
     def start_tracing(self) -> None:
-        """Keep from now on what the threads of each epoch's `Loader` do, and when epochs were prepared."""
+        """Keep from now on what the threads of each window's `Loader` do, and when windows were prepared."""
         self._tracing = True
         if self._loader is not None:
             self._loader.start_tracing()
 
     def take_trace(self) -> list[TraceEvent]:
-        """The events since the last call: those of `Loader.take_trace`, and on track 'prepare' those of the next epoch.
+        """The events since the last call: those of `Loader.take_trace`, and on track 'prepare' those of the windows.
 
-        An epoch's preparing is told once it has ended and the epoch is asked for. None when tracing was not started.
+        A window's preparing is told once it has ended and the window is asked for. None when tracing was not started.
         """
         found, self._events = self._events, []
-        return found if self._loader is None else found + self._loader.take_trace()
+        return found if self._loader is None else found + self._trace_of_loader()
 
     def close(self) -> None:
-        """Stop preparing, join all threads and delete the epochs; minibatches that you hold stay valid. Idempotent."""
+        """Stop preparing, join all threads, delete the windows; minibatches that you hold stay valid. Idempotent."""
         self._cursor.close()
         self._close_loader()
         if self._finalizer is not None:
@@ -223,12 +253,12 @@ class FreshEpochs(CursorSource):
             self._finalizer = None
 
 
-def preparing_threads(cores: int, overlap: bool) -> int:
-    """Threads that prepare an epoch by default: training has the other half of the cores if it goes on meanwhile."""
-    return max(1, cores // 2) if overlap else cores
+def preparing_threads(cores: int, beside_training: bool) -> int:
+    """Threads that prepare a window by default: training has the other half of the cores if it goes on meanwhile."""
+    return max(1, cores // 2) if beside_training else cores
 
 
-def _clean_up(jobs: list[FreshEpochJob], folder: Path) -> None:
+def _clean_up(jobs: list[WindowJob], scratch: ScratchFolder) -> None:
     while jobs:
         jobs.pop().discard()
-    shutil.rmtree(folder, ignore_errors=True)
+    scratch.delete()

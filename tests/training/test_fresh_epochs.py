@@ -1,4 +1,4 @@
-"""Freshly prepared epochs against online sampling, and what they leave behind."""
+"""Freshly prepared minibatches against online sampling, and what they leave behind."""
 
 import subprocess
 import sys
@@ -10,13 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from graphs import assert_rows_are_features, make_graph, threads_of_this_process, threads_that_stay
+from graphs import assert_rows_are_features, make_graph, threads_of_this_process, threads_that_stay, write_graph
 from sources import assert_same
 
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.packing.tiers import TierBudgets
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.specs import SamplingSpec
 from diskgnn.storage import faults
 from diskgnn.training.fresh_epochs import FreshEpochs, preparing_threads
+from diskgnn.training.fresh_window_job import WindowPreparer
+from diskgnn.training.fresh_windows import WindowSizes
 
 SAMPLING = {"fanouts": [3, 2], "batch_size": 8, "seed": 4}
 
@@ -30,9 +35,15 @@ def fresh(graph, folder, **options):
     return FreshEpochs(graph, folder, **({"cpu_cache": "20%", "keep_input_nodes": True} | SAMPLING | options))
 
 
-@pytest.mark.parametrize("overlap", [True, False])
-def test_every_epoch_is_what_online_sampling_draws(graph, tmp_path, overlap):
-    with fresh(graph, tmp_path, overlap=overlap) as source, InMemory(graph, **SAMPLING) as online:
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"overlap": False}, {"window": 3}, {"window": 11}, {"window": 1, "num_epochs": 8}, {"group_seeds": 4}],
+)
+def test_every_epoch_is_what_online_sampling_draws(graph, tmp_path, options):
+    """Epochs have 8 minibatches: windows end within them, with them and beyond them."""
+    grouped = {"group_seeds": options.get("group_seeds", 1)}
+    with fresh(graph, tmp_path, **options) as source, InMemory(graph, **SAMPLING, **grouped) as online:
+        assert source.num_batches == 8
         assert (source.num_batches, source.num_classes) == (online.num_batches, online.num_classes)
         assert (source.num_features, source.num_layers) == (online.num_features, online.num_layers)
         seen = []
@@ -41,9 +52,9 @@ def test_every_epoch_is_what_online_sampling_draws(graph, tmp_path, overlap):
                 assert_same(batch, expected)
                 seen.append(batch.input_nodes)
             assert source.state_dict()["batch"] == source.num_batches
-        assert source.stats().prepared_epochs == 4
         stats = source.stats()
-    assert stats.requested_rows == sum(map(len, seen)) == stats.cpu_rows + stats.disk_rows
+    assert len(seen) == 4 * source.num_batches <= stats.prepared_batches < 6 * source.num_batches
+    assert sum(map(len, seen)) <= stats.requested_rows == stats.cpu_rows + stats.disk_rows
     assert stats.prepare_seconds > 0
     assert stats.prepare_written_bytes > stats.disk_rows * graph.feature_file.row_bytes
     assert source.stats() == stats  # also when it is closed
@@ -59,36 +70,94 @@ def test_rows_bit_for_bit(tmp_path, dtype, width):
         assert source.stats().pinned_rows > 0
 
 
-def epochs_on_disk(folder: Path):
-    return sorted(path.name for path in folder.glob("*/epoch-*"))
+def windows_on_disk(folder: Path):
+    return sorted(path.name for path in folder.glob("*/window-*"))
 
 
-def test_two_epochs_on_the_disk_at_most_and_none_after_the_last(graph, tmp_path):
-    with fresh(graph, tmp_path, num_epochs=3) as source:
+def test_two_windows_on_the_disk_at_most_and_none_after_the_last(graph, tmp_path):
+    with fresh(graph, tmp_path, num_epochs=3, window=5) as source:
         for epoch in range(3):
             for batch in source.epoch(epoch):
-                found = epochs_on_disk(tmp_path)
-                assert f"epoch-{epoch:06d}" in found
-                assert set(found) <= {f"epoch-{epoch:06d}", f"epoch-{epoch + 1:06d}"}
                 assert batch.epoch == epoch
-        assert epochs_on_disk(tmp_path) == ["epoch-000002"]
+                first = (epoch * 8 + batch.batch_index) // 5 * 5
+                found = windows_on_disk(tmp_path)
+                assert f"window-{first:08d}" in found
+                assert set(found) <= {f"window-{first:08d}", f"window-{first + 5:08d}"}
+        assert windows_on_disk(tmp_path) == ["window-00000020"]
+        assert source.stats().prepared_batches == 24
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("overlap", "cores", "threads"), [(False, 6, 6), (True, 6, 3), (True, 1, 1)])
-def test_training_has_half_of_the_cores_while_the_next_epoch_is_prepared(overlap, cores, threads):
-    assert preparing_threads(cores, overlap) == threads
+def lengths(sizes, count, position=0):
+    found = []
+    for _ in range(count):
+        window = sizes.window(position)
+        assert window.start == position
+        position = window.stop
+        found.append(len(window))
+    return found
 
 
-def test_a_lone_epoch_is_prepared_in_the_thread_that_asks_for_it(graph, tmp_path):
+def sizes_of(folder, num_batches, fixed=None, end=None, shortest=10):
+    return WindowSizes(folder, num_batches, fixed, end, lambda window: min(len(window), shortest))
+
+
+def test_windows_grow_to_an_epoch(tmp_path):
+    assert lengths(sizes_of(tmp_path, 100), 6) == [10, 20, 40, 100, 100, 100]
+    assert lengths(sizes_of(tmp_path, 100, shortest=1), 8) == [1, 2, 4, 8, 16, 32, 64, 100]
+    assert lengths(sizes_of(tmp_path, 8), 2) == [8, 8]
+    assert lengths(sizes_of(tmp_path, 100, end=60), 3) == [10, 20, 30]
+    assert lengths(sizes_of(tmp_path, 12, end=12), 1) == [12]
+    assert lengths(sizes_of(tmp_path, 100, fixed=70, end=200), 3) == [70, 70, 60]
+    sizes = sizes_of(tmp_path, 100)
+    assert lengths(sizes, 2) == [10, 20]
+    assert lengths(sizes, 2, 250) == [10, 20]  # elsewhere, training waits again
+
+
+def test_windows_are_no_longer_than_the_disk_has_room_for(tmp_path):
+    sizes = sizes_of(tmp_path, 100)
+    with faults.pretending("disk.free", 1000):
+        assert lengths(sizes, 1) == [10]
+        sizes.prepared(range(10), 100)
+        assert lengths(sizes, 3, 10) == [20, 40, 50]
+        sizes.prepared(range(10), 10**9)
+        assert lengths(sizes, 2, 120) == [1, 1]
+
+
+def test_the_shortest_window_needs_an_eighth_of_what_packing_reads(tmp_path):
+    """Rows of 1 KiB, 64 in a chunk: two seeds without neighbours need two rows of at most two chunks."""
+    num_nodes = 64 * 40
+    features = np.random.default_rng(0).standard_normal((num_nodes, 256)).astype(np.float32)
+    train = np.random.default_rng(1).permutation(num_nodes)
+    splits = {"train": train}
+    graph = write_graph(tmp_path / "graph", np.zeros(num_nodes + 1), np.empty(0, np.int32), features, splits)
+    plan = SamplingPlan(graph, SamplingSpec([2], 2, splits=("train",)))
+    preparer = WindowPreparer(plan, TierBudgets(0, 0, 0), "1GiB", keep_input_nodes=False)
+    length = preparer.shortest_window(range(100, 900))
+    seeds = np.concatenate([each.seeds for each in plan.minibatches("train", 0)])
+    for number in range(1, 800):
+        nodes = seeds[200 : 200 + 2 * number]
+        if len(np.unique(nodes // 64)) * 64 <= 8 * len(nodes):
+            break
+    assert 100 < length == number
+    assert preparer.shortest_window(range(50)) == 50  # never worth it: all that there are
+
+
+@pytest.mark.parametrize(("beside_training", "cores", "threads"), [(False, 6, 6), (True, 6, 3), (True, 1, 1)])
+def test_training_has_half_of_the_cores_while_the_next_window_is_prepared(beside_training, cores, threads):
+    assert preparing_threads(cores, beside_training) == threads
+
+
+def test_the_first_window_is_prepared_by_the_thread_that_waits_for_it(graph, tmp_path):
     """So it may have all cores: nothing trains meanwhile."""
     preparing = []
     with (
         faults.armed("fresh_epochs.pack", lambda: preparing.append(threading.current_thread())),
-        fresh(graph, tmp_path, num_epochs=1) as source,
+        fresh(graph, tmp_path, num_epochs=1, window=4) as source,
     ):
         assert len(list(source.epoch(0))) == source.num_batches
-    assert preparing == [threading.current_thread()]
+    assert preparing[0] == threading.current_thread()
+    assert len(preparing) == 1 + (threading.current_thread() not in preparing[1:])
 
 
 def test_plain_loops_count_epochs_up_and_go_on(graph, tmp_path):
@@ -117,10 +186,10 @@ def test_plain_loops_count_epochs_up_and_go_on(graph, tmp_path):
 def test_goes_on_from_its_state(graph, tmp_path):
     with InMemory(graph, **SAMPLING) as online:
         expected = list(online.epoch(1))
-    with fresh(graph, tmp_path / "one") as first:
+    with fresh(graph, tmp_path / "one", window=5) as first:
         list(islice(first.epoch(1), 3))
         state = first.state_dict()
-    with fresh(graph, tmp_path / "two") as second:
+    with fresh(graph, tmp_path / "two") as second:  # also with other windows
         second.load_state_dict(state)
         assert second.state_dict() == state
         for batch, other in zip(second.epoch(1), expected[3:], strict=True):
@@ -131,7 +200,7 @@ def test_goes_on_from_its_state(graph, tmp_path):
 
 
 class Steps:
-    """A reporter that counts the steps of each epoch's packing."""
+    """A reporter that counts the steps of all stages."""
 
     def __init__(self):
         self.count = 0
@@ -193,8 +262,28 @@ raise KeyboardInterrupt
     assert not list(tmp_path.iterdir())
 
 
-def test_a_trace_tells_of_each_epochs_reads_and_of_preparing_them(graph, tmp_path):
-    with fresh(graph, tmp_path, num_epochs=2) as source:
+def test_what_a_killed_process_left_is_deleted_and_what_others_use_is_not(graph, tmp_path):
+    program = f"""
+import os, signal
+from diskgnn.training.fresh_epochs import FreshEpochs
+source = FreshEpochs({str(graph.manifest.path)!r}, {str(tmp_path)!r}, fanouts=[3, 2], batch_size=8, cpu_cache=0)
+next(source.epoch(0))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120, check=False)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert len(left) == 2  # the folder and its lock
+    with fresh(graph, tmp_path) as source, fresh(graph, tmp_path) as other:
+        next(source.epoch(0))
+        next(other.epoch(0))
+        assert len(list(tmp_path.iterdir())) == 4
+        assert not left & {path.name for path in tmp_path.iterdir()}
+        assert len(list(source.epoch(1))) == len(list(other.epoch(1)))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_trace_tells_of_each_windows_reads_and_of_preparing_them(graph, tmp_path):
+    with fresh(graph, tmp_path, num_epochs=2, window=6) as source:
         source.start_tracing()
         for epoch in range(2):
             for _ in source.epoch(epoch):
@@ -205,18 +294,18 @@ def test_a_trace_tells_of_each_epochs_reads_and_of_preparing_them(graph, tmp_pat
         gathers = [event.minibatch for event in events if event.stage == "gather"]
         prepared = [event for event in events if event.track == "prepare"]
         assert gathers == 2 * list(range(source.num_batches))
-    assert [event.stage for event in prepared] == 2 * ["sample the next epoch", "pack the next epoch"]
+    assert [event.stage for event in prepared] == 3 * ["sample the next window", "pack the next window"]
     assert prepared[1].end_ns < min(event.start_ns for event in reads)  # nothing is read before it is packed
-    assert prepared[3].end_ns < max(event.end_ns for event in reads)
+    assert prepared[5].end_ns < max(event.end_ns for event in reads)
 
 
 def test_errors_in_the_background_reach_the_loop(graph, tmp_path):
-    with fresh(graph, tmp_path) as source:
+    with fresh(graph, tmp_path, window=8) as source:
         with faults.armed("fresh_epochs.pack", OSError("disk on fire"), after=1):
             assert len(list(source.epoch(0))) == source.num_batches
             with pytest.raises(OSError, match="disk on fire"):
                 list(source.epoch(1))
-        assert not epochs_on_disk(tmp_path)
+        assert not windows_on_disk(tmp_path)
         assert len(list(source.epoch(1))) == source.num_batches  # and it can be tried again
 
 
@@ -231,7 +320,12 @@ def test_another_epoch_ends_the_one_before(graph, tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({"fanouts": []}, "fanouts"), ({"batch_size": 0}, "batch_size"), ({"num_epochs": 0}, "num_epochs")],
+    [
+        ({"fanouts": []}, "fanouts"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"num_epochs": 0}, "num_epochs"),
+        ({"window": 0}, "window"),
+    ],
 )
 def test_arguments_are_checked(graph, tmp_path, arguments, message):
     with pytest.raises(ConfigError, match=message):

@@ -1,0 +1,44 @@
+"""Some consecutive minibatches of training, of one epoch or of several, as a plan of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
+from diskgnn.storage.samples_config import SequenceSize
+
+
+class WindowPlan(SamplingPlan):
+    """The train minibatches of `plan` at the positions of `window`, as one epoch: what `sample_plan` takes.
+
+    Minibatch n of epoch e is at position e * B + n, where an epoch has B minibatches. So a window may begin and end
+    anywhere, and every minibatch is the one that `plan` has there.
+
+    Args:
+        plan: with a train split.
+        window: positions, ascending without gaps; at least one.
+    """
+
+    def __init__(self, plan: SamplingPlan, window: range) -> None:
+        assert len(window) > 0, window
+        assert window.step == 1, window
+        batches_per_epoch = plan.sizes["train"].batches_per_epoch
+        self.graph = plan.graph
+        self.spec = replace(plan.spec, epochs=1, splits=("train",), first_epoch=window[0] // batches_per_epoch)
+        self.splits = ("train",)
+        self.sizes = {"train": SequenceSize(1, len(window))}
+        self._plan, self._window, self._batches_per_epoch = plan, window, batches_per_epoch
+
+    def minibatches(self, split: str, epoch: int) -> list[PlannedMinibatch]:
+        """Those of the window; there is one epoch."""
+        assert (split, epoch) == ("train", self.spec.first_epoch), (split, epoch)
+        return self.planned()
+
+    def planned(self) -> list[PlannedMinibatch]:
+        """The minibatches of the window."""
+        first, last, size = self._window[0], self._window[-1], self._batches_per_epoch
+        found: list[PlannedMinibatch] = []
+        for number in range(first // size, last // size + 1):
+            planned = self._plan.minibatches("train", number)
+            found += planned[max(0, first - number * size) : last + 1 - number * size]
+        return found

@@ -1,0 +1,182 @@
+"""One window of fresh minibatches on its way to the disk: sampled and packed in a thread, and stopped if unwanted."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from diskgnn._native import NeighborSampler
+from diskgnn.batch_source import LoadStats
+from diskgnn.packing.pack import pack_samples
+from diskgnn.packing.row_sets import row_sets_of
+from diskgnn.packing.tiers import TierBudgets
+from diskgnn.progress import Advance, Reporter
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.sample import fits, sample_plan
+from diskgnn.sampling.window_plan import WindowPlan
+from diskgnn.storage import faults
+from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES
+from diskgnn.storage.samples import Samples
+from diskgnn.system.resources import Resources
+from diskgnn.tracing import TraceEvent
+
+_SHARDS_PER_THREAD = 2
+# Features are read in chunks that have a checksum each. A window is worth packing if the chunks that it takes are at
+# most so many times the rows in them that it needs.
+_MOST_READ_PER_NEED = 8
+_SWEPT_PART = 8  # of an epoch: the shortest window where the topology is swept, which the rows are not known for
+
+
+class WindowPreparer:
+    """Samples and packs windows of a plan, one at a time. Topology that fits the budget is loaded once and kept."""
+
+    def __init__(self, plan: SamplingPlan, tiers: TierBudgets, memory: int | str, *, keep_input_nodes: bool) -> None:
+        self.plan, self._tiers, self._memory, self._keep_input_nodes = plan, tiers, memory, keep_input_nodes
+        self._loaded_bytes = 0  # of topology, not told yet
+
+    @cached_property
+    def _sampler(self) -> NeighborSampler:
+        self._loaded_bytes = self.plan.graph.topology_bytes
+        return NeighborSampler(*self.plan.graph.topology())
+
+    def shortest_window(self, window: range) -> int:
+        """How many minibatches, the first ones of `window`, are worth packing by themselves: at least 1."""
+        graph = self.plan.graph
+        if not fits(graph, Resources.of(self._memory, None).memory_bytes):
+            return -(-self.plan.sizes["train"].batches_per_epoch // _SWEPT_PART)
+        row_sets = row_sets_of(graph, self.plan.config())
+        chunks = [np.zeros(-(-each.features.num_bytes // CHECKSUM_CHUNK_BYTES), np.bool_) for each in row_sets]
+        needed_bytes = 0
+        for number, planned in enumerate(WindowPlan(self.plan, window).planned(), 1):
+            minibatch = planned.draw(self._sampler)
+            for row_set, is_needed in zip(row_sets, chunks, strict=True):
+                rows = row_set.needed(minibatch).astype(np.int64)
+                is_needed[rows * row_set.row_bytes // CHECKSUM_CHUNK_BYTES] = True
+                needed_bytes += len(rows) * row_set.row_bytes
+            read_bytes = CHECKSUM_CHUNK_BYTES * sum(map(np.count_nonzero, chunks))
+            if read_bytes <= _MOST_READ_PER_NEED * needed_bytes:
+                return number
+        return len(window)
+
+    def prepare(self, window: range, folder: Path, threads: int, reporter: Reporter) -> PreparedWindow:
+        """Sample and pack the minibatches at the positions of `window` into `folder`/packed."""
+        graph, resources = self.plan.graph, Resources.of(self._memory, threads, reporter)
+        samples, began_ns = folder / "samples", time.perf_counter_ns()
+        sampled = sample_plan(
+            WindowPlan(self.plan, window), samples, resources,
+            shard_minibatches=-(-len(window) // (_SHARDS_PER_THREAD * threads)),
+            sampler=self._sampler if fits(graph, resources.memory_bytes) else None,
+        )  # fmt: skip
+        loaded_bytes, self._loaded_bytes = self._loaded_bytes, 0
+        between_ns = time.perf_counter_ns()
+        faults.point("fresh_epochs.pack")
+        packed = pack_samples(
+            graph, Samples.open(samples), folder / "packed", self._tiers, resources,
+            keep_input_nodes=self._keep_input_nodes,
+        )  # fmt: skip
+        shutil.rmtree(samples)
+        stats = LoadStats(
+            prepared_batches=len(window),
+            prepare_seconds=sampled.seconds + packed.seconds,
+            prepare_read_bytes=loaded_bytes + sampled.read_bytes + packed.read_bytes,
+            prepare_written_bytes=sampled.written_bytes + packed.written_bytes,
+        )
+        events = (
+            TraceEvent("prepare", "sample the next window", -1, began_ns, between_ns),
+            TraceEvent("prepare", "pack the next window", -1, between_ns, time.perf_counter_ns()),
+        )
+        return PreparedWindow(folder / "packed", stats, events)
+
+
+@dataclass(frozen=True)
+class PreparedWindow:
+    """A window on the disk, and what preparing it took."""
+
+    packed: Path
+    stats: LoadStats
+    events: tuple[TraceEvent, ...]
+
+
+class _StoppedError(Exception):
+    """Preparing was given up because nobody wants the window any more."""
+
+
+@dataclass(frozen=True)
+class _StoppableReporter:
+    """Passes progress on, and raises at the next step once `stopped` is set: how a stage is interrupted."""
+
+    reporter: Reporter
+    stopped: threading.Event
+
+    def stage(self, description: str, total: int, unit: str) -> AbstractContextManager[Advance]:
+        @contextmanager
+        def stage() -> Iterator[Advance]:
+            with self.reporter.stage(description, total, unit) as advance:
+                yield lambda count: self._advance(advance, count)
+
+        return stage()
+
+    def _advance(self, advance: Advance, count: int) -> None:
+        if self.stopped.is_set():
+            raise _StoppedError
+        advance(count)
+
+
+class WindowJob:
+    """Prepares one window in `folder`. What fails or is stopped leaves nothing there."""
+
+    def __init__(self, window: range, folder: Path, preparer: WindowPreparer, threads: int) -> None:
+        self.window = window
+        self._folder, self._preparer, self._threads = folder, preparer, threads
+        self._prepared: PreparedWindow | None = None
+        self._failure: BaseException | None = None
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def run(self, reporter: Reporter) -> None:
+        """Prepare here and now; `finish` raises what goes wrong."""
+        try:
+            reporter = _StoppableReporter(reporter, self._stopped)
+            self._prepared = self._preparer.prepare(self.window, self._folder, self._threads, reporter)
+        except BaseException as error:
+            # Nobody waits for what was stopped, and a traceback kept would keep the packer's threads.
+            self._failure = None if isinstance(error, _StoppedError) else error
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def start(self, reporter: Reporter) -> None:
+        """Prepare in a thread. A daemon: at the interpreter's end it is stopped, not awaited."""
+        self._thread = threading.Thread(target=self.run, args=(reporter,), name="diskgnn-fresh-window", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> PreparedWindow:
+        """Wait until it is prepared.
+
+        Raises:
+            ArtifactError, DiskFullError, OSError: preparing failed.
+        """
+        while self._thread is not None and self._thread.is_alive():
+            self._thread.join(0.1)  # now and then, so that Ctrl-C is heard
+        failure, self._failure = self._failure, None
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # or this frame and its traceback would keep each other
+        assert self._prepared is not None
+        return self._prepared
+
+    def discard(self) -> None:
+        """Stop it, join its thread, delete its files."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._failure = None
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from diskgnn.graph.generation import generate
     from diskgnn.graph.graph import Graph
     from diskgnn.importers.convert import EdgeInput, GraphInput, NodeInput, TableColumns, convert
+    from diskgnn.importers.generating import generate_typed
     from diskgnn.loading.loader import Loader
     from diskgnn.loading.options import LoaderOptions
     from diskgnn.minibatch import Block, MiniBatch, Pairs, TypedMiniBatch
@@ -54,6 +55,7 @@ _MODULES = {
     "estimate": "preparing.estimate",
     "evaluate": "training.evaluate",
     "generate": "graph.generation",
+    "generate_typed": "importers.generating",
     "load_model": "training.checkpoints",
     "pack": "packing.pack",
     "prepare": "preparing.prepare",
@@ -88,6 +90,7 @@ __all__ = [
     "estimate",
     "evaluate",
     "generate",
+    "generate_typed",
     "load_model",
     "pack",
     "prepare",

@@ -508,6 +508,21 @@ class GraphGenerator:
     def edges(self, first: int, src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> None:
         """Both int32 or both int64, of equal length; pairs may repeat, src and dst of an edge differ."""
 
+    def edges_from(
+        self,
+        sources: GraphGenerator,
+        key: int,
+        homophily: float,
+        first: int,
+        src: npt.NDArray[Any],
+        dst: npt.NDArray[Any],
+    ) -> None:
+        """Edges from nodes of `sources` to nodes of this one, drawn by `key`; otherwise as `edges`.
+
+        Raises:
+            ValueError: the numbers of classes differ.
+        """
+
     def labels(self, first: int, out: Int64) -> None:
         """Classes of nodes."""
 

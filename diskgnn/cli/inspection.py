@@ -25,11 +25,22 @@ def inspect(output: Output, /, artifact: Path) -> None:
     from diskgnn.graph.inspection import describe
 
     description = describe(artifact)
-    output.fields(f"{description.path}: {description.kind}", description.facts)
+    facts = dict(description.facts)
+    types = [facts.pop(name, []) for name in ("node_types", "edge_types")]
+    output.fields(f"{description.path}: {description.kind}", facts)
+    for title, listed in zip(("node types", "edge types"), types, strict=True):
+        if listed:
+            kept = ("type", "nodes", "edges")
+            shown = [name for name in listed[0] if name in kept or any(each[name] for each in listed)]
+            output.table(title, shown, [tuple(_told(each[name]) for name in shown) for each in listed])
     output.fields("made with", description.config)
     rows = [(file.name, file.bytes, _dtype(file.dtype), _shape(file.shape)) for file in description.files]
     output.table("files", ["name", "size_bytes", "dtype", "shape"], rows)
     output.result(description)
+
+
+def _told(value: object) -> object:
+    return ("yes" if value else "") if isinstance(value, bool) else value
 
 
 def _dtype(dtype: str | None) -> str:

@@ -84,7 +84,12 @@ def convert(output: Output, /, out: Path, columns: tuple[tuple[str, str], ...], 
 
 @click.command(cls=Command, short_help="Make a synthetic graph directory.")
 @click.argument("out", type=options.OUTPUT)
-@click.option("--num-nodes", type=int, required=True, help="Number of nodes; meant for 10,000 to 100 million.")
+@click.option(
+    "--schema",
+    type=options.EXISTING,
+    help="Description of a graph with types, in YAML, instead of the sizes and shares below.",
+)
+@click.option("--num-nodes", type=int, help="Number of nodes; meant for 10,000 to 100 million.")
 @click.option("--avg-degree", type=float, default=12.5, show_default=True, help="Edges drawn per node.")
 @click.option("--num-classes", type=int, default=16, show_default=True, help="Classes, of equal size.")
 @click.option("--num-features", type=int, default=128, show_default=True, help="Numbers per feature row.")
@@ -106,8 +111,16 @@ def convert(output: Output, /, out: Path, columns: tuple[tuple[str, str], ...], 
 @options.threads
 @options.overwrite
 @click.pass_obj
-def generate(output: Output, /, out: Path, **arguments: Any) -> None:
+def generate(output: Output, /, out: Path, schema: Path | None, **arguments: Any) -> None:
     """Make a synthetic graph directory OUT of any size, with labels that a GNN can learn."""
+    if schema is not None:
+        from diskgnn.importers.generating import generate_typed
+
+        kept = {name: arguments[name] for name in ("seed", "memory", "threads", "overwrite")}
+        _finish(output, generate_typed(out, schema, **kept, reporter=output.reporter))
+        return
+    if arguments["num_nodes"] is None:
+        raise click.UsageError("expected --num-nodes, or --schema for a graph with types")
     from diskgnn.graph.generation import generate
 
     _finish(output, generate(out, **arguments, reporter=output.reporter))

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.schema_facts import is_plain, schema_facts
 from diskgnn.graph.type_data import read_at_random
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
@@ -26,6 +27,7 @@ _KINDS = {
     artifacts.PARTITIONS: "a graph in partitions, for a baseline",
     artifacts.SEGMENTED: "packed minibatches with disk caches, for a baseline",
 }
+_TYPES = ("node_types", "edge_types")  # of a graph's config: the facts have what they say
 _COUNTED_DEGREES = 1 << 20  # a larger median is not told apart
 # Homophily is estimated on runs of consecutive edges, because single edges would cost one disk read each.
 _HOMOPHILY_RUNS, _HOMOPHILY_RUN_EDGES = 64, 256
@@ -72,7 +74,7 @@ def describe(path: PathLike, *, chunk_nodes: int = 1 << 20) -> Description:
         digest=manifest.digest,
         source_digest=None if manifest.source is None else manifest.source["digest"],
         facts={"total_bytes": manifest.total_bytes, **_facts(manifest, chunk_nodes)},
-        config=_flat(manifest.config),
+        config=_flat({name: value for name, value in manifest.config.items() if name not in _TYPES}),
         files=tuple(FileFacts(name, e.bytes, e.dtype, e.shape) for name, e in manifest.files.items()),
     )
 
@@ -88,6 +90,8 @@ def _facts(manifest: Manifest, chunk_nodes: int) -> dict[str, Any]:
 
 
 def _graph_facts(graph: Graph, chunk_nodes: int) -> dict[str, Any]:
+    if not is_plain(graph):
+        return schema_facts(graph)
     features = graph.feature_file
     labelled = sum(
         int(np.count_nonzero(graph.labels[first : first + chunk_nodes] >= 0))
@@ -159,10 +163,5 @@ def _sequence_facts(splits: Mapping[str, SequenceSize] | Mapping[str, PackedSpli
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in config.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
-        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
-            flat |= _flat({str(number): item for number, item in enumerate(value)}, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return flat

@@ -137,6 +137,15 @@ void generate_edges(const GraphGenerator& generator, std::uint64_t first, Out<No
   generator.edges(first, span_of(src), span_of(dst));
 }
 
+template <class Node>
+void generate_edges_from(const GraphGenerator& generator, const GraphGenerator& sources, std::uint64_t key,
+                         double homophily, std::uint64_t first, Out<Node> src, Out<Node> dst) {
+  require(src.size() == dst.size(), "src and dst differ in length");
+  require(generator.num_classes() == sources.num_classes(), "the numbers of classes differ");
+  nb::gil_scoped_release release;
+  generator.edges_from(sources, key, homophily, first, span_of(src), span_of(dst));
+}
+
 template <auto Fill>
 void generate_values(const GraphGenerator& generator, std::uint64_t first, Out<std::int64_t> out) {
   nb::gil_scoped_release release;
@@ -162,6 +171,10 @@ void bind_graph_generator(nb::module_& m) {
           nb::kw_only(), "num_nodes"_a, "num_classes"_a, "homophily"_a, "num_features"_a, "feature_signal"_a, "seed"_a)
       .def("edges", &generate_edges<std::int32_t>, "first"_a, "src"_a.noconvert(), "dst"_a.noconvert())
       .def("edges", &generate_edges<std::int64_t>, "first"_a, "src"_a.noconvert(), "dst"_a.noconvert())
+      .def("edges_from", &generate_edges_from<std::int32_t>, "sources"_a, "key"_a, "homophily"_a, "first"_a,
+           "src"_a.noconvert(), "dst"_a.noconvert())
+      .def("edges_from", &generate_edges_from<std::int64_t>, "sources"_a, "key"_a, "homophily"_a, "first"_a,
+           "src"_a.noconvert(), "dst"_a.noconvert())
       .def("labels", &generate_values<&GraphGenerator::labels>, "first"_a, "out"_a.noconvert())
       .def("shuffled_nodes", &generate_values<&GraphGenerator::shuffled_nodes>, "first"_a, "out"_a.noconvert())
       .def(

@@ -162,6 +162,33 @@ void GraphGenerator::edges(std::uint64_t first, std::span<Node> src, std::span<N
 template void GraphGenerator::edges(std::uint64_t, std::span<std::int32_t>, std::span<std::int32_t>) const;
 template void GraphGenerator::edges(std::uint64_t, std::span<std::int64_t>, std::span<std::int64_t>) const;
 
+template <typename Node>
+void GraphGenerator::edges_from(const GraphGenerator& sources, std::uint64_t key, double homophily, std::uint64_t first,
+                                std::span<Node> src, std::span<Node> dst) const {
+  for (std::size_t i = 0; i < dst.size(); ++i) {
+    const std::uint64_t counter = (first + i) * 4;
+    const std::uint64_t class_bits = draw(key, counter);
+    const std::uint64_t dst_class = below(class_bits, model_.num_classes);
+    const std::uint64_t dst_rank = rank(draw(key, counter + 1), dst_class);
+    std::uint64_t src_class = dst_class;
+    if (model_.num_classes > 1 && unit(draw(key, counter + 2)) >= homophily) {
+      src_class = below(mix64(class_bits), model_.num_classes - 1);
+      src_class += src_class >= dst_class ? 1 : 0;
+    }
+    std::uint64_t src_rank = sources.rank(draw(key, counter + 3), src_class);
+    if (&sources == this && src_class == dst_class && src_rank == dst_rank) {
+      src_rank = (src_rank + 1) % class_size(src_class);
+    }
+    src[i] = static_cast<Node>(sources.ids_.forward(sources.class_start(src_class) + src_rank));
+    dst[i] = static_cast<Node>(ids_.forward(class_start(dst_class) + dst_rank));
+  }
+}
+
+template void GraphGenerator::edges_from(const GraphGenerator&, std::uint64_t, double, std::uint64_t,
+                                         std::span<std::int32_t>, std::span<std::int32_t>) const;
+template void GraphGenerator::edges_from(const GraphGenerator&, std::uint64_t, double, std::uint64_t,
+                                         std::span<std::int64_t>, std::span<std::int64_t>) const;
+
 void GraphGenerator::labels(std::uint64_t first, std::span<std::int64_t> out) const {
   for (std::size_t i = 0; i < out.size(); ++i) {
     out[i] = static_cast<std::int64_t>(class_of_position(ids_.backward(first + i)));

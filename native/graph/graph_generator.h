@@ -54,10 +54,17 @@ class GraphGenerator {
   explicit GraphGenerator(const GraphModel& model);
 
   std::size_t row_bytes(FeatureType type) const;
+  std::uint64_t num_classes() const { return model_.num_classes; }
 
   // Never joins a node to itself. May repeat a pair.
   template <typename Node>
   void edges(std::uint64_t first, std::span<Node> src, std::span<Node> dst) const;
+
+  // Edges from nodes of `sources` to nodes of this graph, both of as many classes, drawn by `key`: a share `homophily`
+  // leads from a class to the same one. Never joins a node to itself if they are one graph. May repeat a pair.
+  template <typename Node>
+  void edges_from(const GraphGenerator& sources, std::uint64_t key, double homophily, std::uint64_t first,
+                  std::span<Node> src, std::span<Node> dst) const;
 
   void labels(std::uint64_t first, std::span<std::int64_t> out) const;
 

@@ -1,0 +1,62 @@
+"""What the types of a graph have, for `diskgnn inspect`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diskgnn.graph.graph import Graph
+from diskgnn.graph.type_data import EdgeSet, NodeSet
+from diskgnn.schema import edge_type_name
+from diskgnn.storage.row_format import RowFormat
+
+
+def is_plain(graph: Graph) -> bool:
+    """One type of nodes with features and classes, and one type of edges that have nothing: no schema to draw."""
+    if graph.is_typed:
+        return False
+    nodes, edges = graph.only_nodes("inspect").config, graph.only_edges("inspect").config
+    carried = edges.rows is not None or edges.has_weights or edges.has_times or edges.has_ids or edges.link_splits
+    is_class = nodes.target is not None and nodes.target.kind == "class"
+    return is_class and nodes.rows is not None and not nodes.has_times and not carried
+
+
+def schema_facts(graph: Graph) -> dict[str, Any]:
+    """`node_types` and `edge_types`, in their order; each a dictionary of plain values."""
+    return {
+        "nodes": sum(nodes.num_nodes for nodes in graph.nodes.values()),
+        "edges": sum(edges.num_edges for edges in graph.edges.values()),
+        "node_types": [_node_facts(nodes) for nodes in graph.nodes.values()],
+        "edge_types": [_edge_facts(edges) for edges in graph.edges.values()],
+    }
+
+
+def _node_facts(nodes: NodeSet) -> dict[str, Any]:
+    target, rows = nodes.config.target, nodes.config.rows
+    return {
+        "type": nodes.name,
+        "nodes": nodes.num_nodes,
+        "features": _row(rows),
+        "feature_bytes": 0 if rows is None else rows.row_bytes * nodes.num_nodes,
+        "labels": "" if target is None else f"{target.kind} ({target.num_outputs})",
+        "times": nodes.config.has_times,
+        **{split: len(nodes.splits.get(split, ())) for split in ("train", "valid", "test")},
+    }
+
+
+def _edge_facts(edges: EdgeSet) -> dict[str, Any]:
+    config = edges.config
+    num_nodes = len(edges.indptr) - 1
+    carried = {"ids": config.has_ids, "weights": config.has_weights, "times": config.has_times}
+    return {
+        "type": edge_type_name(edges.type),
+        "edges": edges.num_edges,
+        "mean_in_degree": edges.num_edges / num_nodes,
+        "features": _row(config.rows),
+        "feature_bytes": 0 if config.rows is None else config.rows.row_bytes * edges.num_edges,
+        **carried,
+        **{f"{split}_links": len(edges.splits.get(split, ())) for split in ("train", "valid", "test")},
+    }
+
+
+def _row(rows: RowFormat | None) -> str:
+    return "" if rows is None else f"{rows.num_features} x {rows.dtype}"

@@ -90,7 +90,7 @@ class HeaderReader:
             moved = torch.empty(self._index.max_header_bytes, dtype=torch.uint8, device=self._device)[: len(header)]
             moved.copy_(host, non_blocking=True)
         batch = self._minibatch(decoded, _Arrays(header, host, moved), rows, epoch, number)
-        return batch if self._is_typed else _of_one_type(batch)
+        return batch if self._is_typed else batch.of_one_type()
 
     def _minibatch(self, header: Header, tensor: _Arrays, rows: Rows, epoch: int, number: int) -> TypedMiniBatch:
         x: dict[str, Tensor] = {}
@@ -144,19 +144,3 @@ class HeaderReader:
     def _by_type(self, arrays: tuple[npt.NDArray[Any] | None, ...], tensor: _Arrays) -> Mapping[str, Tensor] | None:
         by_type = zip(self._node_types, arrays, strict=True)
         return {name: tensor(array).long() for name, array in by_type if array is not None} or None
-
-
-def _of_one_type(batch: TypedMiniBatch) -> MiniBatch:
-    """The minibatch of a graph of one node type and one edge type. Without features, x has no columns."""
-    ((name, num_nodes),) = batch.node_counts[0].items()
-    return MiniBatch(
-        x=batch.x.get(name, batch.y.new_empty((num_nodes, 0), dtype=torch.float32)),
-        y=batch.y,
-        blocks=tuple(block for layer in batch.blocks for block in layer.values()),
-        seeds=batch.seeds,
-        epoch=batch.epoch,
-        batch_index=batch.batch_index,
-        input_nodes=None if batch.input_nodes is None else batch.input_nodes[name],
-        pairs=batch.pairs,
-        trees=None if batch.trees is None else batch.trees[name],
-    )

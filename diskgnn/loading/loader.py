@@ -88,7 +88,7 @@ class Loader(CursorSource):
             engine: 'io_uring', 'threads', or 'auto': io_uring where it is allowed.
             verify: compare the rows of extents, and all that a seek reads of them, with their checksums; what else is
                 read always is. Without it, a seek reads less, and damaged rows go unnoticed.
-            threads: threads that gather cached rows; half of the cores, at most 4, by default.
+            threads: threads that copy rows; half of the cores, at most 4, by default.
 
         Raises:
             ArtifactError: not a packed directory, damaged, or without this split.

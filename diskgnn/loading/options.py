@@ -54,5 +54,5 @@ class LoaderOptions:
 
     @property
     def gather_threads(self) -> int:
-        """Threads that gather cached rows; half of the cores, at most 4, by default."""
+        """Threads that copy rows; half of the cores, at most 4, by default."""
         return self.threads or max(1, min(_MAX_DEFAULT_THREADS, available_cores() // 2))

@@ -118,6 +118,18 @@ std::span<const std::byte> ChunkStream::peek_ready() {
   return chunk.ready ? chunk.memory.subspan(position_, chunk.bytes - position_) : std::span<const std::byte>();
 }
 
+std::vector<std::span<const std::byte>> ChunkStream::peek_all_ready(std::size_t limit) {
+  std::vector<std::span<const std::byte>> pieces;
+  std::lock_guard lock(mutex_);
+  while (pieces.size() < std::min(limit, kNumChunks)) {
+    const Chunk& chunk = chunks_[(taken_ + pieces.size()) % kNumChunks];
+    if (!chunk.ready) break;
+    const std::size_t read = pieces.empty() ? position_ : 0;
+    pieces.push_back(chunk.memory.subspan(read, chunk.bytes - read));
+  }
+  return pieces;
+}
+
 void ChunkStream::consume(std::size_t bytes) {
   std::lock_guard lock(mutex_);
   Chunk& chunk = chunks_[taken_ % kNumChunks];

@@ -43,6 +43,9 @@ class ChunkStream {
   // The same, but empty when there is nothing yet.
   std::span<const std::byte> peek_ready();
 
+  // The unread bytes of the chunks that are there, in order, those of up to `limit` chunks.
+  std::vector<std::span<const std::byte>> peek_all_ready(std::size_t limit);
+
   // Takes `bytes` of what `peek` returned; a chunk that is used up is read into again.
   void consume(std::size_t bytes);
 

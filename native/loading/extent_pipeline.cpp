@@ -1,18 +1,23 @@
 #include "loading/extent_pipeline.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
 #include <string>
 
 #include "storage/crc32c.h"
+#include "storage/parallel.h"
 #include "storage/row_copy.h"
 
 namespace diskgnn {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Chunks that each of several threads scatters before they wait for each other.
+constexpr std::size_t kMinPiecesPerThread = 4, kMaxPiecesPerThread = 8;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -270,6 +275,49 @@ void ExtentPipeline::take_rows(std::int64_t extent, StagedMinibatch& minibatch) 
   stats_.rows += total;
 }
 
+// The next piece of the stream, or many where so many wait that starting threads for them pays; `limit` bytes at most.
+// Empty when the pipeline is stopped.
+std::vector<std::span<const std::byte>> ExtentPipeline::peek_pieces(std::size_t limit) {
+  if (peek().empty()) return {};
+  std::vector<std::span<const std::byte>> pieces = stream_->peek_all_ready(kMaxPiecesPerThread * options_.threads);
+  if (options_.threads == 1 || pieces.size() < 2 * kMinPiecesPerThread) pieces.resize(1);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    pieces[i] = pieces[i].first(std::min(pieces[i].size(), limit));
+    limit -= pieces[i].size();
+    if (limit == 0) pieces.resize(i + 1);
+  }
+  return pieces;
+}
+
+// Moves the rows of one set, the next `rows_bytes` of the stream, to their places as chunks arrive, and computes their
+// checksum. Where chunks wait because the disk is faster than one thread, threads share them. False when stopped.
+bool ExtentPipeline::scatter_rows(const RowSet& rows, std::size_t rows_bytes, std::byte* staged, std::uint32_t& crc) {
+  for (std::size_t done = 0; done < rows_bytes;) {
+    const std::vector<std::span<const std::byte>> pieces = peek_pieces(rows_bytes - done);
+    if (pieces.empty()) return false;
+    std::vector<std::size_t> offsets;
+    for (const std::span<const std::byte> piece : pieces) {
+      offsets.push_back(done);
+      done += piece.size();
+    }
+    std::vector<std::uint32_t> checksums(pieces.size(), 0);
+    std::atomic<std::size_t> next{0};
+    const std::size_t threads = std::clamp<std::size_t>(pieces.size() / kMinPiecesPerThread, 1, options_.threads);
+    run_on_threads(static_cast<unsigned>(threads), [&] {
+      for (std::size_t i = next++; i < pieces.size(); i = next++) {
+        if (options_.verify) checksums[i] = crc32c(pieces[i], 0);
+        rows.scatter(pieces[i], offsets[i], staged);
+      }
+      finish_streaming();
+    });
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      crc = crc32c_combine(crc, checksums[i], pieces[i].size());
+      stream_->consume(pieces[i].size());
+    }
+  }
+  return true;
+}
+
 // Moves rows from the stream to their places as chunks arrive.
 bool ExtentPipeline::scatter(std::int64_t extent, const StagedMinibatch& minibatch) {
   const auto skip = [](std::span<const std::byte>, std::size_t) {};
@@ -280,12 +328,7 @@ bool ExtentPipeline::scatter(std::int64_t extent, const StagedMinibatch& minibat
     const std::size_t rows_bytes = unsign(record.num_rows) * rows.row_bytes();
     if (!consume(unsign(record.rows_offset) - position, skip)) return false;
     std::uint32_t crc = 0;
-    const bool complete = consume(rows_bytes, [&](std::span<const std::byte> piece, std::size_t offset) {
-      if (options_.verify) crc = crc32c(piece, crc);
-      rows.scatter(piece, offset, minibatch.rows[k].data());
-    });
-    finish_streaming();
-    if (!complete) return false;
+    if (!scatter_rows(rows, rows_bytes, minibatch.rows[k].data(), crc)) return false;
     if (options_.verify && crc != static_cast<std::uint32_t>(record.rows_crc32c)) {
       throw_damaged(extent, "its rows do not have the checksum that was written");
     }

@@ -37,7 +37,7 @@ class DamagedExtent : public std::runtime_error {
 struct PipelineOptions {
   EngineKind engine = EngineKind::kAuto;
   std::size_t prefetch = 2;  // minibatches assembled ahead of the user
-  unsigned threads = 1;      // that gather cached rows
+  unsigned threads = 1;      // that gather cached rows, and scatter rows of which many wait
   bool verify = true;        // compare rows with their checksum, too
 };
 
@@ -103,6 +103,8 @@ class ExtentPipeline {
 
  private:
   std::span<const std::byte> peek();
+  std::vector<std::span<const std::byte>> peek_pieces(std::size_t limit);
+  bool scatter_rows(const RowSet& rows, std::size_t rows_bytes, std::byte* staged, std::uint32_t& crc);
   void allow(std::int64_t count);
   std::int64_t position_of(std::uint64_t offset) const;
   void stop_threads();

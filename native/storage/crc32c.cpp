@@ -55,13 +55,20 @@ constexpr BitMatrix kZeroByte = [] {
   return advance;
 }();
 
+// What 2^i zero bytes do, for each i.
+constexpr auto kZeroBytes = [] {
+  std::array<BitMatrix, 64> advances{};
+  advances[0] = kZeroByte;
+  for (std::size_t i = 1; i < advances.size(); ++i) advances[i] = square(advances[i - 1]);
+  return advances;
+}();
+
 #if defined(__x86_64__)
 // What 2^log2_bytes zero bytes do to a register, looked up by its bytes.
 class ZerosTable {
  public:
   constexpr explicit ZerosTable(int log2_bytes) {
-    BitMatrix advance = kZeroByte;
-    for (int i = 0; i < log2_bytes; ++i) advance = square(advance);
+    const BitMatrix& advance = kZeroBytes[static_cast<std::size_t>(log2_bytes)];
     for (std::size_t byte = 0; byte < 4; ++byte) {
       for (std::uint32_t value = 0; value < 256; ++value) images_[byte][value] = apply(advance, value << (8 * byte));
     }
@@ -121,10 +128,8 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc) {
 }
 
 std::uint32_t crc32c_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64_t bytes_b) {
-  BitMatrix advance = kZeroByte;  // squared to two zero bytes, four, ...
-  for (; bytes_b != 0; bytes_b >>= 1) {
-    if ((bytes_b & 1) != 0) crc_a = apply(advance, crc_a);
-    advance = square(advance);
+  for (std::size_t bit = 0; bytes_b != 0; bytes_b >>= 1, ++bit) {
+    if ((bytes_b & 1) != 0) crc_a = apply(kZeroBytes[bit], crc_a);
   }
   return crc_a ^ crc_b;
 }

@@ -187,7 +187,7 @@ def test_prepared_and_online_minibatches_are_the_same(tmp_path):
     graph = make_graph(tmp_path / "graph")
     options = {"fanouts": [3, 2], "batch_size": 16, "group_seeds": 4, "seed": 3}
     prepare(graph, tmp_path / "packed", epochs=2, cpu_cache="10%", keep_input_nodes=True, **options)
-    assert Packed.open(tmp_path / "packed").config.spec.group_seeds == 4
+    assert Packed.open(tmp_path / "packed").config.samples.spec.group_seeds == 4
     with Loader(tmp_path / "packed") as loader, InMemory(graph, **options) as online:
         for epoch in range(2):
             for batch, expected in zip(loader.epoch(epoch), online.epoch(epoch), strict=True):

@@ -120,7 +120,7 @@ def write_samples(
             seeds = rng.permutation(graph.nodes["paper"].splits[split])
             for first in range(0, len(seeds), 8):
                 papers = seeds[first : first + 8].tolist()
-                found[split].append(draw(graph, [papers, [], []], layers, rng, layout))
+                found[split].append(draw(graph, [papers, *[[]] * (len(graph.nodes) - 1)], layers, rng, layout))
     sizes = {split: SequenceSize(epochs := 2 if split == "train" else 1, len(of_split) // epochs)
              for split, of_split in found.items()}  # fmt: skip
     config = SamplesConfig.of(

@@ -55,7 +55,8 @@ def pack(
         graph: the graph directory that the samples were made from.
         samples: samples directory.
         out: the packed directory to write.
-        cpu_cache: the cpu tier of the train sequence: bytes, '2GiB', or '10%' of all rows.
+        cpu_cache: the cpu tier of the train sequence: bytes, '2GiB', or '10%' of all rows. With the features of several
+            types it is divided among them by what the next byte saves, and so is `static_cache`.
         static_cache: rows for the device and pinned tiers together; 'auto' is nothing without a GPU, and with one the
             least of half of its free memory, a quarter of the `memory` budget and 4 GiB.
         eval_cpu_cache: the cpu tier of each other sequence, in memory while evaluating; a quarter of `cpu_cache`.
@@ -124,10 +125,22 @@ def pack_samples(
         read_bytes += pack_rows(writer, pages, placed, resources, window_bytes=window_bytes)
         writer.config = _placed_config(config, placed).to_json()
         manifest = writer.publish()
+    seconds, details = time.perf_counter() - started, _details(Packed(manifest).config, placed)
+    return StageReport("pack", seconds, read_bytes, manifest.total_bytes, details)
+
+
+def _details(config: PackedConfig, placed: Placed) -> dict[str, int | float | str]:
+    """Where rows come from; how the cpu tier was divided among row sets, beside an even division of the same bytes."""
     details: dict[str, int | float | str] = {}
-    for split, found in Packed(manifest).config.splits.items():
+    for split, found in config.splits.items():
         details |= {f"{split}_requested_rows": found.rows.requested, f"{split}_disk_rows": found.rows.disk}
-    return StageReport("pack", time.perf_counter() - started, read_bytes, manifest.total_bytes, details)
+        if (division := placed.divisions.get(split)) is None:
+            continue
+        for row_set, rows in zip(config.row_sets, found.row_sets, strict=True):
+            details[f"{split}_cpu_rows of {row_set.name}"] = rows.cpu_rows
+        details[f"{split}_disk_row_bytes"] = division.read_bytes
+        details[f"{split}_disk_row_bytes if divided evenly"] = division.even_read_bytes
+    return details
 
 
 def _require_space(

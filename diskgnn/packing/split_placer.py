@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -39,6 +39,7 @@ class Placed:
     static_nodes: tuple[npt.NDArray[np.int64], ...]  # [K] each [S] hottest first
     needed: tuple[npt.NDArray[np.bool_], ...]  # [K] each [N] whether any file needs a node's row
     splits: Sequence[PlacedSplit]
+    divisions: Mapping[str, Division]  # by split, of a budget for the cpu tiers of several row sets
     read_bytes: int  # of scratch files, those included that are read when rows are packed
 
 
@@ -63,13 +64,14 @@ class SplitPlacer:
         self.row_sets, self.resources = row_sets, resources
         self.static_nodes: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64) for _ in row_sets]
         self.needed: list[npt.NDArray[np.bool_]] = [np.zeros(row_set.num_rows, np.bool_) for row_set in row_sets]
-        self.divisions: dict[str, Division] = {}  # of the cpu tier's budget, by split
+        self._divisions: dict[str, Division] = {}
         self._read_bytes = 0
 
     def place_all(self, tiers: Tiers) -> Placed:
         """Place every split of the samples. `tiers` are rows [K] where those of each row set are known."""
         splits = [self._place(split, tiers) for split in self.samples.splits]
-        return Placed(self.row_sets, tuple(self.static_nodes), tuple(self.needed), splits, self._read_bytes)
+        static_nodes, needed = tuple(self.static_nodes), tuple(self.needed)
+        return Placed(self.row_sets, static_nodes, needed, splits, self._divisions, self._read_bytes)
 
     def _place(self, split: str, tiers: Tiers) -> PlacedSplit:
         """Place `split`: its headers go to their final offsets, the nodes of its rows to scratch files."""
@@ -133,12 +135,14 @@ class SplitPlacer:
             self.needed[number][self.static_nodes[number]] = True
 
     def _schedules(self, split: str, reuses: Sequence[Reuse], tiers: Tiers) -> list[Schedule]:
-        if isinstance(tiers, TierBudgets):
+        if not isinstance(tiers, TierBudgets):
+            rows = tuple(each.cpu(split) for each in tiers)
+        elif len(reuses) == 1:  # nothing to divide, and to count for it
+            rows = (tiers.cpu(split) // self.row_sets[0].row_bytes,)
+        else:
             demands = [Demand(reuse, row_set.row_bytes) for reuse, row_set in zip(reuses, self.row_sets, strict=True)]
             division = divide_cpu_rows(demands, tiers.cpu(split), threads=self.resources.threads)
-            rows, self.divisions[split] = division.rows, division
-        else:
-            rows = tuple(each.cpu(split) for each in tiers)
+            rows, self._divisions[split] = division.rows, division
         schedules = [Schedule(reuse, num_rows) for reuse, num_rows in zip(reuses, rows, strict=True)]
         for needed, schedule in zip(self.needed, schedules, strict=True):
             needed[schedule.initial_cpu_nodes] = True

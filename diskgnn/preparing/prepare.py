@@ -61,7 +61,8 @@ def prepare(
         fanouts: neighbours drawn per layer, from the seeds outwards; -1 takes all.
         batch_size: seeds per minibatch; the last one of an epoch may have fewer.
         epochs: epochs of the train split to prepare; other splits are prepared once.
-        cpu_cache: the cpu tier of the train sequence: bytes, '2GiB', or '10%' of all rows.
+        cpu_cache: the cpu tier of the train sequence: bytes, '2GiB', or '10%' of all rows. With the features of several
+            types it is divided among them by what the next byte saves, and so is `static_cache`.
         static_cache: rows for the device and pinned tiers together, alike; 'auto' is nothing without a GPU, and with
             one the least of half of its free memory, a quarter of the `memory` budget and 4 GiB.
         eval_cpu_cache: the cpu tier of each other sequence; a quarter of `cpu_cache` by default.

@@ -11,6 +11,8 @@ from packed_directories import flip
 from typed_samples import CITES, WRITES, typed_graph, write_samples
 
 from diskgnn.errors import ArtifactError
+from diskgnn.graph.graph import Graph
+from diskgnn.importers.convert import convert
 from diskgnn.loading.loader import Loader
 from diskgnn.minibatch import TypedMiniBatch
 from diskgnn.packing.pack import pack, pack_samples
@@ -132,13 +134,13 @@ def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prepared")
     graph = typed_graph(folder / "graph", 3)
     sampled = write_samples(graph, folder / "samples", 3)
-    pack(graph, folder / "samples", folder / "packed", cpu_cache="20%", static_cache="5%", keep_input_nodes=True,
-         keep_edge_ids=True)  # fmt: skip
-    return graph, sampled, folder / "packed"
+    report = pack(graph, folder / "samples", folder / "packed", cpu_cache="20%", static_cache="5%",
+                  keep_input_nodes=True, keep_edge_ids=True)  # fmt: skip
+    return graph, sampled, folder / "packed", report
 
 
 def test_budgets_are_divided_and_kept(prepared):
-    graph, _, path = prepared
+    graph, _, path, report = prepared
     config, files = Packed.open(path).config, []
     for name in ROW_SETS:
         files.append((graph.nodes[name] if isinstance(name, str) else graph.edges[name]).feature_file)
@@ -146,12 +148,16 @@ def test_budgets_are_divided_and_kept(prepared):
     for split, share in (("train", 0.2), ("valid", 0.05)):
         found = config.splits[split].row_sets
         assert sum(rows.cpu_rows * file.row_bytes for rows, file in zip(found, files, strict=True)) <= share * all_bytes
+        disk_bytes = sum(rows.rows.disk * file.row_bytes for rows, file in zip(found, files, strict=True))
+        assert report.details[f"{split}_disk_row_bytes"] == disk_bytes
+        assert disk_bytes <= report.details[f"{split}_disk_row_bytes if divided evenly"]
+        assert report.details[f"{split}_cpu_rows of author.writes.paper"] == found[2].cpu_rows
     static_bytes = sum(row_set.num_static * row_set.rows.row_bytes for row_set in config.row_sets)
     assert 0 < static_bytes <= 0.05 * all_bytes
 
 
 def test_where_it_stood_is_where_it_goes_on(prepared):
-    graph, sampled, path = prepared
+    graph, sampled, path, _ = prepared
     with Loader(path) as loader:
         batches = loader.epoch(1)
         next(batches)
@@ -179,7 +185,7 @@ def test_pairs_arrive_with_their_labels(tmp_path):
 
 
 def test_damage_in_the_rows_of_any_type_is_found(prepared, tmp_path):
-    _, _, path = prepared
+    _, _, path, _ = prepared
     copy = shutil.copytree(path, tmp_path / "packed")
     index = Packed.open(copy).index("train")
     for number in range(len(ROW_SETS)):
@@ -191,3 +197,23 @@ def test_damage_in_the_rows_of_any_type_is_found(prepared, tmp_path):
         with Loader(copy) as loader, pytest.raises(ArtifactError, match=f"extent {extent} .*rows"):
             list(loader.epoch(0))
         flip(copy / "train.bin", place)
+
+
+def test_a_graph_without_features_has_no_row_sets(tmp_path):
+    """Only ids and structure: what trainable embeddings need."""
+    rng = np.random.default_rng(0)
+    nodes = {"labels": rng.integers(0, 3, 40), "train": np.arange(20), "valid": np.arange(20, 30)}
+    convert(tmp_path / "graph", schema={"nodes": {"paper": nodes, "author": {"num_nodes": 9}},
+            "edges": {"author:writes:paper": {"edges": rng.integers(0, 9, (60, 2))}}}, memory="1MiB")  # fmt: skip
+    graph = Graph.open(tmp_path / "graph")
+    sampled = write_samples(graph, tmp_path / "samples")
+    report = pack(graph, tmp_path / "samples", tmp_path / "packed", cpu_cache="10%")
+    assert report.details["train_requested_rows"] == 0
+    assert verify_artifact(tmp_path / "packed").files["train-rows.npy"].shape == (6, 0)
+    with Loader(tmp_path / "packed") as loader:
+        for epoch in range(3):
+            for batch, minibatch in zip(loader.epoch(epoch), sampled["train"][epoch % 2 * 3 :], strict=False):
+                assert dict(batch.x) == {}
+                assert batch.input_nodes["author"].tolist() == minibatch.input_nodes[1].tolist()
+                assert batch.blocks[0][WRITES].indices.tolist() == minibatch.blocks[0][0].indices.tolist()
+        assert loader.sequence.largest_minibatch().seeds.numel()

@@ -81,7 +81,7 @@ def prepare(settings: Settings) -> dict[str, Any]:
     for _ in range(settings.repeat):
         limits.drop_page_cache(settings.folder)
         found = make_packed(settings)
-        headers_bytes = int(np.load(settings.packed / artifacts.index_file("train"))["rows_offset"].sum())
+        headers_bytes = int(np.load(settings.packed / artifacts.rows_file("train"))["rows_offset"].sum())
         written_bytes = sum(file.stat().st_size for file in settings.packed.iterdir()) - headers_bytes
         read_rate = limits.read_rate(features.path)
         mixed_rate = limits.mixed_rate(features.path, int(found["needed_bytes"]), written_bytes)

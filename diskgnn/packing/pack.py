@@ -18,7 +18,7 @@ from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.probes import probe_samples
 from diskgnn.packing.row_packing import pack_rows
-from diskgnn.packing.row_sets import RowSet, features_of, row_sets_of
+from diskgnn.packing.row_sets import RowSet, features_of, only_features, row_sets_of
 from diskgnn.packing.space import certain_bytes, most_packed_bytes
 from diskgnn.packing.split_placer import Placed, SplitPlacer
 from diskgnn.packing.tiers import TierBudgets, Tiers
@@ -151,10 +151,10 @@ def _require_space(
     keep_input_nodes: bool,
 ) -> int:
     """Refuse what surely does not fit; bytes read. Only where sizes leave that open, a few minibatches are asked."""
-    if graph.is_typed:
+    if (features := only_features(graph, samples.config)) is None:
         return 0
-    row_bytes = graph.feature_file.row_bytes
-    rows = tiers.rows_of(graph.feature_file) if isinstance(tiers, TierBudgets) else tiers[0]
+    row_bytes = features.row_bytes
+    rows = tiers.rows_of(features) if isinstance(tiers, TierBudgets) else tiers[0]
     if most_packed_bytes(samples, rows, graph.indices.itemsize, row_bytes) <= free_bytes(writer.staging):
         return 0
     probes = {split: probe_samples(samples, split) for split in samples.splits}

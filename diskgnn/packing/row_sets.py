@@ -87,3 +87,11 @@ def row_sets_of(graph: Graph, samples: SamplesConfig) -> tuple[RowSet, ...]:
 def features_of(graph: Graph, samples: SamplesConfig) -> list[FeatureFile]:
     """[K] the files of `row_sets_of`."""
     return [row_set.features for row_set in row_sets_of(graph, samples)]
+
+
+def only_features(graph: Graph, samples: SamplesConfig) -> FeatureFile | None:
+    """The features of a graph of one type whose edges have none; None of others: nothing is predicted for these yet."""
+    found = row_sets_of(graph, samples)
+    if graph.is_typed or len(found) != 1 or not isinstance(found[0].data, NodeSet):
+        return None
+    return found[0].features

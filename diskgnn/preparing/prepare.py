@@ -12,6 +12,7 @@ from diskgnn.errors import ArtifactError, BusyError, ConfigError, OutputExistsEr
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack_samples
 from diskgnn.packing.probes import probe_by_sampling
+from diskgnn.packing.row_sets import only_features
 from diskgnn.packing.space import certain_bytes, most_disk_bytes
 from diskgnn.preparing.repair import repair
 from diskgnn.preparing.request import PrepareRequest
@@ -215,15 +216,15 @@ def _require_space(request: PrepareRequest) -> None:
         DiskFullError: names the bytes missing.
     """
     plan, keep_input_nodes = request.plan, request.keep_input_nodes
-    if request.graph.is_typed:
+    if (features := only_features(request.graph, plan.config())) is None:
         return
-    tiers = request.tiers.rows_of(request.graph.feature_file)
+    tiers = request.tiers.rows_of(features)
     out, samples = request.out, request.samples_path
     most_bytes = most_disk_bytes(plan, tiers, keep_input_nodes)
     if most_bytes <= min(free_bytes(out.parent), free_bytes(samples.parent)):
         return
     probes = probe_by_sampling(plan, request.resources)
-    certain = certain_bytes(probes, tiers, request.graph.feature_file.row_bytes, keep_input_nodes)
+    certain = certain_bytes(probes, tiers, features.row_bytes, keep_input_nodes)
     packed_bytes = max(0, certain.packed - _bytes_in(staging_of(out)))
     samples_bytes = max(0, certain.samples - _bytes_in(staging_of(samples)))
     if _device(out) == _device(samples):

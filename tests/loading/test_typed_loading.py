@@ -14,7 +14,7 @@ from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.loading.loader import Loader
-from diskgnn.minibatch import TypedMiniBatch
+from diskgnn.minibatch import MiniBatch, TypedMiniBatch
 from diskgnn.packing.pack import pack, pack_samples
 from diskgnn.packing.tiers import TierRows
 from diskgnn.storage.packed import Packed
@@ -217,3 +217,27 @@ def test_a_graph_without_features_has_no_row_sets(tmp_path):
                 assert batch.input_nodes["author"].tolist() == minibatch.input_nodes[1].tolist()
                 assert batch.blocks[0][WRITES].indices.tolist() == minibatch.blocks[0][0].indices.tolist()
         assert loader.sequence.largest_minibatch().seeds.numel()
+
+
+@pytest.mark.parametrize("with_features", [False, True])
+def test_one_type_may_have_edge_features_and_no_others(tmp_path, with_features):
+    rng = np.random.default_rng(1)
+    nodes = {"labels": rng.integers(0, 3, 40), "train": np.arange(20), "valid": np.arange(20, 30)}
+    nodes |= {"features": rng.random((40, 5), np.float32)} if with_features else {}
+    cites = {"edges": rng.integers(0, 40, (90, 2)), "features": rng.random((90, 3), np.float32)}
+    convert(tmp_path / "graph", schema={"nodes": {"paper": nodes}, "edges": {"paper:cites:paper": cites}},
+            memory="1MiB")  # fmt: skip
+    graph = Graph.open(tmp_path / "graph")
+    sampled = write_samples(graph, tmp_path / "samples")["train"]
+    pack(graph, tmp_path / "samples", tmp_path / "packed", cpu_cache="20%")
+    with Loader(tmp_path / "packed") as loader:
+        for batch, minibatch in zip(loader.epoch(0), sampled, strict=False):
+            (nodes,) = minibatch.input_nodes
+            assert isinstance(batch, MiniBatch)
+            assert batch.x.shape == (len(nodes), 5 * with_features)
+            if with_features:
+                np.testing.assert_array_equal(batch.x, graph.features[nodes])
+            else:
+                assert batch.input_nodes.tolist() == nodes.tolist()
+            for block, (drawn,) in zip(batch.blocks, minibatch.blocks, strict=True):
+                np.testing.assert_array_equal(block.edge_x, graph.edges[CITES].features[drawn.positions])

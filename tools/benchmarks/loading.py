@@ -54,7 +54,7 @@ def loader(settings: Settings) -> dict[str, Any]:
         "restore_seconds": restore_seconds,
         "extent_bytes": path.stat().st_size,
         "header_bytes": int(index.extents["header_bytes"].sum()),
-        "minibatches": len(index),
+        "minibatches": len(index.extents),
         "peak_bytes": peak_bytes,
         "budget_bytes": budget_bytes,
     }

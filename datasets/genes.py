@@ -2,6 +2,7 @@
 
     python datasets/genes.py OUT                          fetch the database, write the graph directory OUT
     python datasets/genes.py OUT --database FILE.sqlite   the same from a database that is there
+    python datasets/genes.py OUT --typed                  a graph with types, times and seed edges
 
 The database is that of Bioconductor's annotation of the human genome, in Debian's package r-bioc-org.hs.eg.db: what
 NCBI's Entrez Gene says of each gene. Nodes are genes, then papers (PubMed ids), then terms of the Gene Ontology. A gene
@@ -12,6 +13,12 @@ Features say little by themselves, so that the graph has to: each word about a n
 and a row is the sum of its words' vectors over the square root of their number. The words of a gene are its chromosome,
 cytogenetic bands and KEGG pathways; that of a paper is the million of its id, hence roughly its year; that of a term is
 its ontology. Names and symbols are left out: they give the type away.
+
+With --typed, genes, papers, terms and KEGG pathways are types of nodes, and edges of each kind a type. Two more tasks
+are links. Of the annotations, four fifths are edges and seeds to train on; the others are seeds for validation and test
+alone. PubMed ids ascend in time, so a paper's is its time, and the time of its edges: the links of the
+earliest four fifths of the papers are seeds to train on, and all links are edges, of which temporal sampling takes none from the
+future.
 """
 
 from __future__ import annotations
@@ -86,6 +93,58 @@ def load(database: Path, *, min_class_members: int = MIN_CLASS_MEMBERS) -> Array
     return {"features": features, "edges": edges, "labels": labels, **splits}
 
 
+def load_typed(database: Path, *, min_class_members: int = MIN_CLASS_MEMBERS) -> dict[str, Any]:
+    """The graph with types as a description for `diskgnn.convert(..., schema=...)`; see `load`."""
+    arrays = load(database, min_class_members=min_class_members)
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as tables:
+        rows = [row for (row,) in tables.execute("SELECT _id FROM genes ORDER BY _id")]
+        papers = np.unique(_pairs(tables, "SELECT 0, CAST(pubmed_id AS INTEGER) FROM pubmed")[1])
+        memberships = sorted(set(tables.execute("SELECT _id, path_id FROM kegg")))
+    first_paper, first_term = len(rows), len(rows) + len(papers)
+    genes, others = arrays["edges"].astype(np.int64)
+    mentions = np.stack([genes, others - first_paper])[:, (others < first_term)]
+    annotations = np.stack([genes, others - first_term])[:, others >= first_term]
+    pathways, pathway_of = np.unique([pathway for _, pathway in memberships], return_inverse=True)
+    members = np.searchsorted(rows, [row for row, _ in memberships])
+    times = papers[mentions[1]]
+    first_valid, first_test = np.quantile(papers, [0.8, 0.9], method="lower")
+    links = {
+        "train": mentions[:, times < first_valid],
+        "valid": mentions[:, (times >= first_valid) & (times < first_test)],
+        "test": mentions[:, times >= first_test],
+    }
+    part = _link_parts(annotations)
+    x = arrays["features"]
+    return {
+        "nodes": {
+            "gene": {"features": x[:first_paper], "labels": arrays["labels"][:first_paper],
+                     **{split: arrays[split] for split in ("train", "valid", "test") if len(arrays[split])}},
+            "paper": {"features": x[first_paper:first_term], "times": papers},
+            "term": {"features": x[first_term:]},
+            "pathway": {"num_nodes": len(pathways)},
+        },
+        "edges": {
+            "gene:mentioned_in:paper": {"edges": mentions, "times": times, "reverse": True, **_seeds(links)},
+            "gene:annotated_with:term": {"edges": annotations[:, part == 0], "reverse": True, **_seeds({
+                split: annotations[:, part == number] for number, split in enumerate(links)})},
+            "gene:part_of:pathway": {"edges": np.stack([members, pathway_of]), "reverse": True},
+        },
+    }  # fmt: skip
+
+
+def _seeds(links: Arrays) -> Arrays:
+    """Links [2, n] of each split that has some."""
+    return {split: pairs for split, pairs in links.items() if pairs.shape[1]}
+
+
+def _link_parts(links: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """[n] 0 train, 1 valid, 2 test of links [2, n]: a function of their two ends."""
+    mixed = (links[0].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) ^ links[1].astype(np.uint64)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    tenth = (mixed >> np.uint64(33)) % np.uint64(10)
+    return np.where(tenth < 8, 0, np.where(tenth < 9, 1, 2))
+
+
 def _pairs(tables: sqlite3.Connection, query: str) -> npt.NDArray[np.int64]:
     """[2, n] integers."""
     return np.array(tables.execute(query).fetchall(), np.int64).reshape(-1, 2).T
@@ -151,14 +210,16 @@ def main(command_line: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="graph directory to write")
     parser.add_argument("--database", type=Path, help="org.Hs.eg.sqlite; fetched by default (needs a Debian machine)")
+    parser.add_argument("--typed", action="store_true", help="with types of nodes and edges, times and seed edges")
     parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
     arguments = parser.parse_args(command_line)
     with tempfile.TemporaryDirectory() as folder:
-        arrays = load(arguments.database or fetch(Path(folder)))
+        database = arguments.database or fetch(Path(folder))
+        description = {"schema": load_typed(database)} if arguments.typed else {**load(database), "reverse": True}
 
     import diskgnn
 
-    diskgnn.convert(arguments.out, **arrays, reverse=True, overwrite=arguments.overwrite)
+    diskgnn.convert(arguments.out, **description, overwrite=arguments.overwrite)
 
 
 if __name__ == "__main__":

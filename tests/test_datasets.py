@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 from neighbor_order import in_order
@@ -17,10 +18,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "datasets"))
 
 import debian_files
 import debian_packages
+import flights
 import genes
 from debian_indices import Indices
 
 from diskgnn.graph.graph import Graph
+from diskgnn.importers.convert import convert
 
 PACKAGES = """\
 Package: zoo
@@ -401,14 +404,19 @@ GENES = {
 }
 
 
-def test_genes_by_hand(tmp_path):
-    database = tmp_path / "genes.sqlite"
+def gene_database(folder):
+    database = folder / "genes.sqlite"
     with sqlite3.connect(database) as tables:
         for table, rows in GENES.items():
             tables.execute(f"CREATE TABLE {table}")
             tables.executemany(
                 f"INSERT INTO {table.split()[0]} VALUES ({','.join('?' * table.count(',') + '?')})", rows
             )
+    return database
+
+
+def test_genes_by_hand(tmp_path):
+    database = gene_database(tmp_path)
     arrays = genes.load(database, min_class_members=1)
     # Genes are nodes 0 to 3, papers 123, 7000001 and 7999999 are 4 to 6, terms GO:1 and GO:2 are 7 and 8.
     edges = {tuple(edge) for edge in arrays["edges"].T.tolist()}
@@ -425,3 +433,56 @@ def test_genes_by_hand(tmp_path):
     np.testing.assert_array_equal(x[7:], [genes.signs("go_mf"), genes.signs("go_bp")])
     assert set(np.unique(genes.signs("a")).tolist()) == {-1, 1}
     assert genes.load(database)["labels"].max() == -1  # no type has a hundred genes
+
+
+def test_genes_with_types_by_hand(tmp_path):
+    """The same database: edges by type, papers' ids as times, and links divided by them."""
+    database = gene_database(tmp_path)
+    description = genes.load_typed(database, min_class_members=1)
+    convert(tmp_path / "graph", schema=description)
+    graph = Graph.open(tmp_path / "graph")
+    assert {name: nodes.num_nodes for name, nodes in graph.nodes.items()} == {
+        "gene": 4, "paper": 3, "term": 2, "pathway": 1}  # fmt: skip
+    assert graph.nodes["paper"].times.tolist() == [123, 7000001, 7999999]
+    mentions = graph.edges["gene", "mentioned_in", "paper"]
+    ends = np.repeat(np.arange(3), np.diff(mentions.indptr))
+    edges = zip(mentions.indices.tolist(), ends.tolist(), mentions.times.tolist(), strict=True)
+    assert sorted(edges) == [(0, 1, 7000001), (1, 0, 123), (1, 1, 7000001), (2, 2, 7999999)]
+    links = {split: {tuple(pair) for pair in pairs.tolist()} for split, pairs in mentions.splits.items()}
+    assert links == {"train": {(1, 0)}, "test": {(0, 1), (1, 1), (2, 2)}}  # both quantiles of three are the second
+    annotated = description["edges"]["gene:annotated_with:term"]
+    parts = [annotated[split] for split in ("train", "valid", "test") if split in annotated]
+    seeds = [tuple(pair) for pair in np.concatenate(parts, axis=1).T.tolist()]
+    assert sorted(seeds) == [(0, 0), (2, 1)]  # GO:1 and GO:2, each in one split
+    members = graph.edges["gene", "part_of", "pathway"]
+    assert (members.indices.tolist(), members.indptr.tolist()) == ([0], [0, 1])
+
+
+def test_flights_by_hand():
+    """Two planes in three weeks; one flight of plane A was cancelled, one has no plane."""
+    day = "2013-01-{:02d}T{:02d}:00:00".format
+    flights_table = pa.table({
+        "time_hour": pa.array([day(1, 10), day(9, 10), day(10, 10), day(16, 5), day(16, 6)]).cast(pa.timestamp("s")),
+        "tailnum": ["A", "A", "A", "B", None], "origin": ["EWR"] * 5, "dest": ["LAX", "XXX", "LAX", "LAX", "LAX"],
+        "dep_delay": [0, 6, None, 60, 1], "arr_delay": [0, 30, None, 90, 5], "air_time": [1, 2, None, 3, 4],
+        "distance": [9, 9, 9, 9, 9], "hour": [5, 5, 5, 0, 1],
+    })  # fmt: skip
+    weather = {"time_hour": pa.array([day(9, 10)]).cast(pa.timestamp("s")), "origin": ["EWR"]}
+    weather |= {name: [1.0] for name in ("temp", "dewp", "humid", "wind_speed", "precip", "pressure", "visib")}
+    described = flights.load({
+        "flights": flights_table, "weather": pa.table(weather),
+        "planes": pa.table({"tailnum": ["B"], "year": [2000], "engines": [2], "seats": [100],
+                            "type": ["Rotorcraft"]}),
+        "airports": pa.table({"faa": ["LAX", "EWR"], "lat": [1, 2], "lon": [1, 2], "alt": [1, 2], "tz": [-8, -5]}),
+    })  # fmt: skip
+    nodes, edges = described["nodes"], described["edges"]
+    assert nodes["flight"]["times"].tolist() == [5 + 48, 8 * 24 + 5 + 48, 9 * 24 + 5 + 48, 360 + 48, 361 + 48]
+    assert edges["plane:flew:flight"]["edges"].tolist() == [[1, 1, 1, 0], [0, 1, 2, 3]]  # B is listed, A is met
+    assert edges["airport:received:flight"]["edges"].tolist() == [[0, 2, 0, 0, 0], [0, 1, 2, 3, 4]]
+    assert edges["weather:met:flight"]["edges"].tolist() == [[0], [1]]
+    # Plane B in the third week (from hour 336), plane A in the second: the first week is no seed.
+    assert edges["plane:has:plane_week"]["edges"].tolist() == [[0, 1], [0, 1]]
+    assert nodes["plane_week"]["labels"].tolist() == [1.5, 0.5]
+    assert nodes["plane_week"]["times"].tolist() == [336, 168]
+    assert nodes["plane"]["features"].shape == (2, 9)
+    assert nodes["plane"]["features"][0, 6:].tolist() == [0, 0, 1]

@@ -123,9 +123,8 @@ def read_spec(schema: PathLike | Mapping[str, Any]) -> TypedGraphSpec:
     nodes, edges = dict[str, NodeTypeSpec](), dict[EdgeType, EdgeTypeSpec]()
     for name, given in mapping_of(f"{where}: nodes", parts.get("nodes")).items():
         found = _parse(f"{where}: node type {name}", given, NodeTypeSpec)
-        nodes[str(name)] = replace(
-            found, num_nodes=max(min(found.num_nodes, 2 * classes), round(found.num_nodes * scale))
-        )
+        least = min(found.num_nodes, 2 * classes)
+        nodes[str(name)] = replace(found, num_nodes=max(least, round(found.num_nodes * scale)))
     for name, given in mapping_of(f"{where}: edges", parts.get("edges")).items():
         described = _parse(f"{where}: edge type {name}", given, EdgeTypeSpec)
         edges[parse_edge_type(name)] = replace(described, num_edges=round(described.num_edges * scale))

@@ -16,9 +16,8 @@ its ontology. Names and symbols are left out: they give the type away.
 
 With --typed, genes, papers, terms and KEGG pathways are types of nodes, and edges of each kind a type. Two more tasks
 are links. Of the annotations, four fifths are edges and seeds to train on; the others are seeds for validation and test
-alone. PubMed ids ascend in time, so a paper's is its time, and the time of its edges: the links of the
-earliest four fifths of the papers are seeds to train on, and all links are edges, of which temporal sampling takes none from the
-future.
+alone. PubMed ids ascend in time, so a paper's is its time, and the time of its edges. The links of the earliest four
+fifths of the papers are seeds to train on. All links are edges; temporal sampling takes none from the future.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Buffer, Sequence  # type: ignore[attr-defined,unused-ignore]
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -66,28 +66,94 @@ def propagate_labels(
         IndexError: offsets or neighbours out of range.
     """
 
-class NeighborSampler:
-    """Uniform neighbour sampling without replacement over a CSC topology, which it keeps alive. Thread-safe."""
+class Relation:
+    """The edges of one type in memory, or mapped: a CSC from nodes of type number `source` to those of `destination`.
 
-    def __init__(self, indptr: Int64, indices: npt.NDArray[Any]) -> None: ...
+    Raises:
+        ValueError: arrays that do not fit each other.
+    """
+
+    def __init__(
+        self,
+        source: int,
+        destination: int,
+        indptr: Int64,
+        indices: npt.NDArray[Any],
+        weights: npt.NDArray[np.float32] | None = None,
+        times: Int64 | None = None,
+    ) -> None: ...
+
+class DrawRequest:
+    """All that one minibatch depends on, beside the topology (native/sampling/draw_request.h).
+
+    Args:
+        seeds: of each node type.
+        fanouts: [layers * edge types], from the seeds outwards; -1 takes all, 0 none.
+        slice_start: 64 bits; then draws are coordinated, and the in-neighbours of each node are expected in the order
+            of graphs (docs/FORMAT.md). In another order, other ones are drawn.
+        seed_times: of each node type: nothing later is drawn for a seed, and each seed has a tree of its own.
+        excluded: by edge type, (sources, destinations) of edges that are not drawn; or empty.
+        weighted: draw in proportion to weights, where an edge type has them.
+        latest: with `seed_times`, take the latest edges instead of drawing.
+        positions: by edge type, whether blocks say where their edges lie; or empty.
+    """
+
+    def __init__(
+        self,
+        seeds: Sequence[Int64],
+        fanouts: Int32,
+        key: int,
+        minibatch: int,
+        *,
+        slice_start: int | None = None,
+        seed_times: Sequence[Int64] | None = None,
+        excluded: Sequence[tuple[Int64, Int64] | None] = ...,
+        weighted: bool = False,
+        latest: bool = False,
+        positions: Sequence[bool] = ...,
+    ) -> None: ...
+
+# Input nodes of each node type, trees of each, (indptr, indices, positions) by edge type of each block, outermost
+# first, and [(layers + 1) * node types] counts of nodes: the sources of each block, then the seeds.
+Drawn = tuple[
+    list[npt.NDArray[Any]],
+    list[Int32] | None,
+    list[list[tuple[Int32, Int32, npt.NDArray[Any] | None]]],
+    Int32,
+]
+
+class NeighborSampler:
+    """Neighbour sampling without replacement over topologies that it keeps alive. Thread-safe."""
+
+    @overload
+    def __init__(self, indptr: Int64, indices: npt.NDArray[Any]) -> None:
+        """Of a graph of one type."""
+
+    @overload
+    def __init__(
+        self, *, num_nodes: Sequence[int], relations: Sequence[Relation], node_times: Sequence[Int64 | None]
+    ) -> None:
+        """Of a graph of types: nodes of each node type, each edge type, times of the nodes of each node type."""
+
     def cache_neighbors(self, starts: Int64, neighbors: npt.NDArray[Any]) -> None:
         """Look node v's in-neighbours up in neighbors[starts[v]:] from now on, unless starts[v] is -1; draws stay.
 
-        Call it before any thread samples.
+        Of the first edge type. Call it before any thread samples.
+        """
+
+    def draw(self, request: DrawRequest) -> Drawn:
+        """A minibatch. Its ids are int64 if the indices of some edge type are, otherwise int32.
+
+        Raises:
+            ValueError: a seed out of range, or repeated where seeds have no times; or a block of more than 2^31 - 1
+                edges.
+            IndexError: the topology leads outside of itself.
         """
 
     def sample(
         self, seeds: Int64, fanouts: Int32, key: int, minibatch: int, slice_start: int | None = None
     ) -> tuple[npt.NDArray[Any], list[tuple[Int32, Int32]]]:
-        """(input_nodes [U] of indices' dtype, (indptr, indices) per block, outermost first).
-
-        With `slice_start`, 64 bits, draws are coordinated: `key` and `minibatch` do not matter, and the in-neighbours
-        of each node are expected in the order of graphs (docs/FORMAT.md). In another order, other ones are drawn.
-
-        Raises:
-            ValueError: a seed out of range or repeated, or a block of more than 2^31 - 1 edges.
-            IndexError: the topology leads outside of itself.
-        """
+        """`draw` for a graph of one type: (input_nodes [U], (indptr, indices) per block, outermost first)."""
 
 def count_nodes(counts: Int32, nodes: npt.NDArray[Any]) -> None:
     """counts[nodes] += 1, also where a node is repeated.
@@ -535,24 +601,17 @@ class GraphGenerator:
 class Expansion32:
     """A minibatch that is sampled layer by layer, its nodes int32 (native/sampling/sweep_sampler.h).
 
-    For each layer: `TopologySweep.count`, `TopologySweep.draw`, `relabel`; after the last one, `take`.
+    For each layer: `TopologySweep.count`, `TopologySweep.draw`, `relabel`; after the last one, `take`. Those of one
+    call have as many finished layers, and are of the same class.
 
     Raises:
         ValueError: a seed out of range or repeated.
     """
 
-    def __init__(
-        self,
-        seeds: Int64,
-        fanouts: Int32,
-        key: int,
-        minibatch: int,
-        num_nodes: int,
-        slice_start: int | None = None,
-    ) -> None: ...
+    def __init__(self, request: DrawRequest, files: GraphFiles) -> None: ...
     def relabel(self) -> None: ...
-    def take(self) -> tuple[npt.NDArray[Any], list[tuple[Int32, Int32]]]:
-        """What `NeighborSampler.sample` returns; nothing is left here."""
+    def take(self) -> Drawn:
+        """What `NeighborSampler.draw` returns; nothing is left here."""
 
     @property
     def layer(self) -> int: ...
@@ -562,7 +621,7 @@ class Expansion32:
 
     @property
     def drawn_bytes(self) -> int:
-        """What `draw` will add."""
+        """What `draw` will add; at most, where not all edges may be drawn."""
 
     @property
     def relabel_bytes(self) -> int:
@@ -575,34 +634,45 @@ class Expansion32:
 class Expansion64(Expansion32):
     """The same with int64 nodes."""
 
-class TopologyFiles:
-    """A CSC topology on disk; offsets are those of the data in the files, in bytes.
+class TreeExpansion32(Expansion32):
+    """The same with a tree for each seed, for requests with `seed_times`."""
+
+class TreeExpansion64(Expansion32):
+    """The same with int64 nodes."""
+
+Column = tuple[str, int, int]  # path, where the data begin in the file in bytes, bytes of an item
+
+class GraphFiles:
+    """A topology on disk: nodes of each node type, the times of some, which it keeps alive, and the edge types.
 
     Raises:
         OSError: a file cannot be opened.
     """
 
-    def __init__(
+    def __init__(self, num_nodes: Sequence[int], node_times: Sequence[Int64 | None]) -> None: ...
+    def add_relation(
         self,
+        source: int,
+        destination: int,
         *,
-        indptr_path: str,
-        indptr_offset: int,
-        indices_path: str,
-        indices_offset: int,
-        num_nodes: int,
         num_edges: int,
-    ) -> None: ...
+        indptr: Column,
+        indices: Column,
+        weights: Column | None = None,
+        times: Column | None = None,
+    ) -> None:
+        """The next edge type: from nodes of type number `source` to those of `destination`."""
 
 class TopologySweep:
-    """Sweeps over a CSC topology on disk, front to back, past the page cache.
+    """Sweeps over a topology on disk, front to back, past the page cache.
 
-    `threads` times READERS_PER_THREAD readers hold `window_bytes` of indices (a multiple of 4096) and half as much of
+    `threads` times READERS_PER_THREAD readers hold `window_bytes` of edges (a multiple of 4096) and half as much of
     indptr.
     """
 
     READERS_PER_THREAD: int
 
-    def __init__(self, files: TopologyFiles, *, engine: str, window_bytes: int, threads: int) -> None: ...
+    def __init__(self, files: GraphFiles, *, engine: str, window_bytes: int, threads: int) -> None: ...
     def count(self, group: Sequence[Expansion32]) -> None:
         """Find out how many edges each minibatch will draw in its next layer: sweeps indptr.
 

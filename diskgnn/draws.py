@@ -30,13 +30,30 @@ def moving_slice_start(seed: int, split: str, position: int, period: int) -> int
     return (batch_key(seed, f"{split}/slice", 0) + (position << 64) // period) % (1 << 64)
 
 
-def permutation(count: int, key: int) -> npt.NDArray[np.int64]:
-    """[count] a shuffled order of 0 to count - 1, the same on every machine and with every NumPy.
-
-    Sorts by SplitMix64 of the position.
-    """
-    state = np.arange(count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+def random_bits(key: int, counters: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """64 random bits for each counter: SplitMix64, the same on every machine and with every NumPy."""
+    state = counters * np.uint64(0x9E3779B97F4A7C15)
     state += np.uint64(key)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.argsort(state ^ (state >> np.uint64(31)), kind="stable")
+    return state ^ (state >> np.uint64(31))
+
+
+def random_below(bits: npt.NDArray[np.uint64], bounds: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Uniform in [0, bound) from 64 random bits each: the high half of bits * bound (Lemire's multiply-shift)."""
+    half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+    wide = bounds.astype(np.uint64)
+    high_bits, low_bits = bits >> half, bits & low
+    high_bound, low_bound = wide >> half, wide & low
+    middle = high_bits * low_bound + (low_bits * low_bound >> half)
+    other = low_bits * high_bound + (middle & low)
+    found: npt.NDArray[np.uint64] = high_bits * high_bound + (middle >> half) + (other >> half)
+    return found.astype(np.int64)
+
+
+def permutation(count: int, key: int) -> npt.NDArray[np.int64]:
+    """[count] a shuffled order of 0 to count - 1, the same on every machine and with every NumPy.
+
+    Sorts by random bits of the position.
+    """
+    return np.argsort(random_bits(key, np.arange(count, dtype=np.uint64)), kind="stable")

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import SupportsIndex
 
 from diskgnn.errors import ConfigError
-from diskgnn.schema import EdgeType, check_type_name, parse_edge_type
+from diskgnn.schema import EdgeType, check_type_name, edge_type_name, parse_edge_type
 from diskgnn.units import parse_size
 
 PathLike = str | os.PathLike[str]
@@ -20,6 +20,9 @@ SPLITS = ("train", "valid", "test")
 MAX_FANOUT = (1 << 31) - 1
 DRAWS = ("independent", "coordinated")
 EXCLUSIONS = ("none", "self", "reverse")
+TEMPORAL = ("uniform", "last")
+# Per layer, from the seeds outwards; -1 takes all. Of each edge type, or one list for all of them.
+Fanouts = Sequence[int] | Mapping[EdgeType, Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -78,10 +81,12 @@ class SamplingSpec:
         ConfigError: a value that makes no sense.
     """
 
-    fanouts: Sequence[int]  # neighbours drawn per layer, from the seeds outwards; -1 takes all
+    # Neighbours drawn per layer, from the seeds outwards; -1 takes all. A mapping has a list for each edge type, as a
+    # triple or a name; there, 0 follows no edge of a type, as for the types that are left out.
+    fanouts: Fanouts
     batch_size: int  # seeds per minibatch; the last one of an epoch may have fewer
     epochs: int = 1  # of the train split; other splits are sampled once
-    eval_fanouts: Sequence[int] | None = None  # of the splits other than train; `fanouts` by default
+    eval_fanouts: Fanouts | None = None  # of the splits other than train; `fanouts` by default
     seed: int = 0  # same seed, same bytes
     first_epoch: int = 0  # the train epochs are this one and those that follow
     splits: Sequence[str] = SPLITS  # those that the graph lacks are left out
@@ -89,14 +94,20 @@ class SamplingSpec:
     draw_period: int = 1  # minibatches in which coordinated draws move round all neighbours once; 1: anew
     group_seeds: int = 1  # seeds of the train split that stay together: near ones, where they are more than one
     target: Target = NodeTarget()  # what the seeds are
+    temporal: str | None = None  # nothing later than the seed: drawn 'uniform'ly, or the 'last' ones
+    strict_time: bool = False  # nothing of the time of the seed either
+    weighted: bool = False  # draw in proportion to weights, where edges have them
+    edge_ids: bool = False  # keep where sampled edges lie; kept in any case where edges have features
 
     def __post_init__(self) -> None:
-        fanouts = checked_fanouts("fanouts", self.fanouts)
-        eval_fanouts = fanouts if self.eval_fanouts is None else checked_fanouts("eval_fanouts", self.eval_fanouts)
-        if len(eval_fanouts) != len(fanouts):
+        fanouts = _checked("fanouts", self.fanouts)
+        eval_fanouts = fanouts if self.eval_fanouts is None else _checked("eval_fanouts", self.eval_fanouts)
+        if _num_layers(eval_fanouts) != _num_layers(fanouts):
             raise ConfigError(
-                f"eval_fanouts has {len(eval_fanouts)} layers, fanouts has {len(fanouts)}: one model needs both"
+                f"eval_fanouts has {_num_layers(eval_fanouts)} layers, fanouts has {_num_layers(fanouts)}: one model "
+                "needs both"
             )
+        self._check_choice()
         if unknown := set(self.splits) - set(SPLITS):
             raise ConfigError(f"splits: expected some of {', '.join(SPLITS)}, found {sorted(unknown)}")
         draw_period = whole_number("draw_period", self.draw_period)
@@ -120,14 +131,50 @@ class SamplingSpec:
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
+    def _check_choice(self) -> None:
+        if self.temporal is not None and self.temporal not in TEMPORAL:
+            raise ConfigError(f"temporal: expected one of {', '.join(TEMPORAL)}, found {self.temporal!r}")
+        if self.strict_time and self.temporal is None:
+            raise ConfigError("strict_time: draws have no times; pass temporal='uniform' or 'last' with it")
+        if self.weighted and self.temporal == "last":
+            raise ConfigError("weighted: temporal='last' takes the latest edges whatever they weigh; choose one")
+
     @property
     def num_layers(self) -> int:
         """Blocks in each minibatch."""
-        return len(self.fanouts)
+        return _num_layers(self._fanouts("train"))
 
     def fanouts_of(self, split: str) -> tuple[int, ...]:
-        """Fanouts of one split."""
-        return tuple(self.fanouts if split == "train" else self.eval_fanouts or ())
+        """Fanouts of one split, the same for all edge types.
+
+        Raises:
+            ConfigError: they are not.
+        """
+        fanouts = self._fanouts(split)
+        if isinstance(fanouts, dict):
+            raise ConfigError("fanouts: expected one list for a graph of one type, found one for each edge type")
+        return fanouts
+
+    def fanouts_by_type(self, split: str, edge_types: Sequence[EdgeType]) -> list[list[int]]:
+        """[layers, edge types] fanouts of one split.
+
+        Raises:
+            ConfigError: they are given for an edge type that is not among `edge_types`.
+        """
+        fanouts = self._fanouts(split)
+        if isinstance(fanouts, tuple):
+            return [[fanout] * len(edge_types) for fanout in fanouts]
+        if unknown := set(fanouts) - set(edge_types):
+            known = ", ".join(map(edge_type_name, edge_types))
+            raise ConfigError(
+                f"fanouts: the graph has no edge type {', '.join(sorted(map(edge_type_name, unknown)))}, only {known}"
+            )
+        return [[fanouts.get(each, (0,) * self.num_layers)[k] for each in edge_types] for k in range(self.num_layers)]
+
+    def _fanouts(self, split: str) -> CheckedFanouts:
+        found = self.fanouts if split == "train" else self.eval_fanouts
+        assert isinstance(found, tuple | dict)
+        return found
 
 
 @dataclass(frozen=True)
@@ -177,18 +224,37 @@ def whole_number(name: str, value: SupportsIndex, least: int = 1) -> int:
     return number
 
 
-def checked_fanouts(name: str, fanouts: Sequence[int]) -> tuple[int, ...]:
+CheckedFanouts = tuple[int, ...] | dict[EdgeType, tuple[int, ...]]
+
+
+def _checked(name: str, fanouts: Fanouts) -> CheckedFanouts:
+    if isinstance(fanouts, Mapping):
+        by_type = {
+            parse_edge_type(edge_type): checked_fanouts(f"{name} of {edge_type}", each, least=0)
+            for edge_type, each in fanouts.items()
+        }
+        if len({len(each) for each in by_type.values()}) != 1:
+            raise ConfigError(f"{name}: expected as many layers for each edge type, found {fanouts!r}")
+        return by_type
+    return checked_fanouts(name, fanouts)
+
+
+def checked_fanouts(name: str, fanouts: Sequence[int], least: int = 1) -> tuple[int, ...]:
     """`fanouts` as ints.
 
     Raises:
-        ConfigError: not one whole number per layer, each at least 1 or -1 for all.
+        ConfigError: not one whole number per layer, each at least `least` or -1 for all.
     """
     try:
         numbers = tuple(operator.index(fanout) for fanout in fanouts)
     except TypeError:
         numbers = ()
-    if not numbers or any(number < -1 or number == 0 or number > MAX_FANOUT for number in numbers):
+    if not numbers or any(number != -1 and not least <= number <= MAX_FANOUT for number in numbers):
         raise ConfigError(
-            f"{name}: expected one whole number per layer, each at least 1 or -1 for all, found {fanouts!r}"
+            f"{name}: expected one whole number per layer, each at least {least} or -1 for all, found {fanouts!r}"
         )
     return numbers
+
+
+def _num_layers(fanouts: CheckedFanouts) -> int:
+    return len(fanouts if isinstance(fanouts, tuple) else next(iter(fanouts.values())))

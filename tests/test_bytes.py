@@ -1,7 +1,7 @@
 """The bytes that converting, sampling, packing and preparing write, on three graphs, are those of before.
 
-Whoever changes a format on purpose replaces the digests: a failure prints those found. Last replaced when graphs got
-version 4, with names of files and a config by type; what the files hold stayed the same.
+Whoever changes a format on purpose replaces the digests: a failure prints those found. Last replaced when the config of
+samples got what sampling by type can be asked for; what the files hold stayed the same.
 """
 
 from pathlib import Path
@@ -15,24 +15,24 @@ from diskgnn.storage.manifest import open_artifact
 GOLDEN = {
     "float32": {
         "graph": "0f9ee91bf5cbcbfbc59b34894ea83d60",
-        "samples": "48e39c0da4b7f6aae007f782ab2c1128",
-        "coordinated": "5c5f30da2a39f38c6e50b46b3fc11de1",
-        "packed": "6ad6203939537d5d56c1f9ab718b7884",
-        "prepared": "d5f63a07de14a3cc32968c39d3edb7cb",
+        "samples": "aac1b1493b667600f0edc01ed0ecf68f",
+        "coordinated": "ae35702c54a83db9506881ac597c3a1a",
+        "packed": "ef79aa6c7c80d1a1b65ad1a757760f5a",
+        "prepared": "90da64eec695d03ad303f7f99e1fe7b5",
     },
     "int8": {
         "graph": "2f6f638d71c9b57442eac41edb48db09",
-        "samples": "a3f67b81027b56c5e8fa0e019444baab",
-        "coordinated": "09c63e33359f913c8882b59b1a8387bb",
-        "packed": "c20cb11c95edfa5c84c13674fd17abaf",
-        "prepared": "33d78832ce3904fd569cf9cdcf42b83e",
+        "samples": "4b5bc1ab129e3152ee0b7d69a96fabaf",
+        "coordinated": "a6b9839aaa6c779678782c12fa0936cc",
+        "packed": "a8068de27692e1ff63908820b435c168",
+        "prepared": "7c783ccc0f9b619f8077c5708d7d2103",
     },
     "width 7": {
         "graph": "3be70f3350799dc4ae38e060b08d78ba",
-        "samples": "8c2216a0039d93f6da6a01abc53de36c",
-        "coordinated": "ea94ad7669ac8532627c1e49a6a4e322",
-        "packed": "f17a6f29860d956f8d28073d2bbd51fd",
-        "prepared": "6daab2dc67b6634a3255323e17181c2e",
+        "samples": "b71a45a923e72d4e57e2f687b6c25b98",
+        "coordinated": "07d1083aa8efc47191c7088f07ffd1cc",
+        "packed": "5b7da1c2ae755ea2060c176628ed0109",
+        "prepared": "8ae1691773cf925436d3c40ec9064cf7",
     },
 }
 

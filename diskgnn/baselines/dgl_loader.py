@@ -76,7 +76,7 @@ class DGL(LibrarySource):
                 return super().sample_blocks(graph, nodes, exclude_eids)
 
         # DGL lists fanouts from the input; ours start at the seeds.
-        sampler = Sampler(list(reversed(self.spec.fanouts)), prefetch_node_feats=["x"])
+        sampler = Sampler(list(reversed(self.spec.fanouts_of("train"))), prefetch_node_feats=["x"])
         loader = self._dgl.dataloading.DataLoader(
             graph,
             _Minibatches(torch.split(seeds, self.spec.batch_size)),

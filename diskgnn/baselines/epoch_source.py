@@ -186,7 +186,7 @@ class EpochSource(CursorSource):
         """The epoch whose draws epoch `epoch` uses."""
         return epoch if self._sample_epochs is None else epoch % self._sample_epochs
 
-    def _planned(self, epoch: int) -> list[PlannedMinibatch]:
+    def _planned(self, epoch: int) -> Sequence[PlannedMinibatch]:
         """The minibatches of `epoch` before they are drawn."""
         return self._plan.minibatches(self.split, self._sampled_epoch(epoch))
 

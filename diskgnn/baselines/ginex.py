@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
 from itertools import zip_longest
@@ -124,7 +124,7 @@ class Ginex(EpochSource):
                 yield from in_order(gatherer, gathers, self._prefetch)
 
     def _sample_and_inspect(
-        self, files: SuperbatchFiles, superbatch: list[PlannedMinibatch], stopping: threading.Event
+        self, files: SuperbatchFiles, superbatch: Sequence[PlannedMinibatch], stopping: threading.Event
     ) -> None:
         # Threads of their own: what each holds for sampling is free again while rows are gathered.
         with self._pools(sample=self._threads) as (pool,):

@@ -99,7 +99,7 @@ class GraphBolt(LibrarySource):
         items = self._graphbolt.ItemSet(seeds.to(graph.indices.dtype), names="seeds")
         pipe = self._graphbolt.ItemSampler(items, batch_size=self.spec.batch_size, shuffle=False)
         # GraphBolt lists fanouts from the input; ours start at the seeds.
-        pipe = pipe.sample_neighbor(graph, list(reversed(self.spec.fanouts)))
+        pipe = pipe.sample_neighbor(graph, list(reversed(self.spec.fanouts_of("train"))))
         store = self._graphbolt.BasicFeatureStore({("node", None, "x"): feature})
         pipe = pipe.fetch_feature(store, node_feature_keys=["x"])
         pipe = pipe.copy_to(torch.device("cpu"))  # the DataLoader prefetches what comes before

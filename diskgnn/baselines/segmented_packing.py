@@ -101,7 +101,7 @@ def prepare_segmented_packed(
         packing = _Packing(writer.path, graph, samples, accesses, keep_input_nodes)
         read_bytes = packing.pack(cached_rows, segment_batches, resources, f"packing {out}")
         config = SegmentedConfig(
-            fanouts=tuple(spec.fanouts),
+            fanouts=spec.fanouts_of("train"),
             batch_size=spec.batch_size,
             seed=spec.seed,
             row_bytes=graph.feature_file.row_bytes,

@@ -92,7 +92,7 @@ def probe_by_sampling(plan: SamplingPlan, resources: Resources) -> dict[str, Pro
         damage_named(plan.graph),
         resources.reporter.stage("sample a few", len(planned), "minibatches") as advance,
     ):
-        sampled = sample_a_few(plan.graph, [minibatch for _, minibatch in planned], resources)
+        sampled = sample_a_few(plan, [minibatch for _, minibatch in planned], resources)
         for (split, _), minibatch in zip(planned, sampled, strict=True):
             nodes[split].append(minibatch.only_nodes)
             structure_bytes[split] += structure_bytes_of(minibatch)

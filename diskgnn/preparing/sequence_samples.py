@@ -72,7 +72,7 @@ def sample_sequences(
     most = sum(each.size.num_batches for each in growing.values())
     seconds, started = 0.0, time.monotonic()
     with damage_named(plans[0].graph), resources.reporter.stage("sample some", most, "minibatches") as advance:
-        for number, minibatch in enumerate(sample_a_few(plans[0].graph, planned(), resources)):
+        for number, minibatch in enumerate(sample_a_few(plans[0], planned(), resources)):
             sequence, position = order[number]
             sequence.add(minibatch)
             accesses.add(sequence.number, position, minibatch.only_nodes)
@@ -96,7 +96,7 @@ class _Growing:
     plan: SamplingPlan
     split: str
     number: int
-    epochs: dict[int, list[PlannedMinibatch]] = field(default_factory=dict)
+    epochs: dict[int, Sequence[PlannedMinibatch]] = field(default_factory=dict)
     edges: int = 0
     structure_bytes: int = 0
     max_rows: int = 0

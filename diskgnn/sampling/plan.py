@@ -2,93 +2,155 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import NeighborSampler
+from diskgnn._native import DrawRequest, NeighborSampler
 from diskgnn.draws import batch_key, moving_slice_start, permutation, slice_start
-from diskgnn.errors import ArtifactError, InputError
+from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.grouping import nearness_order
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
-from diskgnn.specs import NodeTarget, SamplingSpec
-from diskgnn.storage.samples import SampledBlock, SampledMinibatch
+from diskgnn.sampling.seeds import Excluded, NodeSeeds, seeds_of
+from diskgnn.sampling.topology import TopologyParts
+from diskgnn.specs import LinkTarget, SamplingSpec
+from diskgnn.storage.samples import PairSample, SampledBlock, SampledMinibatch
 from diskgnn.storage.samples_config import SamplesConfig, SamplesLayout, SequenceSize
 
-# (input nodes, (indptr, indices) of each block, outermost first)
-DrawnArrays = tuple[npt.NDArray[Any], list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]]
+# What native samplers return: input nodes of each node type, trees of each, blocks outermost first by edge type,
+# [layers + 1, node types] counts of nodes
+DrawnArrays = tuple[
+    list[npt.NDArray[Any]],
+    list[npt.NDArray[np.int32]] | None,
+    list[list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[Any] | None]]],
+    npt.NDArray[np.int32],
+]
+
+
+@dataclass(frozen=True)
+class DrawRules:
+    """How all minibatches of a plan draw, beside their fanouts."""
+
+    weighted: bool = False  # where an edge type has weights
+    latest: bool = False  # the latest, where there are times
+    positions: tuple[bool, ...] = ()  # by edge type: blocks say where their edges lie; (): none do
 
 
 @dataclass(frozen=True)
 class PlannedMinibatch:
     """All that a minibatch depends on, beside the topology."""
 
-    seeds: npt.NDArray[np.int64]  # [B]
-    fanouts: npt.NDArray[np.int32]  # [layers], from the seeds outwards
+    seeds: npt.NDArray[np.int64]  # [B] by node type in order
+    fanouts: npt.NDArray[np.int32]  # [layers, edge types], from the seeds outwards; [layers] where there is one type
     key: int  # see `draws.batch_key`
     number: int  # position in the epoch
     slice_start: int | None = None  # see `draws.slice_start`; None for independent draws
+    seed_counts: tuple[int, ...] = ()  # how many of the seeds are of each node type; (): there is one type
+    times: npt.NDArray[np.int64] | None = None  # [B] nothing later is drawn for a seed; None: times do not matter
+    excluded: tuple[Excluded | None, ...] = ()  # by edge type: edges that are not drawn; (): none
+    pairs: PairSample | None = None  # of link prediction
+    rules: DrawRules = DrawRules()
+
+    @property
+    def num_layers(self) -> int:
+        """Blocks that it will have."""
+        return len(self.fanouts)
+
+    def request(self) -> DrawRequest:
+        """As native samplers take it."""
+        return DrawRequest(
+            self._by_type(self.seeds), self.fanouts.ravel(), self.key, self.number, slice_start=self.slice_start,
+            seed_times=None if self.times is None else self._by_type(self.times), excluded=self.excluded,
+            weighted=self.rules.weighted, latest=self.rules.latest, positions=self.rules.positions,
+        )  # fmt: skip
 
     def draw(self, sampler: NeighborSampler) -> SampledMinibatch:
         """Its neighbourhood."""
-        return self.drawn(sampler.sample(self.seeds, self.fanouts, self.key, self.number, self.slice_start))
+        return self.drawn(sampler.draw(self.request()))
 
     def drawn(self, arrays: DrawnArrays) -> SampledMinibatch:
         """The minibatch that native samplers returned as `arrays`."""
-        nodes, blocks = arrays
-        counts = np.array([len(nodes), *(len(indptr) - 1 for indptr, _ in blocks)], np.int32)
+        nodes, trees, layers, counts = arrays
         return SampledMinibatch(
             self.seeds,
-            (nodes,),
-            counts[:, None],
-            tuple((SampledBlock(*block),) for block in blocks),
+            tuple(nodes),
+            counts.reshape(len(layers) + 1, len(nodes)),
+            tuple(tuple(SampledBlock(*block) for block in layer) for layer in layers),
+            None if trees is None else tuple(trees),
+            self.pairs,
         )
+
+    def _by_type(self, values: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+        return np.split(values, np.cumsum(self.seed_counts)[:-1]) if self.seed_counts else [values]
+
+
+class PlannedEpoch(Sequence[PlannedMinibatch]):
+    """The minibatches of one epoch, or some that follow each other, each planned when it is asked for."""
+
+    def __init__(self, plan: Callable[[int], PlannedMinibatch], numbers: range) -> None:
+        self._plan, self._numbers = plan, numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> PlannedMinibatch: ...
+    @overload
+    def __getitem__(self, index: slice) -> PlannedEpoch: ...
+    def __getitem__(self, index: int | slice) -> PlannedMinibatch | PlannedEpoch:
+        if isinstance(index, slice):
+            return PlannedEpoch(self._plan, self._numbers[index])
+        return self._plan(self._numbers[index])
 
 
 class SamplingPlan:
     """The minibatches of a graph under a `SamplingSpec`: what the sampler, estimates and every baseline draw.
 
     Raises:
-        InputError: the graph has no nodes in the splits asked for.
+        InputError: the graph has nothing in the splits asked for.
         ArtifactError: a split has nodes that are not in the graph.
+        ConfigError: types, weights or times that the graph does not have.
     """
 
     def __init__(self, graph: Graph, spec: SamplingSpec) -> None:
         self.graph, self.spec = graph, spec
-        self.splits = tuple(split for split in spec.splits if len(graph.splits.get(split, ())))
-        if not self.splits:
-            asked = ", ".join(spec.splits) or "none"
-            raise InputError(f"{graph.manifest.path} has no nodes in the splits asked for ({asked}): nothing to sample")
-        for split in self.splits:
-            nodes = graph.splits[split]
-            if nodes.min() < 0 or nodes.max() >= graph.num_nodes:
-                raise ArtifactError(
-                    f"{graph.manifest.path}: {split} has nodes that are not in the graph; make it again"
-                )
-        self._nodes = {split: _distinct(graph.splits[split]) for split in self.splits}
+        self._seeds = seeds_of(graph, spec)
+        self.splits = self._seeds.splits
+        edge_types = tuple(graph.edges)
+        self._fanouts = {split: np.array(spec.fanouts_by_type(split, edge_types), np.int32) for split in self.splits}
+        _require_edge_data(graph, spec)
+        self.layout = SamplesLayout(
+            trees=spec.temporal is not None,
+            pairs=isinstance(spec.target, LinkTarget),
+            positions=tuple(each for each in edge_types if spec.edge_ids or graph.edges[each].config.rows is not None),
+        )
+        positions = tuple(each in self.layout.positions for each in edge_types) if self.layout.positions else ()
+        self._rules = DrawRules(spec.weighted, spec.temporal == "last", positions)
+        self.parts = TopologyParts(graph, weights=spec.weighted, times=spec.temporal is not None)
         self.sizes = {
-            split: SequenceSize(spec.epochs if split == "train" else 1, -(-len(nodes) // spec.batch_size))
-            for split, nodes in self._nodes.items()
+            split: SequenceSize(spec.epochs if split == "train" else 1, -(-self._seeds.count(split) // spec.batch_size))
+            for split in self.splits
         }
 
     def redrawn(self, draws: str, draw_period: int) -> SamplingPlan:
         """The same seeds in the same minibatches, around which other neighbours are drawn; groups are found once."""
         if self.spec.group_seeds > 1 and "train" in self.splits:
-            assert self._grouped_seeds is not None  # a copy has what is cached
+            assert self._grouped_positions is not None  # a copy has what is cached
         other = copy(self)
         other.spec = replace(self.spec, draws=draws, draw_period=draw_period)
         return other
 
     def config(self) -> SamplesConfig:
         """What a samples directory of this plan says of itself."""
-        spec = replace(self.spec, target=NodeTarget(ONE_NODE_TYPE))
-        num_nodes, num_edges = {ONE_NODE_TYPE: self.graph.num_nodes}, {ONE_EDGE_TYPE: self.graph.num_edges}
-        return SamplesConfig.of(spec, num_nodes, num_edges, self.sizes, SamplesLayout())
+        spec = replace(self.spec, target=self._seeds.target)
+        num_nodes = {name: nodes.num_nodes for name, nodes in self.graph.nodes.items()}
+        num_edges = {edge_type: edges.num_edges for edge_type, edges in self.graph.edges.items()}
+        return SamplesConfig.of(spec, num_nodes, num_edges, self.sizes, self.layout)
 
     def prepared_epochs(self, split: str) -> range:
         """The epochs of `split` that are sampled in advance."""
@@ -99,37 +161,41 @@ class SamplingPlan:
         """What names the draws of one epoch, see `draws.batch_key`."""
         return batch_key(self.spec.seed, split, epoch)
 
-    def minibatches(self, split: str, epoch: int) -> list[PlannedMinibatch]:
+    def minibatches(self, split: str, epoch: int) -> Sequence[PlannedMinibatch]:
         """The minibatches of one epoch, any epoch: shuffled for 'train', in the given order otherwise.
 
-        Repeated nodes are dropped; the last minibatch may be smaller. Groups of seeds are shuffled as wholes; a group
-        may lie in two minibatches.
+        Repeated nodes are dropped, repeated seed edges are not; the last minibatch may be smaller. Groups of seeds are
+        shuffled as wholes; a group may lie in two minibatches.
 
         Raises:
             ArtifactError: see `nearness_order`.
         """
-        spec, nodes = self.spec, self._nodes[split]
+        key, size = self.key(split, epoch), self.spec.batch_size
+        order = np.arange(self._seeds.count(split))
         if split == "train":
-            nodes = self._grouped_seeds[self._shuffled_positions(epoch)]
-        fanouts = np.array(spec.fanouts_of(split), np.int32)
-        key = self.key(split, epoch)
-        return [
-            PlannedMinibatch(
-                nodes[number * spec.batch_size : (number + 1) * spec.batch_size], fanouts, key, number,
-                self._slice_start(split, epoch, number),
-            )
-            for number in range(-(-len(nodes) // spec.batch_size))
-        ]  # fmt: skip
+            order = self._grouped_positions[self._shuffled_positions(epoch)]
+
+        def plan(number: int) -> PlannedMinibatch:
+            batch = self._seeds.batch(split, epoch, order[number * size : (number + 1) * size])
+            return PlannedMinibatch(
+                batch.seeds, self._fanouts[split], key, number, self._slice_start(split, epoch, number),
+                batch.seed_counts, batch.times, batch.excluded, batch.pairs, self._rules,
+            )  # fmt: skip
+
+        return PlannedEpoch(plan, range(self.sizes[split].batches_per_epoch))
 
     @cached_property
-    def _grouped_seeds(self) -> npt.NDArray[np.int64]:
-        """Seeds of the train split, those of a group side by side."""
-        seeds, size = self._nodes["train"], self.spec.group_seeds
-        return seeds if size == 1 else seeds[nearness_order(self.graph, seeds, size)]
+    def _grouped_positions(self) -> npt.NDArray[np.int64]:
+        """Positions in the train split, those of a group side by side."""
+        seeds, size = self._seeds, self.spec.group_seeds
+        if size == 1:
+            return np.arange(seeds.count("train"))
+        assert isinstance(seeds, NodeSeeds)
+        return nearness_order(self.graph, seeds.nodes["train"], size)
 
     def _shuffled_positions(self, epoch: int) -> npt.NDArray[np.int64]:
-        """[n] positions in `_grouped_seeds` in the order of one epoch."""
-        num_seeds = len(self._nodes["train"])
+        """[n] positions in `_grouped_positions` in the order of one epoch."""
+        num_seeds = self._seeds.count("train")
         size = min(self.spec.group_seeds, num_seeds)
         groups = permutation(-(-num_seeds // size), batch_key(self.spec.seed, "train/shuffle", epoch))
         positions = (groups[:, None] * size + np.arange(size)).ravel()
@@ -145,7 +211,6 @@ class SamplingPlan:
         return slice_start(self.spec.seed, split, epoch, number)
 
 
-def _distinct(nodes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """`nodes` without repetitions, in the order in which each comes first."""
-    _, first = np.unique(nodes, return_index=True)
-    return np.asarray(nodes)[np.sort(first)].astype(np.int64)
+def _require_edge_data(graph: Graph, spec: SamplingSpec) -> None:
+    if spec.weighted and all(edges.weights is None for edges in graph.edges.values()):
+        raise ConfigError(f"weighted: no edge type of {graph.manifest.path} has weights; convert it with weights")

@@ -24,7 +24,8 @@ from diskgnn.ordered import in_order
 from diskgnn.progress import SILENT, Advance, Reporter, StageReport
 from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
 from diskgnn.sampling.sweeping import SweepingSampler
-from diskgnn.specs import SPLITS, PathLike, SamplingSpec
+from diskgnn.sampling.topology import TopologyParts
+from diskgnn.specs import SPLITS, Fanouts, NodeTarget, PathLike, SamplingSpec, Target
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import ChecksummedFile
 from diskgnn.storage.manifest import verify_file
@@ -40,15 +41,20 @@ def sample(
     graph: PathLike | Graph,
     out: PathLike,
     *,
-    fanouts: Sequence[int],
+    fanouts: Fanouts,
     batch_size: int,
     epochs: int = 1,
     first_epoch: int = 0,
-    eval_fanouts: Sequence[int] | None = None,
+    eval_fanouts: Fanouts | None = None,
     splits: Sequence[str] = SPLITS,
     draws: str = "independent",
     draw_period: int = 1,
     group_seeds: int = 1,
+    target: Target | None = None,
+    temporal: str | None = None,
+    strict_time: bool = False,
+    weighted: bool = False,
+    edge_ids: bool = False,
     seed: int = 0,
     memory: int | str = "auto",
     threads: int | None = None,
@@ -60,7 +66,8 @@ def sample(
     Args:
         graph: graph directory, or an opened one.
         out: the samples directory to write. A killed run with the same arguments goes on where it stopped.
-        fanouts: neighbours drawn per layer, from the seeds outwards; -1 takes all.
+        fanouts: neighbours drawn per layer, from the seeds outwards; -1 takes all. For a graph of several edge types,
+            one list for each of them or a mapping from edge types to lists, where 0 follows no edge.
         batch_size: seeds per minibatch; the last one of an epoch may have fewer.
         first_epoch: the train epochs sampled are `first_epoch` and those that follow.
         eval_fanouts: fanouts for the other splits; the same as `fanouts` by default.
@@ -71,6 +78,13 @@ def sample(
             draw nearly the same; 1 draws anew for every minibatch.
         group_seeds: train on seeds in groups of so many that are near each other, so that minibatches have fewer input
             nodes; the groups are shuffled every epoch. 1 shuffles seeds one by one.
+        target: what the seeds are: `NodeTarget` names the type of the nodes, `LinkTarget` asks for seed edges and
+            negatives. By default the nodes of the only type that has a train split.
+        temporal: 'uniform' or 'last': for graphs with times, nothing is drawn that is later than the seed, neither an
+            edge nor the node at its other end. Each seed has a tree of its own, and 'last' takes the latest edges.
+        strict_time: with `temporal`, nothing of the time of the seed either.
+        weighted: draw in proportion to weights, where edge types have them, without replacement.
+        edge_ids: keep where sampled edges lie, for all edge types; those with edge features keep it in any case.
         seed: same seed, same bytes.
         memory: budget in bytes or as '2GiB'; topology is loaded when it fits, and
             otherwise read front to back, again and again, for as many minibatches at a time as fit.
@@ -78,7 +92,8 @@ def sample(
         overwrite: replace an existing `out`.
 
     Raises:
-        ConfigError: fanouts, batch_size, epochs, first_epoch, draws, draw_period or threads that make no sense.
+        ConfigError: fanouts, batch_size, epochs, first_epoch, draws, draw_period or threads that make no sense; types,
+            weights or times that the graph does not have.
         InputError: the graph has no training nodes.
         ArtifactError, OutputExistsError, DiskFullError: see `diskgnn.storage.writer`.
 
@@ -86,8 +101,9 @@ def sample(
         >>> diskgnn.sample("graph", "samples", fanouts=[10, 10], batch_size=1024, epochs=4)
     """
     spec = SamplingSpec(
-        fanouts, batch_size, epochs, eval_fanouts, seed, first_epoch, splits, draws, draw_period, group_seeds
-    )
+        fanouts, batch_size, epochs, eval_fanouts, seed, first_epoch, splits, draws, draw_period, group_seeds,
+        target or NodeTarget(), temporal, strict_time, weighted, edge_ids,
+    )  # fmt: skip
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     plan = SamplingPlan(graph, spec)
     return sample_plan(plan, out, Resources.of(memory, threads, reporter), overwrite=overwrite)
@@ -138,30 +154,30 @@ def write_shards(
         if sampler is not None:
             _sample_in_memory(output, sampler, resources.threads)
             return output.edges, 0
-        if fits(graph, resources.memory_bytes):
-            _sample_in_memory(output, NeighborSampler(*graph.topology()), resources.threads)
-            return output.edges, graph.topology_bytes
-        read_bytes = _sample_by_sweeping(output, graph, resources)
+        if fits(plan, resources.memory_bytes):
+            _sample_in_memory(output, plan.parts.load(), resources.threads)
+            return output.edges, plan.parts.num_bytes
+        read_bytes = _sample_by_sweeping(output, plan.parts, resources)
         return output.edges, read_bytes
 
 
-def fits(graph: Graph, memory_bytes: int) -> bool:
+def fits(plan: SamplingPlan, memory_bytes: int) -> bool:
     """Whether the topology is loaded for sampling; otherwise it is swept."""
-    return graph.topology_bytes <= memory_bytes
+    return plan.parts.num_bytes <= memory_bytes
 
 
 def sample_a_few(
-    graph: Graph, minibatches: Iterable[PlannedMinibatch], resources: Resources
+    plan: SamplingPlan, minibatches: Iterable[PlannedMinibatch], resources: Resources
 ) -> Iterator[SampledMinibatch]:
-    """Each of the minibatches as `sample` makes it; all have as many layers. `minibatches` may be asked for more of
-    them at any time until it ends.
+    """Each of the minibatches of `plan` as `sample` makes it. `minibatches` may be asked for more of them at any time
+    until it ends.
     """
-    if fits(graph, resources.memory_bytes):
-        sampler = NeighborSampler(*graph.topology())
+    if fits(plan, resources.memory_bytes):
+        sampler = plan.parts.load()
         with ThreadPoolExecutor(resources.threads) as pool:
             yield from in_order(pool, (partial(each.draw, sampler) for each in minibatches), 2 * resources.threads)
     else:
-        with SweepingSampler(graph, memory_bytes=resources.memory_bytes, threads=resources.threads) as sweeping:
+        with SweepingSampler(plan.parts, memory_bytes=resources.memory_bytes, threads=resources.threads) as sweeping:
             yield from sweeping.sample(minibatches)
 
 
@@ -179,7 +195,7 @@ def damage_named(graph: Graph) -> Iterator[None]:
 @dataclass(frozen=True)
 class _Shard:
     name: str
-    minibatches: tuple[PlannedMinibatch, ...]
+    minibatches: Sequence[PlannedMinibatch]
 
 
 class _ShardWriter:
@@ -195,7 +211,7 @@ class _ShardWriter:
     ) -> None:
         self._writer, self._plan, self._advance, self._only = writer, plan, advance, only
         self._shard_minibatches = shard_minibatches
-        self._schema = samples_schema(plan.config(), pa.from_numpy_dtype(plan.graph.indices.dtype))
+        self._schema = samples_schema(plan.config(), pa.from_numpy_dtype(plan.parts.id_dtype))
         self.edges = 0  # sampled so far
         self._lock = threading.Lock()
 
@@ -208,7 +224,7 @@ class _ShardWriter:
                 for first in range(0, len(minibatches), per_shard):
                     shard = _Shard(
                         artifacts.shard_file(split, epoch, first // per_shard),
-                        tuple(minibatches[first : first + per_shard]),
+                        minibatches[first : first + per_shard],
                     )
                     unwanted = self._only is not None and shard.name not in self._only
                     if unwanted or self._writer.adopt(shard.name):
@@ -251,15 +267,15 @@ def _sample_in_memory(output: _ShardWriter, sampler: NeighborSampler, threads: i
             stopping.set()  # whatever is under way
 
 
-def _sample_by_sweeping(output: _ShardWriter, graph: Graph, resources: Resources) -> int:
+def _sample_by_sweeping(output: _ShardWriter, parts: TopologyParts, resources: Resources) -> int:
     """One shard after the other, from sweeps over topology that stays on disk; bytes read."""
     # Sweeps skip what they do not need, so they cannot tell: one pass more says that the disk gives what was written.
-    with resources.reporter.stage("check the topology", graph.topology_bytes, "B") as advance:
-        for name in graph.only_edges("sampling by sweeps").topology_files:
-            verify_file(graph.manifest, name, advance)
+    with resources.reporter.stage("check the topology", parts.num_bytes, "B") as advance:
+        for name in parts.files():
+            verify_file(parts.graph.manifest, name, advance)
     planned, to_write = tee(output.missing())
-    with SweepingSampler(graph, memory_bytes=resources.memory_bytes, threads=resources.threads) as sampler:
+    with SweepingSampler(parts, memory_bytes=resources.memory_bytes, threads=resources.threads) as sampler:
         sampled = sampler.sample(minibatch for shard in planned for minibatch in shard.minibatches)
         for shard in to_write:
             output.write(shard, sampled)
-        return graph.topology_bytes + sampler.read_bytes
+        return parts.num_bytes + sampler.read_bytes

@@ -10,14 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import tee
 
-import numpy as np
-
-from diskgnn._native import DIRECT_ALIGNMENT, Expansion32, Expansion64, TopologyFiles, TopologySweep
-from diskgnn.graph.graph import Graph
+from diskgnn._native import (
+    DIRECT_ALIGNMENT,
+    Expansion32,
+    Expansion64,
+    TopologySweep,
+    TreeExpansion32,
+    TreeExpansion64,
+)
 from diskgnn.ordered import in_order
 from diskgnn.sampling.plan import DrawnArrays, PlannedMinibatch
+from diskgnn.sampling.topology import TopologyParts
 from diskgnn.storage import faults
-from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.samples import SampledMinibatch
 
 # Share of the memory left that minibatches may take which wait for the layers below: per layer, so that few sweeps
@@ -34,32 +38,24 @@ _Expansions = list[Expansion32]
 class SweepingSampler:
     """Samples minibatches from a topology on disk within `memory_bytes`. A context manager: leaving it joins threads.
 
-    Memory: reading takes an eighth of it at most. From the rest, a group is the longest run of minibatches whose
-    present state and next layer (edges are counted before they are drawn) fit; while the innermost layers are
-    sampled, groups are held to 40 % of what is left per layer further out, and each is divided again for the next
-    layer. What a minibatch needs while it is relabelled is set aside for every thread. One minibatch at a time is the
-    least there can be: it is sampled whatever the budget.
+    Memory: times of nodes, where draws depend on them, take up to a half of it; larger ones are mapped, and the system
+    keeps what is touched of them. Of what is left, reading takes an eighth at most. From the rest, a group is the
+    longest run of minibatches whose present state and next layer (edges are counted before they are drawn) fit; while
+    the innermost layers are sampled, groups are held to 40 % of what is left per layer further out, and each is divided
+    again for the next layer. What a minibatch needs while it is relabelled is set aside for every thread. One minibatch
+    at a time is the least there can be: it is sampled whatever the budget.
     """
 
-    def __init__(self, graph: Graph, *, memory_bytes: int, threads: int) -> None:
-        self._graph, self._threads = graph, threads
+    def __init__(self, parts: TopologyParts, *, memory_bytes: int, threads: int) -> None:
+        self._is_wide, self._threads = parts.is_wide, threads
+        self._files, times_bytes = parts.open_files(memory_bytes // 2)
+        memory_bytes -= times_bytes
         per_reader = memory_bytes // (_BUFFER_SHARE * threads * TopologySweep.READERS_PER_THREAD)
         window_bytes = min(max(per_reader * 2 // 3, _MIN_WINDOW_BYTES), _MAX_WINDOW_BYTES)
         window_bytes -= window_bytes % DIRECT_ALIGNMENT
         readers_bytes = threads * TopologySweep.READERS_PER_THREAD * window_bytes * 3 // 2
         self._budget_bytes = memory_bytes - readers_bytes
-        names = graph.only_edges("sampling by sweeps").topology_files
-        paths = [graph.manifest.file(name) for name in names]
-        files = TopologyFiles(
-            indptr_path=str(paths[0]),
-            indptr_offset=npy_data_offset(paths[0]),
-            indices_path=str(paths[1]),
-            indices_offset=npy_data_offset(paths[1]),
-            num_nodes=graph.num_nodes,
-            num_edges=graph.num_edges,
-        )
-        self._sweep = TopologySweep(files, engine="auto", window_bytes=window_bytes, threads=threads)
-        self._new = Expansion32 if graph.indices.dtype == np.int32 else Expansion64
+        self._sweep = TopologySweep(self._files, engine="auto", window_bytes=window_bytes, threads=threads)
         self._pool = ThreadPoolExecutor(threads)
 
     def __enter__(self) -> SweepingSampler:
@@ -90,20 +86,24 @@ class SweepingSampler:
         group: _Expansions = []
         limit, group_bytes = 0.0, 0
         for minibatch in minibatches:
-            limit = self._budget_bytes * _WAITING_SHARE ** len(minibatch.fanouts)
-            expansion = self._new(
-                minibatch.seeds, minibatch.fanouts, minibatch.key, minibatch.number, self._graph.num_nodes,
-                minibatch.slice_start,
-            )  # fmt: skip
+            layers = minibatch.num_layers
+            limit = self._budget_bytes * _WAITING_SHARE**layers
+            expansion = self._start(minibatch)
             added = expansion.next_layer_bytes
             if group and group_bytes + added > limit:
-                yield from self._grow(group, len(minibatch.fanouts), self._budget_bytes)
+                yield from self._grow(group, layers, self._budget_bytes)
                 group, group_bytes = [], 0
             group.append(expansion)
             group_bytes += added
-            layers = len(minibatch.fanouts)
         if group:
             yield from self._grow(group, layers, self._budget_bytes)
+
+    def _start(self, minibatch: PlannedMinibatch) -> Expansion32:
+        if minibatch.times is None:
+            new: type[Expansion32] = Expansion64 if self._is_wide else Expansion32
+        else:
+            new = TreeExpansion64 if self._is_wide else TreeExpansion32
+        return new(minibatch.request(), self._files)
 
     def _grow(self, group: _Expansions, layers_left: int, budget_bytes: int) -> Iterator[DrawnArrays]:
         """Sample the remaining layers of `group`, whose memory is the budget's first use; empties `group`."""

@@ -23,7 +23,7 @@ class WindowPlan(SamplingPlan):
         assert len(window) > 0, window
         assert window.step == 1, window
         batches_per_epoch = plan.sizes["train"].batches_per_epoch
-        self.graph = plan.graph
+        self.graph, self.parts, self.layout, self._seeds = plan.graph, plan.parts, plan.layout, plan._seeds
         self.spec = replace(plan.spec, epochs=1, splits=("train",), first_epoch=window[0] // batches_per_epoch)
         self.splits = ("train",)
         self.sizes = {"train": SequenceSize(1, len(window))}

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.schema import EdgeType, edge_type_name, parse_edge_type
-from diskgnn.specs import LinkTarget, NodeTarget, SamplingSpec, Target
+from diskgnn.specs import Fanouts, LinkTarget, NodeTarget, SamplingSpec, Target
 from diskgnn.storage.manifest import typed
 
 
@@ -116,8 +116,8 @@ class SamplesConfig:
 def spec_to_json(spec: SamplingSpec) -> dict[str, Any]:
     """`spec` but its epochs and splits."""
     return {
-        "fanouts": list(spec.fanouts),
-        "eval_fanouts": list(spec.fanouts_of("valid")),
+        "fanouts": fanouts_to_json(spec.fanouts),
+        "eval_fanouts": fanouts_to_json(spec.eval_fanouts or spec.fanouts),
         "batch_size": spec.batch_size,
         "seed": spec.seed,
         "first_epoch": spec.first_epoch,
@@ -125,14 +125,18 @@ def spec_to_json(spec: SamplingSpec) -> dict[str, Any]:
         "draw_period": spec.draw_period,
         "group_seeds": spec.group_seeds,
         "target": target_to_json(spec.target),
+        "temporal": spec.temporal,
+        "strict_time": spec.strict_time,
+        "weighted": spec.weighted,
+        "edge_ids": spec.edge_ids,
     }
 
 
 def parse_spec(config: Mapping[str, Any]) -> SamplingSpec:
     """Raises ValueError or KeyError for what `spec_to_json` would not have written."""
     return SamplingSpec(
-        fanouts=[typed(fanout, int) for fanout in typed(config["fanouts"], list)],
-        eval_fanouts=[typed(fanout, int) for fanout in typed(config["eval_fanouts"], list)],
+        fanouts=parse_fanouts(config["fanouts"]),
+        eval_fanouts=parse_fanouts(config["eval_fanouts"]),
         batch_size=typed(config["batch_size"], int),
         seed=typed(config["seed"], int),
         first_epoch=typed(config["first_epoch"], int),
@@ -140,7 +144,25 @@ def parse_spec(config: Mapping[str, Any]) -> SamplingSpec:
         draw_period=typed(config["draw_period"], int),
         group_seeds=typed(config["group_seeds"], int),
         target=parse_target(typed(config["target"], dict)),
+        temporal=None if config["temporal"] is None else typed(config["temporal"], str),
+        strict_time=typed(config["strict_time"], bool),
+        weighted=typed(config["weighted"], bool),
+        edge_ids=typed(config["edge_ids"], bool),
     )
+
+
+def fanouts_to_json(fanouts: Fanouts) -> list[int] | dict[str, list[int]]:
+    """One list, or one for each edge type."""
+    if isinstance(fanouts, Mapping):
+        return {edge_type_name(edge_type): list(each) for edge_type, each in fanouts.items()}
+    return list(fanouts)
+
+
+def parse_fanouts(fanouts: Any) -> Fanouts:
+    """Raises ValueError for what `fanouts_to_json` would not have written."""
+    if isinstance(fanouts, dict):
+        return {parse_edge_type(name): parse_fanouts(each) for name, each in fanouts.items()}  # type: ignore[misc]
+    return [typed(fanout, int) for fanout in typed(fanouts, list)]
 
 
 def target_to_json(target: Target) -> dict[str, Any]:

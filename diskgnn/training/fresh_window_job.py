@@ -44,13 +44,13 @@ class WindowPreparer:
 
     @cached_property
     def _sampler(self) -> NeighborSampler:
-        self._loaded_bytes = self.plan.graph.topology_bytes
-        return NeighborSampler(*self.plan.graph.topology())
+        self._loaded_bytes = self.plan.parts.num_bytes
+        return self.plan.parts.load()
 
     def shortest_window(self, window: range) -> int:
         """How many minibatches, the first ones of `window`, are worth packing by themselves: at least 1."""
         graph = self.plan.graph
-        if not fits(graph, Resources.of(self._memory, None).memory_bytes):
+        if not fits(self.plan, Resources.of(self._memory, None).memory_bytes):
             return -(-self.plan.sizes["train"].batches_per_epoch // _SWEPT_PART)
         row_sets = row_sets_of(graph, self.plan.config())
         chunks = [np.zeros(-(-each.features.num_bytes // CHECKSUM_CHUNK_BYTES), np.bool_) for each in row_sets]
@@ -73,7 +73,7 @@ class WindowPreparer:
         sampled = sample_plan(
             WindowPlan(self.plan, window), samples, resources,
             shard_minibatches=-(-len(window) // (_SHARDS_PER_THREAD * threads)),
-            sampler=self._sampler if fits(graph, resources.memory_bytes) else None,
+            sampler=self._sampler if fits(self.plan, resources.memory_bytes) else None,
         )  # fmt: skip
         loaded_bytes, self._loaded_bytes = self._loaded_bytes, 0
         between_ns = time.perf_counter_ns()

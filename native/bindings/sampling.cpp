@@ -1,6 +1,7 @@
 // Sampling, in memory and by sweeps.
 #include <nanobind/stl/optional.h>
 
+#include <limits>
 #include <optional>
 #include <variant>
 
@@ -13,125 +14,349 @@
 namespace diskgnn {
 namespace {
 
-template <typename Node>
-nb::tuple to_tuple(SampledMinibatch<Node>&& sampled) {
-  nb::list blocks;
-  for (SampledBlock& block : sampled.blocks) {
-    blocks.append(nb::make_tuple(to_numpy(std::move(block.indptr)), to_numpy(std::move(block.indices))));
-  }
-  return nb::make_tuple(to_numpy(std::move(sampled.input_nodes)), blocks);
+// int32 where that is enough for all positions of an edge type.
+nb::object positions_to_numpy(std::vector<std::int64_t>&& positions, std::int64_t num_edges) {
+  if (num_edges > std::numeric_limits<std::int32_t>::max()) return nb::cast(to_numpy(std::move(positions)));
+  return nb::cast(to_numpy(std::vector<std::int32_t>(positions.begin(), positions.end())));
 }
 
-// Holds the topology's arrays, so that Python keeps them alive and checks their dtypes once.
-class NeighborSampler {
- public:
-  NeighborSampler(In<std::int64_t> indptr, nb::object indices) : indptr_(std::move(indptr)) {
-    if (indptr_.size() == 0) throw std::invalid_argument("indptr is empty; expected N + 1 offsets");
-    if (In<std::int32_t> narrow; nb::try_cast(indices, narrow, false)) {
-      indices_ = narrow;
-    } else if (In<std::int64_t> wide; nb::try_cast(indices, wide, false)) {
-      indices_ = wide;
-    } else {
-      throw nb::type_error("indices: expected a C-contiguous int32 or int64 array [E]");
+// ([input nodes of each node type], [trees of each] or None, [[(indptr, indices, positions or None)]] outermost first,
+// [layers + 1, node types] counts of nodes).
+template <typename Id>
+nb::tuple to_tuple(SampledMinibatch<Id>&& sampled, const std::vector<bool>& positions,
+                   std::span<const std::int64_t> num_edges) {
+  nb::list input_nodes, trees, layers;
+  for (std::vector<Id>& nodes : sampled.input_nodes) input_nodes.append(to_numpy(std::move(nodes)));
+  for (std::vector<std::int32_t>& of_type : sampled.trees) trees.append(to_numpy(std::move(of_type)));
+  for (SampledLayer& layer : sampled.layers) {
+    nb::list blocks;
+    for (std::size_t number = 0; number < layer.size(); ++number) {
+      SampledBlock& block = layer[number];
+      nb::object where = nb::none();
+      if (!positions.empty() && positions[number]) {
+        where = positions_to_numpy(std::move(block.positions), num_edges[number]);
+      }
+      blocks.append(nb::make_tuple(to_numpy(std::move(block.indptr)), to_numpy(std::move(block.indices)), where));
     }
+    layers.append(blocks);
+  }
+  return nb::make_tuple(input_nodes, sampled.trees.empty() ? nb::none() : nb::object(trees), layers,
+                        to_numpy(std::move(sampled.node_counts)));
+}
+
+// The same of a graph of one type: (input nodes, [(indptr, indices)]).
+template <typename Id>
+nb::tuple to_plain_tuple(SampledMinibatch<Id>&& sampled) {
+  nb::list blocks;
+  for (SampledLayer& layer : sampled.layers) {
+    blocks.append(nb::make_tuple(to_numpy(std::move(layer[0].indptr)), to_numpy(std::move(layer[0].indices))));
+  }
+  return nb::make_tuple(to_numpy(std::move(sampled.input_nodes[0])), blocks);
+}
+
+using NodeArray = std::variant<In<std::int32_t>, In<std::int64_t>>;
+
+NodeArray node_array(const nb::object& array, const char* what) {
+  if (In<std::int32_t> narrow; nb::try_cast(array, narrow, false)) return narrow;
+  if (In<std::int64_t> wide; nb::try_cast(array, wide, false)) return wide;
+  throw nb::type_error(what);
+}
+
+NodeSpan span_of_nodes(const NodeArray& array) {
+  return std::visit([](const auto& each) -> NodeSpan { return span_of(each); }, array);
+}
+
+template <typename T>
+std::span<const T> span_or_empty(const std::optional<In<T>>& array) {
+  return array ? span_of(*array) : std::span<const T>{};
+}
+
+// The arrays of one edge type: Python keeps them alive, their dtypes are checked once.
+class RelationArrays {
+ public:
+  RelationArrays(std::int32_t source, std::int32_t destination, In<std::int64_t> indptr, const nb::object& indices,
+                 std::optional<In<float>> weights, std::optional<In<std::int64_t>> times)
+      : source_(source),
+        destination_(destination),
+        indptr_(std::move(indptr)),
+        indices_(node_array(indices, "indices: expected a C-contiguous int32 or int64 array [E]")),
+        weights_(std::move(weights)),
+        times_(std::move(times)) {
+    if (indptr_.size() == 0) throw std::invalid_argument("indptr is empty; expected N + 1 offsets");
     const auto num_edges = static_cast<std::int64_t>(std::visit([](const auto& a) { return a.size(); }, indices_));
     if (indptr_(0) != 0 || indptr_(indptr_.size() - 1) != num_edges) {
       throw std::invalid_argument("indptr must run from 0 to the number of indices, " + std::to_string(num_edges));
     }
+    const auto fits = [&](const auto& array) {
+      return !array || static_cast<std::int64_t>(array->size()) == num_edges;
+    };
+    require(fits(weights_) && fits(times_), "weights and times: expected one per edge");
   }
 
   // In-neighbours of some nodes in memory: starts [N] in `neighbors`, -1 for the other nodes.
-  void cache_neighbors(In<std::int64_t> starts, nb::object neighbors) {
+  void cache_neighbors(In<std::int64_t> starts, const nb::object& neighbors) {
     require(starts.size() + 1 == indptr_.size(), "starts: expected one per node");
-    std::visit(
-        [&]<typename Node>(const In<Node>&) {
-          In<Node> found;
-          if (!nb::try_cast(neighbors, found, false)) throw nb::type_error("neighbors: expected the dtype of indices");
-          cached_ = found;
-        },
-        indices_);
+    NodeArray cached = node_array(neighbors, "neighbors: expected the dtype of indices");
+    if (cached.index() != indices_.index()) throw nb::type_error("neighbors: expected the dtype of indices");
+    cached_ = std::move(cached);
     starts_ = std::move(starts);
+  }
+
+  Relation relation() const {
+    Relation relation{source_,
+                      destination_,
+                      span_of(indptr_),
+                      span_of_nodes(indices_),
+                      span_or_empty(weights_),
+                      span_or_empty(times_),
+                      {},
+                      {}};
+    if (starts_.size() > 0) {
+      relation.cache_starts = span_of(starts_);
+      relation.cached_neighbors = span_of_nodes(cached_);
+    }
+    return relation;
+  }
+
+  bool is_wide() const { return std::holds_alternative<In<std::int64_t>>(indices_); }
+  std::int64_t num_nodes() const { return static_cast<std::int64_t>(indptr_.size()) - 1; }  // destinations
+
+ private:
+  std::int32_t source_, destination_;
+  In<std::int64_t> indptr_;
+  NodeArray indices_;
+  std::optional<In<float>> weights_;
+  std::optional<In<std::int64_t>> times_;
+  In<std::int64_t> starts_;
+  NodeArray cached_;
+};
+
+using NodeTimes = std::vector<std::optional<In<std::int64_t>>>;
+
+// Samples from arrays in memory, or mapped.
+class NeighborSampler {
+ public:
+  NeighborSampler(std::vector<std::int64_t> num_nodes, std::vector<RelationArrays> relations, NodeTimes node_times)
+      : num_nodes_(std::move(num_nodes)), relations_(std::move(relations)), node_times_(std::move(node_times)) {
+    require(!relations_.empty(), "relations is empty");
+    require(node_times_.size() == num_nodes_.size(), "node_times: expected one entry per node type");
+    for (std::size_t type = 0; type < num_nodes_.size(); ++type) {
+      require(!node_times_[type] || static_cast<std::int64_t>(node_times_[type]->size()) == num_nodes_[type],
+              "node_times: expected one per node");
+    }
+    const auto num_types = static_cast<std::int32_t>(num_nodes_.size());
+    for (const RelationArrays& each : relations_) {
+      const Relation relation = each.relation();
+      for (const std::int32_t type : {relation.source, relation.destination}) {
+        require(type >= 0 && type < num_types, "relations: expected numbers of node types");
+      }
+      require(each.num_nodes() == num_nodes_[static_cast<std::size_t>(relation.destination)],
+              "indptr: expected an offset per destination, and one more");
+      num_edges_.push_back(
+          std::visit([](const auto& a) { return static_cast<std::int64_t>(a.size()); }, relation.indices));
+      is_wide_ = is_wide_ || each.is_wide();
+    }
+  }
+
+  // Of a graph of one type.
+  NeighborSampler(const In<std::int64_t>& indptr, const nb::object& indices)
+      : NeighborSampler({static_cast<std::int64_t>(indptr.size()) - 1},
+                        {RelationArrays(0, 0, indptr, indices, std::nullopt, std::nullopt)}, NodeTimes(1)) {}
+
+  void cache_neighbors(In<std::int64_t> starts, const nb::object& neighbors) {
+    relations_[0].cache_neighbors(std::move(starts), neighbors);
+  }
+
+  nb::tuple draw(const DrawRequest& request) const {
+    return sampled(request, [&](auto&& found) { return to_tuple(std::move(found), request.positions, num_edges_); });
   }
 
   nb::tuple sample(In<std::int64_t> seeds, In<std::int32_t> fanouts, std::uint64_t key, std::uint64_t minibatch,
                    std::optional<std::uint64_t> slice_start) const {
-    return std::visit(
-        [&]<typename Node>(const In<Node>& indices) {
-          SampledMinibatch<Node> sampled;
-          {
-            nb::gil_scoped_release release;
-            NeighborCache<Node> cache;
-            if (starts_.size() > 0) cache = {span_of(starts_), span_of(std::get<In<Node>>(cached_))};
-            sampled = sample_minibatch<Node>(span_of(indptr_), span_of(indices), span_of(seeds), span_of(fanouts),
-                                             {key, minibatch, slice_start}, cache);
-          }
-          return to_tuple(std::move(sampled));
-        },
-        indices_);
+    return sampled(plain_request(seeds, fanouts, {key, minibatch, slice_start}),
+                   [](auto&& found) { return to_plain_tuple(std::move(found)); });
+  }
+
+  static DrawRequest plain_request(const In<std::int64_t>& seeds, const In<std::int32_t>& fanouts, DrawKey key) {
+    const std::span<const std::int64_t> nodes = span_of(seeds);
+    const std::span<const std::int32_t> layers = span_of(fanouts);
+    DrawRequest request;
+    request.seeds = {{nodes.begin(), nodes.end()}};
+    request.fanouts.assign(layers.begin(), layers.end());
+    request.key = key;
+    return request;
   }
 
  private:
-  In<std::int64_t> indptr_;
-  std::variant<In<std::int32_t>, In<std::int64_t>> indices_;
-  In<std::int64_t> starts_;
-  std::variant<In<std::int32_t>, In<std::int64_t>> cached_;
+  template <typename Convert>
+  nb::tuple sampled(const DrawRequest& request, const Convert& convert) const {
+    return is_wide_ ? sampled_as<std::int64_t>(request, convert) : sampled_as<std::int32_t>(request, convert);
+  }
+
+  template <typename Id, typename Convert>
+  nb::tuple sampled_as(const DrawRequest& request, const Convert& convert) const {
+    SampledMinibatch<Id> found;
+    {
+      nb::gil_scoped_release release;
+      TypedTopology topology{num_nodes_, {}, {}};
+      for (const auto& times : node_times_) topology.node_times.push_back(span_or_empty(times));
+      for (const RelationArrays& each : relations_) topology.relations.push_back(each.relation());
+      found = request.has_trees() ? sample_minibatch<Id, true>(topology, request)
+                                  : sample_minibatch<Id, false>(topology, request);
+    }
+    return convert(std::move(found));
+  }
+
+  std::vector<std::int64_t> num_nodes_;
+  std::vector<RelationArrays> relations_;
+  NodeTimes node_times_;
+  std::vector<std::int64_t> num_edges_;
+  bool is_wide_ = false;
 };
 
-template <typename Node>
-void bind_expansion(nb::module_& m, const char* name, nb::class_<TopologySweep>& sweep) {
-  using Group = std::vector<Expansion<Node>*>;
-  nb::class_<Expansion<Node>>(m, name)
+template <typename T>
+std::vector<std::vector<T>> to_vectors(const std::vector<In<T>>& arrays) {
+  std::vector<std::vector<T>> vectors;
+  for (const In<T>& array : arrays) {
+    const std::span<const T> values = span_of(array);
+    vectors.emplace_back(values.begin(), values.end());
+  }
+  return vectors;
+}
+
+using Pairs = std::optional<std::tuple<In<std::int64_t>, In<std::int64_t>>>;
+
+void bind_requests(nb::module_& m) {
+  nb::class_<DrawRequest>(m, "DrawRequest")
       .def(
           "__init__",
-          [](Expansion<Node>* self, In<std::int64_t> seeds, In<std::int32_t> fanouts, std::uint64_t key,
-             std::uint64_t minibatch, std::int64_t num_nodes, std::optional<std::uint64_t> slice_start) {
+          [](DrawRequest* self, const std::vector<In<std::int64_t>>& seeds, In<std::int32_t> fanouts, std::uint64_t key,
+             std::uint64_t minibatch, std::optional<std::uint64_t> slice_start,
+             const std::optional<std::vector<In<std::int64_t>>>& seed_times, const std::vector<Pairs>& excluded,
+             bool weighted, bool latest, std::vector<bool> positions) {
             require(fanouts.size() > 0, "fanouts is empty");
             const std::span<const std::int32_t> layers = span_of(fanouts);
-            new (self) Expansion<Node>(span_of(seeds), {layers.begin(), layers.end()}, {key, minibatch, slice_start},
-                                       num_nodes);
+            new (self) DrawRequest{to_vectors(seeds),
+                                   {},
+                                   {layers.begin(), layers.end()},
+                                   {key, minibatch, slice_start},
+                                   {},
+                                   weighted,
+                                   latest,
+                                   std::move(positions)};
+            if (seed_times) {
+              require(seed_times->size() == seeds.size(), "seed_times: expected some of each node type");
+              self->seed_times = to_vectors(*seed_times);
+            }
+            for (const Pairs& pairs : excluded) {
+              if (!pairs) {
+                self->excluded.emplace_back();
+                continue;
+              }
+              const auto& [sources, destinations] = *pairs;
+              require(sources.size() == destinations.size(), "excluded: expected as many sources as destinations");
+              self->excluded.emplace_back(span_of(sources), span_of(destinations));
+            }
           },
-          "seeds"_a.noconvert(), "fanouts"_a.noconvert(), "key"_a, "minibatch"_a, "num_nodes"_a,
-          "slice_start"_a = nb::none())
-      .def("relabel", &Expansion<Node>::relabel, nb::call_guard<nb::gil_scoped_release>())
-      .def("take", [](Expansion<Node>& self) { return to_tuple(self.take()); })
-      .def_prop_ro("layer", &Expansion<Node>::layer)
-      .def_prop_ro("memory_bytes", &Expansion<Node>::memory_bytes)
-      .def_prop_ro("drawn_bytes", &Expansion<Node>::drawn_bytes)
-      .def_prop_ro("relabel_bytes", &Expansion<Node>::relabel_bytes)
-      .def_prop_ro("next_layer_bytes", &Expansion<Node>::next_layer_bytes);
+          "seeds"_a, "fanouts"_a.noconvert(), "key"_a, "minibatch"_a, nb::kw_only(), "slice_start"_a = nb::none(),
+          "seed_times"_a = nb::none(), "excluded"_a = std::vector<Pairs>{}, "weighted"_a = false, "latest"_a = false,
+          "positions"_a = std::vector<bool>{});
+  nb::class_<RelationArrays>(m, "Relation")
+      .def(nb::init<std::int32_t, std::int32_t, In<std::int64_t>, nb::object, std::optional<In<float>>,
+                    std::optional<In<std::int64_t>>>(),
+           "source"_a, "destination"_a, "indptr"_a.noconvert(), "indices"_a, "weights"_a = nb::none(),
+           "times"_a = nb::none());
+}
+
+std::vector<std::int64_t> num_edges_of(const GraphFiles& files) {
+  std::vector<std::int64_t> num_edges;
+  for (const RelationFiles& relation : files.relations) num_edges.push_back(relation.num_edges);
+  return num_edges;
+}
+
+template <typename Id, bool kTrees>
+void bind_expansion(nb::module_& m, const char* name, nb::class_<TopologySweep>& sweep) {
+  using Growing = Expansion<Id, kTrees>;
+  using Group = std::vector<Growing*>;
+  nb::class_<Growing>(m, name)
+      .def(nb::init<DrawRequest, const GraphFiles&>(), "request"_a, "files"_a, nb::keep_alive<1, 3>())
+      .def("relabel", &Growing::relabel, nb::call_guard<nb::gil_scoped_release>())
+      .def("take",
+           [](Growing& self) {
+             const std::vector<std::int64_t> num_edges = num_edges_of(self.files());
+             return to_tuple(self.take(), self.request().positions, num_edges);
+           })
+      .def_prop_ro("layer", &Growing::layer)
+      .def_prop_ro("memory_bytes", &Growing::memory_bytes)
+      .def_prop_ro("drawn_bytes", &Growing::drawn_bytes)
+      .def_prop_ro("relabel_bytes", &Growing::relabel_bytes)
+      .def_prop_ro("next_layer_bytes", &Growing::next_layer_bytes);
   sweep
       .def(
-          "count", [](TopologySweep& self, const Group& group) { self.count<Node>(group); }, "group"_a,
+          "count", [](TopologySweep& self, const Group& group) { self.count<Id, kTrees>(group); }, "group"_a,
           nb::call_guard<nb::gil_scoped_release>())
       .def(
-          "draw", [](TopologySweep& self, const Group& group) { self.draw<Node>(group); }, "group"_a,
+          "draw", [](TopologySweep& self, const Group& group) { self.draw<Id, kTrees>(group); }, "group"_a,
           nb::call_guard<nb::gil_scoped_release>());
 }
 
+// The files of a graph, and the arrays of times that it keeps alive.
+struct BoundGraphFiles : GraphFiles {
+  NodeTimes held_times;
+};
+
+using ColumnPlace = std::tuple<std::string, std::uint64_t, unsigned>;  // path, offset, bytes of an item
+
+Column open_column(const ColumnPlace& place) {
+  const auto& [path, offset, item_bytes] = place;
+  return {DirectFile(path), offset, item_bytes};
+}
+
+std::optional<Column> open_optional_column(const std::optional<ColumnPlace>& place) {
+  if (!place) return std::nullopt;
+  return open_column(*place);
+}
+
 void bind_sweep_sampler(nb::module_& m) {
-  nb::class_<TopologyFiles>(m, "TopologyFiles")
+  nb::class_<GraphFiles>(m, "_GraphFiles");
+  nb::class_<BoundGraphFiles, GraphFiles>(m, "GraphFiles")
       .def(
           "__init__",
-          [](TopologyFiles* self, const std::string& indptr_path, std::uint64_t indptr_offset,
-             const std::string& indices_path, std::uint64_t indices_offset, std::int64_t num_nodes,
-             std::int64_t num_edges) {
-            new (self) TopologyFiles{DirectFile(indptr_path), indptr_offset, DirectFile(indices_path),
-                                     indices_offset,          num_nodes,     num_edges};
+          [](BoundGraphFiles* self, std::vector<std::int64_t> num_nodes, NodeTimes node_times) {
+            require(node_times.size() == num_nodes.size(), "node_times: expected one entry per node type");
+            new (self) BoundGraphFiles;
+            self->num_nodes = std::move(num_nodes);
+            for (const auto& times : node_times) self->node_times.push_back(span_or_empty(times));
+            self->held_times = std::move(node_times);
           },
-          nb::kw_only(), "indptr_path"_a, "indptr_offset"_a, "indices_path"_a, "indices_offset"_a, "num_nodes"_a,
-          "num_edges"_a);
+          "num_nodes"_a, "node_times"_a)
+      .def(
+          "add_relation",
+          [](BoundGraphFiles& self, std::int32_t source, std::int32_t destination, std::int64_t num_edges,
+             const ColumnPlace& indptr, const ColumnPlace& indices, const std::optional<ColumnPlace>& weights,
+             const std::optional<ColumnPlace>& times) {
+            const auto num_types = static_cast<std::int32_t>(self.num_nodes.size());
+            require(source >= 0 && source < num_types && destination >= 0 && destination < num_types,
+                    "source, destination: expected numbers of node types");
+            self.relations.push_back({source, destination, num_edges, open_column(indptr), open_column(indices),
+                                      open_optional_column(weights), open_optional_column(times)});
+          },
+          "source"_a, "destination"_a, nb::kw_only(), "num_edges"_a, "indptr"_a, "indices"_a, "weights"_a = nb::none(),
+          "times"_a = nb::none());
   nb::class_<TopologySweep> sweep(m, "TopologySweep");
   sweep
       .def(
           "__init__",
-          [](TopologySweep* self, const TopologyFiles& files, const std::string& engine, std::size_t window_bytes,
+          [](TopologySweep* self, const GraphFiles& files, const std::string& engine, std::size_t window_bytes,
              unsigned threads) { new (self) TopologySweep(files, engine_kind(engine), window_bytes, threads); },
           "files"_a, nb::kw_only(), "engine"_a, "window_bytes"_a, "threads"_a, nb::keep_alive<1, 2>())
       .def("stop", &TopologySweep::stop)
       .def_prop_ro("read_bytes", &TopologySweep::read_bytes);
   sweep.attr("READERS_PER_THREAD") = TopologySweep::kReadersPerThread;
-  bind_expansion<std::int32_t>(m, "Expansion32", sweep);
-  bind_expansion<std::int64_t>(m, "Expansion64", sweep);
+  bind_expansion<std::int32_t, false>(m, "Expansion32", sweep);
+  bind_expansion<std::int64_t, false>(m, "Expansion64", sweep);
+  bind_expansion<std::int32_t, true>(m, "TreeExpansion32", sweep);
+  bind_expansion<std::int64_t, true>(m, "TreeExpansion64", sweep);
 }
 
 template <typename Node>
@@ -155,8 +380,12 @@ void bind_sampling(nb::module_& m) {
   m.attr("MOST_LABEL_NEIGHBORS") = LabelPropagation<std::int32_t>::kMostNeighbors;
   bind_label_propagation<std::int32_t>(m);
   bind_label_propagation<std::int64_t>(m);
+  bind_requests(m);
   nb::class_<NeighborSampler>(m, "NeighborSampler")
       .def(nb::init<In<std::int64_t>, nb::object>(), "indptr"_a.noconvert(), "indices"_a.noconvert())
+      .def(nb::init<std::vector<std::int64_t>, std::vector<RelationArrays>, NodeTimes>(), nb::kw_only(), "num_nodes"_a,
+           "relations"_a, "node_times"_a)
+      .def("draw", &NeighborSampler::draw, "request"_a)
       .def("cache_neighbors", &NeighborSampler::cache_neighbors, "starts"_a.noconvert(), "neighbors"_a)
       .def("sample", &NeighborSampler::sample, "seeds"_a.noconvert(), "fanouts"_a.noconvert(), "key"_a, "minibatch"_a,
            "slice_start"_a = nb::none());

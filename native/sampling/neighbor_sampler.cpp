@@ -16,17 +16,15 @@ namespace {
 constexpr std::size_t kPrefetchDistance = 64;
 // Up to this fanout, looking through what was drawn already is faster than a hash set.
 constexpr int kLinearSearchFanout = 32;
+constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
 
-void draw_positions(DrawKey key, int layer, std::int64_t node, std::int64_t degree, int fanout,
-                    std::vector<std::int64_t>& positions) {
+void draw_positions(std::uint64_t state, std::int64_t degree, int fanout, std::vector<std::int64_t>& positions) {
   if (fanout < 0 || degree <= fanout) {
     for (std::int64_t i = 0; i < degree; ++i) positions.push_back(i);
     return;
   }
-  const std::uint64_t state = combine(combine(combine(key.sequence, key.minibatch), static_cast<std::uint64_t>(layer)),
-                                      static_cast<std::uint64_t>(node));
   // Floyd's algorithm (Bentley and Floyd, CACM 1987): a uniform subset with `fanout` draws.
   const auto draw = [&](int i, const auto& is_drawn) {
     const std::int64_t last = degree - fanout + i;
@@ -50,67 +48,144 @@ void draw_positions(DrawKey key, int layer, std::int64_t node, std::int64_t degr
   }
 }
 
-template <typename Node>
-void insert_seeds(std::span<const std::int64_t> seeds, std::int64_t num_nodes, RelabelTable<Node>& table,
-                  std::vector<Node>& nodes) {
-  for (const std::int64_t seed : seeds) {
-    if (seed < 0 || seed >= num_nodes) {
-      throw std::invalid_argument("seed " + std::to_string(seed) + " is not in [0, " + std::to_string(num_nodes) + ")");
-    }
-    const std::size_t before = nodes.size();
-    table.insert(static_cast<Node>(seed), nodes);
-    if (nodes.size() == before) throw std::invalid_argument("seed " + std::to_string(seed) + " is repeated");
+bool scans_lists(const DrawRequest& request, bool has_times, bool has_weights) {
+  return (request.has_trees() && has_times) || (request.weighted && has_weights);
+}
+
+void enter_trees(std::span<const std::int32_t> indptr, std::span<const std::int64_t> destinations,
+                 std::int64_t num_destinations, std::int64_t num_sources, std::span<std::int64_t> sources) {
+  for (std::size_t i = 0; i + 1 < indptr.size(); ++i) {
+    const std::int64_t first = destinations[i] / num_destinations * num_sources;
+    for (std::int32_t e = indptr[i]; e < indptr[i + 1]; ++e) sources[static_cast<std::size_t>(e)] += first;
   }
+}
+
+template <typename Id, bool kTrees>
+void insert_seeds(const DrawRequest& request, std::span<const std::int64_t> num_nodes,
+                  std::vector<std::vector<typename NodeKeys<Id, kTrees>::Key>>& nodes) {
+  using Key = typename NodeKeys<Id, kTrees>::Key;
+  if (request.seeds.size() != num_nodes.size()) throw std::invalid_argument("seeds: expected some of each node type");
+  std::int64_t tree = 0;
+  for (std::size_t type = 0; type < num_nodes.size(); ++type) {
+    const std::vector<std::int64_t>& seeds = request.seeds[type];
+    if (kTrees && request.seed_times[type].size() != seeds.size()) {
+      throw std::invalid_argument("seed_times: expected one per seed");
+    }
+    nodes[type].reserve(seeds.size());
+    RelabelTable<Key> table(kTrees ? 0 : seeds.size());
+    for (const std::int64_t seed : seeds) {
+      if (seed < 0 || seed >= num_nodes[type]) {
+        throw std::invalid_argument("seed " + std::to_string(seed) + " is not in [0, " +
+                                    std::to_string(num_nodes[type]) + ")");
+      }
+      if constexpr (kTrees) {
+        if (tree > (std::numeric_limits<Key>::max() - seed) / num_nodes[type]) {
+          throw std::invalid_argument("trees times nodes exceed 2^63; use smaller batches");
+        }
+        nodes[type].push_back(tree++ * num_nodes[type] + seed);
+      } else {
+        const std::size_t before = nodes[type].size();
+        table.insert(static_cast<Key>(seed), nodes[type]);
+        if (nodes[type].size() == before) {
+          throw std::invalid_argument("seed " + std::to_string(seed) + " is repeated");
+        }
+      }
+    }
+  }
+}
+
+std::vector<std::int64_t> tree_times(const DrawRequest& request) {
+  std::vector<std::int64_t> times;
+  for (const std::vector<std::int64_t>& of_type : request.seed_times) {
+    times.insert(times.end(), of_type.begin(), of_type.end());
+  }
+  return times;
+}
+
+template <typename Id, bool kTrees>
+SampledMinibatch<Id> finished_minibatch(std::vector<std::vector<typename NodeKeys<Id, kTrees>::Key>>&& nodes,
+                                        std::vector<SampledLayer>&& layers,
+                                        std::span<const std::vector<std::size_t>> counts,
+                                        std::span<const std::int64_t> num_nodes) {
+  SampledMinibatch<Id> minibatch;
+  for (const auto& of_type : nodes) minibatch.node_counts.push_back(static_cast<std::int32_t>(of_type.size()));
+  for (std::size_t layer = counts.size(); layer-- > 0;) {
+    for (const std::size_t count : counts[layer]) minibatch.node_counts.push_back(static_cast<std::int32_t>(count));
+  }
+  if constexpr (kTrees) {
+    for (std::size_t type = 0; type < nodes.size(); ++type) {
+      std::vector<Id> ids(nodes[type].size());
+      std::vector<std::int32_t> trees(nodes[type].size());
+      for (std::size_t i = 0; i < ids.size(); ++i) {
+        ids[i] = static_cast<Id>(nodes[type][i] % num_nodes[type]);
+        trees[i] = static_cast<std::int32_t>(nodes[type][i] / num_nodes[type]);
+      }
+      nodes[type] = {};
+      minibatch.input_nodes.push_back(std::move(ids));
+      minibatch.trees.push_back(std::move(trees));
+    }
+  } else {
+    minibatch.input_nodes = std::move(nodes);
+  }
+  minibatch.layers = std::move(layers);
+  std::reverse(minibatch.layers.begin(), minibatch.layers.end());
+  return minibatch;
 }
 
 namespace {
 
 // In-neighbours by node, some of them in a cache.
-template <typename Node>
-class Topology {
+template <typename Index>
+class Lists {
  public:
-  Topology(std::span<const std::int64_t> indptr, std::span<const Node> indices, const NeighborCache<Node>& cache)
-      : indptr_(indptr), indices_(indices), cache_(cache) {}
+  explicit Lists(const Relation& relation)
+      : indptr_(relation.indptr),
+        indices_(std::get<std::span<const Index>>(relation.indices)),
+        cache_starts_(relation.cache_starts) {
+    if (!cache_starts_.empty()) cached_ = std::get<std::span<const Index>>(relation.cached_neighbors);
+  }
 
-  std::int64_t num_nodes() const { return static_cast<std::int64_t>(indptr_.size()) - 1; }
+  void prefetch_offsets(std::int64_t node) const { __builtin_prefetch(&indptr_[static_cast<std::size_t>(node)]); }
 
-  void prefetch_offsets(Node node) const { __builtin_prefetch(&indptr_[static_cast<std::size_t>(node)]); }
+  std::int64_t begin(std::int64_t node) const { return indptr_[static_cast<std::size_t>(node)]; }
 
-  std::span<const Node> neighbors_of(Node node) const {
+  std::span<const Index> of(std::int64_t node) const {
     const auto v = static_cast<std::size_t>(node);
     const std::int64_t begin = indptr_[v], end = indptr_[v + 1];
     if (begin < 0 || begin > end || end > static_cast<std::int64_t>(indices_.size())) {
       throw std::out_of_range("indptr is damaged at node " + std::to_string(node));
     }
     const auto degree = static_cast<std::size_t>(end - begin);
-    const std::int64_t cached = cache_.starts.empty() ? -1 : cache_.starts[v];
+    const std::int64_t cached = cache_starts_.empty() ? -1 : cache_starts_[v];
     if (cached < 0) return indices_.subspan(static_cast<std::size_t>(begin), degree);
-    if (cached > static_cast<std::int64_t>(cache_.neighbors.size()) - (end - begin)) {
+    if (cached > static_cast<std::int64_t>(cached_.size()) - (end - begin)) {
       throw std::out_of_range("the neighbour cache is damaged");
     }
-    return cache_.neighbors.subspan(static_cast<std::size_t>(cached), degree);
+    return cached_.subspan(static_cast<std::size_t>(cached), degree);
   }
 
  private:
   const std::span<const std::int64_t> indptr_;
-  const std::span<const Node> indices_;
-  const NeighborCache<Node>& cache_;
+  const std::span<const Index> indices_;
+  const std::span<const std::int64_t> cache_starts_;
+  std::span<const Index> cached_;
 };
 
-template <typename Node>
+// What a thread keeps: fresh memory for every minibatch is a third of the time, spent in page faults.
+template <typename Key>
 struct Scratch {
-  RelabelTable<Node> table;
-  std::vector<Node> nodes;
+  std::vector<RelabelTable<Key>> tables;  // by node type
+  std::vector<std::vector<Key>> nodes;    // by node type
   std::vector<std::int64_t> positions;
-  std::vector<const Node*> places;
-  std::vector<Node> neighbors;
+  std::vector<const void*> places;
+  std::vector<Key> neighbors;
+  std::vector<Candidate> slots;
 };
 
-// Kept by the thread: fresh memory for every minibatch is a third of the time, spent in page faults. Inlined, its
-// address would be looked up for every edge.
-template <typename Node>
-[[gnu::noinline]] Scratch<Node>& scratch_of_this_thread() {
-  thread_local Scratch<Node> scratch;
+// Inlined, its address would be looked up for every edge.
+template <typename Key>
+[[gnu::noinline]] Scratch<Key>& scratch_of_this_thread() {
+  thread_local Scratch<Key> scratch;
   return scratch;
 }
 
@@ -121,105 +196,241 @@ void end_list(SampledBlock& block, std::size_t num_edges) {
   block.indptr.push_back(static_cast<std::int32_t>(num_edges));
 }
 
-// Draws for each of scratch.nodes: scratch.neighbors, and where each one's begin in block.indptr.
-template <typename Node>
-void draw_independently(const Topology<Node>& topology, DrawKey key, int layer, int fanout, Scratch<Node>& scratch,
-                        SampledBlock& block) {
-  auto& [table, nodes, positions, places, neighbors] = scratch;
-  places.clear();
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (i + kPrefetchDistance < nodes.size()) topology.prefetch_offsets(nodes[i + kPrefetchDistance]);
-    const std::span<const Node> list = topology.neighbors_of(nodes[i]);
-    positions.clear();
-    draw_positions(key, layer, nodes[i], static_cast<std::int64_t>(list.size()), fanout, positions);
-    for (const std::int64_t position : positions) places.push_back(list.data() + position);
-    end_list(block, places.size());
-  }
-  neighbors.resize(places.size());
-  for (std::size_t e = 0; e < places.size(); ++e) {
-    if (e + kPrefetchDistance < places.size()) __builtin_prefetch(places[e + kPrefetchDistance]);
-    neighbors[e] = *places[e];
-  }
-}
+// One edge type's turn in one layer: draws for the first `count` nodes of the destination type. Leaves sources in
+// scratch.neighbors, as ids without trees, and where each destination's begin in block.indptr.
+template <typename Id, bool kTrees, typename Index>
+class Turn {
+  using Keys = NodeKeys<Id, kTrees>;
+  using Key = typename Keys::Key;
 
-// The same with coordinated draws.
-template <typename Node>
-void draw_slices(const Topology<Node>& topology, std::uint64_t slice_start, int fanout, Scratch<Node>& scratch,
-                 SampledBlock& block) {
-  auto& nodes = scratch.nodes;
-  auto& neighbors = scratch.neighbors;
-  neighbors.clear();
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (i + 2 * kPrefetchDistance < nodes.size()) topology.prefetch_offsets(nodes[i + 2 * kPrefetchDistance]);
-    if (i + kPrefetchDistance < nodes.size()) {
-      const std::span<const Node> ahead = topology.neighbors_of(nodes[i + kPrefetchDistance]);
-      __builtin_prefetch(ahead.data() + below(slice_start, ahead.size()));
-    }
-    const std::span<const Node> list = topology.neighbors_of(nodes[i]);
-    if (fanout < 0 || list.size() <= static_cast<std::size_t>(fanout)) {
-      neighbors.insert(neighbors.end(), list.begin(), list.end());
-    } else {
-      const auto drawn = static_cast<std::size_t>(fanout);
-      const std::span<const Node> tail = list.subspan(first_at_or_after(list, slice_start));
-      const std::size_t before_end = std::min(drawn, tail.size());
-      neighbors.insert(neighbors.end(), tail.begin(), tail.begin() + static_cast<std::ptrdiff_t>(before_end));
-      neighbors.insert(neighbors.end(), list.begin(), list.begin() + static_cast<std::ptrdiff_t>(drawn - before_end));
-    }
-    end_list(block, neighbors.size());
-  }
-}
+ public:
+  Turn(const TypedTopology& topology, const DrawRequest& request, std::size_t number, std::size_t layer,
+       std::size_t count, Scratch<Key>& scratch, SampledBlock& block)
+      : relation_(topology.relations[number]),
+        lists_(relation_),
+        request_(request),
+        number_(number),
+        layer_(layer),
+        fanout_(request.fanouts[layer * topology.relations.size() + number]),
+        count_(count),
+        num_destinations_(topology.num_nodes[static_cast<std::size_t>(relation_.destination)]),
+        nodes_(scratch.nodes[static_cast<std::size_t>(relation_.destination)]),
+        scratch_(scratch),
+        block_(block),
+        wants_positions_(!request.positions.empty() && request.positions[number]) {}
 
-template <typename Node>
-void require_nodes(std::span<const Node> neighbors, std::int64_t num_nodes) {
-  for (const Node node : neighbors) {
-    if (node < 0 || node >= num_nodes) {
-      throw std::out_of_range("neighbour " + std::to_string(node) + " is not in [0, " + std::to_string(num_nodes) +
-                              ")");
+  void draw_independently() {
+    auto& [tables, nodes, positions, places, neighbors, slots] = scratch_;
+    places.clear();
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (i + kPrefetchDistance < count_) lists_.prefetch_offsets(node(i + kPrefetchDistance));
+      const std::int64_t v = node(i);
+      const std::span<const Index> list = lists_.of(v);
+      positions.clear();
+      draw_positions(draw_state(request_.key, layer_, number_, nodes_[i]), static_cast<std::int64_t>(list.size()),
+                     fanout_, positions);
+      for (const std::int64_t position : positions) places.push_back(list.data() + position);
+      if (wants_positions_) {
+        for (const std::int64_t position : positions) block_.positions.push_back(lists_.begin(v) + position);
+      }
+      end_list(block_, places.size());
     }
+    neighbors.resize(places.size());
+    for (std::size_t e = 0; e < places.size(); ++e) {
+      if (e + kPrefetchDistance < places.size()) __builtin_prefetch(places[e + kPrefetchDistance]);
+      neighbors[e] = *static_cast<const Index*>(places[e]);
+    }
+  }
+
+  void draw_slices() {
+    const std::uint64_t slice_start = *request_.key.slice_start;
+    scratch_.neighbors.clear();
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (i + 2 * kPrefetchDistance < count_) lists_.prefetch_offsets(node(i + 2 * kPrefetchDistance));
+      if (i + kPrefetchDistance < count_) {
+        const std::span<const Index> ahead = lists_.of(node(i + kPrefetchDistance));
+        __builtin_prefetch(ahead.data() + below(slice_start, ahead.size()));
+      }
+      const std::int64_t v = node(i);
+      append_slice(v, lists_.of(v));
+      end_list(block_, scratch_.neighbors.size());
+    }
+  }
+
+  // Draws from what may be drawn, where that is not every edge.
+  void choose(const TypedTopology& topology, bool scans, const ExcludedEdges* excluded,
+              std::span<const std::int64_t> times) {
+    const auto source = static_cast<std::size_t>(relation_.source);
+    const bool is_timed = scans && request_.has_trees();
+    const ChoiceRules rules{topology.num_nodes[source],
+                            is_timed ? topology.node_times[source] : std::span<const std::int64_t>{},
+                            scans && request_.latest, request_.key.slice_start};
+    const bool has_times = is_timed && !relation_.times.empty();
+    const bool has_weights = request_.weighted && !relation_.weights.empty();
+    scratch_.neighbors.clear();
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (i + 2 * kPrefetchDistance < count_) lists_.prefetch_offsets(node(i + 2 * kPrefetchDistance));
+      if (i + kPrefetchDistance < count_) __builtin_prefetch(lists_.of(node(i + kPrefetchDistance)).data());
+      const std::int64_t v = node(i), begin = lists_.begin(v);
+      const std::span<const Index> list = lists_.of(v);
+      ListRules rules_of_list{draw_state(request_.key, layer_, number_, nodes_[i]), kNoLimit, {}};
+      if (excluded != nullptr) rules_of_list.excluded = excluded->sources_of(v);
+      if (!scans && rules_of_list.excluded.empty()) {
+        append_plainly(v, list, rules_of_list.state);
+      } else {
+        if (is_timed) {
+          rules_of_list.latest_time = times[static_cast<std::size_t>(Keys::tree_of(nodes_[i], num_destinations_))];
+        }
+        const EdgeRun<Index> run{list, has_times ? relation_.times.data() + begin : nullptr,
+                                 has_weights ? relation_.weights.data() + begin : nullptr, begin, 0};
+        append_chosen(rules, rules_of_list, run);
+      }
+      end_list(block_, scratch_.neighbors.size());
+    }
+  }
+
+ private:
+  std::int64_t node(std::size_t i) const { return Keys::node_of(nodes_[i], num_destinations_); }
+
+  void append(std::int64_t begin, std::span<const Index> list, std::size_t first, std::size_t count) {
+    const auto from = list.begin() + static_cast<std::ptrdiff_t>(first);
+    scratch_.neighbors.insert(scratch_.neighbors.end(), from, from + static_cast<std::ptrdiff_t>(count));
+    if (!wants_positions_) return;
+    for (std::size_t i = 0; i < count; ++i) {
+      block_.positions.push_back(begin + static_cast<std::int64_t>(first + i));
+    }
+  }
+
+  void append_slice(std::int64_t v, std::span<const Index> list) {
+    const std::int64_t begin = lists_.begin(v);
+    const auto drawn = static_cast<std::size_t>(fanout_);
+    if (fanout_ < 0 || list.size() <= drawn) return append(begin, list, 0, list.size());
+    const std::size_t first = first_at_or_after(list, *request_.key.slice_start);
+    const std::size_t before_end = std::min(drawn, list.size() - first);
+    append(begin, list, first, before_end);
+    append(begin, list, 0, drawn - before_end);
+  }
+
+  void append_plainly(std::int64_t v, std::span<const Index> list, std::uint64_t state) {
+    if (request_.key.slice_start) return append_slice(v, list);
+    scratch_.positions.clear();
+    draw_positions(state, static_cast<std::int64_t>(list.size()), fanout_, scratch_.positions);
+    for (const std::int64_t position : scratch_.positions) {
+      append(lists_.begin(v), list, static_cast<std::size_t>(position), 1);
+    }
+  }
+
+  void append_chosen(const ChoiceRules& rules, const ListRules& list, const EdgeRun<Index>& run) {
+    const std::size_t degree = run.sources.size();
+    const std::size_t capacity = fanout_ < 0 ? degree : std::min(degree, static_cast<std::size_t>(fanout_));
+    scratch_.slots.resize(capacity);
+    Choice choice(scratch_.slots, 0);
+    diskgnn::choose(rules, list, run, choice);
+    const std::span<Candidate> drawn = std::span(scratch_.slots).first(choice.filled());
+    sort_by_position(drawn);
+    for (const Candidate& each : drawn) {
+      scratch_.neighbors.push_back(static_cast<Key>(each.source));
+      if (wants_positions_) block_.positions.push_back(each.position);
+    }
+  }
+
+  const Relation& relation_;
+  const Lists<Index> lists_;
+  const DrawRequest& request_;
+  const std::size_t number_, layer_;
+  const int fanout_;
+  const std::size_t count_;
+  const std::int64_t num_destinations_;
+  const std::vector<Key>& nodes_;
+  Scratch<Key>& scratch_;
+  SampledBlock& block_;
+  const bool wants_positions_;
+};
+
+template <typename Key>
+void require_nodes(std::span<const Key> neighbors, std::int64_t num_nodes) {
+  for (const Key node : neighbors) {
+    if (node < 0 || node >= num_nodes) throw_no_source(node, num_nodes);
   }
 }
 
 }  // namespace
 
-template <typename Node>
-SampledMinibatch<Node> sample_minibatch(std::span<const std::int64_t> indptr, std::span<const Node> indices,
-                                        std::span<const std::int64_t> seeds, std::span<const std::int32_t> fanouts,
-                                        DrawKey key, const NeighborCache<Node>& cache) {
-  const Topology<Node> topology(indptr, indices, cache);
-  SampledMinibatch<Node> minibatch;
-  Scratch<Node>& scratch = scratch_of_this_thread<Node>();
-  auto& [table, nodes, positions, places, neighbors] = scratch;
-  table.clear(seeds.size());
-  nodes.clear();
-  insert_seeds(seeds, topology.num_nodes(), table, nodes);
-  for (std::size_t layer = 0; layer < fanouts.size(); ++layer) {
-    SampledBlock block;
-    block.indptr.reserve(nodes.size() + 1);
-    block.indptr.push_back(0);
-    if (key.slice_start) {
-      draw_slices(topology, *key.slice_start, fanouts[layer], scratch, block);
-    } else {
-      draw_independently(topology, key, static_cast<int>(layer), fanouts[layer], scratch, block);
-    }
-    require_nodes<Node>(neighbors, topology.num_nodes());
-    block.indices.resize(neighbors.size());
-    table.insert_all(neighbors, nodes, block.indices);
-    minibatch.blocks.push_back(std::move(block));
+template <typename Id, bool kTrees>
+SampledMinibatch<Id> sample_minibatch(const TypedTopology& topology, const DrawRequest& request) {
+  using Key = typename NodeKeys<Id, kTrees>::Key;
+  const std::size_t num_types = topology.num_nodes.size(), num_relations = topology.relations.size();
+  if (request.fanouts.size() % num_relations != 0) throw std::invalid_argument("fanouts: expected one per edge type");
+  Scratch<Key>& scratch = scratch_of_this_thread<Key>();
+  scratch.tables.resize(num_types);
+  scratch.nodes.resize(num_types);
+  for (std::vector<Key>& nodes : scratch.nodes) nodes.clear();
+  insert_seeds<Id, kTrees>(request, topology.num_nodes, scratch.nodes);
+  for (std::size_t type = 0; type < num_types; ++type) {
+    scratch.tables[type].restart(scratch.nodes[type]);
   }
-  minibatch.input_nodes.assign(nodes.begin(), nodes.end());
-  std::reverse(minibatch.blocks.begin(), minibatch.blocks.end());
-  return minibatch;
+  const std::vector<std::int64_t> times = tree_times(request);
+  std::vector<SampledLayer> layers;
+  std::vector<std::vector<std::size_t>> counts;  // of nodes known before each layer
+  for (std::size_t layer = 0; layer < request.fanouts.size() / num_relations; ++layer) {
+    counts.emplace_back();
+    for (const std::vector<Key>& nodes : scratch.nodes) counts.back().push_back(nodes.size());
+    layers.emplace_back(num_relations);
+    for (std::size_t number = 0; number < num_relations; ++number) {
+      const Relation& relation = topology.relations[number];
+      const auto source = static_cast<std::size_t>(relation.source);
+      const std::size_t count = counts.back()[static_cast<std::size_t>(relation.destination)];
+      SampledBlock& block = layers.back()[number];
+      if (request.fanouts[layer * num_relations + number] == 0) {
+        block.indptr.assign(count + 1, 0);
+        continue;
+      }
+      block.indptr.reserve(count + 1);
+      block.indptr.push_back(0);
+      const bool has_times = !relation.times.empty() || !topology.node_times[source].empty();
+      const bool scans = scans_lists(request, has_times, !relation.weights.empty());
+      const ExcludedEdges* excluded =
+          request.excluded.empty() || request.excluded[number].empty() ? nullptr : &request.excluded[number];
+      std::visit(
+          [&]<typename Index>(std::span<const Index>) {
+            Turn<Id, kTrees, Index> turn(topology, request, number, layer, count, scratch, block);
+            if (scans || excluded != nullptr) {
+              turn.choose(topology, scans, excluded, times);
+            } else if (request.key.slice_start) {
+              turn.draw_slices();
+            } else {
+              turn.draw_independently();
+            }
+          },
+          relation.indices);
+      const std::int64_t num_sources = topology.num_nodes[source];
+      require_nodes<Key>(scratch.neighbors, num_sources);
+      if constexpr (kTrees) {
+        const auto destination = static_cast<std::size_t>(relation.destination);
+        enter_trees(block.indptr, scratch.nodes[destination], topology.num_nodes[destination], num_sources,
+                    scratch.neighbors);
+      }
+      block.indices.resize(scratch.neighbors.size());
+      scratch.tables[source].insert_all(scratch.neighbors, scratch.nodes[source], block.indices);
+    }
+  }
+  // Scratch keeps its memory: the minibatch gets copies of just the size.
+  std::vector<std::vector<Key>> nodes;
+  for (const std::vector<Key>& of_type : scratch.nodes) nodes.emplace_back(of_type.begin(), of_type.end());
+  return finished_minibatch<Id, kTrees>(std::move(nodes), std::move(layers), counts, topology.num_nodes);
 }
 
-template void insert_seeds(std::span<const std::int64_t>, std::int64_t, RelabelTable<std::int32_t>&,
-                           std::vector<std::int32_t>&);
-template void insert_seeds(std::span<const std::int64_t>, std::int64_t, RelabelTable<std::int64_t>&,
-                           std::vector<std::int64_t>&);
-template SampledMinibatch<std::int32_t> sample_minibatch(std::span<const std::int64_t>, std::span<const std::int32_t>,
-                                                         std::span<const std::int64_t>, std::span<const std::int32_t>,
-                                                         DrawKey, const NeighborCache<std::int32_t>&);
-template SampledMinibatch<std::int64_t> sample_minibatch(std::span<const std::int64_t>, std::span<const std::int64_t>,
-                                                         std::span<const std::int64_t>, std::span<const std::int32_t>,
-                                                         DrawKey, const NeighborCache<std::int64_t>&);
+#define DISKGNN_INSTANTIATE(Id, kTrees)                                                         \
+  template void insert_seeds<Id, kTrees>(const DrawRequest&, std::span<const std::int64_t>,     \
+                                         std::vector<std::vector<NodeKeys<Id, kTrees>::Key>>&); \
+  template SampledMinibatch<Id> finished_minibatch<Id, kTrees>(                                 \
+      std::vector<std::vector<NodeKeys<Id, kTrees>::Key>>&&, std::vector<SampledLayer>&&,       \
+      std::span<const std::vector<std::size_t>>, std::span<const std::int64_t>);                \
+  template SampledMinibatch<Id> sample_minibatch<Id, kTrees>(const TypedTopology&, const DrawRequest&);
+
+DISKGNN_INSTANTIATE(std::int32_t, false)
+DISKGNN_INSTANTIATE(std::int32_t, true)
+DISKGNN_INSTANTIATE(std::int64_t, false)
+DISKGNN_INSTANTIATE(std::int64_t, true)
 
 }  // namespace diskgnn

@@ -1,64 +1,99 @@
-// Uniform neighbour sampling without replacement (GraphSAGE, Hamilton et al., NeurIPS 2017), one minibatch at a
-// time.
+// Neighbour sampling without replacement (GraphSAGE, Hamilton et al., NeurIPS 2017) in graphs of one or more types of
+// nodes and edges, one minibatch at a time.
+//
+// Layer by layer, from the seeds outwards. In a layer the edge types have their turns in order. In its turn, an edge
+// type draws for all nodes of its destination type that were known before the layer. New nodes are appended to the list
+// of its source type.
 //
 // Draws are independent, or coordinated (after LABOR, Balin and Catalyurek, NeurIPS 2023): then all nodes of a
 // minibatch agree on whom to look at. Lists of in-neighbours are in the order of a hash (graph/neighbor_order.h), and
 // a node draws the slice of its list that begins at the first hash from `slice_start` on; the end of the list goes on
-// at its beginning.
+// at its beginning. sampling/edge_choice.h has the draws from lists of which not every edge may be drawn.
+//
+// With times, each seed grows a tree of its own. Nodes of trees are known by one number, tree * N + node, where N is
+// the number of nodes of the type: sampling trees is sampling in a graph that has a copy of each node for each seed.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
+#include <string>
+#include <type_traits>
 #include <vector>
 
+#include "sampling/draw_request.h"
+#include "sampling/edge_choice.h"
 #include "sampling/relabel_table.h"
+#include "sampling/relation.h"
 
 namespace diskgnn {
 
 struct SampledBlock {
-  std::vector<std::int32_t> indptr;   // [num_dst + 1]
-  std::vector<std::int32_t> indices;  // local source numbers
+  std::vector<std::int32_t> indptr;     // [num_dst + 1]
+  std::vector<std::int32_t> indices;    // local source numbers
+  std::vector<std::int64_t> positions;  // of these edges in the CSC, if they are wanted
 };
 
-template <typename Node>
+// The blocks of one layer, by edge type.
+using SampledLayer = std::vector<SampledBlock>;
+
+template <typename Id>
 struct SampledMinibatch {
-  std::vector<Node> input_nodes;     // the seeds first, then in order of first appearance
-  std::vector<SampledBlock> blocks;  // outermost first
+  std::vector<std::vector<Id>> input_nodes;      // by node type: the seeds first, then in order of first appearance
+  std::vector<std::vector<std::int32_t>> trees;  // by node type: whose each of these is; empty without times
+  std::vector<SampledLayer> layers;              // outermost first
+  // [layers + 1, node types]: how many of the nodes are sources of layer l, and then how many are seeds.
+  std::vector<std::int32_t> node_counts;
 };
 
-// What names one minibatch's random draws; with (layer, node) it names those of one node.
-struct DrawKey {
-  std::uint64_t sequence;                                   // (seed, split, epoch), mixed
-  std::uint64_t minibatch;                                  // position in the epoch
-  std::optional<std::uint64_t> slice_start = std::nullopt;  // draws are coordinated, and these two don't matter
+// How a minibatch knows its nodes: `Id`, or in trees tree * num_nodes + node.
+template <typename Id, bool kTrees>
+struct NodeKeys {
+  using Key = std::conditional_t<kTrees, std::int64_t, Id>;
+
+  static std::int64_t node_of(Key key, std::int64_t num_nodes) {
+    if constexpr (kTrees) return key % num_nodes;
+    return key;
+  }
+  static std::int64_t tree_of(Key key, std::int64_t num_nodes) {
+    if constexpr (kTrees) return key / num_nodes;
+    return 0;
+  }
 };
+
+// Makes seeds the first of each type's `nodes`. Throws std::invalid_argument when one is out of range, or repeated and
+// not in a tree of its own.
+template <typename Id, bool kTrees>
+void insert_seeds(const DrawRequest& request, std::span<const std::int64_t> num_nodes,
+                  std::vector<std::vector<typename NodeKeys<Id, kTrees>::Key>>& nodes);
+
+// The times of all seeds: what the trees may see.
+std::vector<std::int64_t> tree_times(const DrawRequest& request);
+
+// Nodes as ids, and whose trees they are in. `layers` and `counts`, of nodes known before each layer, are from the
+// seeds outwards.
+template <typename Id, bool kTrees>
+SampledMinibatch<Id> finished_minibatch(std::vector<std::vector<typename NodeKeys<Id, kTrees>::Key>>&& nodes,
+                                        std::vector<SampledLayer>&& layers,
+                                        std::span<const std::vector<std::size_t>> counts,
+                                        std::span<const std::int64_t> num_nodes);
 
 // Which of a node's `degree` in-edges are drawn independently: appends min(fanout, degree) distinct positions in
 // [0, degree) to `positions`; fanout -1 takes all. A pure function of its arguments: the in-memory and the sweeping
 // sampler share it.
-void draw_positions(DrawKey key, int layer, std::int64_t node, std::int64_t degree, int fanout,
-                    std::vector<std::int64_t>& positions);
+void draw_positions(std::uint64_t state, std::int64_t degree, int fanout, std::vector<std::int64_t>& positions);
 
-// Makes distinct `seeds` the first of a minibatch's `nodes`. Throws std::invalid_argument when one is out of range or
-// repeated.
-template <typename Node>
-void insert_seeds(std::span<const std::int64_t> seeds, std::int64_t num_nodes, RelabelTable<Node>& table,
-                  std::vector<Node>& nodes);
+// Whether every edge of a type has to be looked at: not all may be drawn, or not all alike. The type has times if its
+// edges or its sources do.
+bool scans_lists(const DrawRequest& request, bool has_times, bool has_weights);
 
-// In-neighbours of some nodes, copied into memory, for a topology whose indices are a memory map.
-template <typename Node>
-struct NeighborCache {
-  std::span<const std::int64_t> starts;  // [N] where a node's begin in `neighbors`, -1 if they are not there; or empty
-  std::span<const Node> neighbors;
-};
+// Puts drawn sources into the trees of their destinations.
+void enter_trees(std::span<const std::int32_t> indptr, std::span<const std::int64_t> destinations,
+                 std::int64_t num_destinations, std::int64_t num_sources, std::span<std::int64_t> sources);
 
-// Samples `fanouts` (from the seeds outwards) around distinct `seeds`. Throws std::invalid_argument when a seed is
-// out of range or repeated, or when a block would need more than 2^31 - 1 edges; std::out_of_range when the topology
-// leads outside of itself (a damaged file). `cache` changes where neighbours are looked up, not which are drawn.
-template <typename Node>
-SampledMinibatch<Node> sample_minibatch(std::span<const std::int64_t> indptr, std::span<const Node> indices,
-                                        std::span<const std::int64_t> seeds, std::span<const std::int32_t> fanouts,
-                                        DrawKey key, const NeighborCache<Node>& cache = {});
+// Samples what `request` asks for. `Id` is std::int64_t if the indices of an edge type are. Throws
+// std::invalid_argument when a seed is out of range or repeated, or when a block would need more than 2^31 - 1 edges;
+// std::out_of_range when the topology leads outside of itself (a damaged file).
+template <typename Id, bool kTrees>
+SampledMinibatch<Id> sample_minibatch(const TypedTopology& topology, const DrawRequest& request);
 
 }  // namespace diskgnn

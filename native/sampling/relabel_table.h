@@ -16,8 +16,12 @@ class RelabelTable {
  public:
   explicit RelabelTable(std::size_t expected_nodes = 0) { resize(expected_nodes); }
 
-  // Forgets everything but its size: what a minibatch has needed, the next one like it will need.
-  void clear(std::size_t expected_nodes) { resize(std::max(expected_nodes, entries_.size() / 2)); }
+  // Holds just `nodes`, which are distinct. It keeps its size: what a minibatch has needed, the next one like it will.
+  // The caller may expect more.
+  void restart(const std::vector<Node>& nodes, std::size_t expected_nodes = 0) {
+    resize(std::max({nodes.size(), expected_nodes, entries_.size() / 2}));
+    place(nodes);
+  }
 
   // The local number of `node`; a new node gets the next one and is appended to `nodes`.
   std::int32_t insert(Node node, std::vector<Node>& nodes) {
@@ -78,6 +82,10 @@ class RelabelTable {
 
   void rehash(const std::vector<Node>& nodes) {
     resize(nodes.size() * 2);
+    place(nodes);
+  }
+
+  void place(const std::vector<Node>& nodes) {
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       std::size_t slot = slot_of(nodes[i]);
       while (entries_[slot].node != kEmpty) slot = (slot + 1) & mask_;

@@ -7,9 +7,10 @@ from graphs import random_bits, write_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from neighbor_order import in_order, neighbor_slice, order_hash
+from one_type import expansion, files_of, take
 from sources import assert_same
 
-from diskgnn._native import Expansion32, Expansion64, NeighborSampler, TopologyFiles, TopologySweep
+from diskgnn._native import NeighborSampler, TopologySweep
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.baselines.library_source import LibrarySource
 from diskgnn.baselines.partition_buffer import PartitionBuffer
@@ -19,7 +20,6 @@ from diskgnn.importers.convert import convert
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample
 from diskgnn.specs import SamplingSpec
-from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.samples import Samples
 from diskgnn.training.fresh_epochs import FreshEpochs
 
@@ -128,7 +128,7 @@ def test_minibatches_are_numpys(graph):
             minibatch = planned.draw(sampler)
             nodes = minibatch.only_nodes
             known = planned.seeds.tolist()
-            for (indptr, indices), fanout in zip(reversed(minibatch.only_blocks), planned.fanouts, strict=True):
+            for (indptr, indices), fanout in zip(reversed(minibatch.only_blocks), planned.fanouts[:, 0], strict=True):
                 for i, node in enumerate(list(known)):
                     neighbors = graph.indices[graph.indptr[node] : graph.indptr[node + 1]]
                     expected = neighbor_slice(neighbors, fanout, planned.slice_start).tolist()
@@ -195,7 +195,6 @@ def test_sweeps_draw_the_same_through_any_window(tmp_path_factory, data):
         tmp_path_factory.mktemp("sweep") / "graph", indptr, indices, random_bits((num_nodes, 1), "int8"),
         {"train": [0]}, dtype="int8",
     )  # fmt: skip
-    new = Expansion32 if id_dtype == np.int32 else Expansion64
     fanout = data.draw(st.sampled_from([1, 7, 299, 1023, 2500]))
     hashes = order_hash(np.arange(num_nodes)).tolist()
     start = st.one_of(st.integers(0, LAST), st.sampled_from([0, LAST, *hashes, *(each + 1 for each in hashes)]))
@@ -203,19 +202,15 @@ def test_sweeps_draw_the_same_through_any_window(tmp_path_factory, data):
     for _ in range(data.draw(st.integers(1, 4))):
         seeds = random.permutation(num_nodes)[: data.draw(st.integers(1, num_nodes))]
         minibatches.append((seeds, np.array([fanout], np.int32), 0, 0, data.draw(start)))
-    paths = [graph.manifest.file(name) for name in graph.only_edges("this").topology_files]
-    files = TopologyFiles(
-        indptr_path=str(paths[0]), indptr_offset=npy_data_offset(paths[0]), indices_path=str(paths[1]),
-        indices_offset=npy_data_offset(paths[1]), num_nodes=num_nodes, num_edges=graph.num_edges,
-    )  # fmt: skip
+    files = files_of(graph)
     sweep = TopologySweep(files, engine="threads", window_bytes=4096, threads=2)
-    group = [new(*each[:4], num_nodes, each[4]) for each in minibatches]
+    group = [expansion(files, id_dtype, *each) for each in minibatches]
     sweep.count(group)
     sweep.draw(group)
     sampler = NeighborSampler(indptr, indices)
-    for expansion, minibatch in zip(group, minibatches, strict=True):
-        expansion.relabel()
-        nodes, blocks = expansion.take()
+    for grown, minibatch in zip(group, minibatches, strict=True):
+        grown.relabel()
+        nodes, blocks = take(grown)
         expected_nodes, expected_blocks = sampler.sample(*minibatch)
         np.testing.assert_array_equal(nodes, expected_nodes)
         for left, right in zip(blocks[0], expected_blocks[0], strict=True):

@@ -15,17 +15,18 @@ import pytest
 from graphs import INDICES, INDPTR, random_bits, write_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_type import expansion, files_of, take, topology_files
 
-from diskgnn._native import Expansion32, Expansion64, NeighborSampler, TopologyFiles, TopologySweep
+from diskgnn._native import NeighborSampler, TopologySweep
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.generation import generate
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
 from diskgnn.sampling.sample import sample, sample_plan
 from diskgnn.sampling.sweeping import SweepingSampler
+from diskgnn.sampling.topology import TopologyParts
 from diskgnn.specs import SamplingSpec
 from diskgnn.storage import faults
-from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.samples import Samples
 from diskgnn.system.resources import Resources
 
@@ -73,31 +74,26 @@ def test_more_memory_means_fewer_sweeps(graph, tmp_path):
 
 
 def sweep_of(graph, window_bytes=4096, threads=2, engine="auto"):
-    paths = [graph.manifest.file(name) for name in (INDPTR, INDICES)]
-    files = TopologyFiles(
-        indptr_path=str(paths[0]), indptr_offset=npy_data_offset(paths[0]), indices_path=str(paths[1]),
-        indices_offset=npy_data_offset(paths[1]), num_nodes=graph.num_nodes, num_edges=graph.num_edges,
-    )  # fmt: skip
-    return TopologySweep(files, engine=engine, window_bytes=window_bytes, threads=threads)
+    return TopologySweep(files_of(graph), engine=engine, window_bytes=window_bytes, threads=threads)
 
 
 def assert_same_as_in_memory(graph, plans, sweep):
     """Grow `plans`, (seeds, fanouts, key, minibatch), together; what was drawn stays within the stated bounds."""
-    new = Expansion32 if graph.indices.dtype == np.int32 else Expansion64
-    group = [new(*plan, graph.num_nodes) for plan in plans]
+    files = files_of(graph)
+    group = [expansion(files, graph.indices.dtype, *plan) for plan in plans]
     for layer in range(len(plans[0][1])):
-        assert [expansion.layer for expansion in group] == [layer] * len(group)
+        assert [grown.layer for grown in group] == [layer] * len(group)
         sweep.count(group)
         bounds = [(e.memory_bytes + e.drawn_bytes, e.next_layer_bytes) for e in group]
         sweep.draw(group[1:])  # any part, in any order
         sweep.draw(group[:1])
-        for expansion, (drawn, _) in zip(group, bounds, strict=True):
-            assert expansion.memory_bytes == drawn
-            expansion.relabel()
+        for grown, (drawn, _) in zip(group, bounds, strict=True):
+            assert grown.memory_bytes == drawn
+            grown.relabel()
         assert all(e.memory_bytes <= bound for e, (_, bound) in zip(group, bounds, strict=True))
     sampler = NeighborSampler(np.array(graph.indptr), np.array(graph.indices))
-    for plan, expansion in zip(plans, group, strict=True):
-        nodes, blocks = expansion.take()
+    for plan, grown in zip(plans, group, strict=True):
+        nodes, blocks = take(grown)
         expected_nodes, expected_blocks = sampler.sample(*plan)
         assert nodes.dtype == expected_nodes.dtype
         np.testing.assert_array_equal(nodes, expected_nodes)
@@ -163,19 +159,16 @@ def test_offsets_past_2_to_31(tmp_path):
     indptr[4:] = num_edges - 3
     indptr[5:] = num_edges
     indptr.tofile(tmp_path / "indptr.bin")
-    files = TopologyFiles(
-        indptr_path=str(tmp_path / "indptr.bin"), indptr_offset=0, indices_path=str(path), indices_offset=0,
-        num_nodes=num_nodes, num_edges=num_edges,
-    )  # fmt: skip
+    files = topology_files(tmp_path / "indptr.bin", path, num_nodes, num_edges)
     sweep = TopologySweep(files, engine="auto", window_bytes=4096, threads=1)
-    minibatch = Expansion32(np.array([3, 4, 5]), np.array([-1, 2], np.int32), 0, 0, num_nodes)
+    minibatch = expansion(files, np.int32, [3, 4, 5], [-1, 2])
     sweep.count([minibatch])
     sweep.draw([minibatch])
     minibatch.relabel()
-    nodes, blocks = minibatch.take()
+    nodes, blocks = take(minibatch)
     assert nodes.tolist() == [3, 4, 5, *range(30, 38)]
     assert blocks[0][0].tolist() == [0, 5, 8, 8]
-    hub = Expansion32(np.array([0, 3]), np.array([-1], np.int32), 0, 0, num_nodes)
+    hub = expansion(files, np.int32, [0, 3], [-1])
     with pytest.raises(ValueError, match="more than 2\\^31 - 1 edges"):
         sweep.count([hub])
 
@@ -205,29 +198,26 @@ def test_a_file_that_ends_early_is_an_error(graph, tmp_path):
     short = tmp_path / "indices.npy"
     whole = graph.manifest.file(INDICES).read_bytes()
     short.write_bytes(whole[: len(whole) // 2])
-    files = TopologyFiles(
-        indptr_path=str(graph.manifest.file(INDPTR)), indptr_offset=128, indices_path=str(short),
-        indices_offset=128, num_nodes=graph.num_nodes, num_edges=graph.num_edges,
-    )  # fmt: skip
+    files = topology_files(graph.manifest.file(INDPTR), short, graph.num_nodes, graph.num_edges, offset=128)
     sweep = TopologySweep(files, engine="auto", window_bytes=65536, threads=2)
-    group = [Expansion32(np.arange(graph.num_nodes), np.array([2], np.int32), 0, 0, graph.num_nodes)]
+    group = [expansion(files, np.int32, np.arange(graph.num_nodes), [2])]
     sweep.count(group)
     with pytest.raises(OSError, match="ends early"):
         sweep.draw(group)
 
 
 def test_native_arguments_are_checked(graph):
-    one = np.array([1], np.int32)
+    files = files_of(graph)
     for seeds, message in (([graph.num_nodes], "not in"), ([-1], "not in"), ([0, 0], "repeated")):
         with pytest.raises(ValueError, match=message):
-            Expansion32(np.array(seeds), one, 0, 0, graph.num_nodes)
+            expansion(files, np.int32, seeds, [1])
     with pytest.raises(ValueError, match="fanouts"):
-        Expansion32(np.array([0]), one[:0], 0, 0, graph.num_nodes)
+        expansion(files, np.int32, [0], [])
     for wrong in ({"window_bytes": 0}, {"window_bytes": 1000}, {"threads": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             sweep_of(graph, **wrong)
     sweep = sweep_of(graph)
-    minibatch = Expansion32(np.array([5]), one, 0, 0, graph.num_nodes)
+    minibatch = expansion(files, np.int32, [5], [1])
     with pytest.raises(RuntimeError, match="after count"):
         sweep.draw([minibatch])
     sweep.count([minibatch])
@@ -242,7 +232,7 @@ def test_leaving_early_joins_threads(graph):
     seeds = np.arange(100)
     plans = [PlannedMinibatch(seeds, np.array([2, 2], np.int32), 0, number) for number in range(20)]
     before = {thread.ident for thread in threading.enumerate()}
-    with SweepingSampler(graph, memory_bytes=1 << 20, threads=2) as sampler:
+    with SweepingSampler(TopologyParts(graph), memory_bytes=1 << 20, threads=2) as sampler:
         next(sampler.sample(plans))
         assert {thread.ident for thread in threading.enumerate()} > before
     assert {thread.ident for thread in threading.enumerate()} == before

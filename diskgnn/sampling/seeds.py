@@ -1,0 +1,270 @@
+"""What minibatches start from: nodes of a split, or the ends of seed edges and of pairs without an edge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.draws import batch_key
+from diskgnn.errors import ArtifactError, ConfigError, InputError
+from diskgnn.graph.graph import Graph
+from diskgnn.graph.type_data import NodeSet
+from diskgnn.sampling.negatives import NegativeDestinations, negative_bits
+from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
+from diskgnn.specs import LinkTarget, NodeTarget, SamplingSpec
+from diskgnn.storage.samples import PairSample
+
+Excluded = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # (sources, destinations) of edges that are not drawn
+
+
+@dataclass(frozen=True)
+class SeedBatch:
+    """The seeds of one minibatch."""
+
+    seeds: npt.NDArray[np.int64]  # [B] by node type in order
+    seed_counts: tuple[int, ...]  # how many are of each node type
+    times: npt.NDArray[np.int64] | None = None  # [B] nothing later is drawn for a seed; None: times do not matter
+    excluded: tuple[Excluded | None, ...] = ()  # by edge type; (): none
+    pairs: PairSample | None = None
+
+
+class Seeds(Protocol):
+    """All that a plan can start minibatches from."""
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Those of the splits asked for that the graph has."""
+        ...
+
+    @property
+    def target(self) -> NodeTarget | LinkTarget:
+        """What was asked for, with every type named."""
+        ...
+
+    def count(self, split: str) -> int:
+        """Seed nodes or seed edges of a split."""
+        ...
+
+    def batch(self, split: str, epoch: int, positions: npt.NDArray[np.int64]) -> SeedBatch:
+        """The minibatch of those at these `positions` of the split."""
+        ...
+
+
+def seeds_of(graph: Graph, spec: SamplingSpec) -> Seeds:
+    """What `spec.target` asks for.
+
+    Raises:
+        ConfigError: a type that the graph does not have, or no one type to choose.
+        InputError: the graph has nothing in the splits asked for.
+        ArtifactError: a split has nodes that are not in the graph.
+    """
+    if isinstance(spec.target, LinkTarget):
+        return EdgeSeeds(graph, spec, spec.target)
+    return NodeSeeds(graph, spec, spec.target)
+
+
+class NodeSeeds:
+    """The nodes of one type's splits, each once, in the order in which it comes first."""
+
+    def __init__(self, graph: Graph, spec: SamplingSpec, target: NodeTarget) -> None:
+        self._graph, self._nodes = graph, _target_nodes(graph, spec, target)
+        self.target = NodeTarget(self._nodes.name)
+        self.splits = tuple(split for split in spec.splits if len(self._nodes.splits.get(split, ())))
+        _require_splits(graph, spec, self.splits, "nodes")
+        for split in self.splits:
+            _check_nodes(graph, split, self._nodes.splits[split], self._nodes)
+        self.nodes = {split: _distinct(self._nodes.splits[split]) for split in self.splits}
+        self._is_timed, self._strict = spec.temporal is not None, spec.strict_time
+        if self._is_timed and self._nodes.times is None:
+            raise ConfigError(f"temporal: the seeds, nodes of type {self._nodes.name!r}, have no times")
+
+    def count(self, split: str) -> int:
+        """Distinct nodes of a split."""
+        return len(self.nodes[split])
+
+    def batch(self, split: str, epoch: int, positions: npt.NDArray[np.int64]) -> SeedBatch:
+        """The same in every epoch."""
+        seeds = self.nodes[split][positions]
+        counts = tuple(len(seeds) if nodes is self._nodes else 0 for nodes in self._graph.nodes.values())
+        times = None
+        if self._is_timed:
+            assert self._nodes.times is not None
+            times = self._nodes.times[seeds] - int(self._strict)
+        return SeedBatch(seeds, counts, times)
+
+
+class EdgeSeeds:
+    """The seed edges of one edge type's splits, and pairs without an edge: destinations drawn for their sources."""
+
+    def __init__(self, graph: Graph, spec: SamplingSpec, target: LinkTarget) -> None:
+        if target.edge_type not in graph.edges:
+            raise ConfigError(
+                f"edge_type: the graph has no edge type {edge_type_name(target.edge_type)}, only "
+                f"{', '.join(map(edge_type_name, graph.edges))}"
+            )
+        if spec.group_seeds > 1:
+            raise ConfigError(f"group_seeds: seed edges cannot be grouped, found {spec.group_seeds}; leave it out")
+        self._graph, self._spec = graph, spec
+        edges = graph.edges[target.edge_type]
+        self._ends = graph.nodes[target.edge_type[0]], graph.nodes[target.edge_type[2]]
+        self.target = replace(target, reverse_edge_type=_reverse_type(graph, target))
+        self.splits = tuple(split for split in spec.splits if len(edges.splits.get(split, ())))
+        _require_splits(graph, spec, self.splits, "seed edges")
+        self._edges: Mapping[str, npt.NDArray[np.int64]] = edges.splits
+        for split, pairs in self._edges.items():
+            for nodes, column in zip(self._ends, pairs.T, strict=True):
+                _check_nodes(graph, split, column, nodes)
+        if spec.temporal is not None and all(nodes.times is None for nodes in self._ends):
+            raise ConfigError(
+                f"temporal: the seeds, edges of type {edge_type_name(target.edge_type)}, have no times: neither of "
+                "their ends has"
+            )
+
+    def count(self, split: str) -> int:
+        """Seed edges of a split."""
+        return len(self._edges[split])
+
+    @cached_property
+    def _negatives(self) -> NegativeDestinations:
+        return NegativeDestinations(np.concatenate(list(self._edges.values())), self._ends[1].num_nodes)
+
+    def batch(self, split: str, epoch: int, positions: npt.NDArray[np.int64]) -> SeedBatch:
+        """Negatives of train are drawn for each epoch, those of other splits are the same in all."""
+        is_train, seed = split == "train", self._spec.seed
+        per_positive = self.target.negatives if is_train else self.target.eval_negatives
+        sources, destinations = self._edges[split][positions].T
+        negatives = np.empty((len(positions), 0), np.int64)
+        if per_positive:
+            key = batch_key(seed, f"{split}/negatives", epoch if is_train else 0)
+            bits = negative_bits(key, positions, per_positive)
+            negatives = self._negatives.draw(sources, bits)
+        ends = sources, np.concatenate([destinations, negatives.ravel()])
+        rows = np.concatenate([np.arange(len(positions)), np.repeat(np.arange(len(positions)), per_positive)])
+        label = np.zeros(len(rows), np.float32)
+        label[: len(positions)] = 1
+        excluded = self._excluded(sources, destinations) if is_train else ()
+        if self._spec.temporal is None:
+            seeds, (src, dst) = _by_first_appearance(ends, self._same_type)
+            times = None
+        else:
+            # Each end has a tree of its own, so each is a seed, repeated or not.
+            moments = self._times(sources, destinations)
+            seeds = [np.concatenate(ends)] if self._same_type else list(ends)
+            src, dst = np.arange(len(sources)), np.arange(len(ends[1])) + (len(sources) if self._same_type else 0)
+            times = [np.concatenate([moments, moments[rows]])] if self._same_type else [moments, moments[rows]]
+        pairs = PairSample(src[rows].astype(np.int32), dst.astype(np.int32), label)
+        return self._in_type_order(seeds, times, excluded, pairs)
+
+    @property
+    def _same_type(self) -> bool:
+        return self._ends[0] is self._ends[1]
+
+    def _in_type_order(
+        self,
+        seeds: list[npt.NDArray[np.int64]],
+        times: list[npt.NDArray[np.int64]] | None,
+        excluded: tuple[Excluded | None, ...],
+        pairs: PairSample,
+    ) -> SeedBatch:
+        by_type = sorted(range(len(seeds)), key=lambda end: self._ends[end].number)
+        counts = [0] * len(self._graph.nodes)
+        for end in by_type:
+            counts[self._ends[end].number] = len(seeds[end])
+        return SeedBatch(
+            np.concatenate([seeds[end] for end in by_type]), tuple(counts),
+            None if times is None else np.concatenate([times[end] for end in by_type]), excluded, pairs,
+        )  # fmt: skip
+
+    def _times(self, sources: npt.NDArray[np.int64], destinations: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Of seed edges: an edge is there as soon as both of its ends are."""
+        times = [
+            nodes.times[ids]
+            for nodes, ids in zip(self._ends, (sources, destinations), strict=True)
+            if nodes.times is not None
+        ]
+        return np.asarray(np.maximum.reduce(times) - int(self._spec.strict_time), np.int64)
+
+    def _excluded(
+        self, sources: npt.NDArray[np.int64], destinations: npt.NDArray[np.int64]
+    ) -> tuple[Excluded | None, ...]:
+        if self.target.exclude == "none":
+            return ()
+        found: dict[EdgeType, Excluded] = {self.target.edge_type: (sources, destinations)}
+        reverse = self.target.reverse_edge_type
+        if self.target.exclude == "reverse" and reverse is not None:
+            before = found.get(reverse, (sources[:0], sources[:0]))
+            found[reverse] = np.concatenate([before[0], destinations]), np.concatenate([before[1], sources])
+        return tuple(
+            None if edge_type not in found else (found[edge_type][0].copy(), found[edge_type][1].copy())
+            for edge_type in self._graph.edges
+        )
+
+
+def _by_first_appearance(
+    ends: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]], same_type: bool
+) -> tuple[list[npt.NDArray[np.int64]], list[npt.NDArray[np.int64]]]:
+    """The distinct nodes of both ends, together where they are of one type, and where each end is among them."""
+    lists = [np.concatenate(ends)] if same_type else list(ends)
+    seeds, places = [], []
+    for nodes in lists:
+        _, first, inverse = np.unique(nodes, return_index=True, return_inverse=True)
+        rank = np.empty(len(first), np.int64)
+        rank[np.argsort(first)] = np.arange(len(first))
+        seeds.append(nodes[np.sort(first)])
+        places.append(rank[inverse.ravel()])
+    return seeds, np.split(places[0], [len(ends[0])]) if same_type else places
+
+
+def _target_nodes(graph: Graph, spec: SamplingSpec, target: NodeTarget) -> NodeSet:
+    if target.node_type is not None:
+        if target.node_type not in graph.nodes:
+            raise ConfigError(
+                f"node_type: the graph has no node type {target.node_type!r}, only {', '.join(graph.nodes)}"
+            )
+        return graph.nodes[target.node_type]
+    if len(graph.nodes) == 1:
+        return next(iter(graph.nodes.values()))
+    trained = [nodes for nodes in graph.nodes.values() if len(nodes.splits.get("train", ()))]
+    found = trained or [nodes for nodes in graph.nodes.values() if any(map(nodes.splits.get, spec.splits))]
+    if not found:
+        _require_splits(graph, spec, (), "nodes")
+    if len(found) != 1:
+        raise ConfigError(
+            f"node_type: {', '.join(nodes.name for nodes in found)} have seeds of a train split; name one of them"
+        )
+    return found[0]
+
+
+def _reverse_type(graph: Graph, target: LinkTarget) -> EdgeType | None:
+    if target.reverse_edge_type is not None:
+        if target.reverse_edge_type not in graph.edges:
+            raise ConfigError(
+                f"reverse_edge_type: the graph has no edge type {edge_type_name(target.reverse_edge_type)}, only "
+                f"{', '.join(map(edge_type_name, graph.edges))}"
+            )
+        return target.reverse_edge_type
+    if (expected := reverse_edge_type(target.edge_type)) in graph.edges:
+        return expected
+    return target.edge_type if target.edge_type[0] == target.edge_type[2] else None
+
+
+def _require_splits(graph: Graph, spec: SamplingSpec, found: tuple[str, ...], what: str) -> None:
+    if not found:
+        asked = ", ".join(spec.splits) or "none"
+        raise InputError(f"{graph.manifest.path} has no {what} in the splits asked for ({asked}): nothing to sample")
+
+
+def _check_nodes(graph: Graph, split: str, ids: npt.NDArray[Any], nodes: NodeSet) -> None:
+    if len(ids) and (ids.min() < 0 or ids.max() >= nodes.num_nodes):
+        raise ArtifactError(f"{graph.manifest.path}: {split} has nodes that are not in the graph; make it again")
+
+
+def _distinct(nodes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """`nodes` without repetitions, in the order in which each comes first."""
+    _, first = np.unique(nodes, return_index=True)
+    return np.asarray(nodes)[np.sort(first)].astype(np.int64)

@@ -1,0 +1,128 @@
+"""The topology of a graph as native samplers take it: in memory, or on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import GraphFiles, NeighborSampler, Relation
+from diskgnn.graph.graph import Graph
+from diskgnn.graph.type_data import EdgeSet
+from diskgnn.storage.artifacts import INDICES, INDPTR, TIMES, WEIGHTS, edge_file, node_file
+from diskgnn.storage.checked_files import npy_data_offset
+
+
+@dataclass(frozen=True)
+class TopologyParts:
+    """What sampling reads of a graph: offsets and neighbours of each edge type, and what draws depend on beside them.
+
+    Weights and times are those of the types that have them.
+    """
+
+    graph: Graph
+    weights: bool = False  # of edges
+    times: bool = False  # of edges and nodes
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether sampled node ids are int64: where the neighbours of some edge type are."""
+        return any(edges.indices.dtype == np.int64 for edges in self.graph.edges.values())
+
+    @property
+    def id_dtype(self) -> npt.DTypeLike:
+        """Of sampled node ids."""
+        return np.int64 if self.is_wide else np.int32
+
+    @property
+    def edge_bytes(self) -> int:
+        """What all edge types take in memory."""
+        files = self.graph.manifest.files
+        return self.graph.topology_bytes + sum(files[name].bytes for name in self._edge_data_files())
+
+    @property
+    def num_bytes(self) -> int:
+        """What all of it takes in memory."""
+        files = self.graph.manifest.files
+        return self.edge_bytes + sum(files[name].bytes for name in self._node_data_files())
+
+    def files(self) -> list[str]:
+        """The names of the files of all of it."""
+        topology = [name for edges in self.graph.edges.values() for name in edges.topology_files]
+        return [*topology, *self._edge_data_files(), *self._node_data_files()]
+
+    def _edge_data_files(self) -> list[str]:
+        return [
+            edge_file(kind, edges.type)
+            for edges in self.graph.edges.values()
+            for kind, wanted in ((WEIGHTS, self._has_weights(edges)), (TIMES, self._has_times(edges)))
+            if wanted
+        ]
+
+    def _node_data_files(self) -> list[str]:
+        nodes = self.graph.nodes.values() if self.times else ()
+        return [node_file(TIMES, each.name) for each in nodes if each.times is not None]
+
+    def _has_weights(self, edges: EdgeSet) -> bool:
+        return self.weights and edges.weights is not None
+
+    def _has_times(self, edges: EdgeSet) -> bool:
+        return self.times and edges.times is not None
+
+    def _ends(self, edges: EdgeSet) -> tuple[int, int]:
+        source, _, destination = edges.type
+        return self.graph.nodes[source].number, self.graph.nodes[destination].number
+
+    def _num_nodes(self) -> list[int]:
+        return [nodes.num_nodes for nodes in self.graph.nodes.values()]
+
+    def _node_times(self, in_memory: bool) -> list[npt.NDArray[np.int64] | None]:
+        """Of each node type; those that are not in memory are mapped."""
+        times: list[npt.NDArray[Any] | None] = []
+        for nodes in self.graph.nodes.values():
+            if not self.times or nodes.times is None:
+                times.append(None)
+            elif in_memory:
+                times.append(self.graph.manifest.checked_array(node_file(TIMES, nodes.name)))
+            else:
+                times.append(nodes.times)
+        return times
+
+    def load(self) -> NeighborSampler:
+        """A sampler with all of it in memory.
+
+        Raises:
+            ArtifactError: a file is damaged.
+        """
+        checked = self.graph.manifest.checked_array
+        relations = [
+            Relation(
+                *self._ends(edges), *edges.topology(),
+                checked(edge_file(WEIGHTS, edges.type)) if self._has_weights(edges) else None,
+                checked(edge_file(TIMES, edges.type)) if self._has_times(edges) else None,
+            )
+            for edges in self.graph.edges.values()
+        ]  # fmt: skip
+        return NeighborSampler(
+            num_nodes=self._num_nodes(), relations=relations, node_times=self._node_times(in_memory=True)
+        )
+
+    def open_files(self, memory_bytes: int) -> tuple[GraphFiles, int]:
+        """All of it on disk, but times of nodes if they fit in `memory_bytes`; the bytes that these take."""
+        times_bytes = self.num_bytes - self.edge_bytes
+        in_memory = times_bytes <= memory_bytes
+        files = GraphFiles(self._num_nodes(), self._node_times(in_memory))
+        for edges in self.graph.edges.values():
+            files.add_relation(
+                *self._ends(edges), num_edges=edges.num_edges,
+                indptr=self._column(INDPTR, edges, 8), indices=self._column(INDICES, edges, edges.indices.itemsize),
+                weights=self._column(WEIGHTS, edges, 4) if self._has_weights(edges) else None,
+                times=self._column(TIMES, edges, 8) if self._has_times(edges) else None,
+            )  # fmt: skip
+        return files, times_bytes if in_memory else 0
+
+    def _column(self, kind: str, edges: EdgeSet, item_bytes: int) -> tuple[str, int, int]:
+        path = self.graph.manifest.file(edge_file(kind, edges.type))
+        return str(path), npy_data_offset(path), item_bytes

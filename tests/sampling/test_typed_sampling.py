@@ -1,0 +1,340 @@
+"""Sampling from graphs of types: against an oracle in Python, in memory and by sweeps; times, weights, exclusion."""
+
+import numpy as np
+import pytest
+import scipy.stats
+from sampling_oracle import assert_is, sample_by_hand
+from typed_graphs import CITES, NUM_NODES, WRITES, WRITTEN, citations
+
+from diskgnn._native import DrawRequest, Expansion32, NeighborSampler, Relation, TopologySweep, TreeExpansion32
+from diskgnn.errors import ConfigError, InputError
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.sample import sample, sample_plan
+from diskgnn.sampling.sweeping import SweepingSampler
+from diskgnn.specs import LinkTarget, NodeTarget, SamplingSpec
+from diskgnn.storage.samples import Samples
+from diskgnn.storage.samples_config import SamplesConfig
+from diskgnn.system.resources import Resources
+
+LINKS = LinkTarget(WRITES, negatives=2, eval_negatives=3)
+CHOICES = {
+    "plain": {},
+    "edge ids": {"edge_ids": True},
+    "one edge type": {"fanouts": {CITES: [4, 3]}},
+    "by edge type": {"fanouts": {WRITES: [3, 0], WRITTEN: [0, 5], CITES: [-1, 2]}},
+    "weighted": {"weighted": True},
+    "uniform in time": {"temporal": "uniform"},
+    "strictly earlier": {"temporal": "uniform", "strict_time": True, "fanouts": [2, -1]},
+    "last": {"temporal": "last"},
+    "weighted in time": {"temporal": "uniform", "weighted": True},
+    "links": {"target": LINKS},
+    "links, reverse kept": {"target": LinkTarget(WRITES, exclude="self"), "fanouts": [-1, 3]},
+    "links in time": {"target": LINKS, "temporal": "uniform"},
+}
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    return citations(tmp_path_factory.mktemp("typed") / "graph")
+
+
+def plan_of(graph, **options):
+    return SamplingPlan(graph, SamplingSpec(**({"fanouts": [4, 3], "batch_size": 7, "seed": 3} | options)))
+
+
+@pytest.mark.parametrize("draws", ["independent", "coordinated"])
+@pytest.mark.parametrize("choice", CHOICES)
+def test_minibatches_are_the_oracles(graph, choice, draws):
+    """In memory and by sweeps, in which all minibatches grow together."""
+    plan = plan_of(graph, draws=draws, **CHOICES[choice])
+    planned = [*plan.minibatches("train", 1)[:3], *plan.minibatches("valid", 0)[:1]]
+    sampler = plan.parts.load()
+    with SweepingSampler(plan.parts, memory_bytes=1 << 20, threads=2) as sweeping:
+        swept = list(sweeping.sample(planned))
+    for each, other in zip(planned, swept, strict=True):
+        expected = sample_by_hand(graph, each)
+        assert_is(each.draw(sampler), expected, each)
+        assert_is(other, expected, each)
+
+
+@pytest.mark.parametrize("choice", ["by edge type", "weighted in time", "links", "links in time"])
+def test_files_do_not_depend_on_memory_and_threads(graph, tmp_path, choice):
+    plan = plan_of(graph, draws="coordinated", epochs=2, **CHOICES[choice])
+    sample_plan(plan, tmp_path / "whole", Resources.of("1GiB", 2), shard_minibatches=3)
+    sample_plan(plan, tmp_path / "swept", Resources.of(0, 1), shard_minibatches=3)
+    samples = Samples.open(tmp_path / "whole")
+    assert samples.manifest.digest == Samples.open(tmp_path / "swept").manifest.digest
+    assert samples.config == plan.config() == SamplesConfig.parse(plan.config().to_json())
+    for split in samples.splits:
+        for number, minibatch in enumerate(samples.read(split)):
+            epoch, number = divmod(number, plan.sizes[split].batches_per_epoch)
+            planned = plan.minibatches(split, epoch)[number]
+            assert_is(minibatch, sample_by_hand(graph, planned), planned)
+            np.testing.assert_array_equal(minibatch.seeds, planned.seeds)
+            if planned.pairs is not None:
+                np.testing.assert_array_equal(minibatch.pairs.src, planned.pairs.src)
+                np.testing.assert_array_equal(minibatch.pairs.label, planned.pairs.label)
+
+
+@pytest.mark.parametrize("draws", ["independent", "coordinated"])
+@pytest.mark.parametrize("choice", ["plain", "edge ids", "weighted", "uniform in time", "last", "links in time"])
+def test_lists_that_lie_in_several_windows(tmp_path, choice, draws):
+    """Up to 2000 edges a list, of which a window holds a few hundred; trees share hubs."""
+    graph = citations(tmp_path / "graph", degree=1000)
+    plan = plan_of(graph, **({"fanouts": [30, 2], "draws": draws} | CHOICES[choice]))
+    planned = [*plan.minibatches("train", 0)[:2]]
+    files, _ = plan.parts.open_files(1 << 20)
+    sweep = TopologySweep(files, engine="threads", window_bytes=4096, threads=2)
+    new = Expansion32 if plan.spec.temporal is None else TreeExpansion32
+    group = [new(each.request(), files) for each in planned]
+    for _ in range(2):
+        sweep.count(group)
+        bounds = [(grown.memory_bytes + grown.drawn_bytes, grown.next_layer_bytes) for grown in group]
+        sweep.draw(group)
+        for grown, (drawn, _) in zip(group, bounds, strict=True):
+            assert grown.memory_bytes <= drawn
+            grown.relabel()
+        assert all(grown.memory_bytes <= bound for grown, (_, bound) in zip(group, bounds, strict=True))
+    sampler = plan.parts.load()
+    for each, grown in zip(planned, group, strict=True):
+        swept, whole = each.drawn(grown.take()), each.draw(sampler)
+        for one, other in zip(swept.columns(), whole.columns(), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_wide_ids_are_the_same(graph, tmp_path):
+    wide = citations(tmp_path / "wide", id_dtype=np.int64)
+    for options in ({}, {"temporal": "uniform"}):
+        narrow, other = (
+            [each.draw(plan.parts.load()) for each in plan.minibatches("train", 0)]
+            for plan in (plan_of(graph, **options), plan_of(wide, **options))
+        )
+        for left, right in zip(narrow, other, strict=True):
+            assert {nodes.dtype for nodes in left.input_nodes} == {np.dtype(np.int32)}
+            assert {nodes.dtype for nodes in right.input_nodes} == {np.dtype(np.int64)}
+            for one, two in zip(left.columns(), right.columns(), strict=True):
+                np.testing.assert_array_equal(one, two)
+
+
+def one_list(times=None, weights=None, source_times=None, degree=8):
+    """A sampler of destination 0 with sources 0 to degree - 1."""
+    relation = Relation(0, 1, np.array([0, degree]), np.arange(degree, dtype=np.int32), weights, times)
+    return NeighborSampler(num_nodes=[degree, 1], relations=[relation], node_times=[source_times, None])
+
+
+def draw_from(sampler, fanout, number=0, time=None, start=None, **options):
+    times = None if time is None else [np.empty(0, np.int64), np.array([time])]
+    request = DrawRequest(
+        [np.empty(0, np.int64), np.zeros(1, np.int64)], np.array([fanout], np.int32), 1, number, slice_start=start,
+        seed_times=times, **options,
+    )  # fmt: skip
+    return sampler.draw(request)[0][0].tolist()
+
+
+def test_last_by_hand():
+    sampler = one_list(times=np.array([5, 1, 7, 3, 9, 3, 7, 0]))
+    assert draw_from(sampler, 2, time=8, latest=True) == [2, 6]
+    assert draw_from(sampler, 3, time=6, latest=True) == [0, 3, 5]
+    assert draw_from(sampler, 2, time=3, latest=True) == [3, 5]
+    assert draw_from(sampler, 1, time=3, latest=True) == [3]  # of two at the same time, the first in the list
+    assert draw_from(sampler, 5, time=0, latest=True) == [7]
+    by_source = one_list(source_times=np.array([5, 1, 7, 3, 9, 3, 7, 0]))
+    assert draw_from(by_source, 2, time=8, latest=True) == [2, 6]
+
+
+@pytest.mark.parametrize("start", [None, 0])
+def test_every_edge_that_passes_is_drawn_equally_often(start):
+    """By chi-square: uniformly among those that are not later, independently and over many starts."""
+    times = np.array([5, 1, 7, 3, 9, 3, 7, 0] * 3)
+    sampler, random, counts = one_list(times=times, degree=24), np.random.default_rng(0), np.zeros(24)
+    rounds = 20_000
+    for number in range(rounds):
+        if start is None:
+            counts[draw_from(sampler, 4, number, time=5)] += 1
+        else:
+            order = random.permutation(1 << 16)[:24].astype(np.int64)  # other sources: other hashes
+            relation = Relation(0, 1, np.array([0, 24]), order, None, times)
+            other = NeighborSampler(num_nodes=[1 << 16, 1], relations=[relation], node_times=[None, None])
+            at = int(random.integers(0, 1 << 63)) * 2
+            counts[np.isin(order, draw_from(other, 4, number, time=5, start=at))] += 1
+            if number == rounds // 10:
+                break
+    assert (counts[times > 5] == 0).all()
+    passing = counts[times <= 5]
+    # Draws without replacement vary less than chi-square assumes; so a p-value this small would mean a real bias.
+    assert scipy.stats.chisquare(passing).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("coordinated", [False, True])
+def test_weights_are_probabilities(coordinated):
+    """The first edge drawn is edge i with probability w_i / sum; without replacement, as sequential draws."""
+    weights = np.array([1, 2, 0, 4, 8, 1, 0, 4], np.float32)
+    sampler, rounds = one_list(weights=weights), 20_000
+    random = np.random.default_rng(1)
+    firsts, pairs = np.zeros(8), np.zeros(8)
+    for number in range(rounds):
+        start = int(random.integers(0, 1 << 63)) if coordinated else None
+        firsts[draw_from(sampler, 1, number, weighted=True, start=start)] += 1
+        pairs[draw_from(sampler, 2, number, weighted=True, start=start)] += 1
+    p = weights / weights.sum()
+    assert scipy.stats.chisquare(firsts[p > 0], rounds * p[p > 0]).pvalue > 1e-4
+    # P(i among two) = p_i + sum over j of p_j p_i / (1 - p_j).
+    second = np.array([sum(p[j] * p[i] / (1 - p[j]) for j in range(8) if j != i) for i in range(8)])
+    expected = rounds * (p + second)
+    assert (pairs[p == 0] == 0).all()
+    assert np.abs(pairs - expected).max() < 5 * np.sqrt(expected.max())
+    assert draw_from(sampler, -1, weighted=True) == [0, 1, 3, 4, 5, 7]
+
+
+def test_coordinated_weighted_draws_agree():
+    """Two destinations with the same sources and weights draw the same."""
+    weights = np.random.default_rng(2).random(30).astype(np.float32)
+    relation = Relation(0, 1, np.array([0, 30, 60]), np.tile(np.arange(30, dtype=np.int32), 2), np.tile(weights, 2))
+    sampler = NeighborSampler(num_nodes=[30, 2], relations=[relation], node_times=[None, None])
+    for start in (0, 1, 1 << 63):
+        request = DrawRequest([np.empty(0, np.int64), np.arange(2)], np.array([5], np.int32), 0, 0, slice_start=start,
+                              weighted=True)  # fmt: skip
+        ((indptr, indices, _),) = sampler.draw(request)[2][0]
+        assert indptr.tolist() == [0, 5, 10]
+        assert indices[:5].tolist() == indices[5:].tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("temporal", ["uniform", "last"])
+def test_no_edge_from_the_future_in_ten_million(tmp_path, temporal):
+    """Each sampled edge is looked at: neither it nor its source is later than the seed of its tree."""
+    graph = citations(tmp_path / "graph", degree=60)
+    papers, cites = graph.nodes["paper"], graph.edges[CITES]
+    plan = SamplingPlan(
+        graph, SamplingSpec([40, 40], 40, epochs=1000, temporal=temporal, edge_ids=True, draws="coordinated")
+    )
+    sampler, drawn, epoch = plan.parts.load(), 0, 0
+    while drawn < 5_000_000:
+        for planned in plan.minibatches("train", epoch):
+            minibatch = planned.draw(sampler)
+            for layer in minibatch.blocks:
+                for number, (edge_type, edges) in enumerate(graph.edges.items()):
+                    block = layer[number]
+                    source = graph.nodes[edge_type[0]].number
+                    limits = planned.times[minibatch.trees[source][block.indices]]
+                    if edge_type[0] == "paper":
+                        assert (papers.times[edges.indices[block.positions]] <= limits).all()
+                    if edge_type == CITES:
+                        assert (cites.times[block.positions] <= limits).all()
+                    drawn += len(block.indices)
+        epoch += 1
+
+
+def test_links_are_the_splits_and_negatives_are_none(graph):
+    plan = plan_of(graph, target=LINKS, epochs=2)
+    edges = graph.edges[WRITES].splits
+    taken = {tuple(pair) for pairs in edges.values() for pair in pairs.tolist()}
+    seen = []
+    for epoch in (0, 1):
+        for planned in plan.minibatches("train", epoch):
+            papers, authors = np.split(planned.seeds, [planned.seed_counts[0]])
+            src, dst, label = authors[planned.pairs.src], papers[planned.pairs.dst], planned.pairs.label
+            positives = int(label.sum())
+            assert label.tolist() == [1] * positives + [0] * (2 * positives)
+            assert src[positives:].tolist() == np.repeat(src[:positives], 2).tolist()
+            assert not {*zip(src[positives:].tolist(), dst[positives:].tolist(), strict=True)} & taken
+            # In order of first appearance, each once.
+            assert papers.tolist() == list(dict.fromkeys(dst.tolist()))
+            assert authors.tolist() == list(dict.fromkeys(src.tolist()))
+            seen += zip(src[:positives].tolist(), dst[:positives].tolist(), strict=True)
+    assert sorted(seen) == sorted(map(tuple, 2 * edges["train"].tolist()))
+
+
+def test_negatives_are_uniform_and_those_of_evaluation_stay(graph):
+    def negatives(split, epoch, batch_size):
+        found = []
+        for planned in plan_of(graph, target=LINKS, batch_size=batch_size).minibatches(split, epoch):
+            papers = planned.seeds[: planned.seed_counts[0]]
+            positives = int(planned.pairs.label.sum())
+            found += papers[planned.pairs.dst[positives:]].reshape(positives, -1).tolist()
+        return found
+
+    assert negatives("valid", 0, 7) == negatives("valid", 5, 3)
+    assert negatives("train", 0, 7) != negatives("train", 1, 7)
+    source = int(graph.edges[WRITES].splits["train"][0, 0])
+    taken = {dst for pairs in graph.edges[WRITES].splits.values() for src, dst in pairs.tolist() if src == source}
+    from diskgnn.sampling.negatives import NegativeDestinations
+
+    every = np.concatenate(list(graph.edges[WRITES].splits.values()))
+    bits = np.random.default_rng(0).integers(0, 1 << 64, (1, 100_000), np.uint64)
+    drawn = NegativeDestinations(every, NUM_NODES["paper"]).draw(np.array([source]), bits)
+    counts = np.bincount(drawn.ravel(), minlength=NUM_NODES["paper"])
+    assert set(np.flatnonzero(counts == 0)) == taken
+    assert scipy.stats.chisquare(counts[counts > 0]).pvalue > 1e-4
+
+
+def test_excluded_edges_are_not_drawn(graph):
+    """Neither the seed edges of a train minibatch nor their reverses; with all neighbours drawn, all others are."""
+    plan = plan_of(graph, target=LINKS, fanouts=[-1])
+    numbers = {edge_type: number for number, edge_type in enumerate(graph.edges)}
+    for split in ("train", "valid"):
+        for planned in plan.minibatches(split, 0):
+            minibatch = planned.draw(plan.parts.load())
+            papers, authors = np.split(planned.seeds, [planned.seed_counts[0]])
+            positives = int(planned.pairs.label.sum())
+            pairs = authors[planned.pairs.src[:positives]], papers[planned.pairs.dst[:positives]]
+            for edge_type, seeds, (src, dst) in ((WRITES, papers, pairs), (WRITTEN, authors, pairs[::-1])):
+                edges, block = graph.edges[edge_type], minibatch.blocks[0][numbers[edge_type]]
+                nodes = minibatch.input_nodes[graph.nodes[edge_type[0]].number]
+                forbidden = {*zip(src.tolist(), dst.tolist(), strict=True)} if split == "train" else set()
+                for i, node in enumerate(seeds.tolist()):
+                    expected = edges.indices[edges.indptr[node] : edges.indptr[node + 1]].tolist()
+                    expected = [each for each in expected if (each, node) not in forbidden]
+                    assert nodes[block.indices[block.indptr[i] : block.indptr[i + 1]]].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fanouts": {("author", "reads", "paper"): [1, 1]}}, "no edge type author:reads:paper, only author:writes"),
+        ({"fanouts": {WRITES: [1, 1], CITES: [1]}}, "as many layers for each edge type"),
+        ({"fanouts": {WRITES: [1, -2]}}, "at least 0 or -1"),
+        ({"fanouts": [3, 0]}, "at least 1 or -1"),
+        ({"target": NodeTarget("editor")}, "no node type 'editor', only paper, author"),
+        ({"target": LinkTarget(("paper", "of", "paper"))}, "no edge type paper:of:paper"),
+        ({"target": LinkTarget(WRITES, reverse_edge_type=("paper", "by", "author"))}, "no edge type paper:by:author"),
+        ({"temporal": "first"}, "temporal: expected one of uniform, last"),
+        ({"strict_time": True}, "strict_time: draws have no times"),
+        ({"temporal": "last", "weighted": True}, "weighted: temporal='last'"),
+        ({"target": LINKS, "group_seeds": 4}, "group_seeds"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(graph, options, message):
+    with pytest.raises(ConfigError, match=message):
+        plan_of(graph, **options)
+
+
+def test_targets_are_checked():
+    with pytest.raises(ConfigError, match="expected one from 'paper' to 'author'"):
+        LinkTarget(WRITES, reverse_edge_type=CITES)
+    with pytest.raises(ConfigError, match="exclude: expected one of"):
+        LinkTarget(WRITES, exclude="both")
+    with pytest.raises(ConfigError, match="negatives: expected at least 0"):
+        LinkTarget(WRITES, negatives=-1)
+
+
+def test_splits_that_are_empty_are_refused(graph, tmp_path):
+    with pytest.raises(InputError, match=r"no nodes in the splits asked for \(test\)"):
+        plan_of(graph, splits=["test"])
+    with pytest.raises(InputError, match="no seed edges in the splits asked for"):
+        plan_of(graph, splits=["test"], target=LINKS)
+    with pytest.raises(InputError, match="no nodes in the splits"):
+        plan_of(graph, target=NodeTarget("author"))
+    with pytest.raises(ConfigError, match="no edge type"):
+        sample(graph, tmp_path / "samples", fanouts=[2], batch_size=3, target=LinkTarget(("a", "b", "c")))
+
+
+def test_a_complete_graph_has_no_negatives():
+    from diskgnn.sampling.negatives import NegativeDestinations
+
+    edges = np.array([[0, 0], [0, 1], [0, 2], [1, 2]])
+    negatives = NegativeDestinations(edges, 3)
+    bits = np.arange(6, dtype=np.uint64).reshape(2, 3) << np.uint64(61)
+    assert negatives.draw(np.array([1, 1]), bits).tolist() == [[0, 0, 0], [0, 1, 1]]
+    with pytest.raises(ConfigError, match="source 0 has seed edges to all 3 destinations"):
+        negatives.draw(np.array([1, 0]), bits)

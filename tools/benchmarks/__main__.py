@@ -27,6 +27,7 @@ from typing import Any
 
 from benchmarks.settings import Settings
 from benchmarks.stages import STAGES
+from diskgnn.specs import DRAWS
 from diskgnn.system.memory_cgroup import MemoryCgroup
 from diskgnn.units import format_size, parse_size
 
@@ -213,6 +214,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--train-fraction", type=float, default=0.02)
     parser.add_argument("--fanouts", default="10,10,10", help="from the seeds outwards")
     parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--draws", choices=DRAWS, default="independent", help="as `prepare` takes it")
+    parser.add_argument("--draw-period", type=int, default=1, help="with --draws coordinated")
+    parser.add_argument("--group-seeds", type=int, default=1, help="seeds that stay together")
     parser.add_argument("--cpu-cache", default="10%", help="a size, or a share of all rows")
     parser.add_argument("--limit", help="memory cgroup for what users run, page cache included; needs root")
     parser.add_argument("--memory", help="budget given to generate and prepare; half of --limit, or 1GiB")
@@ -236,8 +240,8 @@ def main() -> None:
         fanouts=[int(fanout) for fanout in options.fanouts.split(",")],
         memory=parse_size(options.memory or "1GiB") if options.memory or limit is None else limit // 2,
         **{name: getattr(options, name) for name in (
-            "nodes", "degree", "width", "dtype", "classes", "train_fraction", "batch_size", "cpu_cache", "repeat",
-            "hidden", "train_minibatches", "peer_seconds")},
+            "nodes", "degree", "width", "dtype", "classes", "train_fraction", "batch_size", "draws", "draw_period",
+            "group_seeds", "cpu_cache", "repeat", "hidden", "train_minibatches", "peer_seconds")},
     )  # fmt: skip
     options.folder.mkdir(parents=True)
     load_before = os.getloadavg()

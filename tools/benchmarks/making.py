@@ -56,6 +56,7 @@ def make_packed(settings: Settings) -> dict[str, float]:
         settings.packed,
         fanouts=settings.fanouts,
         batch_size=settings.batch_size,
+        **settings.drawing,
         cpu_cache=settings.cpu_cache,
         static_cache=0,
         memory=settings.memory,

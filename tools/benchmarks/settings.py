@@ -25,6 +25,9 @@ class Settings:
     train_fraction: float
     fanouts: list[int]
     batch_size: int
+    draws: str
+    draw_period: int
+    group_seeds: int
     cpu_cache: str
     memory: int
     repeat: int
@@ -47,9 +50,14 @@ class Settings:
         """What training reads."""
         return Path(self.folder) / "packed"
 
+    @property
+    def drawing(self) -> dict[str, Any]:
+        """How neighbours are drawn and seeds are grouped, as `prepare` takes it."""
+        return {name: getattr(self, name) for name in ("draws", "draw_period", "group_seeds")}
+
     def plan(self, graph: Graph) -> SamplingPlan:
         """The minibatches of training, as `prepare` samples them."""
-        return SamplingPlan(graph, SamplingSpec(self.fanouts, self.batch_size, splits=["train"]))
+        return SamplingPlan(graph, SamplingSpec(self.fanouts, self.batch_size, splits=["train"], **self.drawing))
 
 
 Stage = Callable[[Settings], dict[str, Any]]

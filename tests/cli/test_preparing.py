@@ -58,9 +58,10 @@ def test_coordinated_draws(graph, tmp_path):
     assert json.loads(
         run("prepare", graph, tmp_path / "none", *sampling, "--cpu-cache", 0, "--estimate", "--json").stdout
     )
-    for made in ("samples", "packed"):
+    for made, part in (("samples", ""), ("packed", "samples.")):
         config = json.loads(run("inspect", tmp_path / made, "--json").stdout)["config"]
-        assert (config["draws"], config["draw_period"], config["group_seeds"]) == ("coordinated", 2, 2)
+        found = [config[f"{part}{name}"] for name in ("draws", "draw_period", "group_seeds")]
+        assert found == ["coordinated", 2, 2]
     told = run(
         "prepare", graph, tmp_path / "none", *sampling[:4], "--cpu-cache", 0, "--draw-period", 2, exit_code=2
     ).stderr

@@ -64,7 +64,7 @@ def test_variants_of_diskgnn_draw_as_they_are_told(graph, tmp_path):
     ):  # fmt: skip
         given = inputs(graph, tmp_path / each.name, epochs=2)
         each.prepare(given)
-        config = open_artifact(given.packed).config
+        config = open_artifact(given.packed).config["samples"]
         assert (config["draws"], config["draw_period"], config["group_seeds"]) == (draws, period, groups)
         with each.open(given) as source:
             assert source.num_epochs == epochs

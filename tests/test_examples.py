@@ -10,12 +10,16 @@ from types import ModuleType
 
 import pytest
 import torch
+from typed_batches import WRITES, TypedGraph
+from typed_directories import write_typed_graph
 
 import diskgnn
+from diskgnn.specs import LinkTarget
 
 os.environ.setdefault("DGLBACKEND", "pytorch")
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
+LINKS = "link_prediction"
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +44,7 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [path for path in EXAMPLES if path.stem != LINKS], ids=lambda path: path.stem)
 def test_examples_learn(path: Path, packed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     pytest.importorskip({"dgl_model": "dgl", "pyg_model": "torch_geometric"}.get(path.stem, "torch"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -49,6 +53,20 @@ def test_examples_learn(path: Path, packed: Path, monkeypatch: pytest.MonkeyPatc
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 11
     assert float(lines[-1].removeprefix("test accuracy ")) > 0.6  # chance is a third
+
+
+def test_the_example_of_links_learns(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    graph = write_typed_graph(tmp_path / "graph", TypedGraph(dtype=torch.float32))
+    target = LinkTarget(WRITES, negatives=2, eval_negatives=9)
+    diskgnn.sample(graph, tmp_path / "samples", fanouts=[3, 2], batch_size=8, target=target)
+    diskgnn.pack(graph, tmp_path / "samples", tmp_path / "packed", cpu_cache="20%", static_cache=0)
+    torch.manual_seed(0)
+    load(ROOT / "docs" / "examples" / f"{LINKS}.py").main(str(tmp_path / "packed"), 10)
+    *epochs, last = capsys.readouterr().out.splitlines()
+    losses = [float(line.rpartition(" ")[2]) for line in epochs]
+    assert losses[-1] < losses[0] / 2
+    assert 0 < float(last.removeprefix("test MRR ")) <= 1
 
 
 @pytest.mark.parametrize(

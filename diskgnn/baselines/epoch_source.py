@@ -24,7 +24,7 @@ from diskgnn.graph.source_schema import source_schema
 from diskgnn.minibatch import AnyMiniBatch, TypedMiniBatch
 from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
 from diskgnn.schema import SourceSchema
-from diskgnn.specs import SPLITS, NodeTarget, PathLike, SamplingSpec, Target, whole_number
+from diskgnn.specs import SPLITS, Fanouts, NodeTarget, PathLike, SamplingSpec, Target, whole_number
 from diskgnn.storage.samples_config import spec_to_json
 from diskgnn.system.memory import available_cores
 from diskgnn.tracing import TraceEvent
@@ -36,13 +36,17 @@ if TYPE_CHECKING:
 class SpecOptions(TypedDict, total=False):
     """Keyword arguments that `SamplingSpec` has, too."""
 
-    fanouts: Required[Sequence[int]]
+    fanouts: Required[Fanouts]
     batch_size: Required[int]
     seed: int
     draws: str
     draw_period: int
     group_seeds: int
     target: Target
+    temporal: str | None
+    strict_time: bool
+    weighted: bool
+    edge_ids: bool
 
 
 class SamplingOptions(SpecOptions, total=False):

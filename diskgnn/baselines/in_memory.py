@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from diskgnn.batch_source import LoadStats
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.row_sets import feature_files
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import PathLike, SamplingSpec
+from diskgnn.specs import Fanouts, PathLike, SamplingSpec
 from diskgnn.storage import faults
 from diskgnn.storage.row_format import FeatureFile
 from diskgnn.system.memory import cgroup_limit_bytes
@@ -100,7 +99,7 @@ class InMemory(SamplingSource):
 
 
 def in_memory_sources(
-    graph: PathLike | Graph, *, eval_fanouts: Sequence[int] | None = None, **sampling: Unpack[SpecOptions]
+    graph: PathLike | Graph, *, eval_fanouts: Fanouts | None = None, **sampling: Unpack[SpecOptions]
 ) -> dict[str, InMemory]:
     """Sources of all splits that the graph has, over the same arrays, as `diskgnn.train` takes them.
 
@@ -113,6 +112,7 @@ def in_memory_sources(
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     sources: dict[str, InMemory] = {}
     for split in SamplingPlan(graph, spec).splits:
-        options: SpecOptions = {**sampling, "fanouts": spec.fanouts_of(split)}
+        fanouts = sampling["fanouts"] if split == "train" or eval_fanouts is None else eval_fanouts
+        options: SpecOptions = {**sampling, "fanouts": fanouts}
         sources[f"{split}_source"] = InMemory(graph, split, share=sources.get("train_source"), **options)
     return sources

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import NeighborSampler
-from diskgnn.baselines.sampling_source import load_sampler
 from diskgnn.graph.graph import Graph
 from diskgnn.specs import cache_rows
 
@@ -30,7 +29,7 @@ def sampler_with_neighbor_cache(graph: Graph, neighbor_cache: int | str) -> Neig
     """
     capacity = cache_rows(neighbor_cache, graph.indices.itemsize, graph.num_edges)
     if capacity == graph.num_edges:
-        return load_sampler(graph, "memory")
+        return NeighborSampler(*graph.topology())
     starts, neighbors = cached_neighbors(graph, capacity)
     _, indices = graph.topology_at_random()
     indptr, _ = graph.only_edges("a neighbour cache").topology_files

@@ -21,6 +21,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import AnyMiniBatch, Block, MiniBatch
 from diskgnn.ordered import in_order, submitted
 from diskgnn.sampling.plan import PlannedMinibatch
+from diskgnn.sampling.topology import TopologyParts
 from diskgnn.specs import PathLike, whole_number
 from diskgnn.storage import faults
 from diskgnn.storage.row_format import FeatureFile
@@ -95,7 +96,7 @@ class SamplingSource(EpochSource):
             whole_number("prefetch", prefetch)
         self._check_shared(share)
         self._owns_rows = share is None
-        self._sampler: NeighborSampler = load_sampler(self._graph, topology) if share is None else share._sampler
+        self._sampler: NeighborSampler = load_sampler(self._plan.parts, topology) if share is None else share._sampler
         self._rows: TypedRows = TypedRows(self._graph, rows) if share is None else share._rows
         self._prefetch = prefetch or (1 if self._rows.ordered else self._threads)
 
@@ -150,14 +151,14 @@ def as_blocks(
     return tuple(blocks)
 
 
-def load_sampler(graph: Graph, topology: str) -> NeighborSampler:
-    """A sampler over the graph's topology, loaded into memory or mapped.
+def load_sampler(parts: TopologyParts, topology: str) -> NeighborSampler:
+    """A sampler over a graph's topology, loaded into memory or mapped.
 
     Raises:
         ConfigError: `topology` is neither 'memory' nor 'mmap'.
     """
     if topology == "mmap":
-        return NeighborSampler(*graph.topology_at_random())
+        return parts.mapped()
     if topology != "memory":
         raise ConfigError(f"topology: expected 'memory' or 'mmap', found {topology!r}")
-    return NeighborSampler(*graph.topology())
+    return parts.load()

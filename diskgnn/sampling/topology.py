@@ -90,6 +90,21 @@ class TopologyParts:
                 times.append(nodes.times)
         return times
 
+    def mapped(self) -> NeighborSampler:
+        """A sampler with offsets and neighbours in memory maps that read no more than what is touched.
+
+        Weights and times of edges are mapped, too; times of nodes are in memory.
+        """
+        relations = [
+            Relation(
+                *self._ends(edges), *edges.topology_at_random(),
+                edges.weights if self._has_weights(edges) else None,
+                edges.times if self._has_times(edges) else None,
+            )
+            for edges in self.graph.edges.values()
+        ]  # fmt: skip
+        return self._sampler(relations)
+
     def load(self) -> NeighborSampler:
         """A sampler with all of it in memory.
 
@@ -105,6 +120,9 @@ class TopologyParts:
             )
             for edges in self.graph.edges.values()
         ]  # fmt: skip
+        return self._sampler(relations)
+
+    def _sampler(self, relations: list[Relation]) -> NeighborSampler:
         return NeighborSampler(
             num_nodes=self._num_nodes(), relations=relations, node_times=self._node_times(in_memory=True)
         )

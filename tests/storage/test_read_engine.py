@@ -230,7 +230,8 @@ def test_where_no_thread_can_be_started(path):
         pages, tails = PageWriter(), np.zeros(2 * 4096, np.uint8)
         extents = ExtentRows(path=sys.argv[1] + ".out", nodes=np.array([0, 2, 1, 2], np.int32),
                              bounds=np.array([0, 2, 4]), offsets=np.array([0, 4096]), cursors=np.array([0, 2]),
-                             checksums=np.zeros(2, np.uint32), tails=tails)
+                             checksums=np.zeros(2, np.uint32), tails=tails,
+                                 ends=np.ones(2, np.uint8))
         pack_window(pages, extents, rows, 0, 4, 3)
         pages.finish()
         with open(sys.argv[1] + ".out", "rb") as file:

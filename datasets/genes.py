@@ -210,11 +210,18 @@ def main(command_line: list[str] | None = None) -> None:
     parser.add_argument("out", type=Path, help="graph directory to write")
     parser.add_argument("--database", type=Path, help="org.Hs.eg.sqlite; fetched by default (needs a Debian machine)")
     parser.add_argument("--typed", action="store_true", help="with types of nodes and edges, times and seed edges")
+    parser.add_argument("--quantise", help="store the features in fewer bits: int8, int4, float16 or bfloat16")
     parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
     arguments = parser.parse_args(command_line)
+    if arguments.typed and arguments.quantise:
+        parser.error("--quantise: expected a graph without types, found --typed; leave out one of them")
     with tempfile.TemporaryDirectory() as folder:
         database = arguments.database or fetch(Path(folder))
-        description = {"schema": load_typed(database)} if arguments.typed else {**load(database), "reverse": True}
+        description = (
+            {"schema": load_typed(database)}
+            if arguments.typed
+            else {**load(database), "reverse": True, "quantise": arguments.quantise}
+        )
 
     import diskgnn
 

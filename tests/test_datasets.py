@@ -484,5 +484,8 @@ def test_flights_by_hand():
     assert edges["plane:has:plane_week"]["edges"].tolist() == [[0, 1], [0, 1]]
     assert nodes["plane_week"]["labels"].tolist() == [1.5, 0.5]
     assert nodes["plane_week"]["times"].tolist() == [336, 168]
+    # Of B's flight at midnight; and of the one of A that landed, at 5. Nothing of what happened to them.
+    hour = np.array([[0.0, 1.0], [np.sin(5 * np.pi / 12), np.cos(5 * np.pi / 12)]])
+    np.testing.assert_allclose(nodes["plane_week"]["features"], np.insert(hour, 0, 0.0, axis=1), atol=1e-6)
     assert nodes["plane"]["features"].shape == (2, 9)
     assert nodes["plane"]["features"][0, 6:].tolist() == [0, 0, 1]

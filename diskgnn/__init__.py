@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from diskgnn.preparing.estimate import estimate
     from diskgnn.preparing.prepare import prepare
     from diskgnn.sampling.sample import sample
+    from diskgnn.specs import LinkTarget, NodeTarget
     from diskgnn.training.checkpoints import load_model
     from diskgnn.training.evaluate import evaluate
     from diskgnn.training.fresh_epochs import FreshEpochs
@@ -44,10 +45,12 @@ _MODULES = {
     "Graph": "graph.graph",
     "GraphInput": "importers.convert",
     "LoadStats": "batch_source",
+    "LinkTarget": "specs",
     "Loader": "loading.loader",
     "LoaderOptions": "loading.options",
     "MiniBatch": "minibatch",
     "NodeInput": "importers.convert",
+    "NodeTarget": "specs",
     "Pairs": "minibatch",
     "TableColumns": "importers.convert",
     "TypedMiniBatch": "minibatch",
@@ -77,11 +80,13 @@ __all__ = [
     "Graph",
     "GraphInput",
     "InputError",
+    "LinkTarget",
     "LoadStats",
     "Loader",
     "LoaderOptions",
     "MiniBatch",
     "NodeInput",
+    "NodeTarget",
     "OutputExistsError",
     "Pairs",
     "TableColumns",

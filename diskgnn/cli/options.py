@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from diskgnn.errors import ConfigError
-from diskgnn.specs import DRAWS
+from diskgnn.specs import DRAWS, EXCLUSIONS, TEMPORAL
 from diskgnn.units import parse_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -52,6 +52,21 @@ class Fanouts(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             return [int(part) for part in str(value).split(",")]
         except ValueError:
             self.fail(f"expected whole numbers separated by commas, such as 10,10,10; found {value!r}", param, ctx)
+
+
+class TypedFanouts(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """Fanouts, of all edge types or of one: 10,10 or author:writes:paper=10,5."""
+
+    name = "[type=]n,n,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str | None, list[int]]:
+        """(edge type or None, the numbers)."""
+        if isinstance(value, tuple):
+            return value
+        edge_type, equals, fanouts = str(value).rpartition("=")
+        return edge_type if equals else None, Fanouts().convert(fanouts, param, ctx)
 
 
 class Column(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -108,13 +123,15 @@ overwrite = click.option("--overwrite", is_flag=True, help="Replace the output i
 seed = click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same bytes.")
 
 _sampling = section("Sampling")
+_types = section("Types, times and links")
 sampling = combined(
-    _sampling("--fanouts", type=Fanouts(), required=True,
-              help="Neighbours drawn per layer, from the seeds outwards: 10,10,10 is a three-layer model."),
+    _sampling("--fanouts", type=TypedFanouts(), multiple=True, required=True,
+              help="Neighbours drawn per layer, from the seeds outwards: 10,10,10 is a three-layer model. Of one edge "
+                   "type: author:writes:paper=10,5; repeat it for others, those left out are not followed."),
     _sampling("--batch-size", type=click.IntRange(min=1), default=1024, show_default=True, help="Seeds per minibatch."),
     _sampling("--epochs", type=click.IntRange(min=1), default=1, show_default=True,
               help="Training epochs to sample; training for more starts over with the first."),
-    _sampling("--eval-fanouts", type=Fanouts(),
+    _sampling("--eval-fanouts", type=TypedFanouts(), multiple=True,
               help="Fanouts of the validation and test splits.  [default: as --fanouts]"),
     _sampling("--draws", type=click.Choice(DRAWS), default="independent", show_default=True,
               help="Coordinated: all nodes of a minibatch agree on which neighbours to draw; it needs fewer rows."),
@@ -122,6 +139,22 @@ sampling = combined(
               help="With --draws coordinated: minibatches in which draws move round all neighbours; 1 draws anew."),
     _sampling("--group-seeds", type=click.IntRange(min=1), default=1, show_default=True,
               help="Train on seeds in groups of so many that are near each other; it needs fewer rows."),
+    _types("--target", metavar="TYPE",
+           help="What the seeds are: nodes of a type, or for link prediction the seed edges of an edge type, "
+                "author:writes:paper.  [default: the only node type with a train split]"),
+    _types("--temporal", type=click.Choice(TEMPORAL),
+           help="Draw nothing later than the seed: uniformly, or the last ones.  [default: times do not count]"),
+    _types("--strict-time", is_flag=True, help="With --temporal: nothing of the time of the seed either."),
+    _types("--weighted", is_flag=True, help="Draw in proportion to weights, where edges have them."),
+    _types("--edge-ids", is_flag=True, help="Keep which edges were drawn, also of types without edge features."),
+    _types("--negatives", type=click.IntRange(min=0),
+           help="Of links: pairs without an edge for each seed edge in training; 0: those of the batch.  [default: 1]"),
+    _types("--eval-negatives", type=click.IntRange(min=0), help="The same in the other splits.  [default: 100]"),
+    _types("--exclude", type=click.Choice(EXCLUSIONS),
+           help="Of links: what a train minibatch does not draw; its seed edges themselves, or the reverse ones too.  "
+                "[default: reverse]"),
+    _types("--reverse-edge-type", metavar="TYPE",
+           help="Of links: the type of the reverse edges.  [default: rev_NAME, if the graph has it]"),
 )  # fmt: skip
 CACHE = Size(share=True)
 _caches = section("Caches")

@@ -9,6 +9,7 @@ import click
 
 from diskgnn.cli import options
 from diskgnn.cli.command import Command
+from diskgnn.cli.drawing import sampling_arguments
 from diskgnn.cli.rendering import Output
 from diskgnn.errors import ConfigError
 from diskgnn.progress import StageReport
@@ -142,7 +143,7 @@ def sample(output: Output, /, graph: Path, out: Path, **arguments: Any) -> None:
     """
     from diskgnn.sampling.sample import sample
 
-    _finish(output, sample(graph, out, **arguments, reporter=output.reporter))
+    _finish(output, sample(graph, out, **sampling_arguments(arguments), reporter=output.reporter))
 
 
 @click.command(cls=Command, short_help="Pack their features: the second half of prepare.")
@@ -184,6 +185,7 @@ def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: 
 @click.pass_obj
 def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, disk: int | None, **arguments: Any) -> None:
     """Sample, place and pack GRAPH into OUT, ready for `diskgnn train`."""
+    arguments = sampling_arguments(arguments)
     if estimate:
         from diskgnn.cli.estimates import show
         from diskgnn.preparing.estimate import estimate as predict

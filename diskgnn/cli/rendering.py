@@ -82,8 +82,8 @@ class Output:
         self.as_json = as_json
         # https://no-color.org; Rich itself would keep bold and dim
         colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
-        self.messages = Console(stderr=True, highlight=False, color_system=colors)
-        self.results = Console(highlight=False, color_system=colors)
+        self.messages = Console(stderr=True, highlight=False, emoji=False, color_system=colors)
+        self.results = Console(highlight=False, emoji=False, color_system=colors)
         if not self.results.is_terminal:
             self.results.width = 200  # a file or a pipe has no right edge to wrap at
         self.reporter = BarReporter(self.messages)

@@ -20,7 +20,9 @@ from diskgnn.compare.results import Comparison, LoaderResult
 from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.settings import ComparedRows, ComparisonSettings
 from diskgnn.compare.step_runner import Steps
+from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.source_schema import source_schema
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs import SPLITS, PathLike
@@ -63,6 +65,8 @@ def compare(
     settings, features = settings.fitting(opened), ComparedRows.of(opened)
     cached_rows, caches = settings.cached_rows(features), settings.sweep_rows(features)
     plan = SamplingPlan(opened, replace(settings.sampling, splits=SPLITS))
+    if settings.evaluate and (task := source_schema(opened, plan.config().spec.target).target_kind) != "class":
+        raise ConfigError(f"evaluate: accuracy is that of classes, and the task is {task}; pass evaluate=False")
     splits = [split for split in ("valid", "test") if settings.evaluate and split in plan.splits]
     with scratch_folder(settings.scratch_parent(Path(graph))) as folder, \
             warnings.catch_warnings(record=True) as caught:  # fmt: skip

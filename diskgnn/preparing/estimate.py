@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from diskgnn.preparing.alternatives import SettingEstimate, accuracy_held, alter
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.preparing.sequence_samples import SequenceSample, sample_sequences
 from diskgnn.progress import SILENT, Reporter
-from diskgnn.specs import CacheSpec, PathLike, SamplingSpec
+from diskgnn.specs import CacheSpec, Fanouts, NodeTarget, PathLike, SamplingSpec, Target
 from diskgnn.storage.disk_space import free_bytes
 from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.storage.row_format import FeatureFile, RowFormat
@@ -58,16 +58,21 @@ def estimate(
     graph: PathLike | Graph,
     out: PathLike,
     *,
-    fanouts: Sequence[int],
+    fanouts: Fanouts,
     batch_size: int,
     epochs: int = 1,
     cpu_cache: int | str,
     static_cache: int | str = "auto",
     eval_cpu_cache: int | str | None = None,
-    eval_fanouts: Sequence[int] | None = None,
+    eval_fanouts: Fanouts | None = None,
     draws: str = "independent",
     draw_period: int = 1,
     group_seeds: int = 1,
+    target: Target | None = None,
+    temporal: str | None = None,
+    strict_time: bool = False,
+    weighted: bool = False,
+    edge_ids: bool = False,
     seed: int = 0,
     memory: int | str = "auto",
     threads: int | None = None,
@@ -94,7 +99,8 @@ def estimate(
     Args:
         graph: graph directory, or an opened one.
         out: the packed directory that `prepare` would write.
-        fanouts: neighbours drawn per layer, from the seeds outwards; -1 takes all.
+        fanouts: neighbours drawn per layer, from the seeds outwards; -1 takes all. With several edge types, one list
+            for all of them, or a mapping from edge types to lists.
         batch_size: seeds per minibatch; the last one of an epoch may have fewer.
         epochs: epochs of the train split to prepare; other splits are prepared once.
         cpu_cache: the cpu tier of the train sequence: bytes, '2GiB', or '10%' of all rows.
@@ -106,6 +112,12 @@ def estimate(
         draw_period: minibatches in which coordinated draws move round all neighbours once, so that consecutive ones
             draw nearly the same; 1 draws anew for every minibatch.
         group_seeds: train on seeds in groups of so many that are near each other, the groups shuffled.
+        target: what the seeds are: `NodeTarget` names the type of the nodes, `LinkTarget` asks for seed edges and
+            negatives. By default the nodes of the only type that has a train split.
+        temporal: 'uniform' or 'last': nothing is drawn that is later than the seed; see `diskgnn.sample`.
+        strict_time: with `temporal`, nothing of the time of the seed either.
+        weighted: draw in proportion to weights, where edge types have them.
+        edge_ids: keep where sampled edges lie; those with edge features keep it in any case.
         seed: same seed, same bytes.
         memory: budget in bytes or as '2GiB'; 'auto' means half of what is available.
         threads: all cores by default.
@@ -117,12 +129,14 @@ def estimate(
         reporter: told of the sampling of minibatches.
 
     Raises:
-        ConfigError, InputError, ArtifactError: as `prepare`.
+        ConfigError, InputError, ArtifactError: as `prepare`; a graph with several types, too, is a ConfigError.
 
     Example:
         >>> found = diskgnn.estimate("graph", "packed", fanouts=[10, 10], batch_size=1024, cpu_cache="10%")
         >>> print(found.packed_bytes, found.missing_disk_bytes, found.recommended)
     """
+    graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+    graph.only_nodes("estimate")
     request = PrepareRequest.of(
         graph,
         SamplingSpec(
@@ -134,6 +148,11 @@ def estimate(
             draws=draws,
             draw_period=draw_period,
             group_seeds=group_seeds,
+            target=target or NodeTarget(),
+            temporal=temporal,
+            strict_time=strict_time,
+            weighted=weighted,
+            edge_ids=edge_ids,
         ),
         CacheSpec(cpu_cache, static_cache, eval_cpu_cache),
         Resources.of(memory, threads, reporter),

@@ -124,6 +124,8 @@ class SamplingPlan:
         edge_types = tuple(graph.edges)
         self._fanouts = {split: np.array(spec.fanouts_by_type(split, edge_types), np.int32) for split in self.splits}
         _require_edge_data(graph, spec)
+        if spec.group_seeds > 1:
+            graph.only_edges("`group_seeds`")
         self.layout = SamplesLayout(
             trees=spec.temporal is not None,
             pairs=isinstance(spec.target, LinkTarget),

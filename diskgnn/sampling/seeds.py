@@ -256,7 +256,22 @@ def _reverse_type(graph: Graph, target: LinkTarget) -> EdgeType | None:
 def _require_splits(graph: Graph, spec: SamplingSpec, found: tuple[str, ...], what: str) -> None:
     if not found:
         asked = ", ".join(spec.splits) or "none"
-        raise InputError(f"{graph.manifest.path} has no {what} in the splits asked for ({asked}): nothing to sample")
+        others = ", ".join(_with_seeds(graph, spec))
+        raise InputError(
+            f"{graph.manifest.path} has no {what} in the splits asked for ({asked}): nothing to sample"
+            + (f"; give `target` one of {others}" if others else "")
+        )
+
+
+def _with_seeds(graph: Graph, spec: SamplingSpec) -> list[str]:
+    """Types of nodes and edges that could be targets."""
+    nodes = [name for name, each in graph.nodes.items() if _has_some(each.splits, spec)]
+    edges = [edge_type_name(name) for name, each in graph.edges.items() if _has_some(each.splits, spec)]
+    return nodes + edges
+
+
+def _has_some(splits: Mapping[str, npt.NDArray[np.int64]], spec: SamplingSpec) -> bool:
+    return any(len(splits.get(split, ())) for split in spec.splits)
 
 
 def _check_nodes(graph: Graph, split: str, ids: npt.NDArray[Any], nodes: NodeSet) -> None:

@@ -94,6 +94,7 @@ class FreshEpochs(CursorSource):
         loader_options: LoaderOptions | None = None,
     ) -> None:
         graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+        graph.only_nodes("FreshEpochs")
         spec = SamplingSpec(
             fanouts, batch_size, seed=seed, splits=("train",),
             draws=draws, draw_period=draw_period, group_seeds=group_seeds,

@@ -1,0 +1,84 @@
+"""Options of graphs with several types: fanouts of edge types, targets, times; what is not for such graphs says so."""
+
+import json
+
+import numpy as np
+import pytest
+from commands import run
+from typed_graphs import CITES, WRITES, citations
+
+import diskgnn
+from diskgnn.cli.rendering import Output
+from diskgnn.specs import LinkTarget, NodeTarget
+from diskgnn.storage.samples import Samples
+
+RING = np.array([[0, 1, 2, 3], [1, 2, 3, 0]])
+
+
+@pytest.fixture
+def typed(tmp_path):
+    citations(tmp_path / "typed")
+    return tmp_path / "typed"
+
+
+def test_options_reach_the_library(typed, tmp_path):
+    flags = ["--fanouts", "author:writes:paper=3,2", "--fanouts", "paper:cites:paper=1,0", "--batch-size", 8]
+    more = ["--eval-fanouts", "4,4", "--target", "paper", "--temporal", "last", "--strict-time", "--edge-ids"]
+    run("sample", typed, tmp_path / "nodes", *flags, *more)
+    spec = Samples.open(tmp_path / "nodes").config.spec
+    assert spec.fanouts == {WRITES: (3, 2), CITES: (1, 0)}
+    assert (spec.eval_fanouts, spec.target, spec.weighted) == ((4, 4), NodeTarget("paper"), False)
+    assert (spec.temporal, spec.strict_time, spec.edge_ids) == ("last", True, True)
+    run("sample", typed, tmp_path / "links", "--fanouts", "2", "--weighted", "--target", "author:writes:paper",
+        "--negatives", 2, "--eval-negatives", 5, "--exclude", "self")  # fmt: skip
+    spec = Samples.open(tmp_path / "links").config.spec
+    reverse = ("paper", "rev_writes", "author")
+    assert (spec.target, spec.weighted) == (LinkTarget(WRITES, 2, 5, "self", reverse), True)
+
+
+def test_links_are_prepared_trained_and_evaluated(typed, tmp_path):
+    run("prepare", typed, tmp_path / "packed", "--fanouts", "2,2", "--cpu-cache", "10%", "--batch-size", 16,
+        "--target", "author:writes:paper", "--eval-negatives", 5)  # fmt: skip
+    run("train", tmp_path / "packed", "--task", "link", "--epochs", 1, "--hidden", 8, "--checkpoint", tmp_path / "run")
+    flags = ["--checkpoint", tmp_path / "run", "--split", "valid"]
+    found = json.loads(run("evaluate", tmp_path / "packed", *flags, "--json").stdout)
+    assert 0 < found["mrr"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--fanouts", "3,3", "--fanouts", "author:writes:paper=1,1"], "--fanouts: expected one list for all edge"),
+        (["--fanouts", "3", "--fanouts", "2"], "--fanouts: expected each edge type once"),
+        (["--fanouts", "a:b:c=1,1"], "--fanouts: the graph has no edge type a:b:c, only"),
+        (["--fanouts", "author:writes:paper=x"], "expected whole numbers separated by commas"),
+        (["--fanouts", "3", "--negatives", "2"], "--negatives: only for links; pass --target SOURCE:NAME:DESTINATION"),
+        (["--fanouts", "3", "--target", "author"], "give --target one of paper, author:writes:paper"),
+        (["--fanouts", "3", "--group-seeds", "4"], "typed graph (paper, author, venue): --group-seeds needs one type"),
+        (["--fanouts", "3", "--estimate"], "typed graph (paper, author, venue): estimate needs one type"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_nothing_is_left(typed, tmp_path, flags, message):
+    code = 3 if "author" in flags else 2
+    refused = run("prepare", typed, tmp_path / "packed", *flags, "--cpu-cache", "10%", exit_code=code)
+    assert message in " ".join(refused.stderr.split())
+    assert sorted(path.name for path in tmp_path.iterdir() if "lock" not in path.name) == ["typed"]
+
+
+def test_scores_of_numbers_are_not_compared(tmp_path):
+    nodes = {"house": {"features": np.eye(4, dtype=np.float32), "labels": np.arange(4.0, dtype=np.float32),
+                       "task": "regression", "train": np.arange(2), "valid": np.arange(2, 4)}}  # fmt: skip
+    diskgnn.convert(tmp_path / "g", schema={"nodes": nodes, "edges": {"house:near:house": {"edges": RING}}})
+    flags = ["--memory", "1GiB", "--fanouts", "2", "--loaders", "in-memory"]
+    told = run("compare", tmp_path / "g", *flags, exit_code=2).stderr
+    assert "accuracy is that of classes, and the task is regression; pass --no-evaluate" in told
+
+
+def test_fresh_epochs_say_what_they_need(typed, tmp_path):
+    with pytest.raises(diskgnn.ConfigError, match="FreshEpochs needs one type of node and of edge"):
+        diskgnn.FreshEpochs(typed, tmp_path, fanouts=[2], batch_size=4, cpu_cache="10%")
+
+
+def test_names_with_colons_are_printed_as_they_are(capsys):
+    Output(as_json=False).error("no edge type a:b:c")
+    assert "a:b:c" in capsys.readouterr().err

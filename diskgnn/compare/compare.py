@@ -83,7 +83,7 @@ def compare(
             )  # fmt: skip
             is_typed = opened.is_typed
             del opened, small, plan  # what this process has mapped and looked at would stay in the page cache
-            job = Job(inputs, settings.model, settings.lr, settings.seeds, features.row_bytes)
+            job = Job(inputs, settings.model, settings.lr, settings.seeds, features.row_bytes, is_typed)
             disk = measure_read_rates(folder, file_bytes=settings.rate_file_bytes)
             rates = Rates(disk.sequential_bytes_per_second, disk.random_reads_per_second, memory_bytes_per_second())
             advance(1)

@@ -33,6 +33,7 @@ class Job:
     lr: float
     seeds: int
     row_bytes: int
+    is_typed: bool = False  # the graph: see `Variant.one_type`
     evaluation: Path | None = None  # the packed validation and test splits, and which there are
     splits: tuple[str, ...] = ()
 
@@ -65,6 +66,10 @@ def prepare_evaluation(steps: Steps, job: Job, splits: Sequence[str]) -> Job:
 def measure(steps: Steps, job: Job, variant: Variant, advance: Callable[[int], None]) -> Iterator[LoaderResult]:
     """One result per seed; one alone where there is nothing to measure."""
     nothing = LoaderResult(variant.name, variant.loader, variant.variant, "ok", row_bytes=job.row_bytes)
+    if job.is_typed and variant.one_type:
+        advance(job.seeds)
+        yield replace(nothing, status="unavailable", message=f"this graph has several types: {variant.one_type}")
+        return
     for seed in range(job.seeds):
         result = _measure_seed(steps, job, variant, replace(nothing, seed=seed))
         advance(1)

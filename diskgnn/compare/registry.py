@@ -28,6 +28,7 @@ class Variant:
     cached: bool = False  # whether it keeps rows in `cache_bytes`: then Belady's bound is a bound for it
     uncapped: bool = False  # runs without the cap, too, where it does not fit: the upper bound
     about: str = ""  # what its design is, for somebody who has never heard of it
+    one_type: str = ""  # why it needs a graph of one type; '' where it takes typed graphs
 
 
 LOADERS: dict[str, tuple[Variant, ...]] = {
@@ -53,16 +54,19 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
     ),
     "ginex": (
         Variant("ginex", "", "Ginex", loader_setup.ginex, RANDOM, cached=True,
-                about="Samples many minibatches ahead, so that its cache keeps what they need soonest (VLDB 2022)."),
+                about="Samples many minibatches ahead, so that its cache keeps what they need soonest (VLDB 2022).",
+                one_type="Ginex caches the neighbour lists of one type of edges"),
     ),
     "partition-buffer": (
         Variant("partition-buffer", "comet", "partition buffer, COMET", loader_setup.partition_buffer("comet"),
                 SEQUENTIAL, loader_setup.prepare_partitions(train_first=False),
                 about="Samples only among the parts of the graph that are in memory, and swaps them during an epoch "
-                      "(MariusGNN, EuroSys 2023)."),
+                      "(MariusGNN, EuroSys 2023).",
+                one_type="a partition buffer divides the nodes of one type"),
         Variant("partition-buffer", "cached", "partition buffer, fixed", loader_setup.partition_buffer("cached"),
                 SEQUENTIAL, loader_setup.prepare_partitions(train_first=True),
-                about="A partition buffer in which the parts with the training nodes stay for the whole epoch."),
+                about="A partition buffer in which the parts with the training nodes stay for the whole epoch.",
+                one_type="a partition buffer divides the nodes of one type"),
     ),
     "static-packed": (
         Variant("static-packed", "plain", "static cache, packed", loader_setup.static_packed, SEQUENTIAL,
@@ -72,7 +76,8 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
         Variant("static-packed", "segmented", "DiskGNN's design, segments", loader_setup.segmented_packed, RANDOM,
                 loader_setup.prepare_segmented, cached=True,
                 about="A static cache and packed minibatches in limited disk space; what similar minibatches share is "
-                      "stored once (DiskGNN, SIGMOD 2025)."),
+                      "stored once (DiskGNN, SIGMOD 2025).",
+                one_type="segments hold the rows of one type"),
     ),
     "diskgnn": (
         Variant("diskgnn", "one", "diskgnn, one epoch reused", loader_setup.loader, SEQUENTIAL,
@@ -83,21 +88,26 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
                 loader_setup.prepare_epochs(MAX_SEVERAL_EPOCHS), cached=True,
                 about=f"This project, with as many different epochs as are trained, at most {MAX_SEVERAL_EPOCHS}."),
         Variant("diskgnn", "fresh", "diskgnn, every epoch fresh", loader_setup.fresh, SEQUENTIAL, cached=True,
-                about="This project; each epoch is sampled and packed anew while the one before is trained on."),
+                about="This project; each epoch is sampled and packed anew while the one before is trained on.",
+                one_type="fresh epochs are prepared for graphs of one type"),
     ),
     "pyg": (
         Variant("pyg", "", "PyG", loader_setup.pyg, RANDOM,
-                about="PyTorch Geometric's NeighborLoader on mapped features."),
+                about="PyTorch Geometric's NeighborLoader on mapped features.",
+                one_type="the adapter of PyG's loader takes graphs of one type"),
     ),
     "dgl": (
         Variant("dgl", "threads", "DGL, threads", loader_setup.dgl(workers=False), RANDOM,
-                about="DGL's DataLoader on mapped features, sampling in threads."),
+                about="DGL's DataLoader on mapped features, sampling in threads.",
+                one_type="the adapter of DGL's loader takes graphs of one type"),
         Variant("dgl", "workers", "DGL, worker processes", loader_setup.dgl(workers=True), RANDOM,
-                about="DGL's DataLoader on mapped features, sampling in processes."),
+                about="DGL's DataLoader on mapped features, sampling in processes.",
+                one_type="the adapter of DGL's loader takes graphs of one type"),
     ),
     "graphbolt": (  # does not tell what its cache had
         Variant("graphbolt", "", "GraphBolt", loader_setup.graphbolt, RANDOM,
-                about="DGL's GraphBolt, with features on disk."),
+                about="DGL's GraphBolt, with features on disk.",
+                one_type="the adapter of GraphBolt's loader takes graphs of one type"),
     ),
 }  # fmt: skip
 

@@ -21,12 +21,14 @@ class TierRows:
     """Rows of one row set that the tiers above the disk have room for."""
 
     static: int  # of all sequences together
-    train: int  # slots of the cpu tier of the train sequence
-    evaluation: int  # slots of the cpu tier of each other sequence
+    # Slots of the cpu tier of each sequence:
+    train: int
+    valid: int
+    test: int
 
     def cpu(self, split: str) -> int:
         """Slots of the cpu tier of the sequence of `split`."""
-        return self.train if split == "train" else self.evaluation
+        return {"train": self.train, "valid": self.valid, "test": self.test}[split]
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class TierBudgets:
 
     def rows_of(self, features: FeatureFile) -> TierRows:
         """The rows that there is room for if they are all of `features`."""
-        budgets = self.static, self.train, self.evaluation
+        budgets = self.static, self.train, self.evaluation, self.evaluation
         return TierRows(*(min(num_bytes // features.row_bytes, features.num_rows) for num_bytes in budgets))
 
 

@@ -281,7 +281,7 @@ def _training_memory_bytes(
     widened_bytes = 2 * features.x_row_bytes if features.quantisation is not None else 0
     x_bytes = max(each.max_rows for each in samples.values()) * widened_bytes
     largest_bytes = max(int(each.max_rows * features.row_bytes + each.structure_bytes) for each in samples.values())
-    evaluated_rows = tiers.evaluation if set(samples) - {"train"} else 0
+    evaluated_rows = tiers.valid if set(samples) - {"train"} else 0
     kept_bytes = (tiers.static + tiers.train + evaluated_rows) * features.row_bytes
     return kept_bytes + (prefetch + 1) * largest_bytes + x_bytes + READ_AHEAD_BYTES
 

@@ -17,7 +17,7 @@ from diskgnn.packing.pack import pack_samples
 from diskgnn.packing.tiers import TierRows
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan, write_shards
-from diskgnn.specs import PathLike
+from diskgnn.specs import SPLITS, PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.checked_files import sync
 from diskgnn.storage.locks import FileLock
@@ -147,7 +147,7 @@ def _tiers(config: PackedConfig) -> list[TierRows]:
     found = []
     for number, row_set in enumerate(config.row_sets):
         slots = {split: sequence.row_sets[number].cpu_rows for split, sequence in config.splits.items()}
-        found.append(TierRows(row_set.num_static, slots.pop("train", 0), max(slots.values(), default=0)))
+        found.append(TierRows(row_set.num_static, **{split: slots.get(split, 0) for split in SPLITS}))
     return found
 
 

@@ -96,7 +96,7 @@ def test_rows_are_the_graphs_and_reads_are_the_plans(tmp_path_factory, seed, tre
     sizes = [
         (graph.nodes[name] if isinstance(name, str) else graph.edges[name]).feature_file.num_rows for name in ROW_SETS
     ]
-    tiers = [TierRows(int(size * static * 0.3), int(size * cpu), int(size * cpu / 2))
+    tiers = [TierRows(int(size * static * 0.3), int(size * cpu), int(size * cpu / 2), int(size * cpu / 2))
              for size, static, cpu in zip(sizes, shares, shares[4:], strict=False)]  # fmt: skip
     pack_samples(
         graph, Samples.open(folder / "samples"), folder / "packed", tiers, Resources.of("1MiB", 1),

@@ -85,7 +85,7 @@ def test_the_files_hold_what_the_format_says(graph, samples, tmp_path):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_bytes_do_not_depend_on_memory_or_threads(graph, samples, tmp_path, window_bytes, threads):
     """28 bytes are one row: as many windows as rows."""
-    tiers = [TierRows(static=10, train=20, evaluation=5)]
+    tiers = [TierRows(static=10, train=20, valid=5, test=5)]
     pack_samples(graph, samples, tmp_path / "large", tiers, Resources.of(threads=1))
     pack_samples(graph, samples, tmp_path / "small", tiers, Resources.of(0, threads), window_bytes=window_bytes)
     assert files(tmp_path / "large") == files(tmp_path / "small")

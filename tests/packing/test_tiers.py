@@ -48,7 +48,7 @@ def test_a_size_without_room_for_a_row_is_refused(cache):
 
 
 def test_tiers_of_a_spec():
-    assert rows_of(CacheSpec(1000, 250), MANY_ROWS, 0) == TierRows(static=2, train=10, evaluation=2)
+    assert rows_of(CacheSpec(1000, 250), MANY_ROWS, 0) == TierRows(static=2, train=10, valid=2, test=2)
     tiers = rows_of(CacheSpec(1000, 0, 700), MANY_ROWS, 0)
     assert (tiers.cpu("train"), tiers.cpu("valid"), tiers.cpu("test")) == (10, 7, 7)
 

@@ -207,7 +207,7 @@ def test_what_fits_is_not_refused(graph, tmp_path, cache, settings):
     splits = Packed.open(tmp_path / "packed").config.splits
     spec = SamplingSpec(**{name: value for name, value in settings.items() if not name.endswith("cache")})
     evaluated = min(splits[split].cpu_rows for split in ("valid", "test"))
-    tiers = TierRows(0, splits["train"].cpu_rows, evaluated)
+    tiers = TierRows(0, splits["train"].cpu_rows, evaluated, evaluated)
     assert most_disk_bytes(SamplingPlan(Graph.open(graph), spec), tiers, keep_input_nodes=False) >= needed
     packed_bytes = most_packed_bytes(Samples.open(tmp_path / "samples"), tiers, 4, 64)
     assert packed_bytes >= open_artifact(tmp_path / "packed").total_bytes

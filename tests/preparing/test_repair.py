@@ -12,11 +12,14 @@ import pytest
 from commands import run
 from graphs import INDPTR, make_graph
 from small_artifacts import names
+from typed_batches import TypedGraph
+from typed_directories import write_typed_graph
 
 from diskgnn.errors import ArtifactError, BusyError, ConfigError
 from diskgnn.packing.pack import pack
 from diskgnn.preparing.repair import repair
 from diskgnn.sampling.sample import sample
+from diskgnn.specs import NodeTarget
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.verification import Damage, find_damage, verify_artifact
@@ -191,6 +194,21 @@ def test_verify_repairs(made: Path, damaged: Path) -> None:
     assert files(damaged / "packed") == files(made / "packed")
     document = json.loads(run("verify", damaged / "packed", "--repair", "--json").stdout)
     assert document["damaged"] == document["repaired"] == []
+
+
+def test_typed_directories_are_repaired(tmp_path: Path) -> None:
+    """Budgets are divided for each split by itself, so that splits have other slots for a type."""
+    folder = tmp_path / "made"
+    graph = write_typed_graph(folder / "graph", TypedGraph(3))
+    sample(graph, folder / "samples", fanouts=[3, 2], batch_size=4, epochs=2, seed=1, target=NodeTarget("paper"))
+    pack(graph, folder / "samples", folder / "packed", cpu_cache="30%", static_cache="5%", eval_cpu_cache="25%")
+    splits = Packed.open(folder / "packed").config.splits
+    assert [each.cpu_rows for each in splits["valid"].row_sets] != [each.cpu_rows for each in splits["test"].row_sets]
+    whole = files(folder / "packed")
+    for name in [name for name in whole if name.endswith((".bin", ".npy")) and len(whole[name]) > 200]:
+        flip(folder / "packed" / name, len(whole[name]) - 1)
+    repair(folder / "packed", graph=graph, samples=folder / "samples", resources=RESOURCES)
+    assert files(folder / "packed") == whole
 
 
 def test_damage_is_what_it_says(damaged: Path) -> None:

@@ -70,8 +70,7 @@ def _native_sampler(topology: Topology) -> Sample:
     native = NeighborSampler(*topology)
 
     def sample(each: PlannedMinibatch) -> int:
-        blocks = native.sample(each.seeds, each.fanouts, each.key, each.number)[1]
-        return sum(len(indices) for _, indices in blocks)
+        return each.draw(native).num_edges
 
     return sample
 

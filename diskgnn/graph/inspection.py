@@ -163,5 +163,7 @@ def _sequence_facts(splits: Mapping[str, SequenceSize] | Mapping[str, PackedSpli
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in config.items():
+        if isinstance(value, list) and value and isinstance(value[0], Mapping):
+            value = {str(number): item for number, item in enumerate(value)}
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return flat

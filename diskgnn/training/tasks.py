@@ -20,7 +20,6 @@ from diskgnn.training.node_tasks import MultiLabel, NodeClassification, Regressi
 
 _KINDS = {"classification": "class", "multilabel": "multilabel", "regression": "regression", "link": "link"}
 TASKS = tuple(_KINDS)
-LOSSES = ("cross-entropy", "bce", "mse", "l1", "softmax")
 
 
 class Tally(Protocol):
@@ -96,7 +95,7 @@ def task_of(schema: SourceSchema, name: str | None = None, loss: str | None = No
     Args:
         schema: of a source.
         name: one of TASKS, to make sure; by default what the minibatches are for.
-        loss: one of LOSSES; the task's usual one by default.
+        loss: one that the task has; its usual one by default.
 
     Raises:
         ConfigError: the minibatches are for another task, or the task has no such loss.

@@ -1,15 +1,13 @@
-"""The data sets, on package indices small enough to check by hand, and the snapshot that is committed."""
+"""The data sets of Debian, on package indices small enough to check by hand, and the snapshot that is committed."""
 
 from __future__ import annotations
 
 import gzip
 import lzma
-import sqlite3
 import sys
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 from neighbor_order import in_order
@@ -18,12 +16,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "datasets"))
 
 import debian_files
 import debian_packages
-import flights
-import genes
 from debian_indices import Indices
 
 from diskgnn.graph.graph import Graph
-from diskgnn.importers.convert import convert
 
 PACKAGES = """\
 Package: zoo
@@ -389,103 +384,3 @@ def test_two_files_of_one_path_are_one_node(indices: Indices) -> None:
     lines = dict(debian_files.merged(indices.contents))
     assert lines[b"usr/share/common"] == [b"mailer-a", b"mailer-b"]
     assert len(lines) == 6
-
-
-GENES = {
-    "genes (_id, gene_id)": [(1, "10"), (2, "20"), (5, "30"), (6, "40")],
-    "genetype (_id, gene_type)": [(1, "ncRNA"), (2, "ncRNA"), (5, "protein-coding"), (6, "other")],
-    "pubmed (_id, pubmed_id)": [(1, "7000001"), (1, "7000001"), (2, "7000001"), (2, "123"), (5, "7999999")],
-    "go_bp (_id, go_id, evidence)": [(5, "GO:2", "IEA"), (5, "GO:2", "IDA")],
-    "go_mf (_id, go_id, evidence)": [(1, "GO:1", "IEA")],
-    "go_cc (_id, go_id, evidence)": [],
-    "chromosomes (_id, chromosome)": [(1, "19"), (2, "X"), (2, "Y")],
-    "cytogenetic_locations (_id, cytogenetic_location)": [(1, "19q13.43"), (1, "19q13.2")],
-    "kegg (_id, path_id)": [(1, "04610")],
-}
-
-
-def gene_database(folder):
-    database = folder / "genes.sqlite"
-    with sqlite3.connect(database) as tables:
-        for table, rows in GENES.items():
-            tables.execute(f"CREATE TABLE {table}")
-            tables.executemany(
-                f"INSERT INTO {table.split()[0]} VALUES ({','.join('?' * table.count(',') + '?')})", rows
-            )
-    return database
-
-
-def test_genes_by_hand(tmp_path):
-    database = gene_database(tmp_path)
-    arrays = genes.load(database, min_class_members=1)
-    # Genes are nodes 0 to 3, papers 123, 7000001 and 7999999 are 4 to 6, terms GO:1 and GO:2 are 7 and 8.
-    edges = {tuple(edge) for edge in arrays["edges"].T.tolist()}
-    assert edges == {(0, 5), (1, 5), (1, 4), (2, 6), (2, 8), (0, 7)}
-    assert arrays["edges"].shape == (2, 6)
-    assert arrays["labels"].tolist() == [0, 0, 1, -1, -1, -1, -1, -1, -1]
-    assert set(np.concatenate([arrays["train"], arrays["valid"], arrays["test"]]).tolist()) == {0, 1, 2}
-    x = arrays["features"]
-    words = ("chromosome/19", "band/19q13", "kegg/04610")
-    np.testing.assert_allclose(x[0], sum(map(genes.signs, words)) / np.sqrt(3), rtol=1e-6)
-    np.testing.assert_array_equal(x[2], genes.signs("chromosome/none"))
-    np.testing.assert_array_equal(x[5], x[6])  # both of the eighth million
-    np.testing.assert_array_equal(x[4], genes.signs("papers/0"))
-    np.testing.assert_array_equal(x[7:], [genes.signs("go_mf"), genes.signs("go_bp")])
-    assert set(np.unique(genes.signs("a")).tolist()) == {-1, 1}
-    assert genes.load(database)["labels"].max() == -1  # no type has a hundred genes
-
-
-def test_genes_with_types_by_hand(tmp_path):
-    """The same database: edges by type, papers' ids as times, and links divided by them."""
-    database = gene_database(tmp_path)
-    description = genes.load_typed(database, min_class_members=1)
-    convert(tmp_path / "graph", schema=description)
-    graph = Graph.open(tmp_path / "graph")
-    assert {name: nodes.num_nodes for name, nodes in graph.nodes.items()} == {
-        "gene": 4, "paper": 3, "term": 2, "pathway": 1}  # fmt: skip
-    assert graph.nodes["paper"].times.tolist() == [123, 7000001, 7999999]
-    mentions = graph.edges["gene", "mentioned_in", "paper"]
-    ends = np.repeat(np.arange(3), np.diff(mentions.indptr))
-    edges = zip(mentions.indices.tolist(), ends.tolist(), mentions.times.tolist(), strict=True)
-    assert sorted(edges) == [(0, 1, 7000001), (1, 0, 123), (1, 1, 7000001), (2, 2, 7999999)]
-    links = {split: {tuple(pair) for pair in pairs.tolist()} for split, pairs in mentions.splits.items()}
-    assert links == {"train": {(1, 0)}, "test": {(0, 1), (1, 1), (2, 2)}}  # both quantiles of three are the second
-    annotated = description["edges"]["gene:annotated_with:term"]
-    parts = [annotated[split] for split in ("train", "valid", "test") if split in annotated]
-    seeds = [tuple(pair) for pair in np.concatenate(parts, axis=1).T.tolist()]
-    assert sorted(seeds) == [(0, 0), (2, 1)]  # GO:1 and GO:2, each in one split
-    members = graph.edges["gene", "part_of", "pathway"]
-    assert (members.indices.tolist(), members.indptr.tolist()) == ([0], [0, 1])
-
-
-def test_flights_by_hand():
-    """Two planes in three weeks; one flight of plane A was cancelled, one has no plane."""
-    day = "2013-01-{:02d}T{:02d}:00:00".format
-    flights_table = pa.table({
-        "time_hour": pa.array([day(1, 10), day(9, 10), day(10, 10), day(16, 5), day(16, 6)]).cast(pa.timestamp("s")),
-        "tailnum": ["A", "A", "A", "B", None], "origin": ["EWR"] * 5, "dest": ["LAX", "XXX", "LAX", "LAX", "LAX"],
-        "dep_delay": [0, 6, None, 60, 1], "arr_delay": [0, 30, None, 90, 5], "air_time": [1, 2, None, 3, 4],
-        "distance": [9, 9, 9, 9, 9], "hour": [5, 5, 5, 0, 1],
-    })  # fmt: skip
-    weather = {"time_hour": pa.array([day(9, 10)]).cast(pa.timestamp("s")), "origin": ["EWR"]}
-    weather |= {name: [1.0] for name in ("temp", "dewp", "humid", "wind_speed", "precip", "pressure", "visib")}
-    described = flights.load({
-        "flights": flights_table, "weather": pa.table(weather),
-        "planes": pa.table({"tailnum": ["B"], "year": [2000], "engines": [2], "seats": [100],
-                            "type": ["Rotorcraft"]}),
-        "airports": pa.table({"faa": ["LAX", "EWR"], "lat": [1, 2], "lon": [1, 2], "alt": [1, 2], "tz": [-8, -5]}),
-    })  # fmt: skip
-    nodes, edges = described["nodes"], described["edges"]
-    assert nodes["flight"]["times"].tolist() == [5 + 48, 8 * 24 + 5 + 48, 9 * 24 + 5 + 48, 360 + 48, 361 + 48]
-    assert edges["plane:flew:flight"]["edges"].tolist() == [[1, 1, 1, 0], [0, 1, 2, 3]]  # B is listed, A is met
-    assert edges["airport:received:flight"]["edges"].tolist() == [[0, 2, 0, 0, 0], [0, 1, 2, 3, 4]]
-    assert edges["weather:met:flight"]["edges"].tolist() == [[0], [1]]
-    # Plane B in the third week (from hour 336), plane A in the second: the first week is no seed.
-    assert edges["plane:has:plane_week"]["edges"].tolist() == [[0, 1], [0, 1]]
-    assert nodes["plane_week"]["labels"].tolist() == [1.5, 0.5]
-    assert nodes["plane_week"]["times"].tolist() == [336, 168]
-    # Of B's flight at midnight; and of the one of A that landed, at 5. Nothing of what happened to them.
-    hour = np.array([[0.0, 1.0], [np.sin(5 * np.pi / 12), np.cos(5 * np.pi / 12)]])
-    np.testing.assert_allclose(nodes["plane_week"]["features"], np.insert(hour, 0, 0.0, axis=1), atol=1e-6)
-    assert nodes["plane"]["features"].shape == (2, 9)
-    assert nodes["plane"]["features"][0, 6:].tolist() == [0, 0, 1]

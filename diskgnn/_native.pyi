@@ -227,6 +227,14 @@ class BeladyPlanner:
     def next_cycle_slots(self) -> Int32:
         """[C]: the next cycle's slot i takes the row in this cycle's slot [i]."""
 
+def crc32c_chunks(data: Buffer, chunk_bytes: int, crc: int = 0) -> tuple[npt.NDArray[np.uint32], int]:
+    """(the checksum of each `chunk_bytes` of `data` by itself, `crc` continued over all of it)."""
+
+def first_damaged_chunk(
+    data: Buffer, chunk_bytes: int, chunks: npt.NDArray[np.int64], expected: npt.NDArray[np.uint32]
+) -> int:
+    """The position in `chunks` of the first chunk of `data` whose checksum is not in its place in `expected`, or -1."""
+
 def crc32c_combine(crc_a: int, crc_b: int, bytes_b: int) -> int:
     """CRC-32C of A followed by B, from those of A and B and the length of B."""
 

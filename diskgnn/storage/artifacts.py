@@ -11,7 +11,7 @@ from diskgnn.schema import EdgeType
 
 GRAPH, SAMPLES, PACKED = "diskgnn.graph", "diskgnn.samples", "diskgnn.packed"
 PARTITIONS, SEGMENTED = "diskgnn.partitions", "diskgnn.segmented"  # of baselines: partition_buffer, segmented_packed
-VERSIONS = {GRAPH: 4, SAMPLES: 3, PACKED: 3, PARTITIONS: 1, SEGMENTED: 1}
+VERSIONS = {GRAPH: 5, SAMPLES: 3, PACKED: 3, PARTITIONS: 1, SEGMENTED: 1}
 MADE_BY = {
     GRAPH: "diskgnn convert",
     SAMPLES: "diskgnn sample",

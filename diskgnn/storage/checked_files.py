@@ -6,7 +6,6 @@ import io
 import json
 import math
 import os
-from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import crc32c
+from diskgnn._native import DIRECT_ALIGNMENT, crc32c, crc32c_chunks
 from diskgnn.errors import ArtifactError
 
-# A scan that skips rows compares what it reads in pieces of this size. It reads gaps of this size along anyway.
-CHECKSUM_CHUNK_BYTES = 64 << 10
+# A scan that skips rows compares what it reads in pieces of this size: no smaller ones can be read past the page cache.
+CHECKSUM_CHUNK_BYTES = DIRECT_ALIGNMENT
 _READ_BYTES = 4 << 20
 
 
@@ -42,25 +41,32 @@ class ChunkChecksums:
 
     def __init__(self) -> None:
         self.crc32c = 0
-        self._finished = array("I")
+        self._finished: list[npt.NDArray[np.uint32]] = []
         self._chunk, self._chunk_bytes = 0, 0  # the one that is not full yet
 
     def add(self, data: Any) -> None:
         """Continue with `data` (bytes-like, contiguous)."""
         view = memoryview(data).cast("B")
-        self.crc32c = crc32c(view, self.crc32c)
-        while view:
-            part = view[: CHECKSUM_CHUNK_BYTES - self._chunk_bytes]
-            self._chunk, self._chunk_bytes = crc32c(part, self._chunk), self._chunk_bytes + len(part)
-            if self._chunk_bytes == CHECKSUM_CHUNK_BYTES:
-                self._finished.append(self._chunk)
-                self._chunk = self._chunk_bytes = 0
-            view = view[len(part) :]
+        begun = -self._chunk_bytes % CHECKSUM_CHUNK_BYTES  # bytes missing of the chunk that is not full yet
+        self._add_part(view[:begun])
+        view = view[begun:]
+        whole_bytes = len(view) // CHECKSUM_CHUNK_BYTES * CHECKSUM_CHUNK_BYTES
+        chunks, self.crc32c = crc32c_chunks(view[:whole_bytes], CHECKSUM_CHUNK_BYTES, self.crc32c)
+        self._finished.append(chunks)
+        self._add_part(view[whole_bytes:])
+
+    def _add_part(self, part: memoryview) -> None:
+        """Continue with a part of one chunk."""
+        self.crc32c = crc32c(part, self.crc32c)
+        self._chunk, self._chunk_bytes = crc32c(part, self._chunk), self._chunk_bytes + len(part)
+        if self._chunk_bytes == CHECKSUM_CHUNK_BYTES:
+            self._finished.append(np.array([self._chunk], np.uint32))
+            self._chunk = self._chunk_bytes = 0
 
     def chunks(self) -> npt.NDArray[np.uint32]:
         """[ceil(bytes / CHECKSUM_CHUNK_BYTES)]; the last chunk may be shorter."""
-        last = [self._chunk] if self._chunk_bytes else []
-        return np.concatenate([np.asarray(self._finished, np.uint32), np.array(last, np.uint32)])
+        last = np.array([self._chunk] if self._chunk_bytes else [], np.uint32)
+        return np.concatenate([*self._finished, last])
 
 
 class ChecksummedFile(io.RawIOBase):

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import DIRECT_ALIGNMENT, crc32c, read_ranges
+from diskgnn._native import DIRECT_ALIGNMENT, first_damaged_chunk, read_ranges
 from diskgnn.errors import ArtifactError
 from diskgnn.ordered import in_order
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES
 from diskgnn.storage.row_format import FeatureFile
-from diskgnn.storage.row_reading import row_buffer
+from diskgnn.storage.row_reading import GAP_BYTES, row_buffer
 
 
 @dataclass(frozen=True)
@@ -68,28 +68,27 @@ def _read_checked(
     base, file_bytes = first * chunk_bytes, features.data_offset_bytes + features.num_bytes
     assert base % DIRECT_ALIGNMENT == 0
     chunks = _chunks_of(begins // chunk_bytes - first, (begins + row_bytes - 1) // chunk_bytes - first)
-    breaks = np.flatnonzero(np.diff(chunks) > 1)
+    breaks = np.flatnonzero(np.diff(chunks) > 1 + GAP_BYTES // chunk_bytes)
     starts = chunks[np.concatenate([[0], breaks + 1])] * chunk_bytes + base
     ends = np.minimum((chunks[np.concatenate([breaks, [len(chunks) - 1]])] + 1) * chunk_bytes + base, file_bytes)
     read_ranges(str(features.path), "auto", starts, ends - starts, base, buffer)
-    data = buffer[: file_bytes - base].data
-    for chunk in chunks.tolist():
-        if crc32c(data[chunk * chunk_bytes : (chunk + 1) * chunk_bytes]) != checksums[first + chunk]:
-            offset = base + chunk * chunk_bytes
-            raise ArtifactError(
-                f"{features.path} is damaged: between its bytes {offset} and {offset + chunk_bytes} it is not what was "
-                f"written; restore it, or make the graph again"
-            )
+    damaged = first_damaged_chunk(buffer[: file_bytes - base], chunk_bytes, chunks, checksums[first:])
+    if damaged >= 0:
+        offset = base + int(chunks[damaged]) * chunk_bytes
+        raise ArtifactError(
+            f"{features.path} is damaged: between its bytes {offset} and {offset + chunk_bytes} it is not what was "
+            f"written; restore it, or make the graph again"
+        )
     start = int(begins[0]) - base
     return buffer[start : start + int(begins[-1] - begins[0]) + row_bytes], int((ends - starts).sum())
 
 
 def _chunks_of(firsts: npt.NDArray[np.int64], lasts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """[any number] ascending: all numbers that are in [firsts[i], lasts[i]] for some i."""
-    covered = np.zeros(int(lasts[-1]) + 2, np.int64)
-    np.add.at(covered, firsts, 1)
-    np.add.at(covered, lasts + 1, -1)
-    return np.flatnonzero(np.cumsum(covered) > 0)
+    covered = np.zeros(int(lasts[-1]) + 1, np.bool_)
+    for step in range(int((lasts - firsts).max()) + 1):
+        covered[np.minimum(firsts + step, lasts)] = True
+    return np.flatnonzero(covered)
 
 
 def _bounds(needed: npt.NDArray[np.bool_], window_rows: int) -> Iterator[tuple[int, int]]:

@@ -23,14 +23,14 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import fits, sample_plan
 from diskgnn.sampling.window_plan import WindowPlan
 from diskgnn.storage import faults
-from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES
+from diskgnn.storage.row_reading import GAP_BYTES
 from diskgnn.storage.samples import Samples
 from diskgnn.system.resources import Resources
 from diskgnn.tracing import TraceEvent
 
 _SHARDS_PER_THREAD = 2
-# Features are read in chunks that have a checksum each. A window is worth packing if the chunks that it takes are at
-# most so many times the rows in them that it needs.
+# Gaps between rows are read along. A window is worth packing if the stretches of that size that it has rows in are at
+# most so many times these rows.
 _MOST_READ_PER_NEED = 8
 _SWEPT_PART = 8  # of an epoch: the shortest window where the topology is swept, which the rows are not known for
 
@@ -53,15 +53,15 @@ class WindowPreparer:
         if not fits(self.plan, Resources.of(self._memory, None).memory_bytes):
             return -(-self.plan.sizes["train"].batches_per_epoch // _SWEPT_PART)
         row_sets = row_sets_of(graph, self.plan.config())
-        chunks = [np.zeros(-(-each.features.num_bytes // CHECKSUM_CHUNK_BYTES), np.bool_) for each in row_sets]
+        stretches = [np.zeros(-(-each.features.num_bytes // GAP_BYTES), np.bool_) for each in row_sets]
         needed_bytes = 0
         for number, planned in enumerate(WindowPlan(self.plan, window).planned(), 1):
             minibatch = planned.draw(self._sampler)
-            for row_set, is_needed in zip(row_sets, chunks, strict=True):
+            for row_set, is_needed in zip(row_sets, stretches, strict=True):
                 rows = row_set.needed(minibatch).astype(np.int64)
-                is_needed[rows * row_set.row_bytes // CHECKSUM_CHUNK_BYTES] = True
+                is_needed[rows * row_set.row_bytes // GAP_BYTES] = True
                 needed_bytes += len(rows) * row_set.row_bytes
-            read_bytes = CHECKSUM_CHUNK_BYTES * sum(map(np.count_nonzero, chunks))
+            read_bytes = GAP_BYTES * sum(map(np.count_nonzero, stretches))
             if read_bytes <= _MOST_READ_PER_NEED * needed_bytes:
                 return number
         return len(window)

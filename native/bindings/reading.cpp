@@ -1,4 +1,5 @@
 // Checksums and reads.
+#include <algorithm>
 #include <limits>
 
 #include "bindings/arrays.h"
@@ -57,6 +58,33 @@ void bind_reading(nb::module_& m) {
         return crc32c(std::as_bytes(std::span(data.data(), data.size())), crc);
       },
       "data"_a, "crc"_a = 0);
+  m.def(
+      "crc32c_chunks",
+      [](Bytes data, std::size_t chunk_bytes, std::uint32_t crc) {
+        require(chunk_bytes > 0, "chunk_bytes: expected at least 1");
+        std::vector<std::uint32_t> chunks((data.size() + chunk_bytes - 1) / chunk_bytes);
+        {
+          nb::gil_scoped_release release;
+          crc = crc32c_chunks(std::as_bytes(span_of(data)), chunk_bytes, crc, chunks);
+        }
+        return nb::make_tuple(to_numpy(std::move(chunks)), crc);
+      },
+      "data"_a, "chunk_bytes"_a, "crc"_a = 0);
+  m.def(
+      "first_damaged_chunk",
+      [](Bytes data, std::size_t chunk_bytes, In<std::int64_t> chunks, In<std::uint32_t> expected) {
+        require(chunk_bytes > 0, "chunk_bytes: expected at least 1");
+        const std::size_t num_chunks = (data.size() + chunk_bytes - 1) / chunk_bytes;
+        for (const std::int64_t chunk : span_of(chunks)) {
+          require(chunk >= 0 && static_cast<std::size_t>(chunk) < std::min(num_chunks, expected.size()),
+                  "chunks: not all are in data and in expected");
+        }
+        nb::gil_scoped_release release;
+        const std::size_t first =
+            first_damaged_chunk(std::as_bytes(span_of(data)), chunk_bytes, span_of(chunks), span_of(expected));
+        return first == chunks.size() ? -1 : static_cast<std::int64_t>(first);
+      },
+      "data"_a, "chunk_bytes"_a, "chunks"_a.noconvert(), "expected"_a.noconvert());
   m.def("crc32c_combine", &crc32c_combine, "crc_a"_a, "crc_b"_a, "bytes_b"_a);
   m.def("io_uring_refusal", &io_uring_refusal);
   m.def("read_ranges", &read_ranges_into, "path"_a, "engine"_a, "offsets"_a.noconvert(), "lengths"_a.noconvert(),

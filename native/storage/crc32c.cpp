@@ -1,5 +1,6 @@
 #include "storage/crc32c.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -132,6 +133,27 @@ std::uint32_t crc32c_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::uint
     if ((bytes_b & 1) != 0) crc_a = apply(kZeroBytes[bit], crc_a);
   }
   return crc_a ^ crc_b;
+}
+
+std::uint32_t crc32c_chunks(std::span<const std::byte> bytes, std::size_t chunk_bytes, std::uint32_t crc,
+                            std::span<std::uint32_t> chunks) {
+  for (std::uint32_t& chunk : chunks) {
+    const std::span<const std::byte> part = bytes.first(std::min(chunk_bytes, bytes.size()));
+    chunk = crc32c(part, 0);
+    crc = crc32c_combine(crc, chunk, part.size());
+    bytes = bytes.subspan(part.size());
+  }
+  return crc;
+}
+
+std::size_t first_damaged_chunk(std::span<const std::byte> bytes, std::size_t chunk_bytes,
+                                std::span<const std::int64_t> chunks, std::span<const std::uint32_t> expected) {
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    const auto number = static_cast<std::size_t>(chunks[i]);
+    const std::span<const std::byte> rest = bytes.subspan(number * chunk_bytes);
+    if (crc32c(rest.first(std::min(chunk_bytes, rest.size())), 0) != expected[number]) return i;
+  }
+  return chunks.size();
 }
 
 }  // namespace diskgnn

@@ -14,4 +14,14 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc);
 // their checksum put together from their parts' (the method is zlib's crc32_combine).
 std::uint32_t crc32c_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64_t bytes_b);
 
+// The same as crc32c, and the checksum of each `chunk_bytes` of `bytes` by itself into `chunks`; the last one may be
+// shorter. There are as many as it takes.
+std::uint32_t crc32c_chunks(std::span<const std::byte> bytes, std::size_t chunk_bytes, std::uint32_t crc,
+                            std::span<std::uint32_t> chunks);
+
+// The position in `chunks` of the first whose checksum is not its own in `expected`; chunks.size() if there is none.
+// Both are by the number of the chunk in `bytes`.
+std::size_t first_damaged_chunk(std::span<const std::byte> bytes, std::size_t chunk_bytes,
+                                std::span<const std::int64_t> chunks, std::span<const std::uint32_t> expected);
+
 }  // namespace diskgnn

@@ -11,7 +11,7 @@ Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
 DIRECT_ALIGNMENT: int  # bytes: what offsets, lengths and memory of direct reads are multiples of; extents, too
-HAVE_LIBURING: bool  # liburing was there when this was built
+HAVE_IO_URING: bool  # this was built on Linux
 ROW_ALIGNMENT: int  # bytes: where the rows of a row set start in an extent
 READ_AHEAD_BYTES: int  # that a Pipeline has in flight or waiting to be assembled
 

@@ -140,7 +140,7 @@ def doctor(output: Output, /, folder: Path, measure: bool, file_bytes: int) -> N
         "available_memory_bytes": machine.available_memory_bytes,
         "cgroup_memory_limit_bytes": machine.cgroup_memory_limit_bytes,
         "GPUs": ", ".join(f"{gpu.name} ({format_size(gpu.memory_bytes)})" for gpu in machine.gpus) or "none",
-        "io_uring": f"{ring.kernel}; liburing {'compiled in' if ring.compiled_in else 'not compiled in'}",
+        "io_uring": ring.kernel,
     })  # fmt: skip
     direct, rates = disk.direct_io, disk.rates
     output.fields(disk.path, {

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from diskgnn._native import HAVE_LIBURING, io_uring_refusal
+from diskgnn._native import HAVE_IO_URING, io_uring_refusal
 from diskgnn.errors import ConfigError
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.specs import PathLike
@@ -38,7 +38,7 @@ class IoUring:
     """Whether reads can go through io_uring; otherwise a pool of threads makes them."""
 
     usable: bool  # compiled in, and the kernel lets this process use it
-    compiled_in: bool  # liburing was found when diskgnn was built
+    compiled_in: bool  # diskgnn was built on Linux, with its headers of 5.6 or newer
     kernel: str  # what the kernel answered
 
 
@@ -149,7 +149,7 @@ def _look_at_torch() -> tuple[str | None, tuple[Gpu, ...]]:
 def look_at_io_uring() -> IoUring:
     """Set up a ring as the reader does, the only sure way to know: policies refuse it in several places."""
     refusal = io_uring_refusal()
-    return IoUring(not refusal, bool(HAVE_LIBURING), explain_refusal(refusal) if refusal else "allowed")
+    return IoUring(not refusal, bool(HAVE_IO_URING), explain_refusal(refusal) if refusal else "allowed")
 
 
 def explain_refusal(refusal: str) -> str:
@@ -219,10 +219,12 @@ def advise(machine: Machine, folder: Folder) -> tuple[str, ...]:
     """What the user could change, and what it would bring; nothing for what is as it should be."""
     advice = []
     ring = machine.io_uring
-    if not ring.compiled_in:
-        advice.append(
-            "diskgnn was built without liburing and reads with threads: install liburing-dev and build it again"
-        )
+    if not ring.compiled_in:  # which is as it should be where there is none
+        if machine.kernel.startswith("Linux"):
+            advice.append(
+                "diskgnn was built without io_uring and reads with threads: build it again with the headers of "
+                "Linux 5.6 or newer (Debian/Ubuntu: linux-libc-dev)"
+            )
     elif not ring.usable:
         advice.append(
             "io_uring is not to be had here, so diskgnn reads with threads. In Docker: run with "

@@ -30,12 +30,7 @@ void read_ranges_into(const std::string& path, const std::string& engine, In<std
 }  // namespace
 
 void bind_reading(nb::module_& m) {
-#ifdef DISKGNN_HAVE_LIBURING
-  m.attr("HAVE_LIBURING") = true;
-#else
-  m.attr("HAVE_LIBURING") = false;
-#endif
-
+  m.attr("HAVE_IO_URING") = has_io_uring();
   m.attr("DIRECT_ALIGNMENT") = kDirectAlignment;
 
   m.def(

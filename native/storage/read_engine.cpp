@@ -13,9 +13,7 @@
 #include <thread>
 #include <vector>
 
-#ifdef DISKGNN_HAVE_LIBURING
-#include <liburing.h>
-#endif
+#include "storage/io_ring.h"
 
 namespace diskgnn {
 namespace {
@@ -131,73 +129,22 @@ class ThreadEngine final : public ReadEngine {
   std::vector<std::thread> threads_;
 };
 
-#ifdef DISKGNN_HAVE_LIBURING
-
-// Why reads cannot go through `ring`, which the kernel has set up; empty when they can. A policy may refuse
-// io_uring_enter alone, and kernels before 5.6 set up rings without knowing IORING_OP_READ.
-std::string ring_refusal(io_uring& ring) {
-  io_uring_probe* probe = io_uring_get_probe_ring(&ring);
-  const bool can_read = probe != nullptr && io_uring_opcode_supported(probe, IORING_OP_READ) != 0 &&
-                        io_uring_opcode_supported(probe, IORING_OP_READ_FIXED) != 0;
-  io_uring_free_probe(probe);
-  if (!can_read) {
-    errno = EOPNOTSUPP;
-    return "the kernel's io_uring cannot read (it is older than 5.6)";
-  }
-  io_uring_prep_nop(io_uring_get_sqe(&ring));
-  io_uring_cqe* completion = nullptr;
-  int error = io_uring_submit_and_wait(&ring, 1);
-  while (error == -EINTR) error = io_uring_submit_and_wait(&ring, 1);
-  if (error < 0 || io_uring_peek_cqe(&ring, &completion) != 0) {
-    errno = error < 0 ? -error : EIO;
-    return std::string("the kernel refuses io_uring_enter: ") + std::strerror(errno);
-  }
-  io_uring_cqe_seen(&ring, completion);
-  return {};
-}
-
-// Sets up a ring that reads can go through. Returns why there is none (with errno set) or nothing.
-std::string open_ring(io_uring& ring, unsigned depth) {
-  const int error = -io_uring_queue_init(depth, &ring, 0);
-  if (error != 0) {
-    errno = error;
-    return std::string("the kernel refuses io_uring_setup: ") + std::strerror(error);
-  }
-  std::string refusal = ring_refusal(ring);
-  if (!refusal.empty()) {
-    const int cause = errno;
-    io_uring_queue_exit(&ring);
-    errno = cause;
-  }
-  return refusal;
-}
+#ifdef DISKGNN_HAVE_IO_URING
 
 class UringEngine final : public ReadEngine {
  public:
   UringEngine(const DirectFile& file, unsigned depth, std::span<std::byte> registered)
-      : file_(file), slots_(depth), registered_(registered) {
-    if (const std::string refusal = open_ring(ring_, depth); !refusal.empty()) {
-      throw std::system_error(errno, std::generic_category(), refusal);
-    }
+      : file_(file), ring_(depth), slots_(depth), registered_(registered) {
     for (unsigned i = depth; i-- > 0;) free_slots_.push_back(i);
-    if (!registered_.empty()) {
-      const iovec region{registered_.data(), registered_.size()};
-      // RLIMIT_MEMLOCK may forbid it: then every read pins its own pages, which is slower but no error.
-      if (io_uring_register_buffers(&ring_, &region, 1) != 0) registered_ = {};
-    }
+    // Refused memory is no error: every read pins its own pages then, which is slower.
+    if (!registered_.empty() && !ring_.register_memory(registered_)) registered_ = {};
   }
 
   ~UringEngine() override {
-    while (in_kernel_ > 0) {
-      io_uring_cqe* completion = nullptr;
-      const int error = io_uring_submit_and_wait(&ring_, 1);
-      if (error < 0 && error != -EINTR) break;
-      while (io_uring_peek_cqe(&ring_, &completion) == 0) {
-        io_uring_cqe_seen(&ring_, completion);
-        --in_kernel_;
-      }
+    try {
+      for (; in_kernel_ > 0; --in_kernel_) wait_for_completion();
+    } catch (const std::system_error&) {  // the ring answers no more; closing it ends what is in flight
     }
-    io_uring_queue_exit(&ring_);
   }
 
   void submit(const ReadRequest& request) override {
@@ -210,16 +157,8 @@ class UringEngine final : public ReadEngine {
 
   std::uint64_t wait() override {
     for (;;) {
-      io_uring_cqe* completion = nullptr;
-      while (io_uring_peek_cqe(&ring_, &completion) != 0) {
-        const int error = io_uring_submit_and_wait(&ring_, 1);
-        if (error < 0 && error != -EINTR) {
-          throw std::system_error(-error, std::generic_category(), "io_uring_submit_and_wait");
-        }
-      }
-      const auto slot = static_cast<unsigned>(completion->user_data);
-      const int result = completion->res;
-      io_uring_cqe_seen(&ring_, completion);
+      const auto [tag, result] = wait_for_completion();
+      const auto slot = static_cast<unsigned>(tag);
       --in_kernel_;
       Slot& state = slots_[slot];
       const ReadRequest& request = state.request;
@@ -247,25 +186,25 @@ class UringEngine final : public ReadEngine {
     std::uint64_t done;
   };
 
+  IoRing::Completion wait_for_completion() {
+    for (;;) {
+      if (const auto completion = ring_.take()) return *completion;
+      ring_.submit_and_wait();
+    }
+  }
+
   void enqueue(unsigned slot) {
-    io_uring_sqe* entry = io_uring_get_sqe(&ring_);
-    if (entry == nullptr) throw std::logic_error("the submission queue is full");
     const Slot& state = slots_[slot];
     const std::span<std::byte> rest = state.request.destination.subspan(state.done);
     const std::uint64_t offset = state.request.offset + state.done;
     const bool fixed = !registered_.empty() && rest.data() >= registered_.data() &&
                        rest.data() + rest.size() <= registered_.data() + registered_.size();
-    if (fixed) {
-      io_uring_prep_read_fixed(entry, file_.descriptor(), rest.data(), static_cast<unsigned>(rest.size()), offset, 0);
-    } else {
-      io_uring_prep_read(entry, file_.descriptor(), rest.data(), static_cast<unsigned>(rest.size()), offset);
-    }
-    entry->user_data = slot;
+    ring_.queue_read(file_.descriptor(), rest, offset, fixed, slot);
     ++in_kernel_;
   }
 
   const DirectFile& file_;
-  io_uring ring_{};
+  IoRing ring_;
   std::vector<Slot> slots_;
   std::vector<unsigned> free_slots_;
   std::span<std::byte> registered_;
@@ -276,20 +215,30 @@ class UringEngine final : public ReadEngine {
 
 }  // namespace
 
-std::string io_uring_refusal() {
-#ifdef DISKGNN_HAVE_LIBURING
-  io_uring ring{};
-  std::string refusal = open_ring(ring, 2);
-  if (refusal.empty()) io_uring_queue_exit(&ring);
-  return refusal;
+bool has_io_uring() {
+#ifdef DISKGNN_HAVE_IO_URING
+  return true;
 #else
-  return "diskgnn was built without liburing";
+  return false;
+#endif
+}
+
+std::string io_uring_refusal() {
+#ifdef DISKGNN_HAVE_IO_URING
+  try {
+    const IoRing ring(2);
+    return {};
+  } catch (const std::system_error& refusal) {
+    return refusal.what();
+  }
+#else
+  return "diskgnn was built without io_uring (it is Linux's, and the build needs its headers of 5.6 or newer)";
 #endif
 }
 
 std::unique_ptr<ReadEngine> make_read_engine(EngineKind kind, const DirectFile& file, unsigned depth,
                                              std::span<std::byte> registered) {
-#ifdef DISKGNN_HAVE_LIBURING
+#ifdef DISKGNN_HAVE_IO_URING
   if (kind != EngineKind::kThreads) {
     try {
       return std::make_unique<UringEngine>(file, depth, registered);

@@ -40,6 +40,9 @@ class ReadEngine {
 std::unique_ptr<ReadEngine> make_read_engine(EngineKind kind, const DirectFile& file, unsigned depth,
                                              std::span<std::byte> registered);
 
+// Whether io_uring is compiled in.
+bool has_io_uring();
+
 // Why io_uring cannot be used here; empty when it can.
 std::string io_uring_refusal();
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from packed_directories import ENGINES, key
 
-from diskgnn._native import HAVE_LIBURING, io_uring_refusal
+from diskgnn._native import HAVE_IO_URING, io_uring_refusal
 from diskgnn.loading.loader import Loader
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
@@ -38,7 +38,7 @@ def refuse_io_uring():
     """)
 
 
-@pytest.mark.skipif(not HAVE_LIBURING, reason="built without liburing")
+@pytest.mark.skipif(not HAVE_IO_URING, reason="built without io_uring")
 def test_where_io_uring_is_refused_threads_read_and_it_is_said_once(packed):
     script = refuse_io_uring() + textwrap.dedent("""
         import sys, warnings, diskgnn

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diskgnn._native import DIRECT_ALIGNMENT, HAVE_LIBURING, io_uring_refusal, read_ranges
+from diskgnn._native import DIRECT_ALIGNMENT, HAVE_IO_URING, io_uring_refusal, read_ranges
 from diskgnn.storage.row_reading import GAP_BYTES, read_rows, requests, row_buffer
 
 ENGINES = ["auto", "threads"] if io_uring_refusal() else ["auto", "threads", "io_uring"]
@@ -172,7 +172,7 @@ REFUSE = """
         found = Filter(len(program), ctypes.addressof(buffer))
         assert libc.prctl(22, 2, ctypes.byref(found), 0, 0) == 0, ctypes.get_errno()
     import errno, mmap, numpy as np
-    from diskgnn._native import HAVE_LIBURING, ExtentRows, PageWriter, io_uring_refusal, pack_window, read_ranges
+    from diskgnn._native import HAVE_IO_URING, ExtentRows, PageWriter, io_uring_refusal, pack_window, read_ranges
     def read(engine):
         buffer = np.frombuffer(mmap.mmap(-1, 3_000_001 + 8192), np.uint8)
         read_ranges(sys.argv[1], engine, np.array([0]), np.array([3_000_001]), 0, buffer)
@@ -257,7 +257,7 @@ def test_where_few_threads_can_be_started_they_read(path):
     )
 
 
-@pytest.mark.skipif(not HAVE_LIBURING, reason="built without liburing")
+@pytest.mark.skipif(not HAVE_IO_URING, reason="built without io_uring")
 def test_that_threads_read_is_said_once_by_whoever_comes_first(path, tmp_path):
     run_script(
         path,

@@ -8,7 +8,7 @@ import numpy as np
 import psutil
 import pytest
 
-from diskgnn._native import HAVE_LIBURING, measure_reads
+from diskgnn._native import HAVE_IO_URING, measure_reads
 from diskgnn.errors import ConfigError, DiskFullError
 from diskgnn.system.disk_rates import measure_read_rates, scratch_file
 from diskgnn.system.doctor import (
@@ -78,7 +78,7 @@ def test_io_uring_is_usable_exactly_when_a_read_goes_through_it(tmp_path):
     offsets = np.zeros(1, np.uint64)
     ring = look_at_io_uring()
     assert measure_reads(str(path), offsets, 4096, 1, 9.0)[0] == ("io_uring" if ring.usable else "threads")
-    assert ring.compiled_in == HAVE_LIBURING
+    assert ring.compiled_in == HAVE_IO_URING
     if not ring.usable:
         with pytest.raises(OSError, match="io_uring"):
             measure_reads(str(path), offsets, 4096, 1, 9.0, "io_uring")
@@ -156,6 +156,6 @@ def test_advice_is_given_only_where_something_could_be_better(tmp_path):
     refused = type(machine)(**{**fine, "io_uring": IoUring(False, True, "refused (EPERM)")})
     assert "seccomp" in advise(refused, fine_folder)[0]
     without = type(machine)(**{**fine, "io_uring": IoUring(False, False, "allowed")})
-    assert "liburing-dev" in advise(without, fine_folder)[0]
+    assert "linux-libc-dev" in advise(without, fine_folder)[0]
     in_memory = Folder(**{**vars(fine_folder), "filesystem": "tmpfs"})
     assert "memory" in advise(type(machine)(**fine), in_memory)[0]

@@ -88,6 +88,24 @@ class Column(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 COLUMN = Column()
 
 
+class Setting(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """NAME=VALUE."""
+
+    name = "name=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """(name, value)."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, setting = str(value).partition("=")
+        if not name or not equals:
+            self.fail(f"expected NAME=VALUE, found {value!r}", param, ctx)
+        return name, setting
+
+
+SETTING = Setting()
+
+
 class Option(click.Option):
     """A click option that --help lists under the title of its `section`."""
 

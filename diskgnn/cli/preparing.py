@@ -20,6 +20,7 @@ def _finish(output: Output, reports: StageReport | list[StageReport]) -> None:
     output.result(reports)
 
 
+_source = options.section("Data sets in the formats of others")
 _edges = options.section("Edges")
 _nodes = options.section("Nodes")
 _tables = options.section("Parquet tables")
@@ -27,6 +28,20 @@ _tables = options.section("Parquet tables")
 
 @click.command(cls=Command, short_help="Make a graph directory from your arrays or tables.")
 @click.argument("out", type=options.OUTPUT)
+@_source(
+    "--from",
+    "format",
+    type=(str, options.EXISTING),
+    metavar="FORMAT PATH",
+    help="Read the graph from PATH. FORMAT is auto or one of scipy.",
+)
+@_source(
+    "--set",
+    "options",
+    type=options.SETTING,
+    multiple=True,
+    help="An option of the format, such as weights=true; an unknown one is answered with those that there are.",
+)
 @click.option(
     "--schema",
     type=options.EXISTING,
@@ -72,15 +87,26 @@ _tables = options.section("Parquet tables")
 @options.memory
 @options.overwrite
 @click.pass_obj
-def convert(output: Output, /, out: Path, columns: tuple[tuple[str, str], ...], **arguments: Any) -> None:
-    """Make the graph directory OUT from your arrays (.npy) or tables (Parquet)."""
+def convert(
+    output: Output,
+    /,
+    out: Path,
+    format: tuple[str, Path] | None,  # noqa: A002
+    options: tuple[tuple[str, str], ...],
+    columns: tuple[tuple[str, str], ...],
+    **arguments: Any,
+) -> None:
+    """Make the graph directory OUT from your arrays, tables, or a data set in another format."""
     from diskgnn.importers.convert import TableColumns, convert
+
+    if format is not None:
+        arguments["format"], arguments["source"] = format
 
     names: dict[str, Any] = dict(columns)
     if "features" in names:
         names["features"] = [name for role, name in columns if role == "features"]
     found = TableColumns(**names) if names else None
-    _finish(output, convert(out, **arguments, columns=found, reporter=output.reporter))
+    _finish(output, convert(out, **arguments, options=dict(options), columns=found, reporter=output.reporter))
 
 
 @click.command(cls=Command, short_help="Make a synthetic graph directory.")

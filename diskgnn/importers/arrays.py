@@ -15,29 +15,24 @@ import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
-from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource, as_signed
+from diskgnn.importers.file_kinds import describe, kind_of
+from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowReader, RowSource, as_signed
 from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.row_format import FEATURE_STORAGE, dtype_stored_as
 
-Source = str | os.PathLike[str] | npt.ArrayLike  # a path, or anything that NumPy takes as an array
+Source = str | os.PathLike[str] | npt.ArrayLike | RowSource  # a path, what NumPy takes as an array, or a stream
 
 
 def load(name: str, source: Source) -> npt.NDArray[Any]:
-    """`source` as an array; a .npy file is memory-mapped.
+    """`source` as an array; a .npy file or a tensor saved by torch is memory-mapped.
 
     Raises:
-        InputError: the file is not there or is no .npy file, or the value is no array of numbers.
+        InputError: the file is not there or is none of these, or the value is no array of numbers.
     """
+    if isinstance(source, RowSource):
+        raise InputError(f"{name}: expected a path or an array, found rows that can only be read in order")
     if isinstance(source, (str, os.PathLike)):
-        path = Path(source)
-        if not path.is_file():
-            raise InputError(f"{name}: expected a .npy file, found no file {path}")
-        try:
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError, OSError) as error:
-            raise InputError(f"{name}: {path} is not a complete .npy file ({error}); save it with np.save") from error
-        if not isinstance(array, np.ndarray):
-            raise InputError(f"{name}: {path} holds several arrays (.npz); save the one that is meant with np.save")
+        array = _load_file(name, Path(source))
     else:
         try:
             array = np.asarray(source)
@@ -51,27 +46,82 @@ def load(name: str, source: Source) -> npt.NDArray[Any]:
     return np.asanyarray(array)
 
 
+def _load_file(name: str, path: Path) -> npt.NDArray[Any]:
+    if not path.is_file():
+        raise InputError(f"{name}: expected a .npy file, found {describe(path)}")
+    if kind_of(path) == "torch":
+        return load_tensor(name, path)
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        if "objects" in str(error).lower():
+            raise InputError(
+                f"{name}: {path} holds pickled Python objects, which are never unpickled; save numbers, for instance "
+                "np.stack(rows).astype(np.float32)"
+            ) from error
+        raise InputError(
+            f"{name}: {path} is not a complete .npy file, but {describe(path)} ({error})"
+            if kind_of(path) != "npy"
+            else f"{name}: {path} is not a complete .npy file ({error}); save it with np.save"
+        ) from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{name}: {path} holds several arrays (.npz); save the one that is meant with np.save")
+    return array
+
+
+def load_tensor(name: str, path: Path) -> npt.NDArray[Any]:
+    """The tensor that torch.save wrote to `path`, memory-mapped; bfloat16 as uint16.
+
+    Raises:
+        InputError: it is damaged, or something else than one tensor.
+    """
+    import torch
+
+    try:
+        tensor = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    except Exception as error:  # torch raises whatever the unpickler or the archive does
+        raise InputError(f"{name}: {path} is no tensor that torch.load(weights_only=True) reads ({error})") from error
+    if not isinstance(tensor, torch.Tensor):
+        raise InputError(
+            f"{name}: expected one tensor in {path}, found {type(tensor).__name__}; save the one that is meant alone"
+        )
+    tensor = tensor.detach()
+    array: npt.NDArray[Any] = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return array
+
+
+def require_whole(name: str, dtype: np.dtype[Any]) -> None:
+    """Refuse numbers of `dtype` that are not integers.
+
+    Raises:
+        InputError: fractional (any float dtype, whole values too) or boolean.
+    """
+    if dtype.kind not in "iu":
+        found = "fractional numbers" if dtype.kind == "f" else "truth values"
+        raise InputError(
+            f"{name}: expected whole numbers, found {found} (dtype {dtype}); "
+            f"save array.astype(np.int64) if the values are what is meant"
+        )
+
+
 def whole_numbers(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """`array` itself, if its dtype is an integer one.
 
     Raises:
         InputError: fractional (any float dtype, whole values too) or boolean.
     """
-    if array.dtype.kind not in "iu":
-        found = "fractional numbers" if array.dtype.kind == "f" else "truth values"
-        raise InputError(
-            f"{name}: expected whole numbers, found {found} (dtype {array.dtype}); "
-            f"save array.astype(np.int64) if the values are what is meant"
-        )
+    require_whole(name, array.dtype)
     return array
 
 
-def edge_source(edges: Source, name: str = "edges") -> tuple[EdgeSource, int]:
+def edge_source(edges: Source | EdgeStream, name: str = "edges") -> tuple[EdgeSource, int]:
     """Stream of an edge list [2, E] or [E, 2], and E. An array [2, 2] is taken as [2, E].
 
     Raises:
         InputError: another shape, or ids that are not whole numbers.
     """
+    if isinstance(edges, EdgeStream):
+        return edges.chunks, edges.num_edges
     array = load(name, edges)
     if array.ndim != 2 or 2 not in array.shape:
         raise InputError(f"{name}: expected shape [2, E] or [E, 2], found {list(array.shape)}")
@@ -92,38 +142,51 @@ def csc_source(indptr: Source, indices: Source, owner: str = "") -> tuple[EdgeSo
         InputError: indptr does not start with 0, decreases, or does not end with the number of indices.
     """
     name, indices_name = named("indptr", owner, indptr), named("indices", owner, indices)
-    starts, sources = whole_numbers(name, load(name, indptr)), whole_numbers(indices_name, load(indices_name, indices))
-    if starts.ndim != 1 or len(starts) < 1 or sources.ndim != 1:
+    starts, sources = numbers(name, indptr), numbers(indices_name, indices)
+    require_whole(name, starts.dtype)
+    require_whole(indices_name, sources.dtype)
+    if starts.row_shape or starts.num_rows < 1 or sources.row_shape:
         raise InputError(
-            f"expected {name} [N+1] and {indices_name} [E], found shapes {list(starts.shape)} and {list(sources.shape)}"
+            f"expected {name} [N+1] and {indices_name} [E], found shapes {starts.shape} and {sources.shape}"
         )
-    if starts[0] != 0:
-        raise InputError(f"{name}: expected 0 at the start, found {starts[0]}; rows are counted from 0")
-    for start in range(0, len(starts) - 1, CHUNK_EDGES):
-        chunk = starts[start : start + CHUNK_EDGES + 1]
-        if (decreasing := chunk[1:] < chunk[:-1]).any():
-            node = start + int(decreasing.argmax())
+    _check_indptr(starts, sources.num_rows)
+    return partial(_csc_edges, starts, sources), sources.num_rows, starts.num_rows - 1
+
+
+def _check_indptr(starts: RowSource, num_edges: int) -> None:
+    node, last = 0, 0
+    for chunk in map(as_signed, starts.chunks()):
+        if node == 0 and chunk[0] != 0:
+            raise InputError(f"{starts.name}: expected 0 at the start, found {chunk[0]}; rows are counted from 0")
+        before = np.concatenate([[last], chunk[:-1]])
+        if (decreasing := chunk < before).any():
+            first = int(decreasing.argmax())
             raise InputError(
-                f"{name}: expected non-decreasing numbers, found {starts[node]} and then {starts[node + 1]} "
-                f"at node {node}"
+                f"{starts.name}: expected non-decreasing numbers, found {before[first]} and then {chunk[first]} "
+                f"at node {node + first - 1}"
             )
-    if starts[-1] != len(sources):
+        node, last = node + len(chunk), int(chunk[-1])
+    if last != num_edges:
         raise InputError(
-            f"{name}: expected the number of indices, {len(sources)}, at the end, found {starts[-1]}; "
+            f"{starts.name}: expected the number of indices, {num_edges}, at the end, found {last}; "
             f"are the two files of the same graph?"
         )
-    return partial(_csc_edges, starts, sources), len(sources), len(starts) - 1
 
 
-def _csc_edges(starts: npt.NDArray[Any], sources: npt.NDArray[Any]) -> Iterator[EdgeChunk]:
-    for first in range(0, len(starts) - 1, CHUNK_EDGES):
-        bounds = starts[first : first + CHUNK_EDGES + 1].astype(np.int64)
-        nodes = np.arange(first, first + len(bounds) - 1, dtype=np.int64)
-        for start in range(int(bounds[0]), int(bounds[-1]), CHUNK_EDGES):
-            stop = min(start + CHUNK_EDGES, int(bounds[-1]))
-            src = as_signed(sources[start:stop])
-            clipped = np.clip(bounds, start, stop)
-            yield src, np.repeat(nodes, clipped[1:] - clipped[:-1]).astype(src.dtype)
+def _csc_edges(starts: RowSource, sources: RowSource) -> Iterator[EdgeChunk]:
+    bounds, reader = RowReader(starts), RowReader(sources)
+    node, start = 0, int(bounds.take(1)[0])
+    while node < starts.num_rows - 1:
+        ends = as_signed(bounds.take(min(CHUNK_EDGES, starts.num_rows - 1 - node))).astype(np.int64, copy=False)
+        nodes = np.arange(node, node + len(ends), dtype=np.int64)
+        first = start
+        while start < ends[-1]:
+            stop = min(start + CHUNK_EDGES, int(ends[-1]))
+            src = as_signed(reader.take(stop - start))
+            clipped = np.clip(np.concatenate([[first], ends]), start, stop)
+            yield src, np.repeat(nodes, np.diff(clipped)).astype(src.dtype)
+            start = stop
+        node += len(ends)
 
 
 def features(source: Source, *, bfloat16: bool, name: str = "features") -> RowSource:
@@ -135,10 +198,10 @@ def features(source: Source, *, bfloat16: bool, name: str = "features") -> RowSo
         InputError: no matrix, or a dtype that features cannot have.
         ConfigError: uint16 without `bfloat16`, or `bfloat16` with something else.
     """
-    array = load(name, source)
-    if array.ndim != 2 or array.shape[1] == 0:
-        raise InputError(f"{name}: expected shape [N, D] with D of at least 1, found {list(array.shape)}")
-    dtype = array.dtype.newbyteorder("=")
+    rows = numbers(name, source)
+    if len(rows.row_shape) != 1 or rows.row_shape[0] == 0:
+        raise InputError(f"{name}: expected shape [N, D] with D of at least 1, found {rows.shape}")
+    dtype = rows.dtype
     if bfloat16 != (dtype_stored_as(dtype) == "bfloat16"):
         stored = np.dtype(FEATURE_STORAGE["bfloat16"])
         raise ConfigError(
@@ -153,25 +216,24 @@ def features(source: Source, *, bfloat16: bool, name: str = "features") -> RowSo
             DataWarning,
             stacklevel=4,
         )
-        dtype = np.dtype(np.float32)
-    elif dtype_stored_as(dtype) is None:
+        return rows.mapped(rows.row_shape, np.dtype(np.float32), _narrowed)
+    if dtype_stored_as(dtype) is None:
         raise InputError(
             f"{name}: expected float32, float16, int8 or bfloat16 (as uint16), found {dtype}; "
             f"save features.astype(np.float32)"
         )
-    rows = RowSource(name, len(array), (array.shape[1],), dtype, partial(_slices, array, dtype))
-    if not isinstance(source, (str, os.PathLike)) or not array.flags.c_contiguous:
-        return rows
-    path = Path(source)
-    rows = replace(rows, stored_bytes=path.stat().st_size)
-    return rows if dtype != array.dtype else replace(rows, path=path, chunks=partial(read_rows, path, rows))
+    return rows
 
 
-def _slices(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> Iterator[npt.NDArray[Any]]:
+def _narrowed(chunk: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # what becomes infinite is counted with what was
+        return chunk.astype(np.float32)
+
+
+def _slices(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
     step = max(1, CHUNK_BYTES // max(array.itemsize * int(np.prod(array.shape[1:])), 1))
     for start in range(0, len(array), step):
-        with np.errstate(over="ignore"):  # what becomes infinite is counted with what was
-            yield array[start : start + step].astype(dtype, order="C", copy=False)
+        yield array[start : start + step].astype(array.dtype.newbyteorder("="), order="C", copy=False)
 
 
 def read_rows(path: Path, rows: RowSource) -> Iterator[npt.NDArray[Any]]:
@@ -197,45 +259,52 @@ def read_rows(path: Path, rows: RowSource) -> Iterator[npt.NDArray[Any]]:
 
 
 def labels(source: Source, name: str = "labels") -> RowSource:
-    """Labels [N] as int64, -1 where a node has none.
+    """Labels [N], or [N, 1], as int64 [N], -1 where a node has none.
 
     Raises:
         InputError: another shape, or labels that are not whole numbers.
     """
-    array = load(name, source)
-    if array.ndim != 1:
-        raise InputError(f"{name}: expected shape [N], found {list(array.shape)}; save labels.reshape(-1)")
-    if array.dtype.kind == "f":
+    rows = numbers(name, source)
+    if rows.row_shape not in ((), (1,)):
+        raise InputError(f"{name}: expected shape [N], found {rows.shape}; a class for each node, or another `task`")
+    if rows.dtype.kind == "f":
         raise InputError(
-            f"{name}: expected whole numbers with -1 for none, found dtype {array.dtype}; save "
+            f"{name}: expected whole numbers with -1 for none, found dtype {rows.dtype}; save "
             f"np.where(np.isnan(labels), -1, labels).astype(np.int64)"
         )
-    whole_numbers(name, array)
-    stored_bytes = array.nbytes if isinstance(source, (str, os.PathLike)) else 0
+    require_whole(name, rows.dtype)
 
-    def chunks() -> Iterator[npt.NDArray[np.int64]]:
-        for start in range(0, len(array), CHUNK_EDGES):
-            yield as_signed(array[start : start + CHUNK_EDGES]).astype(np.int64, copy=False)
+    def whole(chunk: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        return as_signed(chunk.reshape(-1)).astype(np.int64, copy=False)
 
-    return RowSource(name, len(array), (), np.dtype(np.int64), chunks, stored_bytes=stored_bytes)
+    return rows.mapped((), np.dtype(np.int64), whole)
 
 
 def numbers(name: str, source: Source) -> RowSource:
-    """Whatever numbers an array [N, ...] holds, in its dtype.
+    """Whatever numbers a source [N, ...] holds, in its dtype and native byte order.
+
+    A .npy file in C order is read front to back without filling the page cache.
 
     Raises:
         InputError: no array of numbers.
     """
+    if isinstance(source, RowSource):
+        return replace(source, name=name)
     array = load(name, source)
     if array.ndim == 0:
         raise InputError(f"{name}: expected an array, found a single number")
     dtype = array.dtype.newbyteorder("=")
-    stored_bytes = array.nbytes if isinstance(source, (str, os.PathLike)) else 0
-    chunks = partial(_slices, array, dtype)
-    return RowSource(name, len(array), array.shape[1:], dtype, chunks, stored_bytes=stored_bytes)
+    rows = RowSource(name, len(array), array.shape[1:], dtype, partial(_slices, array))
+    if not isinstance(source, (str, os.PathLike)):
+        return rows
+    path = Path(source)
+    rows = replace(rows, stored_bytes=path.stat().st_size)
+    if dtype != array.dtype or not array.flags.c_contiguous or not rows.row_bytes or kind_of(path) != "npy":
+        return rows
+    return replace(rows, path=path, chunks=partial(read_rows, path, rows))
 
 
-def seed_edges(name: str, source: Source, num_sources: int, num_nodes: int) -> npt.NDArray[np.int64]:
+def seed_edges(name: str, source: Source | EdgeStream, num_sources: int, num_nodes: int) -> npt.NDArray[np.int64]:
     """[n, 2] (source, destination) of an edge list [2, n] or [n, 2]; [2, 2] is taken as [2, n].
 
     Raises:
@@ -268,6 +337,8 @@ def split_ids(split: str, source: Source, num_nodes: int) -> npt.NDArray[np.int6
     Raises:
         InputError: another shape, fractional ids, or a mask of another length than N.
     """
+    if isinstance(source, RowSource):
+        return _streamed_ids(split, source, num_nodes)
     array = load(split, source)
     if array.ndim != 1:
         raise InputError(f"{split}: expected node ids or a mask, one-dimensional, found shape {list(array.shape)}")
@@ -278,3 +349,14 @@ def split_ids(split: str, source: Source, num_nodes: int) -> npt.NDArray[np.int6
     if len(array) == 0:  # np.asarray([]) is float64
         return np.empty(0, np.int64)
     return np.array(as_signed(whole_numbers(split, array)), np.int64)
+
+
+def _streamed_ids(split: str, rows: RowSource, num_nodes: int) -> npt.NDArray[np.int64]:
+    found, position = [np.empty(0, np.int64)], 0
+    for chunk in rows.chunks():
+        is_mask = rows.dtype.kind == "b"
+        found.append(split_ids(split, np.flatnonzero(chunk) + position if is_mask else chunk, num_nodes))
+        position += len(chunk)
+    if rows.dtype.kind == "b" and position != num_nodes:
+        raise InputError(f"{split}: expected a mask of {num_nodes} nodes, found one of {position}")
+    return np.concatenate(found)

@@ -1,4 +1,4 @@
-"""Make a graph directory from the user's own data: .npy files, arrays in memory, Parquet tables."""
+"""Make a graph directory from the user's own data: arrays, tables, and data sets in the formats of others."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 from diskgnn.errors import ConfigError
 from diskgnn.graph.csc import EdgeOptions
 from diskgnn.importers.arrays import Source
+from diskgnn.importers.completing import completed, is_of_one_type
+from diskgnn.importers.formats import AUTO, FORMATS, SourceFormat, read_source
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, read_description
 from diskgnn.importers.graph_writing import open_graph, write_graph
 from diskgnn.importers.parquet import TableColumns
@@ -21,12 +23,15 @@ from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
-__all__ = ["EdgeInput", "GraphInput", "NodeInput", "TableColumns", "convert"]
+__all__ = ["FORMATS", "EdgeInput", "GraphInput", "NodeInput", "SourceFormat", "TableColumns", "convert"]
 
 
 def convert(
     out: PathLike,
     *,
+    source: Any = None,
+    format: str = AUTO,  # noqa: A002  (the word of everybody)
+    options: Mapping[str, Any] | None = None,
     schema: PathLike | Mapping[str, Any] | GraphInput | None = None,
     edges: Source | None = None,
     indptr: Source | None = None,
@@ -52,14 +57,21 @@ def convert(
 ) -> StageReport:
     """Make a graph directory. N is the number of nodes, E of edges, D of features.
 
-    A graph with several types of nodes and edges, or with edge features, weights, times or seed edges, is described by
-    `schema`, which then says all of it. The other arguments make a graph of one type of nodes and edges.
+    There are three ways to say what the graph is. A data set in one of the `FORMATS` is `source`. A graph with several
+    types of nodes and edges, or with edge features, weights, times or seed edges, is described by `schema`, which then
+    says all of it. The other arguments make a graph of one type of nodes and edges.
 
-    Edges come either as a list or as CSC (in-neighbours). A source is the path of a .npy file or an array in
-    memory; `edges` may also be the path of a Parquet file, or of a folder of them. Sources are read in pieces.
+    Edges come either as a list or as CSC (in-neighbours). A source is the path of a .npy file or of a tensor saved by
+    torch, or an array in memory; `edges` may also be the path of a Parquet file, or of a folder of them. Sources are
+    read in pieces.
 
     Args:
         out: the directory to make.
+        source: the path of a data set, or an object in memory. Other arguments may give what it lacks (features,
+            labels, splits), if it is of one type, and say how it is stored. For a graph of several types `reverse` adds
+            a type for each edge type between two node types.
+        format: of `source`: a name of `FORMATS`, or 'auto'.
+        options: of the format.
         schema: a YAML file, a folder that holds it as graph.yaml, the same as mappings, or a `GraphInput`: what each
             type of nodes and edges has. See `NodeInput` and `EdgeInput` for the keys.
         edges: integers [2, E] (sources, destinations) or [E, 2]; [2, 2] is taken as [2, E]. Or a Parquet table.
@@ -105,31 +117,33 @@ def convert(
     """
     started = time.perf_counter()
     resources = Resources.of(memory, reporter=reporter)
-    plain = {
-        "edges": edges, "indptr": indptr, "indices": indices, "nodes": nodes, "features": features, "labels": labels,
-        "train": train, "valid": valid, "test": test, "columns": columns, "num_nodes": num_nodes,
-        "num_classes": num_classes, "reverse": reverse, "self_loops": self_loops, "drop_duplicates": drop_duplicates,
-        "bfloat16": bfloat16, "reference_features": reference_features, "quantise": quantise,
+    on_edges = {"reverse": reverse, "self_loops": self_loops, "drop_duplicates": drop_duplicates}
+    topology = {"edges": edges, "indptr": indptr, "indices": indices}
+    on_nodes = {
+        "nodes": nodes, "features": features, "labels": labels, "train": train, "valid": valid, "test": test,
+        "columns": columns, "num_nodes": num_nodes, "num_classes": num_classes, "bfloat16": bfloat16,
+        "reference_features": reference_features, "quantise": quantise,
     }  # fmt: skip
+    given_on_nodes = {name: value for name, value in on_nodes.items() if value is not None and value is not False}
+    given_topology = [name for name, value in topology.items() if value is not None]
+    options_made_with = asdict(EdgeOptions(**on_edges)) | ({} if quantise is None else {"quantise": quantise})
+    typed, made_with = False, options_made_with
+    if source is None and (format != AUTO or options):
+        raise ConfigError("source: expected one, which is what format and options are about")
     if schema is not None:
-        if surplus := [name for name, value in plain.items() if value is not None and value is not False]:
-            raise ConfigError(f"schema: it says all about the graph; leave out {' and '.join(surplus)}")
-        opened = open_graph(read_description(schema), typed=True)
-        made_with: dict[str, Any] = {}
+        surplus = [*given_topology, *given_on_nodes, *(name for name, value in on_edges.items() if value)]
+        if surplus or source is not None:
+            found = ["source"] * (source is not None) + surplus
+            raise ConfigError(f"schema: it says all about the graph; leave out {' and '.join(found)}")
+        described, typed, made_with = read_description(schema), True, {}
+    elif source is not None:
+        if given_topology:
+            raise ConfigError(f"source: it says what the edges are; leave out {' and '.join(given_topology)}")
+        described = completed(read_source(source, format, options or {}), given_on_nodes, **on_edges)
+        typed = not is_of_one_type(described)
     else:
-        options = EdgeOptions(reverse, self_loops, drop_duplicates)
-        columns = columns or TableColumns()
-        given_nodes = NodeInput(
-            num_nodes=num_nodes, table=nodes, features=features, labels=labels, num_classes=num_classes, train=train,
-            valid=valid, test=test, columns=columns, bfloat16=bfloat16, reference_features=reference_features,
-            quantise=quantise,
-        )  # fmt: skip
-        given_edges = EdgeInput(
-            edges=edges, indptr=indptr, indices=indices, symmetric=reverse, self_loops=self_loops,
-            drop_duplicates=drop_duplicates, columns=replace(columns, features=None, weight=None, time=None),
-        )  # fmt: skip
-        opened = open_graph(GraphInput({ONE_NODE_TYPE: given_nodes}, {ONE_EDGE_TYPE: given_edges}), typed=False)
-        made_with = asdict(options) | ({} if quantise is None else {"quantise": quantise})
+        described = _plain(topology, given_on_nodes, on_edges)
+    opened = open_graph(described, typed=typed)
     with ArtifactWriter(out, artifacts.GRAPH, config={}, overwrite=overwrite) as writer:
         require_free_bytes(writer.staging, opened.needed_bytes, f"the graph {out}")
         written = write_graph(writer, opened, resources)
@@ -142,3 +156,15 @@ def convert(
         written_bytes=sum(entry.bytes for name, entry in manifest.files.items() if name not in manifest.external),
         details=written.details,
     )
+
+
+def _plain(topology: Mapping[str, Any], on_nodes: Mapping[str, Any], on_edges: Mapping[str, bool]) -> GraphInput:
+    if "nodes" not in on_nodes and (missing := [
+        name for name in ("features", "labels", "train") if name not in on_nodes
+    ]):  # fmt: skip
+        raise ConfigError(
+            f"expected features, labels and train, or a table of nodes; found no {' and no '.join(missing)}"
+        )
+    columns = on_nodes.get("columns", TableColumns())
+    edges = EdgeInput(**topology, columns=replace(columns, features=None, weight=None, time=None))
+    return completed(GraphInput({ONE_NODE_TYPE: NodeInput()}, {ONE_EDGE_TYPE: edges}), on_nodes, **on_edges)

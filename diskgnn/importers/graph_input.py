@@ -13,6 +13,7 @@ import yaml
 from diskgnn.errors import ConfigError
 from diskgnn.importers.arrays import Source
 from diskgnn.importers.parquet import TableColumns
+from diskgnn.importers.rows import EdgeStream
 from diskgnn.schema import (
     TARGET_KINDS,
     EdgeType,
@@ -32,7 +33,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class NodeInput:
-    """The nodes of one type. A source is the path of a .npy file or an array in memory."""
+    """The nodes of one type. A source is the path of a .npy file or of a tensor saved by torch, an array in memory, or
+    a `RowSource`."""
 
     num_nodes: int | None = None  # N; None: as many as there are rows
     table: PathLike | None = None  # Parquet, one row per node, for what is None below
@@ -61,15 +63,15 @@ class NodeInput:
 class EdgeInput:
     """The edges of one type: a list of them, or CSC. What they have is in the order of that list."""
 
-    edges: Source | None = None  # integers [2, E] (sources, destinations) or [E, 2], or a Parquet table
+    edges: Source | EdgeStream | None = None  # integers [2, E] (sources, destinations) or [E, 2], or a Parquet table
     indptr: Source | None = None  # integers [N+1], with `indices`
     indices: Source | None = None  # integers [E]
     features: Source | None = None  # [E, D], as those of nodes
     weights: Source | None = None  # [E] numbers, 0 or more
     times: Source | None = None  # integers [E], 0 or more: when each edge appears
-    train: Source | None = None  # seed edges for link prediction: integers [2, n] or [n, 2]
-    valid: Source | None = None
-    test: Source | None = None
+    train: Source | EdgeStream | None = None  # seed edges for link prediction: integers [2, n] or [n, 2]
+    valid: Source | EdgeStream | None = None
+    test: Source | EdgeStream | None = None
     keep_ids: bool = False  # remember the position of each edge in the list
     reverse: bool = False  # add the type (destination, rev_name, source) of the same edges, with what they have
     symmetric: bool = False  # add the reverse of every edge to this very type

@@ -18,7 +18,7 @@ from diskgnn.graph.edge_records import EdgeColumn
 from diskgnn.importers import arrays, parquet, values
 from diskgnn.importers.arrays import Source, named
 from diskgnn.importers.graph_input import EdgeInput, NodeInput
-from diskgnn.importers.rows import CHUNK_EDGES, RowSource
+from diskgnn.importers.rows import CHUNK_EDGES, EdgeStream, RowSource
 from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.specs import SPLITS
 from diskgnn.storage import artifacts
@@ -56,6 +56,8 @@ def open_topology(given: EdgeInput, owner: str = "") -> Topology:
         assert indices is not None
         stream, num_edges, num_nodes = arrays.csc_source(indptr, indices, owner)
         return Topology(stream, num_edges, num_nodes, stored_bytes)
+    if isinstance(edges, EdgeStream):
+        return Topology(edges.chunks, edges.num_edges, edges.num_nodes, edges.stored_bytes)
     name = named("edges", owner, edges)
     if isinstance(edges, (str, os.PathLike)) and parquet.is_parquet(edges):
         stream, num_edges = parquet.edge_source(edges, given.columns, name)
@@ -64,7 +66,9 @@ def open_topology(given: EdgeInput, owner: str = "") -> Topology:
     return Topology(stream, num_edges, None, stored_bytes)
 
 
-def _stored_bytes(source: Source | None) -> int:
+def _stored_bytes(source: Source | EdgeStream | None) -> int:
+    if isinstance(source, RowSource):
+        return source.stored_bytes
     if not isinstance(source, (str, os.PathLike)):
         return 0
     path = Path(source)
@@ -95,7 +99,7 @@ def open_nodes(given: NodeInput, owner: str, counted: Mapping[str, int]) -> Open
 
     Args:
         given: the nodes of one type.
-        owner: their type, for messages; "" for a graph made from plain edges, whose nodes need features and labels.
+        owner: their type, for messages; "" for a graph of one type.
         counted: what else says how many nodes there are.
 
     Raises:
@@ -106,12 +110,6 @@ def open_nodes(given: NodeInput, owner: str, counted: Mapping[str, int]) -> Open
     if given.table is not None:
         table = parquet.Table(named("nodes", owner, given.table), given.table)
         parquet.check_ids(table, given.columns)
-    elif not owner:
-        required = {"features": given.features, "labels": given.labels, "train": given.train}
-        if missing := [name for name, source in required.items() if source is None]:
-            raise ConfigError(
-                f"expected features, labels and train, or a table of nodes; found no {' and no '.join(missing)}"
-            )
     features = _features(given, table, owner)
     labels, times = _labels(given, table, owner), _times(given, table, owner)
     num_nodes = _agreed(given.num_nodes, {

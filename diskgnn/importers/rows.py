@@ -1,14 +1,17 @@
-"""What the importers read node data from, whatever the container: rows in order, a chunk at a time."""
+"""What the importers read, whatever the container: rows in order and edges in any order, a chunk at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from diskgnn.errors import InputError
+from diskgnn.graph.edge_buckets import EdgeSource
 
 CHUNK_BYTES = 4 << 20
 CHUNK_EDGES = 1 << 20
@@ -16,7 +19,7 @@ CHUNK_EDGES = 1 << 20
 
 @dataclass(frozen=True)
 class RowSource:
-    """One row per node: features [N, D], labels [N]."""
+    """One row per node or edge: features [N, D], labels [N], the ids of a split [any number]."""
 
     name: str  # for messages
     num_rows: int
@@ -27,6 +30,11 @@ class RowSource:
     stored_bytes: int = 0  # in files, to be read
 
     @property
+    def shape(self) -> list[int]:
+        """As messages have it."""
+        return [self.num_rows, *self.row_shape]
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of one row."""
         return int(np.prod(self.row_shape, dtype=np.int64)) * self.dtype.itemsize
@@ -35,6 +43,53 @@ class RowSource:
     def total_bytes(self) -> int:
         """Bytes of all rows."""
         return self.num_rows * self.row_bytes
+
+    def mapped(
+        self,
+        row_shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
+    ) -> RowSource:
+        """These rows with `change` made to each chunk [some rows, ...], which then has `row_shape` and `dtype`."""
+        return replace(
+            self, row_shape=row_shape, dtype=dtype, path=None, chunks=lambda: (change(chunk) for chunk in self.chunks())
+        )
+
+
+class RowReader:
+    """Takes the rows of a source as many at a time as wanted, front to back."""
+
+    def __init__(self, rows: RowSource) -> None:
+        self._rows, self._chunks = rows, rows.chunks()
+        self._rest = np.empty((0, *rows.row_shape), rows.dtype)
+
+    def take(self, count: int) -> npt.NDArray[Any]:
+        """[count, ...] the next rows.
+
+        Raises:
+            InputError: the source ends before.
+        """
+        parts, found = [self._rest[:count]], min(count, len(self._rest))
+        self._rest = self._rest[count:]
+        while found < count:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                raise InputError(f"{self._rows.name}: found fewer than {self._rows.num_rows}; was the file changed?")
+            parts.append(chunk[: count - found].copy())  # a chunk may be a buffer that the next one overwrites
+            self._rest = chunk[count - found :]
+            found += len(parts[-1])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class EdgeStream:
+    """The edges of one type, in any order."""
+
+    name: str  # for messages
+    num_edges: int
+    chunks: EdgeSource  # yields (sources, destinations), together num_edges, the same ones at each call
+    num_nodes: int | None = None  # destinations, where the source says so
+    stored_bytes: int = 0  # in files, to be read at each call
 
 
 def as_signed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

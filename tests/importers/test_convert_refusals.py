@@ -57,9 +57,9 @@ BAD = [
     ({"features": np.ones((50, 3), np.uint16)}, ConfigError, r"found uint16; pass bfloat16=True"),
     ({"bfloat16": True}, ConfigError, r"bfloat16 is stored as uint16, found float32"),
     (
-        {"labels": np.zeros((50, 1), int)},
+        {"labels": np.zeros((50, 2), int)},
         InputError,
-        r"labels: expected shape \[N\], found \[50, 1\].*reshape\(-1\)",
+        r"labels: expected shape \[N\], found \[50, 2\]",
     ),
     ({"labels": np.zeros(50)}, InputError, r"labels: expected whole numbers .* found dtype float64.*np.where"),
     ({"labels": np.zeros(49, int)}, InputError, r"labels: expected 50 rows .* found 49"),

@@ -1,0 +1,68 @@
+"""What is said beside a graph's description: how to store it, and what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from diskgnn.errors import ConfigError
+from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
+from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
+
+_STORED = ("bfloat16", "quantise", "reference_features")  # of each node type with features
+
+
+def is_of_one_type(given: GraphInput) -> bool:
+    """Whether this is a graph of one type of nodes and edges, which nobody had to name."""
+    return list(given.nodes) == [ONE_NODE_TYPE] and list(given.edges) == [ONE_EDGE_TYPE]
+
+
+def completed(
+    given: GraphInput, on_nodes: Mapping[str, Any], *, reverse: bool, self_loops: bool, drop_duplicates: bool
+) -> GraphInput:
+    """The graph with what is given beside it.
+
+    Args:
+        given: as its format describes it.
+        on_nodes: what it lacks, as fields of `NodeInput` (`nodes` is its table), for a graph of one type; and how
+            features are stored.
+        reverse: add the reverse of every edge: to its type, if that has the same nodes at both ends, or as a type.
+        self_loops: add (v, v) for every node that has none, in edge types with the same nodes at both ends.
+        drop_duplicates: keep one of equal edges.
+
+    Raises:
+        ConfigError: what is given does not go together.
+    """
+    edges = {
+        edge_type: _with_options(edge_type, described, reverse, self_loops, drop_duplicates)
+        for edge_type, described in given.edges.items()
+    }
+    stored = {name: on_nodes[name] for name in _STORED if name in on_nodes}
+    rest = {("table" if name == "nodes" else name): value for name, value in on_nodes.items() if name not in _STORED}
+    if is_of_one_type(given):
+        return GraphInput({ONE_NODE_TYPE: replace(given.nodes[ONE_NODE_TYPE], **stored, **rest)}, edges)
+    if rest:
+        raise ConfigError(
+            f"{' and '.join(rest)}: expected a source of one node type and one edge type, found node types "
+            f"{', '.join(given.nodes)}; describe such a graph by a `schema`"
+        )
+    nodes = {name: replace(found, **stored) if _has_features(found) else found for name, found in given.nodes.items()}
+    return GraphInput(nodes, edges)
+
+
+def _with_options(
+    edge_type: EdgeType, described: EdgeInput, reverse: bool, self_loops: bool, drop_duplicates: bool
+) -> EdgeInput:
+    within = edge_type[0] == edge_type[2]
+    return replace(
+        described,
+        symmetric=described.symmetric or (reverse and within),
+        reverse=described.reverse or (reverse and not within),
+        self_loops=described.self_loops or (self_loops and within),
+        drop_duplicates=described.drop_duplicates or drop_duplicates,
+    )
+
+
+def _has_features(nodes: NodeInput) -> bool:
+    return nodes.features is not None or nodes.table is not None

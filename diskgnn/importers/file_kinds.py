@@ -1,0 +1,119 @@
+"""What a file is, by its first bytes, so that a wrong one is called what it is."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zipfile
+import zlib
+from pathlib import Path
+
+_HEAD_BYTES = 4096
+_MAGIC = {
+    b"\x93NUMPY": "npy",
+    b"PAR1": "parquet",
+    b"\x89HDF\r\n\x1a\n": "hdf5",
+    b"ARROW1": "arrow",
+    b"SQLite format 3\0": "sqlite",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"\x3f\xa1\xb4\x46\xf0\x4f\x2e\xdd": "dgl",  # of dgl.save_graphs
+}
+_NAMES = {
+    "arrow": "an Arrow file; write it as Parquet (pyarrow.parquet.write_table)",
+    "bzip2": "a file compressed by bzip2; unpack it first",
+    "csv": "a CSV file; pass a folder or table with format='csv', or save its numbers with np.save",
+    "csv.gz": "a compressed CSV file; pass its folder with format='ogb' if OGB wrote it, otherwise use format='csv'",
+    "dgl": "a graph saved by dgl.save_graphs; pass it with format='dgl'",
+    "empty": "an empty file",
+    "gzip": "a compressed file (gzip); unpack it first",
+    "hdf5": "an HDF5 file; save the dataset that is meant as .npy",
+    "json": "a JSON file",
+    "npy": "a .npy file",
+    "npz": "an archive of several arrays (.npz); pass with format='scipy' if it is a sparse matrix, otherwise save the "
+    "array that is meant with np.save",
+    "parquet": "a Parquet file; it serves as a table of nodes or of edges",
+    "pickle": "a Python pickle, which is never unpickled; save the array that is meant with np.save",
+    "sqlite": "an SQLite database; export its tables as Parquet or CSV",
+    "text": "a text file; pass it with format='snap' if it lists edges",
+    "text.gz": "a compressed text file; pass it with format='snap' if it lists edges",
+    "torch": "a file saved by torch; pass it with format='pyg' if it holds a graph of PyTorch Geometric",
+    "zip": "a zip archive; unpack it first",
+    "zstd": "a file compressed by zstd; unpack it first",
+}  # fmt: skip
+
+
+def kind_of(path: str | os.PathLike[str]) -> str | None:
+    """What the file at `path` is: "npy", "npz", "torch", "parquet", "csv", ...; None if nothing tells, or no file."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return None
+    if not head:
+        return "empty"
+    for magic, kind in _MAGIC.items():
+        if head.startswith(magic):
+            return kind
+    if head.startswith(b"PK\x03\x04"):
+        return _zip_kind(path)
+    if head.startswith(b"\x1f\x8b"):
+        inside = _text_kind(_inflated(path))
+        return "gzip" if inside is None else f"{inside}.gz"
+    if head[0] == 0x80 and head[1] in range(2, 6):
+        return "torch" if b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19." in head else "pickle"  # torch.save's former format
+    return _text_kind(head)
+
+
+def describe(path: str | os.PathLike[str]) -> str:
+    """What lies at `path`, and what reads it, for the end of "expected ..., found ...".
+
+    Example:
+        >>> describe("edges.csv")
+        "a CSV file; pass a folder or table with format='csv', or save its numbers with np.save"
+    """
+    path = Path(path)
+    if path.is_dir():
+        found = sorted(entry.name for entry in path.iterdir())[:4]
+        if any(name.endswith((".parquet", ".pq")) for name in found) or any(path.glob("*.parquet")):
+            return f"a folder of Parquet files, {path}; it serves as a table of nodes or of edges"
+        return f"a folder ({', '.join(found) or 'empty'}), {path}"
+    if not path.exists():
+        return f"no file {path}"
+    return _NAMES.get(kind_of(path) or "", "a file of a kind that diskgnn does not know")
+
+
+def _zip_kind(path: Path) -> str:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError):
+        return "zip"
+    if any(name.endswith("/data.pkl") for name in names):
+        return "torch"
+    return "npz" if names and all(name.endswith(".npy") for name in names) else "zip"
+
+
+def _inflated(path: Path) -> bytes:
+    try:
+        with gzip.open(path) as file:
+            return file.read(_HEAD_BYTES)
+    except (OSError, EOFError, zlib.error):
+        return b"\0"
+
+
+def _text_kind(head: bytes) -> str | None:
+    """Which kind of text `head` is: csv, json or text; None for bytes that are none."""
+    if any(byte < 9 or 13 < byte < 32 for byte in head):
+        return None
+    try:
+        text = head.decode()
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 4:  # otherwise the head ends within a character
+            return None
+        text = head[: error.start].decode()
+    if text.lstrip()[:1] in ("{", "["):
+        return "json"
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return "csv" if lines and "," in lines[0] else "text"

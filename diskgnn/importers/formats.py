@@ -1,0 +1,102 @@
+"""The formats that `convert` reads by name. Each is a module beside this one.
+
+A format turns a path, or an object in memory, into a `GraphInput`. It reads nothing but headers and small files then;
+features and edges are streams (`rows.RowSource`, `rows.EdgeStream`) that `convert` reads later, within its memory.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diskgnn.errors import ConfigError, InputError
+from diskgnn.importers import scipy_sparse
+from diskgnn.importers.file_kinds import describe
+from diskgnn.importers.graph_input import GraphInput
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class SourceFormat:
+    """One format of graphs."""
+
+    name: str  # as in `convert --from NAME PATH`
+    summary: str  # one line, for --help and errors
+    recognises: Callable[[object], bool]  # of a Path or an object in memory; looks at names and first bytes only
+    read: Callable[..., GraphInput]  # read(source, **options); options are keywords of type str, int, bool or None
+
+    @property
+    def options(self) -> dict[str, inspect.Parameter]:
+        """What `read` takes beside the source."""
+        parameters = inspect.signature(self.read).parameters
+        return {name: given for name, given in parameters.items() if given.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+FORMATS = {
+    known.name: known
+    for known in (
+        SourceFormat("scipy", "a sparse matrix saved by scipy.sparse.save_npz", scipy_sparse.recognises,
+                     scipy_sparse.read),
+    )
+}  # fmt: skip
+
+
+def read_source(source: object, name: str, options: Mapping[str, Any]) -> GraphInput:
+    """The graph that `source` holds.
+
+    Args:
+        source: a path, or an object in memory.
+        name: of the format, or "auto".
+        options: of the format; text is taken as what the format expects.
+
+    Raises:
+        ConfigError: no such format or option, or nothing recognises the source.
+        InputError: the source is not what the format expects.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        source = Path(source)
+        if not source.exists():
+            raise InputError(f"source: expected a file or folder, found none at {source}")
+    chosen = _recognised(source) if name == AUTO else FORMATS.get(name)
+    if chosen is None:
+        raise ConfigError(f"format: expected one of {', '.join(FORMATS)} or {AUTO}, found {name!r}")
+    return chosen.read(source, **_parsed(chosen, options))
+
+
+def _recognised(source: object) -> SourceFormat:
+    found = [known for known in FORMATS.values() if known.recognises(source)]
+    if len(found) == 1:
+        return found[0]
+    known = "".join(f"\n  {known.name}: {known.summary}" for known in found or FORMATS.values())
+    what = describe(source) if isinstance(source, Path) else f"an object of type {type(source).__name__}"
+    if found:
+        raise ConfigError(f"format: found {what}, which may be of several formats; say which one:{known}")
+    raise ConfigError(f"format: expected something that a format recognises, found {what}. The formats are:{known}")
+
+
+def _parsed(chosen: SourceFormat, options: Mapping[str, Any]) -> dict[str, Any]:
+    known, parsed = chosen.options, {}
+    for name, value in options.items():
+        if name not in known:
+            raise ConfigError(f"options: format {chosen.name} takes {', '.join(known) or 'none'}; found {name!r}")
+        parsed[name] = _value(f"options: {name}", str(known[name].annotation), value)
+    return parsed
+
+
+def _value(where: str, expected: str, value: Any) -> Any:
+    kinds = expected.split(" | ")
+    if not isinstance(value, str):
+        if type(value).__name__.replace("NoneType", "None") in kinds:
+            return value
+    elif "bool" in kinds and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    elif "int" in kinds and value.lstrip("-").isdecimal():
+        return int(value)
+    elif "str" in kinds:
+        return value
+    raise ConfigError(f"{where}: expected {'true or false' if kinds[0] == 'bool' else expected}, found {value!r:.80}")

@@ -1,0 +1,108 @@
+"""Arrays within an .npz archive, read a chunk at a time, compressed or not."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import InputError
+from diskgnn.graph.edge_buckets import EdgeChunk
+from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowReader, RowSource, as_signed
+
+
+def members(name: str, path: str | os.PathLike[str]) -> dict[str, RowSource]:
+    """The arrays of an archive by their names. One in Fortran order is taken as its transpose.
+
+    Raises:
+        InputError: it is no archive of arrays.
+    """
+    path = Path(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+            return {
+                info.filename.removesuffix(".npy"): _member(f"{name} ({path}: {info.filename})", path, archive, info)
+                for info in infos
+            }
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{name}: {path} is not a complete .npz archive ({error})") from error
+
+
+def _member(name: str, path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> RowSource:
+    with archive.open(info) as file:
+        shape, fortran, dtype = _header(file)
+    if fortran:
+        shape = shape[::-1]
+    rows, row_shape = (shape[0], shape[1:]) if shape else (1, ())
+    read = partial(_chunks, name, path, info.filename, rows, row_shape, dtype)
+    return RowSource(name, rows, row_shape, dtype.newbyteorder("="), read, stored_bytes=info.compress_size)
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return read(file)
+
+
+def _chunks(
+    name: str, path: Path, member: str, rows: int, row_shape: tuple[int, ...], dtype: np.dtype[Any], skipped: int = 0
+) -> Iterator[npt.NDArray[Any]]:
+    """`rows` rows after those `skipped`."""
+    row_bytes = int(np.prod(row_shape, dtype=np.int64)) * dtype.itemsize
+    chunk_rows = max(1, CHUNK_BYTES // max(row_bytes, 1))
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+            _header(file)
+            file.seek(skipped * row_bytes, os.SEEK_CUR)
+            for start in range(0, rows, chunk_rows):
+                count = min(chunk_rows, rows - start)
+                data = bytearray(count * row_bytes)
+                filled, view = 0, memoryview(data)
+                while filled < len(data) and (read := file.readinto(view[filled:])):  # type: ignore[attr-defined]
+                    filled += read
+                if filled < len(data):
+                    raise InputError(f"{name}: ends before its last row; was the download complete?")
+                yield np.frombuffer(data, dtype).reshape(count, *row_shape).astype(dtype.newbyteorder("="), copy=False)
+    except (OSError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{name}: is damaged ({error}); was the download complete?") from error
+
+
+def edges(name: str, path: str | os.PathLike[str], member: str, pairs: RowSource) -> EdgeStream:
+    """The edge list [2, E] or [E, 2] that `members` found as `member`; [2, 2] is taken as [2, E].
+
+    Raises:
+        InputError: another shape, or ids that are not whole numbers.
+    """
+    if len(pairs.row_shape) != 1 or 2 not in pairs.shape or pairs.dtype.kind not in "iu":
+        raise InputError(f"{name}: expected whole numbers [2, E] or [E, 2], found {pairs.dtype} {pairs.shape}")
+    if pairs.num_rows != 2:
+        chunks = partial(_columns, pairs)
+        return EdgeStream(name, pairs.num_rows, chunks, stored_bytes=pairs.stored_bytes)
+    num_edges = pairs.row_shape[0]
+    ends = [
+        RowSource(name, num_edges, (), pairs.dtype,
+                  partial(_chunks, name, Path(path), f"{member}.npy", num_edges, (), pairs.dtype, skipped))
+        for skipped in (0, num_edges)
+    ]  # fmt: skip
+    return EdgeStream(name, num_edges, partial(side_by_side, *ends), stored_bytes=2 * pairs.stored_bytes)
+
+
+def _columns(pairs: RowSource) -> Iterator[EdgeChunk]:
+    for chunk in map(as_signed, pairs.chunks()):
+        yield chunk[:, 0], chunk[:, 1]
+
+
+def side_by_side(sources: RowSource, destinations: RowSource) -> Iterator[EdgeChunk]:
+    """The edges whose ends are two lists [E]."""
+    src, dst = RowReader(sources), RowReader(destinations)
+    for start in range(0, sources.num_rows, CHUNK_EDGES):
+        count = min(CHUNK_EDGES, sources.num_rows - start)
+        yield as_signed(src.take(count)), as_signed(dst.take(count))

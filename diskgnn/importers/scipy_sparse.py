@@ -1,0 +1,66 @@
+"""An adjacency matrix saved by scipy.sparse.save_npz: an edge row -> column for each entry that it stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from diskgnn.errors import InputError
+from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
+from diskgnn.importers import arrays, npz
+from diskgnn.importers.file_kinds import describe, kind_of
+from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
+from diskgnn.importers.rows import EdgeStream
+from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
+
+_ENDS = {"coo": ("row", "col"), "csr": ("indptr", "indices"), "csc": ("indptr", "indices")}
+
+
+def recognises(source: object) -> bool:
+    """Whether this is the path of a sparse matrix."""
+    return (
+        isinstance(source, Path) and kind_of(source) == "npz" and {"format", "shape"} <= npz.members("", source).keys()
+    )
+
+
+def read(source: Path, *, weights: bool = False) -> GraphInput:
+    """A graph of one type, without features.
+
+    Args:
+        source: an .npz file of a square matrix in the formats coo, csr or csc, compressed or not.
+        weights: the stored values are weights of the edges.
+
+    Raises:
+        InputError: it is none.
+    """
+    found = npz.members("edges", source) if kind_of(source) == "npz" else {}
+    if not {"format", "shape", "data"} <= found.keys():
+        raise InputError(f"expected a matrix saved by scipy.sparse.save_npz, found {describe(source)}")
+    stored_as = next(found["format"].chunks()).item().decode(errors="replace")
+    if stored_as not in _ENDS:
+        raise InputError(
+            f"{source}: expected a matrix in coo, csr or csc format, found {stored_as}; save matrix.tocsr()"
+        )
+    num_rows, num_columns = next(found["shape"].chunks()).tolist()
+    if num_rows != num_columns:
+        raise InputError(f"{source}: expected a square matrix, found one of shape {[num_rows, num_columns]}")
+    first, second = (found[end] for end in _ENDS[stored_as])
+    if stored_as == "coo":
+        chunks: EdgeSource = partial(npz.side_by_side, first, second)
+    else:
+        chunks, _, described = arrays.csc_source(first, second)
+        if described != num_rows:
+            raise InputError(f"{source}: expected an indptr of {num_rows + 1} numbers, found {described + 1}")
+        if stored_as == "csr":
+            chunks = partial(_turned, chunks)
+    stored_bytes = first.stored_bytes + second.stored_bytes
+    edges = EdgeStream(f"edges ({source})", second.num_rows, chunks, num_rows, stored_bytes)
+    return GraphInput(
+        {ONE_NODE_TYPE: NodeInput(num_nodes=num_rows)},
+        {ONE_EDGE_TYPE: EdgeInput(edges=edges, weights=found["data"] if weights else None)},
+    )
+
+
+def _turned(edges: EdgeSource) -> Iterator[EdgeChunk]:
+    return ((dst, src) for src, dst in edges())

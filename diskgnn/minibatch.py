@@ -99,7 +99,8 @@ class MiniBatch:
     """One minibatch, ready to train on. U is the number of input nodes, B of seeds, D of features."""
 
     x: Tensor  # [U, D] features of the input nodes, in the dataset's dtype
-    y: Tensor  # of the seeds: [B] int64 classes, [B, C] uint8 labels or [B, C] float32 numbers; of pairs: their labels
+    y: Tensor | None  # of the seeds: [B] int64 classes, [B, C] uint8 labels or [B, C] float32 numbers; of pairs: their
+    # labels. -1 or NaN: none. None if no node of their type has labels
     blocks: tuple[Block, ...]  # outermost first: blocks[0] takes x, blocks[-1] yields the seeds' rows
     seeds: Tensor  # [B] int64 node ids; input node i < B is seed i
     epoch: int  # the epoch asked for, counted from 0
@@ -150,7 +151,8 @@ class TypedMiniBatch:
     """
 
     x: Mapping[str, Tensor]  # [U, D] features of the input nodes; types without features are left out
-    y: Tensor  # of the seeds: [B] int64 classes, [B, C] uint8 labels or [B, C] float32 numbers; of pairs: their labels
+    y: Tensor | None  # of the seeds: [B] int64 classes, [B, C] uint8 labels or [B, C] float32 numbers; of pairs: their
+    # labels. -1 or NaN: none. None if no node of their type has labels
     blocks: tuple[Mapping[EdgeType, Block], ...]  # outermost first; each layer has every edge type, also without edges
     node_counts: tuple[Mapping[str, int], ...]  # [layers + 1], the sources of each layer; the last one: the seeds
     seeds: Tensor  # [B] int64 node ids; of pairs: those of the source type, then those of the destination type
@@ -211,6 +213,12 @@ class TypedMiniBatch:
 
 
 AnyMiniBatch = MiniBatch | TypedMiniBatch
+
+
+def labels_of(batch: AnyMiniBatch) -> Tensor:
+    """y of a minibatch whose seeds have labels, as those have that a task is for."""
+    assert batch.y is not None
+    return batch.y
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:

@@ -13,6 +13,7 @@ EdgeType = tuple[str, str, str]  # (source type, name, destination type), as in 
 ONE_NODE_TYPE = "node"  # of a graph made from plain edges
 ONE_EDGE_TYPE: EdgeType = (ONE_NODE_TYPE, "to", ONE_NODE_TYPE)
 TARGET_KINDS = ("class", "multilabel", "regression")
+NO_LABELS = "none"  # what seeds are for that have no labels: to be scored, not to be trained on
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -82,8 +83,8 @@ class SourceSchema:
     node_types: tuple[tuple[str, int, int | None], ...]  # (name, nodes, features of each; None: has no features)
     edge_types: tuple[tuple[EdgeType, int | None], ...]  # (type, features of each edge; None: has no features)
     target: str | EdgeType  # the type of the seeds: of nodes, or of edges for link prediction
-    target_kind: str  # one of TARGET_KINDS; "link" for link prediction
-    num_outputs: int  # classes, labels, or columns of the regression; 1 for link prediction
+    target_kind: str  # one of TARGET_KINDS; "link" for link prediction; NO_LABELS
+    num_outputs: int  # classes, labels, or columns of the regression; 1 for link prediction and without labels
 
     @property
     def is_typed(self) -> bool:

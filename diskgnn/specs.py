@@ -9,14 +9,15 @@ import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 from diskgnn.errors import ConfigError
 from diskgnn.schema import EdgeType, check_type_name, edge_type_name, parse_edge_type
+from diskgnn.split_arrays import SPLIT_NAMES, SplitArrays
 from diskgnn.units import parse_size
 
 PathLike = str | os.PathLike[str]
-SPLITS = ("train", "valid", "test")
+SPLITS = SPLIT_NAMES
 MAX_FANOUT = (1 << 31) - 1
 DRAWS = ("independent", "coordinated")
 EXCLUSIONS = ("none", "self", "reverse")
@@ -27,17 +28,25 @@ Fanouts = Sequence[int] | Mapping[EdgeType, Sequence[int]]
 
 @dataclass(frozen=True)
 class NodeTarget:
-    """Seeds are nodes: those of a type's splits.
+    """Seeds are nodes: those of a type's splits, or those that are given. Given ones need no labels.
+
+    A node is a seed once, however often it is given, unless draws are temporal: then it may be asked at several times.
 
     Raises:
-        ConfigError: not the name of a type.
+        ConfigError: not the name of a type; ids that are none; times of other seeds, or of none.
+
+    Example:
+        >>> NodeTarget("paper", seeds={"test": [7, 7]}, times={"test": [2019, 2020]})
     """
 
     node_type: str | None = None  # None: the only node type that has a split
+    seeds: Mapping[str, Any] | None = None  # node ids [n] of each split, in place of the graph's own splits
+    times: Mapping[str, Any] | None = None  # [n] of each: what temporal draws go by, in place of the nodes' own
 
     def __post_init__(self) -> None:
         if self.node_type is not None:
             check_type_name(self.node_type, "node_type")
+        _keep_seeds(self, ())
 
 
 @dataclass(frozen=True)
@@ -53,9 +62,12 @@ class LinkTarget:
     eval_negatives: int = 100  # per positive pair in the other splits, the same ones in every epoch
     exclude: str = "reverse"  # of a train minibatch's neighbourhood: 'none', its seed edges 'self', 'reverse' ones too
     reverse_edge_type: EdgeType | None = None  # None: 'rev_NAME' if the graph has it, else the same type if it can be
+    seeds: Mapping[str, Any] | None = None  # (source, destination) [n, 2] of each split, in place of the graph's own
+    times: Mapping[str, Any] | None = None  # [n] of each: what temporal draws go by, in place of their ends' times
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "edge_type", parse_edge_type(self.edge_type))
+        _keep_seeds(self, (2,))
         if self.reverse_edge_type is not None:
             source, name, destination = parse_edge_type(self.reverse_edge_type)
             if (source, destination) != (self.edge_type[2], self.edge_type[0]):
@@ -71,6 +83,21 @@ class LinkTarget:
 
 
 Target = NodeTarget | LinkTarget
+
+
+def _keep_seeds(target: Target, row_shape: tuple[int, ...]) -> None:
+    """Turn what was given into `SplitArrays`."""
+    if target.seeds is not None:
+        object.__setattr__(target, "seeds", SplitArrays.of("seeds", target.seeds, row_shape))
+    if target.times is None:
+        return
+    times = SplitArrays.of("times", target.times)
+    if target.seeds is None:
+        raise ConfigError("times: expected the seeds that they are of, found no seeds")
+    sizes, found = ({split: len(each) for split, each in given.items()} for given in (target.seeds, times))
+    if sizes != found:
+        raise ConfigError(f"times: expected one for each seed ({sizes}), found {found}")
+    object.__setattr__(target, "times", times)
 
 
 @dataclass(frozen=True)
@@ -98,6 +125,7 @@ class SamplingSpec:
     strict_time: bool = False  # nothing of the time of the seed either
     weighted: bool = False  # draw in proportion to weights, where edges have them
     edge_ids: bool = False  # keep where sampled edges lie; kept in any case where edges have features
+    shuffle: bool = True  # the train split, anew in every epoch; False: in the given order
 
     def __post_init__(self) -> None:
         fanouts = _checked("fanouts", self.fanouts)
@@ -132,6 +160,8 @@ class SamplingSpec:
             object.__setattr__(self, name, value)
 
     def _check_choice(self) -> None:
+        if not self.shuffle and self.group_seeds != 1:
+            raise ConfigError("group_seeds: groups are what is shuffled; leave it out, or shuffle")
         if self.temporal is not None and self.temporal not in TEMPORAL:
             raise ConfigError(f"temporal: expected one of {', '.join(TEMPORAL)}, found {self.temporal!r}")
         if self.strict_time and self.temporal is None:

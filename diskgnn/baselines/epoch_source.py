@@ -101,7 +101,9 @@ class EpochSource(CursorSource):
             whole_number("threads", threads)
         if sample_epochs is not None:
             whole_number("sample_epochs", sample_epochs)
-        if not graph.is_typed and isinstance(self.spec.target, NodeTarget) and not len(graph.splits.get(split, ())):
+        target = self.spec.target
+        of_graph = isinstance(target, NodeTarget) and target.seeds is None
+        if not graph.is_typed and of_graph and not len(graph.splits.get(split, ())):
             raise InputError(f"{graph.manifest.path} has no {split} nodes: nothing to iterate over")
         self.split = split
         self._plan = SamplingPlan(graph, self.spec)

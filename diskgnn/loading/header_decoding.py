@@ -134,10 +134,9 @@ class HeaderReader:
             return None
         return Pairs(tensor(pairs.src).long(), tensor(pairs.dst).long(), tensor(pairs.label))
 
-    def _y(self, header: Header, tensor: _Arrays) -> Tensor:
+    def _y(self, header: Header, tensor: _Arrays) -> Tensor | None:
         if header.y is None:
-            assert header.pairs is not None
-            return tensor(header.pairs.label)
+            return None if header.pairs is None else tensor(header.pairs.label)
         y = tensor(header.y)
         return y if self._schema.target_kind == "class" else y.view(-1, self._layout.num_outputs)
 

@@ -21,6 +21,7 @@ from diskgnn.storage.extent_headers import LABEL_DTYPES, Header, RowPlaces
 from diskgnn.storage.extents import ExtentIndex, align
 from diskgnn.storage.packed_config import PackedConfig, PackedRows, PackedSplit, TierRowCounts
 from diskgnn.storage.samples import SampledBlock, SampledMinibatch, Samples
+from diskgnn.storage.seed_files import read_given
 from diskgnn.storage.writer import ArtifactWriter
 
 
@@ -95,7 +96,7 @@ class HeaderWriter:
         self._index = ExtentIndex.empty(num_batches, [row_set.row_bytes for row_set in row_sets])
         self._nodes_paths = [writer.path(f"{split}-{row_set.config.name}.nodes") for row_set in row_sets]
         self._node_dtypes: list[np.dtype[Any]] = [np.dtype(np.int32) for _ in row_sets]
-        self._labels = None if config.target is None else _Labels.of(graph, config, split)
+        self._labels = None if config.target is None else _Labels.of(graph, samples, config, split)
         self._edge_ids = [edges.edge_ids for edges in graph.edges.values()] if config.keep_edge_ids else None
         self._static_accesses = [0] * len(row_sets)
         self._number = self._offset = 0  # of the next extent
@@ -190,11 +191,12 @@ class _Labels:
     y: npt.NDArray[Any]  # [len(nodes)] or [len(nodes), C], in the dtype of a header's y
 
     @staticmethod
-    def of(graph: Graph, config: PackedConfig, split: str) -> _Labels:
+    def of(graph: Graph, samples: Samples, config: PackedConfig, split: str) -> _Labels:
         """Raises ArtifactError: the labels are damaged."""
         assert config.target is not None
         nodes = graph.nodes[str(config.schema().target)]
-        of_split = np.unique(nodes.splits[split])
+        given = read_given(samples.manifest, samples.config.spec).target.seeds
+        of_split = np.unique((nodes.splits if given is None else given)[split])
         return _Labels(of_split, nodes.labels_of(of_split).astype(LABEL_DTYPES[config.target.kind], copy=False))
 
     def of_seeds(self, seeds: npt.NDArray[np.int64]) -> npt.NDArray[Any]:

@@ -30,6 +30,7 @@ from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.storage.samples import Samples
+from diskgnn.storage.seed_files import read_given, write_given
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
@@ -118,11 +119,13 @@ def pack_samples(
         closing(PageWriter()) as pages,
     ):
         read_bytes = _require_space(writer, graph, samples, tiers, keep_input_nodes)
+        given = read_given(samples.manifest, samples.config.spec)
         placer = SplitPlacer(writer, pages, graph, samples, config, row_sets, resources)
         placed = placer.place_all(tiers)
         # To place, once for each row set, and to write the headers.
         read_bytes += (len(row_sets) + 1) * samples.manifest.total_bytes + placed.read_bytes
         read_bytes += pack_rows(writer, pages, placed, resources, window_bytes=window_bytes)
+        write_given(writer, given)
         writer.config = _placed_config(config, placed).to_json()
         manifest = writer.publish()
     seconds, details = time.perf_counter() - started, _details(Packed(manifest).config, placed)

@@ -73,6 +73,7 @@ def estimate(
     strict_time: bool = False,
     weighted: bool = False,
     edge_ids: bool = False,
+    shuffle: bool = True,
     seed: int = 0,
     memory: int | str = "auto",
     threads: int | None = None,
@@ -113,11 +114,12 @@ def estimate(
             draw nearly the same; 1 draws anew for every minibatch.
         group_seeds: train on seeds in groups of so many that are near each other, the groups shuffled.
         target: what the seeds are: `NodeTarget` names the type of the nodes, `LinkTarget` asks for seed edges and
-            negatives. By default the nodes of the only type that has a train split.
+            negatives; either may bring seeds of its own. By default the nodes of the only type that has a train split.
         temporal: 'uniform' or 'last': nothing is drawn that is later than the seed; see `diskgnn.sample`.
         strict_time: with `temporal`, nothing of the time of the seed either.
         weighted: draw in proportion to weights, where edge types have them.
         edge_ids: keep where sampled edges lie; those with edge features keep it in any case.
+        shuffle: the train split, anew in every epoch; False takes it in the given order.
         seed: same seed, same bytes.
         memory: budget in bytes or as '2GiB'; 'auto' means half of what is available.
         threads: all cores by default.
@@ -153,6 +155,7 @@ def estimate(
             strict_time=strict_time,
             weighted=weighted,
             edge_ids=edge_ids,
+            shuffle=shuffle,
         ),
         CacheSpec(cpu_cache, static_cache, eval_cpu_cache),
         Resources.of(memory, threads, reporter),

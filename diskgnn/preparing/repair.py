@@ -25,6 +25,7 @@ from diskgnn.storage.manifest import Manifest, read_manifest
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.samples import Samples
+from diskgnn.storage.seed_files import read_given
 from diskgnn.storage.verification import Damage, find_damage, verify_artifact
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.resources import Resources
@@ -94,7 +95,7 @@ def _repair_samples(
 ) -> None:
     manifest, names = samples.manifest, [damage.file for damage in damages]
     _require_source(manifest, artifacts.GRAPH, graph.manifest.digest)
-    plan = SamplingPlan(graph, samples.config.spec)
+    plan = SamplingPlan(graph, read_given(manifest, samples.config.spec))
     with ArtifactWriter(scratch / "samples", artifacts.SAMPLES, config={}, overwrite=True) as writer:
         write_shards(writer, plan, resources, only=names)
         for name in names:
@@ -116,7 +117,8 @@ def _repair_packed(
         raise ArtifactError(f"{packed.path} was made from another graph than {graph.manifest.path}")
     if given is None:
         given = scratch / "samples"
-        sample_plan(SamplingPlan(graph, packed.config.samples.spec), given, resources, overwrite=True)
+        plan = SamplingPlan(graph, read_given(packed.manifest, packed.config.samples.spec))
+        sample_plan(plan, given, resources, overwrite=True)
     samples = Samples.open(given)
     _require_source(packed.manifest, artifacts.SAMPLES, samples.manifest.digest)
     again = scratch / "packed"

@@ -163,19 +163,27 @@ class SamplingPlan:
         """What names the draws of one epoch, see `draws.batch_key`."""
         return batch_key(self.spec.seed, split, epoch)
 
-    def minibatches(self, split: str, epoch: int) -> Sequence[PlannedMinibatch]:
-        """The minibatches of one epoch, any epoch: shuffled for 'train', in the given order otherwise.
-
-        Repeated nodes are dropped, repeated seed edges are not; the last minibatch may be smaller. Groups of seeds are
-        shuffled as wholes; a group may lie in two minibatches.
+    def order(self, split: str, epoch: int) -> npt.NDArray[np.int64]:
+        """[n] positions in the split in the order in which an epoch has its seeds.
 
         Raises:
             ArtifactError: see `nearness_order`.
         """
-        key, size = self.key(split, epoch), self.spec.batch_size
-        order = np.arange(self._seeds.count(split))
-        if split == "train":
-            order = self._grouped_positions[self._shuffled_positions(epoch)]
+        if split == "train" and self.spec.shuffle:
+            return self._grouped_positions[self._shuffled_positions(epoch)]
+        return np.arange(self._seeds.count(split))
+
+    def minibatches(self, split: str, epoch: int) -> Sequence[PlannedMinibatch]:
+        """The minibatches of one epoch, any epoch: shuffled for 'train' unless the spec says otherwise, in the given
+        order otherwise.
+
+        Repeated nodes are dropped, repeated seed edges are not, nor nodes that are given with times; the last minibatch
+        may be smaller. Groups of seeds are shuffled as wholes; a group may lie in two minibatches.
+
+        Raises:
+            ArtifactError: see `nearness_order`.
+        """
+        key, size, order = self.key(split, epoch), self.spec.batch_size, self.order(split, epoch)
 
         def plan(number: int) -> PlannedMinibatch:
             batch = self._seeds.batch(split, epoch, order[number * size : (number + 1) * size])

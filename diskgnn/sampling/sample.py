@@ -30,6 +30,7 @@ from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import ChecksummedFile
 from diskgnn.storage.manifest import verify_file
 from diskgnn.storage.samples import SampledMinibatch, one_row, samples_schema
+from diskgnn.storage.seed_files import write_given
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
@@ -55,6 +56,7 @@ def sample(
     strict_time: bool = False,
     weighted: bool = False,
     edge_ids: bool = False,
+    shuffle: bool = True,
     seed: int = 0,
     memory: int | str = "auto",
     threads: int | None = None,
@@ -79,12 +81,13 @@ def sample(
         group_seeds: train on seeds in groups of so many that are near each other, so that minibatches have fewer input
             nodes; the groups are shuffled every epoch. 1 shuffles seeds one by one.
         target: what the seeds are: `NodeTarget` names the type of the nodes, `LinkTarget` asks for seed edges and
-            negatives. By default the nodes of the only type that has a train split.
+            negatives; either may bring seeds of its own. By default the nodes of the only type that has a train split.
         temporal: 'uniform' or 'last': for graphs with times, nothing is drawn that is later than the seed, neither an
             edge nor the node at its other end. Each seed has a tree of its own, and 'last' takes the latest edges.
         strict_time: with `temporal`, nothing of the time of the seed either.
         weighted: draw in proportion to weights, where edge types have them, without replacement.
         edge_ids: keep where sampled edges lie, for all edge types; those with edge features keep it in any case.
+        shuffle: the train split, anew in every epoch; False takes it in the given order.
         seed: same seed, same bytes.
         memory: budget in bytes or as '2GiB'; topology is loaded when it fits, and
             otherwise read front to back, again and again, for as many minibatches at a time as fit.
@@ -102,7 +105,7 @@ def sample(
     """
     spec = SamplingSpec(
         fanouts, batch_size, epochs, eval_fanouts, seed, first_epoch, splits, draws, draw_period, group_seeds,
-        target or NodeTarget(), temporal, strict_time, weighted, edge_ids,
+        target or NodeTarget(), temporal, strict_time, weighted, edge_ids, shuffle,
     )  # fmt: skip
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     plan = SamplingPlan(graph, spec)
@@ -132,6 +135,7 @@ def sample_plan(
     num_batches = sum(size.num_batches for size in plan.sizes.values())
     with writer:
         edges, read_bytes = write_shards(writer, plan, resources, shard_minibatches=shard_minibatches, sampler=sampler)
+        write_given(writer, plan.config().spec)
         manifest = writer.publish()
     details = {"minibatches": num_batches, "edges": edges, "epochs": plan.spec.epochs}
     return StageReport("sample", time.perf_counter() - started, read_bytes, manifest.total_bytes, details)

@@ -69,22 +69,31 @@ def seeds_of(graph: Graph, spec: SamplingSpec) -> Seeds:
 
 
 class NodeSeeds:
-    """The nodes of one type's splits, each once, in the order in which it comes first."""
+    """The nodes of one type's splits, each once, in the order in which it comes first. Those given with `temporal`
+    stay as they are given.
+    """
 
     def __init__(self, graph: Graph, spec: SamplingSpec, target: NodeTarget) -> None:
         self._graph, self._nodes = graph, _target_nodes(graph, spec, target)
-        self.target = NodeTarget(self._nodes.name)
-        self.splits = tuple(split for split in spec.splits if len(self._nodes.splits.get(split, ())))
-        _require_splits(graph, spec, self.splits, "nodes")
+        self.target = replace(target, node_type=self._nodes.name)
+        given = self._nodes.splits if target.seeds is None else target.seeds
+        self.splits = tuple(split for split in spec.splits if len(given.get(split, ())))
+        _require_splits(graph, spec, self.splits, "nodes", given=target.seeds is not None)
         for split in self.splits:
-            _check_nodes(graph, split, self._nodes.splits[split], self._nodes)
-        self.nodes = {split: _distinct(self._nodes.splits[split]) for split in self.splits}
+            _check_nodes(graph, split, given[split], self._nodes, given=target.seeds is not None)
         self._is_timed, self._strict = spec.temporal is not None, spec.strict_time
-        if self._is_timed and self._nodes.times is None:
-            raise ConfigError(f"temporal: the seeds, nodes of type {self._nodes.name!r}, have no times")
+        _check_times(spec, target)
+        if self._is_timed and self._nodes.times is None and target.times is None:
+            raise ConfigError(
+                f"temporal: the seeds, nodes of type {self._nodes.name!r}, have no times; give `seeds` and `times`, or "
+                "convert with times"
+            )
+        # With times, each seed has a tree of its own, so it may be there several times.
+        keeps_all = self._is_timed and target.seeds is not None
+        self.nodes = {split: given[split] if keeps_all else _distinct(given[split]) for split in self.splits}
 
     def count(self, split: str) -> int:
-        """Distinct nodes of a split."""
+        """Distinct nodes of a split, or all that were given with times."""
         return len(self.nodes[split])
 
     def batch(self, split: str, epoch: int, positions: npt.NDArray[np.int64]) -> SeedBatch:
@@ -92,7 +101,9 @@ class NodeSeeds:
         seeds = self.nodes[split][positions]
         counts = tuple(len(seeds) if nodes is self._nodes else 0 for nodes in self._graph.nodes.values())
         times = None
-        if self._is_timed:
+        if self._is_timed and self.target.times is not None:
+            times = self.target.times[split][positions] - int(self._strict)
+        elif self._is_timed:
             assert self._nodes.times is not None
             times = self._nodes.times[seeds] - int(self._strict)
         return SeedBatch(seeds, counts, times)
@@ -113,16 +124,17 @@ class EdgeSeeds:
         edges = graph.edges[target.edge_type]
         self._ends = graph.nodes[target.edge_type[0]], graph.nodes[target.edge_type[2]]
         self.target = replace(target, reverse_edge_type=_reverse_type(graph, target))
-        self.splits = tuple(split for split in spec.splits if len(edges.splits.get(split, ())))
-        _require_splits(graph, spec, self.splits, "seed edges")
-        self._edges: Mapping[str, npt.NDArray[np.int64]] = edges.splits
+        self._edges: Mapping[str, npt.NDArray[np.int64]] = edges.splits if target.seeds is None else target.seeds
+        self.splits = tuple(split for split in spec.splits if len(self._edges.get(split, ())))
+        _require_splits(graph, spec, self.splits, "seed edges", given=target.seeds is not None)
         for split, pairs in self._edges.items():
             for nodes, column in zip(self._ends, pairs.T, strict=True):
-                _check_nodes(graph, split, column, nodes)
-        if spec.temporal is not None and all(nodes.times is None for nodes in self._ends):
+                _check_nodes(graph, split, column, nodes, given=target.seeds is not None)
+        _check_times(spec, target)
+        if spec.temporal is not None and target.times is None and all(nodes.times is None for nodes in self._ends):
             raise ConfigError(
                 f"temporal: the seeds, edges of type {edge_type_name(target.edge_type)}, have no times: neither of "
-                "their ends has"
+                "their ends has; give `seeds` and `times`"
             )
 
     def count(self, split: str) -> int:
@@ -153,7 +165,7 @@ class EdgeSeeds:
             times = None
         else:
             # Each end has a tree of its own, so each is a seed, repeated or not.
-            moments = self._times(sources, destinations)
+            moments = self._times(split, positions)
             seeds = [np.concatenate(ends)] if self._same_type else list(ends)
             src, dst = np.arange(len(sources)), np.arange(len(ends[1])) + (len(sources) if self._same_type else 0)
             times = [np.concatenate([moments, moments[rows]])] if self._same_type else [moments, moments[rows]]
@@ -180,11 +192,13 @@ class EdgeSeeds:
             None if times is None else np.concatenate([times[end] for end in by_type]), excluded, pairs,
         )  # fmt: skip
 
-    def _times(self, sources: npt.NDArray[np.int64], destinations: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Of seed edges: an edge is there as soon as both of its ends are."""
+    def _times(self, split: str, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Of seed edges: those given; otherwise an edge is there as soon as both of its ends are."""
+        if self.target.times is not None:
+            return np.asarray(self.target.times[split][positions] - int(self._spec.strict_time), np.int64)
         times = [
             nodes.times[ids]
-            for nodes, ids in zip(self._ends, (sources, destinations), strict=True)
+            for nodes, ids in zip(self._ends, self._edges[split][positions].T, strict=True)
             if nodes.times is not None
         ]
         return np.asarray(np.maximum.reduce(times) - int(self._spec.strict_time), np.int64)
@@ -253,9 +267,13 @@ def _reverse_type(graph: Graph, target: LinkTarget) -> EdgeType | None:
     return target.edge_type if target.edge_type[0] == target.edge_type[2] else None
 
 
-def _require_splits(graph: Graph, spec: SamplingSpec, found: tuple[str, ...], what: str) -> None:
+def _require_splits(
+    graph: Graph, spec: SamplingSpec, found: tuple[str, ...], what: str, *, given: bool = False
+) -> None:
     if not found:
         asked = ", ".join(spec.splits) or "none"
+        if given:
+            raise ConfigError(f"seeds: expected some for the splits asked for ({asked}), found none")
         others = ", ".join(_with_seeds(graph, spec))
         raise InputError(
             f"{graph.manifest.path} has no {what} in the splits asked for ({asked}): nothing to sample"
@@ -274,8 +292,18 @@ def _has_some(splits: Mapping[str, npt.NDArray[np.int64]], spec: SamplingSpec) -
     return any(len(splits.get(split, ())) for split in spec.splits)
 
 
-def _check_nodes(graph: Graph, split: str, ids: npt.NDArray[Any], nodes: NodeSet) -> None:
+def _check_times(spec: SamplingSpec, target: NodeTarget | LinkTarget) -> None:
+    if target.times is not None and spec.temporal is None:
+        raise ConfigError("times: draws do not go by them; pass temporal='uniform' or 'last' with them")
+
+
+def _check_nodes(graph: Graph, split: str, ids: npt.NDArray[Any], nodes: NodeSet, *, given: bool = False) -> None:
     if len(ids) and (ids.min() < 0 or ids.max() >= nodes.num_nodes):
+        if given:
+            raise ConfigError(
+                f"seeds[{split!r}]: expected ids of the {nodes.num_nodes} nodes of type {nodes.name!r}, found "
+                f"{ids.min()} to {ids.max()}"
+            )
         raise ArtifactError(f"{graph.manifest.path}: {split} has nodes that are not in the graph; make it again")
 
 

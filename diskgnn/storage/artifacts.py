@@ -46,6 +46,12 @@ def shard_file(split: str, epoch: int, shard: int) -> str:
     return f"{split}-{epoch:04d}-{shard:05d}.arrow"
 
 
+# samples/ and packed/
+def given_file(name: str, split: str) -> str:
+    """The `seeds` of a split, or their `times`, where the user gave them in place of the graph's own."""
+    return f"{name}-{split}.npy"
+
+
 # packed/: those of one row set carry its name, see `packed_config.RowSetConfig.name`
 def packed_codes_file(row_set: str) -> str:
     """packed/: of int8 and int4 rows: scale and zero point of each column."""

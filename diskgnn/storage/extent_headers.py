@@ -31,7 +31,7 @@ class Header:
     """What an extent says about its minibatch: L layers, T node types, K row sets, B seeds."""
 
     seeds: npt.NDArray[np.int64]  # [B] as in `SampledMinibatch`
-    y: npt.NDArray[Any] | None  # [B] int64, [B * C] uint8 or [B * C] float32; None of link prediction
+    y: npt.NDArray[Any] | None  # [B] int64, [B * C] uint8 or [B * C] float32; None of links, and without labels
     node_counts: npt.NDArray[np.int32]  # [L + 1, T] as in `SampledMinibatch`
     blocks: tuple[tuple[SampledBlock, ...], ...]  # [L] each [edge types]; positions: the user's edge ids, if kept
     rows: tuple[RowPlaces, ...]  # [K]
@@ -76,21 +76,17 @@ class HeaderLayout:
     node_dtypes: tuple[str | None, ...]  # [T] of the ids of a type that are kept: int32, int64, or None
     row_sets: tuple[RowSetLayout, ...]
     target: tuple[int, ...]  # the node type of the seeds; of link prediction those of the pairs' two ends
-    label_dtype: str | None = "int64"  # one of LABEL_DTYPES; None of link prediction
+    label_dtype: str | None = "int64"  # one of LABEL_DTYPES; None of link prediction, and of seeds without labels
     num_outputs: int = 1  # C, values of y per seed
     has_edge_ids: bool = False
     has_trees: bool = False
+    has_pairs: bool = False  # of link prediction
 
     @staticmethod
     def of_one_type(num_layers: int, num_nodes: int, node_dtype: str | None) -> HeaderLayout:
         """Of a graph of one node type, with features and classes, and one edge type without."""
         one = RowSetLayout(0, is_edges=False, has_spread=False)
         return HeaderLayout(num_layers, (num_nodes,), ((0, 0),), (node_dtype,), (one,), (0,))
-
-    @property
-    def has_pairs(self) -> bool:
-        """Whether it is of link prediction."""
-        return self.label_dtype is None
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -148,7 +144,7 @@ class HeaderLayout:
         num_types = len(self.num_nodes)
         return Header(
             seeds=next(columns),
-            y=None if self.has_pairs else next(columns),
+            y=None if self.label_dtype is None else next(columns),
             node_counts=next(columns).reshape(self.num_layers + 1, num_types),
             rows=tuple(
                 RowPlaces(next(columns), next(columns).reshape(-1, 2), next(columns) if row_set.has_spread else None)

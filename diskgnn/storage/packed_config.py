@@ -7,8 +7,8 @@ from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 from diskgnn.errors import ConfigError
-from diskgnn.schema import EdgeType, SourceSchema, edge_type_name, parse_edge_type
-from diskgnn.specs import LinkTarget
+from diskgnn.schema import NO_LABELS, EdgeType, SourceSchema, edge_type_name, parse_edge_type
+from diskgnn.specs import LinkTarget, NodeTarget
 from diskgnn.storage.extent_headers import LABEL_DTYPES, HeaderLayout, RowSetLayout
 from diskgnn.storage.graph_config import TargetConfig
 from diskgnn.storage.manifest import typed
@@ -140,7 +140,7 @@ class PackedConfig:
     """What a packed directory was made from, and how."""
 
     samples: SamplesConfig  # of the samples that it was made from
-    target: TargetConfig | None  # what y is; None of link prediction
+    target: TargetConfig | None  # what y is; None of link prediction, and of seeds that have no labels
     node_dtypes: tuple[str, ...]  # [T] of the ids of each node type: int32 or int64
     row_sets: tuple[RowSetConfig, ...]  # [K] of node types, then of edge types
     keep_input_nodes: bool
@@ -174,12 +174,12 @@ class PackedConfig:
         """What its minibatches are."""
         widths = {row_set.type: row_set.rows.num_features for row_set in self.row_sets}
         sampled = self.samples.spec.target
-        link = isinstance(sampled, LinkTarget)
+        unlabelled = "link" if isinstance(sampled, LinkTarget) else NO_LABELS
         return SourceSchema(
             node_types=tuple((name, number, widths.get(name)) for name, number in self.samples.num_nodes.items()),
             edge_types=tuple((edge_type, widths.get(edge_type)) for edge_type in self.samples.num_edges),
             target=sampled.edge_type if isinstance(sampled, LinkTarget) else str(sampled.node_type),
-            target_kind="link" if link or self.target is None else self.target.kind,
+            target_kind=unlabelled if self.target is None else self.target.kind,
             num_outputs=1 if self.target is None else self.target.num_outputs,
         )
 
@@ -211,6 +211,7 @@ class PackedConfig:
             num_outputs=1 if self.target is None or self.target.kind == "class" else self.target.num_outputs,
             has_edge_ids=self.keep_edge_ids,
             has_trees=samples.layout.trees,
+            has_pairs=samples.layout.pairs,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -237,8 +238,12 @@ class PackedConfig:
         splits = {split: PackedSplit.parse(size) for split, size in typed(config["splits"], dict).items()}
         if len(node_dtypes) != len(samples.num_nodes):
             raise ValueError(f"{len(node_dtypes)} node_dtypes, expected {len(samples.num_nodes)}")
-        if (target is None) != isinstance(samples.spec.target, LinkTarget):
-            raise ValueError("target: expected one unless links are predicted")
+        if isinstance(samples.spec.target, LinkTarget) and (target is not None or not samples.layout.pairs):
+            raise ValueError("links are predicted: expected pairs, and no target")
+        if isinstance(samples.spec.target, NodeTarget) and (
+            samples.layout.pairs or (target is None and samples.spec.target.seeds is None)
+        ):
+            raise ValueError("target: expected one unless links are predicted, or seeds were given")
         types = [row_set.type for row_set in row_sets]
         sizes: dict[Any, int] = {**samples.num_nodes, **samples.num_edges}
         if any(sizes.get(row_set.type) != row_set.num_rows for row_set in row_sets) or len({*types}) < len(types):

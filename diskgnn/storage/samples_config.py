@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from diskgnn.schema import EdgeType, edge_type_name, parse_edge_type
 from diskgnn.specs import Fanouts, LinkTarget, NodeTarget, SamplingSpec, Target
+from diskgnn.split_arrays import SplitArrays
 from diskgnn.storage.manifest import typed
 
 
@@ -129,6 +130,7 @@ def spec_to_json(spec: SamplingSpec) -> dict[str, Any]:
         "strict_time": spec.strict_time,
         "weighted": spec.weighted,
         "edge_ids": spec.edge_ids,
+        **({} if spec.shuffle else {"shuffle": False}),
     }
 
 
@@ -148,6 +150,7 @@ def parse_spec(config: Mapping[str, Any]) -> SamplingSpec:
         strict_time=typed(config["strict_time"], bool),
         weighted=typed(config["weighted"], bool),
         edge_ids=typed(config["edge_ids"], bool),
+        shuffle=typed(config.get("shuffle", True), bool),
     )
 
 
@@ -166,26 +169,38 @@ def parse_fanouts(fanouts: Any) -> Fanouts:
 
 
 def target_to_json(target: Target) -> dict[str, Any]:
-    """What the seeds are."""
+    """What the seeds are. Of those that were given it has the digest."""
+    given = {name: arrays.digest for name, arrays in given_arrays(target).items()}
     if isinstance(target, NodeTarget):
-        return {"node_type": target.node_type}
+        return {"node_type": target.node_type, **given}
     return {
         "edge_type": edge_type_name(target.edge_type),
         "negatives": target.negatives,
         "eval_negatives": target.eval_negatives,
         "exclude": target.exclude,
         "reverse_edge_type": target.reverse_edge_type and edge_type_name(target.reverse_edge_type),
+        **given,
     }
 
 
+def given_arrays(target: Target) -> dict[str, SplitArrays]:
+    """`seeds` and `times`, where they were given."""
+    found = {"seeds": target.seeds, "times": target.times}
+    return {name: arrays for name, arrays in found.items() if isinstance(arrays, SplitArrays)}
+
+
 def parse_target(config: Mapping[str, Any]) -> Target:
-    """Raises ValueError or KeyError for what `target_to_json` would not have written."""
+    """What the seeds are; of those that were given only the digest is known.
+
+    Raises ValueError or KeyError for what `target_to_json` would not have written.
+    """
+    given = {name: SplitArrays({}, typed(config[name], str)) for name in ("seeds", "times") if name in config}
     if "node_type" in config:
-        return NodeTarget(typed(config["node_type"], str))
+        return NodeTarget(typed(config["node_type"], str), **given)
     reverse = config["reverse_edge_type"]
     return LinkTarget(
         parse_edge_type(config["edge_type"]), typed(config["negatives"], int), typed(config["eval_negatives"], int),
-        typed(config["exclude"], str), None if reverse is None else parse_edge_type(reverse),
+        typed(config["exclude"], str), None if reverse is None else parse_edge_type(reverse), **given,
     )  # fmt: skip
 
 

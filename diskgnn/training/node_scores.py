@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from diskgnn.errors import ConfigError
-from diskgnn.minibatch import AnyMiniBatch
+from diskgnn.minibatch import AnyMiniBatch, labels_of
 from diskgnn.units import format_size
 
 MOST_LOGIT_BYTES = 4 << 30  # that `LabelTally` keeps
@@ -25,9 +25,9 @@ class ClassTally:
 
     def add(self, outputs: Tensor, batch: AnyMiniBatch) -> None:
         """Count logits [B, classes]."""
-        self._loss += F.cross_entropy(outputs, batch.y, reduction="sum")
-        self._correct += (outputs.argmax(1) == batch.y).sum()
-        self.num_seeds += len(batch.y)
+        self._loss += F.cross_entropy(outputs, labels_of(batch), reduction="sum")
+        self._correct += (outputs.argmax(1) == labels_of(batch)).sum()
+        self.num_seeds += len(labels_of(batch))
 
     def loss(self) -> float:
         """Mean over all seeds."""
@@ -53,15 +53,15 @@ class LabelTally:
         Raises:
             ConfigError: there are too many to keep.
         """
-        self._loss += F.binary_cross_entropy_with_logits(outputs, batch.y.to(outputs.dtype), reduction="sum")
-        self.num_seeds += len(batch.y)
+        self._loss += F.binary_cross_entropy_with_logits(outputs, labels_of(batch).to(outputs.dtype), reduction="sum")
+        self.num_seeds += len(labels_of(batch))
         if self.num_seeds * outputs.shape[1] * 4 > MOST_LOGIT_BYTES:
             raise ConfigError(
                 f"the scores of {outputs.shape[1]} labels need all logits of a split, and evaluation keeps at most "
                 f"{format_size(MOST_LOGIT_BYTES)}: evaluate a smaller split"
             )
         self._logits.append(outputs.float())
-        self._labels.append(batch.y)
+        self._labels.append(labels_of(batch))
 
     def loss(self) -> float:
         """Mean over all seeds and labels."""
@@ -108,8 +108,8 @@ class RegressionTally:
 
     def add(self, outputs: Tensor, batch: AnyMiniBatch) -> None:
         """Count numbers [B, columns]."""
-        known, errors = regression_errors(outputs.double(), batch.y)
-        y = torch.where(known, batch.y.reshape(outputs.shape).double(), 0.0)
+        known, errors = regression_errors(outputs.double(), labels_of(batch))
+        y = torch.where(known, labels_of(batch).reshape(outputs.shape).double(), 0.0)
         count = known.sum(0)
         mean = y.sum(0) / count.clamp(min=1)
         spread = (torch.where(known, y - mean, 0.0)).square().sum(0)

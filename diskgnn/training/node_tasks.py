@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diskgnn.errors import ConfigError
-from diskgnn.minibatch import AnyMiniBatch
+from diskgnn.minibatch import AnyMiniBatch, labels_of
 from diskgnn.training.model_output import seed_rows
 from diskgnn.training.node_scores import ClassTally, LabelTally, RegressionTally, regression_errors
 
@@ -49,7 +49,7 @@ class NodeClassification(NodeTask):
 
     def loss(self, outputs: Tensor, batch: AnyMiniBatch) -> Tensor:
         """[] mean cross-entropy of logits [B, classes]."""
-        return F.cross_entropy(outputs, batch.y)
+        return F.cross_entropy(outputs, labels_of(batch))
 
     def tally(self, device: torch.device) -> ClassTally:
         """Counts correct classes."""
@@ -70,7 +70,7 @@ class MultiLabel(NodeTask):
 
     def loss(self, outputs: Tensor, batch: AnyMiniBatch) -> Tensor:
         """[] mean binary cross-entropy of logits [B, labels]."""
-        return F.binary_cross_entropy_with_logits(outputs, batch.y.to(outputs.dtype))
+        return F.binary_cross_entropy_with_logits(outputs, labels_of(batch).to(outputs.dtype))
 
     def tally(self, device: torch.device) -> LabelTally:
         """Keeps all logits."""
@@ -102,7 +102,7 @@ class Regression(NodeTask):
 
     def loss(self, outputs: Tensor, batch: AnyMiniBatch) -> Tensor:
         """[] mean over the numbers that are known."""
-        known, errors = regression_errors(outputs, batch.y)
+        known, errors = regression_errors(outputs, labels_of(batch))
         losses = errors.square() if self.loss_name == "mse" else errors.abs()
         return losses.sum() / known.sum().clamp(min=1)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from diskgnn.errors import ConfigError
 from diskgnn.minibatch import AnyMiniBatch
-from diskgnn.schema import SourceSchema
+from diskgnn.schema import NO_LABELS, SourceSchema
 from diskgnn.training.link_prediction import LinkPrediction
 from diskgnn.training.node_tasks import MultiLabel, NodeClassification, Regression
 
@@ -100,6 +100,8 @@ def task_of(schema: SourceSchema, name: str | None = None, loss: str | None = No
     Raises:
         ConfigError: the minibatches are for another task, or the task has no such loss.
     """
+    if schema.target_kind == NO_LABELS:
+        raise ConfigError(f"{schema.target} nodes have no labels: nothing to train or to score a model on")
     if name is not None and name not in TASKS:
         raise ConfigError(f"task: expected one of {', '.join(TASKS)}, found {name!r}")
     found = next(task for task, kind in _KINDS.items() if kind == schema.target_kind)

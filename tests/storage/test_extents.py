@@ -42,7 +42,8 @@ def layouts(draw):
         node_dtypes=tuple(draw(st.sampled_from([None, "int32", "int64"])) for _ in range(num_types)),
         row_sets=tuple(RowSetLayout(*each) for each in draw(st.lists(row_set, max_size=3))),
         target=(0, 0) if link else (0,),
-        label_dtype=None if link else draw(st.sampled_from(["int64", "uint8", "float32"])),
+        label_dtype=None if link else draw(st.sampled_from(["int64", "uint8", "float32", None])),
+        has_pairs=link,
         has_edge_ids=draw(st.booleans()),
         has_trees=draw(st.booleans()),
     )
@@ -60,7 +61,7 @@ def test_what_is_encoded_is_decoded(data, layout):
 
     header = Header(
         seeds=drawn(np.int64),
-        y=None if layout.has_pairs else drawn(layout.label_dtype),
+        y=None if layout.label_dtype is None else drawn(layout.label_dtype),
         node_counts=drawn(np.int32, (layout.num_layers + 1, num_types)),
         rows=tuple(
             RowPlaces(drawn(np.int32), drawn(np.int32, (3, 2)), drawn(np.int32) if row_set.has_spread else None)

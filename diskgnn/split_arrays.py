@@ -1,0 +1,95 @@
+"""Whole numbers that a user gives for each split: seeds in place of a graph's own, and times of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import ConfigError
+
+SPLIT_NAMES = ("train", "valid", "test")
+
+
+class SplitArrays(Mapping[str, npt.NDArray[np.int64]]):
+    """An int64 array for each split, in the order given. Two are equal if their digests are.
+
+    The config of an artifact has only the digest; its arrays lie beside it (`storage.seed_files`).
+
+    Attributes:
+        digest: names the arrays by their content.
+    """
+
+    def __init__(self, arrays: Mapping[str, npt.NDArray[np.int64]], digest: str | None = None) -> None:
+        self._arrays = {split: arrays[split] for split in SPLIT_NAMES if split in arrays}
+        self.digest = _digest(self._arrays) if digest is None else digest
+
+    @staticmethod
+    def of(name: str, given: Any, row_shape: tuple[int, ...] = ()) -> SplitArrays:
+        """What a user gives.
+
+        Args:
+            name: of the argument, for messages.
+            given: arrays, tensors or sequences of whole numbers [n, *row_shape], 0 or more, by split.
+            row_shape: of one row.
+
+        Raises:
+            ConfigError: something else, an unknown split, or nothing.
+        """
+        if isinstance(given, SplitArrays):
+            return given
+        if not isinstance(given, Mapping):
+            raise ConfigError(f"{name}: expected a mapping such as {{'train': ids}}, found {type(given).__name__}")
+        if not given or (unknown := [split for split in given if split not in SPLIT_NAMES]):
+            found = "none" if not given else repr(unknown[0])
+            raise ConfigError(f"{name}: expected ids for some of {', '.join(SPLIT_NAMES)}, found {found}")
+        return SplitArrays({split: _checked(f"{name}[{split!r}]", each, row_shape) for split, each in given.items()})
+
+    def __getitem__(self, split: str) -> npt.NDArray[np.int64]:
+        return self._arrays[split]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SplitArrays) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{len(array)} {split}" for split, array in self._arrays.items())
+        return f"SplitArrays({sizes or self.digest})"
+
+
+def _checked(name: str, given: Any, row_shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    rows = f"[n, {', '.join(map(str, row_shape))}]" if row_shape else "[n]"
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"{name}: expected whole numbers {rows}, found {type(given).__name__} ({error})") from error
+    if array.dtype == np.bool_:
+        raise ConfigError(f"{name}: expected ids, found a mask; pass numpy.flatnonzero(mask)")
+    if array.shape[1:] != row_shape or array.ndim != 1 + len(row_shape) or (
+        array.dtype.kind not in "iu" and array.size
+    ):  # fmt: skip
+        raise ConfigError(f"{name}: expected whole numbers {rows}, found {array.dtype} {list(array.shape)}")
+    if len(array) == 0:
+        raise ConfigError(f"{name}: expected at least one, found none; leave the split out")
+    if array.min() < 0 or array.max() > np.iinfo(np.int64).max:
+        raise ConfigError(f"{name}: expected numbers of 0 or more, found {array.min()} to {array.max()}")
+    return np.ascontiguousarray(array, np.int64).copy()
+
+
+def _digest(arrays: Mapping[str, npt.NDArray[np.int64]]) -> str:
+    found = hashlib.blake2b(digest_size=16)
+    for split, array in arrays.items():
+        found.update(f"{split} {array.shape}".encode())
+        found.update(array.astype("<i8", copy=False).tobytes())
+    return found.hexdigest()

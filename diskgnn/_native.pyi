@@ -233,7 +233,7 @@ def crc32c_chunks(data: Buffer, chunk_bytes: int, crc: int = 0) -> tuple[npt.NDA
 def first_damaged_chunk(
     data: Buffer, chunk_bytes: int, chunks: npt.NDArray[np.int64], expected: npt.NDArray[np.uint32]
 ) -> int:
-    """The position in `chunks` of the first chunk of `data` whose checksum is not in its place in `expected`, or -1."""
+    """The first i for which chunk number chunks[i] of `data` has another checksum than expected[i], or -1."""
 
 def crc32c_combine(crc_a: int, crc_b: int, bytes_b: int) -> int:
     """CRC-32C of A followed by B, from those of A and B and the length of B."""
@@ -242,12 +242,12 @@ def io_uring_refusal() -> str:
     """Why io_uring cannot be used here; empty when it can."""
 
 def read_ranges(
-    path: str, engine: str, offsets: Int64, lengths: Int64, base: int, destination: npt.NDArray[np.uint8]
+    path: str, engine: str, offsets: Int64, lengths: Int64, places: Int64, destination: npt.NDArray[np.uint8]
 ) -> None:
-    """Read byte ranges of a file past the page cache; file offset base + i lands at destination[i].
+    """Read byte ranges of a file past the page cache; what is at offsets[i] lands at destination[places[i]].
 
-    Ranges are widened to 4096 bytes: `base` and `destination`'s memory are aligned to that, and `destination` covers
-    the widened ranges. `engine` is 'auto', 'io_uring' or 'threads'.
+    Ranges are widened to 4096 bytes: `destination`'s memory is aligned to that and covers the widened ranges, and each
+    place is as far from a multiple of that as its offset. `engine` is 'auto', 'io_uring' or 'threads'.
 
     Raises:
         OSError: the file cannot be opened or read, or ends before a range does.
@@ -379,15 +379,19 @@ def pack_window(
     writer: PageWriter,
     extents: ExtentRows,
     rows: npt.NDArray[np.uint8],
-    first_node: int,
+    run_nodes: Int64,
+    run_places: Int64,
+    last_node: int,
     row_bytes: int,
     threads: int,
 ) -> None:
-    """Append rows to every extent that needs them: `rows` are those of the nodes from `first_node` on.
+    """Append the rows of nodes before `last_node` to every extent that needs them.
 
-    Advances `cursors` and `checksums`; windows come in ascending order.
+    `rows` has runs of neighbouring nodes: the row of run_nodes[i] begins at run_places[i]. Both ascend. Advances
+    `cursors` and `checksums`; windows come in ascending order.
 
     Raises:
+        IndexError: an extent needs a row that the window does not have.
         OSError: the file cannot be opened, or a write failed.
     """
 
@@ -400,7 +404,7 @@ def scatter_rows(
     row_bytes: int,
     threads: int,
 ) -> None:
-    """Write row sources[i] of `window` as row places[i] of the rows at `offset`; places ascend."""
+    """Write the row at window[sources[i]] as row places[i] of the rows at `offset`; places ascend."""
 
 class DamagedExtentError(RuntimeError):
     """An extent that is not what was packed."""

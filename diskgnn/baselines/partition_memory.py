@@ -96,7 +96,7 @@ class PartitionMemory:
         """Read a part of a file, of which byte `base` belongs at the start of `buffer`."""
         faults.point("partition.read")
         path = str(self._partitions.manifest.file(name))
-        read_ranges(path, self._engine, np.array([offset]), np.array([num_bytes]), base, buffer)
+        read_ranges(path, self._engine, np.array([offset]), np.array([num_bytes]), np.array([offset - base]), buffer)
 
     def _sampler(self, slots: npt.NDArray[np.int64]) -> NeighborSampler:
         """Over the edges between the partitions in `slots`: in-neighbours by slot, then as in the graph."""

@@ -72,9 +72,9 @@ def _copy_part(descriptor: int, run: RowRun, window: Window, row_bytes: int, thr
     begin, end = np.searchsorted(run.nodes, [window.first, window.last])
     if begin < end:
         places = np.arange(begin, end) if run.places is None else run.places[begin:end]
-        sources = run.nodes[begin:end].astype(np.int64) - window.first
+        sources = window.places(run.nodes[begin:end].astype(np.int64))
         if run.places is not None:
             order = np.argsort(places)
             places, sources = places[order], sources[order]
-        scatter_rows(descriptor, run.offset, places, sources, window.rows, row_bytes, threads)
+        scatter_rows(descriptor, run.offset, places, sources, window.data, row_bytes, threads)
     return int(end - begin)

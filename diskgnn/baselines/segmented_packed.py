@@ -62,8 +62,8 @@ class _Memory:
         total_rows = self._static_rows + _AREAS * self._area_rows
         self.bytes = row_buffer(total_rows, row_bytes)[: total_rows * row_bytes]
         if static_bytes:
-            everything = np.array([0]), np.array([static_bytes])
-            read_ranges(str(files.file(STATIC)), engine, *everything, 0, self.bytes)
+            everything = np.array([0]), np.array([static_bytes]), np.array([0])
+            read_ranges(str(files.file(STATIC)), engine, *everything, self.bytes)
 
     def read_extent(self, number: int, area: int) -> _Extent:
         """Extent `number`, into an area that nobody uses."""
@@ -74,7 +74,9 @@ class _Memory:
         num_bytes = int(record["rows_offset"] + record["num_rows"] * self._row_bytes)
         if record["num_rows"] == 0:
             num_bytes = int(record["header_bytes"])
-        read_ranges(self._path, self._engine, np.array([offset]), np.array([num_bytes]), offset, self.bytes[begin:])
+        read_ranges(
+            self._path, self._engine, np.array([offset]), np.array([num_bytes]), np.array([0]), self.bytes[begin:]
+        )
         header = self.bytes[begin : begin + int(record["header_bytes"])].copy()  # the minibatch outlives the area
         return _Extent(number, first_row, header, num_bytes)
 

@@ -62,7 +62,16 @@ class ExtentRowsFile:
 
     def write(self, window: Window, threads: int) -> None:
         """Append the rows of `window` to every extent that needs them."""
-        pack_window(self._pages, self._rows, window.rows, window.first, self._row_bytes, threads)
+        pack_window(
+            self._pages,
+            self._rows,
+            window.data,
+            window.run_nodes,
+            window.run_places,
+            window.last,
+            window.row_bytes,
+            threads,
+        )
 
     def register(self) -> None:
         """Note the rows' checksums in the index."""
@@ -116,7 +125,16 @@ class InitialCpuRowsFile:
 
     def write(self, window: Window, threads: int) -> None:
         """Append the rows of `window` that the sequence starts with."""
-        pack_window(self._pages, self._rows, window.rows, window.first, self._row_bytes, threads)
+        pack_window(
+            self._pages,
+            self._rows,
+            window.data,
+            window.run_nodes,
+            window.run_places,
+            window.last,
+            window.row_bytes,
+            threads,
+        )
 
     def register(self) -> None:
         """Cut off what fills the last page, and add the file to the artifact."""
@@ -143,11 +161,11 @@ class StaticFile:
         begin, end = np.searchsorted(self._nodes, [window.first, window.last])
         if begin == end:
             return
-        places, sources = self._places[begin:end], self._nodes[begin:end] - window.first
+        places, sources = self._places[begin:end], window.places(self._nodes[begin:end])
         order = np.argsort(places)
         descriptor = os.open(self._path, os.O_WRONLY)
         try:
-            scatter_rows(descriptor, self._offset, places[order], sources[order], window.rows, self._row_bytes, threads)
+            scatter_rows(descriptor, self._offset, places[order], sources[order], window.data, self._row_bytes, threads)
         finally:
             os.close(descriptor)
 

@@ -46,8 +46,8 @@ def pack_rows(
     """Write the rows of all extents, of the static file and of each cpu tier's start; register all files.
 
     Args:
-        window_bytes: of the features, two at a time in memory. By default at most a quarter of the budget each: the
-            other half stays for blocks, page cache and the interpreter.
+        window_bytes: read of the features at once; two windows are in memory. By default at most a quarter of the
+            budget each: the other half stays for blocks, page cache and the interpreter.
 
     Returns:
         Bytes read of the features.
@@ -99,7 +99,7 @@ def _pack_row_set(
             for file in files:
                 file.write(window, resources.threads)
             read_bytes += window.read_bytes
-            advance(int(np.count_nonzero(needed[window.first : window.last])) * row_set.row_bytes)
+            advance(len(window.nodes) * row_set.row_bytes)
         pages.finish()
     for file in files:
         file.register()
@@ -124,9 +124,10 @@ def _require_space(writer: ArtifactWriter, placed: Placed) -> None:
 
 
 def _window_bytes(placed: Placed, number: int, memory_bytes: int) -> int:
-    features = placed.row_sets[number].features
+    row_bytes = placed.row_sets[number].row_bytes
     num_extents = sum(len(split.index) for split in placed.splits)
     num_rows = sum(int(split.row_sets[number].bounds[-1]) for split in placed.splits)
-    mean_extent_bytes = 1 + num_rows * features.row_bytes // num_extents
-    enough_bytes = max(ENOUGH_WINDOW_BYTES, features.num_bytes * MEAN_RUN_BYTES // mean_extent_bytes)
+    mean_extent_bytes = 1 + num_rows * row_bytes // num_extents
+    needed_bytes = int(np.count_nonzero(placed.needed[number])) * row_bytes
+    enough_bytes = max(ENOUGH_WINDOW_BYTES, needed_bytes * MEAN_RUN_BYTES // mean_extent_bytes)
     return max(MIN_WINDOW_BYTES, min(memory_bytes // 4, enough_bytes))

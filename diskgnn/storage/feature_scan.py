@@ -5,100 +5,156 @@ It is read in chunks that have a checksum each, so that whatever is used was com
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import DIRECT_ALIGNMENT, first_damaged_chunk, read_ranges
+from diskgnn._native import first_damaged_chunk, read_ranges
 from diskgnn.errors import ArtifactError
 from diskgnn.ordered import in_order
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES
 from diskgnn.storage.row_format import FeatureFile
 from diskgnn.storage.row_reading import GAP_BYTES, row_buffer
 
+_GAP_CHUNKS = GAP_BYTES // CHECKSUM_CHUNK_BYTES
+_PIECE_NODES = 1 << 20  # looked through at a time
+
 
 @dataclass(frozen=True)
 class Window:
-    """Rows of neighbouring nodes, as bytes; those that were not needed may be garbage."""
+    """The rows of some nodes, in runs of neighbouring ones; rows between them may be there, too."""
 
-    first: int  # node of row 0
-    last: int  # node after the last row
-    rows: npt.NDArray[np.uint8]  # [(last - first) * row_bytes], valid until the next window is asked for
+    nodes: npt.NDArray[np.int64]  # [n] whose rows were asked for, ascending
+    data: npt.NDArray[np.uint8]  # the runs, valid until the next window is asked for
+    run_nodes: npt.NDArray[np.int64]  # [R] the first node of each run
+    run_places: npt.NDArray[np.int64]  # [R] where its row begins in `data`
+    row_bytes: int
     read_bytes: int
+
+    @property
+    def first(self) -> int:
+        """The first node."""
+        return int(self.nodes[0])
+
+    @property
+    def last(self) -> int:
+        """The node after the last one."""
+        return int(self.nodes[-1]) + 1
+
+    def places(self, nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """[any number] where the rows of some of `nodes`, in any order, begin in `data`."""
+        runs = np.searchsorted(self.run_nodes, nodes, "right") - 1
+        return self.run_places[runs] + (nodes - self.run_nodes[runs]) * self.row_bytes
 
 
 def scan_needed_rows(
     features: FeatureFile, checksums: npt.NDArray[np.uint32], needed: npt.NDArray[np.bool_], window_bytes: int
 ) -> Generator[Window, None, None]:
-    """The rows of `needed` [N] nodes, ascending, in windows of at most `window_bytes`; the next is read meanwhile.
+    """The rows of `needed` [N] nodes, ascending, in windows that read at most `window_bytes`, or one row.
 
-    Takes memory for two windows. `checksums` are those of the chunks of the file, see `ChunkChecksums.chunks`.
+    The next window is read meanwhile: this takes memory for two. `checksums` are those of the chunks of the file, see
+    `ChunkChecksums.chunks`.
 
     Raises:
         ArtifactError: a chunk that was read is damaged.
         OSError: the file cannot be read, or ends early.
     """
-    window_rows = min(max(1, window_bytes // features.row_bytes), features.num_rows)
-    bounds = list(_bounds(needed, window_rows))
-    spare_rows = -(-2 * CHECKSUM_CHUNK_BYTES // features.row_bytes)  # what is read beside the first and the last row
-    buffers = [row_buffer(window_rows + spare_rows, features.row_bytes) for _ in range(min(2, len(bounds)))]
+    most_chunks = max(window_bytes // CHECKSUM_CHUNK_BYTES, 2 + features.row_bytes // CHECKSUM_CHUNK_BYTES)
+    buffers: list[npt.NDArray[np.uint8]] = []
 
-    def read(first: int, last: int, buffer: npt.NDArray[np.uint8]) -> Window:
-        nodes: npt.NDArray[Any] = first + np.flatnonzero(needed[first:last])
-        rows, read_bytes = _read_checked(features, checksums, nodes, buffer)
-        return Window(first, int(nodes[-1]) + 1, rows, read_bytes)
+    def reads() -> Iterator[Callable[[], Window]]:
+        for number, nodes in enumerate(_window_nodes(features, needed, most_chunks)):
+            if number < 2:
+                buffers.append(row_buffer(most_chunks, CHECKSUM_CHUNK_BYTES))
+            yield partial(_read_checked, features, checksums, nodes, buffers[number % 2])
 
     with ThreadPoolExecutor(1) as reader:
-        reads = (partial(read, *bound, buffers[number % 2]) for number, bound in enumerate(bounds))
-        yield from in_order(reader, reads, ahead=1)
+        yield from in_order(reader, reads(), ahead=1)
+
+
+class _RowChunks:
+    """The chunks of the file that rows lie in, and how they are read: gaps up to GAP_BYTES are read along."""
+
+    def __init__(self, features: FeatureFile, nodes: npt.NDArray[np.int64], last_before: int | None) -> None:
+        """`last_before` is the last chunk of the row before these; None where nothing was read before."""
+        begins = features.data_offset_bytes + nodes * features.row_bytes
+        self.first = begins // CHECKSUM_CHUNK_BYTES  # [n] chunk of each row
+        self.last = (begins + features.row_bytes - 1) // CHECKSUM_CHUNK_BYTES  # [n]
+        none_before = -_GAP_CHUNKS - 2
+        self._before = np.concatenate([[none_before if last_before is None else last_before], self.last[:-1]])
+        self.starts_request = self.first - self._before > _GAP_CHUNKS + 1  # [n] or else it continues the one before
+
+    def added(self) -> npt.NDArray[np.int64]:
+        """[n] chunks that each row adds to what is read."""
+        return self.last - np.where(self.starts_request, self.first - 1, self._before)
+
+
+def _window_nodes(
+    features: FeatureFile, needed: npt.NDArray[np.bool_], most_chunks: int
+) -> Iterator[npt.NDArray[np.int64]]:
+    """The nodes of each window."""
+    parts: list[npt.NDArray[np.int64]] = []  # nodes of the next one
+    held, last_chunk = 0, None  # chunks that they take
+    for start in range(0, len(needed), _PIECE_NODES):
+        nodes = start + np.flatnonzero(needed[start : start + _PIECE_NODES])
+        if len(nodes) == 0:
+            continue
+        chunks = _RowChunks(features, nodes, last_chunk)
+        total = held + np.cumsum(chunks.added())  # chunks of the window, if it began before these nodes
+        begin = 0
+        while begin < len(nodes):
+            end = int(np.searchsorted(total, most_chunks, "right"))
+            parts.append(nodes[begin:end])
+            if end < len(nodes):
+                yield np.concatenate(parts)
+                parts = []
+                total += chunks.last[end] - chunks.first[end] + 1 - total[end]
+            begin = end
+        held, last_chunk = int(total[-1]), int(chunks.last[-1])
+    if parts:
+        yield np.concatenate(parts)
 
 
 def _read_checked(
-    features: FeatureFile, checksums: npt.NDArray[np.uint32], nodes: npt.NDArray[Any], buffer: npt.NDArray[np.uint8]
-) -> tuple[npt.NDArray[np.uint8], int]:
-    """(rows from nodes[0] to nodes[-1] as bytes, a view of `buffer`; bytes read)."""
+    features: FeatureFile,
+    checksums: npt.NDArray[np.uint32],
+    nodes: npt.NDArray[np.int64],
+    buffer: npt.NDArray[np.uint8],
+) -> Window:
     row_bytes, chunk_bytes = features.row_bytes, CHECKSUM_CHUNK_BYTES
-    begins = features.data_offset_bytes + nodes * row_bytes
-    first = int(begins[0]) // chunk_bytes
-    base, file_bytes = first * chunk_bytes, features.data_offset_bytes + features.num_bytes
-    assert base % DIRECT_ALIGNMENT == 0
-    chunks = _chunks_of(begins // chunk_bytes - first, (begins + row_bytes - 1) // chunk_bytes - first)
-    breaks = np.flatnonzero(np.diff(chunks) > 1 + GAP_BYTES // chunk_bytes)
-    starts = chunks[np.concatenate([[0], breaks + 1])] * chunk_bytes + base
-    ends = np.minimum((chunks[np.concatenate([breaks, [len(chunks) - 1]])] + 1) * chunk_bytes + base, file_bytes)
-    read_ranges(str(features.path), "auto", starts, ends - starts, base, buffer)
-    damaged = first_damaged_chunk(buffer[: file_bytes - base], chunk_bytes, chunks, checksums[first:])
-    if damaged >= 0:
-        offset = base + int(chunks[damaged]) * chunk_bytes
+    file_bytes = features.data_offset_bytes + features.num_bytes
+    chunks = _RowChunks(features, nodes, None)
+    begins = np.flatnonzero(chunks.starts_request)
+    first_chunks, last_chunks = chunks.first[begins], chunks.last[np.append(begins[1:], len(nodes)) - 1]
+    lengths = last_chunks + 1 - first_chunks
+    places = np.cumsum(lengths) - lengths  # in chunks of the buffer
+    offsets = first_chunks * chunk_bytes
+    num_bytes = np.minimum((last_chunks + 1) * chunk_bytes, file_bytes) - offsets
+    read_ranges(str(features.path), "auto", offsets, num_bytes, places * chunk_bytes, buffer)
+    data = buffer[: int(places[-1]) * chunk_bytes + int(num_bytes[-1])]
+
+    shifts = np.repeat(places - first_chunks, np.diff(np.append(begins, len(nodes))))
+    read = _covered(chunks.first + shifts, chunks.last + shifts)
+    requests = np.searchsorted(places, read, "right") - 1
+    in_file = read - places[requests] + first_chunks[requests]
+    if (damaged := first_damaged_chunk(data, chunk_bytes, read, checksums[in_file])) >= 0:
+        offset = int(in_file[damaged]) * chunk_bytes
         raise ArtifactError(
             f"{features.path} is damaged: between its bytes {offset} and {offset + chunk_bytes} it is not what was "
             f"written; restore it, or make the graph again"
         )
-    start = int(begins[0]) - base
-    return buffer[start : start + int(begins[-1] - begins[0]) + row_bytes], int((ends - starts).sum())
+    run_nodes = nodes[begins]
+    run_places = features.data_offset_bytes + run_nodes * row_bytes - offsets + places * chunk_bytes
+    return Window(nodes, data, run_nodes, run_places, row_bytes, int(num_bytes.sum()))
 
 
-def _chunks_of(firsts: npt.NDArray[np.int64], lasts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _covered(firsts: npt.NDArray[np.int64], lasts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """[any number] ascending: all numbers that are in [firsts[i], lasts[i]] for some i."""
     covered = np.zeros(int(lasts[-1]) + 1, np.bool_)
     for step in range(int((lasts - firsts).max()) + 1):
         covered[np.minimum(firsts + step, lasts)] = True
     return np.flatnonzero(covered)
-
-
-def _bounds(needed: npt.NDArray[np.bool_], window_rows: int) -> Iterator[tuple[int, int]]:
-    """[first, last) of each window; the first node of each is needed."""
-    first, num_rows = 0, len(needed)
-    while first < num_rows:
-        if not needed[first : first + window_rows].any():
-            first += window_rows
-            continue
-        first += int(np.argmax(needed[first:]))
-        last = min(first + window_rows, num_rows)
-        yield first, last
-        first = last

@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT, read_ranges
 
-# Gaps up to this size are read along: a request of its own would cost more (random 64 KiB reads reach a disk's
-# sequential rate).
-GAP_BYTES = 64 << 10
+# Gaps up to this size are read along: a request of its own would take the disk longer (docs/PERFORMANCE.md).
+GAP_BYTES = 32 << 10
 
 
 def row_buffer(num_rows: int, row_bytes: int) -> npt.NDArray[np.uint8]:
@@ -60,6 +59,6 @@ def read_rows(
     starts, lengths = requests(rows, row_bytes)
     begin = data_offset_bytes + int(rows[0]) * row_bytes
     base = begin // DIRECT_ALIGNMENT * DIRECT_ALIGNMENT
-    read_ranges(str(path), engine, data_offset_bytes + starts, lengths, base, buffer)
+    read_ranges(str(path), engine, data_offset_bytes + starts, lengths, data_offset_bytes + starts - base, buffer)
     total_bytes = (int(rows[-1]) - int(rows[0]) + 1) * row_bytes
     return buffer[begin - base : begin - base + total_bytes], int(lengths.sum())

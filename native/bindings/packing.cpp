@@ -179,24 +179,26 @@ class PythonExtentRows {
   In<std::uint8_t> ends_;
 };
 
-void pack_window_of(PageWriter& writer, const PythonExtentRows& extents, Bytes rows, std::int64_t first_node,
-                    std::size_t row_bytes, unsigned threads) {
-  require(row_bytes > 0 && rows.size() % row_bytes == 0, "rows: expected a multiple of row_bytes");
+void pack_window_of(PageWriter& writer, const PythonExtentRows& extents, Bytes rows, In<std::int64_t> run_nodes,
+                    In<std::int64_t> run_places, std::int64_t last_node, std::size_t row_bytes, unsigned threads) {
+  require(run_nodes.size() > 0 && run_nodes.size() == run_places.size(),
+          "run_nodes and run_places: expected as many of both, at least one");
+  const auto may_begin = [&](std::int64_t place) { return 0 <= place && place + row_bytes <= rows.size(); };
+  require(row_bytes > 0 && std::ranges::all_of(span_of(run_places), may_begin),
+          "run_places: expected a row of row_bytes at each place");
   nb::gil_scoped_release release;
-  extents.pack(writer, {std::as_bytes(span_of(rows)), first_node, row_bytes}, threads);
+  extents.pack(writer, {std::as_bytes(span_of(rows)), span_of(run_nodes), span_of(run_places), last_node, row_bytes},
+               threads);
 }
 
 void scatter_rows_of(int descriptor, std::int64_t offset, In<std::int64_t> places, In<std::int64_t> sources,
                      Bytes window, std::size_t row_bytes, unsigned threads) {
-  const std::span<const std::int64_t> rows = span_of(sources);
-  const auto num_rows = static_cast<std::int64_t>(row_bytes == 0 ? 0 : window.size() / row_bytes);
-  const auto inside = [num_rows](std::int64_t row) { return 0 <= row && row < num_rows; };
-  if (places.size() != rows.size() || !std::all_of(rows.begin(), rows.end(), inside)) {
-    throw std::invalid_argument("sources: expected a row of the window for each place");
-  }
+  const auto inside = [&](std::int64_t source) { return 0 <= source && source + row_bytes <= window.size(); };
+  require(places.size() == sources.size() && std::ranges::all_of(span_of(sources), inside),
+          "sources: expected a row of the window for each place");
   nb::gil_scoped_release release;
-  scatter_rows(descriptor, offset, span_of(places), rows, std::as_bytes(std::span(window.data(), window.size())),
-               row_bytes, threads);
+  scatter_rows(descriptor, offset, span_of(places), span_of(sources), std::as_bytes(span_of(window)), row_bytes,
+               threads);
 }
 
 }  // namespace
@@ -242,8 +244,8 @@ void bind_packing(nb::module_& m) {
                     Out<std::uint32_t>, Out<std::uint8_t>, In<std::uint8_t>>(),
            nb::kw_only(), "path"_a, "nodes"_a, "bounds"_a.noconvert(), "offsets"_a.noconvert(), "cursors"_a.noconvert(),
            "checksums"_a.noconvert(), "tails"_a.noconvert(), "ends"_a.noconvert());
-  m.def("pack_window", &pack_window_of, "writer"_a, "extents"_a, "rows"_a.noconvert(), "first_node"_a, "row_bytes"_a,
-        "threads"_a);
+  m.def("pack_window", &pack_window_of, "writer"_a, "extents"_a, "rows"_a.noconvert(), "run_nodes"_a.noconvert(),
+        "run_places"_a.noconvert(), "last_node"_a, "row_bytes"_a, "threads"_a);
   m.def("scatter_rows", &scatter_rows_of, "descriptor"_a, "offset"_a, "places"_a.noconvert(), "sources"_a.noconvert(),
         "window"_a.noconvert(), "row_bytes"_a, "threads"_a);
 }

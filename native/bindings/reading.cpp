@@ -12,19 +12,21 @@ namespace diskgnn {
 namespace {
 
 void read_ranges_into(const std::string& path, const std::string& engine, In<std::int64_t> offsets,
-                      In<std::int64_t> lengths, std::uint64_t base, Out<std::uint8_t> destination) {
-  if (offsets.size() != lengths.size()) throw std::invalid_argument("offsets and lengths differ in length");
+                      In<std::int64_t> lengths, In<std::int64_t> places, Out<std::uint8_t> destination) {
+  require(offsets.size() == lengths.size() && offsets.size() == places.size(),
+          "offsets, lengths and places differ in length");
   std::vector<ByteRange> ranges(offsets.size());
+  std::vector<std::uint64_t> range_places(offsets.size());
   for (std::size_t i = 0; i < ranges.size(); ++i) {
-    if (offsets(i) < 0 || lengths(i) < 0 || offsets(i) > std::numeric_limits<std::int64_t>::max() - lengths(i)) {
-      throw std::invalid_argument("offsets and lengths are at least 0");
-    }
+    require(offsets(i) >= 0 && lengths(i) >= 0 && offsets(i) <= std::numeric_limits<std::int64_t>::max() - lengths(i),
+            "offsets and lengths are at least 0");
+    require(places(i) >= 0, "a range lies before the destination");
     ranges[i] = {static_cast<std::uint64_t>(offsets(i)), static_cast<std::uint64_t>(lengths(i))};
+    range_places[i] = static_cast<std::uint64_t>(places(i));
   }
   nb::gil_scoped_release release;
   const DirectFile file(path);
-  read_ranges(file, engine_kind(engine), ranges, base,
-              std::as_writable_bytes(std::span(destination.data(), destination.size())));
+  read_ranges(file, engine_kind(engine), ranges, range_places, std::as_writable_bytes(span_of(destination)));
 }
 
 }  // namespace
@@ -69,10 +71,10 @@ void bind_reading(nb::module_& m) {
       "first_damaged_chunk",
       [](Bytes data, std::size_t chunk_bytes, In<std::int64_t> chunks, In<std::uint32_t> expected) {
         require(chunk_bytes > 0, "chunk_bytes: expected at least 1");
+        require(chunks.size() == expected.size(), "chunks and expected differ in length");
         const std::size_t num_chunks = (data.size() + chunk_bytes - 1) / chunk_bytes;
         for (const std::int64_t chunk : span_of(chunks)) {
-          require(chunk >= 0 && static_cast<std::size_t>(chunk) < std::min(num_chunks, expected.size()),
-                  "chunks: not all are in data and in expected");
+          require(chunk >= 0 && static_cast<std::size_t>(chunk) < num_chunks, "chunks: not all are in data");
         }
         nb::gil_scoped_release release;
         const std::size_t first =
@@ -83,7 +85,7 @@ void bind_reading(nb::module_& m) {
   m.def("crc32c_combine", &crc32c_combine, "crc_a"_a, "crc_b"_a, "bytes_b"_a);
   m.def("io_uring_refusal", &io_uring_refusal);
   m.def("read_ranges", &read_ranges_into, "path"_a, "engine"_a, "offsets"_a.noconvert(), "lengths"_a.noconvert(),
-        "base"_a, "destination"_a.noconvert());
+        "places"_a.noconvert(), "destination"_a.noconvert());
 }
 
 }  // namespace diskgnn

@@ -7,6 +7,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -38,6 +40,27 @@ const Node* find_run_end(const Node* begin, const Node* end, Node limit) {
   return end;
 }
 
+// Finds the rows of ascending nodes in a window. Throws std::out_of_range where it has none.
+class RowFinder {
+ public:
+  explicit RowFinder(const RowWindow& window) : window_(window) {}
+
+  std::span<const std::byte> row(std::int64_t node) {
+    const std::span<const std::int64_t> nodes = window_.run_nodes;
+    while (run_ + 1 < nodes.size() && nodes[run_ + 1] <= node) ++run_;
+    const auto place = static_cast<std::uint64_t>(window_.run_places[run_]) +
+                       static_cast<std::uint64_t>(node - nodes[run_]) * window_.row_bytes;
+    if (node < nodes[run_] || place > window_.bytes.size() - window_.row_bytes) {
+      throw std::out_of_range("node " + std::to_string(node) + " is not in the window");
+    }
+    return window_.bytes.subspan(place, window_.row_bytes);
+  }
+
+ private:
+  const RowWindow& window_;
+  std::size_t run_ = 0;
+};
+
 }  // namespace
 
 std::uint32_t start_extent(PageWriter& writer, std::shared_ptr<const OutputFile> file, std::int64_t offset,
@@ -54,7 +77,7 @@ std::uint32_t start_extent(PageWriter& writer, std::shared_ptr<const OutputFile>
 
 template <typename Node>
 void pack_window(PageWriter& writer, const ExtentRows<Node>& extents, const RowWindow& window, unsigned num_threads) {
-  const auto limit = static_cast<Node>(window.last_node());
+  const auto limit = static_cast<Node>(window.last_node);
   std::atomic<std::size_t> next{0};
   run_on_threads(num_threads, [&] {
     for (std::size_t t = next++; t < extents.offsets.size(); t = next++) {
@@ -67,11 +90,12 @@ void pack_window(PageWriter& writer, const ExtentRows<Node>& extents, const RowW
       PageAppender appender(writer, extents.file,
                             extents.offsets[t] + row * static_cast<std::int64_t>(window.row_bytes),
                             extents.tails.subspan(t * kDirectAlignment, kDirectAlignment), extents.checksums[t]);
+      RowFinder rows(window), ahead(window);
       for (const Node* node = run; node < stop; ++node) {
         if (stop - node > kPrefetchDistance) {
-          prefetch_row(window.row(node[kPrefetchDistance]).data(), window.row_bytes);
+          prefetch_row(ahead.row(node[kPrefetchDistance]).data(), window.row_bytes);
         }
-        appender.append(window.row(*node));
+        appender.append(rows.row(*node));
       }
       extents.checksums[t] = appender.checksum();
       if (stop == end) {
@@ -88,7 +112,7 @@ void scatter_rows(int descriptor, std::int64_t offset, std::span<const std::int6
                   std::span<const std::int64_t> sources, std::span<const std::byte> window, std::size_t row_bytes,
                   unsigned num_threads) {
   const std::size_t rows_per_task = std::max<std::size_t>(1, kWriteBytes / row_bytes);
-  const auto row_of = [&](std::size_t i) { return window.data() + static_cast<std::size_t>(sources[i]) * row_bytes; };
+  const auto row_of = [&](std::size_t i) { return window.data() + sources[i]; };
   std::atomic<std::size_t> next{0};
   run_on_threads(num_threads, [&] {
     std::vector<std::byte> buffer(rows_per_task * row_bytes);

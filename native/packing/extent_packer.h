@@ -33,16 +33,13 @@ std::uint32_t start_extent(PageWriter& writer, std::shared_ptr<const OutputFile>
                            std::span<const std::byte> header, std::size_t rows_offset, std::span<std::byte> tail,
                            bool complete);
 
-// The rows of neighbouring nodes.
+// Rows in memory, in runs of neighbouring nodes.
 struct RowWindow {
-  std::span<const std::byte> rows;
-  std::int64_t first_node;
+  std::span<const std::byte> bytes;
+  std::span<const std::int64_t> run_nodes;   // [R] the first node of each run, ascending
+  std::span<const std::int64_t> run_places;  // [R] where its row begins in `bytes`
+  std::int64_t last_node;                    // no run reaches further
   std::size_t row_bytes;
-
-  std::int64_t last_node() const { return first_node + static_cast<std::int64_t>(rows.size() / row_bytes); }
-  std::span<const std::byte> row(std::int64_t node) const {
-    return rows.subspan(static_cast<std::size_t>(node - first_node) * row_bytes, row_bytes);
-  }
 };
 
 // Appends the rows of `window` to the extents; windows come in ascending order. After its last row, an extent is filled
@@ -52,8 +49,8 @@ struct RowWindow {
 template <typename Node>
 void pack_window(PageWriter& writer, const ExtentRows<Node>& extents, const RowWindow& window, unsigned num_threads);
 
-// Writes row `sources[i]` of `window` as row `places[i]` of the file's rows, which start at `offset`. `places`
-// ascend: neighbours are written together. Throws std::system_error when a write fails.
+// Writes the row that begins at `window[sources[i]]` as row `places[i]` of the file's rows, which start at `offset`.
+// `places` ascend: neighbours are written together. Throws std::system_error when a write fails.
 void scatter_rows(int descriptor, std::int64_t offset, std::span<const std::int64_t> places,
                   std::span<const std::int64_t> sources, std::span<const std::byte> window, std::size_t row_bytes,
                   unsigned num_threads);

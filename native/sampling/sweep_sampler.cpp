@@ -21,7 +21,7 @@ namespace diskgnn {
 namespace {
 
 // Gaps up to this size are read along: random reads of 64 KiB reach a disk's sequential rate.
-constexpr std::uint64_t kGapBytes = 64 << 10;
+constexpr std::uint64_t kGapBytes = 32 << 10;
 constexpr std::size_t kWordBits = 64;
 
 // Appends [begin, end) to ascending `ranges`, one with the last of them if the gap is at most `gap`.

@@ -149,9 +149,8 @@ std::uint32_t crc32c_chunks(std::span<const std::byte> bytes, std::size_t chunk_
 std::size_t first_damaged_chunk(std::span<const std::byte> bytes, std::size_t chunk_bytes,
                                 std::span<const std::int64_t> chunks, std::span<const std::uint32_t> expected) {
   for (std::size_t i = 0; i < chunks.size(); ++i) {
-    const auto number = static_cast<std::size_t>(chunks[i]);
-    const std::span<const std::byte> rest = bytes.subspan(number * chunk_bytes);
-    if (crc32c(rest.first(std::min(chunk_bytes, rest.size())), 0) != expected[number]) return i;
+    const std::span<const std::byte> rest = bytes.subspan(static_cast<std::size_t>(chunks[i]) * chunk_bytes);
+    if (crc32c(rest.first(std::min(chunk_bytes, rest.size())), 0) != expected[i]) return i;
   }
   return chunks.size();
 }

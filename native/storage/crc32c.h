@@ -19,8 +19,8 @@ std::uint32_t crc32c_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::uint
 std::uint32_t crc32c_chunks(std::span<const std::byte> bytes, std::size_t chunk_bytes, std::uint32_t crc,
                             std::span<std::uint32_t> chunks);
 
-// The position in `chunks` of the first whose checksum is not its own in `expected`; chunks.size() if there is none.
-// Both are by the number of the chunk in `bytes`.
+// The first i for which chunk number chunks[i] of `bytes` has another checksum than expected[i]; chunks.size() if there
+// is none.
 std::size_t first_damaged_chunk(std::span<const std::byte> bytes, std::size_t chunk_bytes,
                                 std::span<const std::int64_t> chunks, std::span<const std::uint32_t> expected);
 

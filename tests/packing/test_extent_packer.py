@@ -39,7 +39,15 @@ def test_long_runs_of_many_extents(tmp_path, dtype, row_bytes):
         tails=tails, ends=np.ones(5, np.uint8),
     )  # fmt: skip
     for first, last in pairwise([0, 1, 4095, 4097, 30_000, 30_001, num_nodes]):
-        pack_window(pages, extents, rows[first:last].reshape(-1), first, row_bytes, 2)
+        # In memory, runs lie in any order, with anything between them.
+        runs = sorted({first, (first + last) // 2, (first + 3 * last) // 4})
+        places, data = {}, bytearray()
+        for run, after in reversed(list(pairwise([*runs, last]))):
+            data += bytes(5)
+            places[run] = len(data)
+            data += rows[run:after].tobytes()
+        run_places = np.array([places[run] for run in runs])
+        pack_window(pages, extents, np.frombuffer(data, np.uint8), np.array(runs), run_places, last, row_bytes, 2)
     pages.finish()
     expected = bytearray(int(offsets[-1]))
     for offset, start, header, each in zip(offsets, starts, headers, extents_nodes, strict=False):
@@ -102,13 +110,21 @@ def test_extents_that_do_not_fit_together(tmp_path):
             ExtentRows(path=str(tmp_path / "file"), **{**sound, name: sound[name][:-1]})
     with pytest.raises(TypeError, match="int32 or int64"):
         ExtentRows(path=str(tmp_path / "file"), **{**sound, "nodes": np.array([3, 5, 1], np.int16)})
+    nowhere = ExtentRows(path=str(tmp_path / "no" / "file"), **sound)
     with pytest.raises(FileNotFoundError):
-        pack_window(
-            PageWriter(), ExtentRows(path=str(tmp_path / "no" / "file"), **sound), np.zeros(8, np.uint8), 0, 4, 1
-        )
+        pack_window(PageWriter(), nowhere, np.zeros(8, np.uint8), np.array([0]), np.array([0]), 2, 4, 1)
     extents = ExtentRows(path=str(tmp_path / "file"), **sound)
-    with pytest.raises(ValueError, match="multiple of row_bytes"):
-        pack_window(PageWriter(), extents, np.zeros(9, np.uint8), 0, 4, 1)
+    rows, zero = np.zeros(8, np.uint8), np.array([0])
+    for run_nodes, run_places in (
+        (zero, np.array([5])),
+        (zero, np.array([-1])),
+        (zero, zero[:0]),
+        (zero[:0], zero[:0]),
+    ):
+        with pytest.raises(ValueError, match="run_"):
+            pack_window(PageWriter(), extents, rows, run_nodes, run_places, 2, 4, 1)
+    with pytest.raises(IndexError, match="node 3 is not in the window"):
+        pack_window(PageWriter(), extents, rows, zero, zero, 4, 4, 1)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -117,13 +133,13 @@ def test_scattered_rows(tmp_path, threads):
     random = np.random.default_rng(0)
     rows = random.integers(0, 256, (5000, 3000), np.uint8)
     places = np.flatnonzero(random.random(9000) < 0.6)[:5000]
-    sources = random.permutation(5000)[: len(places)]
+    sources = random.permutation(5000)[: len(places)] * 3000
     path = tmp_path / "rows"
     path.write_bytes(bytes(10 + 9000 * 3000))
     with path.open("r+b") as file:
         scatter_rows(file.fileno(), 10, places, sources, rows.reshape(-1), 3000, threads)
     expected = np.zeros((9000, 3000), np.uint8)
-    expected[places] = rows[sources]
+    expected[places] = rows[sources // 3000]
     assert path.read_bytes() == bytes(10) + expected.tobytes()
     with path.open("r+b") as file, pytest.raises(ValueError, match="row of the window"):
-        scatter_rows(file.fileno(), 10, places[:1], np.array([5000]), rows.reshape(-1), 3000, threads)
+        scatter_rows(file.fileno(), 10, places[:1], np.array([5000 * 3000 - 2999]), rows.reshape(-1), 3000, threads)

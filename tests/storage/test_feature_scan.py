@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, ChunkChecksums, npy_data_offset
-from diskgnn.storage.feature_scan import scan_needed_rows
+from diskgnn.storage.feature_scan import Window, scan_needed_rows
 from diskgnn.storage.row_format import FeatureFile, RowFormat
 
 NUM_NODES = 2000
@@ -26,19 +26,20 @@ def features(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return FeatureFile(path, npy_data_offset(path), NUM_NODES, RowFormat("float32", request.param))
 
 
+def rows_of(window: Window) -> np.ndarray:
+    """[n, row_bytes] of its nodes."""
+    return window.data[window.places(window.nodes)[:, None] + np.arange(window.row_bytes)]
+
+
 def check(features: FeatureFile, needed: np.ndarray, window_bytes: int) -> int:
     """Scan, and compare with NumPy; returns the number of windows."""
-    expected, seen, windows, last = np.load(features.path), [], 0, 0
+    expected, seen, windows, last = np.load(features.path).view(np.uint8), [], 0, 0
     for window in scan_needed_rows(features, chunk_checksums(features.path), needed, window_bytes):
-        rows = features.rows.as_tensor(window.rows).numpy()
-        assert len(rows) == window.last - window.first > 0
-        assert last <= window.first
-        assert len(window.rows) <= max(window_bytes, features.row_bytes)
-        nodes = window.first + np.flatnonzero(needed[window.first : window.last])
-        assert (nodes[0], nodes[-1]) == (window.first, window.last - 1)
-        np.testing.assert_array_equal(rows[nodes - window.first], expected[nodes])
-        assert window.read_bytes >= len(nodes) * features.row_bytes
-        seen.append(nodes)
+        assert last <= window.first == window.nodes[0] <= window.nodes[-1] == window.last - 1
+        np.testing.assert_array_equal(rows_of(window), expected[window.nodes])
+        assert len(window.nodes) * features.row_bytes <= window.read_bytes
+        assert window.read_bytes <= max(window_bytes, features.row_bytes + 2 * CHECKSUM_CHUNK_BYTES)
+        seen.append(window.nodes)
         windows, last = windows + 1, window.last
     np.testing.assert_array_equal(np.concatenate(seen) if seen else np.zeros(0), np.flatnonzero(needed))
     return windows
@@ -56,9 +57,36 @@ def test_all_needed_rows_come_once_in_order(features: FeatureFile, data: st.Data
 
 def test_windows_are_as_few_as_fit(features: FeatureFile) -> None:
     everything = np.ones(NUM_NODES, bool)
-    assert check(features, everything, NUM_NODES * features.row_bytes) == 1
-    assert check(features, everything, NUM_NODES // 4 * features.row_bytes) == 4
+    file_bytes = features.data_offset_bytes + features.num_bytes
+    assert check(features, everything, file_bytes + CHECKSUM_CHUNK_BYTES) == 1
+    if file_bytes > 1 << 20:
+        # A chunk that two windows need is read twice.
+        assert check(features, everything, file_bytes // 4 + 2 * CHECKSUM_CHUNK_BYTES) == 4
     assert check(features, np.zeros(NUM_NODES, bool), 1 << 20) == 0
+
+
+def test_only_what_is_needed_is_read(tmp_path: Path) -> None:
+    """Rows of half a page, two of which are near each other, across more nodes than are looked through at a time."""
+    path, num_nodes = tmp_path / "features.npy", 3_000_000
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (num_nodes, 512)})
+        offset = file.tell()
+        file.truncate(offset + num_nodes * 2048)
+    features = FeatureFile(path, offset, num_nodes, RowFormat("float32", 512))
+    nodes = np.array([0, 4, 1_500_000, 2_999_999])
+    rows = np.load(path, mmap_mode="r+")
+    rows[nodes] = np.random.default_rng(0).random((4, 512), np.float32)
+    content, size = np.memmap(path, np.uint8, "r"), CHECKSUM_CHUNK_BYTES
+    checksums = np.zeros(-(-len(content) // size), np.uint32)
+    for begin in (offset + nodes * 2048).tolist():
+        for chunk in range(begin // size, (begin + 2047) // size + 1):
+            checksums[chunk] = crc32c(content[chunk * size : (chunk + 1) * size])
+    needed = np.zeros(num_nodes, np.bool_)
+    needed[nodes] = True
+    (window,) = scan_needed_rows(features, checksums, needed, 64 << 10)
+    np.testing.assert_array_equal(rows_of(window), rows[nodes].view(np.uint8))
+    assert window.read_bytes <= (3 + 1 + 2) * CHECKSUM_CHUNK_BYTES
+    assert len(list(scan_needed_rows(features, checksums, needed, 3 * CHECKSUM_CHUNK_BYTES))) == 2
 
 
 def test_a_file_that_ends_early_is_an_error(features: FeatureFile, tmp_path: Path) -> None:
@@ -91,9 +119,7 @@ def test_a_flipped_bit_is_found_where_it_is_used(features: FeatureFile, tmp_path
     expected, checksums = np.load(features.path), chunk_checksums(features.path)
     try:
         for window in scan_needed_rows(flipped, checksums, needed, data.draw(st.sampled_from([1, 5000, 1 << 20]))):
-            nodes = window.first + np.flatnonzero(needed[window.first : window.last])
-            found = features.rows.as_tensor(window.rows).numpy()[nodes - window.first]
-            assert found.tobytes() == expected[nodes].tobytes()
+            assert rows_of(window).tobytes() == expected[window.nodes].tobytes()
     except ArtifactError as error:
         assert str(path) in str(error)  # noqa: PT017
         return

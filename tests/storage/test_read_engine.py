@@ -35,7 +35,7 @@ def aligned(num_bytes):
 def read(path, engine, ranges, base=0, capacity=FILE_BYTES + DIRECT_ALIGNMENT):
     destination = aligned(capacity)
     offsets, lengths = (np.array(column, np.int64) for column in zip(*ranges, strict=True))
-    read_ranges(str(path), engine, offsets, lengths, base, destination)
+    read_ranges(str(path), engine, offsets, lengths, offsets - base, destination)
     return destination
 
 
@@ -140,8 +140,8 @@ def test_neighbouring_rows_are_one_request_however_wide():
     width = 2 * GAP_BYTES
     starts, lengths = requests(np.arange(5), width)
     assert (starts.tolist(), lengths.tolist()) == ([0], [5 * width])
-    starts, lengths = requests(np.array([3, 4, 600, 20_000]), 100)
-    assert (starts.tolist(), lengths.tolist()) == ([300, 2_000_000], [598 * 100, 100])
+    starts, lengths = requests(np.array([3, 4, 300, 20_000]), 100)
+    assert (starts.tolist(), lengths.tolist()) == ([300, 2_000_000], [298 * 100, 100])
 
 
 def test_rows_past_4_gib(tmp_path):
@@ -175,7 +175,7 @@ REFUSE = """
     from diskgnn._native import HAVE_IO_URING, ExtentRows, PageWriter, io_uring_refusal, pack_window, read_ranges
     def read(engine):
         buffer = np.frombuffer(mmap.mmap(-1, 3_000_001 + 8192), np.uint8)
-        read_ranges(sys.argv[1], engine, np.array([0]), np.array([3_000_001]), 0, buffer)
+        read_ranges(sys.argv[1], engine, np.array([0]), np.array([3_000_001]), np.array([0]), buffer)
         assert buffer[:3_000_001].tobytes() == open(sys.argv[1], "rb").read()
 """
 
@@ -232,7 +232,7 @@ def test_where_no_thread_can_be_started(path):
                              bounds=np.array([0, 2, 4]), offsets=np.array([0, 4096]), cursors=np.array([0, 2]),
                              checksums=np.zeros(2, np.uint32), tails=tails,
                                  ends=np.ones(2, np.uint8))
-        pack_window(pages, extents, rows, 0, 4, 3)
+        pack_window(pages, extents, rows, np.array([0]), np.array([0]), 3, 4, 3)
         pages.finish()
         with open(sys.argv[1] + ".out", "rb") as file:
             found = file.read()

@@ -184,7 +184,8 @@ class Cursor:
 
     def state_dict(self) -> dict[str, Any]:
         """{"epoch", "batch": how many of its minibatches were received, "source": what minibatches these are}."""
-        return {"epoch": self.epoch, "batch": self.batch, "source": dict(self.identity)}
+        epoch = self.epoch if self._started or self._resumes else self.next_epoch
+        return {"epoch": epoch, "batch": self.batch, "source": dict(self.identity)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next `start` of this state's epoch skip what had been received. An epoch chosen before is forgotten.
@@ -256,8 +257,16 @@ class CursorSource(ABC):
         return self._cursor.num_batches
 
     def __iter__(self) -> Iterator[Any]:
-        """The minibatches of the epoch that `set_epoch` chose, or of the next one: epochs count up from 0."""
-        return self.epoch(self._cursor.next_epoch)
+        """The minibatches of the epoch that `set_epoch` chose, or of the next one: epochs count up from 0.
+
+        An iterator that nobody asks for a minibatch starts no epoch: Lightning makes two of them for the first one.
+        """
+        yield from self.epoch(self._cursor.next_epoch)
+
+    @property
+    def next_epoch(self) -> int:
+        """The epoch that `for batch in source` would yield now, or go on with after `load_state_dict`."""
+        return self._cursor.next_epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Let `for batch in source` yield this epoch from now on, as DistributedSampler.set_epoch does.

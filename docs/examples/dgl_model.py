@@ -1,11 +1,10 @@
-"""Train a DGL model on a packed directory: python docs/examples/dgl_model.py PACKED [EPOCHS]"""
+"""A DGL model on a packed directory: python docs/examples/dgl_model.py PACKED [EPOCHS]"""
 
 from __future__ import annotations
 
 import sys
 from itertools import pairwise
 
-import dgl
 import torch
 from dgl.nn import SAGEConv
 from torch import nn
@@ -15,34 +14,30 @@ import diskgnn
 
 
 class SAGE(nn.Module):
-    """The model of DGL's own minibatch examples."""
+    """The model of DGL's own examples."""
 
     def __init__(self, widths: list[int]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(SAGEConv(before, after, "mean") for before, after in pairwise(widths))
 
-    def forward(self, blocks: list[dgl.DGLBlock], x: torch.Tensor) -> torch.Tensor:
-        """[U, D] -> [B, num_classes]."""
-        h = x
-        for number, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
-            h = layer(block, (h, h[: block.num_dst_nodes()]))
-            if number < len(self.layers) - 1:
-                h = F.dropout(F.relu(h), 0.5, self.training)
-        return h
+    def forward(self, blocks, x):
+        for layer, block in zip(self.layers, blocks, strict=True):
+            x = x if layer is self.layers[0] else F.dropout(F.relu(x), 0.5, self.training)
+            x = layer(block, (x, x[: block.num_dst_nodes()]))
+        return x
 
 
 def train(source: diskgnn.Loader, epochs: int) -> SAGE:
     """A model trained for that many epochs."""
-    model = SAGE([source.num_features] + [256] * (source.num_layers - 1) + [source.num_classes])
+    model = SAGE([source.num_features, *[256] * (source.num_layers - 1), source.num_classes])
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for epoch in range(epochs):
-        model.train()
         for batch in source:
-            optimizer.zero_grad()
             loss = F.cross_entropy(model(batch.to_dgl(), batch.x.float()), batch.y)
+            optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        print(f"epoch {epoch}: loss of the last minibatch {loss.item():.4f}")
+        print(f"epoch {epoch}: loss {loss.item():.4f}")
     return model
 
 
@@ -50,19 +45,14 @@ def train(source: diskgnn.Loader, epochs: int) -> SAGE:
 def accuracy(model: SAGE, source: diskgnn.Loader) -> float:
     """Share of seeds whose label the model predicts."""
     model.eval()
-    correct = total = 0
-    for batch in source:
-        correct += int((model(batch.to_dgl(), batch.x.float()).argmax(dim=1) == batch.y).sum())
-        total += batch.y.numel()
-    return correct / total
+    found = [model(b.to_dgl(), b.x.float()).argmax(dim=1) == b.y for b in source]
+    return torch.cat(found).float().mean().item()
 
 
 def main(packed: str, epochs: int) -> None:
     """Train, then evaluate on the test split."""
-    with diskgnn.Loader(packed, "train") as source:
-        model = train(source, epochs)
-    with diskgnn.Loader(packed, "test") as source:
-        print(f"test accuracy {accuracy(model, source):.4f}")
+    with diskgnn.Loader(packed) as source, diskgnn.Loader(packed, "test") as test:
+        print(f"test accuracy {accuracy(train(source, epochs), test):.4f}")
 
 
 if __name__ == "__main__":

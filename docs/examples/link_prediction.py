@@ -1,7 +1,4 @@
-"""Link prediction with a loop of one's own: python docs/examples/link_prediction.py PACKED [EPOCHS]
-
-PACKED was prepared for links, of a graph with one type of nodes and edges or with several.
-"""
+"""Link prediction with a loop of one's own: python docs/examples/link_prediction.py PACKED [EPOCHS]"""
 
 from __future__ import annotations
 
@@ -22,12 +19,9 @@ from diskgnn.training.tasks import task_of
 
 
 def pair_scores(model: nn.Module, batch: Any, edge_type: tuple[str, str, str]) -> Tensor:
-    """[P] dot products of the vectors of each pair's nodes: edges first, then the negatives of each edge in turn."""
+    """[P] dot products of the vectors of each pair's nodes; edges come first, then the negatives of each."""
     vectors = model(batch.blocks, model_input(batch))
-    source, _, destination = edge_type
-    sources, destinations = (
-        (vectors[source], vectors[destination]) if isinstance(vectors, Mapping) else (vectors, vectors)
-    )
+    sources, destinations = (vectors[edge_type[i]] if isinstance(vectors, Mapping) else vectors for i in (0, 2))
     return (sources[batch.pairs.src] * destinations[batch.pairs.dst]).sum(dim=1)
 
 
@@ -38,15 +32,14 @@ def mean_reciprocal_rank(model: nn.Module, source: diskgnn.Loader) -> float:
     ranks = []
     for batch in source:
         scores, num_edges = pair_scores(model, batch, source.schema.target), int(batch.pairs.label.sum())
-        negatives = scores[num_edges:].view(num_edges, -1)
-        ranks.append(1 + (negatives >= scores[:num_edges, None]).sum(dim=1))
+        ranks.append(1 + (scores[num_edges:].view(num_edges, -1) >= scores[:num_edges, None]).sum(dim=1))
     return torch.cat(ranks).double().reciprocal().mean().item()
 
 
 def main(packed: str, epochs: int) -> None:
     """Train, then rank the edges of the test split."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    with diskgnn.Loader(packed, "train", device=device) as source:
+    with diskgnn.Loader(packed, device=device) as source, diskgnn.Loader(packed, "test", device=device) as test:
         spec = ModelSpec(hidden=64, dropout=0.0).fitted(source.schema, source.num_layers)
         model = model_for(spec, source.schema, task_of(source.schema)).to(device)
         optimizer = make_optimizer(model, lr=0.01, weight_decay=0.0)
@@ -59,8 +52,7 @@ def main(packed: str, epochs: int) -> None:
                 loss.backward()
                 optimizer.step()
             print(f"epoch {epoch}: loss of the last minibatch {loss.item():.4f}")
-    with diskgnn.Loader(packed, "test", device=device) as source:
-        print(f"test MRR {mean_reciprocal_rank(model, source):.4f}")
+        print(f"test MRR {mean_reciprocal_rank(model, test):.4f}")
 
 
 if __name__ == "__main__":

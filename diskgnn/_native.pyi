@@ -96,6 +96,7 @@ class DrawRequest:
         weighted: draw in proportion to weights, where an edge type has them.
         latest: with `seed_times`, take the latest edges instead of drawing.
         positions: by edge type, whether blocks say where their edges lie; or empty.
+        expand_once: a node draws in the layer after the one that found it, and in no other.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class DrawRequest:
         weighted: bool = False,
         latest: bool = False,
         positions: Sequence[bool] = ...,
+        expand_once: bool = False,
     ) -> None: ...
 
 # Input nodes of each node type, trees of each, (indptr, indices, positions) by edge type of each block, outermost

@@ -125,6 +125,7 @@ class SamplingSpec:
     strict_time: bool = False  # nothing of the time of the seed either
     weighted: bool = False  # draw in proportion to weights, where edges have them
     edge_ids: bool = False  # keep where sampled edges lie; kept in any case where edges have features
+    expand_once: bool = False  # a node draws once for all layers, when it is found, as in PyG: for `to_pyg` only
     shuffle: bool = True  # the train split, anew in every epoch; False: in the given order
 
     def __post_init__(self) -> None:

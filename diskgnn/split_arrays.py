@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from diskgnn.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 SPLIT_NAMES = ("train", "valid", "test")
 
 
-class SplitArrays(Mapping[str, npt.NDArray[np.int64]]):
+class SplitArrays(Mapping[str, Any]):
     """An int64 array for each split, in the order given. Two are equal if their digests are.
 
     The config of an artifact has only the digest; its arrays lie beside it (`storage.seed_files`).
@@ -69,6 +70,8 @@ class SplitArrays(Mapping[str, npt.NDArray[np.int64]]):
 
 
 def _checked(name: str, given: Any, row_shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    import numpy as np  # the command line imports this module, and starts without NumPy
+
     rows = f"[n, {', '.join(map(str, row_shape))}]" if row_shape else "[n]"
     try:
         array = np.asarray(given)

@@ -55,7 +55,11 @@ def sample_by_hand(graph: Graph, planned: PlannedMinibatch) -> Expected:
         for number, edges in enumerate(graph.edges.values()):
             source, destination = graph.nodes[edges.type[0]].number, graph.nodes[edges.type[2]].number
             indptr, indices, positions = [0], [], []
-            for tree, node in known[destination]:
+            for i, (tree, node) in enumerate(known[destination]):
+                was_known = layer > 0 and i < expected.counts[1][destination]
+                if planned.rules.expand_once and was_known:
+                    indptr.append(len(indices))
+                    continue
                 for position in drawn(graph, planned, layer, number, fanouts[number], tree, node):
                     end = (tree, int(edges.indices[position]))
                     if end not in nodes[source]:

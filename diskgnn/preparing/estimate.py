@@ -73,6 +73,7 @@ def estimate(
     strict_time: bool = False,
     weighted: bool = False,
     edge_ids: bool = False,
+    expand_once: bool = False,
     shuffle: bool = True,
     seed: int = 0,
     memory: int | str = "auto",
@@ -119,6 +120,8 @@ def estimate(
         strict_time: with `temporal`, nothing of the time of the seed either.
         weighted: draw in proportion to weights, where edge types have them.
         edge_ids: keep where sampled edges lie; those with edge features keep it in any case.
+        expand_once: a node draws neighbours once, when it is found, for all layers, as in PyG's NeighborLoader: for
+            `to_pyg`. The blocks of such minibatches have no edges of nodes that were found earlier.
         shuffle: the train split, anew in every epoch; False takes it in the given order.
         seed: same seed, same bytes.
         memory: budget in bytes or as '2GiB'; 'auto' means half of what is available.
@@ -155,6 +158,7 @@ def estimate(
             strict_time=strict_time,
             weighted=weighted,
             edge_ids=edge_ids,
+            expand_once=expand_once,
             shuffle=shuffle,
         ),
         CacheSpec(cpu_cache, static_cache, eval_cpu_cache),

@@ -39,6 +39,7 @@ class DrawRules:
     weighted: bool = False  # where an edge type has weights
     latest: bool = False  # the latest, where there are times
     positions: tuple[bool, ...] = ()  # by edge type: blocks say where their edges lie; (): none do
+    expand_once: bool = False  # a node draws in the layer after the one that found it, and in no other
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class PlannedMinibatch:
             self._by_type(self.seeds), self.fanouts.ravel(), self.key, self.number, slice_start=self.slice_start,
             seed_times=None if self.times is None else self._by_type(self.times), excluded=self.excluded,
             weighted=self.rules.weighted, latest=self.rules.latest, positions=self.rules.positions,
+            expand_once=self.rules.expand_once,
         )  # fmt: skip
 
     def draw(self, sampler: NeighborSampler) -> SampledMinibatch:
@@ -132,7 +134,7 @@ class SamplingPlan:
             positions=tuple(each for each in edge_types if spec.edge_ids or graph.edges[each].config.rows is not None),
         )
         positions = tuple(each in self.layout.positions for each in edge_types) if self.layout.positions else ()
-        self._rules = DrawRules(spec.weighted, spec.temporal == "last", positions)
+        self._rules = DrawRules(spec.weighted, spec.temporal == "last", positions, spec.expand_once)
         self.parts = TopologyParts(graph, weights=spec.weighted, times=spec.temporal is not None)
         self.sizes = {
             split: SequenceSize(spec.epochs if split == "train" else 1, -(-self._seeds.count(split) // spec.batch_size))

@@ -56,6 +56,7 @@ def sample(
     strict_time: bool = False,
     weighted: bool = False,
     edge_ids: bool = False,
+    expand_once: bool = False,
     shuffle: bool = True,
     seed: int = 0,
     memory: int | str = "auto",
@@ -87,6 +88,8 @@ def sample(
         strict_time: with `temporal`, nothing of the time of the seed either.
         weighted: draw in proportion to weights, where edge types have them, without replacement.
         edge_ids: keep where sampled edges lie, for all edge types; those with edge features keep it in any case.
+        expand_once: a node draws neighbours once, when it is found, for all layers, as in PyG's NeighborLoader: for
+            `to_pyg`. The blocks of such minibatches have no edges of nodes that were found earlier.
         shuffle: the train split, anew in every epoch; False takes it in the given order.
         seed: same seed, same bytes.
         memory: budget in bytes or as '2GiB'; topology is loaded when it fits, and
@@ -105,7 +108,7 @@ def sample(
     """
     spec = SamplingSpec(
         fanouts, batch_size, epochs, eval_fanouts, seed, first_epoch, splits, draws, draw_period, group_seeds,
-        target or NodeTarget(), temporal, strict_time, weighted, edge_ids, shuffle,
+        target or NodeTarget(), temporal, strict_time, weighted, edge_ids, expand_once, shuffle,
     )  # fmt: skip
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     plan = SamplingPlan(graph, spec)

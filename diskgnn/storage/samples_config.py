@@ -130,6 +130,7 @@ def spec_to_json(spec: SamplingSpec) -> dict[str, Any]:
         "strict_time": spec.strict_time,
         "weighted": spec.weighted,
         "edge_ids": spec.edge_ids,
+        **({"expand_once": True} if spec.expand_once else {}),
         **({} if spec.shuffle else {"shuffle": False}),
     }
 
@@ -150,6 +151,7 @@ def parse_spec(config: Mapping[str, Any]) -> SamplingSpec:
         strict_time=typed(config["strict_time"], bool),
         weighted=typed(config["weighted"], bool),
         edge_ids=typed(config["edge_ids"], bool),
+        expand_once=typed(config.get("expand_once", False), bool),
         shuffle=typed(config.get("shuffle", True), bool),
     )
 

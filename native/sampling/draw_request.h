@@ -73,6 +73,7 @@ struct DrawRequest {
   bool weighted = false;                // where an edge type has weights
   bool latest = false;                  // where an edge type or its sources have times: the latest, no chance
   std::vector<bool> positions;          // by edge type: blocks say where their edges lie; or empty
+  bool expand_once = false;             // a node draws in the layer after the one that found it, and in no other
 
   bool has_trees() const { return !seed_times.empty(); }
 };

@@ -196,7 +196,7 @@ void end_list(SampledBlock& block, std::size_t num_edges) {
   block.indptr.push_back(static_cast<std::int32_t>(num_edges));
 }
 
-// One edge type's turn in one layer: draws for the first `count` nodes of the destination type. Leaves sources in
+// One edge type's turn in one layer: draws for nodes [first, count) of the destination type. Leaves sources in
 // scratch.neighbors, as ids without trees, and where each destination's begin in block.indptr.
 template <typename Id, bool kTrees, typename Index>
 class Turn {
@@ -205,13 +205,14 @@ class Turn {
 
  public:
   Turn(const TypedTopology& topology, const DrawRequest& request, std::size_t number, std::size_t layer,
-       std::size_t count, Scratch<Key>& scratch, SampledBlock& block)
+       std::size_t first, std::size_t count, Scratch<Key>& scratch, SampledBlock& block)
       : relation_(topology.relations[number]),
         lists_(relation_),
         request_(request),
         number_(number),
         layer_(layer),
         fanout_(request.fanouts[layer * topology.relations.size() + number]),
+        first_(first),
         count_(count),
         num_destinations_(topology.num_nodes[static_cast<std::size_t>(relation_.destination)]),
         nodes_(scratch.nodes[static_cast<std::size_t>(relation_.destination)]),
@@ -222,7 +223,7 @@ class Turn {
   void draw_independently() {
     auto& [tables, nodes, positions, places, neighbors, slots] = scratch_;
     places.clear();
-    for (std::size_t i = 0; i < count_; ++i) {
+    for (std::size_t i = first_; i < count_; ++i) {
       if (i + kPrefetchDistance < count_) lists_.prefetch_offsets(node(i + kPrefetchDistance));
       const std::int64_t v = node(i);
       const std::span<const Index> list = lists_.of(v);
@@ -245,7 +246,7 @@ class Turn {
   void draw_slices() {
     const std::uint64_t slice_start = *request_.key.slice_start;
     scratch_.neighbors.clear();
-    for (std::size_t i = 0; i < count_; ++i) {
+    for (std::size_t i = first_; i < count_; ++i) {
       if (i + 2 * kPrefetchDistance < count_) lists_.prefetch_offsets(node(i + 2 * kPrefetchDistance));
       if (i + kPrefetchDistance < count_) {
         const std::span<const Index> ahead = lists_.of(node(i + kPrefetchDistance));
@@ -268,7 +269,7 @@ class Turn {
     const bool has_times = is_timed && !relation_.times.empty();
     const bool has_weights = request_.weighted && !relation_.weights.empty();
     scratch_.neighbors.clear();
-    for (std::size_t i = 0; i < count_; ++i) {
+    for (std::size_t i = first_; i < count_; ++i) {
       if (i + 2 * kPrefetchDistance < count_) lists_.prefetch_offsets(node(i + 2 * kPrefetchDistance));
       if (i + kPrefetchDistance < count_) __builtin_prefetch(lists_.of(node(i + kPrefetchDistance)).data());
       const std::int64_t v = node(i), begin = lists_.begin(v);
@@ -339,7 +340,7 @@ class Turn {
   const DrawRequest& request_;
   const std::size_t number_, layer_;
   const int fanout_;
-  const std::size_t count_;
+  const std::size_t first_, count_;
   const std::int64_t num_destinations_;
   const std::vector<Key>& nodes_;
   Scratch<Key>& scratch_;
@@ -379,21 +380,23 @@ SampledMinibatch<Id> sample_minibatch(const TypedTopology& topology, const DrawR
     for (std::size_t number = 0; number < num_relations; ++number) {
       const Relation& relation = topology.relations[number];
       const auto source = static_cast<std::size_t>(relation.source);
-      const std::size_t count = counts.back()[static_cast<std::size_t>(relation.destination)];
+      const auto destination = static_cast<std::size_t>(relation.destination);
+      const std::size_t count = counts.back()[destination];
+      const std::size_t first = request.expand_once && layer > 0 ? counts[layer - 1][destination] : 0;
       SampledBlock& block = layers.back()[number];
       if (request.fanouts[layer * num_relations + number] == 0) {
         block.indptr.assign(count + 1, 0);
         continue;
       }
       block.indptr.reserve(count + 1);
-      block.indptr.push_back(0);
+      block.indptr.assign(first + 1, 0);
       const bool has_times = !relation.times.empty() || !topology.node_times[source].empty();
       const bool scans = scans_lists(request, has_times, !relation.weights.empty());
       const ExcludedEdges* excluded =
           request.excluded.empty() || request.excluded[number].empty() ? nullptr : &request.excluded[number];
       std::visit(
           [&]<typename Index>(std::span<const Index>) {
-            Turn<Id, kTrees, Index> turn(topology, request, number, layer, count, scratch, block);
+            Turn<Id, kTrees, Index> turn(topology, request, number, layer, first, count, scratch, block);
             if (scans || excluded != nullptr) {
               turn.choose(topology, scans, excluded, times);
             } else if (request.key.slice_start) {
@@ -406,7 +409,6 @@ SampledMinibatch<Id> sample_minibatch(const TypedTopology& topology, const DrawR
       const std::int64_t num_sources = topology.num_nodes[source];
       require_nodes<Key>(scratch.neighbors, num_sources);
       if constexpr (kTrees) {
-        const auto destination = static_cast<std::size_t>(relation.destination);
         enter_trees(block.indptr, scratch.nodes[destination], topology.num_nodes[destination], num_sources,
                     scratch.neighbors);
       }

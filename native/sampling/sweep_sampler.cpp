@@ -162,9 +162,10 @@ void Expansion<Id, kTrees>::start_layer() {
   }
   for (std::size_t type = 0; type < nodes_.size(); ++type) {
     if (!wanted[type]) continue;
-    std::vector<Record> records(nodes_[type].size()), scratch;
+    const std::size_t first = request_.expand_once && !counts_.empty() ? counts_.back()[type] : 0;
+    std::vector<Record> records(nodes_[type].size() - first), scratch;
     for (std::size_t i = 0; i < records.size(); ++i) {
-      records[i] = {static_cast<Id>(node_of(type, i)), static_cast<std::int32_t>(i)};
+      records[i] = {static_cast<Id>(node_of(type, first + i)), static_cast<std::int32_t>(first + i)};
     }
     radix_sort(records, scratch, std::bit_width(static_cast<std::uint64_t>(files_.num_nodes[type])),
                [](const Record& record) { return static_cast<std::uint64_t>(record.node); });

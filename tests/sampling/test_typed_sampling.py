@@ -27,6 +27,8 @@ CHOICES = {
     "strictly earlier": {"temporal": "uniform", "strict_time": True, "fanouts": [2, -1]},
     "last": {"temporal": "last"},
     "weighted in time": {"temporal": "uniform", "weighted": True},
+    "once": {"expand_once": True, "fanouts": [4, 3, 2]},
+    "once in time": {"expand_once": True, "temporal": "uniform", "edge_ids": True, "fanouts": [3, 3, -1]},
     "links": {"target": LINKS},
     "links, reverse kept": {"target": LinkTarget(WRITES, exclude="self"), "fanouts": [-1, 3]},
     "links in time": {"target": LINKS, "temporal": "uniform"},

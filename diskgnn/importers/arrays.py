@@ -15,7 +15,9 @@ import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
+from diskgnn.importers import torch_files
 from diskgnn.importers.file_kinds import describe, kind_of
+from diskgnn.importers.file_rows import file_rows
 from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowReader, RowSource, as_signed
 from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.row_format import FEATURE_STORAGE, dtype_stored_as
@@ -50,7 +52,7 @@ def _load_file(name: str, path: Path) -> npt.NDArray[Any]:
     if not path.is_file():
         raise InputError(f"{name}: expected a .npy file, found {describe(path)}")
     if kind_of(path) == "torch":
-        return load_tensor(name, path)
+        return torch_files.tensor(name, path)
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
@@ -66,27 +68,6 @@ def _load_file(name: str, path: Path) -> npt.NDArray[Any]:
         ) from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"{name}: {path} holds several arrays (.npz); save the one that is meant with np.save")
-    return array
-
-
-def load_tensor(name: str, path: Path) -> npt.NDArray[Any]:
-    """The tensor that torch.save wrote to `path`, memory-mapped; bfloat16 as uint16.
-
-    Raises:
-        InputError: it is damaged, or something else than one tensor.
-    """
-    import torch
-
-    try:
-        tensor = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-    except Exception as error:  # torch raises whatever the unpickler or the archive does
-        raise InputError(f"{name}: {path} is no tensor that torch.load(weights_only=True) reads ({error})") from error
-    if not isinstance(tensor, torch.Tensor):
-        raise InputError(
-            f"{name}: expected one tensor in {path}, found {type(tensor).__name__}; save the one that is meant alone"
-        )
-    tensor = tensor.detach()
-    array: npt.NDArray[Any] = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
     return array
 
 
@@ -236,28 +217,6 @@ def _slices(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
         yield array[start : start + step].astype(array.dtype.newbyteorder("="), order="C", copy=False)
 
 
-def read_rows(path: Path, rows: RowSource) -> Iterator[npt.NDArray[Any]]:
-    """The rows of a .npy file in C order, read front to back without keeping the file in the page cache.
-
-    Raises:
-        InputError: the file is shorter than it says.
-    """
-    chunk_rows = max(1, CHUNK_BYTES // rows.row_bytes)
-    buffer = np.empty((chunk_rows, *rows.row_shape), rows.dtype)
-    with path.open("rb", buffering=0) as file:
-        offset_bytes = file.seek(npy_data_offset(path))
-        for start in range(0, rows.num_rows, chunk_rows):
-            chunk = buffer[: min(chunk_rows, rows.num_rows - start)]
-            view = chunk.reshape(-1).view(np.uint8).data
-            while view:
-                read = file.readinto(view)
-                if not read:
-                    raise InputError(f"{rows.name}: {path} ends before its last row; was the download complete?")
-                os.posix_fadvise(file.fileno(), offset_bytes, read, os.POSIX_FADV_DONTNEED)
-                offset_bytes, view = offset_bytes + read, view[read:]
-            yield chunk
-
-
 def labels(source: Source, name: str = "labels") -> RowSource:
     """Labels [N], or [N, 1], as int64 [N], -1 where a node has none.
 
@@ -298,10 +257,9 @@ def numbers(name: str, source: Source) -> RowSource:
     if not isinstance(source, (str, os.PathLike)):
         return rows
     path = Path(source)
-    rows = replace(rows, stored_bytes=path.stat().st_size)
     if dtype != array.dtype or not array.flags.c_contiguous or not rows.row_bytes or kind_of(path) != "npy":
-        return rows
-    return replace(rows, path=path, chunks=partial(read_rows, path, rows))
+        return replace(rows, stored_bytes=path.stat().st_size)
+    return file_rows(name, path, rows.num_rows, rows.row_shape, dtype, npy_data_offset(path))
 
 
 def seed_edges(name: str, source: Source | EdgeStream, num_sources: int, num_nodes: int) -> npt.NDArray[np.int64]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from diskgnn.errors import ConfigError, InputError
-from diskgnn.importers import scipy_sparse
+from diskgnn.importers import igb, mag240m, ogb, scipy_sparse
 from diskgnn.importers.file_kinds import describe
 from diskgnn.importers.graph_input import GraphInput
 
@@ -40,6 +40,9 @@ class SourceFormat:
 FORMATS = {
     known.name: known
     for known in (
+        SourceFormat("ogb", "a folder of OGB for node or link prediction: raw/ and split/", ogb.recognises, ogb.read),
+        SourceFormat("mag240m", "MAG240M of OGB-LSC: the folder mag240m_kddcup2021", mag240m.recognises, mag240m.read),
+        SourceFormat("igb", "one size of IGB or IGBH: a folder with processed/", igb.recognises, igb.read),
         SourceFormat("scipy", "a sparse matrix saved by scipy.sparse.save_npz", scipy_sparse.recognises,
                      scipy_sparse.read),
     )

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
-from diskgnn.graph.edge_buckets import EdgeChunk
-from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowReader, RowSource, as_signed
+from diskgnn.importers import edge_lists
+from diskgnn.importers.rows import CHUNK_BYTES, EdgeStream, RowSource
 
 
 def members(name: str, path: str | os.PathLike[str]) -> dict[str, RowSource]:
@@ -81,28 +81,13 @@ def edges(name: str, path: str | os.PathLike[str], member: str, pairs: RowSource
     Raises:
         InputError: another shape, or ids that are not whole numbers.
     """
-    if len(pairs.row_shape) != 1 or 2 not in pairs.shape or pairs.dtype.kind not in "iu":
-        raise InputError(f"{name}: expected whole numbers [2, E] or [E, 2], found {pairs.dtype} {pairs.shape}")
-    if pairs.num_rows != 2:
-        chunks = partial(_columns, pairs)
-        return EdgeStream(name, pairs.num_rows, chunks, stored_bytes=pairs.stored_bytes)
+    if pairs.num_rows != 2 or len(pairs.row_shape) != 1:
+        return edge_lists.of_pairs(pairs)
     num_edges = pairs.row_shape[0]
-    ends = [
-        RowSource(name, num_edges, (), pairs.dtype,
-                  partial(_chunks, name, Path(path), f"{member}.npy", num_edges, (), pairs.dtype, skipped))
+    sources, destinations = (
+        RowSource(pairs.name, num_edges, (), pairs.dtype,
+                  partial(_chunks, name, Path(path), f"{member}.npy", num_edges, (), pairs.dtype, skipped),
+                  stored_bytes=pairs.stored_bytes)
         for skipped in (0, num_edges)
-    ]  # fmt: skip
-    return EdgeStream(name, num_edges, partial(side_by_side, *ends), stored_bytes=2 * pairs.stored_bytes)
-
-
-def _columns(pairs: RowSource) -> Iterator[EdgeChunk]:
-    for chunk in map(as_signed, pairs.chunks()):
-        yield chunk[:, 0], chunk[:, 1]
-
-
-def side_by_side(sources: RowSource, destinations: RowSource) -> Iterator[EdgeChunk]:
-    """The edges whose ends are two lists [E]."""
-    src, dst = RowReader(sources), RowReader(destinations)
-    for start in range(0, sources.num_rows, CHUNK_EDGES):
-        count = min(CHUNK_EDGES, sources.num_rows - start)
-        yield as_signed(src.take(count)), as_signed(dst.take(count))
+    )  # fmt: skip
+    return edge_lists.of_ends(sources, destinations)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 from diskgnn.errors import InputError
-from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
-from diskgnn.importers import arrays, npz
+from diskgnn.graph.edge_buckets import EdgeSource
+from diskgnn.importers import arrays, edge_lists, npz
 from diskgnn.importers.file_kinds import describe, kind_of
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.rows import EdgeStream
@@ -47,13 +45,13 @@ def read(source: Path, *, weights: bool = False) -> GraphInput:
         raise InputError(f"{source}: expected a square matrix, found one of shape {[num_rows, num_columns]}")
     first, second = (found[end] for end in _ENDS[stored_as])
     if stored_as == "coo":
-        chunks: EdgeSource = partial(npz.side_by_side, first, second)
+        chunks: EdgeSource = edge_lists.of_ends(first, second).chunks
     else:
         chunks, _, described = arrays.csc_source(first, second)
         if described != num_rows:
             raise InputError(f"{source}: expected an indptr of {num_rows + 1} numbers, found {described + 1}")
         if stored_as == "csr":
-            chunks = partial(_turned, chunks)
+            chunks = _turned(chunks)
     stored_bytes = first.stored_bytes + second.stored_bytes
     edges = EdgeStream(f"edges ({source})", second.num_rows, chunks, num_rows, stored_bytes)
     return GraphInput(
@@ -62,5 +60,5 @@ def read(source: Path, *, weights: bool = False) -> GraphInput:
     )
 
 
-def _turned(edges: EdgeSource) -> Iterator[EdgeChunk]:
-    return ((dst, src) for src, dst in edges())
+def _turned(edges: EdgeSource) -> EdgeSource:
+    return lambda: ((dst, src) for src, dst in edges())

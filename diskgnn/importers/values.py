@@ -45,6 +45,21 @@ def weights(rows: RowSource) -> RowSource:
                     "a finite weight for each, 0 or more")  # fmt: skip
 
 
+def classes(rows: RowSource) -> RowSource:
+    """Labels [N] or [N, 1] as int64 [N], from whole numbers in any dtype; NaN becomes -1, for none.
+
+    Raises:
+        InputError: another shape, or (while read) fractions; names the first.
+    """
+    if rows.row_shape not in ((), (1,)) or rows.dtype.kind not in "iuf":
+        raise InputError(f"{rows.name}: expected a class for each, found {_shape(rows)}, dtype {rows.dtype}")
+    rows = rows.mapped((), rows.dtype, lambda chunk: chunk.reshape(-1))
+    if rows.dtype.kind != "f":
+        return _checked(rows, np.dtype(np.int64), lambda chunk: chunk > np.iinfo(np.int64).max, "a class")
+    whole = _checked(rows, rows.dtype, lambda chunk: (chunk != np.floor(chunk)) & ~np.isnan(chunk), "a whole number")
+    return whole.mapped((), np.dtype(np.int64), lambda chunk: np.where(np.isnan(chunk), -1, chunk).astype(np.int64))
+
+
 def multilabel(rows: RowSource) -> RowSource:
     """Labels [N, C] as uint8 of 0 and 1, from whole numbers or truth values.
 

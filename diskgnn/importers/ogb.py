@@ -1,0 +1,223 @@
+"""Data sets of the Open Graph Benchmark as downloads leave them: node and link prediction, of one type or several.
+
+`raw/` holds text (csv.gz) or, of ogbn-papers100M, `data.npz`; `split/<name>/` node ids as text, or seed edges as files
+of torch. `read` makes of them what the ogb package does: the reverse of each edge is added where it does that.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from diskgnn.errors import DataWarning, InputError
+from diskgnn.importers import edge_lists, npz, text_numbers, torch_files, values
+from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
+from diskgnn.importers.rows import EdgeStream, RowSource
+from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
+from diskgnn.specs import SPLITS
+
+_NEEDED = ("raw/edge.csv.gz", "raw/data.npz", "raw/triplet-type-list.csv.gz")
+_UNDIRECTED = ("products", "proteins", "collab", "ppa", "ppassoc", "ddi")  # the ogb package adds their reverse edges
+_MULTILABEL = ("proteins",)
+
+
+def recognises(source: object) -> bool:
+    """Whether this is the path of a data set's folder."""
+    return isinstance(source, Path) and any((source / file).is_file() for file in _NEEDED)
+
+
+def read(
+    source: Path,
+    *,
+    split: str | None = None,
+    add_reverse: bool | None = None,
+    task: str | None = None,
+    edge_data: bool = True,
+) -> GraphInput:
+    """The graph of a data set's folder, the one that holds `raw` and `split`.
+
+    Args:
+        source: the folder.
+        split: of the folders in `split`; None if there is only one.
+        add_reverse: add the reverse of each edge; None does so for the data sets for which the ogb package does.
+        task: "class", "multilabel" or "regression"; None goes by the number of label columns.
+        edge_data: take features, weights and years of edges.
+
+    Raises:
+        InputError: a file is missing, or not what OGB leaves.
+    """
+    raw = source / "raw"
+    if not recognises(source):
+        raise InputError(f"expected a folder with one of {', '.join(_NEEDED)}, found none of them in {source}")
+    name = source.name.lower().replace("-", "_").removeprefix("ogbn_").removeprefix("ogbl_")
+    undirected = name in _UNDIRECTED if add_reverse is None else add_reverse
+    if (raw / "triplet-type-list.csv.gz").is_file():
+        return _typed(raw, _split_folder(source, split), undirected, task, edge_data)
+    nodes, edges = _binary(raw) if (raw / "data.npz").is_file() else _text(raw, task, edge_data)
+    splits = _splits(_split_folder(source, split))
+    if any(isinstance(found, EdgeStream) for found in splits.values()):
+        edges |= splits
+    else:
+        nodes |= splits
+    return GraphInput({ONE_NODE_TYPE: NodeInput(**nodes)}, {ONE_EDGE_TYPE: EdgeInput(**edges, symmetric=undirected)})
+
+
+def _text(raw: Path, task: str | None, edge_data: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    num_nodes = _one_graph(raw / "num-node-list.csv.gz")
+    num_edges = _one_graph(raw / "num-edge-list.csv.gz")
+    nodes = _node_data(raw, raw / "node-label.csv.gz", num_nodes, task)
+    return nodes, _edge_data(raw, num_edges, edge_data)
+
+
+def _one_graph(path: Path) -> int:
+    counts = text_numbers.whole_column("sizes", path).tolist()
+    if len(counts) != 1:
+        raise InputError(f"{path}: expected one graph, found {len(counts)}; many small graphs fit in memory")
+    return int(counts[0])
+
+
+def _node_data(folder: Path, labels: Path, num_nodes: int, task: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"num_nodes": num_nodes}
+    if (path := folder / "node-feat.csv.gz").is_file():
+        found["features"] = text_numbers.rows("features", path, num_nodes, np.float32)
+    if (path := folder / "node_year.csv.gz").is_file():
+        found["times"] = text_numbers.column("times", path, num_nodes, np.int64)
+    if labels.is_file():
+        found |= labelled(text_numbers.rows("labels", labels, num_nodes, np.float64), task)
+    return found
+
+
+def labelled(rows: RowSource, task: str | None) -> dict[str, Any]:
+    """Labels [N], [N, 1] or [N, C] as fields of `NodeInput`; `task` None goes by their shape."""
+    if task is None:
+        task = "class" if rows.row_shape in ((), (1,)) else "multilabel"
+    if task == "class":
+        return {"labels": values.classes(rows)}
+    if task == "multilabel":
+        rows = rows.mapped(
+            rows.row_shape, np.dtype(np.int64), lambda chunk: np.nan_to_num(chunk, nan=-1).astype(np.int64)
+        )
+    return {"labels": rows, "task": task}
+
+
+def _edge_data(folder: Path, num_edges: int, with_data: bool) -> dict[str, Any]:
+    pairs = text_numbers.rows("edges", folder / "edge.csv.gz", num_edges, np.int64)
+    found: dict[str, Any] = {"edges": edge_lists.of_pairs(pairs)}
+    if with_data and (path := folder / "edge-feat.csv.gz").is_file():
+        found["features"] = text_numbers.rows("edge features", path, num_edges, np.float32)
+    if with_data and (path := folder / "edge_weight.csv.gz").is_file():
+        found["weights"] = text_numbers.column("weights", path, num_edges, np.float32)
+    if with_data and (path := folder / "edge_year.csv.gz").is_file():
+        found["times"] = text_numbers.column("times", path, num_edges, np.int64)
+    return found
+
+
+def _binary(raw: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    data = npz.members("graph", raw / "data.npz")
+    if "edge_index" not in data:
+        raise InputError(f"{raw / 'data.npz'}: expected an edge_index, found {', '.join(data)}")
+    counts = next(data["num_nodes_list"].chunks()).tolist() if "num_nodes_list" in data else []
+    if len(counts) > 1:
+        raise InputError(f"{raw / 'data.npz'}: expected one graph, found {len(counts)}")
+    nodes: dict[str, Any] = {"num_nodes": counts[0] if counts else None}
+    if "node_feat" in data:
+        nodes["features"] = data["node_feat"]
+    if "node_year" in data:
+        nodes["times"] = _flat(data["node_year"])
+    if (path := raw / "node-label.npz").is_file():
+        labels = npz.members("labels", path)
+        if "node_label" not in labels:
+            raise InputError(f"{path}: expected node_label, found {', '.join(labels)}")
+        nodes |= labelled(labels["node_label"], None)
+    edges: dict[str, Any] = {"edges": npz.edges("edges", raw / "data.npz", "edge_index", data["edge_index"])}
+    if "edge_feat" in data:
+        edges["features"] = data["edge_feat"]
+    return nodes, edges
+
+
+def _flat(rows: RowSource) -> RowSource:
+    return rows.mapped((), rows.dtype, lambda chunk: chunk.reshape(-1)) if rows.row_shape == (1,) else rows
+
+
+def _typed(raw: Path, split: Path | None, undirected: bool, task: str | None, edge_data: bool) -> GraphInput:
+    counts = text_numbers.table("sizes", raw / "num-node-dict.csv.gz")
+    labelled_types = _named_in(raw / "nodetype-has-label.csv.gz")
+    nodes: dict[str, NodeInput] = {}
+    splits = {}
+    if split is not None:
+        splits = {kind: _splits(split / kind) for kind in _named_in(split / "nodetype-has-split.csv.gz")}
+    for kind, (num_nodes, *_) in counts.items():
+        labels = raw / "node-label" / (kind if kind in labelled_types else "") / "node-label.csv.gz"
+        found = _node_data(raw / "node-feat" / kind, labels, num_nodes, task)
+        nodes[kind] = NodeInput(**found, **splits.get(kind, {}))
+    edges: dict[EdgeType, EdgeInput] = {}
+    for source, relation, destination in sorted(text_numbers.lines("edge types", raw / "triplet-type-list.csv.gz")):
+        folder = raw / "relations" / f"{source}___{relation}___{destination}"
+        num_edges = _one_graph(folder / "num-edge-list.csv.gz")
+        edges[source, relation, destination] = EdgeInput(
+            **_edge_data(folder, num_edges, edge_data), symmetric=undirected and source == destination
+        )
+    return GraphInput(nodes, edges)
+
+
+def _named_in(path: Path) -> list[str]:
+    """Types of which a table says that they have something."""
+    if not path.is_file():
+        return []
+    return [kind for kind, (has, *_) in text_numbers.table("types", path).items() if has]
+
+
+def _split_folder(source: Path, split: str | None) -> Path | None:
+    folder = source / "split"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+    if split is None and len(names) > 1:
+        raise InputError(f"{folder}: expected one split, found {', '.join(names)}; choose one by the option split")
+    if split is not None and split not in names:
+        raise InputError(f"split: expected one of {', '.join(names) or 'none'}, found {split!r}")
+    return folder / (split or names[0]) if names else None
+
+
+def _splits(folder: Path | None) -> dict[str, Any]:
+    """Node ids of each split, or seed edges."""
+    if folder is None:
+        return {}
+    found: dict[str, Any] = {}
+    together = torch_files.load("splits", path) if (path := folder / "split_dict.pt").is_file() else None
+    for split in SPLITS:
+        if together is not None:
+            content = together.get(split) if isinstance(together, dict) else None
+        elif (path := folder / f"{split}.pt").is_file():
+            content = torch_files.load(split, path)
+        elif (path := folder / f"{split}.csv.gz").is_file():
+            content = text_numbers.whole_column(split, path)
+        else:
+            continue
+        found[split] = (
+            _seed_edges(split, folder, content) if isinstance(content, dict) else torch_files.as_array(content)
+        )
+    if any(isinstance(value, EdgeStream) for value in found.values()):
+        warnings.warn(
+            "the negative pairs that OGB gives for validation and test are not used: diskgnn draws its own, so its "
+            "scores do not compare with OGB's leaderboard",
+            DataWarning,
+            stacklevel=5,
+        )
+    return found
+
+
+def _seed_edges(split: str, folder: Path, content: dict[str, Any]) -> EdgeStream:
+    arrays = {key: torch_files.as_array(value) for key, value in content.items()}
+    pairs = arrays.get("edge")
+    if pairs is not None and pairs.ndim == 2 and pairs.shape[1] == 2:
+        ends = pairs[:, 0], pairs[:, 1]
+    elif (sources := arrays.get("source_node")) is not None and (targets := arrays.get("target_node")) is not None:
+        ends = sources, targets
+    else:
+        raise InputError(
+            f"{split}: expected edge, or source_node and target_node, in {folder}, found {', '.join(content)}; "
+            "knowledge graphs (head, relation, tail) are described by a `schema`, with an edge type for each relation"
+        )
+    return EdgeStream(split, len(ends[0]), lambda: iter([ends]))

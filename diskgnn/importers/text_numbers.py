@@ -1,0 +1,136 @@
+"""Numbers in text without a header, a row per line, compressed or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv
+
+from diskgnn.errors import InputError
+from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource
+
+_ARROW_TYPES = {np.dtype(np.int64): pa.int64(), np.dtype(np.float32): pa.float32(), np.dtype(np.float64): pa.float64()}
+
+
+def rows(name: str, path: Path, num_rows: int, dtype: Any, *, delimiter: str = ",", comment: str = "") -> RowSource:
+    """Rows [num_rows, columns] of a text file; empty fields and "nan" are NaN.
+
+    Args:
+        name: for messages.
+        path: of the file; .gz, .bz2 and .zst are unpacked while they are read.
+        num_rows: which it has.
+        dtype: int64, float32 or float64.
+        delimiter: between columns.
+        comment: what lines begin with that are left out.
+
+    Raises:
+        InputError: no such file, or (while read) something else than numbers, or another number of rows.
+    """
+    name = f"{name} ({path})"
+    skipped, width = _layout(name, path, delimiter, comment)
+    dtype = np.dtype(dtype)
+    chunks = partial(_chunks, name, path, num_rows, width, dtype, delimiter, comment, skipped)
+    return RowSource(name, num_rows, (width,), dtype, chunks, stored_bytes=path.stat().st_size)
+
+
+def column(name: str, path: Path, num_rows: int, dtype: Any) -> RowSource:
+    """As `rows`, of a file with one column: [num_rows].
+
+    Raises:
+        InputError: as `rows`, or several columns.
+    """
+    found = rows(name, path, num_rows, dtype)
+    if found.row_shape != (1,):
+        raise InputError(f"{found.name}: expected one column, found {found.row_shape[0]}")
+    return found.mapped((), found.dtype, lambda chunk: chunk[:, 0])
+
+
+def whole_column(name: str, path: Path) -> npt.NDArray[np.int64]:
+    """[any number] the whole numbers of a small file with one column.
+
+    Raises:
+        InputError: as `column`.
+    """
+    parts = [chunk[:, 0] for chunk in rows(name, path, -1, np.int64).chunks()]
+    return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def table(name: str, path: Path) -> dict[str, list[Any]]:
+    """A small file with a header: the values of each column by its name.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        with pa.input_stream(path) as stream:
+            return pa.csv.read_csv(stream).to_pydict()  # type: ignore[no-any-return]
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{name}: expected a table with a header in {path} ({error})") from error
+
+
+def lines(name: str, path: Path) -> list[list[str]]:
+    """The fields of each line of a small file without a header.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        with pa.input_stream(path) as stream:
+            return [line.split(",") for line in stream.read().decode().splitlines() if line]
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{name}: {path} cannot be read ({error})") from error
+
+
+def _layout(name: str, path: Path, delimiter: str, comment: str) -> tuple[int, int]:
+    """Lines before the first row, and the number of columns."""
+    try:
+        with pa.input_stream(path) as stream:
+            head = stream.read(CHUNK_BYTES).decode(errors="replace")
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{name}: cannot be read ({error})") from error
+    for number, line in enumerate(head.splitlines()):
+        if line.strip() and not (comment and line.startswith(comment)):
+            return number, line.count(delimiter) + 1
+    raise InputError(f"{name}: expected rows of numbers, found none")
+
+
+def _chunks(
+    name: str, path: Path, num_rows: int, width: int, dtype: np.dtype[Any], delimiter: str, comment: str, skipped: int
+) -> Iterator[npt.NDArray[Any]]:
+    names = [str(number) for number in range(width)]
+
+    def wrong(row: Any) -> str:
+        if comment and row.text.startswith(comment):
+            return "skip"
+        return "error"
+
+    position = 0
+    try:
+        with (
+            pa.input_stream(path) as stream,
+            pa.csv.open_csv(
+                stream,
+                pa.csv.ReadOptions(use_threads=False, block_size=CHUNK_BYTES, column_names=names, skip_rows=skipped),
+                pa.csv.ParseOptions(delimiter=delimiter, invalid_row_handler=wrong),
+                pa.csv.ConvertOptions(column_types=dict.fromkeys(names, _ARROW_TYPES[dtype])),
+            ) as reader,
+        ):
+            for batch in reader:
+                chunk = np.empty((batch.num_rows, width), dtype)
+                for number, values in enumerate(batch.columns):
+                    if values.null_count and dtype.kind == "i":
+                        row = position + int(np.asarray(values.is_null()).argmax())
+                        raise InputError(f"{name}: expected a whole number, found none in row {row} (counted from 0)")
+                    chunk[:, number] = values.to_numpy(zero_copy_only=False)
+                yield from np.array_split(chunk, range(CHUNK_EDGES, len(chunk), CHUNK_EDGES))
+                position += len(chunk)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{name}: expected rows of {width} {dtype} numbers ({error})") from error
+    if num_rows not in (-1, position):
+        raise InputError(f"{name}: expected {num_rows} rows, found {position}; was the download complete?")

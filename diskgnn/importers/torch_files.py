@@ -1,0 +1,77 @@
+"""What torch.save wrote: tensors, NumPy arrays and containers of them. No code that a pickle names is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import InputError
+
+_NUMPY = ("numpy.core", "numpy._core")  # before and from NumPy 2 on
+
+
+class Record:
+    """An object of a class that is not wanted here: only what it was made from."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.state: Any = arguments
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+def load(name: str, path: Path, *, records: tuple[str, ...] = ()) -> Any:
+    """What the file holds, its tensors memory-mapped.
+
+    Args:
+        name: for messages.
+        path: of the file.
+        records: full names of classes whose objects become a `Record`.
+
+    Raises:
+        InputError: it is damaged, or holds objects of other classes.
+    """
+    import torch
+
+    known = [np.ndarray, np.dtype, *(getattr(np.dtypes, kind) for kind in np.dtypes.__all__)]
+    multiarray = np.empty(0).__reduce__()[0]  # its _reconstruct, wherever this NumPy has it
+    scalar = np.float64(0).__reduce__()[0]
+    for module in _NUMPY:
+        known += [(multiarray, f"{module}.multiarray._reconstruct"), (scalar, f"{module}.multiarray.scalar")]
+    known += [(Record, record) for record in records]
+    try:
+        with torch.serialization.safe_globals(known):
+            return torch.load(path, map_location="cpu", mmap=_is_zip(path), weights_only=True)
+    except Exception as error:  # torch raises whatever the unpickler or the archive does
+        reason = str(error).split("\n", 1)[0]
+        raise InputError(f"{name}: {path} is nothing that torch.load(weights_only=True) reads ({reason})") from error
+
+
+def _is_zip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"PK"
+
+
+def tensor(name: str, path: Path) -> npt.NDArray[Any]:
+    """The one tensor or array that the file holds, memory-mapped; bfloat16 as uint16.
+
+    Raises:
+        InputError: it is damaged, or holds something else.
+    """
+    found = as_array(load(name, path))
+    if found is None:
+        raise InputError(f"{name}: expected one tensor in {path}, found something else; save the one that is meant")
+    return found
+
+
+def as_array(value: Any) -> npt.NDArray[Any] | None:
+    """A tensor or an array as an array that shares its memory, bfloat16 as uint16; None for something else."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        value = value.detach()
+        value = (value.view(torch.uint16) if value.dtype == torch.bfloat16 else value).numpy()
+    return value if isinstance(value, np.ndarray) else None

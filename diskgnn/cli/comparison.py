@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,11 @@ import click
 
 from diskgnn.cli import options
 from diskgnn.cli.command import Command
+from diskgnn.cli.drawing import sampling_arguments
 from diskgnn.cli.options import CACHE, Size
 from diskgnn.cli.rendering import Output, to_json
 from diskgnn.specs import SamplingSpec
-from diskgnn.training.model_spec import ONE_TYPE_MODELS, TYPED_MODELS, ModelSpec
+from diskgnn.training.model_spec import DECODERS, ONE_TYPE_MODELS, TYPED_MODELS, ModelSpec
 
 if TYPE_CHECKING:
     from diskgnn.compare.results import Comparison, LoaderResult
@@ -60,11 +62,8 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     metavar="NAME,...",
     help="Which: a loader stands for all its variants, loader:variant for one.",
 )
-@_conditions(
-    "--fanouts", type=options.Fanouts(), required=True, help="Neighbours drawn per layer, from the seeds outwards."
-)
-@_conditions("--batch-size", type=int, default=1024, show_default=True, help="Seeds per minibatch.")
 @_conditions("--epochs", type=int, default=1, show_default=True, help="Epochs to train.")
+@options.minibatches
 @_conditions(
     "--max-batches",
     type=int,
@@ -76,7 +75,7 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     type=int,
     default=1,
     show_default=True,
-    help="Train with so many seeds: accuracies then come with their deviation.",
+    help="Train with so many seeds: scores then come with their deviation.",
 )
 @_conditions(
     "--cpu-cache",
@@ -97,6 +96,14 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     "graph rgcn]",
 )
 @_model("--hidden", type=int, default=256, show_default=True, help="Width of the hidden layers.")
+@_model("--decoder", type=click.Choice(DECODERS), default="dot", show_default=True, help="Makes a link's score.")
+@_model(
+    "--embedding-memory",
+    type=Size(),
+    default="2GiB",
+    show_default=True,
+    help="What the trained vectors of nodes without features may take.",
+)
 @_model("--dropout", type=float, default=0.5, show_default=True, help="Share of hidden units dropped.")
 @_model("--lr", type=float, default=0.003, show_default=True, help="Adam's learning rate.")
 @_model("--device", default="cpu", show_default=True, help="Where the model is: cpu, cuda, cuda:1.")
@@ -104,7 +111,7 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     "--evaluate/--no-evaluate",
     default=True,
     show_default=True,
-    help="Measure accuracy after every epoch, outside the clock.",
+    help="Measure the task's score (accuracy, MRR, ...) after every epoch, outside the clock.",
 )
 @_conditions(
     "--scratch",
@@ -171,14 +178,16 @@ def compare(output: Output, /, graph: Path, out: Path | None, report: Path | Non
 
 
 def _settings(
-    *, model: str | None, hidden: int, dropout: float, lr: float, fanouts: list[int], batch_size: int, epochs: int,
+    *, model: str | None, hidden: int, decoder: str, embedding_memory: int | str, dropout: float, lr: float,
     **others: Any,
 ) -> ComparisonSettings:  # fmt: skip
     from diskgnn.compare.settings import ComparisonSettings
 
+    others = sampling_arguments(others)
+    sampling = {field.name: others.pop(field.name) for field in fields(SamplingSpec) if field.name in others}
     return ComparisonSettings(
-        sampling=SamplingSpec(fanouts, batch_size, epochs),
-        model=ModelSpec(model, hidden, dropout=dropout),
+        sampling=SamplingSpec(**sampling),
+        model=ModelSpec(model, hidden, dropout=dropout, decoder=decoder, embedding_memory=embedding_memory),
         lr=lr,
         **others,
     )
@@ -202,8 +211,8 @@ def _line(result: LoaderResult) -> str:
     if result.status != "ok":
         return f"{result.name}: {result.status} ({result.message})"
     assert result.training is not None
-    accuracy = result.epochs[-1].test_accuracy
-    shown = "" if accuracy is None else f", test accuracy {accuracy:.2%}"
+    metric, score = result.metric, result.epochs[-1].test_score
+    shown = "" if score is None else f", test {metric.name} {metric.text(score)}"
     seed = f", seed {result.seed}" if result.seed else ""
     return f"{result.name}{seed}: {duration(result.training.seconds)} an epoch{shown}"
 
@@ -214,8 +223,9 @@ def _show(output: Output, comparison: Comparison) -> None:
     from diskgnn.compare.terminal_columns import cost_columns, rows, speed_columns
 
     summaries = summarize(comparison.results)
+    metric = summaries[0].metric
     for title, columns, legend in (
-        (f"{comparison.graph['name']}: an epoch of each loader", speed_columns(), _LEGENDS[0]),
+        (f"{comparison.graph['name']}: an epoch of each loader", speed_columns(metric), _LEGENDS[0]),
         ("what it takes", cost_columns(), _LEGENDS[1]),
     ):
         output.table(title, ["", *columns], rows(columns, summaries))

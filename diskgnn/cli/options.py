@@ -142,13 +142,11 @@ seed = click.option("--seed", type=int, default=0, show_default=True, help="Same
 
 _sampling = section("Sampling")
 _types = section("Types, times and links")
-sampling = combined(
+minibatches = combined(
     _sampling("--fanouts", type=TypedFanouts(), multiple=True, required=True,
               help="Neighbours drawn per layer, from the seeds outwards: 10,10,10 is a three-layer model. Of one edge "
                    "type: author:writes:paper=10,5; repeat it for others, those left out are not followed."),
     _sampling("--batch-size", type=click.IntRange(min=1), default=1024, show_default=True, help="Seeds per minibatch."),
-    _sampling("--epochs", type=click.IntRange(min=1), default=1, show_default=True,
-              help="Training epochs to sample; training for more starts over with the first."),
     _sampling("--eval-fanouts", type=TypedFanouts(), multiple=True,
               help="Fanouts of the validation and test splits.  [default: as --fanouts]"),
     _sampling("--draws", type=click.Choice(DRAWS), default="independent", show_default=True,
@@ -173,6 +171,11 @@ sampling = combined(
                 "[default: reverse]"),
     _types("--reverse-edge-type", metavar="TYPE",
            help="Of links: the type of the reverse edges.  [default: rev_NAME, if the graph has it]"),
+)  # fmt: skip
+sampling = combined(
+    minibatches,
+    _sampling("--epochs", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Training epochs to sample; training for more starts over with the first."),
 )  # fmt: skip
 CACHE = Size(share=True)
 _caches = section("Caches")

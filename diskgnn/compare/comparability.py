@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from diskgnn.compare.loader_summary import CurvePoint, LoaderSummary
+from diskgnn.compare.metric import ACCURACY, Metric
 from diskgnn.compare.results import Comparison
 
 OURS, REFERENCE = "diskgnn", "in-memory"  # keys of loaders
@@ -110,33 +111,35 @@ def fits_in_memory(comparison: Comparison, summaries: Sequence[LoaderSummary]) -
     return bool(needed_bytes <= _SAFE_SHARE * memory_bytes)
 
 
-def target_accuracy(summaries: Iterable[LoaderSummary]) -> float | None:
-    """The best baseline's accuracy, less one standard deviation of its seeds.
+def target_score(summaries: Iterable[LoaderSummary]) -> float | None:
+    """The best baseline's score, worse by one standard deviation of its seeds.
 
     The best of many is so by luck, too; without the deviation its equals would seldom be told to reach it. Baselines
     of another number of minibatches than ours do not count: they take other numbers of steps in an epoch.
     """
     found = list(summaries)
     mine = ours(found)
-    baselines = [one for one in found if one.loader != OURS and one.accuracy is not None and same_steps(one, mine)]
-    best = max(baselines, key=lambda one: one.accuracy or 0.0, default=None)
-    return (best.accuracy or 0.0) - best.deviation if best else None
+    baselines = [one for one in found if one.loader != OURS and one.score is not None and same_steps(one, mine)]
+    best = max(baselines, key=lambda one: one.metric.rank(one.score or 0.0), default=None)
+    if best is None:
+        return None
+    return (best.score or 0.0) - best.metric.rank(best.deviation)
 
 
-def seconds_to(accuracy: float, curve: Iterable[CurvePoint]) -> float | None:
-    """When `curve` first reached `accuracy`; None if it never did."""
-    return next((point.seconds for point in curve if point.accuracy >= accuracy), None)
+def seconds_to(score: float, curve: Iterable[CurvePoint], metric: Metric = ACCURACY) -> float | None:
+    """When `curve` was first as good as `score`; None if it never was."""
+    return next((point.seconds for point in curve if metric.rank(point.score) >= metric.rank(score)), None)
 
 
 def reached(summaries: Iterable[LoaderSummary]) -> tuple[float, dict[str, float | None]] | None:
-    """The target accuracy, and by loader when it reached it; None unless at least half of those trained did.
+    """The target score, and by loader when it reached it; None unless at least half of those trained did.
 
-    With few seeds only the best one reaches its own accuracy, which tells nothing of the others' speed.
+    With few seeds only the best one reaches its own score, which tells nothing of the others' speed.
     """
     trained = [one for one in summaries if one.curve]
-    target = target_accuracy(trained)
+    target = target_score(trained)
     if target is None:
         return None
-    seconds = {one.name: seconds_to(target, one.curve) for one in trained}
+    seconds = {one.name: seconds_to(target, one.curve, one.metric) for one in trained}
     found = [value for value in seconds.values() if value]
     return (target, seconds) if len(found) >= max(2, len(seconds) / 2) else None

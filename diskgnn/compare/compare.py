@@ -12,15 +12,15 @@ from datetime import datetime
 from pathlib import Path
 
 from diskgnn.compare.limited_graph import make_training_graph, target_type
-from diskgnn.compare.loader_runs import Job, count_rows, is_short, measure, measure_again, prepare_evaluation
+from diskgnn.compare.loader_runs import Fewest, Job, count_rows, is_short, measure, measure_again, prepare_evaluation
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.machine import Rates, describe_graph, describe_machine, memory_bytes_per_second
+from diskgnn.compare.metric import Metric
 from diskgnn.compare.registry import Variant, find
 from diskgnn.compare.results import Comparison, LoaderResult
 from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.settings import ComparedRows, ComparisonSettings
 from diskgnn.compare.step_runner import Steps
-from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import source_schema
 from diskgnn.progress import SILENT, Reporter
@@ -65,8 +65,7 @@ def compare(
     settings, features = settings.fitting(opened), ComparedRows.of(opened)
     cached_rows, caches = settings.cached_rows(features), settings.sweep_rows(features)
     plan = SamplingPlan(opened, replace(settings.sampling, splits=SPLITS))
-    if settings.evaluate and (task := source_schema(opened, plan.config().spec.target).target_kind) != "class":
-        raise ConfigError(f"evaluate: accuracy is that of classes, and the task is {task}; pass evaluate=False")
+    metric = Metric.of(source_schema(opened, plan.config().spec.target).target_kind)
     splits = [split for split in ("valid", "test") if settings.evaluate and split in plan.splits]
     with scratch_folder(settings.scratch_parent(Path(graph))) as folder, \
             warnings.catch_warnings(record=True) as caught:  # fmt: skip
@@ -77,17 +76,17 @@ def compare(
             steps = Steps(opened.manifest, folder, settings.memory_bytes if capped else None, settings.timeout_seconds)
             small = make_training_graph(opened, folder / "graph", settings.sampling, settings.max_batches)
             described = describe_graph(opened, small, target_type(plan))
+            sampling = replace(settings.sampling, target=plan.config().spec.target)  # which names its type
             inputs = LoaderInputs(
-                str(small.manifest.path), "", settings.sampling, cached_rows * features.row_bytes,
+                str(small.manifest.path), "", sampling, cached_rows * features.row_bytes,
                 settings.memory_bytes, settings.device,
             )  # fmt: skip
-            is_typed = opened.is_typed
             del opened, small, plan  # what this process has mapped and looked at would stay in the page cache
-            job = Job(inputs, settings.model, settings.lr, settings.seeds, features.row_bytes, is_typed)
+            job = Job(inputs, settings.model, settings.lr, settings.seeds, features.row_bytes, metric)
             disk = measure_read_rates(folder, file_bytes=settings.rate_file_bytes)
             rates = Rates(disk.sequential_bytes_per_second, disk.random_reads_per_second, memory_bytes_per_second())
             advance(1)
-            belady_rows, points = (None, ()) if is_typed else count_rows(steps, inputs, cached_rows, caches)
+            fewest, points = count_rows(steps, inputs, cached_rows, caches)
             advance(1)
             if splits:
                 job = prepare_evaluation(steps, job, splits)
@@ -110,7 +109,7 @@ def compare(
                 for result in measure(steps, job, variant, advance):
                     comparison = replace(
                         comparison,
-                        results=(*comparison.results, _with_bounds(result, variant, belady_rows, rates)),
+                        results=(*comparison.results, _with_bounds(result, variant, fewest, rates)),
                         cache_dropped=steps.cache_dropped,
                         warnings=tuple(dict.fromkeys([*steps.warnings, *(str(each.message) for each in caught)])),
                     )
@@ -156,13 +155,14 @@ def _warn_of_conditions(settings: ComparisonSettings) -> bool:
     return not no_cgroup
 
 
-def _with_bounds(result: LoaderResult, variant: Variant, belady_rows: int | None, rates: Rates) -> LoaderResult:
+def _with_bounds(result: LoaderResult, variant: Variant, fewest: Fewest, rates: Rates) -> LoaderResult:
     """With what cannot be beaten: in rows for those that cache, in seconds for all."""
     if result.loading is None:
         return result
     return replace(
         result,
-        belady_rows=belady_rows if variant.cached else None,
+        belady_rows=fewest.rows if variant.cached else None,
+        belady_row_bytes=fewest.row_bytes if variant.cached else 0,
         bound=variant.bound,
         bound_seconds=rates.bound_seconds(variant.bound, result.loading, result.row_bytes),
     )

@@ -49,6 +49,3 @@ class Drawing:
         if self.group_seeds > 1:
             words.append(f"groups of {self.group_seeds}")
         return ", ".join(words)
-
-
-INDEPENDENT = Drawing()  # as the baselines draw

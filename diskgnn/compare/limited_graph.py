@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import SPLITS, NodeTarget, SamplingSpec
+from diskgnn.schema import EdgeType, edge_type_name
+from diskgnn.specs import SPLITS, LinkTarget, SamplingSpec
 from diskgnn.storage import artifacts
 from diskgnn.storage.writer import ArtifactWriter
 
@@ -25,23 +28,43 @@ def make_training_graph(graph: Graph, out: Path, sampling: SamplingSpec, max_bat
         InputError: `graph` has no training nodes.
     """
     plan = SamplingPlan(graph, replace(sampling, seed=0, splits=("train",)))
-    nodes = graph.nodes[target_type(plan)]
-    train = nodes.splits["train"]
+    target = target_type(plan)
+    train = seeds_of_type(graph, target)["train"]
     if max_batches is not None:
-        train = np.concatenate([minibatch.seeds for minibatch in plan.minibatches("train", 0)[:max_batches]])
+        train = plan.seeds("train", 0)[: max_batches * sampling.batch_size]
     manifest = graph.manifest
-    with ArtifactWriter(out, artifacts.GRAPH, config=manifest.config) as writer:
-        splits = {artifacts.node_file(split, nodes.name) for split in SPLITS}
+    with ArtifactWriter(out, artifacts.GRAPH, config=_with_train_alone(manifest.config, target)) as writer:
+        splits = {_split_file(split, target) for split in SPLITS}
         for name in sorted(manifest.files.keys() - splits):
             writer.add_external(name, manifest.file(name), crc32c=manifest.files[name].crc32c)
-        writer.save_array(artifacts.node_file("train", nodes.name), np.array(train, np.int64))
+        writer.save_array(_split_file("train", target), np.array(train, np.int64))
         writer.publish()
     return Graph.open(out)
 
 
-def target_type(plan: SamplingPlan) -> str:
-    """The type of the nodes that are the seeds."""
+def _split_file(split: str, target: str | EdgeType) -> str:
+    return artifacts.node_file(split, target) if isinstance(target, str) else artifacts.edge_file(split, target)
+
+
+def _with_train_alone(config: Any, target: str | EdgeType) -> dict[str, Any]:
+    """A graph's config whose edge type `target` has no other split; splits of nodes are files alone."""
+    edge_types = [
+        each | {"link_splits": ["train"]} if not isinstance(target, str) and each["type"] == edge_type_name(target)
+        else each
+        for each in config["edge_types"]
+    ]  # fmt: skip
+    return {**config, "edge_types": edge_types}
+
+
+def target_type(plan: SamplingPlan) -> str | EdgeType:
+    """The type of the nodes that are the seeds, or of the edges whose ends they are."""
     target = plan.config().spec.target
-    assert isinstance(target, NodeTarget)
+    if isinstance(target, LinkTarget):
+        return target.edge_type
     assert target.node_type is not None
     return target.node_type
+
+
+def seeds_of_type(graph: Graph, target: str | EdgeType) -> dict[str, npt.NDArray[np.int64]]:
+    """By split: node ids [n], or the ends of seed edges [n, 2]."""
+    return graph.nodes[target].splits if isinstance(target, str) else graph.edges[target].splits

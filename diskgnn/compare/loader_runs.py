@@ -7,21 +7,30 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
 from diskgnn.compare.loader_setup import LoaderInputs
+from diskgnn.compare.metric import ACCURACY, Metric
 from diskgnn.compare.processes import Outcome
 from diskgnn.compare.registry import Variant
 from diskgnn.compare.results import EpochPoint, LoaderResult, SweepPoint, epoch_cost
 from diskgnn.compare.step_bodies import excerpt
 from diskgnn.compare.step_runner import Steps
+from diskgnn.graph.graph import Graph
 from diskgnn.tracing import read_trace
 from diskgnn.training.model_spec import ModelSpec
 
 _UNCAPPED_SHARE = 0.8  # of the memory that is free: what a loader without a cap may hold
 _SHORT_SECONDS = 10.0  # of preparing, opening and training: who takes no longer is measured again
+
+
+class Fewest(NamedTuple):
+    """What any cache of a size must read at least."""
+
+    rows: int
+    row_bytes: int
 
 
 @dataclass(frozen=True)
@@ -33,21 +42,22 @@ class Job:
     lr: float
     seeds: int
     row_bytes: int
-    is_typed: bool = False  # the graph: see `Variant.one_type`
+    metric: Metric = ACCURACY  # the task's
     evaluation: Path | None = None  # the packed validation and test splits, and which there are
     splits: tuple[str, ...] = ()
 
 
 def count_rows(
     steps: Steps, inputs: LoaderInputs, cached_rows: int, sweep: Sequence[tuple[str, int]]
-) -> tuple[int, tuple[SweepPoint, ...]]:
+) -> tuple[Fewest, tuple[SweepPoint, ...]]:
     """The fewest rows that a cache of `cached_rows` can read in an epoch, and the sweep."""
     with steps.subfolder("counting") as folder:
         found = steps.needed("count", {
-            "graph": inputs.graph, "folder": str(folder), "sampling": inputs.drawn, "cache_rows": cached_rows,
-            "sweep": list(sweep), "memory_bytes": inputs.memory_bytes // 2,
+            "inputs": inputs.to_json(), "folder": str(folder), "cache_rows": cached_rows, "sweep": list(sweep),
+            "memory_bytes": inputs.memory_bytes // 2,
         })  # fmt: skip
-    return found["belady_rows"], tuple(SweepPoint(**point) for point in found["sweep"])
+    points = tuple(SweepPoint(**point) for point in found["sweep"])
+    return Fewest(found["belady_rows"], found["belady_row_bytes"]), points
 
 
 def prepare_evaluation(steps: Steps, job: Job, splits: Sequence[str]) -> Job:
@@ -55,8 +65,8 @@ def prepare_evaluation(steps: Steps, job: Job, splits: Sequence[str]) -> Job:
     folder, inputs = steps.folder / "evaluation", job.inputs
     folder.mkdir()
     steps.needed("prepare_evaluation", {
-        "graph": str(steps.graph.path), "folder": str(folder), "splits": list(splits),
-        "sampling": {**inputs.drawn, "eval_fanouts": inputs.sampling.eval_fanouts},
+        "inputs": replace(inputs, graph=str(steps.graph.path)).to_json(), "folder": str(folder),
+        "splits": list(splits),
         "cache_bytes": inputs.cache_bytes // job.row_bytes // 4 * job.row_bytes,  # whole rows
         "memory_bytes": inputs.memory_bytes // 2,
     })  # fmt: skip
@@ -65,10 +75,12 @@ def prepare_evaluation(steps: Steps, job: Job, splits: Sequence[str]) -> Job:
 
 def measure(steps: Steps, job: Job, variant: Variant, advance: Callable[[int], None]) -> Iterator[LoaderResult]:
     """One result per seed; one alone where there is nothing to measure."""
-    nothing = LoaderResult(variant.name, variant.loader, variant.variant, "ok", row_bytes=job.row_bytes)
-    if job.is_typed and variant.one_type:
+    nothing = LoaderResult(
+        variant.name, variant.loader, variant.variant, "ok", row_bytes=job.row_bytes, metric=job.metric
+    )
+    if refusal := variant.refusal(Graph.open(job.inputs.graph), job.inputs.sampling):
         advance(job.seeds)
-        yield replace(nothing, status="unavailable", message=f"this graph has several types: {variant.one_type}")
+        yield replace(nothing, status="unavailable", message=refusal)
         return
     for seed in range(job.seeds):
         result = _measure_seed(steps, job, variant, replace(nothing, seed=seed))
@@ -148,7 +160,7 @@ class _Turn:
     weights: Path
 
     def _run(self, step: str, result: LoaderResult, **more: Any) -> Outcome:
-        chosen = {"inputs": asdict(self.inputs), "loader": self.variant.loader, "variant": self.variant.variant}
+        chosen = {"inputs": self.inputs.to_json(), "loader": self.variant.loader, "variant": self.variant.variant}
         folder = Path(self.inputs.folder)
         return self.steps.run(step, {**chosen, **more}, capped=result.capped, watched=folder, about=self.variant.name)
 
@@ -217,7 +229,7 @@ class _Turn:
         if outcome.status != "ok":
             return _failed(result, outcome)
         points = (
-            replace(point, valid_accuracy=found.get("valid"), test_accuracy=found.get("test"))
+            replace(point, valid_score=found.get("valid"), test_score=found.get("test"))
             for point, found in zip(result.epochs, outcome.result, strict=True)
         )
         return replace(result, epochs=tuple(points))

@@ -13,14 +13,15 @@ without: then its sampler has threads, but nothing overlaps; workers take more m
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from diskgnn.batch_source import BatchSource
-from diskgnn.compare.drawing import INDEPENDENT, Drawing
+from diskgnn.compare.drawing import Drawing
 from diskgnn.graph.graph import Graph
-from diskgnn.specs import NodeTarget, SamplingSpec
+from diskgnn.specs import SamplingSpec
+from diskgnn.storage.samples_config import parse_spec, spec_to_json
 from diskgnn.system.memory import available_cores
 
 TOPOLOGY_SHARE = 4  # of the cap, one part in so many may be topology in memory
@@ -28,6 +29,10 @@ MAPPED_SAMPLING_THREADS = 8  # each with a minibatch of its own in memory, and a
 SEGMENTED_BLOWUP = 3  # times the features' bytes for packed rows: the tightest limit that DiskGNN's authors measure
 PYG_PLUS_THREADS = 128  # that touch pages of a memory map, as in PyG+
 MAX_SEVERAL_EPOCHS = 4  # that 'diskgnn:several' prepares
+_DRAWN = (
+    "fanouts", "batch_size", "seed", "draws", "draw_period", "group_seeds", "target", "temporal", "strict_time",
+    "weighted", "edge_ids",
+)  # fmt: skip
 PREPARED_EPOCHS = {"one": 1, "several": MAX_SEVERAL_EPOCHS}  # of diskgnn's variants
 
 
@@ -42,11 +47,16 @@ class LoaderInputs:
     memory_bytes: int  # the cap
     device: str = "cpu"
 
+    def to_json(self) -> dict[str, Any]:
+        """As a step's process takes it; the target names its type."""
+        fields_of = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**fields_of, "sampling": {**spec_to_json(self.sampling), "epochs": self.epochs}}
+
     @staticmethod
     def from_json(record: Mapping[str, Any]) -> LoaderInputs:
-        """What `dataclasses.asdict` made a record of, and JSON has carried."""
-        sampling = {**record["sampling"], "target": NodeTarget(**record["sampling"]["target"])}
-        return LoaderInputs(**{**record, "sampling": SamplingSpec(**sampling)})
+        """What `to_json` made, and JSON has carried."""
+        sampling = record["sampling"]
+        return LoaderInputs(**{**record, "sampling": replace(parse_spec(sampling), epochs=sampling["epochs"])})
 
     @property
     def epochs(self) -> int:
@@ -56,8 +66,12 @@ class LoaderInputs:
     @property
     def drawn(self) -> dict[str, Any]:
         """What decides the minibatches, as all sources take it."""
-        sampling = self.sampling
-        return {"fanouts": list(sampling.fanouts), "batch_size": sampling.batch_size, "seed": sampling.seed}
+        return {name: getattr(self.sampling, name) for name in _DRAWN}
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The same for what draws independently around nodes."""
+        return {name: self.drawn[name] for name in ("fanouts", "batch_size", "seed")}
 
     @property
     def online(self) -> dict[str, Any]:
@@ -189,7 +203,7 @@ def prepare_segmented(inputs: LoaderInputs) -> None:
     prepare_segmented_packed(
         inputs.graph,
         inputs.packed,
-        **inputs.drawn,
+        **inputs.plain,
         static_cache=inputs.cache_bytes,
         disk_limit=SEGMENTED_BLOWUP * features.num_bytes,
         memory=inputs.memory_bytes // 2,
@@ -218,8 +232,8 @@ def fresh(inputs: LoaderInputs) -> BatchSource:
     )
 
 
-def prepare_epochs(most: int, drawing: Drawing = INDEPENDENT) -> Callable[[LoaderInputs], None]:
-    """Prepares as many epochs as are trained, but at most so many."""
+def prepare_epochs(most: int, drawing: Drawing | None = None) -> Callable[[LoaderInputs], None]:
+    """Prepares as many epochs as are trained, but at most so many; with draws of its own if they are given."""
 
     def prepare(inputs: LoaderInputs) -> None:
         from diskgnn.preparing.prepare import prepare
@@ -227,8 +241,7 @@ def prepare_epochs(most: int, drawing: Drawing = INDEPENDENT) -> Callable[[Loade
         prepare(
             inputs.graph,
             inputs.packed,
-            **inputs.drawn,
-            **drawing.arguments,
+            **(inputs.drawn if drawing is None else inputs.drawn | drawing.arguments),
             epochs=min(inputs.epochs, most),
             cpu_cache=inputs.cache_bytes,
             static_cache=0,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from diskgnn.compare.metric import Metric
 from diskgnn.compare.results import EpochCost, LoaderResult, disk_bytes
 from diskgnn.tracing import TraceEvent
 
@@ -39,11 +40,11 @@ class Spread:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """Accuracy after one epoch, over the seeds that came so far."""
+    """The score after one epoch, over the seeds that came so far."""
 
     epoch: int  # counted from 1
     seconds: float  # mean wall clock since the loader began, preparation included
-    accuracy: float  # mean, in [0, 1]; of the test split, or the validation split where there is no other
+    score: float  # mean; of the test split, or the validation split where there is no other
     deviation: float  # standard deviation of the sample; 0 for one seed
 
 
@@ -69,6 +70,7 @@ class LoaderSummary:
     peak_disk_bytes: int
     row_bytes: int
     belady_rows: int | None
+    belady_row_bytes: int
     bound: str
     bound_seconds: float
     peak_process_bytes: int
@@ -76,7 +78,8 @@ class LoaderSummary:
     prepare_peak_bytes: int
     capped: bool
     curve: tuple[CurvePoint, ...]
-    accuracy: float | None  # mean, on the test split, of the epoch that was best on the validation split
+    metric: Metric  # what scores are
+    score: float | None  # mean, on the test split, of the epoch that was best on the validation split
     deviation: float  # of that
     trace: tuple[TraceEvent, ...]
 
@@ -137,7 +140,7 @@ class LoaderSummary:
     @property
     def belady_bytes(self) -> int | None:
         """The fewest that any cache of the same size reads in that epoch, as whole rows."""
-        return None if self.belady_rows is None else self.belady_rows * self.row_bytes
+        return None if self.belady_rows is None else self.belady_row_bytes
 
 
 def summarize(results: Iterable[LoaderResult]) -> tuple[LoaderSummary, ...]:
@@ -157,7 +160,7 @@ def _summary(runs: Sequence[LoaderResult]) -> LoaderSummary:
         count = len(runs) - len(finished)
         message = f"{count} of {len(runs)} seeds: {broken.status}" + (f", {message}" if message else "")
     training = [run.training for run in finished if run.training]
-    selected = [accuracy for run in finished if (accuracy := _selected_accuracy(run)) is not None]
+    selected = [score for run in finished if (score := _selected_score(run)) is not None]
     totals = [run.epochs[-1].seconds / len(run.epochs) for run in finished if run.epochs]
     cgroups = [run.peak_cgroup_bytes for run in finished if run.peak_cgroup_bytes is not None]
     return LoaderSummary(
@@ -179,6 +182,7 @@ def _summary(runs: Sequence[LoaderResult]) -> LoaderSummary:
         peak_disk_bytes=max(run.peak_disk_bytes for run in runs),
         row_bytes=first.row_bytes,
         belady_rows=first.belady_rows,
+        belady_row_bytes=first.belady_row_bytes or (first.belady_rows or 0) * first.row_bytes,
         bound=first.bound,
         bound_seconds=first.bound_seconds,
         peak_process_bytes=max((run.peak_process_bytes for run in finished), default=0),
@@ -186,7 +190,8 @@ def _summary(runs: Sequence[LoaderResult]) -> LoaderSummary:
         prepare_peak_bytes=max((run.prepare_peak_bytes for run in finished), default=0),
         capped=first.capped,
         curve=_curve(finished),
-        accuracy=fmean(selected) if selected else None,
+        metric=first.metric,
+        score=fmean(selected) if selected else None,
         deviation=_deviation(selected),
         trace=next((run.trace for run in finished if run.trace), ()),
     )
@@ -200,33 +205,34 @@ def _deviation(values: Sequence[float]) -> float:
     return stdev(values) if len(values) > 1 else 0.0
 
 
-def _selected_accuracy(run: LoaderResult) -> float | None:
+def _selected_score(run: LoaderResult) -> float | None:
     """What somebody reports who has chosen the epoch by the validation split (without one, it is the last)."""
-    scored = [point for point in run.epochs if point.test_accuracy is not None or point.valid_accuracy is not None]
+    scored = [point for point in run.epochs if point.test_score is not None or point.valid_score is not None]
     if not scored:
         return None
-    best = max(scored, key=lambda point: (point.valid_accuracy or 0.0, point.epoch))
-    return best.valid_accuracy if best.test_accuracy is None else best.test_accuracy
+    best = max(scored, key=lambda point: (run.metric.rank(point.valid_score or 0.0), point.epoch))
+    return best.valid_score if best.test_score is None else best.test_score
 
 
 def _curve(runs: Sequence[LoaderResult]) -> tuple[CurvePoint, ...]:
-    """Mean accuracy after each epoch that every run has an accuracy of, so that no seed drops out along a curve."""
+    """Mean score after each epoch that every run has a score of, so that no seed drops out along a curve."""
     by_epoch: dict[int, list[tuple[float, float]]] = {}
     for run in runs:
         for point in run.epochs:
-            accuracy = point.valid_accuracy if point.test_accuracy is None else point.test_accuracy
-            if accuracy is not None:
-                by_epoch.setdefault(point.epoch, []).append((point.seconds, accuracy))
+            score = point.valid_score if point.test_score is None else point.test_score
+            if score is not None:
+                by_epoch.setdefault(point.epoch, []).append((point.seconds, score))
     return tuple(
-        CurvePoint(epoch + 1, fmean(seconds), fmean(accuracies), _deviation(accuracies))
+        CurvePoint(epoch + 1, fmean(seconds), fmean(scores), _deviation(scores))
         for epoch, found in sorted(by_epoch.items())
         if len(found) == len(runs)
-        for seconds, accuracies in [tuple(zip(*found, strict=True))]
+        for seconds, scores in [tuple(zip(*found, strict=True))]
     )
 
 
-def accuracy_text(summary: LoaderSummary, between: str) -> str | None:
-    """'77.62% ± 0.13%': mean and deviation of the test accuracy, with the sign `between` them."""
-    if summary.accuracy is None:
+def score_text(summary: LoaderSummary, between: str) -> str | None:
+    """'77.62% ± 0.13%': mean and deviation of the test score, with the sign `between` them."""
+    if summary.score is None:
         return None
-    return f"{summary.accuracy:.2%}" + (f" {between} {summary.deviation:.2%}" if summary.seeds > 1 else "")
+    text = summary.metric.text
+    return text(summary.score) + (f" {between} {text(summary.deviation)}" if summary.seeds > 1 else "")

@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from diskgnn.compare.limited_graph import seeds_of_type
 from diskgnn.compare.registry import MEMORY, SEQUENTIAL
 from diskgnn.compare.results import EpochCost, disk_bytes
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.row_sets import feature_files
+from diskgnn.schema import EdgeType
 from diskgnn.specs import SPLITS
 from diskgnn.system.disk_rates import RANDOM_READ_BYTES, ReadRates
 from diskgnn.system.memory import available_cores
@@ -74,12 +76,12 @@ def describe_machine(folder: Path, disk: ReadRates) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def describe_graph(graph: Graph, training: Graph, target_type: str) -> dict[str, Any]:
-    """What is trained on: nodes of `target_type`, of the graph and of what is kept of it."""
+def describe_graph(graph: Graph, training: Graph, target: str | EdgeType) -> dict[str, Any]:
+    """What is trained on: nodes, or seed edges, of type `target`, of the graph and of what is kept of it."""
     files, path = feature_files(graph), graph.manifest.path.absolute()
     widths = {file.rows.num_features for file in files.values()}
-    target = graph.nodes[target_type]
-    assert target.config.target is not None
+    labels = graph.nodes[target].config.target if isinstance(target, str) else None
+    seeds = seeds_of_type(graph, target)
     return {
         "name": f"{path.parent.name}/{path.name}",
         "num_nodes": sum(nodes.num_nodes for nodes in graph.nodes.values()),
@@ -87,6 +89,6 @@ def describe_graph(graph: Graph, training: Graph, target_type: str) -> dict[str,
         "num_features": widths.pop() if len(widths) == 1 else sorted(widths),
         "feature_dtype": ", ".join(dict.fromkeys(file.rows.dtype for file in files.values())),
         "feature_bytes": sum(file.num_bytes for file in files.values()), "topology_bytes": graph.topology_bytes,
-        "num_classes": target.config.target.num_outputs,
-        "num_train": len(training.nodes[target_type].splits["train"]), "num_train_in_all": len(target.splits["train"]),
-    } | {f"num_{split}": len(target.splits.get(split, ())) for split in SPLITS[1:]}  # fmt: skip
+        "num_classes": None if labels is None else labels.num_outputs,
+        "num_train": len(seeds_of_type(training, target)["train"]), "num_train_in_all": len(seeds["train"]),
+    } | {f"num_{split}": len(seeds.get(split, ())) for split in SPLITS[1:]}  # fmt: skip

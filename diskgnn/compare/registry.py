@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from diskgnn.batch_source import BatchSource
@@ -11,8 +11,13 @@ from diskgnn.compare import loader_setup
 from diskgnn.compare.drawing import Drawing
 from diskgnn.compare.loader_setup import MAX_SEVERAL_EPOCHS, PREPARED_EPOCHS, PYG_PLUS_THREADS, LoaderInputs
 from diskgnn.errors import ConfigError
+from diskgnn.graph.graph import Graph
+from diskgnn.specs import LinkTarget, SamplingSpec
 
 SEQUENTIAL, RANDOM, MEMORY = "sequential reads", "random reads", "memory"
+# What minibatches may need that a loader lacks:
+TYPES, LINKS, TIMES = "this graph has several types", "seeds are links", "draws have times"
+WEIGHTS, COORDINATED, GROUPS = "draws are weighted", "draws are coordinated", "seeds are grouped"
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,40 @@ class Variant:
     cached: bool = False  # whether it keeps rows in `cache_bytes`: then Belady's bound is a bound for it
     uncapped: bool = False  # runs without the cap, too, where it does not fit: the upper bound
     about: str = ""  # what its design is, for somebody who has never heard of it
-    one_type: str = ""  # why it needs a graph of one type; '' where it takes typed graphs
+    # What it cannot take of TYPES, LINKS, TIMES and so on, and why.
+    lacks: Mapping[str, str] = field(default_factory=dict)
 
+    def refusal(self, graph: Graph, sampling: SamplingSpec) -> str:
+        """Why it cannot load these minibatches; '' if it can."""
+        asked = {
+            TYPES: graph.is_typed,
+            LINKS: isinstance(sampling.target, LinkTarget),
+            TIMES: sampling.temporal is not None,
+            WEIGHTS: sampling.weighted,
+            COORDINATED: sampling.draws != "independent",
+            GROUPS: sampling.group_seeds > 1,
+        }
+        return next((f"{what}: {why}" for what, why in self.lacks.items() if asked[what]), "")
+
+
+def _all_but_plain(types: str, draws: str) -> dict[str, str]:
+    """Lacks of what has an own way of drawing: `types` says why it takes one type, `draws` how it draws."""
+    return {TYPES: types, LINKS: draws, TIMES: draws, WEIGHTS: draws, COORDINATED: draws}
+
+
+def _library(name: str) -> dict[str, str]:
+    return _all_but_plain(
+        f"the adapter of {name}'s loader takes graphs of one type", f"the adapter of {name}'s loader draws uniformly"
+    )
+
+
+_PARTITIONED = {
+    **_all_but_plain(
+        "a partition buffer divides the nodes of one type",
+        "a partition buffer draws among what is in memory, uniformly",
+    ),
+    GROUPS: "its seeds are those of the partitions in memory",
+}
 
 LOADERS: dict[str, tuple[Variant, ...]] = {
     "in-memory": (
@@ -55,18 +92,22 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
     "ginex": (
         Variant("ginex", "", "Ginex", loader_setup.ginex, RANDOM, cached=True,
                 about="Samples many minibatches ahead, so that its cache keeps what they need soonest (VLDB 2022).",
-                one_type="Ginex caches the neighbour lists of one type of edges"),
+                lacks={
+                    TYPES: "Ginex caches the neighbour lists of one type of edges",
+                    LINKS: "its superbatches are of nodes", TIMES: "its cache holds neighbours without times",
+                    WEIGHTS: "its cache holds neighbours without weights",
+                }),
     ),
     "partition-buffer": (
         Variant("partition-buffer", "comet", "partition buffer, COMET", loader_setup.partition_buffer("comet"),
                 SEQUENTIAL, loader_setup.prepare_partitions(train_first=False),
                 about="Samples only among the parts of the graph that are in memory, and swaps them during an epoch "
                       "(MariusGNN, EuroSys 2023).",
-                one_type="a partition buffer divides the nodes of one type"),
+                lacks=_PARTITIONED),
         Variant("partition-buffer", "cached", "partition buffer, fixed", loader_setup.partition_buffer("cached"),
                 SEQUENTIAL, loader_setup.prepare_partitions(train_first=True),
                 about="A partition buffer in which the parts with the training nodes stay for the whole epoch.",
-                one_type="a partition buffer divides the nodes of one type"),
+                lacks=_PARTITIONED),
     ),
     "static-packed": (
         Variant("static-packed", "plain", "static cache, packed", loader_setup.static_packed, SEQUENTIAL,
@@ -77,7 +118,10 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
                 loader_setup.prepare_segmented, cached=True,
                 about="A static cache and packed minibatches in limited disk space; what similar minibatches share is "
                       "stored once (DiskGNN, SIGMOD 2025).",
-                one_type="segments hold the rows of one type"),
+                lacks={TYPES: "segments hold the rows of one type", LINKS: "its seeds are nodes",
+                       TIMES: "segments hold each row once for a minibatch",
+                       COORDINATED: "its sampler draws independently", GROUPS: "its sampler shuffles seeds",
+                       WEIGHTS: "its sampler draws uniformly"}),
     ),
     "diskgnn": (
         Variant("diskgnn", "one", "diskgnn, one epoch reused", loader_setup.loader, SEQUENTIAL,
@@ -88,26 +132,25 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
                 loader_setup.prepare_epochs(MAX_SEVERAL_EPOCHS), cached=True,
                 about=f"This project, with as many different epochs as are trained, at most {MAX_SEVERAL_EPOCHS}."),
         Variant("diskgnn", "fresh", "diskgnn, every epoch fresh", loader_setup.fresh, SEQUENTIAL, cached=True,
-                about="This project; each epoch is sampled and packed anew while the one before is trained on.",
-                one_type="fresh epochs are prepared for graphs of one type"),
+                about="This project; each epoch is sampled and packed anew while the one before is trained on."),
     ),
     "pyg": (
         Variant("pyg", "", "PyG", loader_setup.pyg, RANDOM,
                 about="PyTorch Geometric's NeighborLoader on mapped features.",
-                one_type="the adapter of PyG's loader takes graphs of one type"),
+                lacks=_library("PyG")),
     ),
     "dgl": (
         Variant("dgl", "threads", "DGL, threads", loader_setup.dgl(workers=False), RANDOM,
                 about="DGL's DataLoader on mapped features, sampling in threads.",
-                one_type="the adapter of DGL's loader takes graphs of one type"),
+                lacks=_library("DGL")),
         Variant("dgl", "workers", "DGL, worker processes", loader_setup.dgl(workers=True), RANDOM,
                 about="DGL's DataLoader on mapped features, sampling in processes.",
-                one_type="the adapter of DGL's loader takes graphs of one type"),
+                lacks=_library("DGL")),
     ),
     "graphbolt": (  # does not tell what its cache had
         Variant("graphbolt", "", "GraphBolt", loader_setup.graphbolt, RANDOM,
                 about="DGL's GraphBolt, with features on disk.",
-                one_type="the adapter of GraphBolt's loader takes graphs of one type"),
+                lacks=_library("GraphBolt")),
     ),
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from diskgnn.compare.metric import ACCURACY, Metric
 from diskgnn.errors import ConfigError
 from diskgnn.tracing import TraceEvent
 
@@ -17,8 +18,8 @@ class EpochPoint:
     epoch: int  # counted from 0
     seconds: float  # wall clock since the loader began: preparation and training, without evaluation
     loss: float
-    valid_accuracy: float | None  # in [0, 1], like the next
-    test_accuracy: float | None
+    valid_score: float | None  # the run's `metric`, like the next
+    test_score: float | None
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,10 @@ class LoaderResult:
     # The model's forward, backward and step for every minibatch: the mean of all epochs trained in one run.
     training: EpochCost | None = None
     row_bytes: int = 0
-    # The fewest rows that any cache of the same size reads in the minibatches of epoch 0, empty when it starts.
+    # The fewest rows that any cache of the same size reads in the minibatches of epoch 0, empty when it starts. With
+    # several types: with the cache divided among them as diskgnn divides it.
     belady_rows: int | None = None
+    belady_row_bytes: int = 0  # of these rows; where types have other widths, that is not a multiple of `row_bytes`
     bound: str = ""  # what limits this loader at best: 'sequential reads', 'random reads', 'memory'
     bound_seconds: float = 0.0  # an epoch at that limit, with the disk's rates of the same run
     peak_process_bytes: int = 0
@@ -73,6 +76,7 @@ class LoaderResult:
     prepare_peak_bytes: int = 0  # of the process that prepared; the peaks above are of loading and training
     prepare_peak_cgroup_bytes: int | None = None
     capped: bool = True  # False: without the memory cap that the others ran under
+    metric: Metric = ACCURACY  # what the scores of `epochs` are
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,7 @@ def from_json(document: Mapping[str, Any]) -> Comparison:
     def result(record: Mapping[str, Any]) -> LoaderResult:
         nested: dict[str, Any] = {name: cost(record[name]) for name in ("loading", "training")}
         nested["epochs"] = tuple(EpochPoint(**point) for point in record["epochs"])
+        nested["metric"] = Metric(**record["metric"])
         nested["trace"] = tuple(TraceEvent(**event) for event in record["trace"])
         return LoaderResult(**{**record, **nested})
 

@@ -11,7 +11,8 @@ from diskgnn.compare.registry import Variant, select
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.row_sets import feature_files
-from diskgnn.specs import LinkTarget, PathLike, SamplingSpec, cache_rows, whole_number
+from diskgnn.specs import NodeTarget, PathLike, SamplingSpec, cache_rows, whole_number
+from diskgnn.storage.samples_config import fanouts_to_json, spec_to_json
 from diskgnn.training.model_spec import ONE_TYPE_MODELS, TYPED_MODELS, ModelSpec
 from diskgnn.units import format_size, parse_size
 
@@ -54,7 +55,7 @@ class ComparisonSettings:
     sampling: SamplingSpec
     loaders: str | Sequence[str] = "all"  # see `registry.select`
     max_batches: int | None = None  # per epoch; the rest of the train split is left out, for preparing, too
-    seeds: int = 1  # to train with; all but the first are for accuracy only
+    seeds: int = 1  # to train with; all but the first are for scores only
     # Rows in main memory for those that cache: bytes, '512MiB', or '10%' of all rows; by default 10 %, but at most 20 %
     # of `memory`.
     cpu_cache: int | str | None = None
@@ -62,7 +63,7 @@ class ComparisonSettings:
     model: ModelSpec = field(default_factory=ModelSpec)  # that every loader feeds
     lr: float = 0.003  # of its training
     device: str = "cpu"  # where the model is
-    evaluate: bool = True  # measure validation and test accuracy after every epoch, outside the clock
+    evaluate: bool = True  # measure the task's scores on the other splits after every epoch, outside the clock
     scratch: PathLike | None = None  # where to prepare, on the disk to measure; made if missing; the graph's parent
     timeout_seconds: float = 3600.0  # of each process
     rate_file_bytes: int = 1 << 30  # size of the file that the disk's rates are measured with
@@ -90,15 +91,7 @@ class ComparisonSettings:
         return sorted(select(self.loaders, self.sampling.epochs), key=lambda variant: variant.uncapped)
 
     def fitting(self, graph: Graph) -> ComparisonSettings:
-        """The same with a model for this graph.
-
-        Raises:
-            ConfigError: what cannot be compared on a graph with several types.
-        """
-        if graph.is_typed and self.sweep:
-            raise ConfigError("sweep: rows of caches are counted on graphs of one type; leave it out")
-        if graph.is_typed and isinstance(self.sampling.target, LinkTarget):
-            raise ConfigError("target: compare measures classification of nodes, found links; leave it out")
+        """The same with a model for this graph."""
         name = self.model.name or (TYPED_MODELS if graph.is_typed else ONE_TYPE_MODELS)[0]
         return replace(self, model=replace(self.model, name=name))
 
@@ -131,10 +124,17 @@ class ComparisonSettings:
     def described(self, features: ComparedRows) -> dict[str, Any]:
         """What the report and the results' file say of them."""
         return {
-            "memory_bytes": self.memory_bytes, "fanouts": list(self.sampling.fanouts),
+            "memory_bytes": self.memory_bytes, "fanouts": fanouts_to_json(self.sampling.fanouts),
             "batch_size": self.sampling.batch_size, "epochs": self.sampling.epochs, "max_batches": self.max_batches,
             "seeds": self.seeds, "cpu_cache": self.cpu_cache,
             "cpu_cache_bytes": self.cached_rows(features) * features.row_bytes, "model": self.model.name,
             "hidden": self.model.hidden, "dropout": self.model.dropout, "lr": self.lr, "device": self.device,
-            "evaluate": self.evaluate,
+            "evaluate": self.evaluate, **_told_if_asked(self.sampling),
         }  # fmt: skip
+
+
+def _told_if_asked(sampling: SamplingSpec) -> dict[str, Any]:
+    """What of `sampling` is not what one gets without asking, but fanouts and sizes."""
+    usual = spec_to_json(SamplingSpec(sampling.fanouts, sampling.batch_size, target=NodeTarget()))
+    told = ("draws", "draw_period", "group_seeds", "target", "temporal", "strict_time", "weighted")
+    return {name: value for name, value in spec_to_json(sampling).items() if name in told and value != usual[name]}

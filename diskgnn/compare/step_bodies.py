@@ -145,19 +145,16 @@ def _model(model: ModelSpec, source: BatchSource) -> nn.Module:
 
 
 def prepare_evaluation(
-    graph: str,
-    folder: str,
-    sampling: Mapping[str, Any],
-    splits: Sequence[str],
-    cache_bytes: int,
-    memory_bytes: int,
+    inputs: Mapping[str, Any], folder: str, splits: Sequence[str], cache_bytes: int, memory_bytes: int
 ) -> None:
     """Pack the validation and test splits, once for all loaders."""
     from diskgnn.packing.pack import pack
     from diskgnn.sampling.sample import sample
 
     samples = Path(folder) / "samples"
-    sample(graph, samples, **sampling, splits=splits, memory=memory_bytes)
+    resolved = LoaderInputs.from_json(inputs)
+    graph, eval_fanouts = resolved.graph, resolved.sampling.eval_fanouts
+    sample(graph, samples, **resolved.drawn, eval_fanouts=eval_fanouts, splits=splits, memory=memory_bytes)
     pack(graph, samples, Path(folder) / "packed", cpu_cache=cache_bytes, eval_cpu_cache=cache_bytes, static_cache=0,
          memory=memory_bytes)  # fmt: skip
     shutil.rmtree(samples)
@@ -165,36 +162,38 @@ def prepare_evaluation(
 
 def evaluate(packed: str, splits: Sequence[str], weights: str, epochs: int, model: Mapping[str, Any],
              device: str) -> list[dict[str, float]]:  # fmt: skip
-    """Per epoch, accuracy on each split with the weights that training had then."""
+    """Per epoch, the task's score on each split with the weights that training had then."""
     import torch
 
     from diskgnn.loading.loader import Loader
     from diskgnn.training.evaluate import evaluate
+    from diskgnn.training.tasks import task_of
 
-    accuracies: list[dict[str, float]] = [{} for _ in range(epochs)]
+    scores: list[dict[str, float]] = [{} for _ in range(epochs)]
     for split in splits:
         with Loader(packed, split, device=device) as loader:
-            net = _model(ModelSpec(**model), loader)
-            for epoch, found in enumerate(accuracies):
+            net, task = _model(ModelSpec(**model), loader), task_of(schema_of(loader))
+            for epoch, found in enumerate(scores):
                 net.load_state_dict(torch.load(Path(weights) / f"{epoch}.pt", weights_only=True, map_location=device))
-                found[split] = evaluate(net, loader, device).accuracy
-    return accuracies
+                found[split] = evaluate(net, loader, device).scores[task.metric]
+    return scores
 
 
 def count(
-    graph: str,
-    folder: str,
-    sampling: Mapping[str, Any],
-    cache_rows: int,
-    sweep: Sequence[tuple[str, int]],
-    memory_bytes: int,
+    inputs: Mapping[str, Any], folder: str, cache_rows: int, sweep: Sequence[tuple[str, int]], memory_bytes: int
 ) -> dict[str, Any]:
     """Belady's bound for `cache_rows`, and the sweep's points for its caches (as given, and in rows)."""
     from diskgnn.compare import counting
 
-    inputs = counting.InputNodes(Graph.open(graph), Path(folder), sampling, memory_bytes)
-    points = counting.sweep(inputs, [(cache, rows) for cache, rows in sweep])
-    return {"belady_rows": counting.belady_rows(inputs, cache_rows), "sweep": [asdict(point) for point in points]}
+    resolved = LoaderInputs.from_json(inputs)
+    types = counting.sample_inputs(Graph.open(resolved.graph), Path(folder), resolved.drawn, memory_bytes)
+    points = counting.sweep(types, [(cache, rows) for cache, rows in sweep])
+    fewest = counting.rows_by_type(counting.BELADY, types, cache_rows)
+    return {
+        "belady_rows": sum(fewest),
+        "belady_row_bytes": sum(rows * each.row_bytes for rows, each in zip(fewest, types, strict=True)),
+        "sweep": [asdict(point) for point in points],
+    }
 
 
 _STEPS: dict[str, Callable[..., Any]] = {

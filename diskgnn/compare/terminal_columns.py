@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from diskgnn.compare.comparability import OTHER_WORK, ordered
-from diskgnn.compare.loader_summary import LoaderSummary, accuracy_text
+from diskgnn.compare.loader_summary import LoaderSummary, score_text
+from diskgnn.compare.metric import ACCURACY, Metric
 from diskgnn.compare.number_format import duration, times
 from diskgnn.units import format_size
 
 Columns = Mapping[str, Callable[[LoaderSummary], str | None]]  # heading: text of a cell
 
 
-def speed_columns() -> Columns:
-    """How fast, and how accurate; what was measured also of a loader that failed later on."""
+def speed_columns(metric: Metric = ACCURACY) -> Columns:
+    """How fast, and how good the model is; what was measured also of a loader that failed later on."""
     return {
         "epoch": lambda one: _seconds(one.training_seconds),
         "spread": _spread,
         "in all": lambda one: _seconds(one.total_seconds),
         "loading": lambda one: _seconds(one.loading_seconds),
-        "accuracy": lambda one: accuracy_text(one, "±") if one.ok else one.status,
+        metric.name: lambda one: score_text(one, "±") if one.ok else one.status,
     }
 
 

@@ -196,6 +196,10 @@ class SamplingPlan:
 
         return PlannedEpoch(plan, range(self.sizes[split].batches_per_epoch))
 
+    def seeds(self, split: str, epoch: int) -> npt.NDArray[np.int64]:
+        """[n] the seed nodes or [n, 2] the seed edges of a split in the order of one epoch."""
+        return self._seeds.listed(split)[self.order(split, epoch)]
+
     @cached_property
     def _grouped_positions(self) -> npt.NDArray[np.int64]:
         """Positions in the train split, those of a group side by side."""

@@ -50,6 +50,10 @@ class Seeds(Protocol):
         """Seed nodes or seed edges of a split."""
         ...
 
+    def listed(self, split: str) -> npt.NDArray[np.int64]:
+        """[n] these nodes, or [n, 2] these edges, in the order of their positions."""
+        ...
+
     def batch(self, split: str, epoch: int, positions: npt.NDArray[np.int64]) -> SeedBatch:
         """The minibatch of those at these `positions` of the split."""
         ...
@@ -96,6 +100,10 @@ class NodeSeeds:
         """Distinct nodes of a split, or all that were given with times."""
         return len(self.nodes[split])
 
+    def listed(self, split: str) -> npt.NDArray[np.int64]:
+        """[n] distinct nodes of a split."""
+        return self.nodes[split]
+
     def batch(self, split: str, epoch: int, positions: npt.NDArray[np.int64]) -> SeedBatch:
         """The same in every epoch."""
         seeds = self.nodes[split][positions]
@@ -140,6 +148,10 @@ class EdgeSeeds:
     def count(self, split: str) -> int:
         """Seed edges of a split."""
         return len(self._edges[split])
+
+    def listed(self, split: str) -> npt.NDArray[np.int64]:
+        """[n, 2] seed edges of a split."""
+        return self._edges[split]
 
     @cached_property
     def _negatives(self) -> NegativeDestinations:

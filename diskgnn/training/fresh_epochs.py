@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +12,16 @@ import torch
 
 from diskgnn.batch_source import Cursor, CursorSource, LoadStats
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.source_schema import source_schema
 from diskgnn.loading.loader import Loader
 from diskgnn.loading.options import LoaderOptions
-from diskgnn.minibatch import MiniBatch
+from diskgnn.minibatch import AnyMiniBatch
 from diskgnn.packing.row_sets import features_of
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.schema import one_type_schema
-from diskgnn.specs import CacheSpec, PathLike, SamplingSpec, whole_number
+from diskgnn.specs import CacheSpec, Fanouts, NodeTarget, PathLike, SamplingSpec, Target, whole_number
+from diskgnn.storage.samples_config import spec_to_json
 from diskgnn.system.memory import available_cores
 from diskgnn.system.resources import Resources
 from diskgnn.tracing import TraceEvent
@@ -49,6 +50,7 @@ class FreshEpochs(CursorSource):
         draws: 'independent' or 'coordinated', as `sample` takes it.
         draw_period: as `sample` takes it.
         group_seeds: as `sample` takes it.
+        target, temporal, strict_time, weighted, edge_ids: as `sample` takes them.
         seed: same seed, same minibatches.
         window: minibatches in a window. By default the first ones are small, so that training starts soon, and each is
             larger than the one before, up to an epoch, or what the free disk space holds.
@@ -75,13 +77,18 @@ class FreshEpochs(CursorSource):
         graph: PathLike | Graph,
         folder: PathLike,
         *,
-        fanouts: Sequence[int],
+        fanouts: Fanouts,
         batch_size: int,
         cpu_cache: int | str,
         static_cache: int | str = 0,
         draws: str = "independent",
         draw_period: int = 1,
         group_seeds: int = 1,
+        target: Target | None = None,
+        temporal: str | None = None,
+        strict_time: bool = False,
+        weighted: bool = False,
+        edge_ids: bool = False,
         seed: int = 0,
         window: int | None = None,
         overlap: bool = True,
@@ -94,10 +101,10 @@ class FreshEpochs(CursorSource):
         loader_options: LoaderOptions | None = None,
     ) -> None:
         graph = graph if isinstance(graph, Graph) else Graph.open(graph)
-        graph.only_nodes("FreshEpochs")
         spec = SamplingSpec(
-            fanouts, batch_size, seed=seed, splits=("train",),
-            draws=draws, draw_period=draw_period, group_seeds=group_seeds,
+            fanouts, batch_size, seed=seed, splits=("train",), draws=draws, draw_period=draw_period,
+            group_seeds=group_seeds, target=target or NodeTarget(), temporal=temporal, strict_time=strict_time,
+            weighted=weighted, edge_ids=edge_ids,
         )  # fmt: skip
         plan = SamplingPlan(graph, spec)
         if num_epochs is not None:
@@ -107,12 +114,12 @@ class FreshEpochs(CursorSource):
         memory_bytes = Resources.of(memory, threads).memory_bytes  # refuses now what makes no sense
         tiers = TierBudgets.of(CacheSpec(cpu_cache, static_cache), features_of(graph, plan.config()), memory_bytes)
         self._preparer = WindowPreparer(plan, tiers, memory, keep_input_nodes=keep_input_nodes)
-        identity = {"graph": graph.manifest.digest, "fanouts": list(spec.fanouts), "batch_size": spec.batch_size,
-                    "seed": spec.seed, "draws": spec.draws, "draw_period": spec.draw_period,
-                    "group_seeds": spec.group_seeds}  # fmt: skip
+        spec = plan.config().spec  # whose target names its type
+        drawn = {name: value for name, value in spec_to_json(spec).items()
+                 if name not in ("eval_fanouts", "first_epoch")}  # fmt: skip
+        identity = {"graph": graph.manifest.digest, **drawn}
         super().__init__(Cursor("FreshEpochs", plan.sizes["train"].batches_per_epoch, identity))
-        self.num_classes, self.num_features = graph.num_classes, graph.feature_file.rows.num_features
-        self.schema = one_type_schema(graph.num_nodes, self.num_features, self.num_classes)
+        self._graph, self.schema = graph, source_schema(graph, spec.target)
         self.num_layers = spec.num_layers
         self._device, self._loader_options = device, loader_options or LoaderOptions()
         self._overlap, self._threads, self._reporter = overlap, threads, reporter
@@ -122,13 +129,23 @@ class FreshEpochs(CursorSource):
         self._scratch: ScratchFolder | None = None  # made when the first window is prepared
         self._jobs: list[WindowJob] = []  # at most the one that trains and the one after it
         self._loader: Loader | None = None  # of the first of these
-        self._batches: Iterator[MiniBatch] = iter(())  # its minibatches, from `_position` on
+        self._batches: Iterator[AnyMiniBatch] = iter(())  # its minibatches, from `_position` on
         self._position = -1
         self._earlier = LoadStats()  # of loaders that were closed, and of preparing
         self._tracing, self._events = False, list[TraceEvent]()  # as `_earlier`
         self._finalizer: weakref.finalize[..., FreshEpochs] | None = None
 
-    def epoch(self, epoch: int) -> Iterator[MiniBatch]:
+    @property
+    def num_classes(self) -> int:
+        """Labels are in [0, num_classes): outputs of other targets than classes."""
+        return self.schema.num_outputs
+
+    @property
+    def num_features(self) -> int:
+        """D, columns of x, on a graph of one type."""
+        return self._graph.feature_file.rows.num_features
+
+    def epoch(self, epoch: int) -> Iterator[AnyMiniBatch]:
         """The minibatches of epoch `epoch`, from where `load_state_dict` left off if it named this epoch.
 
         Raises:
@@ -139,7 +156,7 @@ class FreshEpochs(CursorSource):
         first = self._cursor.start(epoch)
         return self._iterate(epoch, first, self._cursor.turn)
 
-    def _iterate(self, epoch: int, first: int, turn: int) -> Iterator[MiniBatch]:
+    def _iterate(self, epoch: int, first: int, turn: int) -> Iterator[AnyMiniBatch]:
         for number in range(first, self.num_batches):
             self._cursor.require(turn)
             batch = replace(self._next(epoch * self.num_batches + number), epoch=epoch, batch_index=number)
@@ -147,7 +164,7 @@ class FreshEpochs(CursorSource):
             yield batch
             del batch  # the caller's alone, while the next one is waited for
 
-    def _next(self, position: int) -> MiniBatch:
+    def _next(self, position: int) -> AnyMiniBatch:
         """The minibatch at `position`, which follows the one before but where the user jumps."""
         if self._loader is None or position not in self._jobs[0].window:
             self._open_window(position)

@@ -7,7 +7,6 @@ import pytest
 from commands import run
 from typed_graphs import CITES, WRITES, citations
 
-import diskgnn
 from diskgnn.cli.rendering import Output
 from diskgnn.specs import LinkTarget, NodeTarget
 from diskgnn.storage.samples import Samples
@@ -63,20 +62,6 @@ def test_what_makes_no_sense_is_refused_and_nothing_is_left(typed, tmp_path, fla
     refused = run("prepare", typed, tmp_path / "packed", *flags, "--cpu-cache", "10%", exit_code=code)
     assert message in " ".join(refused.stderr.split())
     assert sorted(path.name for path in tmp_path.iterdir() if "lock" not in path.name) == ["typed"]
-
-
-def test_scores_of_numbers_are_not_compared(tmp_path):
-    nodes = {"house": {"features": np.eye(4, dtype=np.float32), "labels": np.arange(4.0, dtype=np.float32),
-                       "task": "regression", "train": np.arange(2), "valid": np.arange(2, 4)}}  # fmt: skip
-    diskgnn.convert(tmp_path / "g", schema={"nodes": nodes, "edges": {"house:near:house": {"edges": RING}}})
-    flags = ["--memory", "1GiB", "--fanouts", "2", "--loaders", "in-memory"]
-    told = run("compare", tmp_path / "g", *flags, exit_code=2).stderr
-    assert "accuracy is that of classes, and the task is regression; pass --no-evaluate" in told
-
-
-def test_fresh_epochs_say_what_they_need(typed, tmp_path):
-    with pytest.raises(diskgnn.ConfigError, match="FreshEpochs needs one type of node and of edge"):
-        diskgnn.FreshEpochs(typed, tmp_path, fanouts=[2], batch_size=4, cpu_cache="10%")
 
 
 def test_names_with_colons_are_printed_as_they_are(capsys):

@@ -117,7 +117,7 @@ class TestCompared:
             expected = row.prepare_seconds + row.open_seconds + 2 * row.training.seconds
             assert seconds == sorted(seconds)
             assert seconds[-1] == pytest.approx(expected)
-            assert all(0 <= point.valid_accuracy <= 1 and 0 <= point.test_accuracy <= 1 for point in row.epochs)
+            assert all(0 <= point.valid_score <= 1 and 0 <= point.test_score <= 1 for point in row.epochs)
 
     def test_there_is_a_timeline_of_a_few_minibatches(self, compared):
         for row in from_json(compared[0]).results:

@@ -19,7 +19,8 @@ def inputs(tmp_path_factory):
     sampling = {"fanouts": FANOUTS, "batch_size": BATCH_SIZE, "seed": 0}
     with InMemory(graph, "train", fanouts=FANOUTS, batch_size=BATCH_SIZE) as source:
         online = [batch.input_nodes.tolist() for batch in source.epoch(0)]
-    return counting.InputNodes(graph, folder, sampling, 1 << 30), online
+    (counted,) = counting.sample_inputs(graph, folder, sampling, 1 << 30)
+    return counted, online
 
 
 def fewest_misses(minibatches, capacity):
@@ -89,20 +90,11 @@ def test_each_count_is_that_of_a_cache_written_here(inputs, cache_rows):
         assert counting.policy_rows("lru")(counted, 0) == counted.requested_rows
 
 
-class Recorded(counting.InputNodes):
+def recorded(minibatches, num_rows, scratch, row_bytes=4):
     """A sequence that a test makes up."""
-
-    def __init__(self, minibatches, num_nodes, folder):
-        self.minibatches, self.num_nodes, self._folder = minibatches, num_nodes, folder
-        self.requested_rows = sum(map(len, minibatches))
-        self._samples = self
-
-    def read(self, split):
-        for nodes in self.minibatches:
-            yield type("Minibatch", (), {"only_nodes": np.array(nodes, np.int32)})
-
-    def __iter__(self):
-        return (np.array(nodes, np.int32) for nodes in self.minibatches)
+    return counting.InputRows(
+        lambda: (np.array(rows, np.int32) for rows in minibatches), num_rows, row_bytes, scratch / "inputs"
+    )
 
 
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -111,20 +103,36 @@ class Recorded(counting.InputNodes):
     st.integers(0, 10),
 )
 def test_nobody_reads_less_than_belady(tmp_path, minibatches, cache_rows):
-    counted = Recorded(minibatches, 16, tmp_path)
+    counted = recorded(minibatches, 16, tmp_path)
     fewest = counting.belady_rows(counted, cache_rows)
     assert fewest == fewest_misses(minibatches, cache_rows) <= fewest_misses_in_order(minibatches, cache_rows)
     assert fewest >= len({node for minibatch in minibatches for node in minibatch})
-    for name, count in counting.COUNTERS.items():
-        assert count(counted, cache_rows) >= fewest, name
+    for name, counter in counting.COUNTERS.items():
+        assert counter.rows(counted, cache_rows) >= fewest, name
 
 
 def test_the_sweep_has_a_point_for_each_cache_and_loader(inputs):
     counted, online = inputs
-    points = counting.sweep(counted, [("5%", 10), ("50%", 100)])
+    points = counting.sweep([counted], [("5%", 10), ("50%", 100)])
     assert [(point.name, point.cache) for point in points] == [
         (name, cache) for cache in ("5%", "50%") for name in counting.COUNTERS
     ]
     for point in points:
         assert point.belady_rows == fewest_misses(online, point.cache_rows) <= point.rows_read
         assert point.requested_rows == counted.requested_rows
+
+
+def test_types_share_a_cache_that_each_loader_divides_in_its_own_way(tmp_path):
+    """Wide rows are needed again and again, narrow ones once: what divides by saving keeps the wide ones."""
+    wide, narrow = [[0, 1, 2]] * 6, [[step] for step in range(6)]
+    types = []
+    for name, minibatches, num_rows, row_bytes in (("wide", wide, 4, 8), ("narrow", narrow, 16, 2)):
+        (tmp_path / name).mkdir()
+        types.append(recorded(minibatches, num_rows, tmp_path / name, row_bytes))
+    cache_rows = 8  # of (4 * 8 + 16 * 2) // 20 = 3 bytes: room for three wide rows
+    assert counting.rows_by_type(counting.BELADY, types, cache_rows) == [3, 6]
+    assert counting.rows_by_type(counting.COUNTERS["static cache, packed"], types, cache_rows) == [3, 6]
+    # In proportion: 24 * 4 // 64 = 1 wide row and 6 narrow ones. LRU keeps none of three that come in turn.
+    assert counting.rows_by_type(counting.COUNTERS["cached reads, LRU"], types, cache_rows) == [18, 6]
+    names = {point.name for point in counting.sweep(types, [("8", cache_rows)])}
+    assert names == set(counting.COUNTERS) - {"Ginex"}

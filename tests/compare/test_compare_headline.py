@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from comparisons import comparison, cost, result
 
-from diskgnn.compare.comparability import reached, seconds_to, target_accuracy
+from diskgnn.compare.comparability import reached, seconds_to, target_score
 from diskgnn.compare.headline import headline, reasons
 from diskgnn.compare.loader_summary import summarize
 from diskgnn.compare.number_format import duration
@@ -180,8 +180,8 @@ def test_the_accuracy_told_is_that_of_the_epoch_best_in_validation():
         epochs=tuple(EpochPoint(epoch, 10.0 * epoch, 0.1, *found) for epoch, found in enumerate(points)),
     )
     (summary,) = summarize([run])
-    assert (summary.accuracy, summary.deviation) == (0.6, 0.0)
-    assert target_accuracy([summary]) == 0.6
+    assert (summary.score, summary.deviation) == (0.6, 0.0)
+    assert target_score([summary]) == 0.6
     assert summary.total_seconds == 20.0 / 3
 
 
@@ -217,17 +217,17 @@ def test_reads_in_flight_together_count_once():
 def test_seeds_are_averaged():
     results = [result("ginex", seed) for seed in range(4)] + [result("in-memory", seed) for seed in range(4)]
     ginex, memory = summarize(results)
-    accuracies = np.array([[point.test_accuracy for point in one.epochs] for one in results[:4]])
+    accuracies = np.array([[point.test_score for point in one.epochs] for one in results[:4]])
     seconds = np.array([[point.seconds for point in one.epochs] for one in results[:4]])
-    np.testing.assert_allclose([point.accuracy for point in ginex.curve], accuracies.mean(0))
+    np.testing.assert_allclose([point.score for point in ginex.curve], accuracies.mean(0))
     np.testing.assert_allclose([point.deviation for point in ginex.curve], accuracies.std(0, ddof=1))
     np.testing.assert_allclose([point.seconds for point in ginex.curve], seconds.mean(0))
     assert ginex.training_seconds == pytest.approx(np.mean([one.training.seconds for one in results[:4]]))
     assert ginex.seeds == 4
-    assert ginex.accuracy == pytest.approx(accuracies[:, -1].mean())  # nothing validated: the last epoch
+    assert ginex.score == pytest.approx(accuracies[:, -1].mean())  # nothing validated: the last epoch
     assert ginex.deviation == pytest.approx(accuracies[:, -1].std(ddof=1))
-    best = max(ginex, memory, key=lambda one: one.accuracy)
-    assert target_accuracy([ginex, memory]) == best.accuracy - best.deviation
+    best = max(ginex, memory, key=lambda one: one.score)
+    assert target_score([ginex, memory]) == best.score - best.deviation
     assert ginex.total_seconds == pytest.approx(seconds[:, -1].mean() / 8)
     reached = np.argmax(accuracies.mean(0) >= accuracies.mean(0).max())
     assert seconds_to(accuracies.mean(0).max(), ginex.curve) == pytest.approx(seconds.mean(0)[reached])
@@ -237,12 +237,12 @@ def test_seeds_are_averaged():
 def test_when_few_reach_the_best_accuracy_it_is_not_told_when():
     summaries = summarize([result(name, seed) for name in ("ginex", "in-memory", "mmap") for seed in range(4)])
     target, seconds_of = reached(summaries)
-    assert target == target_accuracy(summaries)
+    assert target == target_score(summaries)
     assert set(seconds_of) == {"ginex", "in-memory", "mmap"}
-    best, *others = sorted(summaries, key=lambda one: -one.accuracy)
+    best, *others = sorted(summaries, key=lambda one: -one.score)
     raised = dataclasses.replace(
-        best, accuracy=0.9, deviation=0.0,
-        curve=tuple(dataclasses.replace(point, accuracy=0.9) for point in best.curve),
+        best, score=0.9, deviation=0.0,
+        curve=tuple(dataclasses.replace(point, score=0.9) for point in best.curve),
     )  # fmt: skip
     assert reached([raised, *others]) is None
 

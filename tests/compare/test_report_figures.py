@@ -48,8 +48,8 @@ def test_every_figure_is_drawn_without_complaint_or_network(browser, page):
     marks = {
         "epoch-times": ("bars .point path", 2 * len(LOADERS)),
         "loading-times": ("bars .point path", len(LOADERS)),
-        "accuracy-epochs": ("scatterlayer .point", 8 * len(LOADERS)),
-        "accuracy-seconds": ("scatterlayer .point", 8 * len(LOADERS)),
+        "score-epochs": ("scatterlayer .point", 8 * len(LOADERS)),
+        "score-seconds": ("scatterlayer .point", 8 * len(LOADERS)),
         "read-bytes": ("bars .point path", read),
         "cache-sweep": ("scatterlayer .js-line", 5),
         "prepare-seconds": ("bars .point path", len(LOADERS)),
@@ -59,7 +59,7 @@ def test_every_figure_is_drawn_without_complaint_or_network(browser, page):
     found = {key: browser.evaluate(f"{MARKS}('#{key} .{selector}')") for key, (selector, _) in marks.items()}
     # Of waits of a fraction of a millisecond in seconds of others, none may vanish; so all counts are exact.
     assert found == {key: count for key, (_, count) in marks.items()}
-    assert browser.evaluate(f"{MARKS}('#seconds-to-accuracy .bars .point path')") > 0
+    assert browser.evaluate(f"{MARKS}('#seconds-to-score .bars .point path')") > 0
     assert browser.evaluate("document.querySelectorAll('.drawing').length") == len(marks) + 1
     assert_all_ok(browser, page)
     assert page.stat().st_size < 5.5e6
@@ -128,11 +128,11 @@ def test_one_epoch_makes_bars_of_accuracy(browser, tmp_path):
     write_report(comparison(results=tuple(results)), page)
     browser.look(width=1200)
     browser.open(page, DRAWN)
-    shown = browser.evaluate("[...document.querySelectorAll('#accuracy .annotation-text')].map(e => e.textContent)")
-    found = [one.epochs[0].test_accuracy for one in results if one.name == "ginex"]
+    shown = browser.evaluate("[...document.querySelectorAll('#score .annotation-text')].map(e => e.textContent)")
+    found = [one.epochs[0].test_score for one in results if one.name == "ginex"]
     assert f"{np.mean(found):.2%} ± {np.std(found, ddof=1):.2%}" in shown
-    assert browser.evaluate(f"{MARKS}('#accuracy .bars .point path')") == len(LOADERS)
-    assert not browser.evaluate("document.querySelector('#accuracy-epochs')")
+    assert browser.evaluate(f"{MARKS}('#score .bars .point path')") == len(LOADERS)
+    assert not browser.evaluate("document.querySelector('#score-epochs')")
     assert_all_ok(browser, page)
 
 
@@ -160,7 +160,7 @@ def _rgb(color):
         ({"results": (LoaderResult("mmap", "mmap", "", "ok", loading=cost(3.0, 3.0)),), "sweep": ()},
          {"loading-times"}),
         ({"results": (result("in-memory", epochs=1),), "sweep": ()},
-         {"epoch-times", "loading-times", "timeline-0", "accuracy", "prepare-seconds"}),
+         {"epoch-times", "loading-times", "timeline-0", "score", "prepare-seconds"}),
         ({"results": (), "graph": {}, "settings": {}, "machine": {}}, {"cache-sweep"}),
     ],
 )  # fmt: skip

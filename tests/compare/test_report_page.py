@@ -64,7 +64,7 @@ def test_a_phone_needs_no_horizontal_scrolling(browser, page, dark):
     words = [text.count(" ") + 1 for text, _ in MISSING.values()]
     assert all(found <= most for found, most in zip(browser.evaluate(lines), words, strict=True))  # none is broken
     assert browser.evaluate("getComputedStyle(document.querySelector('.series')).display") == "flex"
-    assert browser.evaluate("document.querySelectorAll('#accuracy-epochs .annotation').length") == 0
+    assert browser.evaluate("document.querySelectorAll('#score-epochs .annotation').length") == 0
     assert_all_ok(browser, page)
 
 

@@ -8,11 +8,16 @@ import pytest
 import torch
 from click.testing import CliRunner
 from training_runs import Interrupting, records
+from typed_batches import CITES, WRITES, TypedGraph
+from typed_directories import write_typed_graph
 from typed_samples import typed_graph, write_samples
 
+from diskgnn.baselines.in_memory import InMemory
 from diskgnn.cli import main
 from diskgnn.loading.loader import Loader
 from diskgnn.packing.pack import pack
+from diskgnn.specs import LinkTarget
+from diskgnn.training.fresh_epochs import FreshEpochs
 from diskgnn.training.train import train
 
 ARGUMENTS = {"hidden": 8, "heads": 2, "dropout": 0.3, "lr": 0.02, "epochs": 3, "record_every_batches": 2}
@@ -83,3 +88,20 @@ def test_the_commands_train_and_evaluate(tmp_path):
     refused = CliRunner().invoke(main, ["train", str(packed), "--task", "link"])
     assert refused.exit_code != 0
     assert "expected regression, which the minibatches were sampled for" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"target": LinkTarget(WRITES, negatives=2)},
+        {"fanouts": {WRITES: [2, 2], CITES: [3, 0]}, "draws": "coordinated", "draw_period": 2},
+    ],
+)
+def test_fresh_epochs_of_typed_graphs_are_learnt_as_in_memory(tmp_path, sampling):
+    graph = write_typed_graph(tmp_path / "graph", TypedGraph(dtype=torch.float32))
+    options = {"fanouts": [3, 2], "batch_size": 8, "seed": 1, **sampling}
+    with InMemory(graph, **options) as online:
+        expected = train(online, hidden=8, epochs=3)
+    with FreshEpochs(graph, tmp_path, cpu_cache="20%", num_epochs=3, window=2, **options) as fresh:
+        found = train(fresh, hidden=8, epochs=3)
+    assert [epoch.loss for epoch in found.epochs] == [epoch.loss for epoch in expected.epochs]

@@ -1,4 +1,4 @@
-"""Bars of a comparison's report: seconds, bytes and accuracies, of loaders that do the same work first."""
+"""Bars of a comparison's report: seconds, bytes and scores, of loaders that do the same work first."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 
 from diskgnn.compare.comparability import OTHER_WORK, ordered, reached, reference
 from diskgnn.compare.headline import least_words
-from diskgnn.compare.loader_summary import LoaderSummary, Spread, accuracy_text
+from diskgnn.compare.loader_summary import LoaderSummary, Spread, score_text
+from diskgnn.compare.metric import Metric
 from diskgnn.compare.number_format import duration
 from diskgnn.compare.report.bar_chart import Row, bar_chart
 from diskgnn.compare.report.figures import Figure, plain
 from diskgnn.units import format_size
-
-_PERCENT = "accuracy, %"
 
 
 def epoch_times(summaries: Sequence[LoaderSummary]) -> Figure | None:
@@ -108,30 +107,31 @@ def read_bytes(summaries: Sequence[LoaderSummary]) -> Figure | None:
     )
 
 
-def accuracies(summaries: Sequence[LoaderSummary]) -> Figure | None:
-    """Bars of the accuracy, for a comparison of one epoch, which makes no curve; best first."""
+def scores(summaries: Sequence[LoaderSummary], metric: Metric) -> Figure | None:
+    """Bars of the scores, for a comparison of one epoch, which makes no curve; best first."""
 
     def row(one: LoaderSummary) -> Row | None:
-        if not one.accuracy:
+        if not one.score:
             return None
-        return Row(one.name, one.loader, ((100 * one.accuracy, accuracy_text(one, "±") or ""),))
+        return Row(one.name, one.loader, ((metric.on_axis(one.score), score_text(one, "±") or ""),))
 
     caption = "After one epoch, on the test split, or on the validation split where there is no other."
-    if max((one.seeds for one in summaries if one.accuracy), default=1) > 1:
+    if max((one.seeds for one in summaries if one.score), default=1) > 1:
         caption += " Means over seeds ± one standard deviation."
-    rows = _rows(summaries, lambda one: -(one.accuracy or 0.0), row)
-    return bar_chart("accuracy", "Accuracy", rows, _PERCENT, caption)
+    rows = _rows(summaries, lambda one: -metric.rank(one.score or 0.0), row)
+    return bar_chart("score", metric.title, rows, metric.axis, caption)
 
 
-def seconds_to_accuracy(summaries: Sequence[LoaderSummary]) -> Figure | None:
-    """Bars of the seconds, preparation included, until a loader's accuracy reaches the best baseline's."""
+def seconds_to_score(summaries: Sequence[LoaderSummary], metric: Metric) -> Figure | None:
+    """Bars of the seconds, preparation included, until a loader's score is as good as the best baseline's."""
     found = reached(summaries)
     if found is None:
         return None
     target, seconds_of = found
     caption = (
-        f"To {target:.2%} on the test split: the best of the other loaders, each after the epoch that was best on the "
-        "validation split (mean over seeds, less one standard deviation). Preparation counts, evaluation does not."
+        f"To {metric.text(target)} on the test split: the best of the other loaders, each after the epoch that was "
+        "best on the validation split (mean over seeds, worse by one standard deviation). Preparation counts, "
+        "evaluation does not."
     )
     missed = [name for name, seconds in seconds_of.items() if not seconds]
     if missed:
@@ -142,7 +142,7 @@ def seconds_to_accuracy(summaries: Sequence[LoaderSummary]) -> Figure | None:
         return Row(one.name, one.loader, (_timed(seconds),)) if seconds else None
 
     rows = _rows(summaries, lambda one: seconds_of.get(one.name), row)
-    return bar_chart("seconds-to-accuracy", "Seconds to the best accuracy of the others", rows, "seconds", caption)
+    return bar_chart("seconds-to-score", f"Seconds to the best {metric.words} of the others", rows, "seconds", caption)
 
 
 def preparation(summaries: Sequence[LoaderSummary]) -> list[Figure]:

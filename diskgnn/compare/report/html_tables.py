@@ -7,7 +7,8 @@ from html import escape
 from typing import Any
 
 from diskgnn.compare.comparability import OTHER_WORK, OURS, ordered, reached, reference
-from diskgnn.compare.loader_summary import LoaderSummary, Spread, accuracy_text
+from diskgnn.compare.loader_summary import LoaderSummary, Spread, score_text
+from diskgnn.compare.metric import Metric
 from diskgnn.compare.number_format import duration, times
 from diskgnn.compare.results import EpochCost
 from diskgnn.units import format_size, format_value, label
@@ -80,15 +81,15 @@ def cost_table(summaries: Sequence[LoaderSummary]) -> str:
     )
 
 
-def accuracy_table(summaries: Sequence[LoaderSummary]) -> str:
-    """Accuracies, and how long the best one of the others took to reach."""
+def score_table(summaries: Sequence[LoaderSummary], metric: Metric) -> str:
+    """Scores, and how long the best one of the others took to reach."""
     found = reached(summaries)
     seconds_of = found[1] if found else {}
     return _table(
         summaries,
         [
-            ("accuracy", lambda one: accuracy_text(one, "±")),
-            ("seeds", lambda one: _count(one.seeds) if one.accuracy is not None else None),
+            (metric.words, lambda one: score_text(one, "±")),
+            ("seeds", lambda one: _count(one.seeds) if one.score is not None else None),
             ("to the best of the others", lambda one: _seconds(seconds_of.get(one.name) or None)),
         ],
     )

@@ -1,4 +1,4 @@
-"""Curves of a comparison's report: accuracy over epochs and over seconds, rows read over cache sizes."""
+"""Curves of a comparison's report: scores over epochs and over seconds, rows read over cache sizes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from diskgnn.compare.comparability import OURS
 from diskgnn.compare.loader_summary import CurvePoint, LoaderSummary
+from diskgnn.compare.metric import Metric
 from diskgnn.compare.number_format import duration
 from diskgnn.compare.report.figures import DASHES, INK, SYMBOLS, Figure, Series, color_of, layout, plain
 from diskgnn.compare.results import SweepPoint
@@ -27,8 +28,8 @@ class _Line:
     band: Sequence[float] = ()  # half its height at each x
 
 
-def accuracies(summaries: Sequence[LoaderSummary]) -> list[Figure]:
-    """Accuracy over epochs, and over seconds with preparation counted in: means over seeds with a band.
+def scores(summaries: Sequence[LoaderSummary], metric: Metric) -> list[Figure]:
+    """Scores over epochs, and over seconds with preparation counted in: means over seeds with a band.
 
     None where there is but one epoch, which makes no curve.
     """
@@ -44,18 +45,18 @@ def accuracies(summaries: Sequence[LoaderSummary]) -> list[Figure]:
             _Line(
                 styles[one.name],
                 [x_of(point) for point in one.curve],
-                [100 * point.accuracy for point in one.curve],
-                [_accuracy_hover(point, one.seeds) for point in one.curve],
-                band=[100 * point.deviation for point in one.curve] if one.seeds > 1 else (),
+                [metric.on_axis(point.score) for point in one.curve],
+                [_score_hover(point, one.seeds, metric) for point in one.curve],
+                band=[metric.on_axis(point.deviation) for point in one.curve] if one.seeds > 1 else (),
             )
             for one in trained
         ]
 
     by_epoch = _figure(
-        "accuracy-epochs", "Accuracy over epochs", lines(lambda point: point.epoch), "epoch", "accuracy, %"
+        "score-epochs", f"{metric.title} over epochs", lines(lambda point: point.epoch), "epoch", metric.axis
     )
     by_seconds = _figure(
-        "accuracy-seconds", "Accuracy over seconds", lines(lambda point: point.seconds), "seconds", "accuracy, %"
+        "score-seconds", f"{metric.title} over seconds", lines(lambda point: point.seconds), "seconds", metric.axis
     )
     by_epoch.plot.update_xaxes(tickformat="d", dtick=1 if max(len(one.curve) for one in trained) <= 10 else None)
     return [
@@ -64,9 +65,9 @@ def accuracies(summaries: Sequence[LoaderSummary]) -> list[Figure]:
     ]
 
 
-def _accuracy_hover(point: CurvePoint, seeds: int) -> str:
-    spread = f" ± {point.deviation:.2%}" if seeds > 1 else ""
-    return f"{point.accuracy:.2%}{spread} after epoch {point.epoch}, {duration(point.seconds)}"
+def _score_hover(point: CurvePoint, seeds: int, metric: Metric) -> str:
+    spread = f" ± {metric.text(point.deviation)}" if seeds > 1 else ""
+    return f"{metric.text(point.score)}{spread} after epoch {point.epoch}, {duration(point.seconds)}"
 
 
 def cache_sweep(points: Sequence[SweepPoint], loaders: dict[str, str]) -> Figure | None:

@@ -7,26 +7,28 @@ import gzip
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from plotly.offline import get_plotlyjs
 
 from diskgnn.compare.comparability import OURS
 from diskgnn.compare.headline import headline, other_work, reasons
 from diskgnn.compare.loader_summary import LoaderSummary, summarize
+from diskgnn.compare.metric import ACCURACY
 from diskgnn.compare.registry import LOADERS, find
 from diskgnn.compare.report import bar_figures, line_figures, timelines
 from diskgnn.compare.report.figures import DASHES, INK, SYMBOLS, Figure, Series
 from diskgnn.compare.report.html_tables import (
-    accuracy_table,
     cost_table,
     facts,
     missing_table,
     reading_table,
+    score_table,
     time_table,
 )
 from diskgnn.compare.results import Comparison
@@ -112,8 +114,15 @@ def _conditions(comparison: Comparison) -> Iterable[str]:
         yield f"{min(settings['max_batches'], in_all):,} of an epoch's {in_all:,} minibatches"
     for name, words in (("fanouts", "fanouts"), ("batch_size", "seeds a minibatch"), ("model", "model")):
         if settings.get(name) is not None:
-            text = format_value(name, settings[name])
+            text = _fanouts(settings[name]) if name == "fanouts" else format_value(name, settings[name])
             yield f"{text} {words}" if name == "batch_size" else f"{words} {text}"
+
+
+def _fanouts(fanouts: Any) -> str:
+    """Of all edge types, or of each."""
+    if isinstance(fanouts, Mapping):
+        return ", ".join(f"{edge_type}={_fanouts(each)}" for edge_type, each in fanouts.items())
+    return ",".join(map(str, fanouts))
 
 
 def _notes(comparison: Comparison, summaries: Sequence[LoaderSummary]) -> Iterable[str]:
@@ -147,13 +156,14 @@ def _sections(comparison: Comparison, summaries: Sequence[LoaderSummary], figure
     apart = "".join(f'<p class="caption">{escape(text)}</p>' for text in other_work(summaries))
     yield _section("Speed", shown(*times), apart, _explained(time_table(summaries), _TIMES))
     yield _section("No result", missing_table(summaries))
-    lines, reached = line_figures.accuracies(summaries), bar_figures.seconds_to_accuracy(summaries)
+    metric = summaries[0].metric if summaries else ACCURACY  # all have the task's
+    lines, reached = line_figures.scores(summaries, metric), bar_figures.seconds_to_score(summaries, metric)
     if lines:
         unlisted = [replace(one, series=()) for one in lines]  # one list for both
         grids = grid(*unlisted, kind="two on-paper"), shown(reached)
-        yield _section("Accuracy", _series(lines[0].series), *grids, accuracy_table(summaries))
+        yield _section(metric.title, _series(lines[0].series), *grids, score_table(summaries, metric))
     else:
-        yield _section("Accuracy", grid(bar_figures.accuracies(summaries), reached))
+        yield _section(metric.title, grid(bar_figures.scores(summaries, metric), reached))
     loaders = {variant.name: variant.loader for variants in LOADERS.values() for variant in variants}
     sweep = line_figures.cache_sweep(comparison.sweep, loaders)
     yield _section(

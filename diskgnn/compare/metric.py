@@ -1,0 +1,56 @@
+"""The score that a comparison tells of each loader: its name, which way is better, and how it is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_OF_KIND = {"class": "accuracy", "multilabel": "average_precision", "regression": "mae", "link": "mrr"}
+_TITLES = {"accuracy": "Accuracy", "mrr": "MRR", "mae": "Mean absolute error", "average_precision": "Average precision"}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A score by which epochs are chosen: that of the task."""
+
+    name: str = "accuracy"
+    higher_is_better: bool = True
+
+    @staticmethod
+    def of(target_kind: str) -> Metric:
+        """The one by which the task of a `SourceSchema.target_kind` chooses epochs; known here without torch."""
+        name = _OF_KIND[target_kind]
+        return Metric(name, higher_is_better=name != "mae")
+
+    @property
+    def title(self) -> str:
+        """As a heading."""
+        return _TITLES.get(self.name, self.name)
+
+    @property
+    def words(self) -> str:
+        """Within a sentence."""
+        return self.title if self.title.isupper() else self.title.lower()
+
+    @property
+    def axis(self) -> str:
+        """As the title of an axis whose values are `on_axis`."""
+        return f"{self.words}, %" if self._is_share else self.words
+
+    def on_axis(self, score: float) -> float:
+        """`score` in the axis' unit."""
+        return 100 * score if self._is_share else score
+
+    def text(self, score: float) -> str:
+        """'77.62%' of an accuracy, '0.6987' of any other score."""
+        return f"{score:.2%}" if self._is_share else f"{score:.4f}"
+
+    def rank(self, score: float) -> float:
+        """A number that is larger for better scores."""
+        return score if self.higher_is_better else -score
+
+    @property
+    def _is_share(self) -> bool:
+        return self.name == "accuracy"
+
+
+ACCURACY = Metric()

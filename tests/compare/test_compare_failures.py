@@ -19,7 +19,7 @@ from diskgnn.compare.results import LoaderResult
 from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.step_runner import Steps
 from diskgnn.graph.graph import Graph
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs import NodeTarget, SamplingSpec
 from diskgnn.system.memory_cgroup import refusal
 from diskgnn.training.model_spec import ModelSpec
 
@@ -35,7 +35,9 @@ def graph(tmp_path_factory):
 
 def measured(graph, folder, variant, timeout_seconds=120.0):
     """What three seeds of a variant come to."""
-    inputs = LoaderInputs(str(graph.manifest.path), "", SamplingSpec([3, 2], 32), 1 << 16, 1 << 30)
+    inputs = LoaderInputs(
+        str(graph.manifest.path), "", SamplingSpec([3, 2], 32, target=NodeTarget("node")), 1 << 16, 1 << 30
+    )
     job = Job(inputs, ModelSpec("sage", hidden=8, heads=1, dropout=0.0), 0.01, 3, graph.feature_file.row_bytes)
     steps = Steps(graph.manifest, folder, None, timeout_seconds)
     return list(measure(steps, job, variant, lambda _: None))

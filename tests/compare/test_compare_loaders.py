@@ -13,7 +13,7 @@ from diskgnn.compare import step_bodies
 from diskgnn.compare.loader_setup import MAPPED_SAMPLING_THREADS, LoaderInputs
 from diskgnn.compare.registry import LOADERS, find, select
 from diskgnn.errors import ConfigError, UnavailableError
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs import NodeTarget, SamplingSpec
 from diskgnn.storage import faults
 from diskgnn.storage.manifest import open_artifact
 from diskgnn.system.memory import available_cores
@@ -27,7 +27,7 @@ def graph(tmp_path_factory):
 
 
 def inputs(graph, folder, *, fanouts=(3, 2), epochs=1, **changes):
-    fields = {"graph": str(graph.manifest.path), "folder": str(folder), "sampling": SamplingSpec(fanouts, 8, epochs),
+    fields = {"graph": str(graph.manifest.path), "folder": str(folder), "sampling": SamplingSpec(fanouts, 8, epochs, target=NodeTarget("node")),
               "cache_bytes": 30 * graph.feature_file.row_bytes, "memory_bytes": CAP}  # fmt: skip
     return LoaderInputs(**fields | changes)
 

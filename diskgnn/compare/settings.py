@@ -91,7 +91,13 @@ class ComparisonSettings:
         return sorted(select(self.loaders, self.sampling.epochs), key=lambda variant: variant.uncapped)
 
     def fitting(self, graph: Graph) -> ComparisonSettings:
-        """The same with a model for this graph."""
+        """The same with a model for this graph.
+
+        Raises:
+            ConfigError: seeds that are given, not of the graph's splits.
+        """
+        if self.sampling.target.seeds is not None:
+            raise ConfigError("target: compare takes the seeds of the graph's splits, found others; leave them out")
         name = self.model.name or (TYPED_MODELS if graph.is_typed else ONE_TYPE_MODELS)[0]
         return replace(self, model=replace(self.model, name=name))
 

@@ -27,7 +27,8 @@ def graph(tmp_path_factory):
 
 
 def inputs(graph, folder, *, fanouts=(3, 2), epochs=1, **changes):
-    fields = {"graph": str(graph.manifest.path), "folder": str(folder), "sampling": SamplingSpec(fanouts, 8, epochs, target=NodeTarget("node")),
+    sampling = SamplingSpec(fanouts, 8, epochs, target=NodeTarget("node"))
+    fields = {"graph": str(graph.manifest.path), "folder": str(folder), "sampling": sampling,
               "cache_bytes": 30 * graph.feature_file.row_bytes, "memory_bytes": CAP}  # fmt: skip
     return LoaderInputs(**fields | changes)
 

@@ -1,9 +1,11 @@
 // Building and generating graphs.
+#include <algorithm>
 #include <variant>
 
 #include "bindings/arrays.h"
 #include "graph/csc_builder.h"
 #include "graph/graph_generator.h"
+#include "graph/id_ranges.h"
 
 namespace diskgnn {
 namespace {
@@ -130,6 +132,29 @@ void bind_csc_builder(nb::module_& m) {
   bind_sort_bucket_with_order<std::int64_t>(m);
 }
 
+Strings strings_of(const In<std::int64_t>& offsets, const Bytes& bytes) {
+  const std::span<const std::int64_t> bounds = span_of(offsets);
+  require(!bounds.empty() && bounds.front() >= 0 && static_cast<std::uint64_t>(bounds.back()) <= bytes.size() &&
+              std::ranges::is_sorted(bounds),
+          "offsets decrease, or lead out of the bytes");
+  return {bounds, span_of(bytes)};
+}
+
+void bind_id_ranges(nb::module_& m) {
+  m.def(
+      "find_ranges",
+      [](In<std::int64_t> offsets, Bytes bytes, In<std::int64_t> bound_offsets, Bytes bound_bytes,
+         Out<std::uint16_t> ranges) {
+        nb::gil_scoped_release release;
+        const Strings ids = strings_of(offsets, bytes), bounds = strings_of(bound_offsets, bound_bytes);
+        require(ids.size() == ranges.size(), "offsets and ranges differ in length");
+        require(bounds.size() < 65536, "more bounds than ranges can count");
+        find_ranges(ids, bounds, span_of(ranges));
+      },
+      "offsets"_a.noconvert(), "bytes"_a.noconvert(), "bound_offsets"_a.noconvert(), "bound_bytes"_a.noconvert(),
+      "ranges"_a.noconvert());
+}
+
 template <class Node>
 void generate_edges(const GraphGenerator& generator, std::uint64_t first, Out<Node> src, Out<Node> dst) {
   require(src.size() == dst.size(), "src and dst differ in length");
@@ -191,6 +216,7 @@ void bind_graph_generator(nb::module_& m) {
 
 void bind_graphs(nb::module_& m) {
   bind_csc_builder(m);
+  bind_id_ranges(m);
   bind_graph_generator(m);
 }
 

@@ -562,15 +562,15 @@ def sort_bucket_with_order(
 
 def find_ranges(
     offsets: Int64,
-    bytes: npt.NDArray[np.uint8],
+    content: npt.NDArray[np.uint8],
     bound_offsets: Int64,
-    bound_bytes: npt.NDArray[np.uint8],
+    bound_content: npt.NDArray[np.uint8],
     ranges: npt.NDArray[np.uint16],
 ) -> None:
-    """For each of n strings, bytes[offsets[i]:offsets[i + 1]], how many of the ascending bounds are not above it.
+    """For each of n strings, content[offsets[i]:offsets[i + 1]], how many of the ascending bounds are not above it.
 
     Raises:
-        ValueError: offsets [n + 1] decrease or lead out of the bytes, or ranges is not [n].
+        ValueError: offsets [n + 1] decrease or lead out of the content, or ranges is not [n].
     """
 
 class FeatureType(enum.Enum):

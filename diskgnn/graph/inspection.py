@@ -12,6 +12,7 @@ import numpy.typing as npt
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.schema_facts import is_plain, schema_facts
 from diskgnn.graph.type_data import read_at_random
+from diskgnn.schema import ONE_NODE_TYPE
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.manifest import Manifest, open_artifact
@@ -108,6 +109,7 @@ def _graph_facts(graph: Graph, chunk_nodes: int) -> dict[str, Any]:
         "quantisation": "none" if features.quantisation is None else "(code - zero_point) * scale, by column",
         "features_file": str(features.path),
         "feature_row_bytes": features.row_bytes,
+        "user_ids": "none" if artifacts.ids_file(ONE_NODE_TYPE) not in graph.manifest.files else "kept, a row per node",
         **{f"{split}_nodes": len(nodes) for split, nodes in graph.splits.items()},
     }
 

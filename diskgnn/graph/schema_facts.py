@@ -7,6 +7,7 @@ from typing import Any
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet, NodeSet
 from diskgnn.schema import edge_type_name
+from diskgnn.storage import artifacts
 from diskgnn.storage.row_format import RowFormat
 
 
@@ -39,6 +40,7 @@ def _node_facts(nodes: NodeSet) -> dict[str, Any]:
         "feature_bytes": 0 if rows is None else rows.row_bytes * nodes.num_nodes,
         "labels": "" if target is None else f"{target.kind} ({target.num_outputs})",
         "times": nodes.config.has_times,
+        "user_ids": artifacts.ids_file(nodes.name) in nodes.manifest.files,
         **{split: len(nodes.splits.get(split, ())) for split in ("train", "valid", "test")},
     }
 

@@ -13,13 +13,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from diskgnn.errors import ArtifactError
 from diskgnn.schema import ONE_NODE_TYPE, EdgeType, edge_type_name
 from diskgnn.specs import SPLITS
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import edge_file, node_file
-from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, npy_data_offset
+from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, checksum_file, npy_data_offset
 from diskgnn.storage.graph_config import EdgeTypeConfig, NodeTypeConfig
 from diskgnn.storage.manifest import Manifest
 from diskgnn.storage.quantisation import Quantisation
@@ -67,6 +69,35 @@ class NodeSet:
         if splits and labels is None:
             raise ArtifactError(f"{manifest.path} has no label for each of {what}; {_AGAIN}")
         return NodeSet(manifest, number, config, labels, times, splits)
+
+    @property
+    def user_ids(self) -> pq.ParquetFile | None:
+        """The user's own ids of the nodes, opened: one column `id`, row i is node i. None: they are 0, 1, 2, ...
+
+        It is opened at each call, and compared with its checksum. Whoever asks for it closes it.
+
+        Raises:
+            ArtifactError: the file is damaged, or not of these nodes.
+
+        Example:
+            >>> with graph.nodes["user"].user_ids as file:
+            ...     table = file.read().append_column("prediction", pa.array(predictions))
+        """
+        name = artifacts.ids_file(self.name)
+        if name not in self.manifest.files:
+            return None
+        path = self.manifest.readable(name)
+        self.manifest.check(name, checksum_file(path))
+        try:
+            file = pq.ParquetFile(path)
+        except (OSError, pa.ArrowException) as error:
+            raise ArtifactError(
+                f"{self.manifest.file(name)} is no readable Parquet file ({error}); {_AGAIN}"
+            ) from error
+        if file.metadata.num_rows != self.num_nodes or file.schema_arrow.names != ["id"]:
+            file.close()
+            raise ArtifactError(f"{self.manifest.file(name)} does not hold an id for each of {self.num_nodes} nodes")
+        return file
 
     @property
     def name(self) -> str:

@@ -14,7 +14,9 @@ from diskgnn.importers.completing import completed, is_of_one_type
 from diskgnn.importers.formats import AUTO, FORMATS, SourceFormat, read_source
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, read_description
 from diskgnn.importers.graph_writing import open_graph, write_graph
-from diskgnn.importers.parquet import TableColumns
+from diskgnn.importers.replacing_ids import replace_user_ids
+from diskgnn.importers.tables import TableColumns
+from diskgnn.importers.user_ids import default_owner, find_user_ids
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.specs import PathLike
@@ -37,6 +39,7 @@ def convert(
     indptr: Source | None = None,
     indices: Source | None = None,
     nodes: PathLike | None = None,
+    ids: Source | None = None,
     features: Source | None = None,
     labels: Source | None = None,
     train: Source | None = None,
@@ -120,8 +123,8 @@ def convert(
     on_edges = {"reverse": reverse, "self_loops": self_loops, "drop_duplicates": drop_duplicates}
     topology = {"edges": edges, "indptr": indptr, "indices": indices}
     on_nodes = {
-        "nodes": nodes, "features": features, "labels": labels, "train": train, "valid": valid, "test": test,
-        "columns": columns, "num_nodes": num_nodes, "num_classes": num_classes, "bfloat16": bfloat16,
+        "nodes": nodes, "ids": ids, "features": features, "labels": labels, "train": train, "valid": valid,
+        "test": test, "columns": columns, "num_nodes": num_nodes, "num_classes": num_classes, "bfloat16": bfloat16,
         "reference_features": reference_features, "quantise": quantise,
     }  # fmt: skip
     given_on_nodes = {name: value for name, value in on_nodes.items() if value is not None and value is not False}
@@ -143,8 +146,13 @@ def convert(
         typed = not is_of_one_type(described)
     else:
         described = _plain(topology, given_on_nodes, on_edges)
-    opened = open_graph(described, typed=typed)
+    owner_of = default_owner(typed)
+    user_ids = find_user_ids(described, owner_of)
+    opened = None if user_ids.types else open_graph(described, typed=typed)
     with ArtifactWriter(out, artifacts.GRAPH, config={}, overwrite=overwrite) as writer:
+        if opened is None:
+            dense = replace_user_ids(described, user_ids, owner_of, writer, resources)
+            opened = open_graph(dense.given, typed=typed, topologies=dense.topologies)
         require_free_bytes(writer.staging, opened.needed_bytes, f"the graph {out}")
         written = write_graph(writer, opened, resources)
         writer.config = written.config.to_json(made_with)

@@ -8,7 +8,6 @@ kept numbers say. So nothing is sorted but the ids of one range, and each id is 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +25,11 @@ from diskgnn.storage import faults
 from diskgnn.units import format_size
 
 # What joining a range holds for each id beside its bytes, which are there twice: its node, and Arrow's hash table.
-_ID_OVERHEAD_BYTES = 64
+_ID_OVERHEAD_BYTES = 96
 _SAMPLE_IDS = 1 << 16
 _MAX_RANGES = 1 << 12
 _ROW_GROUP_IDS = 1 << 17  # of the file of ids, whose bytes must not depend on how the source was read
+NODES_AT_ONCE = 1 << 18  # of an answer
 _JOIN_IDS = 1 << 18  # at least as many are looked up at once: each time Arrow builds its hash table anew
 _KINDS = {
     "int64": pa.types.is_signed_integer,
@@ -184,7 +184,7 @@ class _RangeFiles:
 
 
 @dataclass(frozen=True)
-class _Range:
+class KnownRange:
     """The ids of one range that there are."""
 
     ids: pa.Array  # [n], none twice
@@ -210,7 +210,7 @@ class Lookup:
         folder.mkdir()
         self._folder, self.count = folder, 0
         self._files = _RangeFiles(folder / "ids", pa.schema([("id", kind)]))
-        self._turns = (folder / "turns").open("wb")  # uint16 [count]: the range of each id
+        (folder / "turns").touch()  # uint16 [count]: the range of each id
 
     def add(self, ids: pa.Array) -> None:
         """`ids`, without null, follow what was added before.
@@ -221,7 +221,8 @@ class Lookup:
         if ids.type != self._kind:
             ids = self._cast(ids)
         ranges = self._ranges.find(ids)
-        ranges.tofile(self._turns)
+        with (self._folder / "turns").open("ab") as file:
+            ranges.tofile(file)
         self._files.add(ranges, pa.record_batch([ids], names=["id"]))
         self.count += len(ids)
 
@@ -243,9 +244,8 @@ class Lookup:
         """What was added of one range."""
         return (batch.column(0) for batch in self._files.read(number))
 
-    def answer(self, number: int, known: _Range) -> None:
+    def answer(self, number: int, known: KnownRange) -> None:
         """Look up what was added of one range."""
-        self._turns.close()
         complete = True
         with self._answers(number).open("wb") as file:
             for group in _grouped(self.ids(number), max(8 * len(known.ids), _JOIN_IDS)):
@@ -266,7 +266,7 @@ class Lookup:
         taken = np.zeros(self._ranges.count, np.int64)
         position = 0
         with (self._folder / "turns").open("rb") as file:
-            while len(turns := np.fromfile(file, np.uint16, _JOIN_IDS)):
+            while len(turns := np.fromfile(file, np.uint16, NODES_AT_ONCE)):
                 order = np.argsort(turns, kind="stable")
                 counts = np.bincount(turns, minlength=len(taken))
                 answers = [
@@ -299,11 +299,6 @@ class Lookup:
     def _answers(self, number: int) -> Path:
         return self._folder / f"answers-{number}"
 
-    def remove(self) -> None:
-        """Remove the scratch."""
-        self._turns.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
 
 def _grouped(arrays: Iterator[pa.Array], at_least: int) -> Iterator[pa.ChunkedArray]:
     group: list[pa.Array] = []
@@ -323,9 +318,12 @@ class IdFile:
         self._path, self._kind, self.count = path, kind, 0
         self._writer = pq.ParquetWriter(path, pa.schema([("id", kind)]), compression="zstd", use_dictionary=False)
         self._waiting: list[pa.Array] = []
+        self.counts_rows = pa.types.is_integer(kind)  # so far; then these ids are the dense ones already
 
     def add(self, ids: pa.Array) -> None:
         """`ids` follow what was added before."""
+        if self.counts_rows:
+            self.counts_rows = bool((np.asarray(ids) == np.arange(self.count, self.count + len(ids))).all())
         self._waiting.append(ids)
         self.count += len(ids)
         if sum(map(len, self._waiting)) >= 4 * _ROW_GROUP_IDS:
@@ -354,7 +352,7 @@ def id_file_kind(kind: pa.DataType) -> pa.DataType:
     return {"large_string": pa.string(), "large_binary": pa.binary()}.get(str(id_kind(kind)), id_kind(kind))
 
 
-Known = Callable[[int], _Range]
+Known = Callable[[int], KnownRange]
 
 
 def table_ranges(path: Path, ranges: IdRanges, folder: Path, name: str, chunk_ids: int) -> Known:
@@ -380,7 +378,7 @@ def table_ranges(path: Path, ranges: IdRanges, folder: Path, name: str, chunk_id
             files.add(ranges.find(ids), pa.record_batch([ids, nodes], names=["id", "node"]))
             position += len(ids)
 
-    def known(number: int) -> _Range:
+    def known(number: int) -> KnownRange:
         batches = list(files.read(number))
         ids = pa.concat_arrays([batch.column(0) for batch in batches] or [pa.array([], kind)])
         nodes = np.concatenate([*(np.asarray(batch.column(1)) for batch in batches), [-1]])
@@ -393,7 +391,7 @@ def table_ranges(path: Path, ranges: IdRanges, folder: Path, name: str, chunk_id
                 f"something else"
             )
         files.drop(number)
-        return _Range(ids, nodes)
+        return KnownRange(ids, nodes)
 
     return known
 
@@ -404,7 +402,7 @@ def mentioned_ranges(mentions: Sequence[Lookup], ids_file: IdFile, kind: pa.Data
     Ranges are to be asked for in order: then `ids_file` gets all ids in order.
     """
 
-    def known(number: int) -> _Range:
+    def known(number: int) -> KnownRange:
         ids = pa.array([], kind)
         for mention in mentions:
             for group in _grouped(mention.ids(number), _JOIN_IDS):
@@ -412,15 +410,6 @@ def mentioned_ranges(mentions: Sequence[Lookup], ids_file: IdFile, kind: pa.Data
         ids = _sorted(ids)
         nodes = np.append(np.arange(ids_file.count, ids_file.count + len(ids)), -1)
         ids_file.add(ids)
-        return _Range(ids, nodes)
+        return KnownRange(ids, nodes)
 
     return known
-
-
-def answer_all(ranges: IdRanges, known: Known, lookups: Sequence[Lookup]) -> Iterator[int]:
-    """Answer `lookups` range by range; yields the number of ids looked up in each."""
-    for number in range(ranges.count):
-        there = known(number)
-        for lookup in lookups:
-            lookup.answer(number, there)
-        yield len(there.ids)

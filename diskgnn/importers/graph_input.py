@@ -12,8 +12,8 @@ import yaml
 
 from diskgnn.errors import ConfigError
 from diskgnn.importers.arrays import Source
-from diskgnn.importers.parquet import TableColumns
 from diskgnn.importers.rows import EdgeStream
+from diskgnn.importers.tables import TableColumns
 from diskgnn.schema import (
     TARGET_KINDS,
     EdgeType,
@@ -26,7 +26,20 @@ from diskgnn.specs import PathLike
 
 DESCRIPTION = "graph.yaml"  # in a folder that is given in its place
 
-_SOURCES = {"table", "features", "labels", "times", "train", "valid", "test", "edges", "indptr", "indices", "weights"}
+_SOURCES = {
+    "table",
+    "ids",
+    "features",
+    "labels",
+    "times",
+    "train",
+    "valid",
+    "test",
+    "edges",
+    "indptr",
+    "indices",
+    "weights",
+}
 
 T = TypeVar("T")
 
@@ -37,7 +50,8 @@ class NodeInput:
     a `RowSource`."""
 
     num_nodes: int | None = None  # N; None: as many as there are rows
-    table: PathLike | None = None  # Parquet, one row per node, for what is None below
+    table: PathLike | None = None  # Parquet or CSV, one row per node, for what is None below
+    ids: Source | None = None  # [N] ids of your own, by which edges and splits name nodes; None: 0, 1, 2, ...
     features: Source | None = None  # [N, D] float32, float16, int8, uint16 (see `bfloat16`), or float64
     labels: Source | None = None  # integers [N], -1: none; 0 and 1 [N, C]; numbers [N] or [N, C], NaN: none
     task: str = "class"  # what the labels are: "class", "multilabel" or "regression"
@@ -63,7 +77,7 @@ class NodeInput:
 class EdgeInput:
     """The edges of one type: a list of them, or CSC. What they have is in the order of that list."""
 
-    edges: Source | EdgeStream | None = None  # integers [2, E] (sources, destinations) or [E, 2], or a Parquet table
+    edges: Source | EdgeStream | None = None  # integers [2, E] (sources, destinations) or [E, 2], or a table
     indptr: Source | None = None  # integers [N+1], with `indices`
     indices: Source | None = None  # integers [E]
     features: Source | None = None  # [E, D], as those of nodes
@@ -77,7 +91,7 @@ class EdgeInput:
     symmetric: bool = False  # add the reverse of every edge to this very type
     self_loops: bool = False  # add (v, v) for every node that has none
     drop_duplicates: bool = False  # keep one of equal edges
-    columns: TableColumns = field(default_factory=TableColumns)  # of Parquet tables
+    columns: TableColumns = field(default_factory=TableColumns)  # of tables
     bfloat16: bool = False  # features stored as uint16 are bfloat16 bits
 
     def __post_init__(self) -> None:

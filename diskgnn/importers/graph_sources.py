@@ -15,10 +15,11 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.csc import EdgeList, EdgeOptions
 from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
 from diskgnn.graph.edge_records import EdgeColumn
-from diskgnn.importers import arrays, parquet, values
+from diskgnn.importers import arrays, table_rows, values
 from diskgnn.importers.arrays import Source, named
 from diskgnn.importers.graph_input import EdgeInput, NodeInput
 from diskgnn.importers.rows import CHUNK_EDGES, EdgeStream, RowSource
+from diskgnn.importers.tables import Table, is_table, table_files
 from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.specs import SPLITS
 from diskgnn.storage import artifacts
@@ -41,7 +42,7 @@ def open_topology(given: EdgeInput, owner: str = "") -> Topology:
 
     Raises:
         ConfigError: neither, or both.
-        InputError: they are none; see `arrays` and `parquet`.
+        InputError: they are none; see `arrays` and `tables`.
     """
     edges, indptr, indices = given.edges, given.indptr, given.indices
     if (edges is None) == (indptr is None) or (indptr is None) != (indices is None):
@@ -59,8 +60,8 @@ def open_topology(given: EdgeInput, owner: str = "") -> Topology:
     if isinstance(edges, EdgeStream):
         return Topology(edges.chunks, edges.num_edges, edges.num_nodes, edges.stored_bytes)
     name = named("edges", owner, edges)
-    if isinstance(edges, (str, os.PathLike)) and parquet.is_parquet(edges):
-        stream, num_edges = parquet.edge_source(edges, given.columns, name)
+    if isinstance(edges, (str, os.PathLike)) and is_table(edges):
+        stream, num_edges = table_rows.edge_source(edges, given.columns, name)
     else:
         stream, num_edges = arrays.edge_source(edges, name)
     return Topology(stream, num_edges, None, stored_bytes)
@@ -72,7 +73,7 @@ def _stored_bytes(source: Source | EdgeStream | None) -> int:
     if not isinstance(source, (str, os.PathLike)):
         return 0
     path = Path(source)
-    return sum(file.stat().st_size for file in ([path] if path.is_file() else path.rglob("*.parquet")))
+    return sum(file.stat().st_size for file in table_files(path))
 
 
 @dataclass(frozen=True)
@@ -104,12 +105,11 @@ def open_nodes(given: NodeInput, owner: str, counted: Mapping[str, int]) -> Open
 
     Raises:
         ConfigError: something is missing, or cannot be what it is said to be.
-        InputError: it is no node data, or its parts differ in length; see `arrays` and `parquet`.
+        InputError: it is no node data, or its parts differ in length; see `arrays` and `tables`.
     """
     table = None
     if given.table is not None:
-        table = parquet.Table(named("nodes", owner, given.table), given.table)
-        parquet.check_ids(table, given.columns)
+        table = Table(named("nodes", owner, given.table), given.table, given.columns)
     features = _features(given, table, owner)
     labels, times = _labels(given, table, owner), _times(given, table, owner)
     num_nodes = _agreed(given.num_nodes, {
@@ -118,7 +118,7 @@ def open_nodes(given: NodeInput, owner: str, counted: Mapping[str, int]) -> Open
     }, owner)  # fmt: skip
     sources: dict[str, Source] = {split: getattr(given, split) for split in SPLITS if getattr(given, split) is not None}
     if table is not None and given.train is None and (not owner or given.columns.split in table.schema.names):
-        sources = {"train": np.empty(0, np.int64), **parquet.splits(table, given.columns), **sources}
+        sources = {"train": np.empty(0, np.int64), **table_rows.splits(table, given.columns), **sources}
     splits = {
         split: arrays.split_ids(named(split, owner, source), source, num_nodes) for split, source in sources.items()
     }
@@ -127,18 +127,18 @@ def open_nodes(given: NodeInput, owner: str, counted: Mapping[str, int]) -> Open
     return OpenNodes(given, owner, num_nodes, features, labels, times, splits)
 
 
-def _features(given: NodeInput, table: parquet.Table | None, owner: str) -> RowSource | None:
+def _features(given: NodeInput, table: Table | None, owner: str) -> RowSource | None:
     name = named("features", owner, given.features if given.features is not None else given.table)
     if given.features is not None:
         return arrays.features(given.features, bfloat16=given.bfloat16, name=name)
-    if table is None or (owner and not parquet.has_features(table, given.columns)):
+    if table is None or (owner and not table_rows.has_features(table, given.columns)):
         return None
     if given.bfloat16:
-        raise ConfigError("bfloat16: such features come from a .npy file of uint16, not from Parquet; leave it out")
-    return parquet.features(table, given.columns, name)
+        raise ConfigError("bfloat16: such features come from a .npy file of uint16, not from a table; leave it out")
+    return table_rows.features(table, given.columns, name)
 
 
-def _labels(given: NodeInput, table: parquet.Table | None, owner: str) -> RowSource | None:
+def _labels(given: NodeInput, table: Table | None, owner: str) -> RowSource | None:
     name = named("labels", owner, given.labels if given.labels is not None else given.table)
     column = given.columns.label
     from_table = table is not None and given.labels is None and (not owner or column in table.schema.names)
@@ -146,21 +146,21 @@ def _labels(given: NodeInput, table: parquet.Table | None, owner: str) -> RowSou
         return None
     if given.task == "class":
         if table is not None and from_table:
-            return parquet.labels(table, given.columns, name)
+            return table_rows.labels(table, given.columns, name)
         assert given.labels is not None
         return arrays.labels(given.labels, name)
     check = values.multilabel if given.task == "multilabel" else values.regression
     if table is not None and from_table:
-        return check(parquet.numbers(table, column, name))
+        return check(table_rows.numbers(table, column, name))
     assert given.labels is not None
     return check(arrays.numbers(name, given.labels))
 
 
-def _times(given: NodeInput | EdgeInput, table: parquet.Table | None, owner: str) -> RowSource | None:
+def _times(given: NodeInput | EdgeInput, table: Table | None, owner: str) -> RowSource | None:
     if given.times is not None:
         return values.times(arrays.numbers(named("times", owner, given.times), given.times))
     if given.columns.time is not None and table is not None:
-        return values.times(parquet.numbers(table, given.columns.time, named("times", owner, table.path)))
+        return values.times(table_rows.numbers(table, given.columns.time, named("times", owner, table.path)))
     return None
 
 
@@ -238,8 +238,8 @@ def _turned(edges: EdgeSource) -> Iterator[EdgeChunk]:
 def _carried(given: EdgeInput, topology: Topology, owner: str, name: str) -> Iterator[EdgeColumn]:
     """What edges carry, a column of each kind."""
     table = None
-    if isinstance(given.edges, (str, os.PathLike)) and parquet.is_parquet(given.edges):
-        table = parquet.Table(name, given.edges)
+    if isinstance(given.edges, (str, os.PathLike)) and is_table(given.edges):
+        table = Table(name, given.edges, given.columns)
     columns = given.columns
     if given.keep_ids:
         yield EdgeColumn(artifacts.EDGE_IDS, name, np.dtype(np.int64), (), partial(_numbers, topology.num_edges))
@@ -248,13 +248,13 @@ def _carried(given: EdgeInput, topology: Topology, owner: str, name: str) -> Ite
         found[artifacts.WEIGHTS] = values.weights(arrays.numbers(named("weights", owner, given.weights), given.weights))
     elif columns.weight is not None and table is not None:
         found[artifacts.WEIGHTS] = values.weights(
-            parquet.numbers(table, columns.weight, named("weights", owner, given.edges))
+            table_rows.numbers(table, columns.weight, named("weights", owner, given.edges))
         )
     if given.features is not None:
         features_name = named("features", owner, given.features)
         found[artifacts.EDGE_FEATURES] = arrays.features(given.features, bfloat16=given.bfloat16, name=features_name)
     elif columns.features is not None and table is not None:
-        found[artifacts.EDGE_FEATURES] = parquet.features(table, columns, named("features", owner, given.edges))
+        found[artifacts.EDGE_FEATURES] = table_rows.features(table, columns, named("features", owner, given.edges))
     for kind, rows in found.items():
         if rows is None:
             continue

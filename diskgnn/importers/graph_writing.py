@@ -14,7 +14,15 @@ from diskgnn.graph.edge_buckets import index_dtype
 from diskgnn.graph.edge_records import record_dtype
 from diskgnn.importers import node_data
 from diskgnn.importers.graph_input import GraphInput
-from diskgnn.importers.graph_sources import OpenEdges, OpenNodes, open_edges, open_nodes, open_topology, type_owner
+from diskgnn.importers.graph_sources import (
+    OpenEdges,
+    OpenNodes,
+    Topology,
+    open_edges,
+    open_nodes,
+    open_topology,
+    type_owner,
+)
 from diskgnn.importers.quantising import quantised_format, write_quantised
 from diskgnn.progress import Reporter
 from diskgnn.schema import EdgeType, edge_type_name
@@ -64,15 +72,24 @@ class OpenGraph:
         return read_bytes
 
 
-def open_graph(given: GraphInput, *, typed: bool) -> OpenGraph:
+def open_graph(given: GraphInput, *, typed: bool, topologies: Mapping[EdgeType, Topology] | None = None) -> OpenGraph:
     """Open all sources and compare them.
+
+    Args:
+        given: the graph.
+        typed: messages and reports name the types.
+        topologies: of edges whose ids were replaced, which are read instead of what is given.
 
     Raises:
         ConfigError: what is given does not go together.
         InputError: what is given is no graph.
     """
     owners = {edge_type: type_owner("edge", edge_type) if typed else "" for edge_type in given.edges}
-    topologies = {edge_type: open_topology(edges, owners[edge_type]) for edge_type, edges in given.edges.items()}
+    replaced = topologies or {}
+    topologies = {
+        edge_type: replaced.get(edge_type) or open_topology(edges, owners[edge_type])
+        for edge_type, edges in given.edges.items()
+    }
     nodes = {}
     for name, described in given.nodes.items():
         counted = {

@@ -35,6 +35,11 @@ def node_file(kind: str, node_type: str) -> str:
     return f"{kind}-{node_type}.npy"
 
 
+def ids_file(node_type: str) -> str:
+    """graph/: the user's own ids of all nodes of a type, if they are not 0, 1, 2, ..."""
+    return f"ids-{node_type}.parquet"
+
+
 def edge_file(kind: str, edge_type: EdgeType) -> str:
     """graph/: what all edges of a type have, or the seed edges of a split. Type names hold no dot."""
     return f"{kind}-{'.'.join(edge_type)}.npy"

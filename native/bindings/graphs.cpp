@@ -151,7 +151,7 @@ void bind_id_ranges(nb::module_& m) {
         require(bounds.size() < 65536, "more bounds than ranges can count");
         find_ranges(ids, bounds, span_of(ranges));
       },
-      "offsets"_a.noconvert(), "bytes"_a.noconvert(), "bound_offsets"_a.noconvert(), "bound_bytes"_a.noconvert(),
+      "offsets"_a.noconvert(), "content"_a.noconvert(), "bound_offsets"_a.noconvert(), "bound_content"_a.noconvert(),
       "ranges"_a.noconvert());
 }
 

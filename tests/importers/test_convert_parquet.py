@@ -116,12 +116,12 @@ def test_bad_parquet(tmp_path: Path, data: dict[str, Any]) -> None:
     words = [None] * NUM_NODES
     words[8] = "holdout"
     ids = np.arange(NUM_NODES)
-    ids[[30, 31]] = ids[[31, 30]]
+    ids[31] = 30
     texts = pa.array(["x"] * NUM_NODES)
     cases: list[tuple[str, pa.Table, str]] = [
         ("edges", edges.drop_columns("dst"), r"edges: expected a column 'dst' in .*, found \['src'\]"),
         ("edges", replaced(edges, "src", holes), r"expected a node id in column 'src', found null in edge 17"),
-        ("edges", replaced(edges, "dst", doubled), r"whole numbers in column 'dst', found double \(fractional\)"),
+        ("edges", replaced(edges, "dst", doubled), r"whole numbers, .* in column 'dst', found double \(fractional\)"),
         ("edges", replaced(edges, "dst", pa.array([50] * 300, pa.uint64())), r"found destination 50 in edge 0 "),
         (
             "nodes",
@@ -144,7 +144,11 @@ def test_bad_parquet(tmp_path: Path, data: dict[str, Any]) -> None:
         ("nodes", replaced(nodes, "split", pa.array(["test"] * 50)), r"train: expected node ids, found none"),
         ("nodes", nodes.drop_columns("label"), r"nodes: expected a column 'label'"),
         ("nodes", nodes.slice(0, 0), r"lists of at least one number in column 'features', found none"),
-        ("nodes", nodes.append_column("id", pa.array(ids)), r"count the rows from 0, found 31 in row 30"),
+        (
+            "nodes",
+            nodes.append_column("id", pa.array(ids)),
+            r"nodes: .*every id once, found 30 in row 30 and in row 31",
+        ),
     ]
     for name, table, message in cases:
         for good, content in (("edges", edges), ("nodes", nodes)):
@@ -164,5 +168,5 @@ def test_bad_parquet(tmp_path: Path, data: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"edges\.parquet is no readable Parquet file"):
         convert(tmp_path / "graph", **{**data, "edges": tmp_path / "edges.parquet"})
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"found no \*\.parquet"):
+    with pytest.raises(InputError, match=r"expected Parquet files or CSV files in .*found a folder .empty."):
         convert(tmp_path / "graph", **{**data, "edges": tmp_path / "empty"})

@@ -37,7 +37,7 @@ BAD = [
     ({"edges": np.ones((2, 3), bool)}, InputError, r"edges: expected whole numbers, found truth values"),
     ({"edges": np.ones((3, 3), int)}, InputError, r"edges: expected shape \[2, E\] or \[E, 2\], found \[3, 3\]"),
     ({"edges": np.ones(3, int)}, InputError, r"edges: expected shape .* found \[3\]"),
-    ({"edges": np.array([["a", "b"], ["c", "d"]])}, InputError, r"edges: expected numbers, found dtype <U1"),
+    ({"edges": np.array([["a", "b"], ["c", "d"]])}, ConfigError, r"edges: source names nodes by ids of type string; "),
     ({"edges": "missing.npy"}, InputError, r"edges: expected a \.npy file, found no file missing\.npy"),
     ({"edges": None}, ConfigError, r"either edges, or indptr and indices; found neither"),
     ({"indptr": [0]}, ConfigError, r"found edges and indptr"),

@@ -1,97 +1,25 @@
-"""Edges and node data from Parquet tables, streamed a batch at a time."""
+"""Edges, features, labels and splits from the columns of a table, streamed a batch at a time."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
-from diskgnn.errors import ConfigError, DataWarning, InputError
+from diskgnn.errors import DataWarning, InputError
 from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
 from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource, as_signed
+from diskgnn.importers.spark_vectors import is_vector, vector_lengths, vector_rows
+from diskgnn.importers.tables import Table, TableColumns
 
 _SPLIT_NAMES = {"train": "train", "valid": "valid", "val": "valid", "validation": "valid", "test": "test"}
 _FEATURE_TYPES = {pa.float16(): np.float16, pa.float32(): np.float32, pa.float64(): np.float64, pa.int8(): np.int8}
-
-
-@dataclass(frozen=True)
-class TableColumns:
-    """What the columns of Parquet tables are called."""
-
-    src: str = "src"  # edge table: node ids, counted from 0
-    dst: str = "dst"
-    id: str = "id"  # node table: if it is there, it must count the rows from 0
-    # Node table: a column of lists, or several columns of numbers. None: "features" if there is such a column,
-    # otherwise all columns of numbers that have no other role.
-    features: str | Sequence[str] | None = None
-    label: str = "label"  # whole numbers; null for none
-    split: str = "split"  # "train", "valid" or "test"; null or "" for none
-    time: str | None = None  # of a node or edge table: whole numbers, 0 or more
-    weight: str | None = None  # of an edge table: numbers, 0 or more
-
-
-def is_parquet(path: str | os.PathLike[str]) -> bool:
-    """Whether this is the path of a Parquet file or of a folder (of such files)."""
-    return Path(path).suffix in (".parquet", ".pq") or Path(path).is_dir()
-
-
-class Table:
-    """One Parquet file, or a folder of them in the order of their names.
-
-    Raises:
-        InputError: nothing there, not Parquet, or files whose columns differ.
-    """
-
-    def __init__(self, name: str, path: str | os.PathLike[str]) -> None:
-        self.name, self.path = name, Path(path)
-        files = sorted(self.path.rglob("*.parquet")) if self.path.is_dir() else [self.path]
-        if not files:
-            raise InputError(f"{name}: expected Parquet files in {path}, found no *.parquet")
-        self._files = files
-        self.num_rows = 0
-        for file in files:
-            with self._open(file) as parquet:
-                self.num_rows += parquet.metadata.num_rows
-                schema = parquet.schema_arrow.remove_metadata()
-            if file is files[0]:
-                self.schema = schema
-            elif schema != self.schema:
-                raise InputError(f"{name}: the columns of {file} differ from those of {files[0]}: {schema}")
-        self.stored_bytes = sum(file.stat().st_size for file in files)
-
-    def _open(self, file: Path) -> pq.ParquetFile:
-        try:
-            # A buffered stream reads a column chunk (of any size) in pieces.
-            return pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
-        except (OSError, pa.ArrowException) as error:
-            raise InputError(f"{self.name}: {file} is no readable Parquet file: {error}") from error
-
-    def field(self, column: str) -> pa.Field:
-        """The column's name and type.
-
-        Raises:
-            InputError: there is no such column; names those that there are.
-        """
-        if self.schema.get_field_index(column) < 0:
-            raise InputError(f"{self.name}: expected a column {column!r} in {self.path}, found {self.schema.names}")
-        return self.schema.field(column)
-
-    def batches(self, columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """All rows in order, these columns only."""
-        for file in self._files:
-            with self._open(file) as parquet:
-                try:
-                    yield from parquet.iter_batches(batch_rows, columns=columns)
-                except (OSError, pa.ArrowException) as error:
-                    raise InputError(f"{self.name}: {file} is damaged: {error}") from error
 
 
 def edge_source(path: str | os.PathLike[str], columns: TableColumns, name: str = "edges") -> tuple[EdgeSource, int]:
@@ -100,7 +28,7 @@ def edge_source(path: str | os.PathLike[str], columns: TableColumns, name: str =
     Raises:
         InputError: a column is missing, has no whole numbers, or (while streaming) holds null.
     """
-    table = Table(name, path)
+    table = Table(name, path, columns)
     for column in (columns.src, columns.dst):
         _require_integers(table, column)
 
@@ -139,7 +67,7 @@ def features(table: Table, columns: TableColumns, row_name: str = "features") ->
     """
     names = _feature_columns(table, columns)
     kinds = [table.field(name).type for name in names]
-    if len(names) == 1 and _is_list(kinds[0]):
+    if len(names) == 1 and (_is_list(kinds[0]) or is_vector(kinds[0])):
         return _list_features(table, names[0], row_name)
     for name, kind in zip(names, kinds, strict=True):
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
@@ -197,7 +125,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _list_features(table: Table, name: str, row_name: str) -> RowSource:
     kind = table.field(name).type
-    value_kind = kind.value_type
+    value_kind = pa.float64() if is_vector(kind) else kind.value_type
     if value_kind not in _FEATURE_TYPES:
         raise InputError(f"features: expected lists of float32, float16 or int8 in {name!r}, found {kind}")
     dtype = _narrowed([str(kind)]) if pa.types.is_float64(value_kind) else np.dtype(_FEATURE_TYPES[value_kind])
@@ -205,19 +133,21 @@ def _list_features(table: Table, name: str, row_name: str) -> RowSource:
         width = kind.list_size
     else:
         first = next(table.batches([name], 1), None)
-        width = 0 if first is None or not first.column(0)[0].is_valid else len(first.column(0)[0])
-    if width == 0:
+        width = 0 if first is None else int(_lengths(first.column(0))[0])
+    if width <= 0:
         raise InputError(f"features: expected lists of at least one number in column {name!r}, found none")
 
     def read(batch: pa.RecordBatch, position: int) -> npt.NDArray[Any]:
         lists = batch.column(0)
-        lengths = lists.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False)
+        lengths = _lengths(lists)
         if (lengths != width).any():
             row = int((lengths != width).argmax())
             raise InputError(
                 f"features: expected {width} numbers in every list of {name!r}, found "
                 f"{'null' if lengths[row] < 0 else lengths[row]} in row {position + row}"
             )
+        if is_vector(lists.type):
+            return vector_rows(lists, width, dtype)
         values = lists.flatten()
         if dtype == np.int8 and values.null_count:
             raise InputError(f"features: lists of int8 in {name!r} hold null after row {position}; fill them")
@@ -225,6 +155,13 @@ def _list_features(table: Table, name: str, row_name: str) -> RowSource:
             return np.asarray(values.to_numpy(zero_copy_only=False), dtype).reshape(-1, width)
 
     return _rows(table, row_name, [name], (width,), dtype, read)
+
+
+def _lengths(lists: pa.Array) -> npt.NDArray[np.int64]:
+    """[n] of each list or vector; -1 for null."""
+    if is_vector(lists.type):
+        return vector_lengths(lists)
+    return np.asarray(pc.list_value_length(lists).cast(pa.int64()).fill_null(-1))
 
 
 def _narrowed(kinds: list[str]) -> np.dtype[Any]:
@@ -305,14 +242,12 @@ def splits(table: Table, columns: TableColumns) -> dict[str, npt.NDArray[np.int6
         InputError: no such column, no text in it, or a split of another name.
     """
     kind = table.field(columns.split).type
-    text = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if not (pa.types.is_string(text) or pa.types.is_large_string(text)):
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise InputError(f"splits: expected 'train', 'valid' or 'test' in column {columns.split!r}, found {kind}")
     found: dict[str, list[npt.NDArray[np.int64]]] = {}
     position = 0
     for batch in table.batches([columns.split], CHUNK_EDGES):
-        encoded = batch.column(0)
-        encoded = encoded if pa.types.is_dictionary(kind) else encoded.dictionary_encode()
+        encoded = batch.column(0).dictionary_encode()
         codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         for code, word in enumerate(encoded.dictionary.to_pylist()):
             rows = np.flatnonzero(codes == code)
@@ -328,24 +263,13 @@ def splits(table: Table, columns: TableColumns) -> dict[str, npt.NDArray[np.int6
     return {split: np.concatenate(found[split]) for split in ("train", "valid", "test") if split in found}
 
 
-def check_ids(table: Table, columns: TableColumns) -> None:
-    """If there is an id column: it must count the rows, because a node's id is its row.
-
-    Raises:
-        ConfigError: it does not; names the first row.
-    """
-    if columns.id not in table.schema.names:
-        return
-    _require_integers(table, columns.id)
+def counts_rows(table: Table, column: str) -> bool:
+    """Whether a column of whole numbers is 0, 1, 2, ...: then these ids of nodes are the dense ones already."""
     position = 0
-    for batch in table.batches([columns.id], CHUNK_EDGES):
-        ids = batch.column(0).cast(pa.int64(), safe=False).fill_null(-1).to_numpy(zero_copy_only=False)
-        wrong = ids != np.arange(position, position + len(ids))
-        if wrong.any():
-            row = int(wrong.argmax())
-            raise ConfigError(
-                f"{table.name}: expected column {columns.id!r} to count the rows from 0, found {ids[row]} in row "
-                f"{position + row}; sort the table by {columns.id!r} and number the nodes without gaps, or name "
-                f"another id column if this one means something else"
-            )
-        position += batch.num_rows
+    for batch in table.batches([column], CHUNK_EDGES):
+        ids = batch.column(0)
+        rows = np.arange(position, position + len(ids))
+        if ids.null_count or (as_signed(np.asarray(ids)) != rows).any():
+            return False
+        position += len(ids)
+    return True

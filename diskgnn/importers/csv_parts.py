@@ -1,0 +1,112 @@
+"""A CSV file, compressed or not, as a part of a table: read in blocks by pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from diskgnn.errors import ConfigError, InputError
+
+_BLOCK_BYTES = 4 << 20  # of text; the first one decides about the types of columns
+_DELIMITERS = (",", "\t", ";", "|", " ")
+
+
+class CsvPart:
+    """One CSV file, plain or compressed as its name says (.gz, .zst, .bz2).
+
+    An empty field is null. Types of columns are those of the first 4 MiB, unless they are given.
+
+    Args:
+        name: of the table, for messages.
+        path: of the file.
+        names: of the columns, if the file has no line with them.
+        delimiter: between columns; None: whichever the first line has most of.
+        types: of columns by name, as Arrow calls them.
+
+    Raises:
+        ConfigError: no such type.
+        InputError: nothing there, or no CSV.
+    """
+
+    def __init__(
+        self, name: str, path: Path, names: Sequence[str] | None, delimiter: str | None, types: Mapping[str, str]
+    ) -> None:
+        self._name, self.path, self._names = name, path, list(names) if names else None
+        self._delimiter = self._found_delimiter() if delimiter is None else delimiter
+        self._types: dict[str, pa.DataType] = {}
+        for column, kind in types.items():
+            try:
+                self._types[column] = pa.type_for_alias(kind)
+            except ValueError as error:
+                raise ConfigError(
+                    f"columns: types: expected an Arrow type such as string or int64 for {column!r}, found {kind!r}"
+                ) from error
+        with self._open(None) as reader:
+            found = reader.schema
+        # What is empty in all of the first block may be anything; a string is.
+        self._types |= {column.name: pa.string() for column in found if pa.types.is_null(column.type)}
+        self.schema = pa.schema(
+            [pa.field(column.name, self._types.get(column.name, column.type)) for column in found]
+        )  # fmt: skip
+        self._types = {column.name: column.type for column in self.schema}
+        self.missing_column_hint = (
+            "" if names else "; if the file has no line with the names of its columns, pass them as columns names"
+        )
+
+    def count_rows(self) -> int:
+        """How many rows it has; reads the file."""
+        return sum(batch.num_rows for batch in self.batches(self.schema.names[:1], 1 << 20))
+
+    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """All rows in order, these columns only; as many at a time as a block of text holds.
+
+        Raises:
+            InputError: a row has too many or too few columns, or a value is not of its column's type.
+        """
+        with self._open(list(columns)) as reader:
+            try:
+                for batch in reader:
+                    yield _with_nulls(batch)
+            except (OSError, pa.ArrowException) as error:
+                raise self._damaged(error) from error
+
+    def _open(self, columns: list[str] | None) -> csv.CSVStreamingReader:
+        if not self.path.is_file():
+            raise InputError(f"{self._name}: expected a CSV file, found no file {self.path}")
+        try:
+            return csv.open_csv(
+                self.path,
+                csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=self._names),
+                csv.ParseOptions(delimiter=self._delimiter),
+                csv.ConvertOptions(column_types=self._types, include_columns=columns),
+            )
+        except (OSError, pa.ArrowException) as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> InputError:
+        hint = "; say what the column holds (columns types, such as string)" if "conversion error" in str(error) else ""
+        return InputError(f"{self._name}: {self.path} is no CSV that can be read: {error}{hint}")
+
+    def _found_delimiter(self) -> str:
+        try:
+            with pa.input_stream(self.path, compression="detect") as file:
+                head = bytes(file.read(1 << 16)).decode("utf-8", "replace")
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(f"{self._name}: {self.path} cannot be read: {error}") from error
+        first = next(iter(head.splitlines()), "")
+        return max(_DELIMITERS, key=first.count)
+
+
+def _with_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Empty strings become null, as empty fields of all other types are."""
+    arrays = [
+        pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+        else column
+        for column in batch.columns
+    ]
+    return pa.record_batch(arrays, names=batch.schema.names)

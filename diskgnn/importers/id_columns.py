@@ -1,0 +1,171 @@
+"""Where a graph's sources name nodes by ids: columns of tables and arrays, read in pieces as Arrow arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from diskgnn.errors import InputError
+from diskgnn.importers import arrays
+from diskgnn.importers.arrays import Source, named
+from diskgnn.importers.dense_ids import id_keys, id_kind
+from diskgnn.importers.graph_input import EdgeInput
+from diskgnn.importers.rows import EdgeStream, RowSource
+from diskgnn.importers.tables import Table, TableColumns, is_table
+
+
+@dataclass(frozen=True)
+class IdColumns:
+    """Ids of nodes in one column, or of the ends of edges in two."""
+
+    name: str  # of the table or array, for messages
+    row_name: str  # what has an id there: "row" or "edge"
+    columns: tuple[str, ...]  # what messages call each
+    kinds: tuple[pa.DataType, ...]  # as the source has them
+    num_rows: int
+    from_table: bool  # otherwise an array or stream, where whole numbers are dense ids
+    chunks: Callable[[int], Iterator[tuple[pa.Array, ...]]]  # about so many rows at a time, each column as `id_keys`
+
+    @property
+    def key_kinds(self) -> tuple[pa.DataType, ...]:
+        """Of the chunks."""
+        kinds = tuple(map(id_kind, self.kinds))
+        assert None not in kinds
+        return kinds
+
+
+def node_ids(name: str, source: Source, columns: TableColumns) -> IdColumns:
+    """The ids that an array [any number], or the id column of a table, holds.
+
+    Raises:
+        InputError: neither; no such column; ids of a type that cannot be, and while they are read, null.
+    """
+    if is_table(source):
+        return _of_table(name, source, columns, (columns.id,), "row")
+    array = _loaded(name, source)
+    if array.ndim != 1:
+        raise InputError(f"{name}: expected ids of shape [N], found {list(array.shape)}")
+    return _of_arrays(name, (array,), "row")
+
+
+def edge_ends(given: EdgeInput, owner: str) -> IdColumns | None:
+    """The ids of both ends of edges that are given as a list; None if they are not."""
+    if given.edges is None:
+        return None
+    return end_ids(named("edges", owner, given.edges), given.edges, given.columns)
+
+
+def end_ids(name: str, source: Source | EdgeStream, columns: TableColumns) -> IdColumns:
+    """The ids of both ends of edges: in an array [2, E] or [E, 2], in two columns of a table, or in a stream.
+
+    Raises:
+        InputError: none of these; no such column; ids of a type that cannot be, and while they are read, null.
+    """
+    if is_table(source):
+        return _of_table(name, source, columns, (columns.src, columns.dst), "edge")
+    if not isinstance(source, (EdgeStream, RowSource)):
+        array = _loaded(name, source)
+        if array.dtype.kind not in "biuf" or array.dtype == np.uint64:
+            if array.ndim != 2 or 2 not in array.shape:
+                raise InputError(f"{name}: expected shape [2, E] or [E, 2], found {list(array.shape)}")
+            return _of_arrays(name, tuple(array if array.shape[0] == 2 else array.T), "edge")
+    stream = source if isinstance(source, EdgeStream) else None
+    chunks, num_edges = (stream.chunks, stream.num_edges) if stream else arrays.edge_source(source, name)
+
+    def read(_: int) -> Iterator[tuple[pa.Array, ...]]:
+        for pair in chunks():
+            yield tuple(pa.array(end).cast(pa.int64()) for end in pair)
+
+    return IdColumns(name, "edge", ("source", "destination"), (pa.int64(),) * 2, num_edges, False, read)
+
+
+def _of_table(name: str, source: Any, given: TableColumns, columns: tuple[str, ...], row_name: str) -> IdColumns:
+    table = Table(name, source, given)
+    kinds = tuple(table.field(column).type for column in columns)
+    for column, kind in zip(columns, kinds, strict=True):
+        if id_kind(kind) is None:
+            fractional = " (fractional)" if pa.types.is_floating(kind) else ""
+            raise InputError(
+                f"{name}: expected whole numbers, strings, binary or UUID in column {column!r}, found "
+                f"{kind}{fractional}; cast the column to int64 if the values are what is meant"
+            )
+    quoted = tuple(f"column {column!r}" for column in columns)
+
+    def read(chunk_rows: int) -> Iterator[tuple[pa.Array, ...]]:
+        for batch in table.batches(columns, chunk_rows):
+            yield tuple(batch.columns)
+
+    return IdColumns(name, row_name, quoted, kinds, table.num_rows, True, partial(_keys, name, row_name, quoted, read))
+
+
+def _of_arrays(name: str, found: Sequence[npt.NDArray[Any]], row_name: str) -> IdColumns:
+    columns = ("source", "destination") if len(found) == 2 else ("ids",)
+    kinds = []
+    for array in found:
+        try:
+            kind = pa.array(array[:1000]).type
+        except (pa.ArrowException, TypeError) as error:
+            raise InputError(f"{name}: expected ids that are all numbers or all strings ({error})") from error
+        if id_kind(kind) is None:
+            raise InputError(f"{name}: expected ids (whole numbers, strings, binary or UUID), found {kind}")
+        kinds.append(kind)
+
+    def read(chunk_rows: int) -> Iterator[tuple[pa.Array, ...]]:
+        for start in range(0, len(found[0]), chunk_rows):
+            try:
+                yield tuple(
+                    pa.array(array[start : start + chunk_rows], kind) for array, kind in zip(found, kinds, strict=True)
+                )
+            except (pa.ArrowException, TypeError) as error:
+                raise InputError(
+                    f"{name}: expected ids of one type, {kinds[0]}, found others after row {start} ({error})"
+                ) from error
+
+    chunks = partial(_keys, name, row_name, columns, read)
+    return IdColumns(name, row_name, columns, tuple(kinds), len(found[0]), False, chunks)
+
+
+def _keys(
+    name: str,
+    row_name: str,
+    columns: Sequence[str],
+    read: Callable[[int], Iterator[tuple[pa.Array, ...]]],
+    chunk_rows: int,
+) -> Iterator[tuple[pa.Array, ...]]:
+    position = 0
+    for arrays_found in read(chunk_rows):
+        for column, array in zip(columns, arrays_found, strict=True):
+            if array.null_count:
+                row = position + int(np.asarray(array.is_null()).argmax())
+                raise InputError(f"{name}: expected an id in {column}, found null in {row_name} {row} (counted from 0)")
+        yield tuple(id_keys(array) for array in arrays_found)
+        position += len(arrays_found[0])
+
+
+def _loaded(name: str, source: Source) -> npt.NDArray[Any]:
+    if isinstance(source, RowSource):
+        raise InputError(f"{name}: expected ids as a path or an array, found rows that can only be read in order")
+    if isinstance(source, (str, os.PathLike)):
+        if Path(source).suffix != ".npy":
+            return arrays.load(name, source)  # or says what it is
+        try:
+            loaded: npt.NDArray[Any] = np.load(source, mmap_mode="r", allow_pickle=False)
+            return loaded
+        except (ValueError, EOFError, OSError):
+            return arrays.load(name, source)
+    return np.asarray(source)
+
+
+def is_mask(source: Source) -> bool:
+    """Whether this is an array of truth values, which needs no ids."""
+    if isinstance(source, RowSource):
+        return source.dtype.kind == "b"
+    return not is_table(source) and _loaded("split", source).dtype.kind == "b"

@@ -1,0 +1,48 @@
+"""What a table asks of the files that it consists of, and what the names of their folders say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+class TablePart(Protocol):
+    """One file of a table."""
+
+    path: Path
+    schema: pa.Schema  # dictionary-encoded columns have the type of their values
+    missing_column_hint: str  # for the end of a message
+
+    def count_rows(self) -> int:
+        """How many rows it has."""
+        ...
+
+    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """All rows in order, these columns only. Batches may have another number of rows than `batch_rows`."""
+        ...
+
+
+def partition_values(root: Path, files: Sequence[Path]) -> dict[str, pa.Array]:
+    """What folders named `column=value` below `root` say of each of `files`: whole numbers, or otherwise strings."""
+    found: dict[str, list[str | None]] = {}
+    for number, file in enumerate(files):
+        for folder in file.relative_to(root).parts[:-1]:
+            name, equals, value = folder.partition("=")
+            if equals:
+                values = found.setdefault(unquote(name), [None] * len(files))
+                values[number] = None if value == _NULL else unquote(value)
+    return {name: _parsed(values) for name, values in found.items()}
+
+
+def _parsed(values: Sequence[str | None]) -> pa.Array:
+    strings = pa.array(values, pa.string())
+    try:
+        return strings.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return strings

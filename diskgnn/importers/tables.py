@@ -1,0 +1,166 @@
+"""Tables of nodes and of edges: Parquet or CSV, one file or a folder of parts, read a batch at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+
+from diskgnn.errors import InputError
+from diskgnn.importers import csv_parts, parquet_parts
+from diskgnn.importers.file_kinds import describe, kind_of
+from diskgnn.importers.table_parts import TablePart, partition_values
+
+_SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv"}
+_COMPRESSED = (".gz", ".zst", ".bz2")  # of CSV; Parquet is compressed inside
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """What the columns of tables are called, and how to read those of CSV files."""
+
+    src: str = "src"  # edge table: ids of nodes
+    dst: str = "dst"
+    id: str = "id"  # node table: ids of nodes; without such a column, nodes are numbered in the order of the rows
+    # Node table: a column of lists, or several columns of numbers. None: "features" if there is such a column,
+    # otherwise all columns of numbers that have no other role.
+    features: str | Sequence[str] | None = None
+    label: str = "label"  # whole numbers; null for none
+    split: str = "split"  # "train", "valid" or "test"; null or "" for none
+    time: str | None = None  # of a node or edge table: whole numbers, 0 or more
+    weight: str | None = None  # of an edge table: numbers, 0 or more
+    names: Sequence[str] | None = None  # of all columns of a CSV file that has no line with their names
+    delimiter: str | None = None  # of a CSV file; None: whichever of , ; | tab and space its first line has most of
+    types: Mapping[str, str] = field(default_factory=dict)  # of CSV columns, as Arrow calls them: {"id": "string"}
+
+
+def is_table(path: object) -> bool:
+    """Whether this is the path of a Parquet or CSV file, or of a folder (of such files)."""
+    if not isinstance(path, (str, os.PathLike)):
+        return False
+    path = Path(path)
+    return path.is_dir() or _kind(path) is not None
+
+
+def _kind(path: Path) -> str | None:
+    """Whether a file is "parquet" or "csv", by its name or else by its first bytes; None: neither."""
+    suffixes = [suffix for suffix in path.suffixes if suffix not in _COMPRESSED]
+    named = _SUFFIXES.get(suffixes[-1]) if suffixes else None
+    if named is not None or path.suffix in (".npy", ".npz"):
+        return named
+    found = kind_of(path)
+    return "parquet" if found == "parquet" else "csv" if found in ("csv", "csv.gz") else None
+
+
+def table_files(path: Path) -> list[Path]:
+    """The files of a table in the order of their paths: `path` itself, or the parts in a folder, without hidden ones.
+
+    Names that begin with a dot or `_`, as those of Spark's `_SUCCESS` and checksums, are hidden.
+    """
+    if not path.is_dir():
+        return [path]
+    found = []
+    for file in sorted(path.rglob("*")):
+        hidden = any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
+        if not hidden and file.is_file() and _kind(file) is not None:
+            found.append(file)
+    return found
+
+
+class Table:
+    """One Parquet or CSV file, or a folder of them in the order of their paths.
+
+    A folder's parts have the same columns. Where it has folders named `column=value` (as Spark and Hive partition
+    tables), each makes a column, too. Dictionary-encoded columns are decoded.
+
+    Args:
+        name: for messages.
+        path: a file or folder.
+        columns: how to read CSV files.
+
+    Raises:
+        InputError: nothing there, no table, parts of both kinds, or parts whose columns differ.
+    """
+
+    def __init__(self, name: str, path: str | os.PathLike[str], columns: TableColumns | None = None) -> None:
+        self.name, self.path = name, Path(path)
+        columns = columns or TableColumns()
+        files = table_files(self.path)
+        kinds = {_kind(file) for file in files}
+        if len(kinds) != 1 or None in kinds:
+            found = "both" if len(kinds) > 1 else describe(self.path)
+            raise InputError(f"{name}: expected Parquet files or CSV files in {path}, found {found}")
+        self._parts: list[TablePart] = [
+            parquet_parts.ParquetPart(name, file) if kinds == {"parquet"} else
+            csv_parts.CsvPart(name, file, columns.names, columns.delimiter, columns.types)
+            for file in files
+        ]  # fmt: skip
+        self._partitions = partition_values(self.path, files)
+        self.schema = self._common_schema()
+        self.stored_bytes = sum(file.stat().st_size for file in files)
+
+    def _common_schema(self) -> pa.Schema:
+        first = self._parts[0]
+        expected = {found.name: found.type for found in first.schema}
+        for part in self._parts[1:]:
+            found = {column.name: column.type for column in part.schema}
+            if found == expected:
+                continue
+            different = next(name for name in [*expected, *found] if expected.get(name) != found.get(name))
+            raise InputError(
+                f"{self.name}: expected the columns of {first.path} in every part, found column {different!r} "
+                f"{_typed(found.get(different))} in {part.path}, which is {_typed(expected.get(different))} in the "
+                f"first part; write the parts with one schema"
+            )
+        added = [pa.field(name, values.type) for name, values in self._partitions.items() if name not in expected]
+        return pa.schema([pa.field(name, kind) for name, kind in expected.items()] + added)
+
+    @cached_property
+    def num_rows(self) -> int:
+        """Of all parts. Those of CSV files are counted by reading them."""
+        return sum(part.count_rows() for part in self._parts)
+
+    def field(self, column: str) -> pa.Field:
+        """The column's name and type.
+
+        Raises:
+            InputError: there is no such column; names those that there are.
+        """
+        if self.schema.get_field_index(column) < 0:
+            hint = self._parts[0].missing_column_hint
+            raise InputError(
+                f"{self.name}: expected a column {column!r} in {self.path}, found {self.schema.names}{hint}"
+            )
+        return self.schema.field(column)
+
+    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """All rows in order, these columns only, at most `batch_rows` at a time.
+
+        Raises:
+            InputError: a part is damaged.
+        """
+        for number, part in enumerate(self._parts):
+            stored = [name for name in columns if name in part.schema.names]
+            for batch in part.batches(stored or part.schema.names[:1], batch_rows):
+                for start in range(0, batch.num_rows, batch_rows):
+                    yield self._complete(batch.slice(start, batch_rows), columns, number)
+
+    def _complete(self, batch: pa.RecordBatch, columns: Sequence[str], part: int) -> pa.RecordBatch:
+        """The columns in the order asked for, with those of partitions, decoded."""
+        arrays = []
+        for name in columns:
+            if name in batch.schema.names:
+                array = batch.column(name)
+                arrays.append(array.dictionary_decode() if pa.types.is_dictionary(array.type) else array)
+            else:
+                value = self._partitions[name][part]
+                arrays.append(pa.repeat(value, batch.num_rows))
+        return pa.record_batch(arrays, names=list(columns))
+
+
+def _typed(kind: pa.DataType | None) -> str:
+    return "missing" if kind is None else f"of type {kind}"

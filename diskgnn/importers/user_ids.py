@@ -1,0 +1,134 @@
+"""The user's own ids of nodes: found in what a graph is made from, and replaced by dense ones.
+
+A node type has such ids if it is given some (`NodeInput.ids`), if its table has an id column that does not count the
+rows, or if edges mention ids that cannot be numbers of rows. `dense_ids` replaces them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from diskgnn.errors import ConfigError, InputError
+from diskgnn.importers import table_rows
+from diskgnn.importers.arrays import named
+from diskgnn.importers.dense_ids import readable_kind
+from diskgnn.importers.graph_input import GraphInput, NodeInput
+from diskgnn.importers.graph_sources import type_owner
+from diskgnn.importers.id_columns import IdColumns, edge_ends, node_ids
+from diskgnn.importers.tables import Table, is_table
+from diskgnn.schema import EdgeType
+
+
+@dataclass(frozen=True)
+class UserIds:
+    """Which node types of a graph have ids of the user's."""
+
+    listed: Mapping[str, IdColumns]  # by node type: the ids of all nodes, in order
+    mentioned: Mapping[str, pa.DataType]  # by node type: no list; all ids that edges mention, and their type
+    ends: Mapping[EdgeType, IdColumns]  # of the edges that have such a type at an end
+
+    @property
+    def types(self) -> set[str]:
+        """Names of these node types."""
+        return {*self.listed, *self.mentioned}
+
+
+def find_user_ids(given: GraphInput, owner_of: Callable[[str, str | EdgeType], str]) -> UserIds:
+    """Look at the types of columns, and at id columns of whole numbers: whether they count the rows.
+
+    Args:
+        given: the graph.
+        owner_of: what messages call a type of "node" or "edge".
+
+    Raises:
+        ConfigError: edges mention ids, and nothing says whose rows of features are which.
+        InputError: a column that cannot be ids.
+    """
+    listed, mentioned = dict[str, IdColumns](), dict[str, pa.DataType]()
+    ends = {name: edge_ends(edges, owner_of("edge", name)) for name, edges in given.edges.items()}
+    for name, nodes in given.nodes.items():
+        owner = owner_of("node", name)
+        column = _listed(nodes, owner)
+        if column is not None:
+            listed[name] = column
+            continue
+        found = _mentions(name, ends)
+        if found and _are_mapped(found, nodes, owner, _is_counted(given, name)):
+            mentioned[name] = _one_kind(found)
+    types = {*listed, *mentioned}
+    if uncounted := [name for name, found in ends.items() if found is None and {name[0], name[2]} & types]:
+        raise ConfigError(
+            f"{owner_of('edge', uncounted[0]) or 'edges'}: indptr counts nodes by their rows, which does not go with "
+            f"ids of your own; give the edges as a list"
+        )
+    concerned = {
+        name: found for name, found in ends.items() if found is not None and {name[0], name[2]} & types
+    }  # fmt: skip
+    return UserIds(listed, mentioned, concerned)
+
+
+def _listed(nodes: NodeInput, owner: str) -> IdColumns | None:
+    if nodes.ids is not None:
+        return node_ids(named("ids", owner, nodes.ids), nodes.ids, nodes.columns)
+    if nodes.table is None:
+        return None
+    table = Table(named("nodes", owner, nodes.table), nodes.table, nodes.columns)
+    if nodes.columns.id not in table.schema.names:
+        return None
+    column = node_ids(table.name, nodes.table, nodes.columns)
+    if pa.types.is_integer(column.kinds[0]) and table_rows.counts_rows(table, nodes.columns.id):
+        return None
+    return column
+
+
+def _mentions(node_type: str, ends: Mapping[EdgeType, IdColumns | None]) -> dict[str, pa.DataType]:
+    """What mentions nodes of this type by what may be ids, and the type of these."""
+    kinds = {}
+    for edge_type, found in ends.items():
+        if found is not None:
+            for end, column, kind in zip((edge_type[0], edge_type[2]), found.columns, found.key_kinds, strict=True):
+                if end == node_type and (found.from_table or not pa.types.is_integer(kind)):
+                    kinds[f"{found.name}: {column}"] = kind
+    return kinds
+
+
+def _are_mapped(found: Mapping[str, pa.DataType], nodes: NodeInput, owner: str, counted: bool) -> bool:
+    """Whether ids are to be replaced that edges mention and nothing lists."""
+    unnumbered = [where for where, kind in found.items() if not pa.types.is_integer(kind)]
+    if unnumbered and counted:
+        raise ConfigError(
+            f"{unnumbered[0]} names nodes by ids of type {readable_kind(found[unnumbered[0]])}; expected the ids of "
+            f"{owner or 'the nodes'} in the order of their rows: as a column {nodes.columns.id!r} of their table, or "
+            f"as ids"
+        )
+    return bool(unnumbered) or not counted
+
+
+def _is_counted(given: GraphInput, name: str) -> bool:
+    """Whether something says how many nodes of a type there are."""
+    nodes = given.nodes[name]
+    rows = (nodes.num_nodes, nodes.table, nodes.features, nodes.times)
+    return (
+        any(source is not None for source in rows)
+        or (nodes.labels is not None and not is_table(nodes.labels))
+        or any(edges.indptr is not None and ends[2] == name for ends, edges in given.edges.items())
+    )
+
+
+def _one_kind(found: Mapping[str, pa.DataType]) -> pa.DataType:
+    (first, expected), *others = found.items()
+    for where, kind in others:
+        if kind != expected:
+            raise InputError(
+                f"{where}: expected ids of type {readable_kind(expected)}, as in {first}, found {readable_kind(kind)}; "
+                f"cast one of the two"
+            )
+    return expected
+
+
+def default_owner(typed: bool) -> Callable[[str, str | EdgeType], str]:
+    """What messages call a type; "" in a graph of one type, which nobody had to name."""
+    return type_owner if typed else lambda kind, name: ""

@@ -47,6 +47,18 @@ class DiskFullError(DiskGNNError, OSError):
     exit_code = 6
 
 
+class ReadError(DiskGNNError, OSError):
+    """A disk that failed to read, several times over: `errno`, and which file and where in it."""
+
+    exit_code = 8
+
+    def __str__(self) -> str:
+        return (
+            f"{self.args[1]}: the disk failed, the data may be whole; see what the kernel says of it (dmesg), then run "
+            f"this again"
+        )
+
+
 class DivergedError(DiskGNNError, ArithmeticError):
     """Training produced a loss that is not finite."""
 

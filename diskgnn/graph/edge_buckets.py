@@ -18,6 +18,7 @@ from diskgnn._native import EdgeBuffers
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.progress import Reporter
 from diskgnn.storage import faults
+from diskgnn.storage.file_reading import fill, opened
 from diskgnn.units import format_size
 
 # src and dst [number of edges in this chunk], both int32 or both int64.
@@ -198,13 +199,11 @@ class EdgeBuckets:
         start, stop = (int(edge) for edge in self.layout.edge_starts[bucket : bucket + 2])
         if self.layout.in_memory:
             return self._buffer[start:stop]
-        with self.path.open("rb", buffering=0) as file:
-            offset_bytes = start * 2 * self.layout.dtype.itemsize
-            file.seek(offset_bytes)
-            edges = np.fromfile(file, self.layout.dtype, 2 * (stop - start))
-            os.posix_fadvise(file.fileno(), offset_bytes, edges.nbytes, os.POSIX_FADV_DONTNEED)
-        assert len(edges) == 2 * (stop - start)
-        return edges.reshape(-1, 2)
+        offset_bytes, edges = start * 2 * self.layout.dtype.itemsize, np.empty((stop - start, 2), self.layout.dtype)
+        with opened(self.path) as descriptor:
+            fill(descriptor, offset_bytes, edges.reshape(-1).view(np.uint8).data, self.path)
+            os.posix_fadvise(descriptor, offset_bytes, edges.nbytes, os.POSIX_FADV_DONTNEED)
+        return edges
 
     def _append(self, src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> None:
         layout, first = self.layout, 0

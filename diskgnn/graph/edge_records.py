@@ -25,6 +25,7 @@ from diskgnn.schema import EdgeType
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.array_file import ArrayFile
 from diskgnn.storage.artifacts import edge_file
+from diskgnn.storage.file_reading import read_array
 from diskgnn.storage.writer import ArtifactWriter
 
 _MAX_PIECE_BYTES = 8 << 20
@@ -143,7 +144,7 @@ class EdgeRecords:
         if not count:
             return
         if count <= self._loaded_records:
-            stored = np.fromfile(self._path, self._dtype, count, offset=offset_bytes)
+            stored = read_array(self._path, self._dtype, count, offset_bytes)
         else:
             stored = np.memmap(self._path, self._dtype, "r", offset_bytes, (count,))
         for first in range(0, count, self._piece_records):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.schema_facts import is_plain, schema_facts
-from diskgnn.graph.type_data import read_at_random
 from diskgnn.schema import ONE_NODE_TYPE
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
+from diskgnn.storage.checked_files import npy_data_offset
+from diskgnn.storage.file_reading import read_array
 from diskgnn.storage.manifest import Manifest, open_artifact
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedSplit
@@ -59,12 +60,12 @@ class Description:
     files: tuple[FileFacts, ...]
 
 
-def describe(path: PathLike, *, chunk_nodes: int = 1 << 20) -> Description:
-    """Open an artifact and say what it holds. Of a graph the offsets and labels are read once, front to back, those of
-    `chunk_nodes` at a time.
+def describe(path: PathLike) -> Description:
+    """Open an artifact and say what it holds. Offsets and labels of a graph are read front to back, twice.
 
     Raises:
-        ArtifactError: see `open_artifact`, or its config is not one.
+        ArtifactError: see `open_artifact`; its config is not one, or what is read of a graph is damaged.
+        ReadError: the disk failed.
     """
     manifest = open_artifact(path)
     return Description(
@@ -74,15 +75,15 @@ def describe(path: PathLike, *, chunk_nodes: int = 1 << 20) -> Description:
         version=manifest.version,
         digest=manifest.digest,
         source_digest=None if manifest.source is None else manifest.source["digest"],
-        facts={"total_bytes": manifest.total_bytes, **_facts(manifest, chunk_nodes)},
+        facts={"total_bytes": manifest.total_bytes, **_facts(manifest)},
         config=_flat({name: value for name, value in manifest.config.items() if name not in _TYPES}),
         files=tuple(FileFacts(name, e.bytes, e.dtype, e.shape) for name, e in manifest.files.items()),
     )
 
 
-def _facts(manifest: Manifest, chunk_nodes: int) -> dict[str, Any]:
+def _facts(manifest: Manifest) -> dict[str, Any]:
     if manifest.format == artifacts.GRAPH:
-        return _graph_facts(Graph.open(manifest.path), chunk_nodes)
+        return _graph_facts(Graph.open(manifest.path))
     if manifest.format == artifacts.SAMPLES:
         return _sequence_facts(Samples(manifest).config.splits)
     if manifest.format == artifacts.PACKED:
@@ -90,18 +91,16 @@ def _facts(manifest: Manifest, chunk_nodes: int) -> dict[str, Any]:
     return {}
 
 
-def _graph_facts(graph: Graph, chunk_nodes: int) -> dict[str, Any]:
+def _graph_facts(graph: Graph) -> dict[str, Any]:
     if not is_plain(graph):
         return schema_facts(graph)
     features = graph.feature_file
-    labelled = sum(
-        int(np.count_nonzero(graph.labels[first : first + chunk_nodes] >= 0))
-        for first in range(0, graph.num_nodes, chunk_nodes)
-    )
+    labels, (indptr, _) = _labels_file(graph), graph.only_edges("degrees").topology_files
+    labelled = sum(int(np.count_nonzero(part >= 0)) for part in graph.manifest.parts(labels))
     return {
         "nodes": graph.num_nodes,
         "edges": graph.num_edges,
-        **_degree_facts(graph.indptr, chunk_nodes),
+        **_degree_facts(graph.manifest.parts(indptr)),
         "classes": graph.num_classes,
         "labelled_nodes": labelled,
         "homophily_estimate": _homophily(graph),
@@ -114,20 +113,21 @@ def _graph_facts(graph: Graph, chunk_nodes: int) -> dict[str, Any]:
     }
 
 
-def _degree_facts(indptr: npt.NDArray[np.int64], chunk_nodes: int) -> dict[str, int | float]:
-    """In-degrees, in one pass; the median is the lower one."""
+def _degree_facts(indptr: Iterable[npt.NDArray[np.int64]]) -> dict[str, int | float]:
+    """In-degrees, from the parts of indptr in one pass; the median is the lower one."""
     counts = np.zeros(0, np.int64)  # nodes of each degree
-    largest = 0
-    for first in range(0, len(indptr) - 1, chunk_nodes):
-        degrees = np.diff(indptr[first : first + chunk_nodes + 1])
-        largest = max(largest, int(degrees.max()))
-        chunk_counts = np.bincount(np.minimum(degrees, _COUNTED_DEGREES), minlength=len(counts))
-        chunk_counts[: len(counts)] += counts
-        counts = chunk_counts
-    num_nodes = len(indptr) - 1
+    largest, last = 0, np.empty(0, np.int64)  # the offset before a part
+    for part in indptr:
+        degrees = np.diff(part, prepend=last)
+        last = part[-1:].copy()
+        largest = max(largest, int(degrees.max(initial=0)))
+        part_counts = np.bincount(np.minimum(degrees, _COUNTED_DEGREES), minlength=len(counts))
+        part_counts[: len(counts)] += counts
+        counts = part_counts
+    num_nodes = int(counts.sum())
     return {
         "min_in_degree": int(counts.nonzero()[0][0]),
-        "mean_in_degree": int(indptr[-1]) / num_nodes,
+        "mean_in_degree": int(last[0]) / num_nodes,
         "median_in_degree": int(np.searchsorted(np.cumsum(counts), (num_nodes + 1) // 2)),
         "max_in_degree": largest,
         "nodes_without_in_edges": int(counts[0]),
@@ -136,18 +136,35 @@ def _degree_facts(indptr: npt.NDArray[np.int64], chunk_nodes: int) -> dict[str, 
 
 def _homophily(graph: Graph) -> float | None:
     """Share of equal labels among edges between labelled nodes; None if none was met."""
-    labels = graph.manifest.array(artifacts.node_file(artifacts.LABELS, graph.only_nodes("homophily").name))
-    read_at_random(labels)
+    manifest, edges = graph.manifest, graph.only_edges("homophily")
+    indptr, indices = edges.topology_files
+    path = manifest.readable(indices)
+    start, item_bytes = npy_data_offset(path), edges.id_dtype.itemsize
     runs = np.unique(np.linspace(0, max(graph.num_edges - _HOMOPHILY_RUN_EDGES, 0), _HOMOPHILY_RUNS).astype(np.int64))
-    equal = met = 0
-    for first in runs:
-        edges = np.arange(first, min(first + _HOMOPHILY_RUN_EDGES, graph.num_edges))
-        src = labels[graph.indices[edges]]
-        dst = labels[np.searchsorted(graph.indptr, edges, side="right") - 1]
-        known = (src >= 0) & (dst >= 0)
-        met += int(known.sum())
-        equal += int((src == dst)[known].sum())
-    return equal / met if met else None
+    looked_at = [np.arange(first, min(first + _HOMOPHILY_RUN_EDGES, graph.num_edges)) for first in runs]
+    sources = [
+        read_array(path, edges.id_dtype, len(run), start + int(run[0]) * item_bytes) for run in looked_at if len(run)
+    ]
+    if not sources:
+        return None
+    ends = np.stack([np.concatenate(sources), _destinations(manifest.parts(indptr), np.concatenate(looked_at))])
+    nodes, positions = np.unique(ends, return_inverse=True)
+    src, dst = manifest.take(_labels_file(graph), nodes)[positions.reshape(ends.shape)]
+    known = (src >= 0) & (dst >= 0)
+    return float((src == dst)[known].mean()) if known.any() else None
+
+
+def _destinations(indptr: Iterable[npt.NDArray[np.int64]], edges: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where `edges` [n] end, positions in the CSC: one less than the offsets that are not beyond each."""
+    found = np.full(len(edges), -1, np.int64)
+    order = np.argsort(edges)
+    for part in indptr:
+        found[order] += np.searchsorted(part, edges[order], side="right")
+    return found
+
+
+def _labels_file(graph: Graph) -> str:
+    return artifacts.node_file(artifacts.LABELS, graph.only_nodes("labels").name)
 
 
 def _sequence_facts(splits: Mapping[str, SequenceSize] | Mapping[str, PackedSplit]) -> dict[str, Any]:

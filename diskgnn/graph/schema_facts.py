@@ -47,12 +47,11 @@ def _node_facts(nodes: NodeSet) -> dict[str, Any]:
 
 def _edge_facts(edges: EdgeSet) -> dict[str, Any]:
     config = edges.config
-    num_nodes = len(edges.indptr) - 1
     carried = {"ids": config.has_ids, "weights": config.has_weights, "times": config.has_times}
     return {
         "type": edge_type_name(edges.type),
         "edges": edges.num_edges,
-        "mean_in_degree": edges.num_edges / num_nodes,
+        "mean_in_degree": edges.num_edges / edges.num_destinations,
         "features": _row(config.rows),
         "feature_bytes": 0 if config.rows is None else config.rows.row_bytes * edges.num_edges,
         **carried,

@@ -1,6 +1,7 @@
 """What a graph directory has of one type of nodes or edges: opened, and compared with what the manifest says.
 
-Arrays but the splits are read-only memory maps: not loaded, and not checked.
+Arrays but the splits are read-only memory maps: not loaded, and not checked. A disk that fails below one of them ends
+the process, so stages read the files instead: `EdgeSet.topology`, `NodeSet.labels_of`, `Manifest.parts`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from diskgnn.specs import SPLITS
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import edge_file, node_file
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, checksum_file, npy_data_offset
+from diskgnn.storage.file_reading import read_array
 from diskgnn.storage.graph_config import EdgeTypeConfig, NodeTypeConfig
 from diskgnn.storage.manifest import Manifest
 from diskgnn.storage.quantisation import Quantisation
@@ -150,6 +153,15 @@ class NodeSet:
         """
         return self.manifest.take(node_file(artifacts.LABELS, self.name), nodes)
 
+    def times_of(self, nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """[n] times of `nodes` [n], in any order; all times are read once, front to back, and checked.
+
+        Raises:
+            ArtifactError: they are damaged, or there are none.
+        """
+        distinct, positions = np.unique(nodes, return_inverse=True)
+        return self.manifest.take(node_file(artifacts.TIMES, self.name), distinct)[positions]
+
 
 @dataclass(frozen=True)
 class EdgeSet:
@@ -158,8 +170,8 @@ class EdgeSet:
     manifest: Manifest = field(repr=False)
     number: int  # of the type: its position among the graph's
     config: EdgeTypeConfig
-    indptr: npt.NDArray[np.int64]  # [N+1]: in-neighbours of v are indices[indptr[v]:indptr[v+1]]
-    indices: npt.NDArray[Any]  # [E] source nodes, int32 when there are fewer than 2^31, otherwise int64
+    num_destinations: int  # N
+    id_dtype: np.dtype[Any]  # of `indices`: int32 when there are fewer than 2^31 source nodes, otherwise int64
     weights: npt.NDArray[np.float32] | None  # [E] above or equal to 0; not all 0 in any list
     times: npt.NDArray[np.int64] | None  # [E]
     edge_ids: npt.NDArray[np.int64] | None  # [E] positions in the user's input; None: not kept
@@ -178,10 +190,10 @@ class EdgeSet:
             return _mapped(manifest, edge_file(kind, edge_type), expected, f"{kind} of {edge_type_name(edge_type)}")
 
         names = edge_file(artifacts.INDPTR, edge_type), edge_file(artifacts.INDICES, edge_type)
-        indptr, indices = (manifest.array(name) for name in names)
-        valid = indptr.dtype == np.int64 and indptr.shape == (num_nodes + 1,)
-        valid = valid and indices.dtype in (np.int32, np.int64) and indices.shape == (num_edges,)
-        if not valid or indptr[0] != 0 or indptr[-1] != num_edges:
+        indptr, indices = (manifest.files.get(name) for name in names)
+        valid = indptr is not None and (indptr.dtype, indptr.shape) == ("<i8", (num_nodes + 1,))
+        valid = valid and indices is not None and indices.shape == (num_edges,) and indices.dtype in ("<i4", "<i8")
+        if not valid or _ends(manifest.readable(names[0]), num_nodes) != (0, num_edges):
             raise ArtifactError(
                 f"{manifest.path} holds no CSC matrix ({' and '.join(names)} do not fit each other, or not "
                 f"{num_nodes} nodes); {_AGAIN}"
@@ -189,8 +201,9 @@ class EdgeSet:
         _check_rows(manifest, edge_file(artifacts.EDGE_FEATURES, edge_type),
                     edge_file(artifacts.EDGE_FEATURE_CHECKSUMS, edge_type), num_edges, config.rows,
                     f"its {num_edges} edges of type {edge_type_name(edge_type)}")  # fmt: skip
+        assert indices is not None
         return EdgeSet(
-            manifest, number, config, indptr, indices,
+            manifest, number, config, num_nodes, np.dtype(indices.dtype),
             mapped(artifacts.WEIGHTS, "<f4") if config.has_weights else None,
             mapped(artifacts.TIMES, "<i8") if config.has_times else None,
             mapped(artifacts.EDGE_IDS, "<i8") if config.has_ids else None,
@@ -209,7 +222,17 @@ class EdgeSet:
     @property
     def topology_bytes(self) -> int:
         """Of `indptr` and `indices`, loaded."""
-        return self.indptr.nbytes + self.indices.nbytes
+        return 8 * (self.num_destinations + 1) + self.id_dtype.itemsize * self.num_edges
+
+    @cached_property
+    def indptr(self) -> npt.NDArray[np.int64]:
+        """[N+1] memory map: in-neighbours of v are indices[indptr[v]:indptr[v+1]]."""
+        return self.manifest.array(self.topology_files[0])
+
+    @cached_property
+    def indices(self) -> npt.NDArray[Any]:
+        """[E] memory map of source nodes."""
+        return self.manifest.array(self.topology_files[1])
 
     @property
     def topology_files(self) -> tuple[str, str]:
@@ -271,6 +294,13 @@ class EdgeSet:
             ArtifactError: there are none.
         """
         return self.manifest.array(edge_file(artifacts.EDGE_FEATURES, self.type))
+
+
+def _ends(indptr: Path, num_nodes: int) -> tuple[int, int]:
+    """The first and the last offset in the file of [num_nodes + 1]."""
+    start = npy_data_offset(indptr)
+    first, last = (int(read_array(indptr, np.int64, 1, start + 8 * number)[0]) for number in (0, num_nodes))
+    return first, last
 
 
 Expected = Sequence[tuple[str, tuple[int, ...]]]  # (dtype, shape) of which one is to be found

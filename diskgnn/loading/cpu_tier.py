@@ -6,9 +6,7 @@ fills the slots with what the schedule has in them there.
 
 from __future__ import annotations
 
-import errno
 import itertools
-import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -19,6 +17,7 @@ from diskgnn.errors import ArtifactError
 from diskgnn.loading.row_file_check import does_not_fit, open_row_file
 from diskgnn.storage import artifacts
 from diskgnn.storage.extents import ExtentIndex
+from diskgnn.storage.file_reading import fill, opened
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.row_reading import read_rows, row_buffer
 
@@ -71,7 +70,7 @@ class CpuTier:
 
         Raises:
             ArtifactError: an extent, or the initial rows, are damaged.
-            OSError: the disk failed, or a file ends early.
+            ReadError: the disk failed.
         """
         read_bytes, initial, initial_crc = 0, self._initial.file, self._initial.header_crc32c
         if self.initial_rows:
@@ -99,14 +98,13 @@ class CpuTier:
         """[A, 2] extent row and slot, of each extent before `position`; none where the tier has no slots."""
         name = artifacts.extents_file(self._split)
         numbers = range(position) if len(self.next_cycle_slots) else range(0)
-        with self._packed.readable(name).open("rb", buffering=0) as file:
+        path = self._packed.file(name)
+        with opened(self._packed.readable(name)) as descriptor:
             for number in numbers:
                 extent, record = index.extents[number], index.rows[number, self._number]
                 offset, length = int(record["admissions_offset"]), 8 * int(record["num_admissions"])
                 first, last = (0, int(extent["header_bytes"])) if self._verify else (offset, offset + length)
-                data = os.pread(file.fileno(), last - first, int(extent["offset"]) + first)
-                if len(data) != last - first:
-                    raise OSError(errno.EIO, f"{self._packed.file(name)} ends early: it was truncated")
+                data = fill(descriptor, int(extent["offset"]) + first, bytearray(last - first), path)
                 if self._verify and crc32c(data) != extent["header_crc32c"]:
                     raise self._damaged(number, "its header does not have the checksum that was written")
                 admissions = np.frombuffer(data, np.int32, length // 4, offset - first).reshape(-1, 2)

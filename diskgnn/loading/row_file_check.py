@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from diskgnn._native import DIRECT_ALIGNMENT, crc32c
 from diskgnn.errors import ArtifactError
 from diskgnn.storage.checked_files import npy_data_offset
+from diskgnn.storage.file_reading import read_array
 from diskgnn.storage.manifest import Manifest
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.row_format import FeatureFile, RowFormat
@@ -44,8 +47,7 @@ def open_row_file(packed: Packed, name: str, rows: RowFormat, num_rows: int) -> 
     offset_bytes = npy_data_offset(path)
     if offset_bytes >= DIRECT_ALIGNMENT:  # readers count on the first page having the first row
         raise does_not_fit(packed)
-    with path.open("rb") as file:
-        header_crc32c = crc32c(file.read(offset_bytes))
+    header_crc32c = crc32c(read_array(path, np.uint8, offset_bytes, 0))
     return RowFile(FeatureFile(path, offset_bytes, num_rows, rows), header_crc32c, packed.manifest, name)
 
 

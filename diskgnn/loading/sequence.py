@@ -20,6 +20,7 @@ from diskgnn.loading.transfer import IN_FLIGHT
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.extents import ExtentIndex
+from diskgnn.storage.file_reading import read_array
 from diskgnn.storage.packed import Packed
 from diskgnn.system.device import checked_device
 
@@ -119,7 +120,7 @@ class MinibatchSequence:
         number = int(np.argmax(memory_bytes))
         record, name = self.index.extents[number], artifacts.extents_file(self.split)
         path = self.packed.readable(name)
-        header = np.fromfile(path, np.uint8, int(record["header_bytes"]), offset=int(record["offset"]))
+        header = read_array(path, np.uint8, int(record["header_bytes"]), int(record["offset"]))
         if crc32c(header) != record["header_crc32c"]:
             raise self.damaged(
                 DamagedExtentError(f"extent {number} of {self.packed.file(name)} is damaged: its header")

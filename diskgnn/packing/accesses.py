@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from diskgnn._native import count_nodes, sort_nodes
 from diskgnn.ordered import in_order
+from diskgnn.storage.file_reading import fill, opened
 
 INT32 = np.dtype(np.int32)
 _MIN_RANGES = 8  # of nodes
@@ -93,14 +94,12 @@ class Accesses:
         """
         size = dtype.itemsize
         buffer = np.empty(max((last - first for first, last in pieces), default=0), dtype)
-        with path.open("rb", buffering=0) as file:
+        with opened(path) as descriptor:
             for position, (first, last) in enumerate(pieces):
                 for begin, end in pieces[position + _READ_AHEAD :][:1] if position else pieces[: _READ_AHEAD + 1]:
-                    os.posix_fadvise(file.fileno(), begin * size, (end - begin) * size, os.POSIX_FADV_WILLNEED)
+                    os.posix_fadvise(descriptor, begin * size, (end - begin) * size, os.POSIX_FADV_WILLNEED)
                 values = buffer[: last - first]
-                file.seek(first * size)
-                if file.readinto(values.data) != values.nbytes:
-                    raise OSError(f"{path} ends early")
+                fill(descriptor, first * size, values.view(np.uint8).data, path)
                 yield values
         self.read_bytes += sum(last - first for first, last in pieces) * size
 

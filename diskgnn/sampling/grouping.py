@@ -17,6 +17,7 @@ from diskgnn._native import MOST_LABEL_NEIGHBORS, propagate_labels
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.storage.checked_files import npy_data_offset
+from diskgnn.storage.file_reading import read_array
 from diskgnn.storage.manifest import verify_file
 
 # Each sweep lets labels grow by this factor, from the size of a group on: small labels first, which larger ones hold.
@@ -76,13 +77,13 @@ def _neighbourhoods(graph: Graph, chunk_nodes: int, chunk_edges: int) -> Iterato
     dtype = graph.indices.dtype
     for first in range(0, graph.num_nodes, chunk_nodes):
         num_nodes = min(chunk_nodes, graph.num_nodes - first)
-        edges = np.fromfile(indptr, np.int64, num_nodes + 1, offset=indptr_start + 8 * first)
+        edges = read_array(indptr, np.int64, num_nodes + 1, indptr_start + 8 * first)
         begin = 0
         while begin < num_nodes:
             end = max(begin + 1, int(np.searchsorted(edges, edges[begin] + chunk_edges, "right")) - 1)
             offsets = edges[begin : end + 1] - edges[begin]
             num_edges = min(int(offsets[-1]), chunk_edges)
             start = indices_start + int(edges[begin]) * dtype.itemsize
-            neighbours = np.fromfile(indices, dtype, num_edges, offset=start)
+            neighbours = read_array(indices, dtype, num_edges, start)
             yield first + begin, np.minimum(offsets, len(neighbours)), neighbours
             begin = end

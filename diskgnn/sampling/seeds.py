@@ -95,6 +95,7 @@ class NodeSeeds:
         # With times, each seed has a tree of its own, so it may be there several times.
         keeps_all = self._is_timed and target.seeds is not None
         self.nodes = {split: given[split] if keeps_all else _distinct(given[split]) for split in self.splits}
+        self._times = {split: self._moments(split) for split in self.splits} if self._is_timed else {}
 
     def count(self, split: str) -> int:
         """Distinct nodes of a split, or all that were given with times."""
@@ -104,16 +105,15 @@ class NodeSeeds:
         """[n] distinct nodes of a split."""
         return self.nodes[split]
 
+    def _moments(self, split: str) -> npt.NDArray[np.int64]:
+        given = self.target.times
+        return self._nodes.times_of(self.nodes[split]) if given is None else np.asarray(given[split], np.int64)
+
     def batch(self, split: str, epoch: int, positions: npt.NDArray[np.int64]) -> SeedBatch:
         """The same in every epoch."""
         seeds = self.nodes[split][positions]
         counts = tuple(len(seeds) if nodes is self._nodes else 0 for nodes in self._graph.nodes.values())
-        times = None
-        if self._is_timed and self.target.times is not None:
-            times = self.target.times[split][positions] - int(self._strict)
-        elif self._is_timed:
-            assert self._nodes.times is not None
-            times = self._nodes.times[seeds] - int(self._strict)
+        times = self._times[split][positions] - int(self._strict) if self._is_timed else None
         return SeedBatch(seeds, counts, times)
 
 
@@ -177,7 +177,7 @@ class EdgeSeeds:
             times = None
         else:
             # Each end has a tree of its own, so each is a seed, repeated or not.
-            moments = self._times(split, positions)
+            moments = self._moments[split][positions]
             seeds = [np.concatenate(ends)] if self._same_type else list(ends)
             src, dst = np.arange(len(sources)), np.arange(len(ends[1])) + (len(sources) if self._same_type else 0)
             times = [np.concatenate([moments, moments[rows]])] if self._same_type else [moments, moments[rows]]
@@ -204,16 +204,22 @@ class EdgeSeeds:
             None if times is None else np.concatenate([times[end] for end in by_type]), excluded, pairs,
         )  # fmt: skip
 
-    def _times(self, split: str, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Of seed edges: those given; otherwise an edge is there as soon as both of its ends are."""
-        if self.target.times is not None:
-            return np.asarray(self.target.times[split][positions] - int(self._spec.strict_time), np.int64)
-        times = [
-            nodes.times[ids]
-            for nodes, ids in zip(self._ends, self._edges[split][positions].T, strict=True)
-            if nodes.times is not None
-        ]
-        return np.asarray(np.maximum.reduce(times) - int(self._spec.strict_time), np.int64)
+    @cached_property
+    def _moments(self) -> dict[str, npt.NDArray[np.int64]]:
+        """What the seed edges of each split may see. An edge is there when it was said to be, otherwise as soon as both
+        of its ends are.
+        """
+        given, strict = self.target.times, int(self._spec.strict_time)
+        if given is not None:
+            return {split: np.asarray(given[split], np.int64) - strict for split in self.splits}
+        return {
+            split: np.maximum.reduce([
+                nodes.times_of(ids)
+                for nodes, ids in zip(self._ends, self._edges[split].T, strict=True)
+                if nodes.times is not None
+            ]) - strict
+            for split in self.splits
+        }  # fmt: skip
 
     def _excluded(
         self, sources: npt.NDArray[np.int64], destinations: npt.NDArray[np.int64]

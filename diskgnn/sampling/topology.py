@@ -29,7 +29,7 @@ class TopologyParts:
     @property
     def is_wide(self) -> bool:
         """Whether sampled node ids are int64: where the neighbours of some edge type are."""
-        return any(edges.indices.dtype == np.int64 for edges in self.graph.edges.values())
+        return any(edges.id_dtype == np.int64 for edges in self.graph.edges.values())
 
     @property
     def id_dtype(self) -> npt.DTypeLike:
@@ -135,7 +135,7 @@ class TopologyParts:
         for edges in self.graph.edges.values():
             files.add_relation(
                 *self._ends(edges), num_edges=edges.num_edges,
-                indptr=self._column(INDPTR, edges, 8), indices=self._column(INDICES, edges, edges.indices.itemsize),
+                indptr=self._column(INDPTR, edges, 8), indices=self._column(INDICES, edges, edges.id_dtype.itemsize),
                 weights=self._column(WEIGHTS, edges, 4) if self._has_weights(edges) else None,
                 times=self._column(TIMES, edges, 8) if self._has_times(edges) else None,
             )  # fmt: skip

@@ -6,7 +6,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +15,28 @@ import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT, crc32c, crc32c_chunks
 from diskgnn.errors import ArtifactError
+from diskgnn.storage.file_reading import fill, opened, read_into
 
 # A scan that skips rows compares what it reads in pieces of this size: no smaller ones can be read past the page cache.
 CHECKSUM_CHUNK_BYTES = DIRECT_ALIGNMENT
 _READ_BYTES = 4 << 20
+_MAX_HEADER_BYTES = 64 << 10  # of .npy files; NumPy writes some hundred
 
 
-def checksum_file(path: Path, advance: Callable[[int], None] = lambda _: None) -> int:
-    """CRC-32C of a whole file, read once front to back without keeping it in the page cache."""
+def checksum_file(path: Path, advance: Callable[[int], None] = lambda _: None, *, keep_cached: bool = False) -> int:
+    """CRC-32C of a whole file, read once front to back. It does not stay in the page cache, unless `keep_cached`.
+
+    Raises:
+        ReadError: the disk failed.
+    """
     crc = 0
-    with path.open("rb", buffering=0) as file:
-        buffer = bytearray(_READ_BYTES)
-        view = memoryview(buffer)
+    with opened(path) as descriptor:
+        view = memoryview(bytearray(_READ_BYTES))
         offset = 0
-        while read := file.readinto(buffer):
+        while read := read_into(descriptor, offset, view, path):
             crc = crc32c(view[:read], crc)
-            os.posix_fadvise(file.fileno(), offset, read, os.POSIX_FADV_DONTNEED)
+            if not keep_cached:
+                os.posix_fadvise(descriptor, offset, read, os.POSIX_FADV_DONTNEED)
             offset += read
             advance(read)
     return crc
@@ -117,6 +123,7 @@ def npy_header(path: Path) -> tuple[str, tuple[int, ...]]:
 
     Raises:
         ArtifactError: no .npy file, in Fortran order, of object dtype, or of another length than its header says.
+        ReadError: the disk failed.
     """
     dtype, shape, _ = _read_npy_header(path)
     return (dtype.str if dtype.names is None else json.dumps(dtype.descr)), shape
@@ -128,12 +135,15 @@ def npy_data_offset(path: Path) -> int:
 
 
 def _read_npy_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    with opened(path) as descriptor:
+        start = bytearray(_MAX_HEADER_BYTES)
+        file = io.BytesIO(start[: read_into(descriptor, 0, start, path)])
+        file_bytes = os.fstat(descriptor).st_size
     try:
-        with path.open("rb") as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(file)
-            offset = file.tell()
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+        offset = file.tell()
     except Exception as error:  # a damaged header makes NumPy's parser raise nearly anything
         raise ArtifactError(f"{path} is not a readable .npy file: {error!r}") from error
     if fortran and len(shape) > 1:
@@ -141,61 +151,57 @@ def _read_npy_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     if dtype.hasobject:
         raise ArtifactError(f"{path} holds Python objects; expected numbers")
     expected_bytes = offset + math.prod(shape) * dtype.itemsize
-    if min(shape, default=0) < 0 or path.stat().st_size != expected_bytes:
+    if min(shape, default=0) < 0 or file_bytes != expected_bytes:
         raise ArtifactError(
-            f"{path} has {path.stat().st_size} bytes, but {expected_bytes} by its own header (shape {list(shape)}): "
-            f"it is truncated or was changed"
+            f"{path} has {file_bytes} bytes, but {expected_bytes} by its own header (shape {list(shape)}): it is "
+            f"truncated or was changed"
         )
     return dtype, shape, offset
+
+
+def map_npy(path: Path) -> npt.NDArray[Any]:
+    """The array in a .npy file as a read-only memory map.
+
+    Raises:
+        ArtifactError, ReadError: see `npy_header`.
+    """
+    dtype, shape, offset = _read_npy_header(path)
+    return np.memmap(path, dtype, "r", offset, shape) if math.prod(shape) else np.empty(shape, dtype)
 
 
 def load_npy(path: Path) -> tuple[npt.NDArray[Any], int]:
     """The array in a .npy file, and the CRC-32C of the file, in one read.
 
     Raises:
-        ArtifactError: see `npy_header`.
-        OSError: it cannot be read, or ends early.
+        ArtifactError: see `npy_header`; it ends early.
+        ReadError: the disk failed.
     """
     dtype, shape, offset = _read_npy_header(path)
     loaded = np.empty(shape, dtype)
     data = loaded.reshape(-1).view(np.uint8).data
-    with path.open("rb", buffering=0) as file:
-        crc = crc32c(file.read(offset))
+    with opened(path) as descriptor:
+        crc = crc32c(fill(descriptor, 0, bytearray(offset), path))
         for start in range(0, len(data), _READ_BYTES):
-            crc = _read_whole(file, data[start : start + _READ_BYTES], crc, path)
+            crc = crc32c(fill(descriptor, offset + start, data[start : start + _READ_BYTES], path), crc)
     return loaded, crc
 
 
-def take_from_npy(path: Path, positions: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], int]:
-    """The elements (rows, if there are more dimensions) of a .npy file at ascending `positions`, and the CRC-32C of the
-    file, in one read.
+def npy_parts(path: Path) -> Iterator[tuple[npt.NDArray[Any], int]]:
+    """The elements (rows, if there are more dimensions) of a .npy file, front to back: (some of them, which are
+    valid until the next are asked for; the CRC-32C of the file up to there). An empty array comes as one empty part.
 
     Raises:
-        ArtifactError: see `npy_header`.
-        OSError: it cannot be read, or ends early.
+        ArtifactError, ReadError: see `load_npy`.
     """
     dtype, (length, *row_shape), offset = _read_npy_header(path)
-    buffer_rows = max(1, _READ_BYTES // max(dtype.itemsize * math.prod(row_shape), 1))
-    taken, buffer = np.empty((len(positions), *row_shape), dtype), np.empty((buffer_rows, *row_shape), dtype)
-    with path.open("rb", buffering=0) as file:
-        crc = crc32c(file.read(offset))
-        for first in range(0, length, len(buffer)):
+    row_bytes = dtype.itemsize * math.prod(row_shape)
+    buffer = np.empty((min(max(1, _READ_BYTES // max(row_bytes, 1)), length), *row_shape), dtype)
+    with opened(path) as descriptor:
+        crc = crc32c(fill(descriptor, 0, bytearray(offset), path))
+        for first in range(0, max(length, 1), max(len(buffer), 1)):
             part = buffer[: length - first]
-            crc = _read_whole(file, part.reshape(-1).view(np.uint8).data, crc, path)
-            begin, end = np.searchsorted(positions, [first, first + len(part)])
-            taken[begin:end] = part[positions[begin:end] - first]
-    return taken, crc
-
-
-def _read_whole(file: io.FileIO, view: memoryview, crc: int, path: Path) -> int:
-    """Fill `view` from `file`; `crc` continued over it."""
-    filled = 0
-    while filled < len(view):
-        read = file.readinto(view[filled:])
-        if not read:
-            raise OSError(f"{path} ends early")
-        filled += read
-    return crc32c(view, crc)
+            crc = crc32c(fill(descriptor, offset + first * row_bytes, part.reshape(-1).view(np.uint8).data, path), crc)
+            yield part, crc
 
 
 def npy_header_bytes(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bytes:

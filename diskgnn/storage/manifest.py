@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,11 +16,12 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import ArtifactError
+from diskgnn.errors import ArtifactError, ReadError
 from diskgnn.specs import PathLike
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import JOURNAL, MADE_BY, MANIFEST, VERSIONS
-from diskgnn.storage.checked_files import checksum_file, load_npy, npy_header, take_from_npy
+from diskgnn.storage.checked_files import checksum_file, load_npy, map_npy, npy_header, npy_parts
+from diskgnn.storage.file_reading import read_whole
 from diskgnn.storage.pinning import PinnedFiles
 from diskgnn.units import format_size
 
@@ -82,8 +83,9 @@ class Manifest:
         return path if self.pins is None else self.pins.path(name)
 
     def array(self, name: str, *, mmap: bool = True) -> npt.NDArray[Any]:
-        """The .npy file `name`, memory-mapped read-only unless `mmap` is False."""
-        return np.load(self.readable(name), mmap_mode="r" if mmap else None, allow_pickle=False)  # type: ignore[no-any-return]
+        """The .npy file `name`, memory-mapped read-only unless `mmap` is False. A disk that fails below a map ends the
+        process: stages read with `checked_array`, `parts` and `take`."""
+        return map_npy(self.readable(name)) if mmap else load_npy(self.readable(name))[0]
 
     def checked_array(self, name: str) -> npt.NDArray[Any]:
         """The .npy file `name` in memory, once the bytes that it is made of have proved to be those written.
@@ -106,11 +108,26 @@ class Manifest:
         The file is read once, front to back, and compared with its checksum.
 
         Raises:
-            ArtifactError: it is damaged.
+            ArtifactError, ReadError: see `parts`.
         """
-        taken, found = take_from_npy(self.readable(name), positions)
-        self.check(name, found)
-        return taken
+        taken, first = [], 0
+        for part in self.parts(name):
+            begin, end = np.searchsorted(positions, [first, first + len(part)])
+            taken.append(part[positions[begin:end] - first])
+            first += len(part)
+        return np.concatenate(taken)
+
+    def parts(self, name: str) -> Iterator[npt.NDArray[Any]]:
+        """The .npy file `name` front to back, some elements at a time, which are valid until the next are asked for.
+
+        Raises:
+            ArtifactError: it is damaged; after the last part, when all was compared with the checksum.
+            ReadError: the disk failed.
+        """
+        crc = 0
+        for part, crc in npy_parts(self.readable(name)):  # noqa: B007
+            yield part
+        self.check(name, crc)
 
     def check(self, name: str, found: int) -> None:
         """Compare the CRC-32C of what was read of file `name`, all of it, with that of what was written.
@@ -189,7 +206,7 @@ def open_pinned(path: PathLike, format: str | None = None) -> Manifest:  # noqa:
         except (ArtifactError, OSError) as error:
             if _directory_version(path) != found:
                 continue
-            if isinstance(error, ArtifactError):
+            if isinstance(error, (ArtifactError, ReadError)):
                 raise
             raise ArtifactError(f"a file of {path} cannot be opened: {error}") from error
         if _directory_version(path) == found:  # so the files are those of the manifest
@@ -222,8 +239,10 @@ def read_manifest(path: PathLike, format: str | None = None) -> Manifest:  # noq
     try:
         if manifest_path.stat().st_size > _MAX_MANIFEST_BYTES:
             raise ValueError(f"larger than {format_size(_MAX_MANIFEST_BYTES)}")
-        document = typed(json.loads(manifest_path.read_text()), dict)
+        document = typed(json.loads(read_whole(manifest_path).decode()), dict)
         found, version = typed(document["format"], str), typed(document["version"], int)
+    except ReadError:
+        raise
     except (OSError, ValueError, KeyError, RecursionError) as error:
         raise ArtifactError(f"{manifest_path} is damaged ({error!r}); {made_by} again") from error
     if found not in VERSIONS or (format and found != format):

@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from diskgnn._native import crc32c
-from diskgnn.errors import ArtifactError
+from diskgnn.errors import ArtifactError, ReadError
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
+from diskgnn.storage.checked_files import checksum_file
+from diskgnn.storage.file_reading import ReadableFile
 from diskgnn.storage.manifest import Manifest, open_artifact
 from diskgnn.storage.samples_config import SamplesConfig, position_dtype
 
@@ -142,6 +143,7 @@ class Samples:
 
         Raises:
             ArtifactError: a shard is damaged.
+            ReadError: the disk failed.
         """
         manifest, size = self.manifest, self.config.splits[split]
         schema: pa.Schema = None
@@ -150,19 +152,18 @@ class Samples:
             names = (artifacts.shard_file(split, epoch, shard) for shard in itertools.count())
             for name in itertools.takewhile(manifest.files.__contains__, names):
                 try:
-                    with pa.memory_map(str(manifest.file(name))) as source:
-                        data = source.read_buffer()
-                        if crc32c(memoryview(data).cast("B")) != manifest.files[name].crc32c:
-                            raise pa.ArrowInvalid("it does not have the checksum that was written")
-                        with pa.ipc.open_file(data) as reader:
-                            schema = schema or self._checked_schema(reader.schema)
-                            if reader.schema != schema:
-                                raise pa.ArrowInvalid("it has other columns than the first shard")
-                            numbers += reader.num_record_batches
-                            for number in range(reader.num_record_batches):
-                                yield _minibatch(reader.get_batch(number), self.config)
-                except (pa.ArrowException, OSError) as error:
                     path = manifest.file(name)
+                    manifest.check(name, checksum_file(path, keep_cached=True))
+                    with ReadableFile(path) as file, pa.ipc.open_file(file) as reader:
+                        schema = schema or self._checked_schema(reader.schema)
+                        if reader.schema != schema:
+                            raise pa.ArrowInvalid("it has other columns than the first shard")
+                        numbers += reader.num_record_batches
+                        for number in range(reader.num_record_batches):
+                            yield _minibatch(reader.get_batch(number), self.config)
+                except ReadError:
+                    raise
+                except (pa.ArrowException, OSError) as error:
                     raise ArtifactError(
                         f"{path} is damaged ({error}); check with `diskgnn verify`, sample again"
                     ) from error

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from io import FileIO
 
 from diskgnn._native import DIRECT_ALIGNMENT, crc32c
-from diskgnn.errors import ArtifactError
+from diskgnn.errors import ArtifactError, ReadError
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.extents import Part
+from diskgnn.storage.file_reading import fill, opened
 from diskgnn.storage.manifest import Manifest, check_file, read_manifest, verify_file
 from diskgnn.storage.packed import Packed
 
 _READ_BYTES = 4 << 20
+_Read = Callable[[int, int], bytearray]  # of so many bytes from an offset of a file
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,8 @@ def find_damage(path: PathLike, *, reporter: Reporter = SILENT) -> tuple[Manifes
                 verify_file(manifest, name, advance)
             except ArtifactError as error:
                 damages.append(Damage(name, str(error)))
+            except ReadError as error:
+                damages.append(Damage(name, str(error)))
             except OSError as error:
                 damages.append(Damage(name, f"{manifest.file(name)} cannot be read: {error.strerror or error}"))
     if manifest.format == artifacts.PACKED:
@@ -91,34 +93,42 @@ def _with_extents(packed: Packed, damage: Damage, bad: set[str]) -> Damage:
 
 
 def _damaged_extents(packed: Packed, split: str) -> Iterator[int]:
-    index = packed.index(split)
+    index, path = packed.index(split), packed.file(artifacts.extents_file(split))
     sizes = zip(index.extents["offset"].tolist(), index.extent_bytes.tolist(), strict=True)
-    with packed.file(artifacts.extents_file(split)).open("rb", buffering=0) as file:
+    with opened(path) as descriptor:
+
+        def read(offset: int, num_bytes: int) -> bytearray:
+            return fill(descriptor, offset, bytearray(num_bytes), path)
+
         for number, (start, extent_bytes) in enumerate(sizes):
-            if not _is_whole(file, start, extent_bytes, index.parts(number)):
+            try:
+                is_whole = _is_whole(read, start, extent_bytes, index.parts(number))
+            except ReadError:
+                is_whole = False
+            if not is_whole:
                 yield number
 
 
-def _is_whole(file: FileIO, start: int, extent_bytes: int, parts: Iterable[Part]) -> bool:
+def _is_whole(read: _Read, start: int, extent_bytes: int, parts: Iterable[Part]) -> bool:
     """Whether the parts of an extent have their checksums, and all that is between them is zero."""
     end = 0
     for part in parts:
         if not (
-            _is_zero(file, start + end, part.offset - end)
-            and _checksum(file, start + part.offset, part.num_bytes) == part.crc32c
+            _is_zero(read, start + end, part.offset - end)
+            and _checksum(read, start + part.offset, part.num_bytes) == part.crc32c
         ):
             return False
         end = part.offset + part.num_bytes
-    return _is_zero(file, start + end, extent_bytes - end)
+    return _is_zero(read, start + end, extent_bytes - end)
 
 
-def _checksum(file: FileIO, offset: int, num_bytes: int) -> int:
+def _checksum(read: _Read, offset: int, num_bytes: int) -> int:
     crc = 0
     for start in range(0, num_bytes, _READ_BYTES):
-        crc = crc32c(os.pread(file.fileno(), min(_READ_BYTES, num_bytes - start), offset + start), crc)
+        crc = crc32c(read(offset + start, min(_READ_BYTES, num_bytes - start)), crc)
     return crc
 
 
-def _is_zero(file: FileIO, offset: int, num_bytes: int) -> bool:
+def _is_zero(read: _Read, offset: int, num_bytes: int) -> bool:
     # No gap is longer, whatever an index says that somebody forged.
-    return 0 <= num_bytes < DIRECT_ALIGNMENT and not any(os.pread(file.fileno(), num_bytes, offset))
+    return 0 <= num_bytes < DIRECT_ALIGNMENT and not any(read(offset, num_bytes))

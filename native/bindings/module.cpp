@@ -4,17 +4,25 @@
 #include <system_error>
 
 #include "bindings/arrays.h"
+#include "storage/read_engine.h"
 
 namespace diskgnn {
 namespace {
 
-// nanobind turns std::system_error into RuntimeError and drops errno: raise the OSError that Python has for it.
-void translate_system_error(const std::exception_ptr& pointer, void*) {
+// nanobind turns std::system_error into RuntimeError and drops errno. Raise what Python code raises, where it reads
+// itself: ArtifactError for a file that is too short, ReadError for a disk that failed, otherwise the OSError that
+// Python has for it.
+void translate_read_errors(const std::exception_ptr& pointer, void*) {
   try {
     std::rethrow_exception(pointer);
+  } catch (const TruncatedFile& error) {
+    PyErr_SetString(nb::module_::import_("diskgnn.errors").attr("ArtifactError").ptr(), error.what());
   } catch (const std::system_error& error) {
-    nb::object args = nb::make_tuple(error.code().value(), error.what());
-    PyErr_SetObject(PyExc_OSError, args.ptr());
+    const nb::object args = nb::make_tuple(error.code().value(), error.what());
+    const bool disk_failed = error.code().value() == EIO || error.code().value() == ETIMEDOUT;
+    const nb::object kind =
+        disk_failed ? nb::module_::import_("diskgnn.errors").attr("ReadError") : nb::borrow(PyExc_OSError);
+    PyErr_SetObject(kind.ptr(), args.ptr());
   }
 }
 
@@ -23,7 +31,7 @@ void translate_system_error(const std::exception_ptr& pointer, void*) {
 
 NB_MODULE(_native, m) {
   using namespace diskgnn;
-  nb::register_exception_translator(translate_system_error);
+  nb::register_exception_translator(translate_read_errors);
   nb::set_leak_warnings(false);  // a Loader that is alive when the interpreter ends is no leak
   bind_reading(m);
   bind_graphs(m);

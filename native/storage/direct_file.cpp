@@ -4,8 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <climits>
+#include <cstddef>
+#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -21,10 +24,36 @@ std::string name_of(const std::string& path) {
   return length < 0 ? path : name.substr(0, static_cast<std::size_t>(length));
 }
 
+// Whether the disk and the file system of an open file take direct reads that are aligned to kDirectAlignment. Headers
+// older than Linux 6.1 do not name what this asks for, so it stands here as the kernel's ABI has it.
+bool takes_direct_reads(int descriptor) {
+#ifdef STATX_BASIC_STATS
+  constexpr unsigned kDioAlign = 0x2000;      // STATX_DIOALIGN
+  constexpr std::size_t kDioOffset = 0x98;    // of stx_dio_mem_align and stx_dio_offset_align, 32 bits each
+  std::array<std::uint32_t, 2> aligned_to{};  // memory, offset
+  struct statx status{};
+  static_assert(sizeof(status) == 256);
+  if (statx(descriptor, "", AT_EMPTY_PATH, kDioAlign, &status) != 0 || (status.stx_mask & kDioAlign) == 0) {
+    return true;  // an older kernel, or the file system does not say
+  }
+  std::memcpy(aligned_to.data(), reinterpret_cast<const char*>(&status) + kDioOffset, sizeof(aligned_to));
+  return aligned_to[0] != 0 && aligned_to[1] != 0 && kDirectAlignment % aligned_to[0] == 0 &&
+         kDirectAlignment % aligned_to[1] == 0;
+#else
+  static_cast<void>(descriptor);
+  return true;
+#endif
+}
+
 }  // namespace
 
 DirectFile::DirectFile(const std::string& path) : path_(name_of(path)) {
   descriptor_ = open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+  if (descriptor_ >= 0 && !takes_direct_reads(descriptor_)) {
+    close(descriptor_);
+    descriptor_ = -1;
+    errno = EINVAL;
+  }
   if (descriptor_ < 0 && errno == EINVAL) {
     direct_ = false;
     descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);

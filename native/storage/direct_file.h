@@ -6,7 +6,8 @@
 
 namespace diskgnn {
 
-// Offsets, lengths and memory of direct reads are multiples of this; every disk and file system in use accepts it.
+// Offsets, lengths and memory of direct reads are multiples of this. Where a disk asks for more (statx's DIOALIGN,
+// known since Linux 6.1), reads go through the page cache.
 inline constexpr std::uint64_t kDirectAlignment = 4096;
 
 class DirectFile {
@@ -20,7 +21,7 @@ class DirectFile {
   DirectFile& operator=(const DirectFile&) = delete;
 
   int descriptor() const { return descriptor_; }
-  bool is_direct() const { return direct_; }  // false: tmpfs and the like; reads go through the page cache
+  bool is_direct() const { return direct_; }  // false: tmpfs and the like: reads go through the page cache
   std::uint64_t size_bytes() const { return size_bytes_; }
   const std::string& path() const { return path_; }  // for messages
 

@@ -11,13 +11,18 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <thread>
 
 namespace diskgnn {
 namespace {
+
+// The kernel may be short of memory, or of room for completions. Both come back when reads in flight complete.
+constexpr unsigned kMostRefusals = 10'000;  // in a row, a millisecond apart
 
 [[noreturn]] void throw_refusal(int error, const std::string& what) {
   throw std::system_error(error, std::generic_category(), what);
@@ -122,7 +127,11 @@ void IoRing::queue_read(int descriptor, std::span<std::byte> destination, std::u
 
 void IoRing::submit_and_wait() {
   const unsigned queued = *word(params_.sq_off.tail) - acquire(word(params_.sq_off.head));
-  if (syscall(__NR_io_uring_enter, descriptor_, queued, 1, IORING_ENTER_GETEVENTS, nullptr, 0) < 0 && errno != EINTR) {
+  if (syscall(__NR_io_uring_enter, descriptor_, queued, 1, IORING_ENTER_GETEVENTS, nullptr, 0) >= 0) {
+    refusals_ = 0;
+  } else if ((errno == EAGAIN || errno == EBUSY) && ++refusals_ < kMostRefusals) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } else if (errno != EINTR) {
     throw_refusal(errno, "the kernel refuses io_uring_enter");
   }
 }

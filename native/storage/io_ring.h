@@ -41,7 +41,8 @@ class IoRing {
   void queue_read(int descriptor, std::span<std::byte> destination, std::uint64_t offset, bool registered,
                   std::uint64_t tag);
 
-  // Gives the kernel what is queued and waits until something completes, or a signal comes. Throws std::system_error.
+  // Gives the kernel what is queued and waits until something completes, or a signal comes, or the
+  // kernel asks to try again. Throws std::system_error.
   void submit_and_wait();
 
   std::optional<Completion> take();  // a read that is complete, if there is one
@@ -56,6 +57,7 @@ class IoRing {
 
   io_uring_params params_{};
   int descriptor_ = -1;
+  unsigned refusals_ = 0;                  // of io_uring_enter, in a row
   std::span<std::byte> rings_;             // both rings, shared with the kernel
   std::span<io_uring_sqe> entries_;        // what the submission ring's indices mean
   std::span<const io_uring_cqe> results_;  // in rings_

@@ -21,6 +21,14 @@ namespace {
 constexpr std::uint64_t kRangeChunkBytes = 1 << 20;
 constexpr unsigned kMaxPoolThreads = 16;
 
+// A read that fails is made again: a link that recovers, or a sector that the drive reads at its next attempt, must not
+// end a job of hours. What fails as often as this has failed.
+constexpr unsigned kReadAttempts = 4;
+
+bool worth_another_attempt(int error) {
+  return error == EIO || error == EAGAIN || error == EBUSY || error == ETIMEDOUT;
+}
+
 [[noreturn]] void throw_read_error(int error, const DirectFile& file, std::uint64_t offset, std::uint64_t bytes) {
   throw std::system_error(
       error, std::generic_category(),
@@ -28,9 +36,9 @@ constexpr unsigned kMaxPoolThreads = 16;
 }
 
 [[noreturn]] void throw_short_read(const DirectFile& file, const ReadRequest& request, std::uint64_t done) {
-  throw std::system_error(EIO, std::generic_category(),
-                          file.path() + " ends early: expected " + std::to_string(request.required_bytes) +
-                              " bytes at offset " + std::to_string(request.offset) + ", found " + std::to_string(done));
+  throw TruncatedFile(file.path() + " ends early: expected " + std::to_string(request.required_bytes) +
+                      " bytes at offset " + std::to_string(request.offset) + ", found " + std::to_string(done) +
+                      "; it was truncated");
 }
 
 // A direct read that stops between two multiples of the alignment has met the end of the file; asking for the rest
@@ -108,10 +116,11 @@ class ThreadEngine final : public ReadEngine {
 
   Completion read(const ReadRequest& request) const {
     std::uint64_t done = 0;
+    unsigned attempts = 1;
     while (done < request.destination.size()) {
       const ssize_t count = pread(file_.descriptor(), request.destination.data() + done,
                                   request.destination.size() - done, static_cast<off_t>(request.offset + done));
-      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && (errno == EINTR || (worth_another_attempt(errno) && attempts++ < kReadAttempts))) continue;
       if (count < 0) return {request, done, errno};
       if (count == 0) break;
       done += static_cast<std::uint64_t>(count);
@@ -151,7 +160,7 @@ class UringEngine final : public ReadEngine {
     if (free_slots_.empty()) throw std::logic_error("more reads in flight than the engine's depth");
     const unsigned slot = free_slots_.back();
     free_slots_.pop_back();
-    slots_[slot] = {request, 0};
+    slots_[slot] = {request, 0, 1};
     enqueue(slot);
   }
 
@@ -162,7 +171,7 @@ class UringEngine final : public ReadEngine {
       --in_kernel_;
       Slot& state = slots_[slot];
       const ReadRequest& request = state.request;
-      if (result == -EINTR || result == -EAGAIN) {
+      if (result == -EINTR || (worth_another_attempt(-result) && state.attempts++ < kReadAttempts)) {
         enqueue(slot);
         continue;
       }
@@ -184,6 +193,7 @@ class UringEngine final : public ReadEngine {
   struct Slot {
     ReadRequest request;
     std::uint64_t done;
+    unsigned attempts;
   };
 
   IoRing::Completion wait_for_completion() {

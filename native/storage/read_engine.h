@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 
 #include "storage/direct_file.h"
@@ -12,6 +13,11 @@
 namespace diskgnn {
 
 enum class EngineKind { kAuto, kIoUring, kThreads };
+
+// A file that ends before what was asked of it: not a disk that failed, which is a std::system_error.
+struct TruncatedFile : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 struct ReadRequest {
   std::uint64_t offset;
@@ -28,7 +34,8 @@ class ReadEngine {
   // Queues a request without blocking.
   virtual void submit(const ReadRequest& request) = 0;
 
-  // Blocks until a request is complete and returns its tag. Throws std::system_error (EIO for a short read).
+  // Blocks until a request is complete and returns its tag. Throws std::system_error when the disk failed
+  // several times over, TruncatedFile.
   virtual std::uint64_t wait() = 0;
 
   virtual const char* name() const = 0;
@@ -53,7 +60,8 @@ struct ByteRange {
 
 // Reads `ranges` of `file` so that the first byte of range i lands at `destination[places[i]]`. Ranges are widened to
 // the direct-I/O alignment: so `destination` is aligned to it and covers the widened ranges, and each place is as far
-// from a multiple of it as its range's offset. Throws std::system_error.
+// from a multiple of it as its range's offset. Throws std::system_error,
+// TruncatedFile.
 void read_ranges(const DirectFile& file, EngineKind kind, std::span<const ByteRange> ranges,
                  std::span<const std::uint64_t> places, std::span<std::byte> destination);
 

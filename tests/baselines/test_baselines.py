@@ -22,7 +22,7 @@ from diskgnn.baselines.cached_reads import POLICIES, CachedReads
 from diskgnn.baselines.ginex import Ginex
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.baselines.mmap import MMap
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.storage import faults
 
 MAKERS = {
@@ -223,7 +223,7 @@ def test_a_truncated_feature_file_is_an_error_in_the_loop(tmp_path):
     with CachedReads(graph, **SAMPLING, cpu_cache=0) as source:
         with graph.feature_file.path.open("r+b") as file:
             file.truncate(graph.feature_file.data_offset_bytes + 5000)
-        with pytest.raises(OSError, match="ends early"):
+        with pytest.raises(ArtifactError, match="ends early"):
             list(source.epoch(0))
         with pytest.raises(ConfigError, match="has failed"):  # not with rows that were never read
             list(source.epoch(0))

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diskgnn._native import RowReader, gather_rows, io_uring_refusal
+from diskgnn.errors import ArtifactError
 
 ENGINES = ["threads"] if io_uring_refusal() else ["threads", "io_uring"]
 NO_CACHE = (np.empty(0, np.int32), np.empty(0, np.uint8))
@@ -113,7 +114,7 @@ def test_a_file_that_was_cut_is_an_error_for_good(tmp_path, engine):
     with open(path, "r+b") as file:  # noqa: PTH123
         file.truncate(4096 * 10 + 5)
     nodes, x = np.array([3, 10], np.int32), np.empty(2 * 4096, np.uint8)
-    with pytest.raises(OSError, match="ends early"):
+    with pytest.raises(ArtifactError, match="ends early"):
         reader.gather(nodes, nodes * 0 - 1, *NO_CACHE, x)
     with pytest.raises(RuntimeError, match="failed before"):
         reader.gather(nodes[:1], nodes[:1] * 0 - 1, *NO_CACHE, x[:4096])

@@ -23,18 +23,20 @@ from diskgnn.storage.samples_config import SamplesConfig, SamplesLayout, Sequenc
 from diskgnn.storage.writer import ArtifactWriter
 
 
-@pytest.mark.parametrize(("num_nodes", "num_edges"), [(1, 0), (3, 2), (500, 3000), (500, 100_000)])
+@pytest.mark.parametrize(("num_nodes", "num_edges"), [(1, 0), (3, 2), (500, 3000), (500, 100_000), (1_100_000, 3000)])
 def test_graph(tmp_path: Path, num_nodes: int, num_edges: int) -> None:
+    """1,100,000 nodes are more than the offsets and labels that are read at once."""
     rng = np.random.default_rng(6)
     labels = rng.integers(-1, 3, num_nodes)
     labels[0] = 2
     src, dst = rng.integers(0, num_nodes, (2, num_edges))
     # Half of the edges stay within a class.
-    within = [np.flatnonzero(labels == label) for label in labels[dst]]
+    of_label = {label: np.flatnonzero(labels == label) for label in range(-1, 3)}
+    within = [of_label[label] for label in labels[dst]]
     src = np.array([rng.choice(w) if rng.random() < 0.5 else s for w, s in zip(within, src, strict=True)], np.int64)
     convert(tmp_path / "graph", edges=np.stack([src, dst]), features=np.ones((num_nodes, 7), np.float16),
             labels=labels, train=[0], memory="16MiB")  # fmt: skip
-    description = describe(tmp_path / "graph", chunk_nodes=64)
+    description = describe(tmp_path / "graph")
     degrees = np.bincount(dst, minlength=num_nodes)
     facts = description.facts
     assert (facts["nodes"], facts["edges"], facts["classes"], facts["train_nodes"]) == (num_nodes, num_edges, 3, 1)

@@ -21,10 +21,9 @@ def test_a_file_truncated_after_opening(mutable, engine, keep_bytes):
     with Loader(mutable, engine=engine) as loader:
         list(loader.epoch(1))
         os.truncate(mutable / "train.bin", keep_bytes)
-        with pytest.raises(OSError, match="ends early") as caught:
+        with pytest.raises(ArtifactError, match="ends early"):
             list(loader.epoch(0))
-        assert caught.value.errno == 5
-        with pytest.raises(OSError, match="ends early"):  # again, not a hang
+        with pytest.raises(ArtifactError, match="ends early"):  # again, not a hang
             list(loader.epoch(1))
     with pytest.raises(ArtifactError, match="expected"):
         Loader(mutable)

@@ -76,7 +76,7 @@ def test_messages_name_files_and_not_descriptors(replaced):
         list(loader.epoch(5))
         with (packed / "train.bin").open("r+b") as file:
             file.truncate(4096)
-        with pytest.raises(OSError, match=r"packed/train\.bin ends early"):
+        with pytest.raises(ArtifactError, match=r"packed/train\.bin ends early"):
             list(loader.epoch(0))
 
 

@@ -49,7 +49,7 @@ def test_features_that_end_early_are_refused(tmp_path):
     graph = make_graph(tmp_path / "graph")
     sample(graph, tmp_path / "samples", fanouts=[3], batch_size=8, threads=1)
     os.truncate(graph.feature_file.path, 2000)
-    with pytest.raises(OSError, match="ends early"):
+    with pytest.raises(ArtifactError, match="ends early"):
         pack(graph, tmp_path / "samples", tmp_path / "packed", cpu_cache=0, static_cache=0)
     assert not (tmp_path / "packed").exists()
     assert not (tmp_path / ".packed.partial").exists()

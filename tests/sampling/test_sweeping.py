@@ -202,7 +202,7 @@ def test_a_file_that_ends_early_is_an_error(graph, tmp_path):
     sweep = TopologySweep(files, engine="auto", window_bytes=65536, threads=2)
     group = [expansion(files, np.int32, np.arange(graph.num_nodes), [2])]
     sweep.count(group)
-    with pytest.raises(OSError, match="ends early"):
+    with pytest.raises(ArtifactError, match="ends early"):
         sweep.draw(group)
 
 

@@ -94,7 +94,7 @@ def test_a_file_that_ends_early_is_an_error(features: FeatureFile, tmp_path: Pat
     path.write_bytes(features.path.read_bytes()[: NUM_NODES // 2 * features.row_bytes])
     checksums = chunk_checksums(features.path)
     short = FeatureFile(path, features.data_offset_bytes, NUM_NODES, features.rows)
-    with pytest.raises(OSError, match="ends early"):
+    with pytest.raises(ArtifactError, match="ends early"):
         list(scan_needed_rows(short, checksums, np.ones(NUM_NODES, bool), 100 * features.row_bytes))
 
 

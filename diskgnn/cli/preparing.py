@@ -33,7 +33,7 @@ _tables = options.section("Parquet tables")
     "format",
     type=(str, options.EXISTING),
     metavar="FORMAT PATH",
-    help="Read the graph from PATH. FORMAT is auto or one of ogb, mag240m, igb, scipy.",
+    help="Read the graph from PATH. FORMAT is auto or one of ogb, mag240m, igb, graphbolt, dgl, diskgnn, snap, scipy.",
 )
 @_source(
     "--set",

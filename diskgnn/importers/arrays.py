@@ -248,7 +248,7 @@ def numbers(name: str, source: Source) -> RowSource:
         InputError: no array of numbers.
     """
     if isinstance(source, RowSource):
-        return replace(source, name=name)
+        return source
     array = load(name, source)
     if array.ndim == 0:
         raise InputError(f"{name}: expected an array, found a single number")

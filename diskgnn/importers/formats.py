@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from diskgnn.errors import ConfigError, InputError
-from diskgnn.importers import igb, mag240m, ogb, scipy_sparse
+from diskgnn.importers import dgl_graphs, diskgnn_original, graphbolt, igb, mag240m, ogb, scipy_sparse, snap
 from diskgnn.importers.file_kinds import describe
 from diskgnn.importers.graph_input import GraphInput
 
@@ -43,6 +43,12 @@ FORMATS = {
         SourceFormat("ogb", "a folder of OGB for node or link prediction: raw/ and split/", ogb.recognises, ogb.read),
         SourceFormat("mag240m", "MAG240M of OGB-LSC: the folder mag240m_kddcup2021", mag240m.recognises, mag240m.read),
         SourceFormat("igb", "one size of IGB or IGBH: a folder with processed/", igb.recognises, igb.read),
+        SourceFormat("graphbolt", "a data set of GraphBolt: a folder with metadata.yaml", graphbolt.recognises,
+                     graphbolt.read),
+        SourceFormat("dgl", "a DGLGraph, or a file that dgl.save_graphs wrote", dgl_graphs.recognises, dgl_graphs.read),
+        SourceFormat("diskgnn", "a folder NAME-offgs of the original DiskGNN", diskgnn_original.recognises,
+                     diskgnn_original.read),
+        SourceFormat("snap", "a text file with an edge per line, as SNAP has them", snap.recognises, snap.read),
         SourceFormat("scipy", "a sparse matrix saved by scipy.sparse.save_npz", scipy_sparse.recognises,
                      scipy_sparse.read),
     )

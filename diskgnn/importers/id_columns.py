@@ -31,7 +31,7 @@ class IdColumns:
     columns: tuple[str, ...]  # what messages call each
     kinds: tuple[pa.DataType, ...]  # as the source has them
     num_rows: int
-    from_table: bool  # otherwise an array or stream, where whole numbers are dense ids
+    from_table: bool  # or a stream of sparse ids; elsewhere whole numbers are dense ids
     chunks: Callable[[int], Iterator[tuple[pa.Array, ...]]]  # about so many rows at a time, each column as `id_keys`
 
     @property
@@ -78,13 +78,14 @@ def end_ids(name: str, source: Source | EdgeStream, columns: TableColumns) -> Id
                 raise InputError(f"{name}: expected shape [2, E] or [E, 2], found {list(array.shape)}")
             return _of_arrays(name, tuple(array if array.shape[0] == 2 else array.T), "edge")
     stream = source if isinstance(source, EdgeStream) else None
+    is_sparse = stream is not None and stream.sparse
     chunks, num_edges = (stream.chunks, stream.num_edges) if stream else arrays.edge_source(source, name)
 
     def read(_: int) -> Iterator[tuple[pa.Array, ...]]:
         for pair in chunks():
             yield tuple(pa.array(end).cast(pa.int64()) for end in pair)
 
-    return IdColumns(name, "edge", ("source", "destination"), (pa.int64(),) * 2, num_edges, False, read)
+    return IdColumns(name, "edge", ("source", "destination"), (pa.int64(),) * 2, num_edges, is_sparse, read)
 
 
 def _of_table(name: str, source: Any, given: TableColumns, columns: tuple[str, ...], row_name: str) -> IdColumns:

@@ -90,6 +90,7 @@ class EdgeStream:
     chunks: EdgeSource  # yields (sources, destinations), together num_edges, the same ones at each call
     num_nodes: int | None = None  # destinations, where the source says so
     stored_bytes: int = 0  # in files, to be read at each call
+    sparse: bool = False  # ids are those of a user, and nodes those that edges mention
 
 
 def as_signed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -87,14 +87,31 @@ def lines(name: str, path: Path) -> list[list[str]]:
         raise InputError(f"{name}: {path} cannot be read ({error})") from error
 
 
-def _layout(name: str, path: Path, delimiter: str, comment: str) -> tuple[int, int]:
-    """Lines before the first row, and the number of columns."""
+def first_lines(name: str, path: Path) -> list[str]:
+    """The first lines of a file, the last of which may be cut off.
+
+    Raises:
+        InputError: it cannot be read.
+    """
     try:
         with pa.input_stream(path) as stream:
-            head = stream.read(CHUNK_BYTES).decode(errors="replace")
+            return stream.read(CHUNK_BYTES).decode(errors="replace").splitlines()  # type: ignore[no-any-return]
     except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{name}: cannot be read ({error})") from error
-    for number, line in enumerate(head.splitlines()):
+        raise InputError(f"{name}: {path} cannot be read ({error})") from error
+
+
+def count_lines(name: str, path: Path) -> int:
+    """Lines of a file that are not empty.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    return sum(len(chunk) for chunk in rows(name, path, -1, np.float64).chunks())
+
+
+def _layout(name: str, path: Path, delimiter: str, comment: str) -> tuple[int, int]:
+    """Lines before the first row, and the number of columns."""
+    for number, line in enumerate(first_lines(name, path)):
         if line.strip() and not (comment and line.startswith(comment)):
             return number, line.count(delimiter) + 1
     raise InputError(f"{name}: expected rows of numbers, found none")

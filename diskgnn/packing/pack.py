@@ -99,11 +99,13 @@ def pack_samples(
     keep_input_nodes: bool = False,
     keep_edge_ids: bool = False,
     overwrite: bool = False,
+    once: bool = False,
     window_bytes: int | None = None,
 ) -> StageReport:
     """`pack`, once its arguments are nouns. `tiers` are rows [K] where those of each row set are known.
 
-    `window_bytes` is that of `row_packing.pack_rows`.
+    The sequences are to be repeated, or, if `once`, not: then their cpu tiers are empty at the start. `window_bytes` is
+    that of `row_packing.pack_rows`.
     """
     started = time.perf_counter()
     if samples.manifest.source != {"format": artifacts.GRAPH, "digest": graph.manifest.digest}:
@@ -120,7 +122,7 @@ def pack_samples(
     ):
         read_bytes = _require_space(writer, graph, samples, tiers, keep_input_nodes)
         given = read_given(samples.manifest, samples.config.spec)
-        placer = SplitPlacer(writer, pages, graph, samples, config, row_sets, resources)
+        placer = SplitPlacer(writer, pages, graph, samples, config, row_sets, resources, once=once)
         placed = placer.place_all(tiers)
         # To place, once for each row set, and to write the headers.
         read_bytes += (len(row_sets) + 1) * samples.manifest.total_bytes + placed.read_bytes

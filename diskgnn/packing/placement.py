@@ -2,7 +2,8 @@
 
 Sampling has fixed every future access, so nothing is guessed: the most accessed rows are static, and Belady's MIN with
 bypass (Belady, IBM Systems Journal 1966) schedules the cpu tier. Sequences are cyclic: training for more epochs than
-were prepared starts over, so the last minibatches already keep what the first ones need.
+were prepared starts over, so the last minibatches already keep what the first ones need. A sequence that is played once
+starts with an empty tier instead.
 
 Node-sized memory is one int32 per node (counts, then next uses, then locations); packing adds one byte (what is
 needed). Per-access data streams through scratch files.
@@ -34,9 +35,9 @@ class Schedule:
     """The placement of one sequence. Read `initial_cpu_nodes`, iterate once, then read `next_cycle_slots`."""
 
     def __init__(self, reuse: Reuse, cpu_rows: int) -> None:
-        """Plans with `cpu_rows` slots, or as many as there are rows to keep if those are fewer (then all are kept)."""
+        """Plans with `cpu_rows` slots, or as many as are of use if those are fewer."""
         self._reuse = reuse
-        self.cpu_rows = min(cpu_rows, reuse.num_rows)
+        self.cpu_rows = reuse.most_kept(cpu_rows)
         static_nodes = reuse.static_nodes
         location = np.full(reuse.accesses.num_nodes, -1, np.int32)
         location[static_nodes] = np.arange(len(static_nodes), dtype=np.int32)

@@ -23,11 +23,13 @@ MAX_BATCHES = 1 << 29  # next uses are int32 and span two cycles
 
 
 class Reuse:
-    """The next uses of a sequence that is repeated, static rows left out."""
+    """The next uses of a sequence, static rows left out. It is repeated, or played `once`."""
 
-    def __init__(self, accesses: Accesses, static_nodes: npt.NDArray[np.int64], *, threads: int = 1) -> None:
+    def __init__(
+        self, accesses: Accesses, static_nodes: npt.NDArray[np.int64], *, threads: int = 1, once: bool = False
+    ) -> None:
         """Reads the sequence backwards; of an int32 per node, `threads` / 8 are in memory at once."""
-        self.accesses, self.static_nodes = accesses, static_nodes
+        self.accesses, self.static_nodes, self._once = accesses, static_nodes, once
         self._next_uses = accesses.scratch.with_suffix(".next")
         self._arcs = accesses.scratch.with_suffix(".arcs")
         with self._next_uses.open("wb") as file:
@@ -43,14 +45,21 @@ class Reuse:
         """Rows that the sequence needs."""
         return int(self.first_uses.sum(dtype=np.int64))
 
+    def most_kept(self, cache_rows: int) -> int:
+        """Of a cache of `cache_rows`, what is of use at most. A row of a sequence played once saves a read, or more."""
+        if not self._once:
+            return min(cache_rows, self.num_rows)
+        num_accesses = int(self.accesses.offsets[-1])
+        return min(cache_rows, num_accesses - self.total_misses(cache_rows))
+
     def misses(self, cache_rows: int, *, from_empty: bool = False) -> npt.NDArray[np.int32]:
         """[B] the rows that each minibatch reads with a cache of `cache_rows` under Belady's MIN with bypass.
 
-        The same in every cycle; with `from_empty` in one cycle, before which the cache is empty: the bound for any
-        cache that is.
+        The same in every cycle; with `from_empty`, and if there is one only, in one before which the cache is empty:
+        the bound for any cache that is.
         """
         pairs = np.empty(0, np.int32) if self._bounds[-1] == 0 else np.memmap(self._arcs, np.int32, "r")
-        return belady_misses(self._bounds, pairs, cache_rows, from_empty)
+        return belady_misses(self._bounds, pairs, cache_rows, from_empty or self._once)
 
     def total_misses(self, cache_rows: int) -> int:
         """The rows that a cycle reads, see `misses`."""

@@ -58,10 +58,12 @@ class SplitPlacer:
         config: PackedConfig,
         row_sets: tuple[RowSet, ...],
         resources: Resources,
+        *,
+        once: bool = False,
     ) -> None:
-        """`config` is that of the directory, as far as it is known before placing."""
+        """`config` is that of the directory, as far as it is known before placing; `once` is that of `Reuse`."""
         self.writer, self.pages, self.graph, self.samples, self.config = writer, pages, graph, samples, config
-        self.row_sets, self.resources = row_sets, resources
+        self.row_sets, self.resources, self._once = row_sets, resources, once
         self.static_nodes: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64) for _ in row_sets]
         self.needed: list[npt.NDArray[np.bool_]] = [np.zeros(row_set.num_rows, np.bool_) for row_set in row_sets]
         self._divisions: dict[str, Division] = {}
@@ -84,7 +86,7 @@ class SplitPlacer:
             if split == self.samples.splits[0]:
                 self._choose_static(accesses, tiers)
             reuses = [
-                Reuse(found, static, threads=self.resources.threads)
+                Reuse(found, static, threads=self.resources.threads, once=self._once)
                 for found, static in zip(accesses, self.static_nodes, strict=True)
             ]
             schedules = self._schedules(split, reuses, tiers)

@@ -80,7 +80,7 @@ class WindowPreparer:
         faults.point("fresh_epochs.pack")
         packed = pack_samples(
             graph, Samples.open(samples), folder / "packed", self._tiers, resources,
-            keep_input_nodes=self._keep_input_nodes,
+            keep_input_nodes=self._keep_input_nodes, once=True,
         )  # fmt: skip
         shutil.rmtree(samples)
         stats = LoadStats(

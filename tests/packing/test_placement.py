@@ -18,11 +18,11 @@ from diskgnn.packing.placement import Schedule
 from diskgnn.packing.reuse import Reuse
 
 
-def reuse_of(folder, batches, *, num_static=0, num_nodes=None, dtype=np.int32, threads=1):
+def reuse_of(folder, batches, *, num_static=0, num_nodes=None, dtype=np.int32, threads=1, once=False):
     num_nodes = num_nodes or 1 + max(itertools.chain(*batches))
     arrays = (np.array(batch, dtype) for batch in batches)
     accesses = Accesses(arrays, num_nodes, folder / "x.accesses", threads=threads)
-    return Reuse(accesses, hottest_nodes(accesses.counts(), num_static), threads=threads)
+    return Reuse(accesses, hottest_nodes(accesses.counts(), num_static), threads=threads, once=once)
 
 
 def plan(folder, batches, capacity, **options):
@@ -288,6 +288,19 @@ def test_misses_from_an_empty_cache_are_those_of_min(tmp_path_factory, batches, 
         resident = set(wanted[:capacity])
     assert found.tolist() == expected
     assert reuse.num_rows == len(set(itertools.chain(*batches)))
+
+
+@settings(max_examples=150)
+@given(batches=sequences(max_node=9, max_batches=7), capacity=st.integers(0, 9), num_static=st.integers(0, 3))
+def test_a_sequence_played_once_starts_empty_and_reads_what_min_does(tmp_path_factory, batches, capacity, num_static):
+    folder = tmp_path_factory.mktemp("once")
+    expected = reuse_of(folder, batches, num_static=num_static).misses(capacity, from_empty=True).tolist()
+    plans = plan(folder, batches, capacity, num_static=num_static, once=True)
+    placements, initial, _, _, slots = plans
+    assert [len(placement.disk_nodes) for placement in placements] == expected
+    assert initial == []
+    assert slots <= min(capacity, sum(map(len, batches)) - sum(expected))
+    assert replay(batches, *plans, cycles=2) == sum(expected)
 
 
 def test_larger_caches_read_less_and_less(tmp_path):

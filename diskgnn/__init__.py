@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from diskgnn.packing.pack import pack
     from diskgnn.preparing.estimate import estimate
     from diskgnn.preparing.prepare import prepare
+    from diskgnn.sampling.neighbourhood import Neighbourhood
     from diskgnn.sampling.sample import sample
     from diskgnn.specs import LinkTarget, NodeTarget
     from diskgnn.training.checkpoints import load_model
@@ -49,6 +50,7 @@ _MODULES = {
     "Loader": "loading.loader",
     "LoaderOptions": "loading.options",
     "MiniBatch": "minibatch",
+    "Neighbourhood": "sampling.neighbourhood",
     "NodeInput": "importers.convert",
     "NodeTarget": "specs",
     "Pairs": "minibatch",
@@ -85,6 +87,7 @@ __all__ = [
     "Loader",
     "LoaderOptions",
     "MiniBatch",
+    "Neighbourhood",
     "NodeInput",
     "NodeTarget",
     "OutputExistsError",

@@ -15,6 +15,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.schema import EdgeType, check_type_name, edge_type_name, parse_edge_type
 from diskgnn.split_arrays import SPLIT_NAMES, SplitArrays
 from diskgnn.units import parse_size
+from diskgnn.user_sampler import UserSampler
 
 PathLike = str | os.PathLike[str]
 SPLITS = SPLIT_NAMES
@@ -127,6 +128,7 @@ class SamplingSpec:
     edge_ids: bool = False  # keep where sampled edges lie; kept in any case where edges have features
     expand_once: bool = False  # a node draws once for all layers, when it is found, as in PyG: for `to_pyg` only
     shuffle: bool = True  # the train split, anew in every epoch; False: in the given order
+    sampler: UserSampler | None = None  # draws in place of ours; or a function, or its name
 
     def __post_init__(self) -> None:
         fanouts = _checked("fanouts", self.fanouts)
@@ -137,6 +139,9 @@ class SamplingSpec:
                 "needs both"
             )
         self._check_choice()
+        if self.sampler is not None:
+            object.__setattr__(self, "sampler", UserSampler.of(self.sampler))
+            self._check_own_draws(fanouts, eval_fanouts)
         if unknown := set(self.splits) - set(SPLITS):
             raise ConfigError(f"splits: expected some of {', '.join(SPLITS)}, found {sorted(unknown)}")
         draw_period = whole_number("draw_period", self.draw_period)
@@ -169,6 +174,20 @@ class SamplingSpec:
             raise ConfigError("strict_time: draws have no times; pass temporal='uniform' or 'last' with it")
         if self.weighted and self.temporal == "last":
             raise ConfigError("weighted: temporal='last' takes the latest edges whatever they weigh; choose one")
+
+    def _check_own_draws(self, *fanouts: CheckedFanouts) -> None:
+        """What only our own sampler does is refused with another."""
+        if any(fanout != -1 for each in fanouts for fanout in (each if isinstance(each, tuple) else (0,))):
+            raise ConfigError("fanouts: a sampler of your own decides what it draws; pass -1 for each of its layers")
+        usual = {"draws": "independent", "temporal": None, "weighted": False, "expand_once": False}
+        for name, value in usual.items():
+            if getattr(self, name) != value:
+                raise ConfigError(f"{name}: a sampler of your own decides what it draws; leave it out")
+        if isinstance(self.target, LinkTarget) and self.target.exclude != "none":
+            raise ConfigError(
+                "exclude: a sampler of your own is not told of the seed edges; pass exclude='none', and sample a graph "
+                "without them"
+            )
 
     @property
     def num_layers(self) -> int:

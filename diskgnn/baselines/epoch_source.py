@@ -28,6 +28,7 @@ from diskgnn.specs import SPLITS, Fanouts, NodeTarget, PathLike, SamplingSpec, T
 from diskgnn.storage.samples_config import spec_to_json
 from diskgnn.system.memory import available_cores
 from diskgnn.tracing import TraceEvent
+from diskgnn.user_sampler import UserSampler
 
 if TYPE_CHECKING:
     from typing_extensions import Required, Unpack
@@ -47,6 +48,7 @@ class SpecOptions(TypedDict, total=False):
     strict_time: bool
     weighted: bool
     edge_ids: bool
+    sampler: UserSampler | None
 
 
 class SamplingOptions(SpecOptions, total=False):
@@ -83,6 +85,7 @@ class EpochSource(CursorSource):
     """
 
     name = "?"  # as in diskgnn.compare; threads are named after it
+    takes_samplers = False  # of the user
 
     def __init__(
         self,
@@ -97,6 +100,8 @@ class EpochSource(CursorSource):
         if split not in SPLITS:
             raise ConfigError(f"split: expected one of {', '.join(SPLITS)}, found {split!r}")
         self.spec = SamplingSpec(**sampling, splits=(split,))
+        if self.spec.sampler is not None and not self.takes_samplers:
+            raise ConfigError(f"sampler: {self.name} draws in its own way; leave it out")
         if threads is not None:
             whole_number("threads", threads)
         if sample_epochs is not None:

@@ -20,8 +20,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import AnyMiniBatch, Block, MiniBatch
 from diskgnn.ordered import in_order, submitted
-from diskgnn.sampling.plan import PlannedMinibatch
-from diskgnn.sampling.topology import TopologyParts
+from diskgnn.sampling.plan import PlannedMinibatch, Sampler, SamplingPlan
 from diskgnn.specs import PathLike, whole_number
 from diskgnn.storage import faults
 from diskgnn.storage.row_format import FeatureFile
@@ -80,6 +79,8 @@ class SamplingSource(EpochSource):
         ConfigError: `share` of another graph or class.
     """
 
+    takes_samplers = True
+
     def __init__(
         self,
         graph: PathLike | Graph,
@@ -96,7 +97,10 @@ class SamplingSource(EpochSource):
             whole_number("prefetch", prefetch)
         self._check_shared(share)
         self._owns_rows = share is None
-        self._sampler: NeighborSampler = load_sampler(self._plan.parts, topology) if share is None else share._sampler
+        if share is None or self.spec.sampler is not None:
+            self._sampler: Sampler = load_sampler(self._plan, topology)
+        else:
+            self._sampler = share._sampler
         self._rows: TypedRows = TypedRows(self._graph, rows) if share is None else share._rows
         self._prefetch = prefetch or (1 if self._rows.ordered else self._threads)
 
@@ -151,14 +155,14 @@ def as_blocks(
     return tuple(blocks)
 
 
-def load_sampler(parts: TopologyParts, topology: str) -> NeighborSampler:
-    """A sampler over a graph's topology, loaded into memory or mapped.
+def load_sampler(plan: SamplingPlan, topology: str) -> Sampler:
+    """What draws the minibatches of `plan`, with the topology loaded into memory or mapped.
 
     Raises:
         ConfigError: `topology` is neither 'memory' nor 'mmap'.
     """
-    if topology == "mmap":
-        return parts.mapped()
-    if topology != "memory":
+    if topology == "mmap" and plan.spec.sampler is None:
+        return plan.parts.mapped()
+    if topology not in ("memory", "mmap"):
         raise ConfigError(f"topology: expected 'memory' or 'mmap', found {topology!r}")
-    return parts.load()
+    return plan.load_sampler()

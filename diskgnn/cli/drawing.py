@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 from diskgnn.errors import ConfigError
@@ -17,6 +19,8 @@ def sampling_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: fanouts with and without edge types, or options of links where the seeds are nodes.
     """
+    if arguments.get("sampler") is not None:
+        sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
     links = {name: value for name in _LINK_OPTIONS if (value := arguments.pop(name)) is not None}
     eval_fanouts = arguments["eval_fanouts"]
     return arguments | {

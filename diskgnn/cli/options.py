@@ -174,6 +174,9 @@ minibatches = combined(
 )  # fmt: skip
 sampling = combined(
     minibatches,
+    _sampling("--sampler", metavar="MODULE:FUNCTION",
+              help="A Python function that draws in place of ours, from the current folder or where Python finds it; "
+                   "--fanouts are then -1 for each layer."),
     _sampling("--epochs", type=click.IntRange(min=1), default=1, show_default=True,
               help="Training epochs to sample; training for more starts over with the first."),
 )  # fmt: skip

@@ -23,6 +23,7 @@ from diskgnn.system.disk_rates import sequential_bytes_per_second
 from diskgnn.system.memory_rates import row_copy_bytes_per_second
 from diskgnn.system.resources import Resources
 from diskgnn.units import parse_size
+from diskgnn.user_sampler import AnySampler, UserSampler
 
 MAX_SECONDS = 20.0  # of sampling
 _RATE_FILE_BYTES = 128 << 20
@@ -75,6 +76,7 @@ def estimate(
     edge_ids: bool = False,
     expand_once: bool = False,
     shuffle: bool = True,
+    sampler: AnySampler | None = None,
     seed: int = 0,
     memory: int | str = "auto",
     threads: int | None = None,
@@ -123,6 +125,7 @@ def estimate(
         expand_once: a node draws neighbours once, when it is found, for all layers, as in PyG's NeighborLoader: for
             `to_pyg`. The blocks of such minibatches have no edges of nodes that were found earlier.
         shuffle: the train split, anew in every epoch; False takes it in the given order.
+        sampler: a function `(seeds, rng)` that draws in place of ours, or its name; see `diskgnn.sample`.
         seed: same seed, same bytes.
         memory: budget in bytes or as '2GiB'; 'auto' means half of what is available.
         threads: all cores by default.
@@ -160,6 +163,7 @@ def estimate(
             edge_ids=edge_ids,
             expand_once=expand_once,
             shuffle=shuffle,
+            sampler=UserSampler.of(sampler),
         ),
         CacheSpec(cpu_cache, static_cache, eval_cpu_cache),
         Resources.of(memory, threads, reporter),

@@ -18,6 +18,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.sampling.grouping import nearness_order
 from diskgnn.sampling.seeds import Excluded, NodeSeeds, seeds_of
 from diskgnn.sampling.topology import TopologyParts
+from diskgnn.sampling.user_sampling import UserDraws
 from diskgnn.specs import LinkTarget, SamplingSpec
 from diskgnn.storage.samples import PairSample, SampledBlock, SampledMinibatch
 from diskgnn.storage.samples_config import SamplesConfig, SamplesLayout, SequenceSize
@@ -30,6 +31,8 @@ DrawnArrays = tuple[
     list[list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[Any] | None]]],
     npt.NDArray[np.int32],
 ]
+
+Sampler = NeighborSampler | UserDraws
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class PlannedMinibatch:
     excluded: tuple[Excluded | None, ...] = ()  # by edge type: edges that are not drawn; (): none
     pairs: PairSample | None = None  # of link prediction
     rules: DrawRules = DrawRules()
+    name: str = ""  # which minibatch it is, for people
 
     @property
     def num_layers(self) -> int:
@@ -71,9 +75,9 @@ class PlannedMinibatch:
             expand_once=self.rules.expand_once,
         )  # fmt: skip
 
-    def draw(self, sampler: NeighborSampler) -> SampledMinibatch:
+    def draw(self, sampler: Sampler) -> SampledMinibatch:
         """Its neighbourhood."""
-        return self.drawn(sampler.draw(self.request()))
+        return self.drawn(sampler.draw(self) if isinstance(sampler, UserDraws) else sampler.draw(self.request()))
 
     def drawn(self, arrays: DrawnArrays) -> SampledMinibatch:
         """The minibatch that native samplers returned as `arrays`."""
@@ -86,6 +90,10 @@ class PlannedMinibatch:
             None if trees is None else tuple(trees),
             self.pairs,
         )
+
+    def seeds_by_type(self) -> list[npt.NDArray[np.int64]]:
+        """The seeds of each node type."""
+        return self._by_type(self.seeds)
 
     def _by_type(self, values: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
         return np.split(values, np.cumsum(self.seed_counts)[:-1]) if self.seed_counts else [values]
@@ -141,6 +149,22 @@ class SamplingPlan:
             for split in self.splits
         }
 
+    def load_sampler(self) -> Sampler:
+        """What draws its minibatches: the user's function, or a sampler with the topology in memory.
+
+        Raises:
+            ArtifactError: a file of the topology is damaged.
+            ConfigError: the function cannot be imported.
+        """
+        if self.spec.sampler is None:
+            return self.parts.load()
+        return UserDraws(self.spec.sampler, self.graph, self.parts.id_dtype, self.layout.positions)
+
+    @property
+    def sampler_bytes(self) -> int:
+        """What `load_sampler` reads, and holds in memory."""
+        return self.parts.num_bytes if self.spec.sampler is None else 0
+
     def redrawn(self, draws: str, draw_period: int) -> SamplingPlan:
         """The same seeds in the same minibatches, around which other neighbours are drawn; groups are found once."""
         if self.spec.group_seeds > 1 and "train" in self.splits:
@@ -192,6 +216,7 @@ class SamplingPlan:
             return PlannedMinibatch(
                 batch.seeds, self._fanouts[split], key, number, self._slice_start(split, epoch, number),
                 batch.seed_counts, batch.times, batch.excluded, batch.pairs, self._rules,
+                f"minibatch {number} of epoch {epoch} of the {split} split",
             )  # fmt: skip
 
         return PlannedEpoch(plan, range(self.sizes[split].batches_per_epoch))

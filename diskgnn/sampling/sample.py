@@ -17,12 +17,11 @@ from itertools import tee
 
 import pyarrow as pa
 
-from diskgnn._native import NeighborSampler
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.progress import SILENT, Advance, Reporter, StageReport
-from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
+from diskgnn.sampling.plan import PlannedMinibatch, Sampler, SamplingPlan
 from diskgnn.sampling.sweeping import SweepingSampler
 from diskgnn.sampling.topology import TopologyParts
 from diskgnn.specs import SPLITS, Fanouts, NodeTarget, PathLike, SamplingSpec, Target
@@ -33,6 +32,7 @@ from diskgnn.storage.samples import SampledMinibatch, one_row, samples_schema
 from diskgnn.storage.seed_files import write_given
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+from diskgnn.user_sampler import AnySampler, UserSampler
 
 MINIBATCHES_PER_SHARD = 32
 MAX_SHARDS_PER_EPOCH = 4096
@@ -58,6 +58,7 @@ def sample(
     edge_ids: bool = False,
     expand_once: bool = False,
     shuffle: bool = True,
+    sampler: AnySampler | None = None,
     seed: int = 0,
     memory: int | str = "auto",
     threads: int | None = None,
@@ -91,6 +92,9 @@ def sample(
         expand_once: a node draws neighbours once, when it is found, for all layers, as in PyG's NeighborLoader: for
             `to_pyg`. The blocks of such minibatches have no edges of nodes that were found earlier.
         shuffle: the train split, anew in every epoch; False takes it in the given order.
+        sampler: a function `(seeds, rng)` that draws in place of ours, or its name 'module:function'; see
+            `diskgnn.sampling.neighbourhood`. `fanouts` are then -1 for each layer. Its name and its attribute `version`
+            are kept with the samples, its code is not: give it another version when you change it.
         seed: same seed, same bytes.
         memory: budget in bytes or as '2GiB'; topology is loaded when it fits, and
             otherwise read front to back, again and again, for as many minibatches at a time as fit.
@@ -109,6 +113,7 @@ def sample(
     spec = SamplingSpec(
         fanouts, batch_size, epochs, eval_fanouts, seed, first_epoch, splits, draws, draw_period, group_seeds,
         target or NodeTarget(), temporal, strict_time, weighted, edge_ids, expand_once, shuffle,
+        UserSampler.of(sampler),
     )  # fmt: skip
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     plan = SamplingPlan(graph, spec)
@@ -122,7 +127,7 @@ def sample_plan(
     *,
     overwrite: bool = False,
     shard_minibatches: int = MINIBATCHES_PER_SHARD,
-    sampler: NeighborSampler | None = None,
+    sampler: Sampler | None = None,
 ) -> StageReport:
     """`sample`, once its arguments are checked.
 
@@ -151,7 +156,7 @@ def write_shards(
     *,
     shard_minibatches: int = MINIBATCHES_PER_SHARD,
     only: Collection[str] | None = None,
-    sampler: NeighborSampler | None = None,
+    sampler: Sampler | None = None,
 ) -> tuple[int, int]:
     """Write and register the shards of `plan`, or those that `only` names; (edges sampled, bytes read)."""
     graph = plan.graph
@@ -162,15 +167,15 @@ def write_shards(
             _sample_in_memory(output, sampler, resources.threads)
             return output.edges, 0
         if fits(plan, resources.memory_bytes):
-            _sample_in_memory(output, plan.parts.load(), resources.threads)
-            return output.edges, plan.parts.num_bytes
+            _sample_in_memory(output, plan.load_sampler(), resources.threads)
+            return output.edges, plan.sampler_bytes
         read_bytes = _sample_by_sweeping(output, plan.parts, resources)
         return output.edges, read_bytes
 
 
 def fits(plan: SamplingPlan, memory_bytes: int) -> bool:
     """Whether the topology is loaded for sampling; otherwise it is swept."""
-    return plan.parts.num_bytes <= memory_bytes
+    return plan.sampler_bytes <= memory_bytes
 
 
 def sample_a_few(
@@ -180,7 +185,7 @@ def sample_a_few(
     until it ends.
     """
     if fits(plan, resources.memory_bytes):
-        sampler = plan.parts.load()
+        sampler = plan.load_sampler()
         with ThreadPoolExecutor(resources.threads) as pool:
             yield from in_order(pool, (partial(each.draw, sampler) for each in minibatches), 2 * resources.threads)
     else:
@@ -255,7 +260,7 @@ class _ShardWriter:
             self.edges += edges
 
 
-def _sample_in_memory(output: _ShardWriter, sampler: NeighborSampler, threads: int) -> None:
+def _sample_in_memory(output: _ShardWriter, sampler: Sampler, threads: int) -> None:
     """Shards in parallel, from topology that is loaded whole."""
     stopping = threading.Event()
 

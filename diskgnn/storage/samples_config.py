@@ -13,6 +13,7 @@ from diskgnn.schema import EdgeType, edge_type_name, parse_edge_type
 from diskgnn.specs import Fanouts, LinkTarget, NodeTarget, SamplingSpec, Target
 from diskgnn.split_arrays import SplitArrays
 from diskgnn.storage.manifest import typed
+from diskgnn.user_sampler import UserSampler
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ def spec_to_json(spec: SamplingSpec) -> dict[str, Any]:
         "edge_ids": spec.edge_ids,
         **({"expand_once": True} if spec.expand_once else {}),
         **({} if spec.shuffle else {"shuffle": False}),
+        **({} if spec.sampler is None else {"sampler": _sampler_to_json(spec.sampler)}),
     }
 
 
@@ -153,7 +155,16 @@ def parse_spec(config: Mapping[str, Any]) -> SamplingSpec:
         edge_ids=typed(config["edge_ids"], bool),
         expand_once=typed(config.get("expand_once", False), bool),
         shuffle=typed(config.get("shuffle", True), bool),
+        sampler=_parse_sampler(config["sampler"]) if "sampler" in config else None,
     )
+
+
+def _sampler_to_json(sampler: UserSampler) -> dict[str, str]:
+    return {"name": sampler.name, "version": sampler.version}
+
+
+def _parse_sampler(config: Any) -> UserSampler:
+    return UserSampler(typed(config["name"], str), typed(config["version"], str))
 
 
 def fanouts_to_json(fanouts: Fanouts) -> list[int] | dict[str, list[int]]:

@@ -28,6 +28,7 @@ from diskgnn.tracing import TraceEvent
 from diskgnn.training.fresh_scratch import ScratchFolder
 from diskgnn.training.fresh_window_job import WindowJob, WindowPreparer
 from diskgnn.training.fresh_windows import WindowSizes
+from diskgnn.user_sampler import AnySampler, UserSampler
 
 
 class FreshEpochs(CursorSource):
@@ -50,7 +51,7 @@ class FreshEpochs(CursorSource):
         draws: 'independent' or 'coordinated', as `sample` takes it.
         draw_period: as `sample` takes it.
         group_seeds: as `sample` takes it.
-        target, temporal, strict_time, weighted, edge_ids: as `sample` takes them.
+        target, temporal, strict_time, weighted, edge_ids, sampler: as `sample` takes them.
         seed: same seed, same minibatches.
         window: minibatches in a window. By default the first ones are small, so that training starts soon, and each is
             larger than the one before, up to an epoch, or what the free disk space holds.
@@ -89,6 +90,7 @@ class FreshEpochs(CursorSource):
         strict_time: bool = False,
         weighted: bool = False,
         edge_ids: bool = False,
+        sampler: AnySampler | None = None,
         seed: int = 0,
         window: int | None = None,
         overlap: bool = True,
@@ -104,7 +106,7 @@ class FreshEpochs(CursorSource):
         spec = SamplingSpec(
             fanouts, batch_size, seed=seed, splits=("train",), draws=draws, draw_period=draw_period,
             group_seeds=group_seeds, target=target or NodeTarget(), temporal=temporal, strict_time=strict_time,
-            weighted=weighted, edge_ids=edge_ids,
+            weighted=weighted, edge_ids=edge_ids, sampler=UserSampler.of(sampler),
         )  # fmt: skip
         plan = SamplingPlan(graph, spec)
         if num_epochs is not None:

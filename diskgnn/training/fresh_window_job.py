@@ -13,13 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from diskgnn._native import NeighborSampler
 from diskgnn.batch_source import LoadStats
 from diskgnn.packing.pack import pack_samples
 from diskgnn.packing.row_sets import row_sets_of
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.progress import Advance, Reporter
-from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.plan import Sampler, SamplingPlan
 from diskgnn.sampling.sample import fits, sample_plan
 from diskgnn.sampling.window_plan import WindowPlan
 from diskgnn.storage import faults
@@ -43,9 +42,9 @@ class WindowPreparer:
         self._loaded_bytes = 0  # of topology, not told yet
 
     @cached_property
-    def _sampler(self) -> NeighborSampler:
-        self._loaded_bytes = self.plan.parts.num_bytes
-        return self.plan.parts.load()
+    def _sampler(self) -> Sampler:
+        self._loaded_bytes = self.plan.sampler_bytes
+        return self.plan.load_sampler()
 
     def shortest_window(self, window: range) -> int:
         """How many minibatches, the first ones of `window`, are worth packing by themselves: at least 1."""

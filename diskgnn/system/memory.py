@@ -10,8 +10,9 @@ from pathlib import Path
 
 import psutil
 
+from diskgnn.errors import ConfigError
 from diskgnn.specs import whole_number
-from diskgnn.units import parse_size
+from diskgnn.units import format_size, parse_size
 
 SELF_CGROUP, CGROUP_ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
@@ -82,10 +83,16 @@ def memory_budget(memory: int | str, self_cgroup: Path = SELF_CGROUP, root: Path
     """Bytes that `memory` stands for: a size, or 'auto': half of what is available, also within the cgroup's limits.
 
     Raises:
-        ConfigError: `memory` is no size.
+        ConfigError: `memory` is no size, or more than the cgroup may use: the kernel would kill who believes it.
     """
     if memory != "auto":
-        return parse_size(memory)
+        budget, limit = parse_size(memory), cgroup_limit_bytes(self_cgroup, root)
+        if limit is not None and budget > limit:
+            raise ConfigError(
+                f"memory: expected at most {format_size(limit)}, which is the limit of this process's cgroup, found "
+                f"{format_size(budget)}; pass less, or raise that limit"
+            )
+        return budget
     available = int(psutil.virtual_memory().available)
     left = cgroup_available_bytes(self_cgroup, root)
     return min(available, left if left is not None else available) // 2

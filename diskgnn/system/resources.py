@@ -22,6 +22,6 @@ class Resources:
         None for as many as pay.
 
         Raises:
-            ConfigError: no size, or fewer than 1 thread.
+            ConfigError: no size, more than the cgroup's limit, or fewer than 1 thread.
         """
         return Resources(memory_budget(memory), thread_count(threads), reporter)

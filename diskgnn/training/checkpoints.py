@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import pickle
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.errors import ArtifactError, BusyError, ConfigError
 from diskgnn.schema import SourceSchema
 from diskgnn.specs import PathLike
 from diskgnn.storage import faults
+from diskgnn.storage.locks import FileLock
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.named_models import model_for
 from diskgnn.training.outputs import writing
@@ -60,6 +62,25 @@ def save_checkpoint(directory: PathLike, content: Mapping[str, Any]) -> Path:
         finally:
             os.close(descriptor)
     return directory / FILE
+
+
+@contextmanager
+def training_alone(directory: PathLike) -> Iterator[None]:
+    """No other process trains with the checkpoint in `directory` within the block; the directory is there.
+
+    Raises:
+        BusyError: another one does now.
+    """
+    lock = FileLock(Path(directory) / ".training.lock")
+    if not lock.acquire():
+        raise BusyError(
+            f"another process trains with the checkpoint in {directory} now; wait for it, stop it, or choose another "
+            f"directory"
+        )
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def load_checkpoint(directory: PathLike) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from diskgnn.specs import PathLike
 from diskgnn.storage import faults
 from diskgnn.system.device import checked_device
 from diskgnn.tracing import UNTRACED, Stages
-from diskgnn.training.checkpoints import checkpoint_exists
+from diskgnn.training.checkpoints import checkpoint_exists, training_alone
 from diskgnn.training.config import TrainingConfig
 from diskgnn.training.device_memory import size_device_tier
 from diskgnn.training.evaluate import evaluation
@@ -107,6 +107,7 @@ def train(
     Raises:
         ConfigError: arguments, model and sources that do not fit each other, or the checkpoint.
         ArtifactError: the checkpoint is damaged, or of other minibatches.
+        BusyError: another process trains with this checkpoint.
         DiskFullError: there is no room for the checkpoint or the metrics.
         OutputExistsError: `checkpoint` holds one already and `resume` is False.
         DivergedError: a loss is not finite; names the epoch and the minibatch.
@@ -137,6 +138,9 @@ def train(
                     "amp": config.amp, "num_batches": source.num_batches}  # fmt: skip
         size_device_tier(net, task, source, evaluations, device, amp=config.amp)
         state = TrainingState(net, make_optimizer(net, config.lr, config.weight_decay), source, identity)
+        if config.checkpoint is not None:
+            check_writable(config.checkpoint, "checkpoint")  # now, not after the first epoch
+            opened.enter_context(training_alone(config.checkpoint))
         resumed_from = _resume(state, config)
         timeline = UNTRACED if trace is None else opened.enter_context(traced(source, trace))
         writer = opened.enter_context(MetricsWriter(metrics, tensorboard, callback, resumed_from, state.num_steps))
@@ -260,7 +264,6 @@ def _resume(state: TrainingState, config: TrainingConfig) -> tuple[int, int] | N
             )
     elif config.resume:
         warnings.warn(f"no checkpoint in {config.checkpoint}, starting from the beginning", stacklevel=3)
-    check_writable(config.checkpoint, "checkpoint")  # now, not after the first epoch
     return resumed_from
 
 

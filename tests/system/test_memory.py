@@ -66,6 +66,13 @@ def test_the_budget_is_what_was_said_or_half_of_what_is_there(tmp_path):
             memory_budget(bad)
 
 
+def test_a_budget_beyond_the_limit_of_the_cgroup_is_refused(tmp_path):
+    write_cgroup(tmp_path, "0::/a\n", {"a/memory.max": f"{1 << 30}\n"})
+    assert memory_budget("1GiB", tmp_path / "self", tmp_path / "root") == 1 << 30
+    with pytest.raises(ConfigError, match=r"memory: expected at most 1\.0 GiB.*found 2\.0 GiB"):
+        memory_budget("2GiB", tmp_path / "self", tmp_path / "root")
+
+
 def test_cores_are_those_that_this_process_may_use():
     allowed = os.sched_getaffinity(0)
     try:

@@ -10,7 +10,7 @@ from training_runs import (
     source_threads,
 )
 
-from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, OutputExistsError
+from diskgnn.errors import ArtifactError, BusyError, ConfigError, DiskFullError, OutputExistsError
 from diskgnn.storage import faults
 from diskgnn.training.checkpoints import FILE, load_checkpoint, load_model
 from diskgnn.training.train import train
@@ -22,6 +22,19 @@ def test_a_checkpoint_is_not_replaced_by_accident(sources, tmp_path):
     with pytest.raises(OutputExistsError, match="resume=True"):
         train(sources["train"], model=make_net(), epochs=1, checkpoint=tmp_path)
     assert (tmp_path / FILE).read_bytes() == before
+
+
+def test_two_trainings_with_one_checkpoint_do_not_meet(sources, tmp_path):
+    refused = []
+
+    def train_the_same(_):
+        with pytest.raises(BusyError, match="another process trains with the checkpoint"):
+            train(sources["train"], model=make_net(), epochs=2, checkpoint=tmp_path, resume=True)
+        refused.append(True)
+
+    train(sources["make"]("train"), model=make_net(), epochs=1, checkpoint=tmp_path, callback=train_the_same)
+    assert refused
+    assert [file.name for file in tmp_path.iterdir()] == [FILE]
 
 
 def test_a_crash_while_saving_leaves_the_checkpoint_before(sources, tmp_path):

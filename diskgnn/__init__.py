@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from diskgnn.batch_source import BatchSource, LoadStats
     from diskgnn.graph.generation import generate
     from diskgnn.graph.graph import Graph
+    from diskgnn.graph.relinking import relink
     from diskgnn.importers.convert import EdgeInput, GraphInput, NodeInput, TableColumns, convert
     from diskgnn.importers.generating import generate_typed
     from diskgnn.loading.loader import Loader
@@ -64,6 +65,7 @@ _MODULES = {
     "load_model": "training.checkpoints",
     "pack": "packing.pack",
     "prepare": "preparing.prepare",
+    "relink": "graph.relinking",
     "sample": "sampling.sample",
     "train": "training.train",
 }
@@ -102,6 +104,7 @@ __all__ = [
     "load_model",
     "pack",
     "prepare",
+    "relink",
     "sample",
     "train",
 ]

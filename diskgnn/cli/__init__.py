@@ -26,7 +26,8 @@ def main() -> None:
 
 
 for _command in (
-    preparing.convert, preparing.generate, inspection.inspect, preparing.sample, preparing.pack, preparing.prepare,
+    preparing.convert, preparing.relink, preparing.generate, inspection.inspect, preparing.sample, preparing.pack,
+    preparing.prepare,
     training.train, training.evaluate, comparison.compare, inspection.verify, inspection.doctor,
 ):  # fmt: skip
     main.add_command(_command)

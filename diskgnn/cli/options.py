@@ -88,6 +88,20 @@ class Column(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 COLUMN = Column()
 
 
+class Rows(click.Path):
+    """A path of a file with a row for each node, or raw:DTYPE:WIDTH:PATH."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path, or the text that is passed on; the library looks for its file."""
+        return value if str(value).startswith("raw:") else super().convert(value, param, ctx)
+
+
+ROWS = Rows()
+
+
 class Setting(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """NAME=VALUE."""
 

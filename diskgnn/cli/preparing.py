@@ -59,8 +59,9 @@ _tables = options.section("Parquet tables")
 @_edges("--drop-duplicates", is_flag=True, help="Keep one of several equal edges.")
 @_nodes(
     "--features",
-    type=options.EXISTING,
-    help="One row per node: .npy [N, D] of float32, float16, int8, or bfloat16 as uint16.",
+    type=options.ROWS,
+    help="One row per node: .npy [N, D] of float32, float16, int8, or bfloat16 as uint16; or, of a file without a "
+    "header, raw:DTYPE:D:PATH, such as raw:float32:1024:features.bin.",
 )
 @_nodes("--bfloat16", is_flag=True, help="The features' uint16 are the bits of bfloat16 numbers.")
 @_nodes("--reference-features", is_flag=True, help="Leave the features where they are instead of copying them.")
@@ -107,6 +108,24 @@ def convert(
         names["features"] = [name for role, name in columns if role == "features"]
     found = TableColumns(**names) if names else None
     _finish(output, convert(out, **arguments, options=dict(options), columns=found, reporter=output.reporter))
+
+
+@click.command(cls=Command, short_help="Say where a graph's features lie now.")
+@click.argument("graph", type=options.ARTIFACT)
+@click.option("--features", type=options.EXISTING, required=True, help="The feature file that the graph refers to.")
+@click.option("--node-type", help="Whose features.  [default: the only type whose features lie elsewhere]")
+@click.option("--verify", is_flag=True, help="Compare all of the file, not 1,024 pieces of it.")
+@click.pass_obj
+def relink(output: Output, /, graph: Path, **arguments: Any) -> None:
+    """Say where the features lie now that GRAPH refers to (`convert --reference-features`).
+
+    What was made from the graph still fits.
+    """
+    from diskgnn.graph.relinking import relink
+
+    relink(graph, **arguments)
+    output.text(f"{graph} refers to {arguments['features']} now")
+    output.result({"graph": str(graph), "features": str(arguments["features"])})
 
 
 @click.command(cls=Command, short_help="Make a synthetic graph directory.")

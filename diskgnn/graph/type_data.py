@@ -125,7 +125,7 @@ class NodeSet:
         codes = node_file(artifacts.FEATURE_CODES, self.name)
         quantisation = Quantisation.read(self.manifest, rows.dtype, rows.num_features, codes)
         path = self.manifest.file(file)
-        return FeatureFile(path, npy_data_offset(path), self.num_nodes, rows, quantisation)
+        return FeatureFile(path, self.manifest.data_offset_bytes(file), self.num_nodes, rows, quantisation)
 
     @cached_property
     def feature_checksums(self) -> npt.NDArray[np.uint32]:
@@ -274,8 +274,9 @@ class EdgeSet:
         """Where the feature rows of edges lie, in CSC order; None if edges of this type have none."""
         if self.config.rows is None:
             return None
-        path = self.manifest.file(edge_file(artifacts.EDGE_FEATURES, self.type))
-        return FeatureFile(path, npy_data_offset(path), self.num_edges, self.config.rows)
+        file = edge_file(artifacts.EDGE_FEATURES, self.type)
+        path = self.manifest.file(file)
+        return FeatureFile(path, self.manifest.data_offset_bytes(file), self.num_edges, self.config.rows)
 
     @cached_property
     def feature_checksums(self) -> npt.NDArray[np.uint32]:

@@ -18,6 +18,7 @@ from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
 from diskgnn.importers import torch_files
 from diskgnn.importers.file_kinds import describe, kind_of
 from diskgnn.importers.file_rows import file_rows
+from diskgnn.importers.raw_files import RawFile
 from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowReader, RowSource, as_signed
 from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.row_format import FEATURE_STORAGE, dtype_stored_as
@@ -249,6 +250,8 @@ def numbers(name: str, source: Source) -> RowSource:
     """
     if isinstance(source, RowSource):
         return source
+    if (raw := RawFile.parse(source)) is not None:
+        return raw.rows(name)
     array = load(name, source)
     if array.ndim == 0:
         raise InputError(f"{name}: expected an array, found a single number")

@@ -43,7 +43,7 @@ def headerless(name: str, path: Path, row_shape: tuple[int, ...], dtype: npt.DTy
             f"{name}: expected rows of {row_bytes} bytes ({dtype} {list(row_shape)}) in {path}, found "
             f"{path.stat().st_size} bytes, which is no multiple; is it the right width, and was the download complete?"
         )
-    return replace(file_rows(name, path, num_rows, row_shape, dtype), path=None)
+    return replace(file_rows(name, path, num_rows, row_shape, dtype), headerless=True)
 
 
 def _read(rows: RowSource, path: Path, offset_bytes: int) -> Iterator[npt.NDArray[Any]]:

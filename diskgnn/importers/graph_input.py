@@ -12,6 +12,7 @@ import yaml
 
 from diskgnn.errors import ConfigError
 from diskgnn.importers.arrays import Source
+from diskgnn.importers.raw_files import RawFile
 from diskgnn.importers.rows import EdgeStream
 from diskgnn.importers.tables import TableColumns
 from diskgnn.schema import (
@@ -245,4 +246,7 @@ def _is(value: Any, expected: str) -> bool:
 
 
 def _located(value: Any, folder: Path | None) -> Any:
-    return folder / value if folder is not None and isinstance(value, (str, os.PathLike)) else value
+    if folder is None or not isinstance(value, (str, os.PathLike)):
+        return value
+    raw = RawFile.parse(value)
+    return folder / value if raw is None else raw.within(folder)

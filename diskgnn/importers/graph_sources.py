@@ -17,6 +17,7 @@ from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
 from diskgnn.graph.edge_records import EdgeColumn
 from diskgnn.importers import arrays, table_rows, values
 from diskgnn.importers.arrays import Source, named
+from diskgnn.importers.both_directions import noticing
 from diskgnn.importers.graph_input import EdgeInput, NodeInput
 from diskgnn.importers.rows import CHUNK_EDGES, EdgeStream, RowSource
 from diskgnn.importers.tables import Table, is_table, table_files
@@ -220,8 +221,11 @@ def open_edges(
     for split in SPLITS:
         if (source := getattr(given, split)) is not None:
             splits[split] = arrays.seed_edges(named(split, owner, source), source, num_sources, num_destinations)
+    stream = topology.edges
+    if given.symmetric and not given.drop_duplicates:
+        stream = noticing(stream, name)
     edges = EdgeList(
-        edge_type, topology.edges, num_sources, num_destinations, options, columns, topology.num_edges, owner and name
+        edge_type, stream, num_sources, num_destinations, options, columns, topology.num_edges, owner and name
     )
     yield OpenEdges(edges, splits, topology.stored_bytes)
     if given.reverse:

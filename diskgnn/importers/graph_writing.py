@@ -118,9 +118,9 @@ def _stored_rows(nodes: OpenNodes) -> RowFormat | None:
         return None
     if given.reference_features and features.path is None:
         raise ConfigError(
-            f"{where}reference_features: features can stay where they are only as a .npy file in C order, native byte "
-            "order and a dtype that is stored as it is (float32, float16, int8, bfloat16 as uint16): save "
-            "np.ascontiguousarray(features, np.float32), or leave it out"
+            f"{where}reference_features: features can stay where they are only as a .npy file in C order, or as "
+            "raw:DTYPE:WIDTH:PATH without a header, in native byte order and a dtype that is stored as it is (float32, "
+            "float16, int8, bfloat16 as uint16): save np.ascontiguousarray(features, np.float32), or leave it out"
         )
     if given.reference_features and given.quantise is not None:
         raise ConfigError(f"{where}quantise: quantised features are written anew; leave out reference_features=True")

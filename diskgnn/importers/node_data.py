@@ -53,12 +53,14 @@ def write_features(
         if reference:
             assert rows.path is not None
             checksums = ChunkChecksums()
-            checksums.add(_header_bytes(rows.path))
+            if not rows.headerless:
+                checksums.add(_header_bytes(rows.path))
             for chunk in rows.chunks():
                 scan.add(chunk)
                 checksums.add(chunk.reshape(-1).view(np.uint8))
                 advance(chunk.nbytes)
-            writer.add_external(file_name, rows.path, crc32c=checksums.crc32c)
+            headerless = (rows.dtype.str, tuple(rows.shape)) if rows.headerless else None
+            writer.add_external(file_name, rows.path, crc32c=checksums.crc32c, headerless=headerless)
             writer.save_array(checksums_name, checksums.chunks())
         else:
             with writer.array_file(

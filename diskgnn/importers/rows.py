@@ -26,8 +26,11 @@ class RowSource:
     row_shape: tuple[int, ...]
     dtype: np.dtype[Any]  # of the chunks
     chunks: Callable[[], Iterator[npt.NDArray[Any]]]  # each [some rows, *row_shape]; together num_rows
-    path: Path | None = None  # the .npy file that holds exactly these rows, if there is one
+    path: Path | None = (
+        None  # the file that holds exactly these rows, if there is one: a .npy file, or without a header
+    )
     stored_bytes: int = 0  # in files, to be read
+    headerless: bool = False  # what `path` is
 
     @property
     def shape(self) -> list[int]:

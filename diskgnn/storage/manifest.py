@@ -20,7 +20,7 @@ from diskgnn.errors import ArtifactError, ReadError
 from diskgnn.specs import PathLike
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import JOURNAL, MADE_BY, MANIFEST, VERSIONS
-from diskgnn.storage.checked_files import checksum_file, load_npy, map_npy, npy_header, npy_parts
+from diskgnn.storage.checked_files import checksum_file, load_npy, map_npy, npy_data_offset, npy_header, npy_parts
 from diskgnn.storage.file_reading import read_whole
 from diskgnn.storage.pinning import PinnedFiles
 from diskgnn.units import format_size
@@ -47,6 +47,7 @@ class ExternalFile:
 
     path: str
     mtime_ns: int
+    headerless: bool = False  # it holds nothing but the numbers of an array
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,18 @@ class Manifest:
     def array(self, name: str, *, mmap: bool = True) -> npt.NDArray[Any]:
         """The .npy file `name`, memory-mapped read-only unless `mmap` is False. A disk that fails below a map ends the
         process: stages read with `checked_array`, `parts` and `take`."""
-        return map_npy(self.readable(name)) if mmap else load_npy(self.readable(name))[0]
+        entry, path = self.files[name], self.readable(name)
+        if self._is_headerless(name):
+            mapped = np.memmap(path, np.dtype(entry.dtype), "r", shape=entry.shape)
+            return mapped if mmap else np.array(mapped)
+        return map_npy(path) if mmap else load_npy(path)[0]
+
+    def data_offset_bytes(self, name: str) -> int:
+        """Where the numbers of the .npy file `name` begin; 0 of an external file without a header."""
+        return 0 if self._is_headerless(name) else npy_data_offset(self.file(name))
+
+    def _is_headerless(self, name: str) -> bool:
+        return name in self.external and self.external[name].headerless
 
     def checked_array(self, name: str) -> npt.NDArray[Any]:
         """The .npy file `name` in memory, once the bytes that it is made of have proved to be those written.
@@ -173,6 +185,12 @@ def entry_to_json(entry: FileEntry) -> dict[str, Any]:
     if entry.dtype is not None and entry.shape is not None:
         record |= {"dtype": entry.dtype, "shape": list(entry.shape)}
     return record
+
+
+def external_to_json(external: ExternalFile) -> dict[str, Any]:
+    """`external` as it stands in manifest.json."""
+    record: dict[str, Any] = {"path": external.path, "mtime_ns": external.mtime_ns}
+    return record | ({"headerless": True} if external.headerless else {})
 
 
 def open_artifact(path: PathLike, format: str | None = None) -> Manifest:  # noqa: A002
@@ -302,7 +320,9 @@ def _file_name(name: str) -> str:
 
 def _parse_external(record: Any) -> ExternalFile:
     record = typed(record, dict)
-    return ExternalFile(typed(record["path"], str), typed(record["mtime_ns"], int))
+    return ExternalFile(
+        typed(record["path"], str), typed(record["mtime_ns"], int), typed(record.get("headerless", False), bool)
+    )
 
 
 def _parse_entry(record: Any) -> FileEntry:
@@ -321,13 +341,18 @@ def check_file(manifest: Manifest, name: str) -> None:
     file, entry = manifest.file(name), manifest.files[name]
     again = f"{MADE_BY[manifest.format]} again"
     if not file.is_file():
-        raise ArtifactError(f"{file}, a part of {manifest.path}, is not there; put it back or {again}")
+        moved = f"say where it is now with `diskgnn relink {manifest.path} --features PATH`, or " * (
+            name in manifest.external
+        )
+        raise ArtifactError(f"{file}, a part of {manifest.path}, is not there; put it back, {moved or 'or '}{again}")
     size = file.stat().st_size
     if size != entry.bytes:
         raise ArtifactError(f"{file} has {size} bytes, expected {entry.bytes}: it is truncated or was changed; {again}")
     external = manifest.external.get(name)
     if external is not None and file.stat().st_mtime_ns != external.mtime_ns:
         raise ArtifactError(f"{file} was changed after {manifest.path} was made from it; {again}")
+    if external is not None and external.headerless:
+        return
     if entry.dtype is not None and (found := npy_header(file)) != (entry.dtype, entry.shape):
         expected = (entry.dtype, entry.shape)
         raise ArtifactError(f"{file} holds {found}, expected {expected}: the file was replaced; {again}")

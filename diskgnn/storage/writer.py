@@ -33,6 +33,7 @@ from diskgnn.storage.manifest import (
     Manifest,
     content_digest,
     entry_to_json,
+    external_to_json,
     open_artifact,
     read_manifest,
 )
@@ -179,19 +180,24 @@ class ArtifactWriter:
             path.unlink(missing_ok=True)
         return crc32c is not None
 
-    def add_external(self, name: str, path: Path, *, crc32c: int) -> None:
-        """Register a file that stays where it is, under the name that it would have here."""
+    def add_external(
+        self, name: str, path: Path, *, crc32c: int, headerless: tuple[str, tuple[int, ...]] | None = None
+    ) -> None:
+        """Register a file that stays where it is, under the name that it would have here.
+
+        `headerless` is the dtype and shape of a file without a header.
+        """
         path = path.absolute()
         if path.resolve().is_relative_to(self.final):
             raise OutputExistsError(
                 f"{path} lies in {self.final}, which would be replaced, and is to be referred to: it would be deleted. "
                 f"Choose another output, or move the file out of there first."
             )
-        self._add(name, path, crc32c)
-        self.external[name] = ExternalFile(str(path), path.stat().st_mtime_ns)
+        self._add(name, path, crc32c, headerless)
+        self.external[name] = ExternalFile(str(path), path.stat().st_mtime_ns, headerless is not None)
 
-    def _add(self, name: str, path: Path, crc32c: int) -> None:
-        dtype, shape = npy_header(path) if name.endswith(".npy") else (None, None)
+    def _add(self, name: str, path: Path, crc32c: int, headerless: tuple[str, tuple[int, ...]] | None = None) -> None:
+        dtype, shape = headerless or (npy_header(path) if name.endswith(".npy") else (None, None))
         self.files[name] = FileEntry(path.stat().st_size, crc32c, dtype, shape)
 
     def publish(self) -> Manifest:
@@ -203,7 +209,7 @@ class ArtifactWriter:
             "source": self.source,
             "files": {name: entry_to_json(entry) for name, entry in sorted(self.files.items())},
         }
-        external = {name: {"path": e.path, "mtime_ns": e.mtime_ns} for name, e in sorted(self.external.items())}
+        external = {name: external_to_json(file) for name, file in sorted(self.external.items())}
         document = {**content, "external": external, "digest": content_digest(content)}
         (self.staging / MANIFEST).write_text(json.dumps(document, indent=1) + "\n")
         for entry in self.staging.iterdir():

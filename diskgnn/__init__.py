@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from diskgnn.graph.relinking import relink
     from diskgnn.importers.convert import EdgeInput, GraphInput, NodeInput, TableColumns, convert
     from diskgnn.importers.generating import generate_typed
+    from diskgnn.inference.infer import infer
     from diskgnn.loading.loader import Loader
     from diskgnn.loading.options import LoaderOptions
     from diskgnn.minibatch import Block, MiniBatch, Pairs, TypedMiniBatch
@@ -62,6 +63,7 @@ _MODULES = {
     "evaluate": "training.evaluate",
     "generate": "graph.generation",
     "generate_typed": "importers.generating",
+    "infer": "inference.infer",
     "load_model": "training.checkpoints",
     "pack": "packing.pack",
     "prepare": "preparing.prepare",
@@ -101,6 +103,7 @@ __all__ = [
     "evaluate",
     "generate",
     "generate_typed",
+    "infer",
     "load_model",
     "pack",
     "prepare",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from diskgnn.cli import comparison, inspection, preparing, training
+from diskgnn.cli import comparison, inference, inspection, preparing, training
 from diskgnn.cli.command import Group
 from diskgnn.version import VERSION
 
@@ -27,7 +27,7 @@ def main() -> None:
 
 for _command in (
     preparing.convert, preparing.relink, preparing.generate, inspection.inspect, preparing.sample, preparing.pack,
-    preparing.prepare,
-    training.train, training.evaluate, comparison.compare, inspection.verify, inspection.doctor,
+    preparing.prepare, training.train, training.evaluate, inference.infer, comparison.compare, inspection.verify,
+    inspection.doctor,
 ):  # fmt: skip
     main.add_command(_command)

@@ -30,7 +30,7 @@ POINTS = frozenset({
     "unit.renamed", "unit.written",
 })  # fmt: skip
 READINGS = frozenset({
-    "disk.free", "gpu.free", "loading.runs_kernel", "loading.transfers_ahead", "memory.limit",
+    "disk.free", "gpu.free", "loading.runs_kernel", "loading.transfers_ahead", "memory.anonymous", "memory.limit",
 })  # fmt: skip
 
 _armed: dict[str, Callable[[], None]] = {}

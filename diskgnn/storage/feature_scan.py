@@ -18,7 +18,7 @@ from diskgnn.errors import ArtifactError
 from diskgnn.ordered import in_order
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES
 from diskgnn.storage.row_format import FeatureFile
-from diskgnn.storage.row_reading import GAP_BYTES, row_buffer
+from diskgnn.storage.row_reading import GAP_BYTES, read_span, row_buffer
 
 _GAP_CHUNKS = GAP_BYTES // CHECKSUM_CHUNK_BYTES
 _PIECE_NODES = 1 << 20  # looked through at a time
@@ -119,6 +119,26 @@ def _window_nodes(
         yield np.concatenate(parts)
 
 
+def read_checked_span(
+    features: FeatureFile, checksums: npt.NDArray[np.uint32], first: int, last: int
+) -> tuple[npt.NDArray[np.uint8], int]:
+    """Rows [first, last), at least one, as bytes in memory of their own, and how many bytes were read for them.
+
+    Raises:
+        ArtifactError: a chunk that was read is damaged.
+        OSError: the file cannot be read, or ends early.
+    """
+    row_bytes, chunk_bytes = features.row_bytes, CHECKSUM_CHUNK_BYTES
+    begin, end = (features.data_offset_bytes + node * row_bytes for node in (first, last))
+    chunks = np.arange(begin // chunk_bytes, -(-end // chunk_bytes))
+    base = int(chunks[0]) * chunk_bytes
+    num_bytes = min(base + len(chunks) * chunk_bytes, features.data_offset_bytes + features.num_bytes) - base
+    data = read_span(features.path, base, num_bytes)
+    if (damaged := first_damaged_chunk(data, chunk_bytes, chunks - chunks[0], checksums[chunks])) >= 0:
+        raise _damaged(features, int(chunks[damaged]))
+    return data[begin - base : end - base], num_bytes
+
+
 def _read_checked(
     features: FeatureFile,
     checksums: npt.NDArray[np.uint32],
@@ -142,14 +162,18 @@ def _read_checked(
     requests = np.searchsorted(places, read, "right") - 1
     in_file = read - places[requests] + first_chunks[requests]
     if (damaged := first_damaged_chunk(data, chunk_bytes, read, checksums[in_file])) >= 0:
-        offset = int(in_file[damaged]) * chunk_bytes
-        raise ArtifactError(
-            f"{features.path} is damaged: between its bytes {offset} and {offset + chunk_bytes} it is not what was "
-            f"written; restore it, or make the graph again"
-        )
+        raise _damaged(features, int(in_file[damaged]))
     run_nodes = nodes[begins]
     run_places = features.data_offset_bytes + run_nodes * row_bytes - offsets + places * chunk_bytes
     return Window(nodes, data, run_nodes, run_places, row_bytes, int(num_bytes.sum()))
+
+
+def _damaged(features: FeatureFile, chunk: int) -> ArtifactError:
+    offset = chunk * CHECKSUM_CHUNK_BYTES
+    return ArtifactError(
+        f"{features.path} is damaged: between its bytes {offset} and {offset + CHECKSUM_CHUNK_BYTES} it is not what was "
+        f"written; restore it, or make the graph again"
+    )
 
 
 def _covered(firsts: npt.NDArray[np.int64], lasts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

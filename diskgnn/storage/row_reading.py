@@ -62,3 +62,15 @@ def read_rows(
     read_ranges(str(path), engine, data_offset_bytes + starts, lengths, data_offset_bytes + starts - base, buffer)
     total_bytes = (int(rows[-1]) - int(rows[0]) + 1) * row_bytes
     return buffer[begin - base : begin - base + total_bytes], int(lengths.sum())
+
+
+def read_span(path: Path, begin: int, num_bytes: int, *, engine: str = "auto") -> npt.NDArray[np.uint8]:
+    """Bytes [begin, begin + num_bytes) of a file, at least one, in memory of their own.
+
+    Raises:
+        OSError: the file cannot be read, or ends early.
+    """
+    base = begin // DIRECT_ALIGNMENT * DIRECT_ALIGNMENT
+    buffer = row_buffer(1, begin - base + num_bytes)
+    read_ranges(str(path), engine, np.array([begin]), np.array([num_bytes]), np.array([begin - base]), buffer)
+    return buffer[begin - base : begin - base + num_bytes]

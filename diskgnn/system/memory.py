@@ -12,6 +12,7 @@ import psutil
 
 from diskgnn.errors import ConfigError
 from diskgnn.specs import whole_number
+from diskgnn.storage import faults
 from diskgnn.units import format_size, parse_size
 
 SELF_CGROUP, CGROUP_ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
@@ -122,3 +123,9 @@ def thread_count(threads: int | None) -> int:
         ConfigError: fewer than 1, or no whole number.
     """
     return available_cores() if threads is None else whole_number("threads", threads)
+
+
+def anonymous_bytes() -> int:
+    """What this process has in memory that is no file's: what it cannot do without."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return faults.reading("memory.anonymous", int(fields["RssAnon"].split()[0]) << 10)

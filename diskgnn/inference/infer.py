@@ -1,0 +1,237 @@
+"""Rows of all nodes from a trained model: layer by layer over the whole graph, with all neighbours, from disk."""
+
+from __future__ import annotations
+
+import copy
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import nn
+
+from diskgnn.errors import ConfigError
+from diskgnn.graph.graph import Graph
+from diskgnn.inference.network import FLOAT_BYTES, take_apart
+from diskgnn.inference.outputs import WHAT, IdColumn, OutputFormat, check_suffix, open_output
+from diskgnn.inference.passes import Execution, PassRecord
+from diskgnn.inference.plan import InferencePlan, make_plan, require_disk
+from diskgnn.inference.scratch import Scratch, check_output
+from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.specs import PathLike
+from diskgnn.storage.disk_space import require_free_bytes
+from diskgnn.storage.manifest import verify_file
+from diskgnn.system.memory import anonymous_bytes
+from diskgnn.system.resources import Resources
+from diskgnn.training.checkpoints import load_checkpoint, load_model
+from diskgnn.training.typed_models import TypedModel
+from diskgnn.units import parse_size
+
+# What threads and allocators take beside what the plan counts.
+_RESERVED_BYTES = 64 << 20
+_ID_BYTES = 16  # of a node in Parquet, at most where ids are numbers
+
+
+def infer(
+    graph: PathLike | Graph,
+    out: PathLike,
+    model: nn.Module | PathLike,
+    *,
+    what: str | None = None,
+    node_type: str | None = None,
+    nodes: npt.ArrayLike | None = None,
+    memory: int | str = "auto",
+    disk: int | str | None = None,
+    threads: int | None = None,
+    overwrite: bool = False,
+    reporter: Reporter = SILENT,
+) -> StageReport:
+    """Compute what a model says of all nodes, from all neighbours, and write it to a file.
+
+    Layer by layer over files: features are read once, and nothing is read at random. What is written does not depend on
+    memory, threads or interruptions. A killed run with the same arguments goes on at the window of rows where it was.
+
+    Args:
+        graph: graph directory, or an opened one; another one than the model was trained on will do if it has the types
+            and features that the model takes.
+        out: the file to write: .npy [N, ...], or .parquet with the nodes' ids beside the values.
+        model: what `diskgnn.train` left in a checkpoint directory, or one that `make_model` or `make_typed_model` made.
+        what: 'logits' (what the model returns, the default), 'probabilities', 'classes', or 'embeddings': the rows that
+            enter the last layer, or the head of a model that has one. Of link prediction, where they are the default:
+            the vectors that the decoder compares.
+        node_type: whose rows; by default those of the type that the model was trained for.
+        nodes: [n] ids, or bool [N], of those to write. A .npy file has them in this order, Parquet in ascending order.
+        memory: what the whole process may use, in bytes or as '2GiB'; 'auto' is half of what is available.
+        disk: what files may take that are kept between layers, and the output.
+        threads: to compute with; all cores by default.
+        overwrite: replace an existing `out`.
+        reporter: told of every window of rows.
+
+    Returns:
+        Its `details` have `minimum_bytes`: features once, each layer's rows once out and once in, the output once; and
+        what was moved of rows (`moved_bytes`) and of edges (`edge_bytes`).
+
+    Raises:
+        ConfigError: arguments or a model that cannot work, or less memory than it takes, with the figure.
+        DiskFullError: less disk than it takes, with the figure.
+        ArtifactError: the graph or the checkpoint is missing or damaged.
+        OutputExistsError: `out` exists.
+
+    Example:
+        >>> diskgnn.infer("graph", "scores.parquet", "runs/sage", what="classes", memory="8GiB")
+    """
+    started = time.perf_counter()
+    out = Path(out)
+    check_suffix(out)
+    check_output(out, overwrite=overwrite)
+    graph = graph if isinstance(graph, Graph) else Graph.open(graph)
+    asked = _asked(graph, model, what, node_type)
+    chosen = _chosen(nodes, graph.nodes[asked.node_type].num_nodes)
+    network = take_apart(asked.net, graph, node_type=asked.node_type, embeddings=asked.before_last)
+    content = OutputFormat(asked.what, asked.kind, network.out_columns)
+    resources = Resources.of(memory, threads, reporter)
+    plan = make_plan(graph, network, memory_bytes=resources.memory_bytes, threads=resources.threads,
+                     used_bytes=anonymous_bytes() + _RESERVED_BYTES)  # fmt: skip
+    num_rows = graph.nodes[asked.node_type].num_nodes if chosen is None else len(chosen)
+    output_bytes = num_rows * (content.row_bytes + (_ID_BYTES if out.suffix == ".parquet" else 0))
+    require_disk(plan, output_bytes, None if disk is None else parse_size(disk))
+    scratch = Scratch(out, _making(plan, chosen), overwrite=overwrite)
+    require_free_bytes(out.parent, plan.scratch_bytes + output_bytes - scratch.stored_bytes, "inference")
+    _check_topology(plan, reporter)
+    with scratch, Execution(plan, scratch, _windows(plan, chosen), reporter).running() as execution:
+        execution.store()
+        _write(execution, scratch, content, chosen)
+    return _report(plan, scratch, execution.records, output_bytes, time.perf_counter() - started)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Arguments about the model, with nothing left to choose."""
+
+    net: nn.Module
+    what: str
+    kind: str  # what the model is for
+    node_type: str
+    before_last: bool  # rows that enter the last layer or the head
+
+
+def _asked(graph: Graph, model: nn.Module | PathLike, what: str | None, node_type: str | None) -> _Asked:
+    if what is not None and what not in WHAT:
+        raise ConfigError(f"what: expected one of {', '.join(WHAT)}, found {what!r}")
+    if node_type is not None and node_type not in graph.nodes:
+        raise ConfigError(f"node_type: expected one of {', '.join(graph.nodes)}, found {node_type!r}")
+    kind: str | None = None
+    types: tuple[str, ...]
+    if isinstance(model, nn.Module):
+        net, types = model, tuple(graph.nodes)
+        if isinstance(net, TypedModel):
+            types = net.types[-1].destinations
+        if any(each.device.type != "cpu" for each in net.parameters()):
+            net = copy.deepcopy(net).cpu()
+        if getattr(net, "decoder", None) is not None:
+            kind = "link"
+    else:
+        net, schema = load_model(model), load_checkpoint(model)["config"]["schema"]
+        kind, target = schema["target_kind"], schema["target"]
+        types = (target,) if isinstance(target, str) else tuple(dict.fromkeys((target[0], target[2])))
+        if not isinstance(net, TypedModel):
+            types = tuple(graph.nodes)  # whatever the graph calls it
+    if node_type is None:
+        if len(types) != 1:
+            raise ConfigError(f"node_type: the model has rows of {', '.join(types)}; name one of them")
+        (node_type,) = types
+    if kind is None:
+        target = graph.nodes[node_type].config.target
+        kind = "class" if target is None else target.kind
+    if what is None:
+        what = "embeddings" if kind == "link" else "logits"
+    return _Asked(net, what, kind, node_type, before_last=what == "embeddings" and kind != "link")
+
+
+def _chosen(nodes: npt.ArrayLike | None, num_nodes: int) -> npt.NDArray[np.int64] | None:
+    """[n] ids in the order given."""
+    if nodes is None:
+        return None
+    found = np.asarray(nodes)
+    if found.dtype == np.bool_ and found.shape == (num_nodes,):
+        return np.flatnonzero(found)
+    if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):
+        raise ConfigError(
+            f"nodes: expected at least one id [n], or bool [{num_nodes}], found {found.dtype} {list(found.shape)}"
+        )
+    if found.min() < 0 or found.max() >= num_nodes:
+        raise ConfigError(f"nodes: expected ids from 0 to {num_nodes - 1}, found {found.min()} to {found.max()}")
+    return found.astype(np.int64)
+
+
+def _windows(plan: InferencePlan, chosen: npt.NDArray[np.int64] | None) -> list[int] | None:
+    return None if chosen is None else np.unique(chosen // plan.window_rows).tolist()
+
+
+def _making(plan: InferencePlan, chosen: npt.NDArray[np.int64] | None) -> list[Any]:
+    """What the rows between layers depend on, and how they lie in files."""
+    return [
+        "diskgnn.inference", 1, plan.graph.manifest.digest, plan.network.digest, plan.window_rows,
+        [repr(each) for each in plan.passes], _windows(plan, chosen),
+    ]  # fmt: skip
+
+
+def _check_topology(plan: InferencePlan, reporter: Reporter) -> None:
+    files = [file for each in plan.network.edge_types for file in plan.graph.edges[each].topology_files]
+    manifest = plan.graph.manifest
+    with reporter.stage("check the topology", sum(manifest.files[name].bytes for name in files), "B") as advance:
+        for name in files:
+            verify_file(manifest, name, advance)
+
+
+def _write(execution: Execution, scratch: Scratch, content: OutputFormat, chosen: npt.NDArray[np.int64] | None) -> None:
+    plan = execution.plan
+    node_set = plan.graph.nodes[plan.network.node_type]
+    num_rows, order, ascending = node_set.num_nodes, None, None
+    if chosen is not None:
+        order = np.argsort(chosen, kind="stable")
+        num_rows, ascending = len(chosen), chosen[order]
+    with (
+        scratch.publishing() as path,
+        node_set.user_ids or nullcontext() as ids,
+        open_output(path, scratch.output.suffix, content, num_rows, order, ids and IdColumn(ids)) as write,
+    ):
+        for first, last, rows in execution.output_windows():
+            wanted = np.arange(first, last)
+            if ascending is not None:
+                begin, end = np.searchsorted(ascending, [first, last])
+                wanted = ascending[begin:end]
+                rows = rows[wanted - first]
+            write(content.of(rows), wanted)
+
+
+def _report(
+    plan: InferencePlan, scratch: Scratch, records: list[PassRecord], output_bytes: int, seconds: float
+) -> StageReport:
+    layers = len(plan.network.layers)
+    by_layer = [sum(each.seconds for each in records if min(each.layer, layers - 1) == k) for k in range(layers)]
+    traffic = scratch.traffic
+    return StageReport("infer", seconds, traffic.read_bytes, traffic.written_bytes, {
+        "seconds_per_layer": ", ".join(f"{found:.1f}" for found in by_layer),
+        "panels": ", ".join(str(len(panels)) for panels in plan.panels),
+        "minimum_bytes": minimum_bytes(plan) + output_bytes,
+        "moved_bytes": traffic.read_bytes + traffic.written_bytes - traffic.edge_bytes,
+        "edge_bytes": traffic.edge_bytes,
+        "scratch_bytes": plan.scratch_bytes,
+        "memory_bytes": plan.memory_bytes,
+    })  # fmt: skip
+
+
+def minimum_bytes(plan: InferencePlan) -> int:
+    """Bytes that any way of computing one layer after the other moves, without the output: features in once, rows
+    between layers out and in once.
+    """
+    graph, layers = plan.graph, plan.network.layers
+    files = [graph.nodes[name].feature_file for name in layers[0].node_types]
+    total = sum(file.num_bytes for file in files if file is not None)
+    for layer in layers[:-1]:
+        total += sum(2 * FLOAT_BYTES * layer.out_columns * graph.nodes[name].num_nodes for name in layer.destinations)
+    return total

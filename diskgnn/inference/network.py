@@ -1,0 +1,234 @@
+"""A trained model taken apart, as far as the rows that are asked for need it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from diskgnn.errors import ConfigError
+from diskgnn.graph.graph import Graph
+from diskgnn.inference.layer_steps import ArrayName, LayerSteps, one_type_steps
+from diskgnn.inference.typed_steps import typed_steps
+from diskgnn.schema import EdgeType, edge_type_name
+from diskgnn.training.models import BlockModel
+from diskgnn.training.typed_models import TypedModel
+
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class NetworkLayer:
+    """One layer: how it is computed, and for whom."""
+
+    steps: LayerSteps
+    is_first: bool
+    destinations: tuple[str, ...]  # node types whose rows are needed afterwards
+    after: Callable[[Tensor], Tensor]  # applied to rows: activation, head
+    out_columns: int
+
+    def edge_types(self, destination: str) -> tuple[EdgeType, ...]:
+        """Into a node type."""
+        return tuple(edge_type for edge_type in self.steps.types.edges if edge_type[2] == destination)
+
+    @property
+    def arrays(self) -> tuple[ArrayName, ...]:
+        """What the sums read."""
+        found: dict[ArrayName, None] = {}
+        for name in self.destinations:
+            if self.edge_types(name):
+                found |= dict.fromkeys(self.steps.sources(name))
+                found |= dict.fromkeys((name, each) for each in self.steps.beside(name))
+        return tuple(found)
+
+    @property
+    def node_types(self) -> tuple[str, ...]:
+        """Whose rows the layer takes."""
+        return tuple(dict.fromkeys([*self.destinations, *(name for name, _ in self.arrays)]))
+
+    def columns(self, array: ArrayName) -> int:
+        """Of an array, for each head."""
+        return self.steps.stored(array[0])[array[1]]
+
+    @property
+    def sum_columns(self) -> int:
+        """Of all heads' sums."""
+        return self.steps.heads * self.steps.width
+
+    def own_is_input(self, node_type: str, graph: Graph) -> bool:
+        """Whether `own` is computed from the first rows again, as that reads no more than a file of it."""
+        columns = self.steps.own_columns(node_type)
+        if not self.is_first or not columns:
+            return False
+        file = graph.nodes[node_type].feature_file
+        moved_bytes = columns * FLOAT_BYTES * (1 if self.steps.own_array else 2)
+        return file is None or file.row_bytes <= moved_bytes
+
+    def moved_bytes(self, graph: Graph) -> int:
+        """Written and read by the layer, if each array is read once."""
+        total = 0
+        for node_type, name in self.arrays:
+            columns = self.steps.heads * self.columns((node_type, name))
+            total += 2 * FLOAT_BYTES * columns * graph.nodes[node_type].num_nodes
+        for name in self.destinations:
+            nodes, columns = graph.nodes[name], self.steps.own_columns(name)
+            own_bytes = columns * FLOAT_BYTES * (1 if self.steps.own_array else 2)
+            if self.own_is_input(name, graph):
+                own_bytes = 0 if nodes.feature_file is None else nodes.feature_file.row_bytes
+            total += (2 * FLOAT_BYTES * self.sum_columns + own_bytes) * nodes.num_nodes
+        return total
+
+
+@dataclass(frozen=True)
+class Network:
+    """The layers, and what comes before them. All but sums over edges works row by row."""
+
+    layers: tuple[NetworkLayer, ...]
+    node_type: str  # whose rows come out
+    inputs: Mapping[str, nn.Module]  # by node type: features [n, D], or ids [n], to the first layer's rows
+    digest: str  # of all weights
+
+    @property
+    def out_columns(self) -> int:
+        """Of the rows that come out."""
+        return self.layers[-1].out_columns
+
+    @property
+    def edge_types(self) -> tuple[EdgeType, ...]:
+        """All that sums are over."""
+        found = [each for layer in self.layers for name in layer.destinations for each in layer.edge_types(name)]
+        return tuple(dict.fromkeys(found))
+
+    def is_embedded(self, node_type: str) -> bool:
+        """Whether the model has vectors of a node type in place of features."""
+        return isinstance(self.inputs[node_type], nn.Embedding)
+
+
+def take_apart(net: nn.Module, graph: Graph, *, node_type: str, embeddings: bool) -> Network:
+    """What gives the rows of a node type.
+
+    Args:
+        net: as `make_model` or `make_typed_model` has it.
+        graph: with the types that the model takes.
+        node_type: whose rows to compute.
+        embeddings: those that enter the last layer, or the head of a model that has one.
+
+    Raises:
+        ConfigError: the model is another one, or does not fit the graph, or has no such rows.
+    """
+    if not isinstance(net, BlockModel | TypedModel) or any(each.dtype != torch.float32 for each in net.parameters()):
+        raise ConfigError(
+            f"model: expected one of diskgnn's models in float32, found {type(net).__name__}; `predict` runs any "
+            "module, with fanouts=[-1, ...] on all neighbours"
+        )
+    inputs = _checked_inputs(net, graph)
+    choices = [_choices(layer, graph) for layer in net.layers]
+    head = net.head if isinstance(net, TypedModel) else None
+    if embeddings and head is None:
+        choices.pop()
+    if not choices:
+        raise ConfigError("what: a model of one layer has no rows before its last layer; ask for logits")
+    layers: list[NetworkLayer] = []
+    needed: Sequence[str] = (node_type,)
+    for number in reversed(range(len(choices))):
+        after = [] if number == len(net.layers) - 1 else [_without_dropout(net.activation)]
+        after += [head] if head is not None and number == len(net.layers) - 1 and not embeddings else []
+        known = choices[number][0].types.destinations
+        if unknown := set(needed) - {*known}:
+            raise ConfigError(
+                f"node_type: the model has rows of {', '.join(known)} there, found {', '.join(sorted(unknown))}"
+            )
+        made = [_layer(steps, tuple(needed), after, is_first=number == 0) for steps in choices[number]]
+        layers.insert(0, min(made, key=lambda layer: layer.moved_bytes(graph)))
+        needed = layers[0].node_types
+    return Network(tuple(layers), node_type, {name: inputs[name] for name in needed}, _digest(net))
+
+
+def _without_dropout(activation: Callable[[Tensor, float], Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda rows: activation(rows, 0.0)
+
+
+def _layer(
+    steps: LayerSteps, destinations: tuple[str, ...], functions: Sequence[Callable[[Tensor], Tensor]], *, is_first: bool
+) -> NetworkLayer:
+    def after(rows: Tensor) -> Tensor:
+        for function in functions:
+            rows = function(rows)
+        return rows
+
+    name = destinations[0]
+    with torch.no_grad():
+        tried = after(
+            steps.after(name, torch.zeros(1, steps.own_columns(name)), torch.zeros(1, steps.heads * steps.width))
+        )
+    return NetworkLayer(steps, is_first, destinations, after, tried.shape[1])
+
+
+def _choices(layer: nn.Module, graph: Graph) -> list[LayerSteps]:
+    """The ways to compute a layer: the one that moves the fewest bytes is taken, the same whatever the memory."""
+    found = typed_steps(layer)
+    if not found:
+        found = one_type_steps(layer, graph.only_nodes("this model").name, graph.only_edges("this model").type)
+    if found:
+        return found
+    raise ConfigError(
+        f"model: a layer is a {type(layer).__name__}, which cannot be computed for all nodes at once; `predict` runs "
+        "any module, with fanouts=[-1, ...] on all neighbours"
+    )
+
+
+def _checked_inputs(net: BlockModel | TypedModel, graph: Graph) -> dict[str, nn.Module]:
+    """By node type, what comes before the first layer."""
+    if isinstance(net, BlockModel):
+        nodes = graph.only_nodes("this model")
+        _check_width(nodes.name, _in_channels(net), graph)
+        return {nodes.name: nn.Identity()}
+    inputs = dict(zip(net.node_types, net.inputs, strict=True))
+    edge_types = {edge_type for types in net.types for edge_type in types.edges}
+    if missing := sorted({*inputs} - {*graph.nodes}) + sorted(map(edge_type_name, edge_types - {*graph.edges})):
+        raise ConfigError(f"model: {graph.manifest.path} has no {', '.join(missing)}, which the model takes")
+    for name, layer in inputs.items():
+        _check_width(name, layer.in_features if isinstance(layer, nn.Linear) else None, graph)
+        if isinstance(layer, nn.Embedding) and layer.num_embeddings != graph.nodes[name].num_nodes:
+            raise ConfigError(
+                f"model: it has vectors of {layer.num_embeddings} {name} nodes, {graph.manifest.path} has "
+                f"{graph.nodes[name].num_nodes}: such a model knows the nodes that it was trained with only"
+            )
+    for edge_type, width in {
+        pair for types in net.types for pair in zip(types.edges, types.edge_features, strict=True)
+    }:
+        file = graph.edges[edge_type].feature_file
+        found = None if file is None else file.rows.num_features
+        if width is not None and found != width:
+            raise ConfigError(
+                f"model: it takes {edge_type_name(edge_type)} edges with {width} features, {graph.manifest.path} has "
+                f"{found or 'none'}"
+            )
+    return inputs
+
+
+def _check_width(node_type: str, width: int | None, graph: Graph) -> None:
+    file = graph.nodes[node_type].feature_file
+    found = None if file is None else file.rows.num_features
+    if found != width:
+        raise ConfigError(
+            f"model: it takes {node_type} nodes with {width or 'no'} features, {graph.manifest.path} has "
+            f"{found or 'none'}"
+        )
+
+
+def _digest(net: nn.Module) -> str:
+    found = hashlib.blake2b(digest_size=16)
+    for name, value in net.state_dict().items():
+        found.update(f"{name} {tuple(value.shape)}".encode())
+        found.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return found.hexdigest()
+
+
+def _in_channels(net: BlockModel) -> int:
+    found = net.layers[0].in_channels
+    assert isinstance(found, int)
+    return found

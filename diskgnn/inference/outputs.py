@@ -1,0 +1,183 @@
+"""The file that predictions are written to: .npy, or Parquet with the nodes' ids beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from diskgnn.errors import ConfigError
+from diskgnn.storage.checked_files import ChecksummedFile, npy_header_bytes
+
+WHAT = ("logits", "probabilities", "classes", "embeddings")
+SUFFIXES = (".npy", ".parquet")
+_IDS_AT_ONCE = 1 << 16
+
+# Takes values [n, ...] and the nodes [n] that they are of, ascending.
+Write = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], None]
+
+
+@dataclass(frozen=True)
+class OutputFormat:
+    """What is written of each node.
+
+    Args:
+        what: one of WHAT.
+        kind: what the model was trained for: one of `schema.TARGET_KINDS`, or 'link'.
+        columns: of a row of the model.
+
+    Raises:
+        ConfigError: such a model has no such thing.
+    """
+
+    what: str
+    kind: str
+    columns: int
+
+    def __post_init__(self) -> None:
+        if self.what in ("classes", "probabilities") and self.kind not in ("class", "multilabel"):
+            raise ConfigError(f"what: a model for {self.kind} has no {self.what}; ask for logits or embeddings")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of a value."""
+        if self.what != "classes":
+            return np.dtype(np.float32)
+        return np.dtype(np.int64 if self.kind == "class" else np.uint8)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Of what is said of one node: one class, or `columns` numbers."""
+        return () if self.what == "classes" and self.kind == "class" else (self.columns,)
+
+    @property
+    def row_bytes(self) -> int:
+        """Of one node."""
+        return self.dtype.itemsize * (self.row_shape[0] if self.row_shape else 1)
+
+    def of(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
+        """What is written of rows [n, columns] of the model."""
+        if self.what in ("logits", "embeddings"):
+            return rows
+        logits = torch.from_numpy(rows)
+        if self.what == "probabilities":
+            return (logits.softmax(1) if self.kind == "class" else logits.sigmoid()).numpy()
+        found = logits.argmax(1) if self.kind == "class" else (logits > 0).to(torch.uint8)
+        return found.numpy()
+
+
+class IdColumn:
+    """The user's ids of ascending nodes, read from front to back.
+
+    Args:
+        file: one column, row i is node i.
+    """
+
+    def __init__(self, file: pq.ParquetFile) -> None:
+        self.type: pa.DataType = file.schema_arrow.field(0).type
+        self._batches: Iterator[pa.RecordBatch] = file.iter_batches(batch_size=_IDS_AT_ONCE)
+        self._first, self._ids = 0, pa.array([], self.type)  # the batch that was read last, and the node it starts with
+
+    def of(self, nodes: npt.NDArray[np.int64]) -> pa.ChunkedArray:
+        """Of `nodes` [n]: none before those that were asked for last."""
+        parts = []
+        while len(nodes):
+            here = int(np.searchsorted(nodes, self._first + len(self._ids)))
+            parts.append(self._ids.take(pa.array(nodes[:here] - self._first)))
+            nodes = nodes[here:]
+            if len(nodes):
+                self._first += len(self._ids)
+                self._ids = next(self._batches).column(0)
+        return pa.chunked_array(parts, self.type)
+
+
+def check_suffix(path: Path) -> None:
+    """Raises ConfigError for a file that would be neither .npy nor Parquet."""
+    if path.suffix not in SUFFIXES:
+        raise ConfigError(f"out: expected a file that ends in {' or '.join(SUFFIXES)}, found {path.name}")
+
+
+def open_output(
+    path: Path,
+    suffix: str,
+    content: OutputFormat,
+    num_rows: int,
+    order: npt.NDArray[np.int64] | None,
+    ids: IdColumn | None,
+) -> AbstractContextManager[Write]:
+    """Opens `path` to write `num_rows` rows to it.
+
+    Args:
+        path: the file.
+        suffix: one of SUFFIXES.
+        content: what is written.
+        num_rows: of all.
+        order: [num_rows] the row of .npy that the next value belongs to; None: from front to back.
+        ids: the user's ids of nodes, for Parquet; None: they have none.
+    """
+    if suffix == ".parquet":
+        return _parquet(path, content, ids)
+    return _npy(path, content, num_rows) if order is None else _npy_in_order(path, content, order)
+
+
+@contextmanager
+def _npy(path: Path, content: OutputFormat, num_rows: int) -> Iterator[Write]:
+    with ChecksummedFile(path) as file:
+        file.write(npy_header_bytes(content.dtype, (num_rows, *content.row_shape)))
+        yield lambda values, _: _append(file, values)
+
+
+def _append(file: ChecksummedFile, values: npt.NDArray[Any]) -> None:
+    file.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8))
+
+
+@contextmanager
+def _npy_in_order(path: Path, content: OutputFormat, order: npt.NDArray[np.int64]) -> Iterator[Write]:
+    out = np.lib.format.open_memmap(
+        path, mode="w+", dtype=content.dtype, shape=(len(order), *content.row_shape), version=(1, 0)
+    )
+    written = 0
+
+    def write(values: npt.NDArray[Any], _: npt.NDArray[np.int64]) -> None:
+        nonlocal written
+        out[order[written : written + len(values)]] = values
+        written += len(values)
+
+    yield write
+    out.flush()
+
+
+@contextmanager
+def _parquet(path: Path, content: OutputFormat, ids: IdColumn | None) -> Iterator[Write]:
+    value = pa.from_numpy_dtype(content.dtype)
+    kind = pa.list_(value, content.columns) if content.row_shape else value
+    id_name, id_type = ("node", pa.int64()) if ids is None else ("id", ids.type)
+    schema = pa.schema([(id_name, id_type), ("class" if content.what == "classes" else content.what, kind)])
+    with pq.ParquetWriter(path, schema, compression="zstd") as file:
+
+        def write(values: npt.NDArray[Any], nodes: npt.NDArray[np.int64]) -> None:
+            flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+            rows = pa.FixedSizeListArray.from_arrays(flat, content.columns) if content.row_shape else flat
+            file.write_table(pa.table([pa.array(nodes) if ids is None else ids.of(nodes), rows], schema=schema))
+
+        yield write
+
+
+def read_nodes(path: Path) -> npt.NDArray[Any]:
+    """The array in a .npy file that the user names nodes with.
+
+    Raises:
+        ConfigError: it is no .npy file, or an empty one.
+    """
+    try:
+        return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
+    except (ValueError, EOFError, OSError) as error:
+        raise ConfigError(f"nodes: expected a .npy file of ids or of bool, found {path}: {error}") from error

@@ -1,0 +1,260 @@
+"""What inference does, decided beforehand: passes over files, how many columns and rows at a time, bytes and memory.
+
+The schedule. Sums over in-neighbours do not mix columns. So a *panel*, some columns of the rows of all sources, is read
+into memory; edges pass by in the order in which the graph has them; and sums are written from front to back. Rows are
+multiplied by weights in other passes, from front to back, too. Nothing is read at random, so how many bytes are moved
+does not depend on how the graph is connected. Only edges are read again for each panel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from diskgnn.errors import ConfigError, DiskFullError
+from diskgnn.graph.graph import Graph
+from diskgnn.inference.layer_steps import ArrayName, Panel
+from diskgnn.inference.network import FLOAT_BYTES, Network, NetworkLayer
+from diskgnn.inference.sizes import CHUNK_ROWS, PassSizes
+from diskgnn.units import format_size
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Rows of all nodes of a type, in a file for each window."""
+
+    name: str
+    node_type: str
+    columns: int  # of 4 bytes
+
+    @property
+    def row_bytes(self) -> int:
+        """Of one node."""
+        return self.columns * FLOAT_BYTES
+
+
+@dataclass(frozen=True)
+class RowPass:
+    """Makes rows that enter layer `layer` and stores what it needs of them; or those that come out, after the last."""
+
+    layer: int
+    node_type: str
+    reads: tuple[Stored, ...]
+    writes: tuple[Stored, ...]
+    reads_features: bool  # of the nodes
+    drops: tuple[Stored, ...]  # what nobody reads afterwards
+
+
+@dataclass(frozen=True)
+class SumPass:
+    """Sums a panel of layer `layer` over the in-neighbours of a node type."""
+
+    layer: int
+    node_type: str
+    panel: int
+    sources: tuple[tuple[ArrayName, Stored], ...]  # in memory
+    beside: tuple[tuple[str, Stored], ...]
+    writes: tuple[Stored, ...]
+    drops: tuple[Stored, ...]
+
+
+@dataclass(frozen=True)
+class DegreePass:
+    """Counts the edges from each node."""
+
+    writes: tuple[Stored, ...]
+    drops: tuple[Stored, ...] = ()
+
+
+AnyPass = RowPass | SumPass | DegreePass
+
+
+@dataclass(frozen=True)
+class InferencePlan:
+    """All passes, in order."""
+
+    graph: Graph
+    network: Network
+    workers: int  # windows at a time
+    window_rows: int  # a multiple of CHUNK_ROWS
+    panels: tuple[tuple[Panel, ...], ...]  # of each layer
+    passes: tuple[AnyPass, ...]
+    memory_bytes: int  # at most, beside what the process has already
+    scratch_bytes: int  # on disk at most, beside the output
+
+    def num_windows(self, node_type: str) -> int:
+        """Of a node type."""
+        return -(-self.graph.nodes[node_type].num_nodes // self.window_rows)
+
+    def window(self, node_type: str, number: int) -> tuple[int, int]:
+        """[first, last) rows of a window."""
+        first = number * self.window_rows
+        return first, min(first + self.window_rows, self.graph.nodes[node_type].num_nodes)
+
+
+def make_plan(graph: Graph, network: Network, *, memory_bytes: int, used_bytes: int, threads: int) -> InferencePlan:
+    """The plan that fits in memory.
+
+    Args:
+        graph: the graph.
+        network: what to compute.
+        memory_bytes: of the whole process.
+        used_bytes: what it has already.
+        threads: to compute with; one window more is read or written meanwhile.
+
+    Raises:
+        ConfigError: it takes more memory; says how much.
+    """
+    free_bytes = memory_bytes - used_bytes
+    for sizes, window_rows in _tries(graph, network, free_bytes, threads):
+        panels = [sizes.panels(layer, window_rows, free_bytes) for layer in network.layers]
+        needed_bytes = sizes.memory_bytes(panels, window_rows)
+        if needed_bytes <= free_bytes:
+            break
+    else:
+        total_bytes = needed_bytes + used_bytes
+        raise ConfigError(
+            f"memory: expected at least {total_bytes} bytes ({format_size(total_bytes)}; {used_bytes} are for what the "
+            f"process has loaded), found {memory_bytes}"
+        )
+    passes = tuple(_with_drops(list(_passes(graph, network, panels))))
+    workers = sizes.workers
+    scratch_bytes = _peak_bytes(graph, passes, workers * window_rows)
+    return InferencePlan(
+        graph, network, workers, window_rows, tuple(map(tuple, panels)), passes, needed_bytes, scratch_bytes
+    )  # fmt: skip
+
+
+def _tries(graph: Graph, network: Network, free_bytes: int, threads: int) -> Iterator[tuple[PassSizes, int]]:
+    """Windows side by side and their rows, those that are worth most first. The last ones take the least memory."""
+    for workers in dict.fromkeys([threads + 1, 1]):
+        sizes = PassSizes(graph, network, workers)
+        window_rows = sizes.window_rows(free_bytes)
+        yield sizes, window_rows
+        while window_rows > CHUNK_ROWS:
+            window_rows = window_rows // 2 // CHUNK_ROWS * CHUNK_ROWS or CHUNK_ROWS
+            yield sizes, window_rows
+
+
+def require_disk(plan: InferencePlan, output_bytes: int, allowed_bytes: int | None) -> None:
+    """Refuse what would take more disk than it may.
+
+    Raises:
+        DiskFullError: it would; names the bytes.
+    """
+    needed_bytes = plan.scratch_bytes + output_bytes
+    if allowed_bytes is not None and needed_bytes > allowed_bytes:
+        raise DiskFullError(
+            f"disk: inference takes {needed_bytes} bytes ({format_size(needed_bytes)}) for what is between layers and "
+            f"for the output, and may take {allowed_bytes}: {needed_bytes - allowed_bytes} are missing"
+        )
+
+
+def _passes(graph: Graph, network: Network, panels: Sequence[Sequence[Panel]]) -> Iterator[AnyPass]:
+    """In order, without what each drops."""
+    degrees: tuple[Stored, ...] = ()
+    if any(layer.steps.uses_degrees for layer in network.layers):
+        degrees = (Stored("degrees", network.node_type, 1),)
+        yield DegreePass(degrees)
+    for number, layer in enumerate(network.layers):
+        for name in layer.node_types:
+            stored = [each for array in layer.arrays if array[0] == name
+                      for each in _by_panel(layer, number, array, panels[number])]  # fmt: skip
+            stored += _own(graph, layer, number, name)
+            read = (*_row_reads(graph, network, panels, number, name), *(degrees if layer.steps.uses_degrees else ()))
+            yield RowPass(number, name, read, tuple(stored), _reads_features(graph, network, number, name), ())
+        for place in range(len(panels[number])):
+            for name in layer.destinations:
+                if layer.edge_types(name):
+                    yield _sum_pass(layer, number, name, panels[number], place)
+    last = len(network.layers)
+    name = network.node_type
+    read = _row_reads(graph, network, panels, last, name)
+    yield RowPass(last, name, read, (), _reads_features(graph, network, last, name), ())
+
+
+def _sum_pass(layer: NetworkLayer, number: int, name: str, panels: Sequence[Panel], place: int) -> SumPass:
+    def stored(array: ArrayName) -> Stored:
+        return _by_panel(layer, number, array, panels)[place]
+
+    return SumPass(
+        number, name, place, tuple((array, stored(array)) for array in layer.steps.sources(name)),
+        tuple((array, stored((name, array))) for array in layer.steps.beside(name)),
+        (_sums(layer, number, name, panels)[place],), (),
+    )  # fmt: skip
+
+
+def _by_panel(layer: NetworkLayer, number: int, array: ArrayName, panels: Sequence[Panel]) -> list[Stored]:
+    columns = layer.columns(array)
+    return [
+        Stored(f"{number}-{array[1]}-{array[0]}-{place}", array[0], panel.num_columns(columns))
+        for place, panel in enumerate(panels)
+    ]
+
+
+def _sums(layer: NetworkLayer, number: int, name: str, panels: Sequence[Panel]) -> list[Stored]:
+    width = layer.steps.width
+    return [Stored(f"{number}-sum-{name}-{place}", name, each.num_columns(width)) for place, each in enumerate(panels)]
+
+
+def _own(graph: Graph, layer: NetworkLayer, number: int, name: str) -> list[Stored]:
+    """The file of what a layer's `after` needs of nodes, if it has one by itself."""
+    columns = layer.steps.own_columns(name)
+    if name not in layer.destinations or not columns or layer.steps.own_array or layer.own_is_input(name, graph):
+        return []
+    return [Stored(f"{number}-own-{name}", name, columns)]
+
+
+def _row_reads(
+    graph: Graph, network: Network, panels: Sequence[Sequence[Panel]], number: int, name: str
+) -> tuple[Stored, ...]:
+    """What makes rows of a type that enter layer `number`: own rows first, by panel or not, then sums."""
+    if number == 0:
+        return ()
+    layer, found = network.layers[number - 1], panels[number - 1]
+    own = _own(graph, layer, number - 1, name)
+    if layer.steps.own_array and not layer.own_is_input(name, graph):
+        own = _by_panel(layer, number - 1, (name, layer.steps.own_array), found)
+    return (*own, *(_sums(layer, number - 1, name, found) if layer.edge_types(name) else []))
+
+
+def _reads_features(graph: Graph, network: Network, number: int, name: str) -> bool:
+    wanted = number == 0 or network.layers[number - 1].own_is_input(name, graph)
+    return wanted and not network.is_embedded(name)
+
+
+def _with_drops(passes: Sequence[AnyPass]) -> Iterator[AnyPass]:
+    """Each pass with what it is the last one to read."""
+    last_reader: dict[Stored, int] = {}
+    for number, each in enumerate(passes):
+        for stored in (*each.writes, *reads_of(each)):
+            last_reader[stored] = number
+    for number, each in enumerate(passes):
+        drops = tuple(stored for stored, last in last_reader.items() if last == number)
+        yield replace(each, drops=drops)
+
+
+def reads_of(each: AnyPass) -> tuple[Stored, ...]:
+    """What a pass reads of what others stored."""
+    if isinstance(each, RowPass):
+        return each.reads
+    if isinstance(each, SumPass):
+        found = [stored for _, stored in (*each.sources, *each.beside)]
+        return tuple(dict.fromkeys(found))
+    return ()
+
+
+def _peak_bytes(graph: Graph, passes: Sequence[AnyPass], rows_at_once: int) -> int:
+    """The most that is stored at a time. A `RowPass` drops what it read a window at a time."""
+    now = peak = 0
+    for each in passes:
+        written = sum(stored.row_bytes * graph.nodes[stored.node_type].num_nodes for stored in each.writes)
+        dropped = sum(stored.row_bytes * graph.nodes[stored.node_type].num_nodes for stored in each.drops)
+        if isinstance(each, RowPass):
+            under_way = sum(stored.row_bytes * min(rows_at_once, graph.nodes[stored.node_type].num_nodes)
+                            for stored in each.writes)  # fmt: skip
+            peak = max(peak, now + max(0, written - dropped) + min(under_way, written))
+        else:
+            peak = max(peak, now + written)
+        now += written - dropped
+    return peak

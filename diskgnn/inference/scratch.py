@@ -1,0 +1,163 @@
+"""What inference keeps on disk until its output is there: files of rows, finished one by one, in a hidden folder.
+
+The folder has a journal. Whoever is killed goes on with the files that the journal names.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import read_ranges
+from diskgnn.errors import BusyError, ConfigError, DiskFullError, OutputExistsError
+from diskgnn.storage import faults
+from diskgnn.storage.artifacts import JOURNAL
+from diskgnn.storage.checked_files import ChecksummedFile, sync
+from diskgnn.storage.journal import Journal
+from diskgnn.storage.locks import FileLock
+from diskgnn.storage.row_reading import row_buffer
+from diskgnn.storage.writer import staging_of
+
+
+@dataclass
+class Traffic:
+    """Bytes moved between disk and memory. Threads add to it."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    edge_bytes: int = 0  # of those read: offsets and indices
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def add(self, *, read: int = 0, written: int = 0, edges: int = 0) -> None:
+        """Count some; `edges` were read."""
+        with self._lock:
+            self.read_bytes += read + edges
+            self.edge_bytes += edges
+            self.written_bytes += written
+
+
+class Scratch:
+    """The folder beside `output`, and `output` itself once it is whole. A context manager.
+
+    Args:
+        output: the file that is made.
+        making: what follows from nothing but the inputs; files of a run that made something else are removed.
+        overwrite: replace `output` if it is there.
+
+    Raises:
+        OutputExistsError: `output` exists and `overwrite` is False, or is no file.
+        BusyError: another process is making it.
+        ConfigError: the folder cannot be written to.
+    """
+
+    def __init__(self, output: Path, making: Any, *, overwrite: bool) -> None:
+        self.output = output.resolve()
+        self.traffic = Traffic()
+        self._folder = staging_of(self.output)
+        self._lock = FileLock(self._folder.with_suffix(".lock"))
+        self._journal = Journal(self._folder / JOURNAL, making)
+        check_output(self.output, overwrite=overwrite)
+
+    def __enter__(self) -> Scratch:
+        try:
+            self.output.parent.mkdir(parents=True, exist_ok=True)
+            if not self._lock.acquire():
+                raise BusyError(f"another process is writing {self.output} now; wait for it or stop it")
+            if not self._journal.read():
+                self.clear()
+        except OSError as error:
+            if isinstance(error, BusyError):
+                raise
+            self._lock.release()
+            raise ConfigError(
+                f"cannot write {self.output}: {error.strerror or error}; choose an output in another folder"
+            ) from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(
+                f"the disk ran full while {self.output} was made ({error}); what is complete was kept: the same "
+                "command goes on with it. Free some space."
+            ) from error
+
+    @property
+    def stored_bytes(self) -> int:
+        """That files of an earlier run take."""
+        return sum(file.stat().st_size for file in self._folder.glob("*")) if self._folder.is_dir() else 0
+
+    def clear(self) -> None:
+        """Forget whatever an earlier run left."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir()
+        self._journal.begin()
+
+    def is_whole(self, name: str) -> bool:
+        """Whether file `name` is finished, and still what it was then: all of it is read."""
+        return self._journal.checksum(name) is not None
+
+    def write(self, name: str, rows: npt.NDArray[Any]) -> None:
+        """Make file `name` of `rows`, durably."""
+        temporary = self._folder / f"{name}.tmp"
+        with ChecksummedFile(temporary) as file:
+            file.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8))
+        sync(temporary)
+        faults.point("unit.written")
+        temporary.rename(self._folder / name)
+        faults.point("unit.renamed")
+        self._journal.add(name, rows.nbytes, file.crc32c)
+        self.traffic.add(written=rows.nbytes)
+
+    def read(self, name: str, num_bytes: int, buffer: npt.NDArray[np.uint8]) -> None:
+        """Fill the first `num_bytes` of `buffer`: page-aligned, with room to the next page."""
+        if num_bytes:
+            zero = np.zeros(1, np.int64)
+            read_ranges(str(self._folder / name), "auto", zero, np.array([num_bytes]), zero, buffer)
+            self.traffic.add(read=num_bytes)
+
+    def rows(self, name: str, num_rows: int, columns: int, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
+        """[num_rows, columns] file `name`."""
+        num_bytes = num_rows * columns * np.dtype(dtype).itemsize
+        buffer = row_buffer(1, num_bytes)
+        self.read(name, num_bytes, buffer)
+        return buffer[:num_bytes].view(dtype).reshape(num_rows, columns)
+
+    def remove(self, name: str) -> None:
+        """File `name` is of no use any more."""
+        (self._folder / name).unlink(missing_ok=True)
+
+    @contextmanager
+    def publishing(self) -> Iterator[Path]:
+        """Where to write the output; afterwards it is in its place, and the folder is gone."""
+        temporary = self._folder / "output"
+        yield temporary
+        sync(temporary)
+        self.traffic.add(written=temporary.stat().st_size)
+        temporary.replace(self.output)
+        sync(self.output.parent)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def check_output(output: Path, *, overwrite: bool) -> None:
+    """Refuse an output that is there.
+
+    Raises:
+        OutputExistsError: it is a file and `overwrite` is False, or it is something else.
+    """
+    if output.is_dir():
+        raise OutputExistsError(f"{output} is a directory; choose a file ending in .npy or .parquet")
+    if output.exists() and not overwrite:
+        raise OutputExistsError(f"{output} exists already; pass overwrite=True to replace it")

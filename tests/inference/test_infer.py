@@ -1,0 +1,273 @@
+"""Rows of all nodes, against the same models on the whole graph in memory, PyG's layers, and NumPy."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from graphs import write_graph
+from typed_graphs import citations
+
+import diskgnn
+from diskgnn import ConfigError, DiskFullError, OutputExistsError
+from diskgnn.graph.graph import Graph
+from diskgnn.minibatch import Block
+from diskgnn.schema import SourceSchema
+from diskgnn.storage import faults
+from diskgnn.training.model_spec import ModelSpec
+from diskgnn.training.models import make_model
+from diskgnn.training.typed_models import make_typed_model
+
+NUM_NODES, WIDTH, CLASSES = 9000, 20, 5  # two windows of 4,096 rows and a part of one
+PLENTY = "2GiB"
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """Node 0 has no neighbours, node 5 has 3,000; some edges are there twice."""
+    random = np.random.default_rng(0)
+    degrees = random.integers(0, 9, NUM_NODES)
+    degrees[[0, 5]] = 0, 3000
+    indptr = np.cumsum([0, *degrees])
+    indices = random.integers(0, NUM_NODES, indptr[-1]).astype(np.int32)
+    features = random.standard_normal((NUM_NODES, WIDTH)).astype(np.float32)
+    return write_graph(tmp_path_factory.mktemp("graph") / "graph", indptr, indices, features, {"train": np.arange(9)},
+                       num_classes=CLASSES)  # fmt: skip
+
+
+def model(name: str, hidden: int = 8, layers: int = 2) -> torch.nn.Module:
+    torch.manual_seed(7)
+    return make_model(name, WIDTH, hidden, CLASSES, layers).eval()
+
+
+def full_block(graph: Graph) -> Block:
+    return Block(
+        torch.from_numpy(graph.indptr.astype(np.int32)), torch.from_numpy(np.array(graph.indices)), graph.num_nodes
+    )
+
+
+@torch.no_grad()
+def in_memory(net: torch.nn.Module, graph: Graph) -> np.ndarray:
+    return net([full_block(graph)] * len(net.layers), torch.from_numpy(np.array(graph.features))).numpy()
+
+
+def least_memory(graph: Graph, folder: Path, net: torch.nn.Module, **arguments) -> int:
+    """What the refusal of one byte says that it takes."""
+    with pytest.raises(ConfigError, match=r"memory: expected at least (\d+) bytes") as refused:
+        diskgnn.infer(graph, folder / "refused.npy", net, memory=1, **arguments)
+    assert not list(folder.glob("*refused*"))
+    return int(str(refused.value).split()[4])
+
+
+@pytest.mark.parametrize("name", ["sage", "gcn", "gat"])
+def test_equals_the_whole_graph_in_memory_whatever_memory_and_threads(name: str, graph: Graph, tmp_path: Path):
+    net, found = model(name), {}
+    with faults.pretending("memory.anonymous", 0):
+        least = least_memory(graph, tmp_path, net)
+        for memory, threads in ((PLENTY, 2), (least, 1), (least + 300_000, 3)):
+            out = tmp_path / f"{memory}.npy"
+            report = diskgnn.infer(graph, out, net, memory=memory, threads=threads)
+            found[memory] = out.read_bytes()
+            if memory in (PLENTY, least):
+                assert (report.details["panels"] != "1, 1") == (memory == least)
+    assert len(set(found.values())) == 1
+    np.testing.assert_allclose(np.load(tmp_path / f"{PLENTY}.npy"), in_memory(net, graph), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sage", "gat"])
+def test_equals_pygs_model_on_the_whole_graph(name: str, graph: Graph, tmp_path: Path):
+    from torch_geometric.nn import GATConv, GraphSAGE
+
+    ours = model(name, 32, 3)
+    block, x = full_block(graph), torch.from_numpy(np.array(graph.features))
+    edges = torch.stack([block.indices.long(), block.destinations.long()])
+    with torch.no_grad():
+        if name == "sage":
+            theirs = GraphSAGE(WIDTH, 32, 3, CLASSES)
+            for convolution, layer in zip(theirs.convs, ours.layers, strict=True):
+                convolution.lin_l.weight.copy_(layer.neighbours.weight)
+                convolution.lin_l.bias.copy_(layer.own.bias)
+                convolution.lin_r.weight.copy_(layer.own.weight)
+            expected = theirs.eval()(x, edges)
+        else:
+            expected = x
+            for number, layer in enumerate(ours.layers):
+                convolution = GATConv(layer.in_channels, layer.out_channels, layer.heads, concat=layer.concat,
+                                      add_self_loops=False, residual=True)  # fmt: skip
+                convolution.lin.weight.copy_(layer.weight)
+                convolution.att_src.copy_(layer.source_attention.unsqueeze(0))
+                convolution.att_dst.copy_(layer.destination_attention.unsqueeze(0))
+                convolution.res.weight.copy_(layer.residual.weight)
+                convolution.bias.copy_(layer.bias)
+                expected = convolution(expected, edges)
+                expected = torch.nn.functional.elu(expected) if number < 2 else expected
+    diskgnn.infer(graph, tmp_path / "out.npy", ours, memory=PLENTY)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def typed_model(graph: Graph, name: str, layers: int = 2) -> torch.nn.Module:
+    schema = SourceSchema(
+        tuple((each.name, each.num_nodes, each.feature_file and each.feature_file.rows.num_features)
+              for each in graph.nodes.values()),
+        tuple((each.type, each.feature_file and each.feature_file.rows.num_features) for each in graph.edges.values()),
+        "paper", "class", 3,
+    )  # fmt: skip
+    torch.manual_seed(3)
+    spec = ModelSpec(name=name, hidden=12, heads=3, num_layers=layers, num_bases=2 if name == "rgcn" else None)
+    return make_typed_model(spec, schema, 3).eval()
+
+
+@pytest.mark.parametrize("name", ["rgcn", "rgat", "hgt"])
+def test_typed_models_equal_the_whole_graph_in_memory(name: str, tmp_path: Path):
+    graph = citations(tmp_path / "graph")
+    net = typed_model(graph, name)
+    blocks = {}
+    for edge_type, edges in graph.edges.items():
+        edge_x = None if edges.feature_file is None else torch.from_numpy(np.array(edges.features))
+        blocks[edge_type] = Block(
+            torch.from_numpy(edges.indptr.astype(np.int32)), torch.from_numpy(np.array(edges.indices)),
+            graph.nodes[edge_type[0]].num_nodes, edge_x=edge_x,
+        )  # fmt: skip
+    x = {name: torch.arange(each.num_nodes) if each.feature_file is None else torch.from_numpy(np.array(each.features))
+         for name, each in graph.nodes.items()}  # fmt: skip
+    with torch.no_grad():
+        expected = net([blocks] * 2, x)["paper"].numpy()
+    with faults.pretending("memory.anonymous", 0):
+        least = least_memory(graph, tmp_path, net)
+        found = []
+        for memory in (least, PLENTY):
+            diskgnn.infer(graph, tmp_path / f"{memory}.npy", net, memory=memory, threads=2)
+            found.append(np.load(tmp_path / f"{memory}.npy"))
+    np.testing.assert_array_equal(*found)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_of_another_type_before_the_last_layer(tmp_path: Path):
+    graph = citations(tmp_path / "graph")
+    net = typed_model(graph, "rgcn")
+    diskgnn.infer(graph, tmp_path / "authors.npy", net, what="embeddings", node_type="author", memory=PLENTY)
+    assert np.load(tmp_path / "authors.npy").shape == (graph.nodes["author"].num_nodes, 12)
+    with pytest.raises(ConfigError, match="node_type: the model has rows of paper there, found author"):
+        diskgnn.infer(graph, tmp_path / "no.npy", net, node_type="author")
+
+
+class Killed(BaseException):
+    """What no code catches."""
+
+
+@pytest.mark.parametrize("name", ["gcn", "gat"])
+def test_a_kill_costs_one_window_and_no_byte_changes(name: str, graph: Graph, tmp_path: Path):
+    net, out, finished = model(name), tmp_path / "out.npy", []
+    with faults.armed("unit.renamed", lambda: finished.append("undisturbed")):
+        diskgnn.infer(graph, tmp_path / "undisturbed.npy", net, memory=PLENTY, threads=1)
+    kills = 0
+    with faults.armed("unit.renamed", lambda: finished.append("killed")):
+        while not out.exists():
+            try:
+                with faults.armed("unit.written", Killed(), after=3):
+                    diskgnn.infer(graph, out, net, memory=PLENTY, threads=1)
+            except Killed:
+                kills += 1
+    assert kills > 3
+    assert finished.count("killed") == finished.count("undisturbed")
+    assert out.read_bytes() == (tmp_path / "undisturbed.npy").read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"out.npy", "undisturbed.npy"}
+
+
+def test_what_a_killed_run_left_is_not_believed_if_it_changed(graph: Graph, tmp_path: Path):
+    net, out = model("sage"), tmp_path / "out.npy"
+    with pytest.raises(Killed), faults.armed("unit.written", Killed(), after=5):
+        diskgnn.infer(graph, out, net, memory=PLENTY, threads=1)
+    largest = max((tmp_path / ".out.npy.partial").iterdir(), key=lambda path: path.stat().st_size)
+    damaged = bytearray(largest.read_bytes())
+    damaged[1000] ^= 1
+    largest.write_bytes(damaged)
+    diskgnn.infer(graph, out, net, memory=PLENTY, threads=1)
+    np.testing.assert_allclose(np.load(out), in_memory(net, graph), rtol=1e-4, atol=1e-5)
+    with pytest.raises(Killed), faults.armed("unit.written", Killed(), after=5):
+        diskgnn.infer(graph, tmp_path / "other.npy", model("gcn"), memory=PLENTY)
+    diskgnn.infer(graph, tmp_path / "other.npy", net, memory=PLENTY)  # of another model than the killed run
+    assert (tmp_path / "other.npy").read_bytes() == out.read_bytes()
+
+
+def test_chosen_nodes_and_what_is_said_of_them(graph: Graph, tmp_path: Path):
+    net, logits = model("sage"), in_memory(model("sage"), graph)
+    nodes = np.array([8999, 3, 3, 5000])
+    diskgnn.infer(graph, tmp_path / "some.npy", net, nodes=nodes, memory=PLENTY)
+    np.testing.assert_allclose(np.load(tmp_path / "some.npy"), logits[nodes], rtol=1e-4, atol=1e-5)
+    diskgnn.infer(graph, tmp_path / "some.parquet", net, nodes=nodes, what="classes", memory=PLENTY)
+    table = pq.read_table(tmp_path / "some.parquet").to_pydict()
+    assert table == {"node": sorted(nodes), "class": logits[np.sort(nodes)].argmax(1).tolist()}
+    mask = np.arange(NUM_NODES) % 7 == 0
+    diskgnn.infer(graph, tmp_path / "mask.parquet", net, nodes=mask, what="probabilities", memory=PLENTY)
+    table = pq.read_table(tmp_path / "mask.parquet")
+    np.testing.assert_array_equal(table["node"], np.flatnonzero(mask))
+    expected = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    np.testing.assert_allclose(np.stack(table["probabilities"].to_numpy()), expected[mask], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "int4"])
+def test_narrow_features(dtype: str, graph: Graph, tmp_path: Path):
+    arrays = {"indptr": np.array(graph.indptr), "indices": np.array(graph.indices)}
+    diskgnn.convert(tmp_path / "graph", **arrays, features=np.array(graph.features), labels=np.zeros(NUM_NODES, int),
+                    train=np.arange(9), num_classes=CLASSES, quantise=dtype)  # fmt: skip
+    narrow, net = Graph.open(tmp_path / "graph"), model("sage")
+    file = narrow.feature_file
+    x = file.x(file.rows.as_tensor(np.array(narrow.features))).float()
+    block = full_block(narrow)
+    with torch.no_grad():
+        expected = net([block, block], x).numpy()
+    diskgnn.infer(narrow, tmp_path / "out.npy", net, memory=PLENTY)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_disk_is_counted_and_refused_beforehand(graph: Graph, tmp_path: Path):
+    net, peak, folder = model("sage", 32, 3), 0, tmp_path / ".out.npy.partial"
+    with pytest.raises(DiskFullError, match=r"disk: inference takes (\d+) bytes") as refused:
+        diskgnn.infer(graph, tmp_path / "out.npy", net, memory=PLENTY, disk=0)
+    needed = int(str(refused.value).split()[3])
+    with faults.pretending("disk.free", needed - 1), pytest.raises(DiskFullError, match="1 bytes are missing"):
+        diskgnn.infer(graph, tmp_path / "out.npy", net, memory=PLENTY)
+    assert not list(tmp_path.iterdir())
+
+    def measure() -> None:
+        nonlocal peak
+        rows = (path for path in folder.iterdir() if path.suffix != ".tmp")
+        peak = max(peak, sum(path.stat().st_size for path in rows))
+
+    with faults.armed("unit.renamed", measure):
+        diskgnn.infer(graph, tmp_path / "out.npy", net, memory=PLENTY, disk=needed, threads=1)
+    assert 0.8 * needed < peak + (tmp_path / "out.npy").stat().st_size <= needed
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with faults.armed("unit.written", full, after=4), pytest.raises(DiskFullError, match="the same command goes on"):
+        diskgnn.infer(graph, tmp_path / "full.npy", net, memory=PLENTY)
+
+
+def test_refusals(graph: Graph, tmp_path: Path):
+    net, out = model("sage"), tmp_path / "out.npy"
+    for arguments, message in (
+        ({"what": "label"}, "what: expected one of logits"),
+        ({"node_type": "paper"}, "node_type: expected one of node"),
+        ({"nodes": [NUM_NODES]}, "nodes: expected ids from 0 to 8999"),
+        ({"nodes": [0.5]}, r"nodes: expected at least one id \[n\], or bool \[9000\], found float64"),
+        ({"nodes": []}, "nodes: expected at least one id"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            diskgnn.infer(graph, out, net, memory=PLENTY, **arguments)
+    with pytest.raises(ConfigError, match=r"out: expected a file that ends in \.npy or \.parquet, found out\.csv"):
+        diskgnn.infer(graph, tmp_path / "out.csv", net)
+    with pytest.raises(ConfigError, match="expected one of diskgnn's models in float32, found Linear"):
+        diskgnn.infer(graph, out, torch.nn.Linear(2, 2))
+    with pytest.raises(ConfigError, match=r"takes node nodes with 3 features, .* has 20"):
+        diskgnn.infer(graph, out, make_model("gcn", 3, 4, 5, 2))
+    with pytest.raises(ConfigError, match="a model of one layer has no rows before"):
+        diskgnn.infer(graph, out, model("gcn", layers=1), what="embeddings")
+    assert not list(tmp_path.iterdir())
+    out.write_bytes(b"mine")
+    with pytest.raises(OutputExistsError):
+        diskgnn.infer(graph, out, net)
+    assert out.read_bytes() == b"mine"

@@ -169,10 +169,10 @@ def _read_checked(
 
 
 def _damaged(features: FeatureFile, chunk: int) -> ArtifactError:
-    offset = chunk * CHECKSUM_CHUNK_BYTES
+    begin, end = chunk * CHECKSUM_CHUNK_BYTES, (chunk + 1) * CHECKSUM_CHUNK_BYTES
     return ArtifactError(
-        f"{features.path} is damaged: between its bytes {offset} and {offset + CHECKSUM_CHUNK_BYTES} it is not what was "
-        f"written; restore it, or make the graph again"
+        f"{features.path} is damaged: between its bytes {begin} and {end} it is not what was written; restore it, or "
+        f"make the graph again"
     )
 
 

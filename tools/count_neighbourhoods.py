@@ -1,0 +1,72 @@
+"""Count the bytes of sampling in advance: a neighbourhood for each seed by itself, and minibatches that share rows.
+
+    python datasets/debian_packages.py packages
+    python tools/count_neighbourhoods.py packages --fanouts 10,10 --batch-size 512 --caches 0%,10%
+
+What one epoch needs is counted, with the same fanouts, for the same train split: feature rows, and everything stored
+(rows, edges, labels, and for minibatches where each row lies). A neighbourhood has the rows of its distinct nodes. Those
+of `--max-seeds` seeds, drawn at random, stand for all. What a cache leaves to the disk is counted as `prepare` does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+import numpy as np
+
+from diskgnn.graph.graph import Graph
+from diskgnn.packing.space import read_bytes
+from diskgnn.preparing.sequence_samples import SequenceSample, sample_sequences
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.specs import NodeTarget, SamplingSpec, cache_rows
+from diskgnn.system.resources import Resources
+
+
+def main() -> None:
+    """Sample, count, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("graph", type=Path)
+    parser.add_argument("--fanouts", default="10,10,10")
+    parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--caches", default="0%,10%", help="shares of all rows")
+    parser.add_argument("--row-bytes", type=int, help="of a feature row.  [default: as the graph has it]")
+    parser.add_argument("--max-seeds", type=int, default=2000)
+    options = parser.parse_args()
+
+    graph = Graph.open(options.graph)
+    row_bytes = options.row_bytes or graph.feature_file.rows.row_bytes
+    fanouts = [int(each) for each in options.fanouts.split(",")]
+    seeds = graph.splits["train"]
+    some = np.random.default_rng(0).permutation(seeds)[: options.max_seeds]
+    alone = _sample(graph, SamplingSpec(fanouts, 1, splits=["train"], target=NodeTarget(seeds={"train": some})))
+    shared = _sample(graph, SamplingSpec(fanouts, options.batch_size, splits=["train"]))
+
+    print("| stored | rows a seed | bytes a seed | bytes an epoch | of these |\n|---|---|---|---|---|")
+    rows = alone.forecast.rows(alone.forecast.hottest(0), 0).requested / len(some)
+    per_seed = rows * row_bytes + alone.structure_bytes
+    first = per_seed * len(seeds)
+    print(f"| a neighbourhood for each seed | {rows:,.1f} | {per_seed:,.0f} | {first:,.0f} | 1 |")
+    for cache in options.caches.split(","):
+        held = cache_rows(cache, row_bytes, graph.num_nodes)
+        found = shared.forecast.rows(shared.forecast.hottest(0), held)
+        structure_bytes = shared.structure_bytes * shared.size.num_batches
+        stored = read_bytes(found, shared.size.num_batches, structure_bytes, row_bytes, 0)
+        print(
+            f"| minibatches of {options.batch_size:,}, {cache} of the rows in memory | {found.disk / len(seeds):,.1f} "
+            f"| {stored / len(seeds):,.0f} | {stored:,.0f} | {stored / first:.3f} |"
+        )
+    print(f"{len(seeds):,} seeds, rows of {row_bytes:,} bytes; all features: {graph.num_nodes * row_bytes:,} bytes")
+
+
+def _sample(graph: Graph, spec: SamplingSpec) -> SequenceSample:
+    """The whole train split under `spec`."""
+    (samples,), _ = sample_sequences(
+        [SamplingPlan(graph, spec)], Resources.of("auto", None), max_seconds=math.inf, max_accesses=200_000_000
+    )
+    return samples["train"]
+
+
+if __name__ == "__main__":
+    main()

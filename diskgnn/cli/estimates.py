@@ -13,7 +13,7 @@ from diskgnn.units import format_seconds, format_size
 _NOT_SHOWN = ("settings", "recommended")
 _LEGEND = (
     "rows and bytes: from disk in an epoch of training · ±: what rows may be off by, nothing where all was counted · "
-    "*: no measurement shows that accuracy holds, so it is not recommended (docs/GUIDE.md)"
+    "*: no measurement shows that accuracy holds, so it is not recommended (docs/guide/accuracy.md)"
 )
 
 

@@ -77,7 +77,7 @@ def sample(
         eval_fanouts: fanouts for the other splits; the same as `fanouts` by default.
         splits: which splits to sample; those that the graph lacks are left out.
         draws: 'independent', or 'coordinated': all nodes of a minibatch agree on which neighbours to draw, so that
-            minibatches have fewer input nodes (docs/GUIDE.md has figures).
+            minibatches have fewer input nodes (docs/guide/fewer-rows.md has figures).
         draw_period: minibatches in which coordinated draws move round all neighbours once, so that consecutive ones
             draw nearly the same; 1 draws anew for every minibatch.
         group_seeds: train on seeds in groups of so many that are near each other, so that minibatches have fewer input

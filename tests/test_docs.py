@@ -1,0 +1,92 @@
+"""What the documentation says can be done: commands exist, links lead somewhere, the tutorial runs as it is written."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import diskgnn
+from diskgnn.cli import main as cli
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "datasets" / "README.md", *sorted(DOCS.rglob("*.md"))]
+GENERATED = {DOCS / "guide" / "sources.md"}  # by tools/site_pages.py
+_FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_INDENTED = re.compile(r"(?:^    \S.*\n(?:^(?:    .*)?\n)*)+", re.MULTILINE)
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for kind, text in _FENCE.findall(page.read_text()) if kind == language]
+
+
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@each_page
+def test_links_lead_somewhere(page: Path):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", page.read_text()):
+        if "://" in target:
+            continue
+        found = (page.parent / target).resolve() if target else page
+        assert found.exists() or found in GENERATED, target
+        if anchor and found.suffix == ".md":
+            assert anchor in anchors(found), f"{target}#{anchor}"
+
+
+@each_page
+def test_commands_and_their_options_exist(page: Path):
+    text = "\n".join([*blocks(page, "bash"), *_INDENTED.findall(_FENCE.sub("", page.read_text()))])
+    for line in text.replace("\\\n", " ").splitlines():
+        line = line.strip().removeprefix("$ ")
+        words = shlex.split(line, comments=True) if line.startswith("diskgnn ") else []
+        if len(words) < 2 or words[1].startswith("-"):
+            continue
+        assert words[1] in cli.commands, line
+        known = {option for parameter in cli.commands[words[1]].params if isinstance(parameter, click.Option)
+                 for option in (*parameter.opts, *parameter.secondary_opts)}  # fmt: skip
+        assert {word for word in words[2:] if word.startswith("--")} <= known, line
+
+
+@each_page
+def test_python_blocks_parse_and_call_what_there_is(page: Path):
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "diskgnn":
+                assert node.attr in diskgnn.__all__, node.attr
+            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("diskgnn."):
+                known = inspect.signature(getattr(diskgnn, ast.unparse(node.func).partition(".")[2])).parameters
+                assert {keyword.arg for keyword in node.keywords} <= known.keys()
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs_and_gives_what_it_says(tmp_path: Path):
+    page = DOCS / "tutorial.md"
+    (tmp_path / "datasets").symlink_to(ROOT / "datasets")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    said = ""
+    for kind, text in _FENCE.findall(page.read_text()):
+        if kind in ("bash", "python"):
+            command = ["bash", "-euc", text] if kind == "bash" else [sys.executable, "-c", text]
+            done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            said += done.stdout
+    shown = " ".join(blocks(page, "text"))
+    counts = {*re.findall(r"\d{1,3}(?:,\d{3})+", shown)}
+    assert len(counts) >= 8
+    assert {count for count in counts if count not in said} == set()
+    accuracy = float(re.findall(r"accuracy\s+([\d.]+)%", said)[-1])
+    assert accuracy == pytest.approx(float(re.findall(r"test_accuracy\s+([\d.]+)%", shown)[-1]), abs=1.5)

@@ -69,6 +69,6 @@ def test_every_public_name_command_and_format_is_in_the_reference(site: Path):
 
 def test_examples_of_docstrings_are_code(site: Path):
     text = (site / "reference" / "python.html").read_text()
-    after = re.findall(r"Example:?</p>\s*(<\w+)", text)
+    after = re.findall(r"<summary>Example</summary>\s*<(\w+)", text)
     assert len(after) > 5
-    assert set(after) == {"<div"}
+    assert set(after) == {"div"}

@@ -4,8 +4,9 @@
     python tools/count_neighbourhoods.py packages --fanouts 10,10 --batch-size 512 --caches 0%,10%
 
 What one epoch needs is counted, with the same fanouts, for the same train split: feature rows, and everything stored
-(rows, edges, labels, and for minibatches where each row lies). A neighbourhood has the rows of its distinct nodes. Those
-of `--max-seeds` seeds, drawn at random, stand for all. What a cache leaves to the disk is counted as `prepare` does.
+(rows, edges, labels, and for minibatches where each row lies). A neighbourhood has the rows of its distinct nodes.
+Those of `--max-seeds` seeds, drawn at random, stand for all. What a cache leaves to the disk is counted as `prepare`
+does.
 """
 
 from __future__ import annotations

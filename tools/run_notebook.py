@@ -1,6 +1,6 @@
 """Run a notebook of docs/notebooks and write its pictures as files, in the order in which it shows them.
 
-    python tools/run_notebook.py docs/notebooks/accuracy_and_timeline.ipynb docs/pictures
+python tools/run_notebook.py docs/notebooks/accuracy_and_timeline.ipynb docs/pictures
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ def run(notebook: Path) -> list[str]:
         nbclient.exceptions.CellExecutionError: a cell failed.
     """
     read = nbformat.read(notebook, as_version=4)
-    NotebookClient(read, timeout=600, kernel_name="python3", resources={"metadata": {"path": notebook.parent}}).execute()
+    NotebookClient(
+        read, timeout=600, kernel_name="python3", resources={"metadata": {"path": notebook.parent}}
+    ).execute()
     outputs = [output for cell in read.cells if cell.cell_type == "code" for output in cell.outputs]
     return [output.data["image/svg+xml"] for output in outputs if "image/svg+xml" in output.get("data", {})]
 

@@ -28,14 +28,13 @@ ELSEWHERE = ("CHANGELOG.md", "CONTRIBUTING.md", "datasets/README.md")
 EXAMPLES = {path: f"examples/{path.stem}.md" for path in sorted((ROOT / "docs" / "examples").glob("*.py"))}
 NOTEBOOKS = {path: f"notebooks/{path.stem}.md" for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))}
 _LINK = re.compile(r"\]\(([^)#\s]+)((?:#[^)]*)?)\)")
-# Public names by what one does with them; a test compares them with diskgnn.__all__.
-REFERENCE = {
-    "Make a graph": "convert generate generate_typed Graph GraphInput NodeInput EdgeInput TableColumns",
-    "Prepare minibatches": "prepare estimate sample pack NodeTarget LinkTarget",
-    "Load minibatches": "Loader LoaderOptions FreshEpochs BatchSource LoadStats MiniBatch TypedMiniBatch Block Pairs",
-    "Train and evaluate": "train evaluate load_model",
-    "Errors and warnings": "DiskGNNError ConfigError InputError ArtifactError OutputExistsError DiskFullError "
-    "DivergedError DataWarning",
+# Sections of the reference, and the rooms and modules whose public names they have.
+SECTIONS = {
+    "Make a graph": ("graph", "importers"),
+    "Prepare minibatches": ("preparing", "sampling", "packing", "specs"),
+    "Load minibatches": ("loading", "minibatch", "batch_source", "pyg"),
+    "Train, evaluate, predict": ("training", "inference"),
+    "Errors and warnings": ("errors",),
 }
 
 
@@ -74,9 +73,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def python_reference() -> str:
     """Every public name, from its docstring."""
     parts = ["# Python reference\n\nThe names of the package `diskgnn`. Other modules may change without notice.\n"]
-    for title, names in REFERENCE.items():
+    rooms = {name: getattr(diskgnn, name).__module__.split(".")[1] for name in diskgnn.__all__}
+    for title, those in SECTIONS.items():
         parts.append(f"## {title}\n")
-        parts += [f"::: diskgnn.{name}\n    options: {{heading_level: 3}}\n" for name in names.split()]
+        names = sorted(
+            (name for name in rooms if rooms[name] in those), key=lambda name: (those.index(rooms[name]), name)
+        )
+        parts += [f"::: diskgnn.{name}\n    options: {{heading_level: 3}}\n" for name in names]
     parts.append("## Modules that one imports by themselves\n")
     parts.append("::: diskgnn.training.lightning.PackedDataModule\n    options: {heading_level: 3}\n")
     return "\n".join(parts)
@@ -141,8 +144,8 @@ def notebook(path: Path) -> str:
 
 _SOURCES = """# Each source format
 
-`diskgnn convert graph --from NAME PATH` reads data as other libraries and data sets leave it. `--from auto` looks at the
-path and says which format it is. Formats: {names}. Options of a format are given as `--set name=value`. In Python:
+`diskgnn convert graph --from NAME PATH` reads data as other libraries and data sets leave it. `--from auto` looks at
+the path and says which format it is. Formats: {names}. Options of a format are given as `--set name=value`. In Python:
 `diskgnn.convert("graph", source=PATH, format=NAME, options={{...}})`.
 
 Files are read a part at a time, so that they may be larger than the memory. The options of `convert` that are not about

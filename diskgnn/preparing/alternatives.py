@@ -14,8 +14,9 @@ GROUPS = (32, 128)  # seeds that stay together, compared beside none
 MAX_GROUPED_EDGES = 50_000_000  # of a larger graph, finding groups takes longer than everything else
 NARROWER_DTYPES = ("float16", "int8", "int4")
 AS_STORED = "as stored"
-# (draws, longest period, rows) that lost no more than a deviation of accuracy, over five seeds: docs/guide/accuracy.md has the
-# table. Coordinated draws lost about 0.2 points in each of four comparisons, and in one of them that was more.
+# (draws, longest period, rows) that lost no more than a deviation of accuracy, over five seeds: the table is in
+# docs/guide/accuracy.md. Coordinated draws lost about 0.2 points in each of four comparisons, and in one of them that
+# was more.
 ACCURACY_HELD = (
     ("independent", 1, AS_STORED),
     ("independent", 1, "int8"),

@@ -69,9 +69,12 @@ def tensor(name: str, path: Path) -> npt.NDArray[Any]:
 
 def as_array(value: Any) -> npt.NDArray[Any] | None:
     """A tensor or an array as an array that shares its memory, bfloat16 as uint16; None for something else."""
-    import torch
+    if isinstance(value, np.ndarray):
+        return value
+    import torch  # takes seconds: only where there is something to read with it
 
-    if isinstance(value, torch.Tensor):
-        value = value.detach()
-        value = (value.view(torch.uint16) if value.dtype == torch.bfloat16 else value).numpy()
-    return value if isinstance(value, np.ndarray) else None
+    if not isinstance(value, torch.Tensor):
+        return None
+    value = value.detach()
+    array: npt.NDArray[Any] = (value.view(torch.uint16) if value.dtype == torch.bfloat16 else value).numpy()
+    return array

@@ -86,8 +86,9 @@ class Manifest:
     def array(self, name: str, *, mmap: bool = True) -> npt.NDArray[Any]:
         """The .npy file `name`, memory-mapped read-only unless `mmap` is False. A disk that fails below a map ends the
         process: stages read with `checked_array`, `parts` and `take`."""
-        entry, path = self.files[name], self.readable(name)
+        path = self.readable(name)
         if self._is_headerless(name):
+            entry = self.files[name]
             mapped = np.memmap(path, np.dtype(entry.dtype), "r", shape=entry.shape)
             return mapped if mmap else np.array(mapped)
         return map_npy(path) if mmap else load_npy(path)[0]

@@ -4,8 +4,8 @@
 
 Writes the data set as papers100M's .npz (or, with --compressed, deflated), as IGB's headerless arrays and as folders of
 Parquet parts, one after the other, and removes each again. `diskgnn convert` then runs in a cgroup (v1 or v2; only as
-root) of --memory and --spare. Prints, for each layout, seconds, what the process had resident at most, and what the cgroup used at most, which
-includes the page cache.
+root) of --memory and --spare. Prints, for each layout, seconds, what the process had resident at most, and what the
+cgroup used at most, page cache included.
 """
 
 from __future__ import annotations

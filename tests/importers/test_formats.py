@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import json
+import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +148,17 @@ def test_wrong_files_are_called_what_they_are(tmp_path: Path, data: dict[str, An
         with pytest.raises(InputError, match=f"features: .*{expected}"):
             convert(tmp_path / "out", **{**data, "features": tmp_path / name})
     assert describe(tmp_path).startswith("a folder of Parquet files")
+
+
+def test_the_benchmark_runs(tmp_path: Path) -> None:
+    """On a tiny data set, so that it cannot rot; the three layouts hold the same edges."""
+    tool = Path(__file__).parents[2] / "tools" / "bench_importing.py"
+    arguments = ["--nodes=2000", "--edges=5000", "--width=8", "--memory=64MiB", "--spare=none", "--compressed"]
+    done = subprocess.run(
+        [sys.executable, tool, tmp_path / "bench", *arguments],
+        env={**os.environ, "PYTHONPATH": str(tool.parents[1])}, stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [record["layout"] for record in records] == ["ogb", "igb", "parquet"]
+    assert all((record["num_nodes"], record["num_edges"]) == (2000, 5000) for record in records)
+    assert not (tmp_path / "bench").exists()

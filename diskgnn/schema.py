@@ -43,8 +43,8 @@ def edge_type_name(edge_type: EdgeType) -> str:
     return ":".join(edge_type)
 
 
-def parse_edge_type(name: object) -> EdgeType:
-    """The edge type of an `edge_type_name`, or of a sequence of three names.
+def parse_edge_type(name: object, what: str = "edge type") -> EdgeType:
+    """The edge type of an `edge_type_name`, or of a sequence of three names; `what` it is, for the message.
 
     Example:
         >>> parse_edge_type("author:writes:paper")
@@ -55,9 +55,9 @@ def parse_edge_type(name: object) -> EdgeType:
     """
     parts = tuple(name.split(":")) if isinstance(name, str) else name
     if not isinstance(parts, tuple | list) or len(parts) != 3:
-        raise ConfigError(f"edge type: expected 'source:name:destination', found {name!r}")
+        raise ConfigError(f"{what}: expected 'source:name:destination', found {name!r}")
     source, middle, destination = parts
-    what = f"edge type {name!r}"
+    what = f"{what} {name!r}" if what == "edge type" else what
     return check_type_name(source, what), check_type_name(middle, what), check_type_name(destination, what)
 
 

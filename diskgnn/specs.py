@@ -46,7 +46,7 @@ class NodeTarget:
 
     def __post_init__(self) -> None:
         if self.node_type is not None:
-            check_type_name(self.node_type, "node_type")
+            check_type_name(self.node_type, "target")
         _keep_seeds(self, ())
 
 
@@ -67,10 +67,10 @@ class LinkTarget:
     times: Mapping[str, Any] | None = None  # [n] of each: what temporal draws go by, in place of their ends' times
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "edge_type", parse_edge_type(self.edge_type))
+        object.__setattr__(self, "edge_type", parse_edge_type(self.edge_type, "target"))
         _keep_seeds(self, (2,))
         if self.reverse_edge_type is not None:
-            source, name, destination = parse_edge_type(self.reverse_edge_type)
+            source, name, destination = parse_edge_type(self.reverse_edge_type, "reverse_edge_type")
             if (source, destination) != (self.edge_type[2], self.edge_type[0]):
                 raise ConfigError(
                     f"reverse_edge_type: expected one from {self.edge_type[2]!r} to {self.edge_type[0]!r}, found "
@@ -280,7 +280,7 @@ CheckedFanouts = tuple[int, ...] | dict[EdgeType, tuple[int, ...]]
 def _checked(name: str, fanouts: Fanouts) -> CheckedFanouts:
     if isinstance(fanouts, Mapping):
         by_type = {
-            parse_edge_type(edge_type): checked_fanouts(f"{name} of {edge_type}", each, least=0)
+            parse_edge_type(edge_type, name): checked_fanouts(f"{name} of {edge_type}", each, least=0)
             for edge_type, each in fanouts.items()
         }
         if len({len(each) for each in by_type.values()}) != 1:

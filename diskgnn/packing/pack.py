@@ -142,9 +142,9 @@ def _details(config: PackedConfig, placed: Placed) -> dict[str, int | float | st
         if (division := placed.divisions.get(split)) is None:
             continue
         for row_set, rows in zip(config.row_sets, found.row_sets, strict=True):
-            details[f"{split}_cpu_rows of {row_set.name}"] = rows.cpu_rows
+            details[f"{split}_cpu_rows_of_{row_set.name}"] = rows.cpu_rows
         details[f"{split}_disk_row_bytes"] = division.read_bytes
-        details[f"{split}_disk_row_bytes if divided evenly"] = division.even_read_bytes
+        details[f"{split}_disk_row_bytes_divided_evenly"] = division.even_read_bytes
     return details
 
 

@@ -123,7 +123,7 @@ class EdgeSeeds:
     def __init__(self, graph: Graph, spec: SamplingSpec, target: LinkTarget) -> None:
         if target.edge_type not in graph.edges:
             raise ConfigError(
-                f"edge_type: the graph has no edge type {edge_type_name(target.edge_type)}, only "
+                f"target: the graph has no edge type {edge_type_name(target.edge_type)}, only "
                 f"{', '.join(map(edge_type_name, graph.edges))}"
             )
         if spec.group_seeds > 1:
@@ -255,9 +255,7 @@ def _by_first_appearance(
 def _target_nodes(graph: Graph, spec: SamplingSpec, target: NodeTarget) -> NodeSet:
     if target.node_type is not None:
         if target.node_type not in graph.nodes:
-            raise ConfigError(
-                f"node_type: the graph has no node type {target.node_type!r}, only {', '.join(graph.nodes)}"
-            )
+            raise ConfigError(f"target: the graph has no node type {target.node_type!r}, only {', '.join(graph.nodes)}")
         return graph.nodes[target.node_type]
     if len(graph.nodes) == 1:
         return next(iter(graph.nodes.values()))
@@ -267,7 +265,7 @@ def _target_nodes(graph: Graph, spec: SamplingSpec, target: NodeTarget) -> NodeS
         _require_splits(graph, spec, (), "nodes")
     if len(found) != 1:
         raise ConfigError(
-            f"node_type: {', '.join(nodes.name for nodes in found)} have seeds of a train split; name one of them"
+            f"target: {', '.join(nodes.name for nodes in found)} have seeds of a train split; name one of them"
         )
     return found[0]
 

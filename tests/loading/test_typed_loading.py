@@ -153,8 +153,8 @@ def test_budgets_are_divided_and_kept(prepared):
         assert sum(rows.cpu_rows * file.row_bytes for rows, file in zip(found, files, strict=True)) <= share * all_bytes
         disk_bytes = sum(rows.rows.disk * file.row_bytes for rows, file in zip(found, files, strict=True))
         assert report.details[f"{split}_disk_row_bytes"] == disk_bytes
-        assert disk_bytes <= report.details[f"{split}_disk_row_bytes if divided evenly"]
-        assert report.details[f"{split}_cpu_rows of author.writes.paper"] == found[2].cpu_rows
+        assert disk_bytes <= report.details[f"{split}_disk_row_bytes_divided_evenly"]
+        assert report.details[f"{split}_cpu_rows_of_author.writes.paper"] == found[2].cpu_rows
     static_bytes = sum(row_set.num_static * row_set.rows.row_bytes for row_set in config.row_sets)
     assert 0 < static_bytes <= 0.05 * all_bytes
 

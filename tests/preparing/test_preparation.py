@@ -8,6 +8,9 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+import torch
+from typed_batches import WRITES, TypedGraph
+from typed_directories import write_typed_graph
 
 from diskgnn import ArtifactError, ConfigError, estimate, generate, prepare
 from diskgnn.errors import BusyError, DiskFullError, OutputExistsError
@@ -18,7 +21,7 @@ from diskgnn.packing.space import most_disk_bytes, most_packed_bytes
 from diskgnn.packing.tiers import TierRows
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample
-from diskgnn.specs import SPLITS, SamplingSpec
+from diskgnn.specs import SPLITS, LinkTarget, SamplingSpec
 from diskgnn.storage import faults
 from diskgnn.storage.manifest import open_artifact
 from diskgnn.storage.packed import Packed
@@ -241,7 +244,7 @@ def prepare_and_die(graph, out, point, **settings):
     if child == 0:
         try:
             with faults.armed(point, lambda: os.kill(os.getpid(), signal.SIGKILL)):
-                prepare(graph, out, **SETTINGS, cpu_cache="10%", threads=1, **settings)
+                prepare(graph, out, **{**SETTINGS, **settings}, cpu_cache="10%", threads=1)
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
@@ -267,6 +270,20 @@ def test_a_killed_run_leaves_nothing_in_the_end(graph, tmp_path, point):
     else:
         prepare(graph, tmp_path / "packed", **SETTINGS, cpu_cache="10%")
     assert names(tmp_path) == ["packed"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+@pytest.mark.parametrize("point", ["sample.minibatch", "pack.header", "pack.window"])
+def test_a_killed_run_on_a_typed_graph_goes_on_to_the_same_bytes(tmp_path, point):
+    write_typed_graph(tmp_path / "graph", TypedGraph(dtype=torch.float32))
+    settings = {"fanouts": [2, 2], "batch_size": 8, "epochs": 2, "static_cache": 0, "seed": 0}
+    links = {"target": LinkTarget(WRITES, eval_negatives=3)}
+    prepare(tmp_path / "graph", tmp_path / "whole", **settings, **links, cpu_cache="10%")
+    prepare_and_die(tmp_path / "graph", tmp_path / "killed", point, **settings, **links)
+    assert not (tmp_path / "killed").exists()
+    prepare(tmp_path / "graph", tmp_path / "killed", **settings, **links, cpu_cache="10%")
+    assert verify_artifact(tmp_path / "killed").digest == verify_artifact(tmp_path / "whole").digest
+    assert names(tmp_path) == ["graph", "killed", "whole"]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")

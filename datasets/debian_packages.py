@@ -31,7 +31,7 @@ import numpy.typing as npt
 SNAPSHOT = Path(__file__).with_suffix(".npz")
 
 RELATIONS = ("Pre-Depends", "Depends", "Recommends", "Suggests", "Enhances")
-FIELDS = {"Package", "Source", "Section", "Provides", "Description", "Description-md5", *RELATIONS}
+FIELDS = {"Package", "Source", "Maintainer", "Section", "Provides", "Description", "Description-md5", *RELATIONS}
 MAX_PROVIDERS = 20  # a virtual package with more says little about whoever needs it
 MAX_CLIQUE = 20  # packages of one source are joined pairwise up to here, in a ring beyond
 MIN_CLASS_MEMBERS = 100
@@ -102,7 +102,7 @@ def relation_names(relation: str) -> Iterator[str]:
             yield name
 
 
-def dependency_edges(packages: Sequence[Package]) -> list[tuple[int, int]]:
+def dependency_edges(packages: Sequence[Package], relations: Sequence[str] = RELATIONS) -> list[tuple[int, int]]:
     """(package, what it names), one for each mention; a virtual package stands for its providers."""
     ids = {package["Package"]: i for i, package in enumerate(packages)}
     providers: dict[str, list[int]] = defaultdict(list)
@@ -119,7 +119,7 @@ def dependency_edges(packages: Sequence[Package]) -> list[tuple[int, int]]:
     return [
         (i, target)
         for i, package in enumerate(packages)
-        for field in RELATIONS
+        for field in relations
         for name in relation_names(package.get(field, ""))
         for target in resolve(name)
     ]

@@ -112,7 +112,7 @@ def load_typed(database: Path, *, min_class_members: int = MIN_CLASS_MEMBERS) ->
         "valid": mentions[:, (times >= first_valid) & (times < first_test)],
         "test": mentions[:, times >= first_test],
     }
-    part = _link_parts(annotations)
+    part = link_parts(annotations)
     x = arrays["features"]
     return {
         "nodes": {
@@ -136,7 +136,7 @@ def _seeds(links: Arrays) -> Arrays:
     return {split: pairs for split, pairs in links.items() if pairs.shape[1]}
 
 
-def _link_parts(links: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def link_parts(links: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """[n] 0 train, 1 valid, 2 test of links [2, n]: a function of their two ends."""
     mixed = (links[0].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) ^ links[1].astype(np.uint64)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

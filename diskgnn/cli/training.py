@@ -11,7 +11,7 @@ from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.options import CACHE, Size, combined
 from diskgnn.cli.rendering import BarReporter, Output
-from diskgnn.training.model_spec import DECODERS, ONE_TYPE_MODELS, TYPED_MODELS
+from diskgnn.training.model_spec import DECODERS, EMBEDDINGS, ONE_TYPE_MODELS, TYPED_MODELS
 from diskgnn.units import format_seconds, format_size
 
 _reading = options.section("Reading")
@@ -56,6 +56,13 @@ _records = options.section("Records")
 @_model("--dropout", type=float, default=0.5, show_default=True, help="Share of hidden units dropped.")
 @_model("--bases", "num_bases", type=int, help="Edge types mix their weights from so many (R-GCN).  [default: none]")
 @_model("--decoder", type=click.Choice(DECODERS), default="dot", show_default=True, help="Makes a link's score.")
+@_model(
+    "--embeddings",
+    type=click.Choice(EMBEDDINGS),
+    default="memory",
+    show_default=True,
+    help="Where the vectors of nodes without features lie: on disk, in the folder of --checkpoint.",
+)
 @_model(
     "--embedding-memory",
     type=Size(),

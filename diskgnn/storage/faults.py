@@ -24,10 +24,11 @@ T = TypeVar("T")
 # All names, so that a test that misspells one fails instead of testing nothing.
 POINTS = frozenset({
     "artifact.exchange", "artifact.exchanged", "artifact.pin", "artifact.sync", "artifact.write", "baseline.gather",
-    "baseline.load", "baseline.sample", "cgroup.delegate", "checkpoint.sync", "csc.scatter", "csc.sort", "disk.reserve",
-    "fresh_epochs.pack", "ginex.inspect", "loading.minibatch", "loading.page_lock", "loading.transfer", "pack.header",
-    "pack.rows", "pack.window", "partition.read", "prepare.packed", "sample.minibatch", "sample.sweep", "training.step",
-    "unit.renamed", "unit.written",
+    "baseline.load", "baseline.sample", "cgroup.delegate", "checkpoint.sync", "csc.scatter", "csc.sort",
+    "disk.reserve", "embeddings.saved", "embeddings.write", "fresh_epochs.pack", "ginex.inspect",
+    "loading.minibatch", "loading.page_lock", "loading.transfer", "pack.header", "pack.rows", "pack.window",
+    "partition.read", "prepare.packed", "sample.minibatch", "sample.sweep", "training.step", "unit.renamed",
+    "unit.written",
 })  # fmt: skip
 READINGS = frozenset({
     "disk.free", "gpu.free", "loading.runs_kernel", "loading.transfers_ahead", "memory.anonymous", "memory.limit",

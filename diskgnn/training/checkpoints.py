@@ -4,7 +4,8 @@
 format, version, config (what the run was started with), position (epoch, batch, the train source's state),
 epoch_so_far (losses, seconds and counters of the epoch that is under way), history (one dict per finished epoch),
 model and optimizer (state dicts), rng (torch's, of the CPU and of the CUDA device if one is used), and best (epoch and
-model state of the best validation score, or None).
+model state of the best validation score, or None). Where vectors of nodes lie on disk, embeddings says which state of
+them it is (see `disk_embeddings`).
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from diskgnn.schema import SourceSchema
 from diskgnn.specs import PathLike
 from diskgnn.storage import faults
 from diskgnn.storage.locks import FileLock
+from diskgnn.training.disk_embeddings import DiskEmbeddings
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.named_models import model_for
 from diskgnn.training.outputs import writing
 from diskgnn.training.tasks import Task, saved_task
 
-FORMAT, VERSION = "diskgnn.checkpoint", 3
+FORMAT, VERSION = "diskgnn.checkpoint", 4
 FILE = "checkpoint.pt"
 
 
@@ -154,7 +156,9 @@ def load_model(directory: PathLike, *, last: bool = False) -> nn.Module:
     spec = ModelSpec(**{field.name: config[field.name] for field in fields(ModelSpec) if field.name != "name"},
                      name=config["model"])  # fmt: skip
     model = model_for(spec, SourceSchema(**config["schema"]), saved_task(config))
-    model.load_state_dict(checkpoint["model"] if last or best is None else best["model"])
+    of_last = last or best is None
+    model.load_state_dict(checkpoint["model"] if of_last else best["model"])
+    DiskEmbeddings(model).read_best(Path(directory), None if of_last else best["epoch"])
     return model
 
 

@@ -11,6 +11,7 @@ from diskgnn.units import parse_size
 
 ONE_TYPE_MODELS = ("sage", "gat", "gcn")
 TYPED_MODELS = ("rgcn", "rgat", "hgt")
+EMBEDDINGS = ("memory", "disk")
 DECODERS = ("dot", "distmult", "mlp")
 
 
@@ -31,6 +32,7 @@ class ModelSpec:
     decoder: str = "dot"  # of link prediction, one of DECODERS
     # What the vectors of nodes without features may take in training: see `embeddings.py`.
     embedding_memory: int | str = "2GiB"
+    embeddings: str = "memory"  # where these vectors lie; 'disk': in the folder of the checkpoint, of any size
 
     def __post_init__(self) -> None:
         for name in ("hidden", "num_layers", "heads", "num_bases"):
@@ -43,6 +45,8 @@ class ModelSpec:
             raise ConfigError(f"model: expected one of {names}, found {self.name!r}")
         if self.decoder not in DECODERS:
             raise ConfigError(f"decoder: expected one of {', '.join(DECODERS)}, found {self.decoder!r}")
+        if self.embeddings not in EMBEDDINGS:
+            raise ConfigError(f"embeddings: expected one of {', '.join(EMBEDDINGS)}, found {self.embeddings!r}")
         parse_size(self.embedding_memory)
 
     def checked_depth(self, num_layers: int) -> int:

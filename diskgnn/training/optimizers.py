@@ -8,6 +8,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from diskgnn.training.disk_embeddings import DiskEmbeddings
+
 
 class Optimizer(Protocol):
     """What training asks of an optimizer: as torch's have it."""
@@ -69,8 +71,44 @@ class AdamWithSparse:
         self._sparse.load_state_dict(state_dict["sparse"])
 
 
+class WithDiskEmbeddings:
+    """An optimizer that also trains vectors on disk, as `torch.optim.SparseAdam` would.
+
+    Args:
+        others: of all other parameters.
+        tables: whose rows are trained; their state lies with them, and not in `state_dict`.
+        lr: Adam's.
+    """
+
+    def __init__(self, others: Optimizer, tables: DiskEmbeddings, lr: float) -> None:
+        self._others, self._tables, self._lr = others, tables, lr
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients; those of rows on disk are forgotten by each step."""
+        self._others.zero_grad(set_to_none=set_to_none)
+
+    def step(self) -> None:
+        """Change the parameters and the rows by their gradients."""
+        self._others.step()
+        self._tables.step(self._lr)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Of the other parameters."""
+        return self._others.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave."""
+        self._others.load_state_dict(state_dict)
+
+
 def make_optimizer(net: nn.Module, lr: float, weight_decay: float) -> Optimizer:
-    """Adam of all parameters; those of `torch.nn.Embedding(sparse=True)` by `AdamWithSparse`."""
+    """Adam of all parameters; those of `torch.nn.Embedding(sparse=True)` by `AdamWithSparse`, those on disk there."""
+    others = _in_memory(net, lr, weight_decay)
+    tables = DiskEmbeddings(net)
+    return WithDiskEmbeddings(others, tables, lr) if tables else others
+
+
+def _in_memory(net: nn.Module, lr: float, weight_decay: float) -> Optimizer:
     tables: list[Tensor] = [
         module.weight for module in net.modules() if isinstance(module, nn.Embedding) and module.sparse
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from diskgnn.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DivergedError
 from diskgnn.specs import PathLike
 from diskgnn.training.checkpoints import check_config, load_checkpoint, save_checkpoint
+from diskgnn.training.disk_embeddings import DiskEmbeddings
 from diskgnn.training.optimizers import Optimizer
 from diskgnn.training.results import EpochResult, Spent, TrainResult
 from diskgnn.training.tasks import Task
@@ -34,10 +36,19 @@ class TrainingState:
         optimizer: of its parameters.
         source: minibatches to train on.
         identity: what the run is of; a checkpoint of something else is refused.
+        checkpoint: its folder, where vectors of nodes on disk lie, too.
     """
 
-    def __init__(self, net: nn.Module, optimizer: Optimizer, source: BatchSource, identity: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        net: nn.Module,
+        optimizer: Optimizer,
+        source: BatchSource,
+        identity: Mapping[str, Any],
+        checkpoint: PathLike | None = None,
+    ) -> None:
         self.net, self.optimizer, self.source, self.identity = net, optimizer, source, dict(identity)
+        self._checkpoint = None if checkpoint is None else Path(checkpoint)
         self.epoch = 0
         self.batch = 0  # minibatches of this epoch trained on
         self.history: list[EpochResult] = []
@@ -45,6 +56,7 @@ class TrainingState:
         self._losses = torch.zeros(source.num_batches, device=self._device)  # of this epoch's minibatches
         self._source_state = source.state_dict()  # after the last minibatch trained on
         self._best: _Best | None = None  # None without validation
+        self._tables = DiskEmbeddings(net)
         self._spent_before = Spent()  # on this epoch, by the runs that this one resumes
         self._began = Spent.until_now(source)  # this epoch, here
 
@@ -56,6 +68,14 @@ class TrainingState:
     @property
     def _spent(self) -> Spent:
         return self._spent_before + (Spent.until_now(self.source) - self._began)
+
+    def start(self) -> None:
+        """Make what a new run needs on disk.
+
+        Raises:
+            ConfigError, DiskFullError: see `DiskEmbeddings.create`.
+        """
+        self._tables.create(self._checkpoint)
 
     def begin_epoch(self) -> None:
         """Start the clock, and put the model into training mode."""
@@ -89,6 +109,7 @@ class TrainingState:
             best = None if self._best is None else self.history[self._best.epoch].score("valid", task.metric)
             if best is None or (score > best if task.higher_is_better else score < best):
                 self._best = _Best(self.epoch, _copied_weights(self.net))
+                self._tables.keep_best(self.epoch)
         self.history.append(result)
         self.epoch, self.batch = self.epoch + 1, 0
         self._spent_before, self._began = Spent(), Spent.until_now(self.source)
@@ -99,6 +120,10 @@ class TrainingState:
         if self._best is not None:
             best_epoch = self._best.epoch
             self.net.load_state_dict(self._best.weights)
+        if self._tables:
+            assert self._checkpoint is not None
+            self._tables.read_best(self._checkpoint, None if self._best is None else best_epoch)
+            self._tables.close()
         return TrainResult(tuple(self.history), best_epoch, self.net.eval(), resumed_from)
 
     def raise_if_diverged(self) -> None:
@@ -140,7 +165,12 @@ class TrainingState:
             },
             "best": None if self._best is None else {"epoch": self._best.epoch, "model": self._best.weights},
         }
+        if self._tables:
+            content["embeddings"] = self._tables.saving()
         save_checkpoint(directory, content)
+        if self._tables:
+            self._tables.saved()
+            self._tables.forget_worse(None if self._best is None else self._best.epoch)
 
     def restore(self, directory: PathLike) -> None:
         """Put everything back as it was when the checkpoint in `directory` was written.
@@ -156,6 +186,8 @@ class TrainingState:
             self.optimizer.load_state_dict(saved["optimizer"])
         except (RuntimeError, ValueError) as error:
             raise ConfigError(f"the checkpoint in {directory} is of another model: {error}") from error
+        if self._tables:
+            self._tables.restore(Path(directory), saved["embeddings"])
         position, so_far, best, rng = saved["position"], saved["epoch_so_far"], saved["best"], saved["rng"]
         self.source.load_state_dict(position["source"])
         self.epoch, self.batch, self._source_state = position["epoch"], position["batch"], position["source"]

@@ -52,6 +52,7 @@ def train(
     num_bases: int | None = None,
     decoder: str = "dot",
     embedding_memory: int | str = "2GiB",
+    embeddings: str = "memory",
     lr: float = 0.003,
     weight_decay: float = 0.0,
     epochs: int = 10,
@@ -85,8 +86,9 @@ def train(
             vector for each seed; with several types, blocks and x come by type, for types without features with the
             nodes' ids in place of x, and what is returned may be by node type. It is trained in place. x comes in the
             dtype of its parameters.
-        hidden, num_layers, heads, dropout, num_bases, decoder, embedding_memory: shape of a model given by name, see
-            `diskgnn.training.model_spec.ModelSpec`; as many layers as blocks by default.
+        hidden, num_layers, heads, dropout, num_bases, decoder, embedding_memory, embeddings: shape of a model given by
+            name, see `diskgnn.training.model_spec.ModelSpec`; as many layers as blocks by default. With 'disk',
+            `embeddings` of nodes without features lie in the folder of the checkpoint.
         lr, weight_decay: Adam's.
         epochs: epochs in all, those of a resumed checkpoint included.
         device: where the model is trained.
@@ -124,7 +126,7 @@ def train(
     )  # fmt: skip
     spec = ModelSpec(
         None if isinstance(model, nn.Module) else model, hidden, num_layers, heads, dropout, num_bases, decoder,
-        embedding_memory,
+        embedding_memory, embeddings,
     )  # fmt: skip
     _refuse_to_overwrite(config)
     device = checked_device(device)
@@ -137,7 +139,8 @@ def train(
         identity = {**shape, "lr": config.lr, "weight_decay": config.weight_decay, "seed": config.seed,
                     "amp": config.amp, "num_batches": source.num_batches}  # fmt: skip
         size_device_tier(net, task, source, evaluations, device, amp=config.amp)
-        state = TrainingState(net, make_optimizer(net, config.lr, config.weight_decay), source, identity)
+        optimizer = make_optimizer(net, config.lr, config.weight_decay)
+        state = TrainingState(net, optimizer, source, identity, config.checkpoint)
         if config.checkpoint is not None:
             check_writable(config.checkpoint, "checkpoint")  # now, not after the first epoch
             opened.enter_context(training_alone(config.checkpoint))
@@ -251,10 +254,7 @@ def _refuse_to_overwrite(config: TrainingConfig) -> None:
 
 def _resume(state: TrainingState, config: TrainingConfig) -> tuple[int, int] | None:
     """Go on from the checkpoint, if there is one; the epoch and minibatch that it was written at."""
-    if config.checkpoint is None:
-        return None
-    resumed_from = None
-    if checkpoint_exists(config.checkpoint):
+    if config.checkpoint is not None and checkpoint_exists(config.checkpoint):
         state.restore(config.checkpoint)
         resumed_from = (state.epoch, state.batch)
         if state.epoch >= config.epochs:
@@ -262,9 +262,11 @@ def _resume(state: TrainingState, config: TrainingConfig) -> tuple[int, int] | N
                 f"the run in {config.checkpoint} is complete already: {state.epoch} epochs; for more, raise `epochs`",
                 stacklevel=3,
             )
-    elif config.resume:
+        return resumed_from
+    if config.checkpoint is not None and config.resume:
         warnings.warn(f"no checkpoint in {config.checkpoint}, starting from the beginning", stacklevel=3)
-    return resumed_from
+    state.start()
+    return None
 
 
 def _fitting_model(

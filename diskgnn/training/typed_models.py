@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from diskgnn.errors import ConfigError
 from diskgnn.schema import EdgeType, SourceSchema
+from diskgnn.training.disk_embeddings import DiskEmbedding
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.models import elu_dropout, relu_dropout
 from diskgnn.training.typed_layers import HGTLayer, LayerTypes, RGATLayer, RGCNLayer, TypedBlocks
@@ -152,15 +153,19 @@ def _inputs(spec: ModelSpec, schema: SourceSchema, outermost: LayerTypes) -> dic
     used = {*outermost.destinations, *(edge_type[0] for edge_type in outermost.edges)}
     without = {name: nodes for name, nodes, width in schema.node_types if width is None and name in used}
     needed_bytes = sum(without.values()) * spec.hidden * 4 * EMBEDDING_COPIES
-    if needed_bytes > (budget_bytes := parse_size(spec.embedding_memory)):
+    on_disk = spec.embeddings == "disk"
+    if needed_bytes > (budget_bytes := parse_size(spec.embedding_memory)) and not on_disk:
         raise ConfigError(
             f"embedding_memory: vectors of {spec.hidden} numbers for the {sum(without.values())} nodes without "
             f"features ({', '.join(without)}) take {format_size(needed_bytes)} in training, and may take "
-            f"{format_size(budget_bytes)}: allow more, use a smaller hidden width, or give these nodes features"
+            f"{format_size(budget_bytes)}: allow more, keep them on disk with embeddings='disk', use a smaller hidden "
+            "width, or give these nodes features"
         )
     inputs: dict[str, nn.Module] = {}
     for name, nodes, width in schema.node_types:
-        if name in without:
+        if name in without and on_disk:
+            inputs[name] = DiskEmbedding(name, nodes, spec.hidden)
+        elif name in without:
             inputs[name] = table = nn.Embedding(nodes, spec.hidden, sparse=True)
             with torch.no_grad():
                 table.weight.normal_(std=spec.hidden**-0.5)

@@ -16,17 +16,21 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "datasets"))
 
 import debian_files
 import debian_packages
+import debian_typed
 from debian_indices import Indices
 
+import diskgnn
 from diskgnn.graph.graph import Graph
 
 PACKAGES = """\
 Package: zoo
+Maintainer: Zoe <zoe@example.org>
 Section: contrib/science
 Depends: nothing-that-exists
 Enhances: editor
 
 Package: editor
+Maintainer: Ann <ann@example.org>
 Section: science
 Pre-Depends: libtext1 (>= 1.0~beta)
 Depends: libtext1 (>= 1.0), mail-agent | zoo [amd64], libtext1:any (<< 9) <!nodoc>
@@ -36,6 +40,7 @@ Description: small editor
 Description-md5: 0e
 
 Package: libtext1
+Maintainer: Ann <ann@example.org>
 Source: text (1.0-3)
 Section: libs
 Description: short only
@@ -100,6 +105,31 @@ def test_packages_are_sorted_and_take_the_description_that_their_checksum_names(
     assert packages[EDITOR]["Suggests"] == "editor, mailer-a"
     assert [debian_packages.source_name(package) for package in packages[1:3]] == ["text", "text"]
     assert debian_packages.section(packages[ZOO]) == "science"
+
+
+def test_types(indices: Indices, tmp_path: Path) -> None:
+    """Sources are editor, mailer-a, mailer-b, text, zoo; sections that are no topics libdevel and libs."""
+    described = debian_typed.load(indices, width=2, min_members=1)
+    nodes, edges = described["nodes"], described["edges"]
+    assert nodes["package"]["features"].shape == (6, 2)
+    assert nodes["package"]["labels"].tolist() == [1, -1, -1, 0, 0, 1]
+    assert {name: kind["num_nodes"] for name, kind in nodes.items() if "num_nodes" in kind} == {
+        "source": 5, "maintainer": 2, "section": 2,
+    }  # fmt: skip
+    pairs = {name.split(":")[1]: each["edges"].T.tolist() for name, each in edges.items()}
+    assert pairs["built_from"] == [[0, 0], [1, 3], [2, 3], [3, 1], [4, 2], [5, 4]]
+    assert pairs["kept_by"] == [[0, 0], [3, 0], [4, 1]]
+    assert pairs["in"] == [[LIBTEXT_DEV, 0], [LIBTEXT1, 1]]
+    assert pairs["suggests"] == [[EDITOR, MAILER_A], [ZOO, EDITOR]]
+    assert pairs["has"] == [[LIBTEXT1, 0], [MAILER_A, 0], [MAILER_A, 1], [MAILER_B, 1]]  # 'a file.so' and 'common'
+    needs = edges["package:depends:package"]
+    seeds = np.concatenate([needs[split].T for split in ("train", "valid", "test") if split in needs])
+    assert sorted(seeds.tolist()) == [
+        [EDITOR, LIBTEXT1], [EDITOR, MAILER_A], [EDITOR, MAILER_B], [EDITOR, ZOO], [LIBTEXT_DEV, LIBTEXT1],
+    ]  # fmt: skip
+    assert pairs["depends"] == needs["train"].T.tolist()
+    diskgnn.convert(tmp_path / "graph", schema=described)
+    assert len(Graph.open(tmp_path / "graph").edges) == 12
 
 
 def test_names_of_a_relation() -> None:

@@ -12,7 +12,7 @@ from training_runs import (
 
 from diskgnn.errors import ArtifactError, BusyError, ConfigError, DiskFullError, OutputExistsError
 from diskgnn.storage import faults
-from diskgnn.training.checkpoints import FILE, load_checkpoint, load_model
+from diskgnn.training.checkpoints import FILE, VERSION, load_checkpoint, load_model
 from diskgnn.training.train import train
 
 
@@ -79,8 +79,8 @@ def test_damaged_and_foreign_checkpoints(sources, tmp_path):
     torch.save({"weights": torch.zeros(1)}, path)
     with pytest.raises(ArtifactError, match="no diskgnn checkpoint"):
         load_checkpoint(tmp_path)
-    torch.save({"format": "diskgnn.checkpoint", "version": 4}, path)
-    with pytest.raises(ArtifactError, match="version 4"):
+    torch.save({"format": "diskgnn.checkpoint", "version": VERSION + 1}, path)
+    with pytest.raises(ArtifactError, match=f"version {VERSION + 1}"):
         load_checkpoint(tmp_path)
     torch.save(make_net(), path)  # a pickled object: loading it could run anything
     with pytest.raises(ArtifactError):

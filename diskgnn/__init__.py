@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from diskgnn.importers.convert import EdgeInput, GraphInput, NodeInput, TableColumns, convert
     from diskgnn.importers.generating import generate_typed
     from diskgnn.inference.infer import infer
+    from diskgnn.inference.predict import predict
     from diskgnn.loading.loader import Loader
     from diskgnn.loading.options import LoaderOptions
     from diskgnn.minibatch import Block, MiniBatch, Pairs, TypedMiniBatch
@@ -66,6 +67,7 @@ _MODULES = {
     "infer": "inference.infer",
     "load_model": "training.checkpoints",
     "pack": "packing.pack",
+    "predict": "inference.predict",
     "prepare": "preparing.prepare",
     "relink": "graph.relinking",
     "sample": "sampling.sample",
@@ -106,6 +108,7 @@ __all__ = [
     "infer",
     "load_model",
     "pack",
+    "predict",
     "prepare",
     "relink",
     "sample",

@@ -27,7 +27,7 @@ def main() -> None:
 
 for _command in (
     preparing.convert, preparing.relink, preparing.generate, inspection.inspect, preparing.sample, preparing.pack,
-    preparing.prepare, training.train, training.evaluate, inference.infer, comparison.compare, inspection.verify,
-    inspection.doctor,
+    preparing.prepare, training.train, training.evaluate, inference.infer, inference.predict, comparison.compare,
+    inspection.verify, inspection.doctor,
 ):  # fmt: skip
     main.add_command(_command)

@@ -24,13 +24,18 @@ def sampling_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     links = {name: value for name in _LINK_OPTIONS if (value := arguments.pop(name)) is not None}
     eval_fanouts = arguments["eval_fanouts"]
     return arguments | {
-        "fanouts": _fanouts("fanouts", arguments["fanouts"]),
-        "eval_fanouts": _fanouts("eval_fanouts", eval_fanouts) if eval_fanouts else None,
+        "fanouts": fanouts_argument("fanouts", arguments["fanouts"]),
+        "eval_fanouts": fanouts_argument("eval_fanouts", eval_fanouts) if eval_fanouts else None,
         "target": _target(arguments["target"], links),
     }
 
 
-def _fanouts(name: str, given: tuple[FanoutsOption, ...]) -> Fanouts:
+def fanouts_argument(name: str, given: tuple[FanoutsOption, ...]) -> Fanouts:
+    """What a repeated option says.
+
+    Raises:
+        ConfigError: fanouts with and without edge types.
+    """
     by_type = dict(given)
     if len(by_type) != len(given):
         raise ConfigError(f"{name}: expected each edge type once, and one list without an edge type")

@@ -1,4 +1,4 @@
-"""Commands that apply trained models: infer."""
+"""Commands that apply trained models: infer, predict."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 
 from diskgnn.cli import options
 from diskgnn.cli.command import Command
+from diskgnn.cli.drawing import fanouts_argument
 from diskgnn.cli.options import Size
 from diskgnn.cli.rendering import Output
 
@@ -56,5 +57,50 @@ def infer(
         reporter=output.reporter,
         **arguments,
     )
+    output.stages([report])
+    output.result(report)
+
+
+@click.command(cls=Command, short_help="Compute a trained model for some nodes or pairs.")
+@click.argument("source", type=options.ARTIFACT)
+@_checkpoint
+@_out
+@_what
+@click.option("--nodes", default="all", show_default=True, metavar="FILE", help="Which: .npy of ids, or of bool [N].")
+@click.option("--pairs", type=options.EXISTING, metavar="FILE", help="Score these pairs instead: .npy of ids [n, 2].")
+@click.option("--node-type", metavar="TYPE", help="Of the nodes.  [default: what the model was trained for]")
+@click.option(
+    "--split",
+    type=click.Choice(["train", "valid", "test"]),
+    default="test",
+    show_default=True,
+    help="Whose seeds, where SOURCE is a packed directory.",
+)
+@click.option(
+    "--fanouts", type=options.TypedFanouts(), multiple=True, help="Neighbours drawn per layer.  [default: all of them]"
+)
+@click.option("--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="Nodes at a time.")
+@click.option("--device", default="cpu", show_default=True, help="Where the model is: cpu, cuda, cuda:1.")
+@options.seed
+@options.memory
+@options.threads
+@options.overwrite
+@click.pass_obj
+def predict(
+    output: Output, /, source: Path, checkpoint: Path, out: Path, nodes: str, pairs: Path | None,
+    fanouts: tuple[tuple[str | None, list[int]], ...], **arguments: Any,
+) -> None:  # fmt: skip
+    """Write what a trained model says of nodes of SOURCE, a graph, or of the seeds of SOURCE, a packed directory.
+
+    Nodes need no labels. For all nodes of a large graph, `infer` is faster by far.
+    """
+    from diskgnn.inference.outputs import read_nodes
+    from diskgnn.inference.predict import predict
+
+    report = predict(
+        source, out, checkpoint, nodes=None if nodes == "all" else read_nodes(Path(nodes)),
+        pairs=None if pairs is None else read_nodes(pairs),
+        fanouts=fanouts_argument("fanouts", fanouts) if fanouts else None, reporter=output.reporter, **arguments,
+    )  # fmt: skip
     output.stages([report])
     output.result(report)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
-from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
+from diskgnn.inference.asking import asked_of, chosen_nodes, kinds_of
 from diskgnn.inference.network import FLOAT_BYTES, take_apart
-from diskgnn.inference.outputs import WHAT, IdColumn, OutputFormat, check_suffix, open_output
+from diskgnn.inference.outputs import IdColumn, OutputFormat, check_suffix, open_output
 from diskgnn.inference.passes import Execution, PassRecord
 from diskgnn.inference.plan import InferencePlan, make_plan, require_disk
 from diskgnn.inference.scratch import Scratch, check_output
@@ -26,8 +24,6 @@ from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.manifest import verify_file
 from diskgnn.system.memory import anonymous_bytes
 from diskgnn.system.resources import Resources
-from diskgnn.training.checkpoints import load_checkpoint, load_model
-from diskgnn.training.typed_models import TypedModel
 from diskgnn.units import parse_size
 
 # What threads and allocators take beside what the plan counts.
@@ -88,8 +84,8 @@ def infer(
     check_suffix(out)
     check_output(out, overwrite=overwrite)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
-    asked = _asked(graph, model, what, node_type)
-    chosen = _chosen(nodes, graph.nodes[asked.node_type].num_nodes)
+    asked = asked_of(kinds_of(graph), model, what, node_type)
+    chosen = chosen_nodes(nodes, graph.nodes[asked.node_type].num_nodes)
     network = take_apart(asked.net, graph, node_type=asked.node_type, embeddings=asked.before_last)
     content = OutputFormat(asked.what, asked.kind, network.out_columns)
     resources = Resources.of(memory, threads, reporter)
@@ -105,66 +101,6 @@ def infer(
         execution.store()
         _write(execution, scratch, content, chosen)
     return _report(plan, scratch, execution.records, output_bytes, time.perf_counter() - started)
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """Arguments about the model, with nothing left to choose."""
-
-    net: nn.Module
-    what: str
-    kind: str  # what the model is for
-    node_type: str
-    before_last: bool  # rows that enter the last layer or the head
-
-
-def _asked(graph: Graph, model: nn.Module | PathLike, what: str | None, node_type: str | None) -> _Asked:
-    if what is not None and what not in WHAT:
-        raise ConfigError(f"what: expected one of {', '.join(WHAT)}, found {what!r}")
-    if node_type is not None and node_type not in graph.nodes:
-        raise ConfigError(f"node_type: expected one of {', '.join(graph.nodes)}, found {node_type!r}")
-    kind: str | None = None
-    types: tuple[str, ...]
-    if isinstance(model, nn.Module):
-        net, types = model, tuple(graph.nodes)
-        if isinstance(net, TypedModel):
-            types = net.types[-1].destinations
-        if any(each.device.type != "cpu" for each in net.parameters()):
-            net = copy.deepcopy(net).cpu()
-        if getattr(net, "decoder", None) is not None:
-            kind = "link"
-    else:
-        net, schema = load_model(model), load_checkpoint(model)["config"]["schema"]
-        kind, target = schema["target_kind"], schema["target"]
-        types = (target,) if isinstance(target, str) else tuple(dict.fromkeys((target[0], target[2])))
-        if not isinstance(net, TypedModel):
-            types = tuple(graph.nodes)  # whatever the graph calls it
-    if node_type is None:
-        if len(types) != 1:
-            raise ConfigError(f"node_type: the model has rows of {', '.join(types)}; name one of them")
-        (node_type,) = types
-    if kind is None:
-        target = graph.nodes[node_type].config.target
-        kind = "class" if target is None else target.kind
-    if what is None:
-        what = "embeddings" if kind == "link" else "logits"
-    return _Asked(net, what, kind, node_type, before_last=what == "embeddings" and kind != "link")
-
-
-def _chosen(nodes: npt.ArrayLike | None, num_nodes: int) -> npt.NDArray[np.int64] | None:
-    """[n] ids in the order given."""
-    if nodes is None:
-        return None
-    found = np.asarray(nodes)
-    if found.dtype == np.bool_ and found.shape == (num_nodes,):
-        return np.flatnonzero(found)
-    if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):
-        raise ConfigError(
-            f"nodes: expected at least one id [n], or bool [{num_nodes}], found {found.dtype} {list(found.shape)}"
-        )
-    if found.min() < 0 or found.max() >= num_nodes:
-        raise ConfigError(f"nodes: expected ids from 0 to {num_nodes - 1}, found {found.min()} to {found.max()}")
-    return found.astype(np.int64)
 
 
 def _windows(plan: InferencePlan, chosen: npt.NDArray[np.int64] | None) -> list[int] | None:

@@ -63,9 +63,9 @@ class Scratch:
     def __init__(self, output: Path, making: Any, *, overwrite: bool) -> None:
         self.output = output.resolve()
         self.traffic = Traffic()
-        self._folder = staging_of(self.output)
-        self._lock = FileLock(self._folder.with_suffix(".lock"))
-        self._journal = Journal(self._folder / JOURNAL, making)
+        self.folder = staging_of(self.output)
+        self._lock = FileLock(self.folder.with_suffix(".lock"))
+        self._journal = Journal(self.folder / JOURNAL, making)
         check_output(self.output, overwrite=overwrite)
 
     def __enter__(self) -> Scratch:
@@ -97,13 +97,17 @@ class Scratch:
     @property
     def stored_bytes(self) -> int:
         """That files of an earlier run take."""
-        return sum(file.stat().st_size for file in self._folder.glob("*")) if self._folder.is_dir() else 0
+        return sum(file.stat().st_size for file in self.folder.glob("*")) if self.folder.is_dir() else 0
 
     def clear(self) -> None:
         """Forget whatever an earlier run left."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir()
         self._journal.begin()
+
+    def discard(self) -> None:
+        """Remove the folder: nothing in it is of use to another run."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def is_whole(self, name: str) -> bool:
         """Whether file `name` is finished, and still what it was then: all of it is read."""
@@ -111,12 +115,12 @@ class Scratch:
 
     def write(self, name: str, rows: npt.NDArray[Any]) -> None:
         """Make file `name` of `rows`, durably."""
-        temporary = self._folder / f"{name}.tmp"
+        temporary = self.folder / f"{name}.tmp"
         with ChecksummedFile(temporary) as file:
             file.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8))
         sync(temporary)
         faults.point("unit.written")
-        temporary.rename(self._folder / name)
+        temporary.rename(self.folder / name)
         faults.point("unit.renamed")
         self._journal.add(name, rows.nbytes, file.crc32c)
         self.traffic.add(written=rows.nbytes)
@@ -125,7 +129,7 @@ class Scratch:
         """Fill the first `num_bytes` of `buffer`: page-aligned, with room to the next page."""
         if num_bytes:
             zero = np.zeros(1, np.int64)
-            read_ranges(str(self._folder / name), "auto", zero, np.array([num_bytes]), zero, buffer)
+            read_ranges(str(self.folder / name), "auto", zero, np.array([num_bytes]), zero, buffer)
             self.traffic.add(read=num_bytes)
 
     def rows(self, name: str, num_rows: int, columns: int, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
@@ -137,18 +141,18 @@ class Scratch:
 
     def remove(self, name: str) -> None:
         """File `name` is of no use any more."""
-        (self._folder / name).unlink(missing_ok=True)
+        (self.folder / name).unlink(missing_ok=True)
 
     @contextmanager
     def publishing(self) -> Iterator[Path]:
         """Where to write the output; afterwards it is in its place, and the folder is gone."""
-        temporary = self._folder / "output"
+        temporary = self.folder / "output"
         yield temporary
         sync(temporary)
         self.traffic.add(written=temporary.stat().st_size)
         temporary.replace(self.output)
         sync(self.output.parent)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def check_output(output: Path, *, overwrite: bool) -> None:

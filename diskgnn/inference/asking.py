@@ -1,0 +1,133 @@
+"""What is asked of a model: arguments of `infer` and `predict`, with nothing left to choose."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from torch import nn
+
+from diskgnn.errors import ConfigError
+from diskgnn.graph.graph import Graph
+from diskgnn.inference.outputs import WHAT
+from diskgnn.schema import EdgeType, parse_edge_type
+from diskgnn.specs import Fanouts, PathLike
+from diskgnn.training.checkpoints import load_checkpoint, load_model
+from diskgnn.training.models import BlockModel
+from diskgnn.training.typed_models import TypedModel
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Arguments about the model, with nothing left to choose."""
+
+    net: nn.Module
+    what: str
+    kind: str  # what the model is for
+    node_type: str
+    before_last: bool  # rows that enter the last layer or the head
+
+
+def asked_of(
+    kinds: Mapping[str, str | None], model: nn.Module | PathLike, what: str | None, node_type: str | None
+) -> Asked:
+    """What `infer` and `predict` are asked for.
+
+    Args:
+        kinds: for each node type that there is, what its labels are (`schema.TARGET_KINDS`); None where it has none.
+        model, what, node_type: as they take them.
+
+    Raises:
+        ConfigError: for what the graph or the model does not have.
+    """
+    if what is not None and what not in WHAT:
+        raise ConfigError(f"what: expected one of {', '.join(WHAT)}, found {what!r}")
+    if node_type is not None and node_type not in kinds:
+        raise ConfigError(f"node_type: expected one of {', '.join(kinds)}, found {node_type!r}")
+    kind: str | None = None
+    types: tuple[str, ...]
+    if isinstance(model, nn.Module):
+        net, types = model, tuple(kinds)
+        if isinstance(net, TypedModel):
+            types = net.types[-1].destinations
+        if any(each.device.type != "cpu" for each in net.parameters()):
+            net = copy.deepcopy(net).cpu()
+        if getattr(net, "decoder", None) is not None:
+            kind = "link"
+    else:
+        net, schema = load_model(model), load_checkpoint(model)["config"]["schema"]
+        kind, target = schema["target_kind"], schema["target"]
+        types = (target,) if isinstance(target, str) else tuple(dict.fromkeys((target[0], target[2])))
+        if not isinstance(net, TypedModel):
+            types = tuple(kinds)  # whatever the graph calls it
+    if node_type is None:
+        if len(types) != 1:
+            raise ConfigError(f"node_type: the model has rows of {', '.join(types)}; name one of them")
+        (node_type,) = types
+    if kind is None:
+        kind = kinds[node_type] or "class"
+    if what is None:
+        what = "embeddings" if kind == "link" else "logits"
+    return Asked(net, what, kind, node_type, before_last=what == "embeddings" and kind != "link")
+
+
+def kinds_of(graph: Graph) -> dict[str, str | None]:
+    """What the labels of each node type are."""
+    targets = {name: nodes.config.target for name, nodes in graph.nodes.items()}
+    return {name: None if target is None else target.kind for name, target in targets.items()}
+
+
+def chosen_nodes(nodes: npt.ArrayLike | None, num_nodes: int) -> npt.NDArray[np.int64] | None:
+    """[n] ids in the order given; None: all.
+
+    Raises:
+        ConfigError: they are no nodes.
+    """
+    if nodes is None:
+        return None
+    found = np.asarray(nodes)
+    if found.dtype == np.bool_ and found.shape == (num_nodes,):
+        return np.flatnonzero(found)
+    if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):
+        raise ConfigError(
+            f"nodes: expected at least one id [n], or bool [{num_nodes}], found {found.dtype} {list(found.shape)}"
+        )
+    if found.min() < 0 or found.max() >= num_nodes:
+        raise ConfigError(f"nodes: expected ids from 0 to {num_nodes - 1}, found {found.min()} to {found.max()}")
+    return found.astype(np.int64)
+
+
+def link_model(model: nn.Module | PathLike, edge_type: EdgeType | str | None) -> tuple[nn.Module, EdgeType]:
+    """A model of link prediction, and the type of the edges that it judges.
+
+    Raises:
+        ConfigError: it is for something else, or a module of which nobody says for which edges.
+    """
+    trained_for: EdgeType | None = None
+    if isinstance(model, nn.Module):
+        net = model
+    else:
+        net, target = load_model(model), load_checkpoint(model)["config"]["schema"]["target"]
+        if isinstance(target, str):
+            raise ConfigError(f"pairs: the model in {model} was trained for {target} nodes, not for links")
+        trained_for = parse_edge_type(target)
+    if edge_type is None and trained_for is None:
+        raise ConfigError("edge_type: expected the type of the pairs, as the model is a module")
+    found = parse_edge_type(edge_type or trained_for)
+    return net, found
+
+
+def fanouts_of(net: nn.Module, fanouts: Fanouts | None) -> Fanouts:
+    """`fanouts`, or all neighbours in each layer of the model.
+
+    Raises:
+        ConfigError: nobody says how many layers a module has.
+    """
+    if fanouts is not None:
+        return fanouts
+    if not isinstance(net, BlockModel | TypedModel):
+        raise ConfigError("fanouts: expected one for each layer of the module, such as [-1, -1], found none")
+    return [-1] * len(net.layers)

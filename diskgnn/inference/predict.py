@@ -1,0 +1,202 @@
+"""What a model says of some nodes or pairs, from sampled neighbourhoods as in training, or from all neighbours."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import nn
+
+from diskgnn.errors import ConfigError
+from diskgnn.graph.graph import Graph
+from diskgnn.graph.type_data import NodeSet
+from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, fanouts_of, kinds_of, link_model
+from diskgnn.inference.outputs import IdColumn, OutputFormat, check_suffix, open_output
+from diskgnn.inference.scratch import Scratch, check_output
+from diskgnn.loading.loader import Loader
+from diskgnn.minibatch import AnyMiniBatch
+from diskgnn.preparing.prepare import prepare
+from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.schema import NO_LABELS, EdgeType, edge_type_name
+from diskgnn.specs import Fanouts, LinkTarget, NodeTarget, PathLike, Target
+from diskgnn.storage.artifacts import PACKED
+from diskgnn.storage.manifest import read_manifest
+from diskgnn.system.device import checked_device
+from diskgnn.training.decoders import DotProduct
+from diskgnn.training.model_output import model_output
+
+_SPLIT = "test"  # what seeds are prepared as: not shuffled
+
+
+def predict(
+    source: PathLike | Graph,
+    out: PathLike,
+    model: nn.Module | PathLike,
+    *,
+    nodes: npt.ArrayLike | None = None,
+    pairs: npt.ArrayLike | None = None,
+    edge_type: EdgeType | str | None = None,
+    what: str | None = None,
+    node_type: str | None = None,
+    split: str = _SPLIT,
+    fanouts: Fanouts | None = None,
+    batch_size: int = 256,
+    device: str | torch.device = "cpu",
+    seed: int = 0,
+    memory: int | str = "auto",
+    threads: int | None = None,
+    overwrite: bool = False,
+    reporter: Reporter = SILENT,
+) -> StageReport:
+    """Write what a model says of some nodes, labelled or not, or how likely it finds pairs of nodes.
+
+    Neighbourhoods are prepared and read as for training, beside `out`; what is said is in memory until it is written.
+    For all nodes of a graph, `infer` moves far fewer bytes.
+
+    Args:
+        source: graph directory, or an opened one, whose nodes are given; or a packed directory, of which the seeds of
+            `split` are taken as they were sampled.
+        out: the file to write: .npy [n, ...], or .parquet with the nodes beside the values.
+        model: what `diskgnn.train` left in a checkpoint directory; or any module that takes (blocks, x), as
+            `diskgnn.train` takes it.
+        nodes: [n] ids, or bool [N]; by default all. A .npy file has them in this order, Parquet in ascending order.
+        pairs: [n, 2] (source, destination) in place of nodes, for a model of link prediction: scores in this order.
+        edge_type: of the pairs; by default the one that the model was trained for.
+        what: 'logits' (by default), 'probabilities' or 'classes'; of a model of link prediction the vectors of nodes,
+            'embeddings'.
+        node_type: of `nodes`; by default the type that the model was trained for.
+        split: of a packed directory.
+        fanouts: neighbours drawn per layer, from the seeds outwards; by default all of them, in as many layers as the
+            model has.
+        batch_size: nodes or pairs at a time.
+        device: where the model computes.
+        seed: of the draws.
+        memory, threads: of preparing.
+        overwrite: replace an existing `out`.
+        reporter: told of every stage.
+
+    Raises:
+        ConfigError: arguments that cannot work, or a model that does not fit.
+        ArtifactError, OutputExistsError, DiskFullError: see `infer`.
+
+    Example:
+        >>> diskgnn.predict("graph", "new.parquet", "runs/sage", nodes=[7, 12], what="classes")
+    """
+    started, out, device = time.perf_counter(), Path(out), checked_device(device)
+    check_suffix(out)
+    check_output(out, overwrite=overwrite)
+    if pairs is not None and nodes is not None:
+        raise ConfigError("pairs: expected nodes or pairs, found both")
+    is_packed = not isinstance(source, Graph) and read_manifest(source).format == PACKED
+    if is_packed and (pairs is not None or fanouts is not None):
+        raise ConfigError("pairs, fanouts: a packed directory has its own; give the graph that it was made from")
+    with Scratch(out, ["diskgnn.predict", uuid.uuid4().hex], overwrite=overwrite) as scratch, ExitStack() as opened:
+        opened.callback(scratch.discard)
+
+        def prepared(graph: Graph, net: nn.Module, target: Target) -> Loader:
+            prepare(
+                graph, scratch.folder / "packed", fanouts=fanouts_of(net, fanouts), batch_size=batch_size,
+                target=target, cpu_cache=0, static_cache=0, seed=seed, memory=memory, threads=threads,
+                reporter=reporter,
+            )  # fmt: skip
+            return opened.enter_context(Loader(scratch.folder / "packed", _SPLIT, device=device))
+
+        if is_packed:
+            assert not isinstance(source, Graph)
+            loader = opened.enter_context(Loader(source, split, device=device))
+            asked = asked_of(_kinds_of(loader), model, what, node_type)
+            _write_nodes(scratch, asked, loader, None if nodes is None else np.asarray(nodes), None, reporter)
+        elif pairs is None:
+            graph = source if isinstance(source, Graph) else Graph.open(source)
+            asked = asked_of(kinds_of(graph), model, what, node_type)
+            node_set = graph.nodes[asked.node_type]
+            chosen = chosen_nodes(nodes, node_set.num_nodes)
+            seeds = np.arange(node_set.num_nodes) if chosen is None else np.unique(chosen)
+            loader = prepared(graph, asked.net, NodeTarget(asked.node_type, seeds={_SPLIT: seeds}))
+            _write_nodes(scratch, asked, loader, chosen, node_set, reporter)
+        else:
+            graph = source if isinstance(source, Graph) else Graph.open(source)
+            net, found = link_model(model, edge_type)
+            loader = prepared(graph, net, LinkTarget(found, eval_negatives=0, seeds={_SPLIT: pairs}))
+            _write_scores(scratch, net, found, loader, np.asarray(pairs), reporter)
+    return StageReport("predict", time.perf_counter() - started, 0, out.stat().st_size)
+
+
+def _kinds_of(loader: Loader) -> dict[str, str | None]:
+    schema = loader.schema
+    if not isinstance(schema.target, str):
+        raise ConfigError(
+            f"source: its minibatches are of {edge_type_name(schema.target)} pairs; give the graph and pairs"
+        )
+    return {schema.target: None if schema.target_kind == NO_LABELS else schema.target_kind}
+
+
+@torch.no_grad()
+def _outputs(net: nn.Module, loader: Loader, reporter: Reporter) -> Iterator[tuple[AnyMiniBatch, Any]]:
+    """Each minibatch of the loader, and what the model returns."""
+    net.to(loader.device).eval()
+    with reporter.stage("predict", loader.num_batches, "minibatches") as advance:
+        for batch in loader:
+            yield batch, model_output(net, batch)
+            advance(1)
+
+
+def _write_nodes(
+    scratch: Scratch, asked: Asked, loader: Loader, chosen: npt.NDArray[Any] | None, nodes: NodeSet | None,
+    reporter: Reporter,
+) -> None:  # fmt: skip
+    """Write the rows of `chosen` nodes [n], or of all seeds."""
+    if asked.before_last:
+        raise ConfigError("what: `predict` has no rows before the last layer; `infer` has")
+    seeds, rows = [], []
+    for batch, found in _outputs(asked.net, loader, reporter):
+        seeds.append(batch.seeds.cpu().numpy())
+        rows.append((found[asked.node_type] if isinstance(found, Mapping) else found).float().cpu().numpy())
+    known, values = np.concatenate(seeds), np.concatenate(rows)
+    order = np.argsort(known)
+    chosen = known[order] if chosen is None else chosen
+    places = order[np.minimum(np.searchsorted(known, chosen, sorter=order), len(known) - 1)]
+    if (missing := chosen[known[places] != chosen]).size:
+        raise ConfigError(
+            f"nodes: {missing[0]} is no seed of this split; give the graph in place of the packed directory"
+        )
+    content = OutputFormat(asked.what, asked.kind, values.shape[1])
+    if is_table := scratch.output.suffix == ".parquet":
+        by_node = np.argsort(chosen, kind="stable")
+        chosen, places = chosen[by_node], places[by_node]
+    with (
+        scratch.publishing() as path,
+        (nodes and is_table and nodes.user_ids) or nullcontext() as ids,
+        open_output(path, scratch.output.suffix, content, len(chosen), None, ids and IdColumn(ids)) as write,
+    ):
+        write(content.of(values[places]), chosen)
+
+
+def _write_scores(
+    scratch: Scratch, net: nn.Module, edge_type: EdgeType, loader: Loader, pairs: npt.NDArray[Any], reporter: Reporter
+) -> None:
+    decoder: Any = getattr(net, "decoder", None) or DotProduct()
+    parts = []
+    for batch, found in _outputs(net, loader, reporter):
+        assert batch.pairs is not None
+        ends = (found[edge_type[0]], found[edge_type[2]]) if isinstance(found, Mapping) else (found, found)
+        with torch.no_grad():
+            scores = decoder(ends[0][batch.pairs.src], ends[1][batch.pairs.dst])
+        parts.append(scores.float().cpu().numpy())
+    scores = np.concatenate(parts)
+    with scratch.publishing() as path:
+        if scratch.output.suffix == ".npy":
+            with path.open("wb") as file:
+                np.save(file, scores)
+        else:
+            table = {"source": pairs[:, 0], "destination": pairs[:, 1], "score": scores}
+            pq.write_table(pa.table(table), path, compression="zstd")

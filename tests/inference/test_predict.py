@@ -1,0 +1,128 @@
+"""What a model says of some nodes and pairs, against inference over all nodes and against the model itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from commands import run
+from graphs import make_graph, prepare_graph
+from typed_graphs import WRITES, citations
+
+import diskgnn
+from diskgnn import ConfigError
+from diskgnn.graph.graph import Graph
+from diskgnn.schema import SourceSchema
+from diskgnn.training.model_spec import ModelSpec
+from diskgnn.training.models import make_model
+from diskgnn.training.typed_models import make_typed_model
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    made = make_graph(tmp_path / "graph", width=6, in_degree=4)
+    x = np.random.default_rng(1).standard_normal((made.num_nodes, 6)).astype(np.float32)
+    diskgnn.convert(tmp_path / "other", indptr=np.array(made.indptr), indices=np.array(made.indices), features=x,
+                    labels=np.array(made.labels), train=made.splits["train"], test=made.splits["valid"])  # fmt: skip
+    return Graph.open(tmp_path / "other")
+
+
+@pytest.mark.parametrize("name", ["sage", "gat"])
+def test_all_neighbours_by_default_equals_infer(name: str, graph: Graph, tmp_path: Path):
+    torch.manual_seed(0)
+    net = make_model(name, 6, 8, graph.num_classes, 2)
+    diskgnn.infer(graph, tmp_path / "all.npy", net, memory="2GiB")
+    every = np.load(tmp_path / "all.npy")
+    nodes = np.array([150, 0, 7, 150])  # most of them are in no split
+    diskgnn.predict(graph, tmp_path / "some.npy", net, nodes=nodes, batch_size=2)
+    np.testing.assert_allclose(np.load(tmp_path / "some.npy"), every[nodes], rtol=1e-4, atol=1e-5)
+    diskgnn.predict(graph, tmp_path / "all.parquet", net, what="classes")
+    table = pq.read_table(tmp_path / "all.parquet").to_pydict()
+    assert table == {"node": list(range(graph.num_nodes)), "class": every.argmax(1).tolist()}
+    assert not list(tmp_path.glob(".*"))
+
+
+class Mean(torch.nn.Module):
+    """A module of the user's own: the mean of all neighbours' features, and twice the node's own."""
+
+    def forward(self, blocks, x):
+        (block,) = blocks
+        dense = torch.zeros(block.num_dst, block.num_src)
+        dense.index_put_(
+            (block.destinations.long(), block.indices.long()), torch.ones(block.num_edges), accumulate=True
+        )
+        return dense @ x / block.in_degrees.clamp(min=1).unsqueeze(1) + 2 * x[: block.num_dst]
+
+
+def test_a_module_of_ones_own(graph: Graph, tmp_path: Path):
+    diskgnn.predict(graph, tmp_path / "out.npy", Mean(), nodes=[3, 4], fanouts=[-1])
+    x = np.array(graph.features)
+    expected = [x[graph.indices[graph.indptr[v] : graph.indptr[v + 1]]].mean(0) + 2 * x[v] for v in (3, 4)]
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ConfigError, match="fanouts: expected one for each layer of the module"):
+        diskgnn.predict(graph, tmp_path / "no.npy", Mean(), nodes=[3, 4])
+
+
+def test_seeds_of_a_packed_directory_as_they_were_sampled(graph: Graph, tmp_path: Path):
+    packed = prepare_graph(graph, tmp_path, fanouts=(2, 2))
+    net = make_model("sage", 6, 8, graph.num_classes, 2).eval()
+    diskgnn.predict(packed, tmp_path / "out.parquet", net)
+    expected = {}
+    with diskgnn.Loader(packed, "test") as loader, torch.no_grad():
+        for batch in loader:
+            expected |= dict(zip(batch.seeds.tolist(), net(batch.blocks, batch.x).tolist(), strict=True))
+    table = pq.read_table(tmp_path / "out.parquet").to_pydict()
+    assert dict(zip(table["node"], table["logits"], strict=True)) == expected
+    some = [graph.splits["test"][5], graph.splits["test"][2]]
+    diskgnn.predict(packed, tmp_path / "some.npy", net, nodes=some)
+    assert np.load(tmp_path / "some.npy").tolist() == [expected[node] for node in some]
+    with pytest.raises(ConfigError, match=r"nodes: \d+ is no seed of this split"):
+        diskgnn.predict(packed, tmp_path / "no.npy", net, nodes=graph.splits["train"][:1])
+    assert not (tmp_path / "no.npy").exists()
+
+
+def test_scores_of_pairs(tmp_path: Path):
+    graph = citations(tmp_path / "graph")
+    widths = {name: each.feature_file and each.feature_file.rows.num_features for name, each in graph.nodes.items()}
+    schema = SourceSchema(
+        tuple((name, each.num_nodes, widths[name]) for name, each in graph.nodes.items()),
+        tuple((each.type, each.feature_file and each.feature_file.rows.num_features) for each in graph.edges.values()),
+        WRITES, "link", 1,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    net = make_typed_model(ModelSpec(name="rgcn", hidden=6, num_layers=2), schema, 6).eval()
+    pairs = np.array([[5, 60], [0, 1], [5, 60], [39, 69]])
+    diskgnn.predict(graph, tmp_path / "scores.parquet", net, pairs=pairs, edge_type=WRITES, batch_size=3)
+    vectors = {}
+    for name in ("author", "paper"):
+        diskgnn.infer(graph, tmp_path / f"{name}.npy", net, node_type=name, memory="2GiB")
+        vectors[name] = np.load(tmp_path / f"{name}.npy")
+    expected = (vectors["author"][pairs[:, 0]] * vectors["paper"][pairs[:, 1]]).sum(1)
+    table = pq.read_table(tmp_path / "scores.parquet").to_pydict()
+    assert (table["source"], table["destination"]) == (pairs[:, 0].tolist(), pairs[:, 1].tolist())
+    np.testing.assert_allclose(table["score"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_ids_of_the_users_own_and_the_command_line(tmp_path: Path):
+    random = np.random.default_rng(0)
+    ids = np.array([f"user-{number:05d}" for number in random.permutation(5000)])
+    edges = ids[random.integers(0, 5000, (2, 20000))]
+    x = random.standard_normal((5000, 6)).astype(np.float32)
+    diskgnn.convert(tmp_path / "graph", edges=edges, features=x, labels=random.integers(0, 3, 5000), train=ids[:100],
+                    test=ids[100:150], ids=ids)  # fmt: skip
+    diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", fanouts=[3, 3], batch_size=50, cpu_cache=0)
+    diskgnn.train(tmp_path / "packed", hidden=8, epochs=1, checkpoint=tmp_path / "run")
+    run("infer", tmp_path / "graph", "--checkpoint", tmp_path / "run", "--out", tmp_path / "all.npy")
+    run("infer", tmp_path / "graph", "--checkpoint", tmp_path / "run", "--out", tmp_path / "all.parquet")
+    table = pq.read_table(tmp_path / "all.parquet")
+    assert table["id"].to_pylist() == ids.tolist()
+    logits = np.load(tmp_path / "all.npy")
+    np.testing.assert_array_equal(np.stack(table["logits"].to_numpy()), logits)
+    np.save(tmp_path / "nodes.npy", [4999, 2])
+    run("predict", tmp_path / "graph", "--checkpoint", tmp_path / "run", "--out", tmp_path / "two.parquet",
+        "--nodes", tmp_path / "nodes.npy", "--what", "classes")  # fmt: skip
+    found = pq.read_table(tmp_path / "two.parquet").to_pydict()
+    assert found == {"id": ids[[2, 4999]].tolist(), "class": logits[[2, 4999]].argmax(1).tolist()}

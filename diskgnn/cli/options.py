@@ -73,7 +73,7 @@ class Column(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """ROLE=NAME: what the column of a table is called."""
 
     name = "role=name"
-    roles = ("src", "dst", "id", "features", "label", "split")
+    roles = ("src", "dst", "id", "features", "label", "split", "names", "delimiter", "types")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
         """(role, name)."""

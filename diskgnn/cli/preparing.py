@@ -23,7 +23,7 @@ def _finish(output: Output, reports: StageReport | list[StageReport]) -> None:
 _source = options.section("Data sets in the formats of others")
 _edges = options.section("Edges")
 _nodes = options.section("Nodes")
-_tables = options.section("Parquet tables")
+_tables = options.section("Tables: Parquet or CSV, one file or a folder of parts")
 
 
 @click.command(cls=Command, short_help="Make a graph directory from your arrays or tables.")
@@ -50,13 +50,14 @@ _tables = options.section("Parquet tables")
 @_edges(
     "--edges",
     type=options.EXISTING,
-    help="Edges source -> destination: .npy of shape [2, E] or [E, 2], or Parquet (a file or a folder).",
+    help="Edges source -> destination: .npy of shape [2, E] or [E, 2], or a table (see below).",
 )
 @_edges("--indptr", type=options.EXISTING, help="Instead of --edges: CSC offsets, .npy [N + 1].")
 @_edges("--indices", type=options.EXISTING, help="With --indptr: the in-neighbours, .npy [E].")
 @_edges("--reverse", is_flag=True, help="Also add each edge's reverse: makes the graph undirected.")
 @_edges("--self-loops", is_flag=True, help="Add an edge from each node to itself.")
 @_edges("--drop-duplicates", is_flag=True, help="Keep one of several equal edges.")
+@_nodes("--ids", type=options.EXISTING, help="Your own ids of the nodes, in order: .npy, or a table's id column.")
 @_nodes(
     "--features",
     type=options.ROWS,
@@ -83,7 +84,8 @@ _tables = options.section("Parquet tables")
     type=options.COLUMN,
     multiple=True,
     help="What a column is called, such as src=from or label=topic; repeat it for several columns of features. "
-    "Roles: src, dst, id, features, label, split.",
+    "Roles: src, dst, id, features, label, split. Of CSV: delimiter=; and names=src,dst (of a file without names) and "
+    "types=id:string.",
 )
 @options.memory
 @options.overwrite
@@ -98,15 +100,13 @@ def convert(
     **arguments: Any,
 ) -> None:
     """Make the graph directory OUT from your arrays, tables, or a data set in another format."""
-    from diskgnn.importers.convert import TableColumns, convert
+    from diskgnn.cli.table_columns import table_columns
+    from diskgnn.importers.convert import convert
 
     if format is not None:
         arguments["format"], arguments["source"] = format
 
-    names: dict[str, Any] = dict(columns)
-    if "features" in names:
-        names["features"] = [name for role, name in columns if role == "features"]
-    found = TableColumns(**names) if names else None
+    found = table_columns(columns)
     _finish(output, convert(out, **arguments, options=dict(options), columns=found, reporter=output.reporter))
 
 

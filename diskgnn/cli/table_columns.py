@@ -1,0 +1,34 @@
+"""The columns of tables, as the command line names them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from diskgnn.errors import ConfigError
+from diskgnn.importers.tables import TableColumns
+
+_DELIMITERS = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ","}
+
+
+def table_columns(given: Sequence[tuple[str, str]]) -> TableColumns | None:
+    """What `--column ROLE=NAME`, any number of times, says; None if it says nothing.
+
+    Raises:
+        ConfigError: a type without a column.
+    """
+    if not given:
+        return None
+    columns: dict[str, Any] = dict(given)
+    if "features" in columns:
+        columns["features"] = [name for role, name in given if role == "features"]
+    if "names" in columns:
+        columns["names"] = columns["names"].split(",")
+    if "delimiter" in columns:
+        columns["delimiter"] = _DELIMITERS.get(columns["delimiter"], columns["delimiter"])
+    if "types" in columns:
+        pairs = [name.rpartition(":") for role, name in given if role == "types"]
+        if wrong := [kind for column, _, kind in pairs if not column]:
+            raise ConfigError(f"column: expected types=COLUMN:TYPE, such as types=id:string, found types={wrong[0]}")
+        columns["types"] = {column: kind for column, _, kind in pairs}
+    return TableColumns(**columns)

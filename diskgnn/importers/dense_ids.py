@@ -201,11 +201,20 @@ class Lookup:
         folder: for scratch; made here.
         kind: of the ids that there are.
         hint: what else may be wrong with an id that is not there, for messages.
+        skips_unknown: such an id becomes -1, and is no error.
     """
 
     def __init__(
-        self, name: str, row_name: str, ranges: IdRanges, folder: Path, kind: pa.DataType, hint: str = ""
+        self,
+        name: str,
+        row_name: str,
+        ranges: IdRanges,
+        folder: Path,
+        kind: pa.DataType,
+        hint: str = "",
+        skips_unknown: bool = False,
     ) -> None:
+        self._skips_unknown = skips_unknown
         self.name, self._row_name, self._ranges, self._kind, self._hint = name, row_name, ranges, kind, hint
         folder.mkdir()
         self._folder, self.count = folder, 0
@@ -275,7 +284,7 @@ class Lookup:
                 ]
                 nodes = np.empty(len(turns), np.int64)
                 nodes[order] = np.concatenate(answers)
-                if (missing := nodes < 0).any():
+                if not self._skips_unknown and (missing := nodes < 0).any():
                     row = int(missing.argmax())
                     number = int(turns[row])
                     raise self._unknown(self._id(number, taken[number] + (turns[:row] == number).sum()), position + row)

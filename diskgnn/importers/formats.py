@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from diskgnn.errors import ConfigError, InputError
-from diskgnn.importers import dgl_graphs, diskgnn_original, graphbolt, igb, mag240m, ogb, scipy_sparse, snap
+from diskgnn.importers import dgl_graphs, diskgnn_original, graphbolt, igb, mag240m, ogb, relational, scipy_sparse, snap
 from diskgnn.importers.file_kinds import describe
 from diskgnn.importers.graph_input import GraphInput
 
@@ -51,6 +51,8 @@ FORMATS = {
         SourceFormat("snap", "a text file with an edge per line, as SNAP has them", snap.recognises, snap.read),
         SourceFormat("scipy", "a sparse matrix saved by scipy.sparse.save_npz", scipy_sparse.recognises,
                      scipy_sparse.read),
+        SourceFormat("relational", "tables with keys: a folder with relational.yaml, or a database of RelBench",
+                     relational.recognises, relational.read),
     )
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ import yaml
 
 from diskgnn.errors import ConfigError
 from diskgnn.importers.arrays import Source
+from diskgnn.importers.id_streams import IdColumns
 from diskgnn.importers.raw_files import RawFile
 from diskgnn.importers.rows import EdgeStream
 from diskgnn.importers.tables import TableColumns
@@ -52,7 +53,7 @@ class NodeInput:
 
     num_nodes: int | None = None  # N; None: as many as there are rows
     table: PathLike | None = None  # Parquet or CSV, one row per node, for what is None below
-    ids: Source | None = None  # [N] ids of your own, by which edges and splits name nodes; None: 0, 1, 2, ...
+    ids: Source | IdColumns | None = None  # [N] your own ids, by which edges and splits name nodes; None: 0, 1, ...
     features: Source | None = None  # [N, D] float32, float16, int8, uint16 (see `bfloat16`), or float64
     labels: Source | None = None  # integers [N], -1: none; 0 and 1 [N, C]; numbers [N] or [N, C], NaN: none
     task: str = "class"  # what the labels are: "class", "multilabel" or "regression"
@@ -78,7 +79,9 @@ class NodeInput:
 class EdgeInput:
     """The edges of one type: a list of them, or CSC. What they have is in the order of that list."""
 
-    edges: Source | EdgeStream | None = None  # integers [2, E] (sources, destinations) or [E, 2], or a table
+    edges: Source | EdgeStream | IdColumns | None = (
+        None  # integers [2, E] (sources, destinations) or [E, 2], or a table
+    )
     indptr: Source | None = None  # integers [N+1], with `indices`
     indices: Source | None = None  # integers [E]
     features: Source | None = None  # [E, D], as those of nodes

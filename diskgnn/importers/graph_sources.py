@@ -19,6 +19,7 @@ from diskgnn.importers import arrays, table_rows, values
 from diskgnn.importers.arrays import Source, named
 from diskgnn.importers.both_directions import noticing
 from diskgnn.importers.graph_input import EdgeInput, NodeInput
+from diskgnn.importers.id_streams import IdColumns
 from diskgnn.importers.rows import CHUNK_EDGES, EdgeStream, RowSource
 from diskgnn.importers.tables import Table, is_table, table_files
 from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
@@ -58,6 +59,8 @@ def open_topology(given: EdgeInput, owner: str = "") -> Topology:
         assert indices is not None
         stream, num_edges, num_nodes = arrays.csc_source(indptr, indices, owner)
         return Topology(stream, num_edges, num_nodes, stored_bytes)
+    if isinstance(edges, IdColumns):
+        return Topology(edges.edges, edges.num_rows, None, 0)
     if isinstance(edges, EdgeStream):
         return Topology(edges.chunks, edges.num_edges, edges.num_nodes, edges.stored_bytes)
     name = named("edges", owner, edges)
@@ -68,7 +71,7 @@ def open_topology(given: EdgeInput, owner: str = "") -> Topology:
     return Topology(stream, num_edges, None, stored_bytes)
 
 
-def _stored_bytes(source: Source | EdgeStream | None) -> int:
+def _stored_bytes(source: Source | EdgeStream | IdColumns | None) -> int:
     if isinstance(source, RowSource):
         return source.stored_bytes
     if not isinstance(source, (str, os.PathLike)):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,38 +15,21 @@ import pyarrow as pa
 from diskgnn.errors import InputError
 from diskgnn.importers import arrays
 from diskgnn.importers.arrays import Source, named
-from diskgnn.importers.dense_ids import id_keys, id_kind
+from diskgnn.importers.dense_ids import id_kind
 from diskgnn.importers.graph_input import EdgeInput
+from diskgnn.importers.id_streams import IdColumns, checked_keys
 from diskgnn.importers.rows import EdgeStream, RowSource
 from diskgnn.importers.tables import Table, TableColumns, is_table
 
 
-@dataclass(frozen=True)
-class IdColumns:
-    """Ids of nodes in one column, or of the ends of edges in two."""
-
-    name: str  # of the table or array, for messages
-    row_name: str  # what has an id there: "row" or "edge"
-    columns: tuple[str, ...]  # what messages call each
-    kinds: tuple[pa.DataType, ...]  # as the source has them
-    num_rows: int
-    from_table: bool  # or a stream of sparse ids; elsewhere whole numbers are dense ids
-    chunks: Callable[[int], Iterator[tuple[pa.Array, ...]]]  # about so many rows at a time, each column as `id_keys`
-
-    @property
-    def key_kinds(self) -> tuple[pa.DataType, ...]:
-        """Of the chunks."""
-        kinds = tuple(map(id_kind, self.kinds))
-        assert None not in kinds
-        return kinds
-
-
-def node_ids(name: str, source: Source, columns: TableColumns) -> IdColumns:
+def node_ids(name: str, source: Source | IdColumns, columns: TableColumns) -> IdColumns:
     """The ids that an array [any number], or the id column of a table, holds.
 
     Raises:
         InputError: neither; no such column; ids of a type that cannot be, and while they are read, null.
     """
+    if isinstance(source, IdColumns):
+        return source
     if is_table(source):
         return _of_table(name, source, columns, (columns.id,), "row")
     array = _loaded(name, source)
@@ -63,12 +45,14 @@ def edge_ends(given: EdgeInput, owner: str) -> IdColumns | None:
     return end_ids(named("edges", owner, given.edges), given.edges, given.columns)
 
 
-def end_ids(name: str, source: Source | EdgeStream, columns: TableColumns) -> IdColumns:
+def end_ids(name: str, source: Source | EdgeStream | IdColumns, columns: TableColumns) -> IdColumns:
     """The ids of both ends of edges: in an array [2, E] or [E, 2], in two columns of a table, or in a stream.
 
     Raises:
         InputError: none of these; no such column; ids of a type that cannot be, and while they are read, null.
     """
+    if isinstance(source, IdColumns):
+        return source
     if is_table(source):
         return _of_table(name, source, columns, (columns.src, columns.dst), "edge")
     if not isinstance(source, (EdgeStream, RowSource)):
@@ -104,7 +88,9 @@ def _of_table(name: str, source: Any, given: TableColumns, columns: tuple[str, .
         for batch in table.batches(columns, chunk_rows):
             yield tuple(batch.columns)
 
-    return IdColumns(name, row_name, quoted, kinds, table.num_rows, True, partial(_keys, name, row_name, quoted, read))
+    return IdColumns(
+        name, row_name, quoted, kinds, table.num_rows, True, partial(checked_keys, name, row_name, quoted, read)
+    )
 
 
 def _of_arrays(name: str, found: Sequence[npt.NDArray[Any]], row_name: str) -> IdColumns:
@@ -130,25 +116,8 @@ def _of_arrays(name: str, found: Sequence[npt.NDArray[Any]], row_name: str) -> I
                     f"{name}: expected ids of one type, {kinds[0]}, found others after row {start} ({error})"
                 ) from error
 
-    chunks = partial(_keys, name, row_name, columns, read)
+    chunks = partial(checked_keys, name, row_name, columns, read)
     return IdColumns(name, row_name, columns, tuple(kinds), len(found[0]), False, chunks)
-
-
-def _keys(
-    name: str,
-    row_name: str,
-    columns: Sequence[str],
-    read: Callable[[int], Iterator[tuple[pa.Array, ...]]],
-    chunk_rows: int,
-) -> Iterator[tuple[pa.Array, ...]]:
-    position = 0
-    for arrays_found in read(chunk_rows):
-        for column, array in zip(columns, arrays_found, strict=True):
-            if array.null_count:
-                row = position + int(np.asarray(array.is_null()).argmax())
-                raise InputError(f"{name}: expected an id in {column}, found null in {row_name} {row} (counted from 0)")
-        yield tuple(id_keys(array) for array in arrays_found)
-        position += len(arrays_found[0])
 
 
 def _loaded(name: str, source: Source) -> npt.NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,14 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from diskgnn.errors import InputError
-from diskgnn.graph.edge_buckets import EdgeChunk
+from diskgnn.errors import DataWarning, InputError
+from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
 from diskgnn.importers import dense_ids, table_rows
 from diskgnn.importers.arrays import Source, named
 from diskgnn.importers.dense_ids import IdFile, IdRanges, IdSample, Lookup, id_file_kind
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.graph_sources import Topology
-from diskgnn.importers.id_columns import IdColumns, end_ids, is_mask, node_ids
+from diskgnn.importers.id_columns import end_ids, is_mask, node_ids
+from diskgnn.importers.id_streams import IdColumns
 from diskgnn.importers.rows import EdgeStream, RowReader
 from diskgnn.importers.tables import Table, is_table
 from diskgnn.importers.user_ids import UserIds
@@ -128,13 +130,8 @@ class _Replacing:
         finish = {name: self._spread_nodes(name) for name in self._types}
         sizes = {name: self._answer(name) for name in self._types}
         nodes = {**self._given.nodes, **{name: finish[name](sizes[name]) for name in self._types}}
-        return DenseGraph(
-            GraphInput(nodes, edges),
-            {
-                name: Topology(partial(_pairs, *both), self._found.ends[name].num_rows, None, 0)
-                for name, both in ends.items()
-            },
-        )
+        topologies = {name: _topology(self._found.ends[name], *both) for name, both in ends.items()}
+        return DenseGraph(GraphInput(nodes, edges), topologies)
 
     def _find_ranges(self) -> None:
         """A sample of the ids of each type; listed ones are copied into the graph directory."""
@@ -183,15 +180,20 @@ class _Replacing:
                 needed_bytes += (edge_type[0], edge_type[2]).count(name) * found.num_rows * (mean_bytes + _ANSWER_BYTES)
         require_free_bytes(self._writer.staging, needed_bytes, "replacing the ids")
 
-    def _lookup(self, node_type: str, name: str, row_name: str) -> _Ends:
-        self._count += 1
-        folder = self._folder / str(self._count)
+    def _lookup(self, node_type: str, name: str, row_name: str, skips_unknown: bool = False) -> _Ends:
         if node_type not in self._types:
-            return _Dense(name, folder)
-        of_type = self._types[node_type]
-        lookup = Lookup(name, row_name, of_type.ranges, folder, of_type.kind, of_type.hint)
+            return self._dense(name)
+        of_type, folder = self._types[node_type], self._new_path()
+        lookup = Lookup(name, row_name, of_type.ranges, folder, of_type.kind, of_type.hint, skips_unknown)
         of_type.lookups.append(lookup)
         return lookup
+
+    def _dense(self, name: str) -> _Ends:
+        return _Dense(name, self._new_path())
+
+    def _new_path(self) -> Path:
+        self._count += 1
+        return self._folder / str(self._count)
 
     def _chunk_ids(self, node_types: tuple[str, ...]) -> int:
         return min(self._types[name].sample.chunk_ids(self._memory_bytes) for name in node_types if name in self._types)
@@ -199,7 +201,12 @@ class _Replacing:
     def _spread_ends(self, edge_type: EdgeType, found: IdColumns, description: str) -> tuple[_Ends, _Ends]:
         ends = edge_type[0], edge_type[2]
         names = [f"{found.name}: {column}" for column in found.columns]
-        lookups = tuple(self._lookup(end, name, found.row_name) for end, name in zip(ends, names, strict=True))
+        lookups = tuple(
+            self._dense(name)
+            if side == found.numbered
+            else self._lookup(end, name, found.row_name, found.skips_unknown)
+            for side, (end, name) in enumerate(zip(ends, names, strict=True))
+        )
         with self._reporter.stage(description, found.num_rows, "edges") as advance:
             for chunk in found.chunks(self._chunk_ids(ends)):
                 for lookup, ids in zip(lookups, chunk, strict=True):
@@ -210,8 +217,7 @@ class _Replacing:
     def _spread_edges(self, edge_type: EdgeType, found: IdColumns) -> tuple[_Ends, _Ends]:
         lookups = self._spread_ends(edge_type, found, "spread edges")
         for end, lookup in zip((edge_type[0], edge_type[2]), lookups, strict=True):
-            if end in self._found.mentioned:
-                assert isinstance(lookup, Lookup)
+            if end in self._found.mentioned and isinstance(lookup, Lookup):
                 self._types[end].mentions.append(lookup)
         return lookups
 
@@ -308,6 +314,27 @@ class _Replacing:
         else:
             self._writer.add(artifacts.ids_file(name))
         return num_nodes
+
+
+def _topology(found: IdColumns, sources: _Ends, destinations: _Ends) -> Topology:
+    edges = partial(_pairs, sources, destinations)
+    if found.skips_unknown:
+        unknown = sum(int(((src < 0) | (dst < 0)).sum()) for src, dst in edges())
+        if unknown:
+            warnings.warn(
+                f"{found.name}: left out {unknown} of {found.num_rows} edges by {' and '.join(found.columns)}, to ids "
+                f"that no node has",
+                DataWarning,
+                stacklevel=4,
+            )
+        return Topology(partial(_known_pairs, edges), found.num_rows - unknown, None, 0)
+    return Topology(edges, found.num_rows, None, 0)
+
+
+def _known_pairs(edges: EdgeSource) -> Iterator[EdgeChunk]:
+    for src, dst in edges():
+        known = (src >= 0) & (dst >= 0)
+        yield src[known], dst[known]
 
 
 def _pairs(sources: _Ends, destinations: _Ends) -> Iterator[EdgeChunk]:

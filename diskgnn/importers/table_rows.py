@@ -261,15 +261,3 @@ def splits(table: Table, columns: TableColumns) -> dict[str, npt.NDArray[np.int6
             found.setdefault(_SPLIT_NAMES[word], []).append(rows.astype(np.int64) + position)
         position += batch.num_rows
     return {split: np.concatenate(found[split]) for split in ("train", "valid", "test") if split in found}
-
-
-def counts_rows(table: Table, column: str) -> bool:
-    """Whether a column of whole numbers is 0, 1, 2, ...: then these ids of nodes are the dense ones already."""
-    position = 0
-    for batch in table.batches([column], CHUNK_EDGES):
-        ids = batch.column(0)
-        rows = np.arange(position, position + len(ids))
-        if ids.null_count or (as_signed(np.asarray(ids)) != rows).any():
-            return False
-        position += len(ids)
-    return True

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from diskgnn.errors import ConfigError, InputError
-from diskgnn.importers import table_rows
 from diskgnn.importers.arrays import named
 from diskgnn.importers.dense_ids import readable_kind
 from diskgnn.importers.graph_input import GraphInput, NodeInput
 from diskgnn.importers.graph_sources import type_owner
-from diskgnn.importers.id_columns import IdColumns, edge_ends, node_ids
+from diskgnn.importers.id_columns import edge_ends, node_ids
+from diskgnn.importers.id_streams import IdColumns
 from diskgnn.importers.tables import Table, is_table
 from diskgnn.schema import EdgeType
 
@@ -72,16 +72,15 @@ def find_user_ids(given: GraphInput, owner_of: Callable[[str, str | EdgeType], s
 
 def _listed(nodes: NodeInput, owner: str) -> IdColumns | None:
     if nodes.ids is not None:
-        return node_ids(named("ids", owner, nodes.ids), nodes.ids, nodes.columns)
+        given = node_ids(named("ids", owner, nodes.ids), nodes.ids, nodes.columns)
+        return None if given.count_rows() else given
     if nodes.table is None:
         return None
     table = Table(named("nodes", owner, nodes.table), nodes.table, nodes.columns)
     if nodes.columns.id not in table.schema.names:
         return None
     column = node_ids(table.name, nodes.table, nodes.columns)
-    if pa.types.is_integer(column.kinds[0]) and table_rows.counts_rows(table, nodes.columns.id):
-        return None
-    return column
+    return None if column.count_rows() else column
 
 
 def _mentions(node_type: str, ends: Mapping[EdgeType, IdColumns | None]) -> dict[str, pa.DataType]:
@@ -89,8 +88,9 @@ def _mentions(node_type: str, ends: Mapping[EdgeType, IdColumns | None]) -> dict
     kinds = {}
     for edge_type, found in ends.items():
         if found is not None:
-            for end, column, kind in zip((edge_type[0], edge_type[2]), found.columns, found.key_kinds, strict=True):
-                if end == node_type and (found.from_table or not pa.types.is_integer(kind)):
+            sides = zip((edge_type[0], edge_type[2]), found.columns, found.key_kinds, strict=True)
+            for side, (end, column, kind) in enumerate(sides):
+                if end == node_type and side != found.numbered and (found.from_table or not pa.types.is_integer(kind)):
                     kinds[f"{found.name}: {column}"] = kind
     return kinds
 

@@ -1,0 +1,105 @@
+"""Tables in memory, and several tables as one, read like those in files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from diskgnn.errors import InputError
+
+
+class RowTable(Protocol):
+    """What is asked of a table (`tables.Table` is one)."""
+
+    name: str
+    schema: pa.Schema
+    stored_bytes: int
+
+    @property
+    def num_rows(self) -> int:
+        """Rows."""
+        ...
+
+    def field(self, column: str) -> pa.Field:
+        """The column's name and type, or InputError."""
+        ...
+
+    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """All rows in order, these columns only, at most `batch_rows` at a time."""
+        ...
+
+
+class FrameTable:
+    """A data frame of pandas, a pyarrow.Table, or what can become one (`to_arrow`, as of Polars).
+
+    Raises:
+        InputError: neither, or a column that Arrow has no type for.
+    """
+
+    stored_bytes = 0
+
+    def __init__(self, name: str, frame: Any) -> None:
+        self.name, self._frame = name, frame.to_arrow() if hasattr(frame, "to_arrow") else frame
+        try:
+            schema = (
+                self._frame.schema
+                if isinstance(self._frame, pa.Table)
+                else pa.Schema.from_pandas(self._frame, preserve_index=False)
+            )
+        except (pa.ArrowException, TypeError, AttributeError) as error:
+            raise InputError(f"{name}: expected a data frame with columns of one type each ({error})") from error
+        self.num_rows = len(self._frame)
+        self.schema = pa.schema([
+            pa.field(column.name, column.type.value_type if pa.types.is_dictionary(column.type) else column.type)
+            for column in schema
+        ])  # fmt: skip
+
+    def field(self, column: str) -> pa.Field:
+        """The column's name and type.
+
+        Raises:
+            InputError: there is no such column.
+        """
+        if self.schema.get_field_index(column) < 0:
+            raise InputError(f"{self.name}: expected a column {column!r}, found {self.schema.names}")
+        return self.schema.field(column)
+
+    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """All rows in order, these columns only, at most `batch_rows` at a time."""
+        for start in range(0, self.num_rows, batch_rows):
+            yield pa.record_batch([self._part(name, start, batch_rows) for name in columns], names=list(columns))
+
+    def _part(self, name: str, start: int, count: int) -> pa.Array:
+        kind = self.schema.field(name).type
+        if not isinstance(self._frame, pa.Table):
+            found = pa.Array.from_pandas(self._frame[name].iloc[start : start + count], type=kind)
+        else:
+            found = self._frame.column(name).slice(start, count)
+        if isinstance(found, pa.ChunkedArray):
+            found = found.combine_chunks()
+        return found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
+
+
+class JoinedTables:
+    """The rows of several tables, one after the other."""
+
+    def __init__(self, name: str, tables: Sequence[RowTable]) -> None:
+        self.name, self._tables, self.schema = name, tables, tables[0].schema
+        self.num_rows = sum(table.num_rows for table in tables)
+        self.stored_bytes = sum(table.stored_bytes for table in tables)
+
+    def field(self, column: str) -> pa.Field:
+        """The column's name and type, in the first table that has it.
+
+        Raises:
+            InputError: another table has no such column.
+        """
+        found = [table.field(column) for table in self._tables]
+        return found[0]
+
+    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """All rows in order, these columns only, at most `batch_rows` at a time."""
+        for table in self._tables:
+            yield from table.batches(columns, batch_rows)

@@ -1,0 +1,74 @@
+"""Ids of nodes as they come from a table or array, a chunk at a time, as Arrow arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from diskgnn.errors import InputError
+from diskgnn.graph.edge_buckets import EdgeChunk
+from diskgnn.importers.dense_ids import id_keys, id_kind
+
+
+@dataclass(frozen=True)
+class IdColumns:
+    """Ids of nodes in one column, or of the ends of edges in two."""
+
+    name: str  # of the table or array, for messages
+    row_name: str  # what has an id there: "row" or "edge"
+    columns: tuple[str, ...]  # what messages call each
+    kinds: tuple[pa.DataType, ...]  # as the source has them
+    num_rows: int
+    from_table: bool  # or a stream of sparse ids; elsewhere whole numbers are dense ids
+    chunks: Callable[[int], Iterator[tuple[pa.Array, ...]]]  # about so many rows at a time, each column as `id_keys`
+
+    numbered: int | None = None  # which column has numbers of rows, whatever ids the nodes have
+    skips_unknown: bool = False  # edges to ids that no node has are left out, with a warning, and no error
+
+    @property
+    def key_kinds(self) -> tuple[pa.DataType, ...]:
+        """Of the chunks."""
+        kinds = tuple(map(id_kind, self.kinds))
+        assert None not in kinds
+        return kinds
+
+    def edges(self) -> Iterator[EdgeChunk]:
+        """Both ends as arrays, where they are dense ids."""
+        for sources, destinations in self.chunks(1 << 20):
+            yield np.asarray(sources), np.asarray(destinations)
+
+    def count_rows(self) -> bool:
+        """Whether the ids of the first column are 0, 1, 2, ...: then they are the dense ones already."""
+        if not pa.types.is_integer(self.kinds[0]):
+            return False
+        position = 0
+        for ids, *_ in self.chunks(1 << 20):
+            if (np.asarray(ids) != np.arange(position, position + len(ids))).any():
+                return False
+            position += len(ids)
+        return True
+
+
+def checked_keys(
+    name: str,
+    row_name: str,
+    columns: Sequence[str],
+    read: Callable[[int], Iterator[tuple[pa.Array, ...]]],
+    chunk_rows: int,
+) -> Iterator[tuple[pa.Array, ...]]:
+    """What `read` yields, as keys.
+
+    Raises:
+        InputError: null; names the first.
+    """
+    position = 0
+    for arrays_found in read(chunk_rows):
+        for column, array in zip(columns, arrays_found, strict=True):
+            if array.null_count:
+                row = position + int(np.asarray(array.is_null()).argmax())
+                raise InputError(f"{name}: expected an id in {column}, found null in {row_name} {row} (counted from 0)")
+        yield tuple(id_keys(array) for array in arrays_found)
+        position += len(arrays_found[0])

@@ -1,7 +1,11 @@
 """Train graph neural networks from disk at the speed of its sequential bandwidth."""
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+if sys.platform == "win32":
+    raise ImportError("diskgnn does not run on Windows itself: install it in WSL, Windows' own Linux (wsl --install)")
 
 from diskgnn.errors import (
     ArtifactError,

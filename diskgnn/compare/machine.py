@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -64,10 +65,8 @@ def describe_machine(folder: Path, disk: ReadRates) -> dict[str, Any]:
 
     found = diagnose(folder, measure=False)
     machine = found.machine
-    cpu = next(
-        (line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-         if line.startswith("model name")), "",
-    )  # fmt: skip
+    known = Path("/proc/cpuinfo").read_text().splitlines() if sys.platform == "linux" else []
+    cpu = next((line.split(":", 1)[1].strip() for line in known if line.startswith("model name")), "")
     return {
         "cores": machine.usable_cores, "memory_bytes": machine.memory_bytes, "cpu": cpu,
         "gpu": ", ".join(gpu.name for gpu in machine.gpus), "kernel": machine.kernel, "python": machine.python,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import signal
 import sys
 import warnings
@@ -43,14 +44,17 @@ def _status(error: Exception) -> str:
 
 def _die_with(parent: int) -> None:
     """Have the kernel kill this process when the one that runs the comparison is gone, however it went."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit("the comparison has ended")
 
 
 def peak_bytes() -> int:
     """The most memory that this process has had resident; its children, as a library's workers, are not counted."""
-    # Not getrusage: its maximum is inherited from the process that started this one.
+    if sys.platform != "linux":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Not getrusage: its maximum is inherited there from the process that started this one.
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
 

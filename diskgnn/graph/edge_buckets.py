@@ -17,7 +17,7 @@ import numpy.typing as npt
 from diskgnn._native import EdgeBuffers
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.progress import Reporter
-from diskgnn.storage import faults
+from diskgnn.storage import cache_hints, faults
 from diskgnn.storage.file_reading import fill, opened
 from diskgnn.units import format_size
 
@@ -202,7 +202,7 @@ class EdgeBuckets:
         offset_bytes, edges = start * 2 * self.layout.dtype.itemsize, np.empty((stop - start, 2), self.layout.dtype)
         with opened(self.path) as descriptor:
             fill(descriptor, offset_bytes, edges.reshape(-1).view(np.uint8).data, self.path)
-            os.posix_fadvise(descriptor, offset_bytes, edges.nbytes, os.POSIX_FADV_DONTNEED)
+            cache_hints.forget(descriptor, offset_bytes, edges.nbytes)
         return edges
 
     def _append(self, src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> None:
@@ -238,4 +238,4 @@ def write_at(descriptor: int, content: npt.NDArray[Any], offset_bytes: int) -> N
     while view:
         written = os.pwrite(descriptor, view, offset_bytes)
         view, offset_bytes = view[written:], offset_bytes + written
-    os.posix_fadvise(descriptor, offset_bytes - content.nbytes, content.nbytes, os.POSIX_FADV_DONTNEED)
+    cache_hints.forget(descriptor, offset_bytes - content.nbytes, content.nbytes)

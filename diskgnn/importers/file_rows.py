@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from diskgnn.errors import InputError
 from diskgnn.importers.rows import CHUNK_BYTES, RowSource
+from diskgnn.storage import cache_hints
 
 
 def file_rows(
@@ -58,6 +58,6 @@ def _read(rows: RowSource, path: Path, offset_bytes: int) -> Iterator[npt.NDArra
                 read = file.readinto(view)
                 if not read:
                     raise InputError(f"{rows.name}: {path} ends before its last row; was the download complete?")
-                os.posix_fadvise(file.fileno(), offset_bytes, read, os.POSIX_FADV_DONTNEED)
+                cache_hints.forget(file.fileno(), offset_bytes, read)
                 offset_bytes, view = offset_bytes + read, view[read:]
             yield chunk

@@ -6,7 +6,6 @@ back, and so that a range of nodes is one piece of each minibatch: threads take 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from diskgnn._native import count_nodes, sort_nodes
 from diskgnn.ordered import in_order
+from diskgnn.storage import cache_hints
 from diskgnn.storage.file_reading import fill, opened
 
 INT32 = np.dtype(np.int32)
@@ -97,7 +97,7 @@ class Accesses:
         with opened(path) as descriptor:
             for position, (first, last) in enumerate(pieces):
                 for begin, end in pieces[position + _READ_AHEAD :][:1] if position else pieces[: _READ_AHEAD + 1]:
-                    os.posix_fadvise(descriptor, begin * size, (end - begin) * size, os.POSIX_FADV_WILLNEED)
+                    cache_hints.read_soon(descriptor, begin * size, (end - begin) * size)
                 values = buffer[: last - first]
                 fill(descriptor, first * size, values.view(np.uint8).data, path)
                 yield values

@@ -23,6 +23,8 @@ def reserve(path: Path, num_bytes: int) -> None:
     with path.open("r+b") as file:
         try:
             faults.point("disk.reserve")
+            if not hasattr(os, "posix_fallocate"):  # macOS
+                raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
             os.posix_fallocate(file.fileno(), 0, num_bytes)
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT, crc32c, crc32c_chunks
 from diskgnn.errors import ArtifactError
+from diskgnn.storage import cache_hints
 from diskgnn.storage.file_reading import fill, opened, read_into
 
 # A scan that skips rows compares what it reads in pieces of this size: no smaller ones can be read past the page cache.
@@ -36,7 +37,7 @@ def checksum_file(path: Path, advance: Callable[[int], None] = lambda _: None, *
         while read := read_into(descriptor, offset, view, path):
             crc = crc32c(view[:read], crc)
             if not keep_cached:
-                os.posix_fadvise(descriptor, offset, read, os.POSIX_FADV_DONTNEED)
+                cache_hints.forget(descriptor, offset, read)
             offset += read
             advance(read)
     return crc
@@ -107,9 +108,9 @@ class ChecksummedFile(io.RawIOBase):
             view = view[written:]
             self._written_bytes += written
         if self._written_bytes - self._dropped_bytes >= 2 * self._WINDOW_BYTES:
-            # DONTNEED starts writing dirty pages and drops those that an earlier call started on.
+            # This starts writing dirty pages and drops those that an earlier call started on.
             length = self._written_bytes - self._dropped_bytes
-            os.posix_fadvise(self._file.fileno(), self._dropped_bytes, length, os.POSIX_FADV_DONTNEED)
+            cache_hints.forget(self._file.fileno(), self._dropped_bytes, length)
             self._dropped_bytes = self._written_bytes - self._WINDOW_BYTES
 
     def close(self) -> None:

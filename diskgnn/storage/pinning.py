@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +27,12 @@ class PinnedFiles:
 
     def path(self, name: str) -> Path:
         """Opens the very file that was called `name`, in this process: native code may open it with O_DIRECT."""
-        return Path(f"/proc/self/fd/{self._descriptors[name]}")
+        return Path(path_of_descriptor(self._descriptors[name]))
+
+
+def path_of_descriptor(descriptor: int) -> str:
+    """A path that opens, in this process, the file that `descriptor` has open; on Linux as if by its name."""
+    return f"/proc/self/fd/{descriptor}" if sys.platform == "linux" else f"/dev/fd/{descriptor}"
 
 
 def _close(descriptors: Mapping[str, int]) -> None:

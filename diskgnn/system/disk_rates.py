@@ -18,7 +18,9 @@ from diskgnn._native import DIRECT_ALIGNMENT, measure_reads
 from diskgnn.errors import ConfigError
 from diskgnn.progress import SILENT, Advance, Reporter
 from diskgnn.specs import PathLike
+from diskgnn.storage import cache_hints
 from diskgnn.storage.disk_space import free_bytes, require_free_bytes
+from diskgnn.storage.pinning import path_of_descriptor
 
 SEQUENTIAL_READ_BYTES, RANDOM_READ_BYTES = 1 << 20, DIRECT_ALIGNMENT
 SEQUENTIAL_DEPTH, RANDOM_DEPTH = 8, 256  # 256: as many as the baselines' RowReader keeps in flight
@@ -47,7 +49,7 @@ def scratch_file(folder: PathLike) -> Iterator[tuple[int, bool]]:
     try:
         try:
             direct = os.open(name, os.O_RDWR | os.O_DIRECT)
-        except OSError:  # some network and in-memory file systems have no O_DIRECT
+        except (OSError, AttributeError):  # some network and in-memory file systems, and macOS, have no O_DIRECT
             direct = -1
     finally:
         Path(name).unlink()
@@ -117,8 +119,8 @@ def _rate(
     descriptor: int, offsets: npt.NDArray[np.uint64], bytes_each: int, depth: int, engine: Engine
 ) -> tuple[str, bool, float]:
     """(engine, whether it was O_DIRECT, bytes per second)."""
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    path = f"/proc/self/fd/{descriptor}"  # the file has no other name
+    cache_hints.forget(descriptor)
+    path = path_of_descriptor(descriptor)  # the file has no other name
     name, direct, read_bytes, seconds = measure_reads(path, offsets, bytes_each, depth, MAX_SECONDS, engine)
     return name, direct, read_bytes / seconds
 

@@ -101,7 +101,7 @@ def memory_budget(memory: int | str, self_cgroup: Path = SELF_CGROUP, root: Path
 
 def usable_cores(self_cgroup: Path = SELF_CGROUP, root: Path = CGROUP_ROOT) -> float:
     """Cores that this process may keep busy: its affinity, or the cgroup's quota (v1 or v2) where that is less."""
-    cores = float(len(os.sched_getaffinity(0)))
+    cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     for file in cgroup_settings("cpu", "cpu.max", "cpu.cfs_quota_us", self_cgroup, root):
         with suppress(OSError, ValueError):  # "max 100000": no quota
             quota, *rest = file.read_text().split()

@@ -129,7 +129,7 @@ void scatter_rows(int descriptor, std::int64_t offset, std::span<const std::int6
       }
     }
   });
-  sync_file_range(descriptor, 0, 0, SYNC_FILE_RANGE_WRITE);
+  start_writing_out(descriptor, 0, 0);
 }
 
 template void pack_window(PageWriter&, const ExtentRows<std::int32_t>&, const RowWindow&, unsigned);

@@ -21,9 +21,16 @@ void write_all(int descriptor, std::span<const std::byte> data, std::int64_t off
   }
 }
 
+void start_writing_out([[maybe_unused]] int descriptor, [[maybe_unused]] std::int64_t offset,
+                       [[maybe_unused]] std::int64_t bytes) {
+#ifdef __linux__
+  sync_file_range(descriptor, offset, bytes, SYNC_FILE_RANGE_WRITE);
+#endif
+}
+
 OutputFile::OutputFile(const std::string& path) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_CLOEXEC;
-  descriptor_ = open(path.c_str(), kFlags | O_DIRECT, 0644);
+  descriptor_ = open_direct(path, kFlags, 0644);
   if (descriptor_ < 0 && errno == EINVAL) descriptor_ = open(path.c_str(), kFlags, 0644);
   if (descriptor_ < 0) throw std::system_error(errno, std::generic_category(), "cannot open " + path);
 }
@@ -95,7 +102,7 @@ void PageWriter::run_next(std::unique_lock<std::mutex>& lock) {
     if (job.bytes > 0) {
       write_all(job.file->descriptor(), job.block.first(job.bytes), job.offset);
       // Without O_DIRECT, start the write-back now: dirty pages that pile up stall everybody at the memory limit.
-      sync_file_range(job.file->descriptor(), job.offset, static_cast<std::int64_t>(job.bytes), SYNC_FILE_RANGE_WRITE);
+      start_writing_out(job.file->descriptor(), job.offset, static_cast<std::int64_t>(job.bytes));
     }
   } catch (...) {
     failure = std::current_exception();

@@ -24,6 +24,9 @@ namespace diskgnn {
 // Throws std::system_error when not everything could be written.
 void write_all(int descriptor, std::span<const std::byte> data, std::int64_t offset);
 
+// Has the system begin to write out what lies in the page cache of a file; 0 bytes are all up to the end. A hint.
+void start_writing_out(int descriptor, std::int64_t offset, std::int64_t bytes);
+
 // A file to write at given offsets, O_DIRECT where the file system has it. Made if it is not there; never cut short.
 class OutputFile {
  public:

@@ -4,8 +4,16 @@
 #include <array>
 #include <cstring>
 
+#include "storage/cpu_features.h"
+
 #if defined(__x86_64__)
 #include <nmmintrin.h>
+// GCC counts the instruction to SSE 4.2, clang has a name of its own for it.
+#if defined(__clang__)
+#define DISKGNN_WITH_CRC32 __attribute__((target("sse4.2,crc32")))
+#else
+#define DISKGNN_WITH_CRC32 __attribute__((target("sse4.2")))
+#endif
 #endif
 
 namespace diskgnn {
@@ -93,7 +101,7 @@ std::uint64_t load_word(const std::byte* data) {
 // The instruction takes three cycles and one can start at each: so three neighbouring stretches are worked on at once,
 // and put together as `crc32c_combine` does.
 template <int log2_stretch_bytes>
-__attribute__((target("sse4.2"))) void by_three(const std::byte*& data, std::size_t& size, std::uint64_t& crc) {
+DISKGNN_WITH_CRC32 void by_three(const std::byte*& data, std::size_t& size, std::uint64_t& crc) {
   static constexpr ZerosTable kZeros{log2_stretch_bytes};
   constexpr std::size_t kStretch = std::size_t{1} << log2_stretch_bytes;
   for (; size >= 3 * kStretch; size -= 3 * kStretch, data += 3 * kStretch) {
@@ -107,8 +115,7 @@ __attribute__((target("sse4.2"))) void by_three(const std::byte*& data, std::siz
   }
 }
 
-__attribute__((target("sse4.2"))) std::uint32_t by_instruction(const std::byte* data, std::size_t size,
-                                                               std::uint32_t crc) {
+DISKGNN_WITH_CRC32 std::uint32_t by_instruction(const std::byte* data, std::size_t size, std::uint32_t crc) {
   std::uint64_t wide = crc;
   by_three<13>(data, size, wide);
   by_three<8>(data, size, wide);
@@ -122,7 +129,7 @@ __attribute__((target("sse4.2"))) std::uint32_t by_instruction(const std::byte* 
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc) {
   crc = ~crc;
 #if defined(__x86_64__)
-  static const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
+  static const bool has_instruction = has_sse42();
   if (has_instruction) return ~by_instruction(bytes.data(), bytes.size(), crc);
 #endif
   return ~by_table(bytes.data(), bytes.size(), crc);

@@ -47,8 +47,17 @@ bool takes_direct_reads(int descriptor) {
 
 }  // namespace
 
+int open_direct(const std::string& path, int flags, [[maybe_unused]] unsigned mode) {
+#ifdef O_DIRECT
+  return open(path.c_str(), flags | O_DIRECT, mode);
+#else
+  errno = EINVAL;
+  return -1;
+#endif
+}
+
 DirectFile::DirectFile(const std::string& path) : path_(name_of(path)) {
-  descriptor_ = open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+  descriptor_ = open_direct(path, O_RDONLY | O_CLOEXEC);
   if (descriptor_ >= 0 && !takes_direct_reads(descriptor_)) {
     close(descriptor_);
     descriptor_ = -1;

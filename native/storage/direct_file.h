@@ -10,9 +10,13 @@ namespace diskgnn {
 // known since Linux 6.1), reads go through the page cache.
 inline constexpr std::uint64_t kDirectAlignment = 4096;
 
+// Opens a file past the page cache. -1 with EINVAL in errno where its file system, or this system, has no O_DIRECT.
+int open_direct(const std::string& path, int flags, unsigned mode = 0);
+
 class DirectFile {
  public:
-  // `path` may be /proc/self/fd/N, a file that is open already. Throws std::system_error when it cannot be opened.
+  // `path` may be /proc/self/fd/N (/dev/fd/N), a file that is open already. Throws std::system_error when it cannot be
+  // opened.
   explicit DirectFile(const std::string& path);
   ~DirectFile();
   DirectFile(DirectFile&& other) noexcept;

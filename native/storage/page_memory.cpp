@@ -11,7 +11,9 @@ PageMemory::PageMemory(std::size_t bytes) {
   if (bytes == 0) return;
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
   madvise(memory, bytes, MADV_HUGEPAGE);  // rows are gathered at random: fewer TLB misses
+#endif
   bytes_ = {static_cast<std::byte*>(memory), bytes};
 }
 

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "storage/cpu_features.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -34,7 +36,7 @@ void stream_lines_sse2(std::byte* to, const std::byte* from, std::size_t bytes) 
   }
 }
 
-const auto stream_lines = __builtin_cpu_supports("avx2") != 0 ? stream_lines_avx2 : stream_lines_sse2;
+const auto stream_lines = has_avx2() ? stream_lines_avx2 : stream_lines_sse2;
 #else
 void stream_lines(std::byte* to, const std::byte* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 #endif

@@ -9,7 +9,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "diskgnn"
 ROOMS = ("storage", "system", "graph", "importers", "sampling", "packing", "preparing", "loading", "training",
-         "inference", "baselines", "compare", "cli")  # fmt: skip
+         "inference", "pyg", "baselines", "compare", "cli")  # fmt: skip
 MODULES = {
     ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): file
     for file in PACKAGE.rglob("*.py")

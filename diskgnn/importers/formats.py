@@ -14,7 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from diskgnn.errors import ConfigError, InputError
-from diskgnn.importers import dgl_graphs, diskgnn_original, graphbolt, igb, mag240m, ogb, relational, scipy_sparse, snap
+from diskgnn.importers import (
+    dgl_graphs,
+    diskgnn_original,
+    graphbolt,
+    igb,
+    mag240m,
+    ogb,
+    pyg,
+    relational,
+    scipy_sparse,
+    snap,
+)
 from diskgnn.importers.file_kinds import describe
 from diskgnn.importers.graph_input import GraphInput
 
@@ -49,6 +60,8 @@ FORMATS = {
         SourceFormat("diskgnn", "a folder NAME-offgs of the original DiskGNN", diskgnn_original.recognises,
                      diskgnn_original.read),
         SourceFormat("snap", "a text file with an edge per line, as SNAP has them", snap.recognises, snap.read),
+        SourceFormat("pyg", "Data, HeteroData, their .pt file, (FeatureStore, GraphStore) of PyTorch Geometric",
+                     pyg.recognises, pyg.read),
         SourceFormat("scipy", "a sparse matrix saved by scipy.sparse.save_npz", scipy_sparse.recognises,
                      scipy_sparse.read),
         SourceFormat("relational", "tables with keys: a folder with relational.yaml, or a database of RelBench",

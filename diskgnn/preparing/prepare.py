@@ -136,6 +136,11 @@ def prepare(
         samples=samples,
         keep_input_nodes=keep_input_nodes,
     )
+    return prepare_request(request, overwrite=overwrite)
+
+
+def prepare_request(request: PrepareRequest, *, overwrite: bool = False) -> list[StageReport]:
+    """`prepare`, once its arguments are checked."""
     with _alone(request.out):
         try:
             # Refuse before hours of sampling, not after.
@@ -152,7 +157,8 @@ def prepare(
                     request.out,
                     request.tiers,
                     request.resources,
-                    keep_input_nodes=keep_input_nodes,
+                    keep_input_nodes=request.keep_input_nodes,
+                    keep_edge_ids=request.keep_edge_ids,
                     overwrite=overwrite,
                 )
             )

@@ -28,6 +28,7 @@ class PrepareRequest:
     out: Path  # absolute
     samples: Path | None  # where to keep the samples; None for scratch beside `out`
     keep_input_nodes: bool
+    keep_edge_ids: bool = False
 
     @staticmethod
     def of(
@@ -46,10 +47,30 @@ class PrepareRequest:
             ConfigError, InputError, ArtifactError: see `SamplingPlan` and `TierBudgets`.
         """
         graph = graph if isinstance(graph, Graph) else Graph.open(graph)
-        plan = SamplingPlan(graph, spec)
-        tiers = TierBudgets.of(cache, features_of(graph, plan.config()), resources.memory_bytes)
         kept = None if samples is None else Path(samples).absolute()
-        return PrepareRequest(plan, tiers, cache, resources, Path(out).absolute(), kept, keep_input_nodes)
+        plan = SamplingPlan(graph, spec)
+        return PrepareRequest.of_plan(plan, cache, resources, out, samples=kept, keep_input_nodes=keep_input_nodes)
+
+    @staticmethod
+    def of_plan(
+        plan: SamplingPlan,
+        cache: CacheSpec,
+        resources: Resources,
+        out: PathLike,
+        *,
+        samples: Path | None = None,
+        keep_input_nodes: bool = False,
+        keep_edge_ids: bool = False,
+    ) -> PrepareRequest:
+        """The same of a plan that is made already.
+
+        Raises:
+            ConfigError: see `TierBudgets`.
+        """
+        tiers = TierBudgets.of(cache, features_of(plan.graph, plan.config()), resources.memory_bytes)
+        return PrepareRequest(
+            plan, tiers, cache, resources, Path(out).absolute(), samples, keep_input_nodes, keep_edge_ids
+        )
 
     @property
     def graph(self) -> Graph:

@@ -16,7 +16,7 @@ from diskgnn.draws import batch_key, moving_slice_start, permutation, slice_star
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.grouping import nearness_order
-from diskgnn.sampling.seeds import Excluded, NodeSeeds, seeds_of
+from diskgnn.sampling.seeds import Excluded, NodeSeeds, Seeds, seeds_of
 from diskgnn.sampling.topology import TopologyParts
 from diskgnn.sampling.user_sampling import UserDraws
 from diskgnn.specs import LinkTarget, SamplingSpec
@@ -121,15 +121,20 @@ class PlannedEpoch(Sequence[PlannedMinibatch]):
 class SamplingPlan:
     """The minibatches of a graph under a `SamplingSpec`: what the sampler, estimates and every baseline draw.
 
+    Args:
+        graph: what is sampled.
+        spec: how.
+        seeds: in place of those that `spec.target` stands for.
+
     Raises:
         InputError: the graph has nothing in the splits asked for.
         ArtifactError: a split has nodes that are not in the graph.
         ConfigError: types, weights or times that the graph does not have.
     """
 
-    def __init__(self, graph: Graph, spec: SamplingSpec) -> None:
+    def __init__(self, graph: Graph, spec: SamplingSpec, seeds: Seeds | None = None) -> None:
         self.graph, self.spec = graph, spec
-        self._seeds = seeds_of(graph, spec)
+        self._seeds = seeds or seeds_of(graph, spec)
         self.splits = self._seeds.splits
         edge_types = tuple(graph.edges)
         self._fanouts = {split: np.array(spec.fanouts_by_type(split, edge_types), np.int32) for split in self.splits}

@@ -16,7 +16,7 @@ from diskgnn.draws import batch_key, moving_slice_start, permutation, slice_star
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.grouping import nearness_order
-from diskgnn.sampling.seeds import Excluded, NodeSeeds, Seeds, seeds_of
+from diskgnn.sampling.seeds import Excluded, NodeSeeds, SeedBatch, Seeds, seeds_of
 from diskgnn.sampling.topology import TopologyParts
 from diskgnn.sampling.user_sampling import UserDraws
 from diskgnn.specs import LinkTarget, SamplingSpec
@@ -218,17 +218,23 @@ class SamplingPlan:
 
         def plan(number: int) -> PlannedMinibatch:
             batch = self._seeds.batch(split, epoch, order[number * size : (number + 1) * size])
-            return PlannedMinibatch(
-                batch.seeds, self._fanouts[split], key, number, self._slice_start(split, epoch, number),
-                batch.seed_counts, batch.times, batch.excluded, batch.pairs, self._rules,
-                f"minibatch {number} of epoch {epoch} of the {split} split",
-            )  # fmt: skip
+            name = f"minibatch {number} of epoch {epoch} of the {split} split"
+            return self.minibatch_of(batch, split, key, number, name, self._slice_start(split, epoch, number))
 
         return PlannedEpoch(plan, range(self.sizes[split].batches_per_epoch))
 
     def seeds(self, split: str, epoch: int) -> npt.NDArray[np.int64]:
         """[n] the seed nodes or [n, 2] the seed edges of a split in the order of one epoch."""
         return self._seeds.listed(split)[self.order(split, epoch)]
+
+    def minibatch_of(
+        self, batch: SeedBatch, split: str, key: int, number: int, name: str, slice_start: int | None = None
+    ) -> PlannedMinibatch:
+        """The minibatch of these seeds, drawn as those of `split` are."""
+        return PlannedMinibatch(
+            batch.seeds, self._fanouts[split], key, number, slice_start, batch.seed_counts, batch.times,
+            batch.excluded, batch.pairs, self._rules, name,
+        )  # fmt: skip
 
     @cached_property
     def _grouped_positions(self) -> npt.NDArray[np.int64]:

@@ -1,0 +1,152 @@
+"""One drawn minibatch as PyG's samplers return it, and its rows of features as PyG's batches hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
+
+from diskgnn.graph.graph import Graph
+from diskgnn.graph.type_data import EdgeSet, NodeSet
+from diskgnn.minibatch import AnyMiniBatch, Block, MiniBatch
+from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
+from diskgnn.storage.samples import SampledMinibatch
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Feature rows of a minibatch, by type: those of x of nodes, of edge_attr of edges; each with the ids it is of."""
+
+    x: Mapping[str, tuple[Tensor, Tensor]]  # (ids [U], rows [U, D])
+    edge_attr: Mapping[EdgeType, tuple[Tensor, Tensor]]  # (ids [E], rows [E, D])
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A minibatch whose nodes were expanded once each, before PyG's names."""
+
+    nodes: Mapping[str, Tensor]  # [U] int64 ids of each type, by the hop that found them, the seeds first
+    counts: Sequence[Mapping[str, int]]  # [hops + 1] nodes known after so many hops
+    hops: Sequence[Mapping[EdgeType, Block]]  # [hops] from the seeds outwards; edges with ids
+    trees: Mapping[str, Tensor] | None  # [U] the seed that a node belongs to, where each has nodes of its own
+    rows: Rows
+
+    @staticmethod
+    def of_minibatch(batch: AnyMiniBatch) -> Drawn:
+        """What a loader yields that was asked for input nodes and edge ids."""
+        if isinstance(batch, MiniBatch):
+            assert batch.input_nodes is not None
+            nodes: Mapping[str, Tensor] = {ONE_NODE_TYPE: batch.input_nodes}
+            sizes = [batch.blocks[-1].num_dst, *(block.num_src for block in batch.blocks[::-1])]
+            counts: Sequence[Mapping[str, int]] = [{ONE_NODE_TYPE: size} for size in sizes]
+            hops: Sequence[Mapping[EdgeType, Block]] = [{ONE_EDGE_TYPE: block} for block in batch.blocks[::-1]]
+            trees: Mapping[str, Tensor] | None = None if batch.trees is None else {ONE_NODE_TYPE: batch.trees}
+            x: Mapping[str, Tensor] = {ONE_NODE_TYPE: batch.x} if batch.x.shape[1] else {}
+        else:
+            assert batch.input_nodes is not None
+            nodes, counts, hops = batch.input_nodes, batch.node_counts[::-1], batch.blocks[::-1]
+            trees, x = batch.trees, batch.x
+        edge_rows = {
+            edge_type: (edge_ids(hops, edge_type), torch.cat([hop[edge_type].edge_x for hop in hops]))  # type: ignore[misc]
+            for edge_type, block in hops[0].items()
+            if block.edge_x is not None
+        }
+        return Drawn(
+            nodes, counts, hops, trees, Rows({name: (nodes[name], each) for name, each in x.items()}, edge_rows)
+        )
+
+    @staticmethod
+    def of_sample(graph: Graph, sample: SampledMinibatch) -> Drawn:
+        """What is sampled now: its rows are read where the graph has them."""
+        nodes = {
+            name: torch.from_numpy(ids.astype(np.int64))
+            for name, ids in zip(graph.nodes, sample.input_nodes, strict=True)
+        }
+        counts = [dict(zip(graph.nodes, layer, strict=True)) for layer in sample.node_counts[::-1].tolist()]
+        hops, positions = [], {edge_type: list[Any]() for edge_type in graph.edges}
+        for number, layer in enumerate(sample.blocks[::-1]):
+            hop = {}
+            for edges, block in zip(graph.edges.values(), layer, strict=True):
+                assert block.positions is not None
+                ids = block.positions.astype(np.int64) if edges.edge_ids is None else edges.edge_ids[block.positions]
+                positions[edges.type].append(block.positions)
+                num_sources = counts[number + 1][edges.type[0]]
+                hop[edges.type] = Block(torch.from_numpy(block.indptr), torch.from_numpy(block.indices), num_sources,
+                                        edge_ids=torch.from_numpy(np.array(ids)))  # fmt: skip
+            hops.append(hop)
+        trees: dict[str, Tensor] | None = None
+        if sample.trees is not None:
+            trees = {
+                name: torch.from_numpy(each.astype(np.int64))
+                for name, each in zip(graph.nodes, sample.trees, strict=True)
+            }
+        x = {name: (nodes[name], rows_of(of_type, nodes[name].numpy()))
+             for name, of_type in graph.nodes.items() if of_type.feature_file is not None}  # fmt: skip
+        edge_attr = {
+            edges.type: (edge_ids(hops, edges.type), rows_of(edges, np.concatenate(positions[edges.type])))
+            for edges in graph.edges.values() if edges.feature_file is not None
+        }  # fmt: skip
+        return Drawn(nodes, counts, hops, trees, Rows(x, edge_attr))
+
+    def output(self, *, is_typed: bool) -> SamplerOutput | HeteroSamplerOutput:
+        """As PyG's samplers return it; `rows` is one more attribute."""
+        edges = {edge_type: self._edges(edge_type) for edge_type in self.hops[0]}
+        num_nodes = {name: self._per_hop(name) for name in self.nodes}
+        if is_typed:
+            out: Any = HeteroSamplerOutput(
+                node=dict(self.nodes),
+                row={edge_type: row for edge_type, (row, _, _, _) in edges.items()},
+                col={edge_type: col for edge_type, (_, col, _, _) in edges.items()},
+                edge={edge_type: ids for edge_type, (_, _, ids, _) in edges.items()},
+                batch=None if self.trees is None else dict(self.trees),
+                num_sampled_nodes=num_nodes,
+                num_sampled_edges={edge_type: counts for edge_type, (_, _, _, counts) in edges.items()},
+            )
+        else:
+            ((row, col, ids, counts),) = edges.values()
+            ((name, nodes),) = self.nodes.items()
+            out = SamplerOutput(
+                node=nodes, row=row, col=col, edge=ids, batch=None if self.trees is None else self.trees[name],
+                num_sampled_nodes=num_nodes[name], num_sampled_edges=counts,
+            )  # fmt: skip
+        out.rows = self.rows
+        return out
+
+    def _per_hop(self, name: str) -> list[int]:
+        return [after - before for before, after in pairwise([0, *(count[name] for count in self.counts)])]
+
+    def _edges(self, edge_type: EdgeType) -> tuple[Tensor, Tensor, Tensor, list[int]]:
+        """(row [E], col [E], ids [E], how many each hop has)."""
+        blocks = [hop[edge_type] for hop in self.hops]
+        row = torch.cat([block.indices for block in blocks]).long()
+        col = torch.cat([block.destinations for block in blocks]).long()
+        return row, col, edge_ids(self.hops, edge_type), [block.num_edges for block in blocks]
+
+
+def edge_ids(hops: Sequence[Mapping[EdgeType, Block]], edge_type: EdgeType) -> Tensor:
+    """[E] of the edges of a type, hop after hop."""
+    return torch.cat([hop[edge_type].edge_ids for hop in hops])  # type: ignore[misc]
+
+
+def rows_of(data: NodeSet | EdgeSet, positions: Any) -> Tensor:
+    """[n, D] rows of features as loaders deliver them, from the memory map."""
+    file = data.feature_file
+    assert file is not None
+    return file.x(file.rows.as_tensor(np.ascontiguousarray(data.features[positions])))
+
+
+def placed(rows: tuple[Tensor, Tensor], ids: Tensor) -> Tensor:
+    """[n, D] the rows of `ids` [n], among those there are."""
+    known, values = rows
+    ids = ids.to(known.device)
+    if torch.equal(known, ids):
+        return values
+    order = torch.argsort(known)
+    places = torch.searchsorted(known[order], ids).clamp(max=max(0, len(known) - 1))
+    return values[order[places]]

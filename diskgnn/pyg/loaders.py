@@ -1,0 +1,314 @@
+"""`NeighborLoader` and `LinkNeighborLoader` with PyG's arguments and PyG's batches, prepared on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.loader import LinkLoader, NodeLoader
+from torch_geometric.sampler import NegativeSampling
+
+from diskgnn.errors import ArtifactError
+from diskgnn.loading.loader import Loader
+from diskgnn.pyg.caching import argument
+from diskgnn.pyg.drawn import Drawn, placed
+from diskgnn.pyg.request import LoaderRequest, Preparation
+from diskgnn.pyg.sampler import DiskSampler
+from diskgnn.pyg.sources import opened, split_of
+from diskgnn.specs import PathLike
+
+# What PyG's and torch's loaders take that changes nothing here, because minibatches are there already: no worker
+# processes draw them, and nothing is sorted in memory.
+_IGNORED = ("num_workers", "persistent_workers", "prefetch_factor", "pin_memory", "pin_memory_device", "timeout",
+            "worker_init_fn", "multiprocessing_context", "generator", "filter_per_worker", "is_sorted")  # fmt: skip
+
+
+class _Prepared:
+    """What both loaders share: batches come from a packed directory, and PyG's own code gives them their attributes."""
+
+    data: Any
+    transform: Callable[[Any], Any] | None
+    drop_last: bool
+    input_data: Any
+
+    def _begin(self, request: LoaderRequest, sampler: DiskSampler) -> None:
+        self._request, self._disk_sampler = request, sampler
+        self._preparation: Preparation | None = None
+        self._loader: Loader | None = None
+        self._epoch = 0
+
+    def prepare(self) -> Preparation:
+        """Make, or find in the cache folder, the graph and what this loader yields of it.
+
+        The first loop does so by itself. The data is looked at now: attributes that were deleted from `loader.data`
+        are in no batch.
+
+        Raises:
+            ConfigError, InputError, DiskFullError: see `diskgnn.convert` and `diskgnn.prepare`.
+        """
+        if self._preparation is None:
+            self._preparation = self._request.prepare(self)
+            self._disk_sampler.use(self._preparation.plan, self._preparation.rules)
+        return self._preparation
+
+    def __iter__(self) -> Iterator[Any]:
+        """One epoch. Epochs follow each other; after those that were prepared, the first one comes again."""
+        preparation = self.prepare()
+        if self._loader is None:
+            self._loader = Loader(preparation.packed, device=self._request.device)
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        return self._epoch_batches(preparation, self._loader, epoch)
+
+    def _epoch_batches(self, preparation: Preparation, loader: Loader, epoch: int) -> Iterator[Any]:
+        plan, seeds, rules = preparation.plan, preparation.seeds, preparation.rules
+        prepared = epoch % plan.spec.epochs
+        order, size = plan.order("train", prepared), plan.spec.batch_size
+        for number, batch in enumerate(loader.epoch(epoch)):
+            positions = order[number * size : (number + 1) * size]
+            if self.drop_last and len(positions) < size:
+                continue
+            drawn = Drawn.of_minibatch(batch)
+
+            def recall(found: Mapping[str, Tensor], _: Any, batch: Any = batch, drawn: Drawn = drawn) -> Any:
+                asked = torch.cat([found[name] for name in drawn.nodes if name in found])
+                if not torch.equal(asked.to(batch.seeds.device), batch.seeds):
+                    raise ArtifactError(
+                        f"{preparation.packed} holds other seeds than this loader's: it was made by another version; "
+                        "remove it, and it is made again"
+                    )
+                return drawn.output(is_typed=rules.is_typed)
+
+            with seeds.randomness(prepared, positions):
+                out = rules.sampled(seeds.inputs(positions), recall)
+            yield self.filter_fn(out)
+
+    def __call__(self, index: Tensor | Sequence[int]) -> Any:
+        """The batch of these inputs, sampled now."""
+        self.prepare()
+        return self.filter_fn(self._disk_sampler.sample(self.input_data[torch.as_tensor(index)]))
+
+    collate_fn = __call__
+
+    def filter_fn(self, out: Any) -> Any:
+        """The batch of what was sampled: PyG slices what is in memory, the rows on disk were read before."""
+        preparation, rows = self.prepare(), out.rows
+        fields = {**vars(self), "data": preparation.bare, "transform": None}
+        data = self._pyg_loader().filter_fn(SimpleNamespace(**fields), out)
+        graph = preparation.plan.graph
+        if preparation.rules.is_typed:
+            for name in graph.nodes:
+                _complete(data[name], "x", rows.x.get(name), "n_id", keeps_number=name in preparation.counted)
+            for edge_type in graph.edges:
+                if edge_type in data.edge_types:
+                    _complete(data[edge_type], "edge_attr", rows.edge_attr.get(edge_type), "e_id")
+        else:
+            _complete(data, "x", next(iter(rows.x.values()), None), "n_id", keeps_number=bool(preparation.counted))
+            _complete(data, "edge_attr", next(iter(rows.edge_attr.values()), None), "e_id")
+        return data if self.transform is None else self.transform(data)
+
+    @staticmethod
+    def _pyg_loader() -> Any:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Stop reading ahead and free the tiers; the next loop opens them again."""
+        if self._loader is not None:
+            self._loader.close()
+            self._loader = None
+
+
+def _complete(
+    store: Any, name: str, rows: tuple[Tensor, Tensor] | None, ids: str, *, keeps_number: bool = True
+) -> None:
+    """Give a batch its rows from the disk, and take away the number of nodes if the data did not state it."""
+    if rows is not None:
+        store[name] = placed(rows, store[ids])
+        if not keeps_number and "num_nodes" in store:
+            del store["num_nodes"]
+
+
+class NeighborLoader(_Prepared, NodeLoader):  # type: ignore[misc]
+    """PyG's `NeighborLoader` with features and sampled neighbourhoods on disk.
+
+    The first loop prepares minibatches in a cache folder, and says how large that will be; later loops, and later runs
+    with the same data and arguments, read them. Batches have what PyG's have, in the same order.
+
+    Args:
+        data: as PyG has it, or the path of a graph directory that `diskgnn convert` made: then nothing is in memory.
+        num_neighbors: per hop; a mapping has a list for each edge type. -1 takes all.
+        input_nodes: ids, a mask, a node type, or (node type, either); "train" or ("paper", "train") of a path.
+        input_time: of input_nodes, with `time_attr`.
+        replace: refused: draws with replacement are not prepared.
+        subgraph_type: 'directional' or 'bidirectional'; 'induced' is refused.
+        disjoint: each seed has nodes of its own.
+        temporal_strategy: 'uniform' or 'last'.
+        time_attr: of nodes or edges: nothing later than a seed is drawn for it.
+        weight_attr: of edges: draws are in proportion to it.
+        transform: of a batch.
+        transform_sampler_output: of what was sampled, before rows are put to it.
+        is_sorted, filter_per_worker, num_workers and what else is for worker processes: accepted, and without effect,
+            since minibatches are drawn in advance and read by threads.
+        neighbor_sampler: refused: diskgnn draws.
+        directed: as PyG has it; False is refused with `subgraph_type='induced'`.
+        cache: the cache folder; $XDG_CACHE_HOME/diskgnn/pyg or ~/.cache/diskgnn/pyg by default. Removing it, or a
+            folder in it, costs preparing again.
+        cpu_cache: memory for rows of features while training, in bytes, as '2GiB' or '10%' of all rows.
+        prepared_epochs: epochs that are drawn in advance, and repeat then; 4 by default, 1 with shuffle=False.
+        memory, threads: that preparing may use.
+        device: where rows and ids are delivered.
+        seed: of draws and of shuffling; torch.manual_seed has no effect on them.
+        progress: say on stderr what is prepared.
+        **kwargs: those of torch's DataLoader: batch_size, shuffle, drop_last.
+
+    Raises:
+        ConfigError: what cannot be prepared, with the way round it.
+
+    Example:
+        >>> from diskgnn.pyg import NeighborLoader
+        >>> loader = NeighborLoader(data, num_neighbors=[10, 5], input_nodes=data.train_mask, batch_size=1024)
+        >>> for batch in loader:
+        ...     out = model(batch.x, batch.edge_index)[: batch.batch_size]
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        num_neighbors: list[int] | dict[tuple[str, str, str], list[int]],
+        input_nodes: Any = None,
+        input_time: Tensor | None = None,
+        replace: bool = False,
+        subgraph_type: Any = "directional",
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        transform_sampler_output: Callable[[Any], Any] | None = None,
+        is_sorted: bool = False,
+        filter_per_worker: bool | None = None,
+        neighbor_sampler: Any = None,
+        directed: bool = True,
+        *,
+        cache: PathLike | None = None,
+        cpu_cache: int | str = "10%",
+        prepared_epochs: int | None = None,
+        memory: int | str = "auto",
+        threads: int | None = None,
+        device: str | torch.device = "cpu",
+        seed: int = 0,
+        progress: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        request = LoaderRequest.of(
+            num_neighbors, time_attr, weight_attr, subgraph_type, replace=replace, disjoint=disjoint,
+            temporal_strategy=temporal_strategy, neighbor_sampler=neighbor_sampler, directed=directed,
+            seed_time=input_time, cache=cache, cpu_cache=cpu_cache, prepared_epochs=prepared_epochs, memory=memory,
+            threads=threads, device=device, seed=seed, progress=progress, arguments=kwargs,
+        )  # fmt: skip
+        data, request.graph = opened(data)
+        self._begin(request, sampler := DiskSampler(seed))
+        super().__init__(
+            data=data, node_sampler=sampler, input_nodes=split_of(request.graph, input_nodes, is_link=False),
+            input_time=input_time, transform=transform, transform_sampler_output=transform_sampler_output,
+            filter_per_worker=True, **{name: value for name, value in kwargs.items() if name not in _IGNORED},
+        )  # fmt: skip
+        request.check_seeds(self.input_data.node, "input_nodes")
+
+    @staticmethod
+    def _pyg_loader() -> Any:
+        return NodeLoader
+
+    def _identity(self) -> dict[str, Any]:
+        """What minibatches start from, for the key."""
+        found = self.input_data
+        return {"nodes": argument(found.node), "time": argument(found.time), "type": found.input_type}
+
+
+class LinkNeighborLoader(_Prepared, LinkLoader):  # type: ignore[misc]
+    """PyG's `LinkNeighborLoader` with features and sampled neighbourhoods on disk: see `NeighborLoader`.
+
+    Negative pairs are drawn by PyG's own code, in advance: anew for each prepared epoch.
+
+    Args:
+        data, num_neighbors, replace, subgraph_type, disjoint, temporal_strategy, time_attr, weight_attr, transform,
+            transform_sampler_output, is_sorted, filter_per_worker, neighbor_sampler, directed, cache, cpu_cache,
+            prepared_epochs, memory, threads, device, seed, progress, kwargs: as those of `NeighborLoader`.
+        edge_label_index: the pairs to start from, [2, n], (edge type, those), or an edge type for all of its edges;
+            (edge type, "train") of a path.
+        edge_label: of the pairs.
+        edge_label_time: of the pairs, with `time_attr`.
+        neg_sampling, neg_sampling_ratio: as PyG has them.
+
+    Raises:
+        ConfigError: what cannot be prepared, with the way round it.
+
+    Example:
+        >>> from diskgnn.pyg import LinkNeighborLoader
+        >>> loader = LinkNeighborLoader(data, [10, 5], edge_label_index=pairs, neg_sampling="binary", batch_size=1024)
+        >>> for batch in loader:
+        ...     h = model(batch.x, batch.edge_index)
+        ...     score = (h[batch.edge_label_index[0]] * h[batch.edge_label_index[1]]).sum(-1)
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        num_neighbors: list[int] | dict[tuple[str, str, str], list[int]],
+        edge_label_index: Any = None,
+        edge_label: Tensor | None = None,
+        edge_label_time: Tensor | None = None,
+        replace: bool = False,
+        subgraph_type: Any = "directional",
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        neg_sampling: Any = None,
+        neg_sampling_ratio: float | None = None,
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        transform_sampler_output: Callable[[Any], Any] | None = None,
+        is_sorted: bool = False,
+        filter_per_worker: bool | None = None,
+        neighbor_sampler: Any = None,
+        directed: bool = True,
+        *,
+        cache: PathLike | None = None,
+        cpu_cache: int | str = "10%",
+        prepared_epochs: int | None = None,
+        memory: int | str = "auto",
+        threads: int | None = None,
+        device: str | torch.device = "cpu",
+        seed: int = 0,
+        progress: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        request = LoaderRequest.of(
+            num_neighbors, time_attr, weight_attr, subgraph_type, replace=replace, disjoint=disjoint,
+            temporal_strategy=temporal_strategy, neighbor_sampler=neighbor_sampler, directed=directed,
+            seed_time=edge_label_time, cache=cache, cpu_cache=cpu_cache, prepared_epochs=prepared_epochs, memory=memory,
+            threads=threads, device=device, seed=seed, progress=progress, arguments=kwargs, is_link=True,
+        )  # fmt: skip
+        data, request.graph = opened(data)
+        self._begin(request, sampler := DiskSampler(seed))
+        super().__init__(
+            data=data, link_sampler=sampler, edge_label_index=split_of(request.graph, edge_label_index, is_link=True),
+            edge_label=edge_label, edge_label_time=edge_label_time, neg_sampling=neg_sampling,
+            neg_sampling_ratio=neg_sampling_ratio, transform=transform,
+            transform_sampler_output=transform_sampler_output, filter_per_worker=True,
+            **{name: value for name, value in kwargs.items() if name not in _IGNORED},
+        )  # fmt: skip
+
+    @staticmethod
+    def _pyg_loader() -> Any:
+        return LinkLoader
+
+    def _identity(self) -> dict[str, Any]:
+        """What minibatches start from, for the key."""
+        found, sampling = self.input_data, self.neg_sampling
+        negatives = sampling and {name: argument(value) for name, value in vars(sampling).items()}
+        assert sampling is None or isinstance(sampling, NegativeSampling)
+        pairs = argument(torch.stack([found.row, found.col]))
+        return {"pairs": pairs, "time": argument(found.time), "type": found.input_type, "negatives": str(negatives)}

@@ -1,0 +1,165 @@
+"""What a loader was asked for, checked; and what was prepared for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.sampler.base import NumNeighbors, SubgraphType
+
+from diskgnn.errors import ConfigError
+from diskgnn.graph.graph import Graph
+from diskgnn.pyg.caching import Cache
+from diskgnn.pyg.sampler import InputSeeds, Rules
+from diskgnn.pyg.sources import Source, without_rows
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
+from diskgnn.specs import Fanouts, LinkTarget, NodeTarget, SamplingSpec, Target
+from diskgnn.storage.packed import Packed
+
+_SHUFFLED_EPOCHS = 4
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What a loader reads, once it is there."""
+
+    packed: Packed
+    plan: SamplingPlan
+    seeds: InputSeeds
+    rules: Rules
+    bare: Any  # the data as PyG slices it
+    counted: frozenset[str]  # the node types whose number the data states
+
+
+@dataclass
+class LoaderRequest:
+    """The arguments of a loader beside what it starts from."""
+
+    num_neighbors: Any
+    time_attr: str | None
+    weight_attr: str | None
+    subgraph_type: SubgraphType
+    disjoint: bool
+    temporal_strategy: str
+    cache: Cache
+    cpu_cache: int | str
+    epochs: int
+    device: str | torch.device
+    seed: int
+    shuffle: bool
+    batch_size: int
+    is_link: bool
+    graph: Graph | None = None  # where the data is a path
+
+    @staticmethod
+    def of(
+        num_neighbors: Any, time_attr: str | None, weight_attr: str | None, subgraph_type: Any, *, replace: bool,
+        disjoint: bool, temporal_strategy: str, neighbor_sampler: Any, directed: bool, seed_time: Tensor | None,
+        cache: Any, cpu_cache: int | str, prepared_epochs: int | None, memory: int | str, threads: int | None,
+        device: str | torch.device, seed: int, progress: bool, arguments: Mapping[str, Any], is_link: bool = False,
+    ) -> LoaderRequest:  # fmt: skip
+        """Check what can be checked before the data is looked at.
+
+        Raises:
+            ConfigError: what cannot be prepared, with the way round it.
+        """
+        kind = SubgraphType(subgraph_type) if directed else SubgraphType.induced
+        refused = {
+            "replace": (replace, "neighbours are drawn without replacement; leave it out, or use PyG's own loader"),
+            "subgraph_type": (
+                kind == SubgraphType.induced,
+                "the edges among all nodes of a minibatch are not prepared, 'directional' and 'bidirectional' are; "
+                "leave it out, with as many hops as the model has layers",
+            ),
+            "neighbor_sampler": (neighbor_sampler is not None, "diskgnn draws by itself: pass num_neighbors instead"),
+            **{
+                name: (arguments.get(name) is not None, "the order of seeds is prepared: pass batch_size and shuffle")
+                for name in ("sampler", "batch_sampler")
+            },
+        }
+        for name, (is_refused, reason) in refused.items():
+            if is_refused:
+                raise ConfigError(f"{name}: {reason}")
+        if seed_time is not None and time_attr is None:
+            name = "edge_label_time" if is_link else "input_time"
+            raise ConfigError(f"{name}: expected time_attr, too: it says which times the seeds are compared with")
+        if is_link and time_attr is not None and seed_time is None:
+            raise ConfigError("time_attr: expected edge_label_time, too: until when each pair may draw")
+        shuffle, batch_size = bool(arguments.get("shuffle")), arguments.get("batch_size", 1)
+        if batch_size is None:
+            raise ConfigError("batch_size: expected a number, found None; minibatches are prepared whole")
+        return LoaderRequest(
+            num_neighbors if isinstance(num_neighbors, NumNeighbors) else NumNeighbors(num_neighbors),
+            time_attr, weight_attr, kind, disjoint or time_attr is not None, temporal_strategy,
+            Cache.of(cache, memory, threads, progress), cpu_cache,
+            prepared_epochs or (_SHUFFLED_EPOCHS if shuffle else 1),
+            device, seed, shuffle, batch_size, is_link,
+        )  # fmt: skip
+
+    def check_seeds(self, nodes: Tensor, name: str) -> None:
+        """Refuse nodes that would be seeds twice in a minibatch.
+
+        Raises:
+            ConfigError: there are some.
+        """
+        repeated = len(nodes) - len(np.unique(nodes.numpy()))
+        if not self.disjoint and repeated:
+            raise ConfigError(
+                f"{name}: expected each node once, found {repeated} repeated ones; pass "
+                "disjoint=True, so that each has nodes of its own, or leave them out"
+            )
+
+    def prepare(self, loader: Any) -> Preparation:
+        """The graph and the packed directory of `loader`, made or found."""
+        graph = self.graph
+        source = None
+        if graph is None:
+            source = Source.of(loader.data, self.time_attr, self.weight_attr)
+            graph = self.cache.graph(source)
+        times = self._times(graph) if source is None else source.node_times()
+        rules = Rules(
+            graph.is_typed, {name: nodes.num_nodes for name, nodes in graph.nodes.items()}, self.subgraph_type,
+            self.disjoint, times, getattr(loader, "neg_sampling", None),
+        )  # fmt: skip
+        spec = self._spec(graph, loader.input_data)
+        seeds = InputSeeds(graph, spec, rules, loader.input_data, len(loader.dataset))
+        plan = SamplingPlan(graph, spec, seeds)
+        packed = self.cache.packed(plan, {"inputs": loader._identity()}, self.cpu_cache)
+        if source is None:
+            bare, counted = loader.data, frozenset(graph.nodes)
+        else:
+            bare = without_rows(loader.data)
+            counted = frozenset(name for name, each in source.stored.nodes.items() if "num_nodes" in each.attributes)
+        return Preparation(Packed.open(packed), plan, seeds, rules, bare, counted)
+
+    def _times(self, graph: Graph) -> dict[str, Tensor] | None:
+        if self.time_attr is None:
+            return None
+        return {
+            name: torch.from_numpy(nodes.times.copy()) for name, nodes in graph.nodes.items() if nodes.times is not None
+        }
+
+    def _spec(self, graph: Graph, inputs: Any) -> SamplingSpec:
+        if self.is_link:
+            pairs = torch.stack([inputs.row, inputs.col], 1)
+            target: Target = LinkTarget(inputs.input_type or ONE_EDGE_TYPE, 0, 0, "none", seeds={"train": pairs})
+        else:
+            target = NodeTarget(inputs.input_type or ONE_NODE_TYPE, {"train": inputs.node})
+        return SamplingSpec(
+            self._fanouts(graph), self.batch_size, self.epochs, seed=self.seed, splits=("train",), target=target,
+            temporal=self.temporal_strategy if self.disjoint else None, weighted=self.weight_attr is not None,
+            edge_ids=True, expand_once=True, shuffle=self.shuffle,
+        )  # fmt: skip
+
+    def _fanouts(self, graph: Graph) -> Fanouts:
+        if not graph.is_typed:
+            return {ONE_EDGE_TYPE: self.num_neighbors.get_values()}
+        found = self.num_neighbors.get_mapped_values(list(graph.edges))
+        if isinstance(found, list):
+            return dict.fromkeys(graph.edges, found)
+        return {edge_type: found["__".join(edge_type)] for edge_type in graph.edges}

@@ -1,0 +1,235 @@
+"""What a loader was given as `data`: which of it goes to the disk, and which PyG slices in memory."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, HeteroData
+
+from diskgnn._native import crc32c
+from diskgnn.errors import ConfigError
+from diskgnn.graph.graph import Graph
+from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
+from diskgnn.importers.pyg import Stored, StoredGraph, as_source, is_bfloat16, stored_graph
+from diskgnn.importers.rows import RowSource
+from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, edge_type_name
+
+ON_DISK = (torch.float32, torch.float16, torch.bfloat16)  # [N, D] of these; others are sliced in memory
+_CHUNK_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """Data in memory or in stores, beside what is on disk of it."""
+
+    stored: StoredGraph
+    is_typed: bool
+    time_attr: str | None
+    weight_attr: str | None
+
+    @staticmethod
+    def of(data: Any, time_attr: str | None, weight_attr: str | None) -> Source:
+        """Look at what there is, without reading it.
+
+        Raises:
+            ConfigError: no type has `time_attr` or `weight_attr`.
+            InputError: it is no graph.
+        """
+        stored = stored_graph(data)
+        for argument, name, types in (
+            ("time_attr", time_attr, [*stored.nodes.values(), *stored.edges.values()]),
+            ("weight_attr", weight_attr, list(stored.edges.values())),
+        ):
+            if name is not None and not any(name in each.attributes for each in types):
+                raise ConfigError(f"{argument}: expected an attribute of the data, found {name!r}, which nothing has")
+        return Source(stored, list(stored.nodes) != [ONE_NODE_TYPE], time_attr, weight_attr)
+
+    def graph_input(self) -> GraphInput:
+        """What `convert` takes: x, edge_attr, and what draws depend on."""
+        nodes = {
+            name: NodeInput(each.num_rows, times=self._attribute(each, self.time_attr), **_rows(each, "x"))
+            for name, each in self.stored.nodes.items()
+        }
+        edges = {
+            edge_type: EdgeInput(
+                **each.topology, times=self._attribute(each, self.time_attr), keep_ids=True,
+                weights=self._attribute(each, self.weight_attr), **_rows(each, "edge_attr"),
+            )
+            for edge_type, each in self.stored.edges.items()
+        }  # fmt: skip
+        return GraphInput(nodes, edges)
+
+    @staticmethod
+    def _attribute(stored: Stored, name: str | None) -> Any:
+        return None if name is None or name not in stored.attributes else as_source(stored.attributes[name])
+
+    def node_times(self) -> dict[str, Tensor] | None:
+        """[N] of the node types that have times; None if draws do not go by times."""
+        if self.time_attr is None:
+            return None
+        return {
+            name: torch.as_tensor(each.attributes[self.time_attr])
+            for name, each in self.stored.nodes.items() if self.time_attr in each.attributes
+        }  # fmt: skip
+
+    def digest(self) -> str:
+        """Names what goes to the disk by its content: all of it is read."""
+        found = hashlib.blake2b(digest_size=16)
+        types: list[tuple[str, Stored]] = [*self.stored.nodes.items()]
+        types += [(edge_type_name(edge_type), each) for edge_type, each in self.stored.edges.items()]
+        for name, each in types:
+            found.update(f"{name} {each.num_rows}".encode())
+            parts = {**each.topology, **({"rows": each.attributes[key]} if (key := _on_disk(each)) else {})}
+            for attribute in (self.time_attr, self.weight_attr):
+                if attribute is not None and attribute in each.attributes:
+                    parts[attribute] = each.attributes[attribute]
+            for part, value in parts.items():
+                found.update(part.encode())
+                update(found, value)
+        return found.hexdigest()
+
+
+def _on_disk(stored: Stored) -> str | None:
+    """The attribute of a type whose rows go to the disk."""
+    name = "edge_attr" if stored.topology else "x"
+    return name if _rows(stored, name) else None
+
+
+def _rows(stored: Stored, name: str) -> dict[str, Any]:
+    """`features` and `bfloat16` of NodeInput and EdgeInput; nothing if PyG is to slice them in memory."""
+    value = stored.attributes.get(name)
+    is_matrix = len(getattr(value, "row_shape", ())) == 1 or getattr(value, "ndim", 0) == 2
+    dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
+    known = [str(each).removeprefix("torch.") for each in ON_DISK] + ["uint16"] * isinstance(value, RowSource)
+    if not is_matrix or dtype not in known:
+        return {}
+    return {"features": as_source(value), "bfloat16": is_bfloat16(value)}
+
+
+def without_rows(data: Any) -> Any:
+    """`data` as PyG is to slice it: without what comes from the disk, and with numbers of nodes that are said."""
+    if isinstance(data, tuple):
+        return _StoreWithoutRows(data[0]), data[1]
+    bare, stored = copy.copy(data), stored_graph(data)
+    if isinstance(data, Data):
+        for each in (*stored.nodes.values(), *stored.edges.values()):
+            if (name := _on_disk(each)) is not None:
+                del bare[name]
+        bare.num_nodes = data.num_nodes
+        return bare
+    for name, each in stored.nodes.items():
+        if _on_disk(each) is not None:
+            del bare[name].x
+        bare[name].num_nodes = each.num_rows
+    for edge_type, each in stored.edges.items():
+        if _on_disk(each) is not None:
+            del bare[edge_type].edge_attr
+    return bare
+
+
+class _StoreWithoutRows:
+    """What PyG asks of a FeatureStore while it slices: all attributes but x and edge_attr."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def get_all_tensor_attrs(self) -> list[Any]:
+        """The others."""
+        return [attr for attr in self._store.get_all_tensor_attrs()
+                if attr.attr_name not in ("x", "edge_attr") and not isinstance(attr.group_name, tuple)]  # fmt: skip
+
+    def multi_get_tensor(self, attrs: list[Any]) -> list[Any]:
+        """Their rows."""
+        return self._store.multi_get_tensor(attrs)  # type: ignore[no-any-return]
+
+
+def stand_in(graph: Graph) -> Data | HeteroData:
+    """A graph directory as PyG's loaders take data: what is small is mapped, x and edges are on the disk."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that maps cannot be written to
+        if not graph.is_typed:
+            data = Data(edge_index=torch.empty((2, 0), dtype=torch.int64), num_nodes=graph.num_nodes)
+            for name, value in _small(graph, ONE_NODE_TYPE).items():
+                data[name] = value
+            return data
+        typed = HeteroData()
+        for name, nodes in graph.nodes.items():
+            typed[name].num_nodes = nodes.num_nodes
+            for attribute, value in _small(graph, name).items():
+                typed[name][attribute] = value
+        for edge_type in graph.edges:
+            typed[edge_type].edge_index = torch.empty((2, 0), dtype=torch.int64)
+        return typed
+
+
+def _small(graph: Graph, name: str) -> dict[str, Tensor]:
+    nodes = graph.nodes[name]
+    found = {"y": nodes.labels, "time": nodes.times}
+    return {attribute: torch.from_numpy(value) for attribute, value in found.items() if value is not None}
+
+
+def opened(data: Any) -> tuple[Any, Graph | None]:
+    """(what PyG's loaders take, the graph directory if `data` is the path of one)."""
+    if not isinstance(data, str | os.PathLike | Graph):
+        return data, None
+    graph = data if isinstance(data, Graph) else Graph.open(Path(data))
+    return stand_in(graph), graph
+
+
+def split_of(graph: Graph | None, given: Any, *, is_link: bool) -> Any:
+    """Nodes or edges to start from, where a split of a graph directory is named: "train", or (type, "train").
+
+    Raises:
+        ConfigError: there is no such split.
+    """
+    kind, split = given if isinstance(given, tuple) and len(given) == 2 else (None, given)
+    if graph is None or not isinstance(split, str) or split in graph.nodes:
+        return given
+    if is_link:
+        edge_type: EdgeType = ONE_EDGE_TYPE if kind is None else kind
+        splits: Mapping[str, npt.NDArray[np.int64]] = graph.edges[edge_type].splits
+    else:
+        splits = graph.nodes[ONE_NODE_TYPE if kind is None else kind].splits
+    if split not in splits:
+        raise ConfigError(
+            f"expected a split of {', '.join(splits) or 'none'} of {graph.manifest.path}, found {split!r}"
+        )
+    ids = torch.from_numpy(np.array(splits[split].T))
+    return ids if kind is None else (kind, ids)
+
+
+def update(found: Any, value: Any) -> None:
+    """Add the content of a tensor, an array or rows of a store to a hash: a checksum of each 4 MiB."""
+    chunks = value.chunks if hasattr(value, "chunks") else None
+    if chunks is not None:
+        for chunk in chunks():
+            for part in chunk if isinstance(chunk, tuple) else (chunk,):
+                _update(found, np.asarray(part))
+        return
+    source = as_source(value)
+    if isinstance(source, RowSource):
+        update(found, source)
+    else:
+        _update(found, np.asarray(source))
+
+
+def _update(found: Any, array: npt.NDArray[Any]) -> None:
+    found.update(f"{array.dtype} {array.shape}".encode())
+    if not array.flags.c_contiguous:
+        for row in range(0, len(array), step := max(1, _CHUNK_BYTES // max(1, array[:1].nbytes))):
+            _update(found, np.ascontiguousarray(array[row : row + step]))
+        return
+    data = array.reshape(-1).view(np.uint8)
+    for start in range(0, len(data), _CHUNK_BYTES):
+        found.update(crc32c(data[start : start + _CHUNK_BYTES]).to_bytes(4, "little"))

@@ -81,9 +81,9 @@ def most_disk_bytes(plan: SamplingPlan, tiers: TierRows, keep_input_nodes: bool)
     row_bytes, node_bytes = graph.feature_file.row_bytes, graph.indices.itemsize
     total = tiers.static * row_bytes
     for split, size in plan.sizes.items():
-        rows = num_seeds = min(plan.spec.batch_size, len(graph.splits[split]))
+        rows = num_seeds = plan.most_seeds(split)
         structure_bytes = 16 * num_seeds
-        for fanout in plan.spec.fanouts_of(split):
+        for (fanout,) in plan.spec.fanouts_by_type(split, tuple(graph.edges)):
             edges = graph.num_edges if fanout < 0 else min(rows * fanout, graph.num_edges)
             structure_bytes += 4 * (edges + rows + 1)
             rows = min(rows + edges, graph.num_nodes)

@@ -31,6 +31,7 @@ class _Prepared:
 
     data: Any
     transform: Callable[[Any], Any] | None
+    transform_sampler_output: Callable[[Any], Any] | None
     drop_last: bool
     input_data: Any
 
@@ -95,18 +96,20 @@ class _Prepared:
     def filter_fn(self, out: Any) -> Any:
         """The batch of what was sampled: PyG slices what is in memory, the rows on disk were read before."""
         preparation, rows = self.prepare(), out.rows
-        fields = {**vars(self), "data": preparation.bare, "transform": None}
+        if self.transform_sampler_output is not None:
+            out = self.transform_sampler_output(out)
+        fields = {**vars(self), "data": preparation.bare, "transform": None, "transform_sampler_output": None}
         data = self._pyg_loader().filter_fn(SimpleNamespace(**fields), out)
-        graph = preparation.plan.graph
         if preparation.rules.is_typed:
-            for name in graph.nodes:
-                _complete(data[name], "x", rows.x.get(name), "n_id", keeps_number=name in preparation.counted)
-            for edge_type in graph.edges:
-                if edge_type in data.edge_types:
-                    _complete(data[edge_type], "edge_attr", rows.edge_attr.get(edge_type), "e_id")
+            for name, known in rows.x.items():
+                _complete(data[name], "x", known, out.node[name], keeps_number=name in preparation.counted)
+            for edge_type, known in rows.edge_attr.items():
+                _complete(data[edge_type], "edge_attr", known, out.edge[edge_type])
         else:
-            _complete(data, "x", next(iter(rows.x.values()), None), "n_id", keeps_number=bool(preparation.counted))
-            _complete(data, "edge_attr", next(iter(rows.edge_attr.values()), None), "e_id")
+            for known in rows.x.values():
+                _complete(data, "x", known, out.node, keeps_number=bool(preparation.counted))
+            for known in rows.edge_attr.values():
+                _complete(data, "edge_attr", known, out.edge)
         return data if self.transform is None else self.transform(data)
 
     @staticmethod
@@ -120,14 +123,11 @@ class _Prepared:
             self._loader = None
 
 
-def _complete(
-    store: Any, name: str, rows: tuple[Tensor, Tensor] | None, ids: str, *, keeps_number: bool = True
-) -> None:
+def _complete(store: Any, name: str, rows: tuple[Tensor, Tensor], ids: Tensor, *, keeps_number: bool = True) -> None:
     """Give a batch its rows from the disk, and take away the number of nodes if the data did not state it."""
-    if rows is not None:
-        store[name] = placed(rows, store[ids])
-        if not keeps_number and "num_nodes" in store:
-            del store["num_nodes"]
+    store[name] = placed(rows, ids)
+    if not keeps_number and "num_nodes" in store:
+        del store["num_nodes"]
 
 
 class NeighborLoader(_Prepared, NodeLoader):  # type: ignore[misc]

@@ -175,5 +175,7 @@ class DiskSampler(BaseSampler):  # type: ignore[misc]
         plan = self._plan
         batch = seed_batch(plan.graph, self._rules, seeds, given, is_link=isinstance(plan.spec.target, LinkTarget))
         self._drawn += 1
-        planned = plan.minibatch_of(batch, "train", batch_key(self._seed, "pyg/asked", self._drawn), 0, "inputs asked for")
+        planned = plan.minibatch_of(
+            batch, "train", batch_key(self._seed, "pyg/asked", self._drawn), 0, "inputs asked for"
+        )
         return Drawn.of_sample(plan.graph, planned.draw(self._sampler)).output(is_typed=self._rules.is_typed)

@@ -194,6 +194,13 @@ class SamplingPlan:
         """What names the draws of one epoch, see `draws.batch_key`."""
         return batch_key(self.spec.seed, split, epoch)
 
+    def most_seeds(self, split: str) -> int:
+        """Seed nodes that a minibatch has at most."""
+        count, target = min(self.spec.batch_size, self._seeds.count(split)), self.spec.target
+        if isinstance(target, LinkTarget):
+            return count * (2 + (target.negatives if split == "train" else target.eval_negatives))
+        return count
+
     def order(self, split: str, epoch: int) -> npt.NDArray[np.int64]:
         """[n] positions in the split in the order in which an epoch has its seeds.
 

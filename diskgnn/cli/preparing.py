@@ -99,7 +99,10 @@ def convert(
     columns: tuple[tuple[str, str], ...],
     **arguments: Any,
 ) -> None:
-    """Make the graph directory OUT from your arrays, tables, or a data set in another format."""
+    """Make the graph directory OUT from your arrays, tables, or a data set in another format.
+
+    Stopped half-way, the same command goes on where it was.
+    """
     from diskgnn.cli.table_columns import table_columns
     from diskgnn.importers.convert import convert
 

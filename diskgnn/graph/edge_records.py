@@ -176,6 +176,12 @@ class _Items:
             filled, self._rest = filled + len(part), self._rest[len(part) :]
 
 
+def record_files(edge_type: EdgeType, columns: tuple[EdgeColumn, ...]) -> list[str]:
+    """Names of the files that `RecordFiles` writes."""
+    checksums = [_CHECKSUMS[column.kind] for column in columns if column.kind in _CHECKSUMS]
+    return [edge_file(kind, edge_type) for kind in (*(column.kind for column in columns), *checksums)]
+
+
 class RecordFiles:
     """The files of an edge type that have an item per edge, written front to back. A context manager."""
 

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.csc import EdgeOptions
 from diskgnn.importers.arrays import Source
 from diskgnn.importers.completing import completed, is_of_one_type
 from diskgnn.importers.formats import AUTO, FORMATS, SourceFormat, read_source
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, read_description
 from diskgnn.importers.graph_writing import open_graph, write_graph
+from diskgnn.importers.identity import identity
 from diskgnn.importers.replacing_ids import replace_user_ids
 from diskgnn.importers.tables import TableColumns
 from diskgnn.importers.user_ids import default_owner, find_user_ids
@@ -67,6 +68,9 @@ def convert(
     Edges come either as a list or as CSC (in-neighbours). A source is the path of a .npy file or of a tensor saved by
     torch, or an array in memory; `edges` may also be the path of a Parquet file, or of a folder of them. Sources are
     read in pieces.
+
+    After a kill the same call goes on: finished files of edge types and of features are kept, unless sources lie in
+    memory.
 
     Args:
         out: the directory to make.
@@ -149,12 +153,23 @@ def convert(
     owner_of = default_owner(typed)
     user_ids = find_user_ids(described, owner_of)
     opened = None if user_ids.types else open_graph(described, typed=typed)
-    with ArtifactWriter(out, artifacts.GRAPH, config={}, overwrite=overwrite) as writer:
-        if opened is None:
-            dense = replace_user_ids(described, user_ids, owner_of, writer, resources)
-            opened = open_graph(dense.given, typed=typed, topologies=dense.topologies)
-        require_free_bytes(writer.staging, opened.needed_bytes, f"the graph {out}")
-        written = write_graph(writer, opened, resources)
+    making = identity({
+        "source": source, "format": format, "options": options, "schema": None if schema is None else described,
+        **topology, **on_nodes, **on_edges,
+    })  # fmt: skip
+    config = {} if making is None else {"making": making}
+    with ArtifactWriter(
+        out, artifacts.GRAPH, config=config, overwrite=overwrite, resumable=making is not None
+    ) as writer:
+        try:
+            if opened is None:
+                dense = replace_user_ids(described, user_ids, owner_of, writer, resources)
+                opened = open_graph(dense.given, typed=typed, topologies=dense.topologies)
+            require_free_bytes(writer.staging, opened.needed_bytes, f"the graph {out}")
+            written = write_graph(writer, opened, resources)
+        except (InputError, ConfigError):
+            writer.discard()
+            raise
         writer.config = written.config.to_json(made_with)
         manifest = writer.publish()
     return StageReport(

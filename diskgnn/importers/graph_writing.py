@@ -11,7 +11,7 @@ import numpy as np
 from diskgnn.errors import ConfigError, DataWarning
 from diskgnn.graph.csc import write_csc
 from diskgnn.graph.edge_buckets import index_dtype
-from diskgnn.graph.edge_records import record_dtype
+from diskgnn.graph.edge_records import record_dtype, record_files
 from diskgnn.importers import node_data
 from diskgnn.importers.graph_input import GraphInput
 from diskgnn.importers.graph_sources import (
@@ -149,7 +149,7 @@ def write_graph(writer: ArtifactWriter, graph: OpenGraph, resources: Resources) 
             writer.save_array(edge_file(split, edges.list.type), pairs)
     edge_configs = []
     for edge_type, edges in graph.edges.items():
-        num_edges = write_csc(writer, edges.list, resources)
+        num_edges = _write_edges(writer, edges, resources)
         edge_configs.append(edges.config(num_edges))
         details[f"num_edges of {edge_type_name(edge_type)}" if graph.typed else "num_edges"] = num_edges
     node_configs = []
@@ -165,6 +165,17 @@ def write_graph(writer: ArtifactWriter, graph: OpenGraph, resources: Resources) 
         facts |= sizes[name] | found
         details |= {f"{fact} of {name}": value for fact, value in facts.items()} if graph.typed else facts
     return WrittenGraph(GraphConfig(tuple(node_configs), tuple(edge_configs)), details)
+
+
+def _write_edges(writer: ArtifactWriter, edges: OpenEdges, resources: Resources) -> int:
+    """All files of an edge type, which are one unit: a killed run goes on after it. The number of its edges."""
+    given = edges.list
+    indices = edge_file(artifacts.INDICES, given.type)
+    names = [edge_file(artifacts.INDPTR, given.type), indices, *record_files(given.type, given.columns)]
+    writer.unit(names, lambda: write_csc(writer, given, resources))
+    shape = writer.files[indices].shape
+    assert shape is not None
+    return shape[0]
 
 
 def _write_small(
@@ -199,6 +210,14 @@ def _write_features(
     assert stored is not None
     if nodes.given.quantise is not None:
         return write_quantised(writer, name, nodes.features, given_format, stored, reporter).details()
-    reference = nodes.given.reference_features
-    node_data.write_features(writer, name, nodes.features, given_format, reference=reference, reporter=reporter)
+    reference, rows = nodes.given.reference_features, nodes.features
+
+    def write() -> None:
+        node_data.write_features(writer, name, rows, given_format, reference=reference, reporter=reporter)
+
+    names = [node_file(kind, name) for kind in (artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS)]
+    if reference:
+        write()
+    else:
+        writer.unit(names, write)
     return {}

@@ -10,7 +10,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -179,6 +179,29 @@ class ArtifactWriter:
         else:
             path.unlink(missing_ok=True)
         return crc32c is not None
+
+    def unit(self, names: Sequence[str], write: Callable[[], object]) -> bool:
+        """Adopt files if an earlier run finished all of them (True); or have `write` make and register them.
+
+        They are durable then, and noted in the journal, if the writer is resumable.
+        """
+        adopted = [name for name in names if self._resumable and self.adopt(name)]
+        if names and adopted == list(names):
+            return True
+        for name in names:
+            self.files.pop(name, None)
+        write()
+        if self._resumable:
+            for name in names:
+                sync(self.path(name))
+            faults.point("unit.written")
+            for name in names:
+                self._journal.add(name, self.files[name].bytes, self.files[name].crc32c)
+        return False
+
+    def discard(self) -> None:
+        """Keep nothing for another run: what was read is wrong, and may be corrected."""
+        self._resumable = False
 
     def add_external(
         self, name: str, path: Path, *, crc32c: int, headerless: tuple[str, tuple[int, ...]] | None = None

@@ -35,6 +35,7 @@ from pathlib import Path
 import numpy as np
 
 from diskgnn.storage.row_reading import requests
+from diskgnn.system.memory import available_cores
 from diskgnn.system.memory_cgroup import MemoryCgroup, refusal
 from diskgnn.units import format_size, parse_size
 
@@ -137,6 +138,7 @@ def reference(graph, net, found) -> dict[str, object]:
     import torch
     from torch_geometric.nn import SAGEConv
 
+    torch.set_num_threads(available_cores())
     started = time.perf_counter()
     x = torch.from_numpy(np.array(graph.features)).float()
     degrees = np.diff(graph.indptr)

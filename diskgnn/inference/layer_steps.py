@@ -207,7 +207,7 @@ class _GCN(_OneType):
 class _GAT(_OneType):
     """`GATLayer`, with the weight before the sums, as heads of one row share them no more afterwards."""
 
-    edge_bytes = 64
+    edge_bytes = 96
 
     def __init__(self, layer: GATLayer, node_type: str, edge_type: EdgeType) -> None:
         super().__init__(node_type, edge_type)

@@ -269,25 +269,33 @@ class Execution:
 
     # Sums
 
-    def _loaded(self, each: SumPass) -> Mapping[Stored, Rows]:
-        """The panel of all sources."""
-        found: dict[Stored, Rows] = {}
+    def _loaded(self, each: SumPass) -> dict[Stored, Tensor]:
+        """The panel of all sources: [N, heads, columns of each], where the rows of one head lie side by side."""
+        heads = len(self.plan.panels[each.layer][each.panel].heads)
+        found: dict[Stored, Tensor] = {}
         for stored in dict.fromkeys(stored for _, stored in each.sources):
             num_nodes, row_bytes = self.plan.graph.nodes[stored.node_type].num_nodes, stored.row_bytes
             buffer = row_buffer(num_nodes, row_bytes)
-            calls = (partial(self._load, stored, window, buffer) for window in self._windows_of(stored))
+            calls = (partial(self._load, stored, window, buffer, heads) for window in self._windows_of(stored))
             for _ in in_order(self._pool, calls, self.plan.workers - 1):
                 pass
-            found[stored] = buffer[: num_nodes * row_bytes].view(np.float32).reshape(num_nodes, stored.columns)
+            rows = torch.from_numpy(buffer[: num_nodes * row_bytes].view(np.float32))
+            found[stored] = rows.view(heads, num_nodes, -1).transpose(0, 1)
         return found
 
-    def _load(self, stored: Stored, window: int, buffer: npt.NDArray[np.uint8]) -> None:
+    def _load(self, stored: Stored, window: int, buffer: npt.NDArray[np.uint8], heads: int) -> None:
         first, last = self.plan.window(stored.node_type, window)
-        num_bytes = (last - first) * stored.row_bytes
-        self._scratch.read(_file(stored, window), num_bytes, buffer[first * stored.row_bytes :])
+        if heads == 1:
+            num_bytes = (last - first) * stored.row_bytes
+            self._scratch.read(_file(stored, window), num_bytes, buffer[first * stored.row_bytes :])
+            return
+        # torch would copy all rows of a head whenever it sums some of them, if they did not lie side by side.
+        num_nodes = self.plan.graph.nodes[stored.node_type].num_nodes
+        panel = buffer[: num_nodes * stored.row_bytes].view(np.float32).reshape(heads, num_nodes, -1)
+        panel[:, first:last] = self._read(stored, window).reshape(last - first, heads, -1).swapaxes(0, 1)
 
     @torch.no_grad()
-    def _store_sums(self, each: SumPass, loaded: Mapping[Stored, Rows], window: int) -> int:
+    def _store_sums(self, each: SumPass, loaded: Mapping[Stored, Tensor], window: int) -> int:
         plan = self.plan
         layer, panel = plan.network.layers[each.layer], plan.panels[each.layer][each.panel]
         first, last = plan.window(each.node_type, window)
@@ -296,9 +304,11 @@ class Execution:
             edge_type: EdgeWindow(self._edges[each.layer][edge_type], first, last)
             for edge_type in layer.edge_types(each.node_type)
         }
-        sources = {array: _by_head(torch.from_numpy(loaded[stored]), heads) for array, stored in each.sources}
+        sources = {array: loaded[stored] for array, stored in each.sources}
         beside = {
-            name: loaded[stored][first:last] if stored in loaded else self._read(stored, window)
+            name: loaded[stored][first:last]
+            if stored in loaded
+            else torch.from_numpy(self._read(stored, window)).view(last - first, heads, -1)
             for name, stored in each.beside
         }
         (target,) = each.writes
@@ -307,7 +317,7 @@ class Execution:
             end = min(begin + CHUNK_ROWS, last)
             blocks = {edge_type: found.block(begin, end) for edge_type, found in edges.items()}
             here = slice(begin - first, end - first)
-            own = {name: _by_head(torch.from_numpy(rows[here]), heads) for name, rows in beside.items()}
+            own = {name: rows[here] for name, rows in beside.items()}
             sums = layer.steps.aggregate(each.node_type, blocks, sources, own, panel)
             out[here] = sums.reshape(end - begin, -1).numpy()
         self._write(target, window, out)
@@ -339,10 +349,6 @@ def _joined(parts: Sequence[Rows], begin: int, end: int) -> Tensor:
     if not parts:
         return torch.empty(end - begin, 0)
     return torch.cat([torch.from_numpy(part[begin:end]) for part in parts], dim=1)
-
-
-def _by_head(rows: Tensor, heads: int) -> Tensor:
-    return rows.view(len(rows), heads, -1)
 
 
 def _file(stored: Stored, window: int) -> str:

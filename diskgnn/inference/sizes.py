@@ -13,6 +13,7 @@ from diskgnn.inference.network import FLOAT_BYTES, Network, NetworkLayer
 
 CHUNK_ROWS = 4096  # that are computed at once. It is the same in every run: so are the roundings
 EDGE_BUFFER_BYTES = 4 << 20  # of the indices that are read at once
+_CHUNKS_AT_ONCE = 4  # that a thread holds on the way from one window's rows to another's
 _CACHE_LINE_COLUMNS = 16
 _MAX_WINDOW_ROWS, _MAX_WINDOWS = 1 << 18, 512  # of a window, unless there would be more of them than this
 _MIN_WINDOWS = 16  # of the largest type of nodes, so that all threads have some, and a kill costs little
@@ -27,7 +28,7 @@ class PassSizes:
 
     def window_rows(self, memory_bytes: int) -> int:
         """As many as half of the memory has room for, so that the other half is left for a panel."""
-        rows = memory_bytes // 2 // (self.workers * max(self._row_bytes())) - CHUNK_ROWS
+        rows = memory_bytes // 2 // (self.workers * max(self._row_bytes())) - _CHUNKS_AT_ONCE * CHUNK_ROWS
         most = max(nodes.num_nodes for nodes in self._graph.nodes.values())
         rows = min(rows, max(_MAX_WINDOW_ROWS, most // _MAX_WINDOWS), most // _MIN_WINDOWS)
         return max(1, rows // CHUNK_ROWS) * CHUNK_ROWS
@@ -88,7 +89,7 @@ class PassSizes:
         out_columns = panel.num_columns(steps.width)
         rows = min(window_rows, self._graph.nodes[destination].num_nodes)
         per_window = rows * (FLOAT_BYTES * (own_columns + out_columns) + 8 * len(edge_types))
-        per_chunk = CHUNK_ROWS * FLOAT_BYTES * 4 * (out_columns + own_columns)
+        per_chunk = CHUNK_ROWS * FLOAT_BYTES * _CHUNKS_AT_ONCE * (out_columns + own_columns)
         for edge_type in edge_types:
             edges, most = self._graph.edges[edge_type], self._chunk_edges[edge_type]
             id_bytes, features = edges.indices.itemsize, edges.feature_file
@@ -106,7 +107,7 @@ class PassSizes:
         ]
         most = max(nodes.num_nodes for nodes in self._graph.nodes.values())
         degrees = FLOAT_BYTES * most if any(layer.steps.uses_degrees for layer in self._network.layers) else 0
-        rows = self.workers * (min(window_rows, most) + CHUNK_ROWS) * max(self._row_bytes())
+        rows = self.workers * (min(window_rows, most) + _CHUNKS_AT_ONCE * CHUNK_ROWS) * max(self._row_bytes())
         return max(*sums, rows, degrees + EDGE_BUFFER_BYTES if degrees else 0)
 
 

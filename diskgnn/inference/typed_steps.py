@@ -78,7 +78,7 @@ class _RGCN:
 class _RGAT:
     """`RGATLayer`, with each edge type's weight before the sums."""
 
-    divisible, edge_bytes, uses_degrees = True, 64, False
+    divisible, edge_bytes, uses_degrees = True, 96, False
     own_array: str | None = None
 
     def __init__(self, layer: RGATLayer) -> None:
@@ -150,7 +150,7 @@ class _RGAT:
 class _HGT:
     """`HGTLayer`. A head's scores need all of its columns, so that panels are of whole heads."""
 
-    divisible, edge_bytes, uses_degrees = False, 96, False
+    divisible, edge_bytes, uses_degrees = False, 128, False
     own_array: str | None = None
 
     def __init__(self, layer: HGTLayer) -> None:

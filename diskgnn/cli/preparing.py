@@ -33,7 +33,8 @@ _tables = options.section("Tables: Parquet or CSV, one file or a folder of parts
     "format",
     type=(str, options.EXISTING),
     metavar="FORMAT PATH",
-    help="Read the graph from PATH. FORMAT is auto or one of ogb, mag240m, igb, graphbolt, dgl, diskgnn, snap, scipy.",
+    help="Read the graph from PATH. FORMAT is auto or one of ogb, mag240m, igb, graphbolt, dgl, diskgnn, snap, "
+    "relational, scipy.",
 )
 @_source(
     "--set",

@@ -22,8 +22,9 @@ _MAGIC = {
 _NAMES = {
     "arrow": "an Arrow file; write it as Parquet (pyarrow.parquet.write_table)",
     "bzip2": "a file compressed by bzip2; unpack it first",
-    "csv": "a CSV file; pass a folder or table with format='csv', or save its numbers with np.save",
-    "csv.gz": "a compressed CSV file; pass its folder with format='ogb' if OGB wrote it, otherwise use format='csv'",
+    "csv": "a CSV file; it serves as a table of nodes or of edges, otherwise save its numbers with np.save",
+    "csv.gz": "a compressed CSV file; pass its folder with format='ogb' if OGB wrote it, otherwise it serves as "
+    "a table of nodes or of edges",
     "dgl": "a graph saved by dgl.save_graphs; pass it with format='dgl'",
     "empty": "an empty file",
     "gzip": "a compressed file (gzip); unpack it first",
@@ -71,7 +72,7 @@ def describe(path: str | os.PathLike[str]) -> str:
 
     Example:
         >>> describe("edges.csv")
-        "a CSV file; pass a folder or table with format='csv', or save its numbers with np.save"
+        "a CSV file; it serves as a table of nodes or of edges, otherwise save its numbers with np.save"
     """
     path = Path(path)
     if path.is_dir():

@@ -290,14 +290,23 @@ def _keys(keys: pa.Array, kind: pa.DataType, where: str, column: str) -> pa.Arra
 
 
 def _task_nodes(name: str, task: TaskTables, rows: JoinedTables) -> NodeInput:
-    sizes = [table.num_rows for table in task.splits.values()]
-    starts = np.cumsum([0, *sizes])
-    splits: dict[str, Any] = {split: np.arange(starts[i], starts[i + 1]) for i, split in enumerate(task.splits)}
+    splits, start = dict[str, Any](), 0
+    for split, table in task.splits.items():
+        labelled = _labelled(table, task.label) + start
+        splits |= {split: labelled} if len(labelled) else {}
+        start += table.num_rows
     ones = TableEncoding(f"task {name}", {}, {})
     labels = _labels(f"labels of task {name}", task, rows)
     times = None if task.time is None else _times(f"times of task {name}", rows, task.time)
     features = _features(f"features of task {name}", rows, ones)
     return NodeInput(num_nodes=rows.num_rows, features=features, labels=labels, times=times, task=task.kind, **splits)
+
+
+def _labelled(table: RowTable, label: str) -> npt.NDArray[np.int64]:
+    """Rows whose label is not null."""
+    table.field(label)
+    found = [np.asarray(batch.column(0).is_valid()) for batch in table.batches([label], CHUNK_EDGES)]
+    return np.flatnonzero(np.concatenate([np.empty(0, bool), *found]))
 
 
 def _labels(name: str, task: TaskTables, rows: JoinedTables) -> RowSource:

@@ -40,7 +40,7 @@ def tables() -> dict[str, pa.Table]:
             "order": pa.array([100, 101, 102, 103, 104], pa.int64()),
         }),
         "churn-train": pa.table({"user": ["ann", "ann", "zoe"], "day": [10, 20, 20], "left": [True, False, True]}),
-        "churn-valid": pa.table({"user": ["zoe"], "day": pa.array([30]), "left": [False]}),
+        "churn-valid": pa.table({"user": ["bob", "zoe"], "day": [25, 30], "left": [None, False]}),
     }  # fmt: skip
 
 
@@ -85,13 +85,13 @@ def test_shop_by_hand(tmp_path: Path) -> None:
     assert pairs(graph, "orders", "f2p_user", "users") == [(0, 1), (1, 0), (3, 1)]
     assert pairs(graph, "users", "rev_f2p_user", "orders") == [(0, 1), (1, 0), (1, 3)]
     assert pairs(graph, "orders", "f2p_refers_to", "orders") == [(1, 1), (2, 3)]
-    assert pairs(graph, "users", "rev_f2p_user", "churn") == [(0, 2), (0, 3), (1, 0), (1, 1)]
+    assert pairs(graph, "users", "rev_f2p_user", "churn") == [(0, 2), (0, 4), (1, 0), (1, 1), (2, 3)]
     assert not [name for name in graph.edges if name[0] == "churn"]
     assert churn.labels is not None
-    assert churn.labels.tolist() == [1, 0, 1, 0]
+    assert churn.labels.tolist() == [1, 0, 1, -1, 0]
     assert churn.times is not None
-    assert churn.times.tolist() == [10, 20, 20, 30]
-    assert {split: ids.tolist() for split, ids in churn.splits.items()} == {"train": [0, 1, 2], "valid": [3]}
+    assert churn.times.tolist() == [10, 20, 20, 25, 30]
+    assert {split: ids.tolist() for split, ids in churn.splits.items()} == {"train": [0, 1, 2], "valid": [4]}
     assert users.user_ids is not None
     with users.user_ids as file:
         assert file.read()["id"].to_pylist() == ["zoe", "ann", "bob"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -42,6 +43,21 @@ def _sigterm_like_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
+@contextmanager
+def _shown(output: Output, port: int | None) -> Iterator[None]:
+    """With --serve, a page shows what the command does."""
+    if port is None:
+        yield
+        return
+    from diskgnn.cli.serving import Board, served
+
+    board = Board(["diskgnn", *sys.argv[1:]])
+    with served(board, port) as address:
+        output.show_on(board)
+        output.note(f"watch at {address}")
+        yield
+
+
 class Command(click.Command):
     """A click command whose function finds an `Output` in `ctx.obj`."""
 
@@ -57,10 +73,11 @@ class Command(click.Command):
         """Run the command. Errors that are part of the job end as one line and an exit code."""
         debug = ctx.params.pop("debug")
         ctx.obj = output = Output(as_json=ctx.params.pop("as_json"))
+        port = ctx.params.pop("serve", None)
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_, **__: output.warn(with_flags(str(message), self.params))
             try:
-                with _sigterm_like_ctrl_c():
+                with _sigterm_like_ctrl_c(), _shown(output, port):
                     return super().invoke(ctx)
             except Terminated:
                 output.error("terminated")

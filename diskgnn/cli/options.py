@@ -154,6 +154,11 @@ threads = click.option(
 overwrite = click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
 seed = click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same bytes.")
 
+serve = click.option(
+    "--serve", type=click.IntRange(0, 65535), metavar="PORT",
+    help="Show progress on a page at 127.0.0.1:PORT while this runs; 0 takes any port that is free.",
+)  # fmt: skip
+
 _sampling = section("Sampling")
 _types = section("Types, times and links")
 minibatches = combined(

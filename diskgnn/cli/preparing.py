@@ -20,6 +20,26 @@ def _finish(output: Output, reports: StageReport | list[StageReport]) -> None:
     output.result(reports)
 
 
+def _graph_made(output: Output, report: StageReport, out: Path) -> None:
+    """Nobody knows fanouts and caches in advance: the next command predicts what these would take."""
+    from diskgnn.graph.graph import Graph
+
+    _finish(output, report)
+    graph = Graph.open(out)
+    splits = [each.splits for each in graph.nodes.values()] + [each.splits for each in graph.edges.values()]
+    if any("train" in each for each in splits):
+        packed = out.with_name(f"{out.name}-packed")
+        output.next("diskgnn", "prepare", out, packed, "--fanouts", "10,10", "--cpu-cache", "10%", "--estimate",
+                    why="predicts time and disk space; without --estimate it prepares")  # fmt: skip
+    else:
+        output.next("diskgnn", "inspect", out, why="it has no nodes to train on yet: convert with --train")
+
+
+def _ready_to_train(output: Output, reports: StageReport | list[StageReport], packed: Path) -> None:
+    _finish(output, reports)
+    output.next("diskgnn", "train", packed, "--checkpoint", packed.with_name(f"{packed.name}-run"))
+
+
 _source = options.section("Data sets in the formats of others")
 _edges = options.section("Edges")
 _nodes = options.section("Nodes")
@@ -90,6 +110,7 @@ _tables = options.section("Tables: Parquet or CSV, one file or a folder of parts
 )
 @options.memory
 @options.overwrite
+@options.serve
 @click.pass_obj
 def convert(
     output: Output,
@@ -110,8 +131,10 @@ def convert(
     if format is not None:
         arguments["format"], arguments["source"] = format
 
-    found = table_columns(columns)
-    _finish(output, convert(out, **arguments, options=dict(options), columns=found, reporter=output.reporter))
+    report = convert(
+        out, **arguments, options=dict(options), columns=table_columns(columns), reporter=output.reporter
+    )  # fmt: skip
+    _graph_made(output, report, out)
 
 
 @click.command(cls=Command, short_help="Say where a graph's features lie now.")
@@ -160,6 +183,7 @@ def relink(output: Output, /, graph: Path, **arguments: Any) -> None:
 @options.memory
 @options.threads
 @options.overwrite
+@options.serve
 @click.pass_obj
 def generate(output: Output, /, out: Path, schema: Path | None, **arguments: Any) -> None:
     """Make a synthetic graph directory OUT of any size, with labels that a GNN can learn."""
@@ -167,13 +191,13 @@ def generate(output: Output, /, out: Path, schema: Path | None, **arguments: Any
         from diskgnn.importers.generating import generate_typed
 
         kept = {name: arguments[name] for name in ("seed", "memory", "threads", "overwrite")}
-        _finish(output, generate_typed(out, schema, **kept, reporter=output.reporter))
+        _graph_made(output, generate_typed(out, schema, **kept, reporter=output.reporter), out)
         return
     if arguments["num_nodes"] is None:
         raise click.UsageError("expected --num-nodes, or --schema for a graph with types")
     from diskgnn.graph.generation import generate
 
-    _finish(output, generate(out, **arguments, reporter=output.reporter))
+    _graph_made(output, generate(out, **arguments, reporter=output.reporter), out)
 
 
 @click.command(cls=Command, short_help="Sample minibatches: the first half of prepare.")
@@ -184,6 +208,7 @@ def generate(output: Output, /, out: Path, schema: Path | None, **arguments: Any
 @options.memory
 @options.threads
 @options.overwrite
+@options.serve
 @click.pass_obj
 def sample(output: Output, /, graph: Path, out: Path, **arguments: Any) -> None:
     """Sample the minibatches of GRAPH into OUT (the first half of `prepare`).
@@ -193,6 +218,7 @@ def sample(output: Output, /, graph: Path, out: Path, **arguments: Any) -> None:
     from diskgnn.sampling.sample import sample
 
     _finish(output, sample(graph, out, **sampling_arguments(arguments), reporter=output.reporter))
+    output.next("diskgnn", "pack", graph, out, out.with_name(f"{out.name}-packed"), "--cpu-cache", "10%")
 
 
 @click.command(cls=Command, short_help="Pack their features: the second half of prepare.")
@@ -203,12 +229,13 @@ def sample(output: Output, /, graph: Path, out: Path, **arguments: Any) -> None:
 @options.memory
 @options.threads
 @options.overwrite
+@options.serve
 @click.pass_obj
 def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: Any) -> None:
     """Place and pack the features of GRAPH for SAMPLES into OUT (the second half of `prepare`)."""
     from diskgnn.packing.pack import pack
 
-    _finish(output, pack(graph, samples, out, **arguments, reporter=output.reporter))
+    _ready_to_train(output, pack(graph, samples, out, **arguments, reporter=output.reporter), out)
 
 
 @click.command(cls=Command, short_help="Sample and pack a graph for training.")
@@ -221,6 +248,7 @@ def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: 
 @options.memory
 @options.threads
 @options.overwrite
+@options.serve
 @click.option(
     "--estimate",
     is_flag=True,
@@ -248,4 +276,4 @@ def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, disk: int
     else:
         from diskgnn.preparing.prepare import prepare
 
-        _finish(output, prepare(graph, out, **arguments, reporter=output.reporter))
+        _ready_to_train(output, prepare(graph, out, **arguments, reporter=output.reporter), out)

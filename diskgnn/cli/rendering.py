@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,8 +17,11 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.table import Column, Table
 from rich.text import Text
 
-from diskgnn.progress import Advance, StageReport
+from diskgnn.progress import Advance, Reporter, StageReport
 from diskgnn.units import format_count, format_seconds, format_size, format_value, label
+
+if TYPE_CHECKING:
+    from diskgnn.cli.serving import Board
 
 
 def to_json(value: Any) -> Any:
@@ -86,8 +90,28 @@ class Output:
         self.results = Console(highlight=False, emoji=False, color_system=colors)
         if not self.results.is_terminal:
             self.results.width = 200  # a file or a pipe has no right edge to wrap at
-        self.reporter = BarReporter(self.messages)
+        self.reporter: Reporter = BarReporter(self.messages)
+        self._board: Board | None = None
         self._document: Any = None
+
+    def show_on(self, board: Board) -> None:
+        """Tell `board` of the command's progress, too."""
+        self._board, self.reporter = board, board.reporter(self.reporter)
+
+    def epochs_reporter(self) -> Reporter:
+        """For training: each epoch ends with a line of its own, so bars go when they are done."""
+        bars = BarReporter(self.messages, transient=True)
+        return bars if self._board is None else self._board.reporter(bars)
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        """A record of `diskgnn.training.metrics`, for whoever watches."""
+        if self._board is not None:
+            self._board.add(record)
+
+    def next(self, *command: object, why: str = "") -> None:
+        """The command that people mostly run after this one, ready to be copied."""
+        if not self.as_json:
+            self.note(f"next: {shlex.join(map(str, command))}{why and f'   # {why}'}")
 
     def result(self, document: Any) -> None:
         """What --json prints: a dataclass, or anything made of dicts, lists and numbers."""

@@ -10,8 +10,13 @@ import click
 from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.options import CACHE, Size, combined
+<<<<<<< HEAD
 from diskgnn.cli.rendering import BarReporter, Output
 from diskgnn.training.model_spec import DECODERS, EMBEDDINGS, ONE_TYPE_MODELS, TYPED_MODELS
+=======
+from diskgnn.cli.rendering import Output
+from diskgnn.training.model_spec import DECODERS, ONE_TYPE_MODELS, TYPED_MODELS
+>>>>>>> 15b9c56 (--serve shows a page while a command runs; commands say which one mostly comes next)
 from diskgnn.units import format_seconds, format_size
 
 _reading = options.section("Reading")
@@ -100,6 +105,7 @@ _records = options.section("Records")
 )
 @_reading_options
 @_device
+@options.serve
 @click.pass_obj
 def train(
     output: Output, /, packed: Path, device_cache: int | str | None, prefetch: int | None, engine: str, verify: bool,
@@ -115,8 +121,8 @@ def train(
             packed,
             **arguments,
             loader_options=LoaderOptions(device_cache=device_cache, prefetch=prefetch, engine=engine, verify=verify),
-            callback=lambda record: _show_epoch(output, record),
-            reporter=BarReporter(output.messages, transient=True),  # each epoch ends with a line of its own
+            callback=lambda record: _show_record(output, record),
+            reporter=output.epochs_reporter(),
         )
     except KeyboardInterrupt:
         checkpoint = arguments["checkpoint"]
@@ -130,10 +136,16 @@ def train(
     output.fields(f"trained {len(result.epochs)} epochs", {"best_epoch": result.best_epoch, **shown})
     output.result({"epochs": [epoch.as_record() for epoch in result.epochs], "best_epoch": result.best_epoch,
                    **scores, "resumed_from": result.resumed_from})  # fmt: skip
+    if arguments["checkpoint"] is None:
+        output.next("diskgnn", "train", packed, "--checkpoint", packed.with_name(f"{packed.name}-run"),
+                    why="the same with a checkpoint: this model was not kept")  # fmt: skip
+    else:
+        output.next("diskgnn", "evaluate", packed, "--checkpoint", arguments["checkpoint"])
 
 
-def _show_epoch(output: Output, record: dict[str, Any]) -> None:
+def _show_record(output: Output, record: dict[str, Any]) -> None:
     """One line for each finished epoch, from the records that `train` hands to its callback."""
+    output.record(record)
     if record["event"] != "epoch":
         return
     parts = [f"epoch {record['epoch']}: loss {record['loss']:.4f}"]
@@ -168,6 +180,7 @@ def _score_text(name: str, value: float) -> str:
 )
 @_reading_options
 @_device
+@options.serve
 @click.pass_obj
 def evaluate(
     output: Output, /, packed: Path, checkpoint: Path, split: str, device: str, **reading: Any
@@ -185,3 +198,5 @@ def evaluate(
     scores = {name: _score_text(name, value) for name, value in result.scores.items()}
     output.fields(f"{split} split of {packed}", {**record, **scores})
     output.result(record)
+    output.next("diskgnn", "infer", "GRAPH", "--checkpoint", checkpoint, "--out", "outputs.npy",
+                why="outputs for all nodes of the graph directory GRAPH")  # fmt: skip

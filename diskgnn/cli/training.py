@@ -10,13 +10,8 @@ import click
 from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.options import CACHE, Size, combined
-<<<<<<< HEAD
-from diskgnn.cli.rendering import BarReporter, Output
-from diskgnn.training.model_spec import DECODERS, EMBEDDINGS, ONE_TYPE_MODELS, TYPED_MODELS
-=======
 from diskgnn.cli.rendering import Output
-from diskgnn.training.model_spec import DECODERS, ONE_TYPE_MODELS, TYPED_MODELS
->>>>>>> 15b9c56 (--serve shows a page while a command runs; commands say which one mostly comes next)
+from diskgnn.training.model_spec import DECODERS, EMBEDDINGS, ONE_TYPE_MODELS, TYPED_MODELS
 from diskgnn.units import format_seconds, format_size
 
 _reading = options.section("Reading")

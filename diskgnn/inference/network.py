@@ -14,6 +14,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.inference.layer_steps import ArrayName, LayerSteps, one_type_steps
 from diskgnn.inference.typed_steps import typed_steps
 from diskgnn.schema import EdgeType, edge_type_name
+from diskgnn.training.disk_embeddings import DiskEmbedding
 from diskgnn.training.models import BlockModel
 from diskgnn.training.typed_models import TypedModel
 
@@ -104,7 +105,7 @@ class Network:
 
     def is_embedded(self, node_type: str) -> bool:
         """Whether the model has vectors of a node type in place of features."""
-        return isinstance(self.inputs[node_type], nn.Embedding)
+        return isinstance(self.inputs[node_type], nn.Embedding | DiskEmbedding)
 
 
 def take_apart(net: nn.Module, graph: Graph, *, node_type: str, embeddings: bool) -> Network:
@@ -192,7 +193,7 @@ def _checked_inputs(net: BlockModel | TypedModel, graph: Graph) -> dict[str, nn.
         raise ConfigError(f"model: {graph.manifest.path} has no {', '.join(missing)}, which the model takes")
     for name, layer in inputs.items():
         _check_width(name, layer.in_features if isinstance(layer, nn.Linear) else None, graph)
-        if isinstance(layer, nn.Embedding) and layer.num_embeddings != graph.nodes[name].num_nodes:
+        if isinstance(layer, nn.Embedding | DiskEmbedding) and layer.num_embeddings != graph.nodes[name].num_nodes:
             raise ConfigError(
                 f"model: it has vectors of {layer.num_embeddings} {name} nodes, {graph.manifest.path} has "
                 f"{graph.nodes[name].num_nodes}: such a model knows the nodes that it was trained with only"
@@ -225,6 +226,10 @@ def _digest(net: nn.Module) -> str:
     for name, value in net.state_dict().items():
         found.update(f"{name} {tuple(value.shape)}".encode())
         found.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    for module in net.modules():
+        if isinstance(module, DiskEmbedding):
+            for vectors in module.all_vectors():
+                found.update(vectors.tobytes())
     return found.hexdigest()
 
 

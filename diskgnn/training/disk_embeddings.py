@@ -198,10 +198,10 @@ class DiskEmbedding(nn.Module):
 
     def __init__(self, name: str, num_rows: int, width: int) -> None:
         super().__init__()
-        self.name, self.num_rows, self.width = name, num_rows, width
+        self.name, self.num_embeddings, self.embedding_dim = name, num_rows, width
         self.seed = int(torch.randint(1 << 62, ()))  # of the vectors to start from
         self.table: EmbeddingTable | None = None
-        self.kept: npt.NDArray[np.float32] | None = None  # [num_rows, width] those of an epoch, to read alone
+        self.kept: npt.NDArray[np.float32] | None = None  # [num_embeddings, width] those of an epoch, to read alone
         self.steps = 0
         self._pending: list[tuple[Ids, Tensor]] = []  # what was handed out to be trained
 
@@ -215,11 +215,16 @@ class DiskEmbedding(nn.Module):
         self._pending.append((wanted.numpy(), found))
         return found[places].to(ids.device)
 
+    def all_vectors(self) -> Iterator[Rows]:
+        """Those that are read now, some at a time in the order of their ids."""
+        for first, count in _chunks(self.num_embeddings, self.embedding_dim):
+            yield self._read(np.arange(first, first + count)).numpy()
+
     def _read(self, ids: Ids) -> Tensor:
         if self.kept is not None:
             return torch.from_numpy(np.array(self.kept[ids]))
         if self.table is None or not len(ids):
-            return torch.zeros(len(ids), self.width)
+            return torch.zeros(len(ids), self.embedding_dim)
         return torch.from_numpy(self.table.read(ids))
 
     def step(self, lr: float) -> None:
@@ -236,7 +241,7 @@ class DiskEmbedding(nn.Module):
         """[count, width] those to start from, for chunks that are asked for in order."""
         if first == 0:
             self._generator = torch.Generator().manual_seed(self.seed)
-        values = torch.empty(count, self.width).normal_(std=self.width**-0.5, generator=self._generator)
+        values = torch.empty(count, self.embedding_dim).normal_(std=self.embedding_dim**-0.5, generator=self._generator)
         found: Rows = values.numpy()
         return found
 
@@ -265,7 +270,9 @@ class DiskEmbeddings:
         self._folder = checkpoint / FOLDER
         for name, module in self._modules.items():
             path = self._folder / name
-            module.table = EmbeddingTable.create(path, module.num_rows, module.width, module.first_vectors)
+            module.table = EmbeddingTable.create(
+                path, module.num_embeddings, module.embedding_dim, module.first_vectors
+            )
 
     def restore(self, checkpoint: Path, saved: Mapping[str, Any]) -> None:
         """Go on from a checkpoint that holds what `saving` gave.
@@ -275,8 +282,8 @@ class DiskEmbeddings:
         """
         self._folder = checkpoint / FOLDER
         for name, module in self._modules.items():
-            path = _checked(self._folder / name, module.num_rows * _PARTS * module.width * 4)
-            module.table = EmbeddingTable(path, module.num_rows, module.width, saved["generation"])
+            path = _checked(self._folder / name, module.num_embeddings * _PARTS * module.embedding_dim * 4)
+            module.table = EmbeddingTable(path, module.num_embeddings, module.embedding_dim, saved["generation"])
             module.table.undo(saved["generation"])
             module.steps = saved["steps"][name]
 
@@ -325,18 +332,18 @@ class DiskEmbeddings:
             ConfigError: the run has gone on since that checkpoint, and was stopped.
         """
         for name, module in self._modules.items():
-            path, width = checkpoint / FOLDER / name, module.width
+            path, width = checkpoint / FOLDER / name, module.embedding_dim
             if epoch is not None:
-                best = _checked(path.with_name(f"{name}.best-{epoch}"), module.num_rows * width * 4)
-                module.kept = np.memmap(best, np.float32, "r", shape=(module.num_rows, width))
+                best = _checked(path.with_name(f"{name}.best-{epoch}"), module.num_embeddings * width * 4)
+                module.kept = np.memmap(best, np.float32, "r", shape=(module.num_embeddings, width))
                 continue
-            _checked(path, module.num_rows * _PARTS * width * 4)
+            _checked(path, module.num_embeddings * _PARTS * width * 4)
             if any(file.stat().st_size for file in path.parent.glob(f"{name}.undo-*")):
                 raise ConfigError(
                     f"checkpoint: the run in {checkpoint} was stopped after its last checkpoint; go on with it first "
                     "(resume=True), then its vectors are those of a checkpoint"
                 )
-            rows = np.memmap(path, np.float32, "r", shape=(module.num_rows, _PARTS, width))
+            rows = np.memmap(path, np.float32, "r", shape=(module.num_embeddings, _PARTS, width))
             module.kept = rows[:, 0]
 
     def step(self, lr: float) -> None:

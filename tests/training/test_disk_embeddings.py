@@ -62,9 +62,10 @@ def in_memory(net):
     """The same model with torch's embeddings, of the same vectors."""
     for index, module in enumerate(net.inputs):
         if isinstance(module, DiskEmbedding):
-            net.inputs[index] = table = nn.Embedding(module.num_rows, module.width, sparse=True)
+            net.inputs[index] = table = nn.Embedding(module.num_embeddings, module.embedding_dim, sparse=True)
             with torch.no_grad():
-                table.weight.copy_(torch.from_numpy(module.first_vectors(0, module.num_rows)))
+                kept = module.first_vectors(0, module.num_embeddings) if module.kept is None else module.kept
+                table.weight.copy_(torch.from_numpy(np.array(kept)))
     return net
 
 
@@ -82,7 +83,7 @@ def test_training_is_training_in_memory(packed, tmp_path):
     assert [epoch.scores() for epoch in found.epochs] == [epoch.scores() for epoch in expected.epochs]
     memory = next(each for each in expected.model.inputs if isinstance(each, nn.Embedding))
     disk = next(each for each in found.model.inputs if isinstance(each, DiskEmbedding))
-    ids = torch.arange(disk.num_rows)
+    ids = torch.arange(disk.num_embeddings)
     torch.testing.assert_close(disk(ids), memory(ids), rtol=0, atol=0)  # both of the best epoch
 
 
@@ -165,6 +166,10 @@ def test_the_command_line_trains_and_evaluates_what_does_not_fit(packed, tmp_pat
     assert json.loads(evaluated.stdout)["accuracy"] == json.loads(done.stdout)["test_accuracy"]
     model = load_model(tmp_path / "run")
     assert isinstance(model, TypedModel)
+    graph = packed.parent / "graph"
+    diskgnn.infer(graph, tmp_path / "disk.npy", tmp_path / "run")
+    diskgnn.infer(graph, tmp_path / "memory.npy", in_memory(model), node_type="paper")
+    np.testing.assert_array_equal(np.load(tmp_path / "disk.npy"), np.load(tmp_path / "memory.npy"))
     shutil.rmtree(tmp_path / "run" / FOLDER)
     with pytest.raises(ArtifactError, match="expected a file of 192 bytes, found none"):
         load_model(tmp_path / "run")

@@ -22,8 +22,8 @@ from out_of_core import rows_read
 def test_rows_are_counted_by_type(tmp_path):
     write_typed_graph(tmp_path / "graph", TypedGraph(dtype=torch.float32))
     links = LinkTarget(WRITES, eval_negatives=3)
-    diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", fanouts=[2, 2], batch_size=8, cpu_cache="20%", target=links,
-                    static_cache=0, samples=tmp_path / "samples")  # fmt: skip
+    sizes = {"fanouts": [2, 2], "batch_size": 8, "cpu_cache": "20%", "static_cache": 0}
+    diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", target=links, samples=tmp_path / "samples", **sizes)
     found = rows_read(tmp_path / "graph", tmp_path / "packed", tmp_path / "samples", tmp_path)
     paper, author, cites = [], [], []
     for minibatch in Samples.open(tmp_path / "samples").read("train"):

@@ -1,6 +1,7 @@
 #include "sampling/neighbor_sampler.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -189,6 +190,19 @@ template <typename Key>
   return scratch;
 }
 
+// Slices are short, and calling memcpy takes longer than copying them.
+template <typename From, typename To>
+void copy_short(const From* from, std::size_t count, To* to) {
+  constexpr std::size_t kAtOnce = 4;
+  if (!std::is_same_v<From, To> || count < kAtOnce) {
+    for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<To>(from[i]);
+    return;
+  }
+  // The last ones may overlap with those before.
+  for (std::size_t i = 0; i + kAtOnce < count; i += kAtOnce) std::memcpy(to + i, from + i, kAtOnce * sizeof(To));
+  std::memcpy(to + count - kAtOnce, from + count - kAtOnce, kAtOnce * sizeof(To));
+}
+
 void end_list(SampledBlock& block, std::size_t num_edges) {
   if (num_edges > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
     throw std::invalid_argument("a block has more than 2^31 - 1 edges; use smaller batches or fanouts");
@@ -249,8 +263,11 @@ class Turn {
     for (std::size_t i = first_; i < count_; ++i) {
       if (i + 2 * kPrefetchDistance < count_) lists_.prefetch_offsets(node(i + 2 * kPrefetchDistance));
       if (i + kPrefetchDistance < count_) {
+        // A slice is not as long as a cache line, but may begin at the end of one.
         const std::span<const Index> ahead = lists_.of(node(i + kPrefetchDistance));
-        __builtin_prefetch(ahead.data() + below(slice_start, ahead.size()));
+        const std::size_t expected = below(slice_start, ahead.size());
+        __builtin_prefetch(ahead.data() + expected);
+        __builtin_prefetch(ahead.data() + std::min(expected + static_cast<std::size_t>(fanout_), ahead.size()));
       }
       const std::int64_t v = node(i);
       append_slice(v, lists_.of(v));
@@ -294,8 +311,10 @@ class Turn {
   std::int64_t node(std::size_t i) const { return Keys::node_of(nodes_[i], num_destinations_); }
 
   void append(std::int64_t begin, std::span<const Index> list, std::size_t first, std::size_t count) {
-    const auto from = list.begin() + static_cast<std::ptrdiff_t>(first);
-    scratch_.neighbors.insert(scratch_.neighbors.end(), from, from + static_cast<std::ptrdiff_t>(count));
+    std::vector<Key>& neighbors = scratch_.neighbors;
+    const std::size_t filled = neighbors.size();
+    neighbors.resize(filled + count);
+    copy_short(list.data() + first, count, neighbors.data() + filled);
     if (!wants_positions_) return;
     for (std::size_t i = 0; i < count; ++i) {
       block_.positions.push_back(begin + static_cast<std::int64_t>(first + i));

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
 #include "draws.h"
+#include "storage/page_memory.h"
 
 namespace diskgnn {
 
@@ -19,24 +21,32 @@ class RelabelTable {
   // Holds just `nodes`, which are distinct. It keeps its size: what a minibatch has needed, the next one like it will.
   // The caller may expect more.
   void restart(const std::vector<Node>& nodes, std::size_t expected_nodes = 0) {
-    resize(std::max({nodes.size(), expected_nodes, entries_.size() / 2}));
+    const std::size_t wanted = std::max({nodes.size(), expected_nodes, entries_.size() / 2});
+    // A table has at most 2^31 nodes, so that the numbers of the next one do not overflow.
+    if (bits_for(wanted) != 64 - shift_ || base_ + used_ > std::numeric_limits<std::uint32_t>::max() / 2) {
+      resize(wanted);
+    } else {
+      base_ += used_;
+    }
     place(nodes);
   }
 
   // The local number of `node`; a new node gets the next one and is appended to `nodes`.
   std::int32_t insert(Node node, std::vector<Node>& nodes) {
     std::size_t slot = slot_of(node);
-    while (entries_[slot].node != node) {
-      if (entries_[slot].node == kEmpty) {
-        const auto local = static_cast<std::int32_t>(nodes.size());
-        entries_[slot] = {node, local};
+    for (;;) {
+      Entry& entry = entries_[slot];
+      if (entry.number < base_) {
+        const auto local = static_cast<std::uint32_t>(nodes.size());
+        entry = {node, base_ + local};
         nodes.push_back(node);
+        used_ = local + 1;
         if (nodes.size() * 2 > entries_.size()) rehash(nodes);
-        return local;
+        return static_cast<std::int32_t>(local);
       }
+      if (entry.node == node) return static_cast<std::int32_t>(entry.number - base_);
       slot = (slot + 1) & mask_;
     }
-    return entries_[slot].local;
   }
 
   // The local numbers of `neighbors` in `locals`; new nodes are appended to `nodes`.
@@ -59,9 +69,8 @@ class RelabelTable {
  private:
   struct Entry {
     Node node;
-    std::int32_t local;
+    std::uint32_t number;  // base_ + the local number; below base_ where there is no node
   };
-  static constexpr Node kEmpty = -1;
 
   std::size_t slot_of(Node node) const {
     return static_cast<std::size_t>((static_cast<std::uint64_t>(node) * 0x9e3779b97f4a7c15) >> shift_);
@@ -73,11 +82,15 @@ class RelabelTable {
     return bits;
   }
 
+  // Empty: fresh pages are zeros, and numbers start with 1.
   void resize(std::size_t expected_nodes) {
     const int bits = bits_for(expected_nodes);
-    entries_.assign(std::size_t{1} << bits, Entry{kEmpty, 0});
-    mask_ = entries_.size() - 1;
+    const std::size_t size = std::size_t{1} << bits;
+    memory_ = PageMemory(size * sizeof(Entry));
+    entries_ = {reinterpret_cast<Entry*>(memory_.bytes().data()), size};
+    mask_ = size - 1;
     shift_ = 64 - bits;
+    base_ = 1;
   }
 
   void rehash(const std::vector<Node>& nodes) {
@@ -88,14 +101,18 @@ class RelabelTable {
   void place(const std::vector<Node>& nodes) {
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       std::size_t slot = slot_of(nodes[i]);
-      while (entries_[slot].node != kEmpty) slot = (slot + 1) & mask_;
-      entries_[slot] = {nodes[i], static_cast<std::int32_t>(i)};
+      while (entries_[slot].number >= base_) slot = (slot + 1) & mask_;
+      entries_[slot] = {nodes[i], base_ + static_cast<std::uint32_t>(i)};
     }
+    used_ = static_cast<std::uint32_t>(nodes.size());
   }
 
-  std::vector<Entry> entries_;
+  PageMemory memory_{0};
+  std::span<Entry> entries_;
   std::size_t mask_ = 0;
   int shift_ = 0;
+  // Numbers go on from one minibatch to the next, so that what those before have left counts as empty.
+  std::uint32_t base_ = 1, used_ = 0;
 };
 
 }  // namespace diskgnn

@@ -28,4 +28,9 @@ void PageMemory::forget() {
 
 PageMemory::PageMemory(PageMemory&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
 
+PageMemory& PageMemory::operator=(PageMemory&& other) noexcept {
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
 }  // namespace diskgnn

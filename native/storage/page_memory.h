@@ -12,7 +12,7 @@ class PageMemory {
   explicit PageMemory(std::size_t bytes);
   ~PageMemory();
   PageMemory(PageMemory&& other) noexcept;
-  PageMemory& operator=(PageMemory&&) = delete;
+  PageMemory& operator=(PageMemory&& other) noexcept;
   PageMemory(const PageMemory&) = delete;
   PageMemory& operator=(const PageMemory&) = delete;
   std::span<std::byte> bytes() const { return bytes_; }

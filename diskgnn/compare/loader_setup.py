@@ -227,7 +227,7 @@ def fresh(inputs: LoaderInputs) -> BatchSource:
         **inputs.drawn,
         cpu_cache=inputs.cache_bytes,
         num_epochs=inputs.epochs,
-        memory=inputs.memory_bytes // 4,
+        memory=inputs.memory_bytes // 3,
         device=inputs.device,
     )
 

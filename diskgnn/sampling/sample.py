@@ -128,6 +128,7 @@ def sample_plan(
     overwrite: bool = False,
     shard_minibatches: int = MINIBATCHES_PER_SHARD,
     sampler: Sampler | None = None,
+    verify: bool = True,
 ) -> StageReport:
     """`sample`, once its arguments are checked.
 
@@ -135,6 +136,7 @@ def sample_plan(
         shard_minibatches: consecutive minibatches in one file, the unit that a kill may cost; more where an epoch would
             have more than MAX_SHARDS_PER_EPOCH files.
         sampler: of the graph's topology, if it is in memory already.
+        verify: compare topology that is swept with its checksums before, which takes reading it once more.
     """
     started = time.perf_counter()
     graph = plan.graph
@@ -142,7 +144,9 @@ def sample_plan(
                             overwrite=overwrite, resumable=True)  # fmt: skip
     num_batches = sum(size.num_batches for size in plan.sizes.values())
     with writer:
-        edges, read_bytes = write_shards(writer, plan, resources, shard_minibatches=shard_minibatches, sampler=sampler)
+        edges, read_bytes = write_shards(
+            writer, plan, resources, shard_minibatches=shard_minibatches, sampler=sampler, verify=verify
+        )
         write_given(writer, plan.config().spec)
         manifest = writer.publish()
     details = {"minibatches": num_batches, "edges": edges, "epochs": plan.spec.epochs}
@@ -157,6 +161,7 @@ def write_shards(
     shard_minibatches: int = MINIBATCHES_PER_SHARD,
     only: Collection[str] | None = None,
     sampler: Sampler | None = None,
+    verify: bool = True,
 ) -> tuple[int, int]:
     """Write and register the shards of `plan`, or those that `only` names; (edges sampled, bytes read)."""
     graph = plan.graph
@@ -169,7 +174,7 @@ def write_shards(
         if fits(plan, resources.memory_bytes):
             _sample_in_memory(output, plan.load_sampler(), resources.threads)
             return output.edges, plan.sampler_bytes
-        read_bytes = _sample_by_sweeping(output, plan.parts, resources)
+        read_bytes = _sample_by_sweeping(output, plan.parts, resources, verify=verify)
         return output.edges, read_bytes
 
 
@@ -279,15 +284,17 @@ def _sample_in_memory(output: _ShardWriter, sampler: Sampler, threads: int) -> N
             stopping.set()  # whatever is under way
 
 
-def _sample_by_sweeping(output: _ShardWriter, parts: TopologyParts, resources: Resources) -> int:
+def _sample_by_sweeping(output: _ShardWriter, parts: TopologyParts, resources: Resources, *, verify: bool) -> int:
     """One shard after the other, from sweeps over topology that stays on disk; bytes read."""
     # Sweeps skip what they do not need, so they cannot tell: one pass more says that the disk gives what was written.
-    with resources.reporter.stage("check the topology", parts.num_bytes, "B") as advance:
-        for name in parts.files():
-            verify_file(parts.graph.manifest, name, advance)
+    checked_bytes = parts.num_bytes if verify else 0
+    if verify:
+        with resources.reporter.stage("check the topology", checked_bytes, "B") as advance:
+            for name in parts.files():
+                verify_file(parts.graph.manifest, name, advance)
     planned, to_write = tee(output.missing())
     with SweepingSampler(parts, memory_bytes=resources.memory_bytes, threads=resources.threads) as sampler:
         sampled = sampler.sample(minibatch for shard in planned for minibatch in shard.minibatches)
         for shard in to_write:
             output.write(shard, sampled)
-        return parts.num_bytes + sampler.read_bytes
+        return checked_bytes + sampler.read_bytes

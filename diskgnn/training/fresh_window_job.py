@@ -40,6 +40,7 @@ class WindowPreparer:
     def __init__(self, plan: SamplingPlan, tiers: TierBudgets, memory: int | str, *, keep_input_nodes: bool) -> None:
         self.plan, self._tiers, self._memory, self._keep_input_nodes = plan, tiers, memory, keep_input_nodes
         self._loaded_bytes = 0  # of topology, not told yet
+        self._verified = False  # topology that is swept; once is enough, as where it is loaded
 
     @cached_property
     def _sampler(self) -> Sampler:
@@ -72,8 +73,9 @@ class WindowPreparer:
         sampled = sample_plan(
             WindowPlan(self.plan, window), samples, resources,
             shard_minibatches=-(-len(window) // (_SHARDS_PER_THREAD * threads)),
-            sampler=self._sampler if fits(self.plan, resources.memory_bytes) else None,
+            sampler=self._sampler if fits(self.plan, resources.memory_bytes) else None, verify=not self._verified,
         )  # fmt: skip
+        self._verified = True
         loaded_bytes, self._loaded_bytes = self._loaded_bytes, 0
         between_ns = time.perf_counter_ns()
         faults.point("fresh_epochs.pack")

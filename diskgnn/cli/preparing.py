@@ -54,7 +54,7 @@ _tables = options.section("Tables: Parquet or CSV, one file or a folder of parts
     type=(str, options.EXISTING),
     metavar="FORMAT PATH",
     help="Read the graph from PATH. FORMAT is auto or one of ogb, mag240m, igb, graphbolt, dgl, diskgnn, snap, "
-    "relational, scipy.",
+    "pyg, relational, scipy.",
 )
 @_source(
     "--set",

@@ -344,6 +344,8 @@ def _timestamp(given: str | int | date) -> int:
 def _described(path: Path) -> tuple[RelationalSource, Any]:
     """What a YAML file says, and the time up to which statistics are taken."""
     path = path / DESCRIPTION if path.is_dir() else path
+    if not path.is_file():
+        raise ConfigError(f"source: expected a description of the tables, found no file {path}")
     content = mapping_of(str(path), load_yaml(path), ("tables", "tasks", "val_timestamp"))
     tables = {}
     for name, given in mapping_of(f"{path}: tables", content.get("tables")).items():

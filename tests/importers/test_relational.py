@@ -113,6 +113,8 @@ def test_refusals(tmp_path: Path) -> None:
         with pytest.raises(error, match=message):
             diskgnn.convert(tmp_path / "graph", source=folder(tmp_path, description))
         assert not (tmp_path / "graph").exists()
+    with pytest.raises(ConfigError, match=r"source: expected a description of the tables, found no file .*\.yaml"):
+        diskgnn.convert(tmp_path / "graph", source=tmp_path, format="relational")
     with pytest.raises(InputError, match=r"found 'eve' in edge 3 .*no node has"):
         diskgnn.convert(tmp_path / "graph", source=folder(tmp_path), options={"skip_unknown": False})
     twice = tables()["users"].set_column(0, "name", pa.array(["zoe", "ann", "ann"]))

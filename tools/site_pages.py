@@ -38,6 +38,12 @@ SECTIONS = {
 }
 
 
+def on_config(config: MkDocsConfig) -> None:
+    """Pages for those who come from another library are in the menu by themselves, at the end of a section."""
+    for section in config.nav or []:
+        section.get("How to", []).extend(sorted(path.name for path in (ROOT / "docs").glob("from-*.md")))
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     pages = {"reference/python.md": python_reference(), "reference/commands.md": command_reference(),

@@ -178,6 +178,9 @@ def read_nodes(path: Path) -> npt.NDArray[Any]:
         ConfigError: it is no .npy file, or an empty one.
     """
     try:
-        return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
+        found = np.load(path, allow_pickle=False)
+        if not isinstance(found, np.ndarray):
+            raise ValueError("it holds several arrays")
+        return found
     except (ValueError, EOFError, OSError) as error:
         raise ConfigError(f"nodes: expected a .npy file of ids or of bool, found {path}: {error}") from error

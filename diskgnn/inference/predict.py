@@ -113,11 +113,11 @@ def predict(
         if is_packed:
             assert not isinstance(source, Graph)
             loader = opened.enter_context(Loader(source, split, device=device))
-            asked = asked_of(_kinds_of(loader), model, what, node_type)
+            asked = _asked(_kinds_of(loader), model, what, node_type)
             _write_nodes(scratch, asked, loader, None if nodes is None else np.asarray(nodes), None, reporter)
         elif pairs is None:
             graph = source if isinstance(source, Graph) else Graph.open(source)
-            asked = asked_of(kinds_of(graph), model, what, node_type)
+            asked = _asked(kinds_of(graph), model, what, node_type)
             node_set = graph.nodes[asked.node_type]
             chosen = chosen_nodes(nodes, node_set.num_nodes)
             seeds = np.arange(node_set.num_nodes) if chosen is None else np.unique(chosen)
@@ -129,6 +129,15 @@ def predict(
             loader = prepared(graph, net, LinkTarget(found, eval_negatives=0, seeds={_SPLIT: pairs}))
             _write_scores(scratch, net, found, loader, np.asarray(pairs), reporter)
     return StageReport("predict", time.perf_counter() - started, 0, out.stat().st_size)
+
+
+def _asked(
+    kinds: Mapping[str, str | None], model: nn.Module | PathLike, what: str | None, node_type: str | None
+) -> Asked:
+    asked = asked_of(kinds, model, what, node_type)
+    if asked.before_last:
+        raise ConfigError("what: `predict` has no rows before the last layer; `infer` has")
+    return asked
 
 
 def _kinds_of(loader: Loader) -> dict[str, str | None]:
@@ -155,8 +164,6 @@ def _write_nodes(
     reporter: Reporter,
 ) -> None:  # fmt: skip
     """Write the rows of `chosen` nodes [n], or of all seeds."""
-    if asked.before_last:
-        raise ConfigError("what: `predict` has no rows before the last layer; `infer` has")
     seeds, rows = [], []
     for batch, found in _outputs(asked.net, loader, reporter):
         seeds.append(batch.seeds.cpu().numpy())

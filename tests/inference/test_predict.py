@@ -64,6 +64,8 @@ def test_a_module_of_ones_own(graph: Graph, tmp_path: Path):
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=1e-5, atol=1e-6)
     with pytest.raises(ConfigError, match="fanouts: expected one for each layer of the module"):
         diskgnn.predict(graph, tmp_path / "no.npy", Mean(), nodes=[3, 4])
+    with pytest.raises(ConfigError, match="what: `predict` has no rows before the last layer"):
+        diskgnn.predict(graph, tmp_path / "no.npy", Mean(), nodes=[3, 4], fanouts=[-1], what="embeddings")
 
 
 def test_seeds_of_a_packed_directory_as_they_were_sampled(graph: Graph, tmp_path: Path):

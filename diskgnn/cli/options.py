@@ -128,6 +128,17 @@ class Option(click.Option):
         self.section = section
 
 
+class FormatOption(Option):
+    """An option whose help names the source formats, which are imported only for --help."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """(the option, its help)."""
+        from diskgnn.importers.formats import FORMATS
+
+        record = super().get_help_record(ctx)
+        return None if record is None else (record[0], record[1].format(formats=", ".join(FORMATS)))
+
+
 def section(title: str) -> Callable[..., Callable[[Command], Command]]:
     """A `click.option` for one section of --help."""
     return partial(click.option, cls=Option, section=title)

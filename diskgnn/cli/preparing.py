@@ -53,8 +53,8 @@ _tables = options.section("Tables: Parquet or CSV, one file or a folder of parts
     "format",
     type=(str, options.EXISTING),
     metavar="FORMAT PATH",
-    help="Read the graph from PATH. FORMAT is auto or one of ogb, mag240m, igb, graphbolt, dgl, diskgnn, snap, "
-    "pyg, relational, scipy.",
+    help="Read the graph from PATH. FORMAT is auto or one of {formats}.",
+    cls=options.FormatOption,
 )
 @_source(
     "--set",
@@ -92,7 +92,7 @@ _tables = options.section("Tables: Parquet or CSV, one file or a folder of parts
     type=click.Choice(["int8", "int4", "float16", "bfloat16"]),
     help="Store the features in fewer bits; says what that changes.  [default: as they are]",
 )
-@_nodes("--labels", type=options.EXISTING, help="One class per node: .npy [N], -1 where a node has none.")
+@_nodes("--labels", type=options.ROWS, help="One class per node: .npy [N], -1 where a node has none.")
 @_nodes("--train", type=options.EXISTING, help="Nodes to train on: .npy of ids, or of bool [N].")
 @_nodes("--valid", type=options.EXISTING, help="Nodes to choose the best epoch by.")
 @_nodes("--test", type=options.EXISTING, help="Nodes to report accuracy on.")

@@ -62,11 +62,8 @@ def _load_file(name: str, path: Path) -> npt.NDArray[Any]:
                 f"{name}: {path} holds pickled Python objects, which are never unpickled; save numbers, for instance "
                 "np.stack(rows).astype(np.float32)"
             ) from error
-        raise InputError(
-            f"{name}: {path} is not a complete .npy file, but {describe(path)} ({error})"
-            if kind_of(path) != "npy"
-            else f"{name}: {path} is not a complete .npy file ({error}); save it with np.save"
-        ) from error
+        reason = f" ({error}); save it with np.save" if kind_of(path) == "npy" else f", but {describe(path)}"
+        raise InputError(f"{name}: {path} is not a complete .npy file{reason}") from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"{name}: {path} holds several arrays (.npz); save the one that is meant with np.save")
     return array

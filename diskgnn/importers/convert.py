@@ -136,7 +136,7 @@ def convert(
     options_made_with = asdict(EdgeOptions(**on_edges)) | ({} if quantise is None else {"quantise": quantise})
     typed, made_with = False, options_made_with
     if source is None and (format != AUTO or options):
-        raise ConfigError("source: expected one, which is what format and options are about")
+        raise ConfigError(f"{'options' if options else 'format'}: expected `format` and source as well, found none")
     if schema is not None:
         surplus = [*given_topology, *given_on_nodes, *(name for name, value in on_edges.items() if value)]
         if surplus or source is not None:

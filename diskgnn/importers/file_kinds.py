@@ -22,9 +22,8 @@ _MAGIC = {
 _NAMES = {
     "arrow": "an Arrow file; write it as Parquet (pyarrow.parquet.write_table)",
     "bzip2": "a file compressed by bzip2; unpack it first",
-    "csv": "a CSV file; it serves as a table of nodes or of edges, otherwise save its numbers with np.save",
-    "csv.gz": "a compressed CSV file; pass its folder with format='ogb' if OGB wrote it, otherwise it serves as "
-    "a table of nodes or of edges",
+    "csv": "a CSV file; give tables as `nodes` or `edges`, or save the numbers with np.save",
+    "csv.gz": "a compressed CSV file; give tables as `nodes` or `edges`, and a folder of OGB with format='ogb'",
     "dgl": "a graph saved by dgl.save_graphs; pass it with format='dgl'",
     "empty": "an empty file",
     "gzip": "a compressed file (gzip); unpack it first",
@@ -33,7 +32,7 @@ _NAMES = {
     "npy": "a .npy file",
     "npz": "an archive of several arrays (.npz); pass with format='scipy' if it is a sparse matrix, otherwise save the "
     "array that is meant with np.save",
-    "parquet": "a Parquet file; it serves as a table of nodes or of edges",
+    "parquet": "a Parquet file; give tables as `nodes` or `edges`",
     "pickle": "a Python pickle, which is never unpickled; save the array that is meant with np.save",
     "sqlite": "an SQLite database; export its tables as Parquet or CSV",
     "text": "a text file; pass it with format='snap' if it lists edges",
@@ -72,13 +71,13 @@ def describe(path: str | os.PathLike[str]) -> str:
 
     Example:
         >>> describe("edges.csv")
-        "a CSV file; it serves as a table of nodes or of edges, otherwise save its numbers with np.save"
+        "a CSV file; give tables as `nodes` or `edges`, or save the numbers with np.save"
     """
     path = Path(path)
     if path.is_dir():
         found = sorted(entry.name for entry in path.iterdir())[:4]
         if any(name.endswith((".parquet", ".pq")) for name in found) or any(path.glob("*.parquet")):
-            return f"a folder of Parquet files, {path}; it serves as a table of nodes or of edges"
+            return f"a folder of Parquet files, {path}; give tables as `nodes` or `edges`"
         return f"a folder ({', '.join(found) or 'empty'}), {path}"
     if not path.exists():
         return f"no file {path}"

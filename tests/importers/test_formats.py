@@ -123,7 +123,7 @@ def test_wrong_sources(tmp_path: Path, data: dict[str, Any]) -> None:
         ({"source": tmp_path}, ConfigError, r"found a folder \(empty\).*The formats are:\n"),
         ({"source": object()}, ConfigError, "found an object of type object"),
         ({"source": tmp_path, "edges": [[0], [1]]}, ConfigError, "source: it says .* leave out edges"),
-        ({"edges": [[0], [1]], "format": "scipy"}, ConfigError, "source: expected one"),
+        ({"edges": [[0], [1]], "format": "scipy"}, ConfigError, "format: expected `format` and source as well"),
         ({"schema": {}, "source": tmp_path}, ConfigError, "schema: it says all .* leave out source"),
     ):
         with pytest.raises(error, match=message):

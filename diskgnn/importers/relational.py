@@ -117,7 +117,10 @@ def recognises(source: object) -> bool:
     """A folder with relational.yaml, that file, a `RelationalSource`, or an object with tables by name."""
     if isinstance(source, Path):
         return (source / DESCRIPTION).is_file() or source.name == DESCRIPTION
-    return isinstance(source, RelationalSource) or isinstance(getattr(source, "table_dict", None), Mapping)
+    return isinstance(source, RelationalSource) or isinstance(
+        getattr(source, "__dict__", {}).get("table_dict"),
+        Mapping,  # PyG's HeteroData raises KeyError for any name
+    )
 
 
 def read(

@@ -1,0 +1,153 @@
+"""Loops as PyG's own examples have them, the cache that they fill, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pyg_graphs import BACK, FROM, one_type, two_types
+from torch import nn
+from torch_geometric.nn import SAGEConv, to_hetero
+
+from diskgnn.errors import ConfigError
+from diskgnn.pyg import LinkNeighborLoader, NeighborLoader
+
+
+@pytest.fixture
+def quiet(tmp_path):
+    return {"cache": tmp_path / "cache", "progress": False, "batch_size": 16, "num_workers": 2,
+            "persistent_workers": True}  # fmt: skip
+
+
+def folders(quiet):
+    return {path.name: path.stat().st_mtime_ns for path in quiet["cache"].iterdir()}
+
+
+def test_training_and_layer_wise_inference_as_in_reddit_py(quiet):
+    """Labels are the sign of the sum of the features of all in-neighbours: two layers learn them from any sample."""
+    torch.manual_seed(0)
+    data = one_type()
+    sums = torch.zeros(120).index_add_(0, data.edge_index[1], data.x[data.edge_index[0]].sum(1))
+    data.y = (sums > 0).long()
+    loader = NeighborLoader(data, [10, 5], input_nodes=data.train_mask, shuffle=True, **quiet)
+    subgraphs = NeighborLoader(copy.copy(data), input_nodes=None, num_neighbors=[-1], shuffle=False, **quiet)
+    del subgraphs.data.x, subgraphs.data.y
+    subgraphs.data.num_nodes = data.num_nodes
+    subgraphs.data.n_id = torch.arange(data.num_nodes)
+    convs = nn.ModuleList([SAGEConv(6, 16), SAGEConv(16, 2)])
+    optimizer = torch.optim.Adam(convs.parameters(), lr=0.02)
+    losses = []
+    for _ in range(25):
+        total = 0.0
+        for batch in loader:
+            optimizer.zero_grad()
+            y_hat = convs[1](convs[0](batch.x, batch.edge_index).relu(), batch.edge_index)[: batch.batch_size]
+            loss = F.cross_entropy(y_hat, batch.y[: batch.batch_size])
+            loss.backward()
+            optimizer.step()
+            total += float(loss) * batch.batch_size
+        losses.append(total)
+    assert losses[-1] < losses[0] / 2
+    with torch.no_grad():
+        x = data.x
+        for layer, conv in enumerate(convs):
+            parts = []
+            for batch in subgraphs:
+                assert "x" not in batch
+                h = conv(x[batch.n_id], batch.edge_index)
+                parts.append((h.relu() if layer == 0 else h)[: batch.batch_size])
+            x = torch.cat(parts)
+        torch.testing.assert_close(x, convs[1](convs[0](data.x, data.edge_index).relu(), data.edge_index))
+
+
+def test_typed_links_in_time_as_in_temporal_link_pred_py(quiet):
+    data = two_types()
+    data["user"].x, data["item"].x = torch.eye(40), data["item"].x.float()
+    del data["user"].num_nodes
+    order = data[FROM].time.argsort()
+    loader = LinkNeighborLoader(
+        data, num_neighbors=[20, 10], time_attr="time", temporal_strategy="last", shuffle=True, **quiet,
+        edge_label_index=(("user", "item"), data[FROM].edge_index[:, order[:200]]),
+        edge_label=torch.arange(200) % 5, edge_label_time=data[FROM].time[order[:200]] - 1,
+    )  # fmt: skip
+
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv1, self.conv2 = SAGEConv((-1, -1), 8), SAGEConv((-1, -1), 8)
+
+        def forward(self, x, edge_index):
+            return self.conv2(self.conv1(x, edge_index).relu(), edge_index)
+
+    encoder = to_hetero(Encoder(), data.metadata(), aggr="sum")
+    batch = next(iter(loader))  # as examples do to set lazy parameters
+    encoder(batch.x_dict, batch.edge_index_dict)
+    for _ in range(2):
+        num_pairs = 0
+        for batch in loader:
+            z = encoder(batch.x_dict, batch.edge_index_dict)
+            row, col = batch["user", "item"].edge_label_index
+            score = (z["user"][row] * z["item"][col]).sum(1)
+            F.mse_loss(score, batch["user", "item"].edge_label.float()).backward()
+            num_pairs += len(score)
+        assert num_pairs == 200
+
+
+def test_what_was_prepared_is_known_again_and_a_change_is_noticed(quiet):
+    data = one_type()
+
+    def batches(**options):
+        loader = NeighborLoader(data, [3, 2], input_nodes=data.train_mask, **{**quiet, **options})
+        return [batch.n_id.tolist() for batch in loader]
+
+    first, made = batches(), folders(quiet)
+    assert len(made) == 2
+    assert (batches(), folders(quiet)) == (first, made)
+    data.y += 1  # sliced in memory: nothing on disk depends on it
+    assert (batches(), folders(quiet)) == (first, made)
+    assert batches(seed=1) != first
+    assert len(folders(quiet)) == 3  # the same graph
+    data.x[7, 3] += 1
+    assert batches() == first
+    assert len(folders(quiet)) == 5
+
+
+def test_the_last_smaller_batch_is_dropped_in_every_epoch(quiet):
+    loader = NeighborLoader(one_type(), [2], input_nodes=torch.arange(40), drop_last=True, shuffle=True, **quiet)
+    for _ in range(6):
+        assert [batch.batch_size for batch in loader] == [16, 16]
+    assert len(loader) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"replace": True}, "replace: neighbours are drawn without replacement"),
+        ({"subgraph_type": "induced"}, "'directional' and 'bidirectional' are"),
+        ({"directed": False}, "'directional' and 'bidirectional' are"),
+        ({"neighbor_sampler": object()}, "pass num_neighbors instead"),
+        ({"sampler": [1, 2]}, "pass batch_size and shuffle"),
+        ({"input_time": torch.arange(3)}, "input_time: expected time_attr, too"),
+        ({"time_attr": "when", "input_time": torch.arange(3)}, "found 'when', which nothing has"),
+        ({"weight_attr": "weight"}, "found 'weight', which nothing has"),
+        ({"input_nodes": torch.tensor([1, 2, 1])}, "found 1 repeated ones; pass disjoint=True"),
+        ({"temporal_strategy": "first", "disjoint": True}, "temporal: expected one of uniform, last"),
+        ({"num_neighbors": []}, "fanouts"),
+        ({"batch_size": 0}, "batch_size"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_prepared_is_refused_with_the_way_round(quiet, options, message):
+    arguments = {"num_neighbors": [3, 2], "input_nodes": torch.arange(3), **quiet, **options}
+    with pytest.raises((ConfigError, ValueError), match=message):
+        iter(NeighborLoader(one_type(), **arguments))
+    if "cache" in quiet and quiet["cache"].exists():
+        assert all(path.name.startswith("graph-") for path in quiet["cache"].iterdir())
+
+
+def test_pairs_that_may_draw_at_any_time_need_no_times_and_others_do(quiet):
+    with pytest.raises(ConfigError, match="expected edge_label_time, too"):
+        LinkNeighborLoader(two_types(), [2], edge_label_index=FROM, time_attr="time", **quiet)
+    batch = next(iter(LinkNeighborLoader(two_types(), [2], edge_label_index=BACK, disjoint=True, **quiet)))
+    assert batch[BACK].edge_label_index.shape == (2, 16)

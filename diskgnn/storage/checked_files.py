@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from diskgnn.storage.file_reading import fill, opened, read_into
 # A scan that skips rows compares what it reads in pieces of this size: no smaller ones can be read past the page cache.
 CHECKSUM_CHUNK_BYTES = DIRECT_ALIGNMENT
 _READ_BYTES = 4 << 20
+_parsing_headers = threading.Lock()
 _MAX_HEADER_BYTES = 64 << 10  # of .npy files; NumPy writes some hundred
 
 
@@ -141,9 +143,11 @@ def _read_npy_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
         file = io.BytesIO(start[: read_into(descriptor, 0, start, path)])
         file_bytes = os.fstat(descriptor).st_size
     try:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(file)
+        # CPython 3.11 miscounts when several threads parse literals at once: 'AST constructor recursion depth mismatch'.
+        with _parsing_headers:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, fortran, dtype = read(file)
         offset = file.tell()
     except Exception as error:  # a damaged header makes NumPy's parser raise nearly anything
         raise ArtifactError(f"{path} is not a readable .npy file: {error!r}") from error

@@ -143,7 +143,7 @@ def _read_npy_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
         file = io.BytesIO(start[: read_into(descriptor, 0, start, path)])
         file_bytes = os.fstat(descriptor).st_size
     try:
-        # CPython 3.11 miscounts when several threads parse literals at once: 'AST constructor recursion depth mismatch'.
+        # CPython 3.11 miscounts its recursion when several threads parse literals at once, and raises an error.
         with _parsing_headers:
             version = np.lib.format.read_magic(file)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

@@ -21,7 +21,7 @@ from mkdocs.structure.pages import Page
 
 import diskgnn
 from diskgnn.cli import main as cli
-from diskgnn.importers.formats import FORMATS
+from diskgnn.importers.formats.registry import FORMATS
 
 ROOT = Path(__file__).parents[1]
 ELSEWHERE = ("CHANGELOG.md", "CONTRIBUTING.md", "datasets/README.md")

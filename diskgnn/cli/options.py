@@ -133,7 +133,7 @@ class FormatOption(Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """(the option, its help)."""
-        from diskgnn.importers.formats import FORMATS
+        from diskgnn.importers.formats.registry import FORMATS
 
         record = super().get_help_record(ctx)
         return None if record is None else (record[0], record[1].format(formats=", ".join(FORMATS)))

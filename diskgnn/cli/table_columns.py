@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from diskgnn.errors import ConfigError
-from diskgnn.importers.tables import TableColumns
+from diskgnn.importers.tables.table import TableColumns
 
 _DELIMITERS = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ","}
 

@@ -9,15 +9,15 @@ from typing import Any
 
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.csc import EdgeOptions
-from diskgnn.importers.arrays import Source
 from diskgnn.importers.completing import completed, is_of_one_type
-from diskgnn.importers.formats import AUTO, FORMATS, SourceFormat, read_source
+from diskgnn.importers.containers.arrays import Source
+from diskgnn.importers.formats.registry import AUTO, FORMATS, SourceFormat, read_source
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, read_description
 from diskgnn.importers.graph_writing import open_graph, write_graph
 from diskgnn.importers.identity import identity
-from diskgnn.importers.replacing_ids import replace_user_ids
-from diskgnn.importers.tables import TableColumns
-from diskgnn.importers.user_ids import default_owner, find_user_ids
+from diskgnn.importers.ids.replacing_ids import replace_user_ids
+from diskgnn.importers.ids.user_ids import default_owner, find_user_ids
+from diskgnn.importers.tables.table import TableColumns
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.specs import PathLike

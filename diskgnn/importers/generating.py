@@ -25,11 +25,11 @@ from diskgnn.graph.csc import EdgeList
 from diskgnn.graph.edge_buckets import EdgeChunk, index_dtype
 from diskgnn.graph.edge_records import EdgeColumn
 from diskgnn.graph.generation import SIGNAL_RATIO
+from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource
 from diskgnn.importers.generating_spec import EdgeTypeSpec, NodeTypeSpec, TypedGraphSpec, read_spec
 from diskgnn.importers.graph_input import NodeInput
 from diskgnn.importers.graph_sources import OpenEdges, OpenNodes
 from diskgnn.importers.graph_writing import OpenGraph, write_graph
-from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource
 from diskgnn.ordered import in_order
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import yaml
 
 from diskgnn.errors import ConfigError
-from diskgnn.importers.arrays import Source
-from diskgnn.importers.id_streams import IdColumns
-from diskgnn.importers.raw_files import RawFile
-from diskgnn.importers.rows import EdgeStream
-from diskgnn.importers.tables import TableColumns
+from diskgnn.importers.containers.arrays import Source
+from diskgnn.importers.containers.raw_files import RawFile
+from diskgnn.importers.containers.rows import EdgeStream
+from diskgnn.importers.ids.id_streams import IdColumns
+from diskgnn.importers.tables.table import TableColumns
 from diskgnn.schema import (
     TARGET_KINDS,
     EdgeType,

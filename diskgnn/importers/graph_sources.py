@@ -15,13 +15,14 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.csc import EdgeList, EdgeOptions
 from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
 from diskgnn.graph.edge_records import EdgeColumn
-from diskgnn.importers import arrays, table_rows, values
-from diskgnn.importers.arrays import Source, named
 from diskgnn.importers.both_directions import noticing
+from diskgnn.importers.containers import arrays, values
+from diskgnn.importers.containers.arrays import Source, named
+from diskgnn.importers.containers.rows import CHUNK_EDGES, EdgeStream, RowSource
 from diskgnn.importers.graph_input import EdgeInput, NodeInput
-from diskgnn.importers.id_streams import IdColumns
-from diskgnn.importers.rows import CHUNK_EDGES, EdgeStream, RowSource
-from diskgnn.importers.tables import Table, is_table, table_files
+from diskgnn.importers.ids.id_streams import IdColumns
+from diskgnn.importers.tables import table_rows
+from diskgnn.importers.tables.table import Table, is_table, table_files
 from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.specs import SPLITS
 from diskgnn.storage import artifacts

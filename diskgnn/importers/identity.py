@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from diskgnn.importers.raw_files import RawFile
+from diskgnn.importers.containers.raw_files import RawFile
 
 
 class _InMemoryError(TypeError):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import DataWarning, InputError
-from diskgnn.importers.rows import RowSource
+from diskgnn.importers.containers.rows import RowSource
 from diskgnn.progress import Reporter
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import node_file

@@ -23,9 +23,9 @@ from user_data import NUM_NODES, save_arrays, small_data
 import diskgnn
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
+from diskgnn.importers.containers.file_kinds import describe
+from diskgnn.importers.containers.rows import EdgeStream, RowSource
 from diskgnn.importers.convert import FORMATS, EdgeInput, GraphInput, NodeInput, convert
-from diskgnn.importers.file_kinds import describe
-from diskgnn.importers.rows import EdgeStream, RowSource
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 
 

@@ -17,7 +17,7 @@ from diskgnn.cli import main
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import TableColumns, convert
-from diskgnn.importers.tables import Table
+from diskgnn.importers.tables.table import Table
 
 
 def rows(path: Path, columns: TableColumns | None = None) -> dict[str, list[Any]]:

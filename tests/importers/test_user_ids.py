@@ -17,8 +17,8 @@ from user_data import NUM_NODES, small_data
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.inspection import describe
-from diskgnn.importers import dense_ids
 from diskgnn.importers.convert import EdgeInput, GraphInput, NodeInput, TableColumns, convert
+from diskgnn.importers.ids import dense_ids
 from diskgnn.storage.verification import verify_artifact
 
 ROOT = np.random.default_rng(7)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from diskgnn.errors import ConfigError, InputError
-from diskgnn.importers.arrays import named
-from diskgnn.importers.dense_ids import readable_kind
+from diskgnn.importers.containers.arrays import named
 from diskgnn.importers.graph_input import GraphInput, NodeInput
 from diskgnn.importers.graph_sources import type_owner
-from diskgnn.importers.id_columns import edge_ends, node_ids
-from diskgnn.importers.id_streams import IdColumns
-from diskgnn.importers.tables import Table, is_table
+from diskgnn.importers.ids.dense_ids import readable_kind
+from diskgnn.importers.ids.id_columns import edge_ends, node_ids
+from diskgnn.importers.ids.id_streams import IdColumns
+from diskgnn.importers.tables.table import Table, is_table
 from diskgnn.schema import EdgeType
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
-from diskgnn.importers import edge_lists
-from diskgnn.importers.rows import CHUNK_BYTES, EdgeStream, RowSource
+from diskgnn.importers.containers import edge_lists
+from diskgnn.importers.containers.rows import CHUNK_BYTES, EdgeStream, RowSource
 
 
 def members(name: str, path: str | os.PathLike[str]) -> dict[str, RowSource]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from diskgnn.errors import InputError
 from diskgnn.graph.edge_buckets import EdgeChunk
-from diskgnn.importers.dense_ids import id_keys, id_kind
+from diskgnn.importers.ids.dense_ids import id_keys, id_kind
 
 
 @dataclass(frozen=True)

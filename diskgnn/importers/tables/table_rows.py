@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from diskgnn.errors import DataWarning, InputError
 from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
-from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource, as_signed
-from diskgnn.importers.spark_vectors import is_vector, vector_lengths, vector_rows
-from diskgnn.importers.tables import Table, TableColumns
+from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource, as_signed
+from diskgnn.importers.tables.spark_vectors import is_vector, vector_lengths, vector_rows
+from diskgnn.importers.tables.table import Table, TableColumns
 
 _SPLIT_NAMES = {"train": "train", "valid": "valid", "val": "valid", "validation": "valid", "test": "test"}
 _FEATURE_TYPES = {pa.float16(): np.float16, pa.float32(): np.float32, pa.float64(): np.float64, pa.int8(): np.int8}

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
-from diskgnn.importers.rows import RowSource
+from diskgnn.importers.containers.rows import RowSource
 
 Check = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]  # which values of a chunk [n] or [n, C] are wrong
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskgnn.errors import ConfigError, InputError
-from diskgnn.importers.spark_vectors import is_vector, vector_lengths, vector_rows
+from diskgnn.importers.tables.spark_vectors import is_vector, vector_lengths, vector_rows
 
 ENCODINGS = ("number", "time", "boolean", "category", "vector", "none")
 _MOST_VALUES = 32  # of a category

@@ -7,7 +7,7 @@ from functools import partial
 
 from diskgnn.errors import InputError
 from diskgnn.graph.edge_buckets import EdgeChunk
-from diskgnn.importers.rows import CHUNK_EDGES, EdgeStream, RowReader, RowSource, as_signed
+from diskgnn.importers.containers.rows import CHUNK_EDGES, EdgeStream, RowReader, RowSource, as_signed
 
 
 def of_pairs(pairs: RowSource) -> EdgeStream:

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError, UnavailableError
-from diskgnn.importers import torch_files
-from diskgnn.importers.file_kinds import describe, kind_of
+from diskgnn.importers.containers import torch_files
+from diskgnn.importers.containers.file_kinds import describe, kind_of
+from diskgnn.importers.containers.rows import EdgeStream
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.importers.rows import EdgeStream
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
 
 _MASKS = {"train": ("train_mask",), "valid": ("val_mask", "valid_mask"), "test": ("test_mask",)}

@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
-from diskgnn.importers import torch_files
-from diskgnn.importers.file_kinds import describe, kind_of
-from diskgnn.importers.file_rows import file_rows
-from diskgnn.importers.raw_files import RawFile
-from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowReader, RowSource, as_signed
+from diskgnn.importers.containers import torch_files
+from diskgnn.importers.containers.file_kinds import describe, kind_of
+from diskgnn.importers.containers.file_rows import file_rows
+from diskgnn.importers.containers.raw_files import RawFile
+from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowReader, RowSource, as_signed
 from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.row_format import FEATURE_STORAGE, dtype_stored_as
 

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
-from diskgnn.importers import arrays, edge_lists, values
-from diskgnn.importers.file_kinds import kind_of
-from diskgnn.importers.file_rows import headerless
+from diskgnn.importers.containers import arrays, edge_lists, values
+from diskgnn.importers.containers.file_kinds import kind_of
+from diskgnn.importers.containers.file_rows import headerless
+from diskgnn.importers.containers.rows import RowReader, RowSource
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.importers.rows import RowReader, RowSource
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, parse_edge_type
 
 _CITES = "paper__cites__paper"

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from diskgnn.errors import InputError
-from diskgnn.importers.file_kinds import describe
+from diskgnn.importers.containers.file_kinds import describe
 
 
 class ParquetPart:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from diskgnn.errors import InputError
-from diskgnn.importers import csv_parts, parquet_parts
-from diskgnn.importers.file_kinds import describe, kind_of
-from diskgnn.importers.table_parts import TablePart, partition_values
+from diskgnn.importers.containers.file_kinds import describe, kind_of
+from diskgnn.importers.tables import csv_parts, parquet_parts
+from diskgnn.importers.tables.parts import TablePart, partition_values
 
 _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv"}
 _COMPRESSED = (".gz", ".zst", ".bz2")  # of CSV; Parquet is compressed inside

@@ -15,16 +15,17 @@ import pyarrow as pa
 
 from diskgnn.errors import DataWarning, InputError
 from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
-from diskgnn.importers import dense_ids, table_rows
-from diskgnn.importers.arrays import Source, named
-from diskgnn.importers.dense_ids import IdFile, IdRanges, IdSample, Lookup, id_file_kind
+from diskgnn.importers.containers.arrays import Source, named
+from diskgnn.importers.containers.rows import EdgeStream, RowReader
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.importers.graph_sources import Topology
-from diskgnn.importers.id_columns import end_ids, is_mask, node_ids
-from diskgnn.importers.id_streams import IdColumns
-from diskgnn.importers.rows import EdgeStream, RowReader
-from diskgnn.importers.tables import Table, is_table
-from diskgnn.importers.user_ids import UserIds
+from diskgnn.importers.ids import dense_ids
+from diskgnn.importers.ids.dense_ids import IdFile, IdRanges, IdSample, Lookup, id_file_kind
+from diskgnn.importers.ids.id_columns import end_ids, is_mask, node_ids
+from diskgnn.importers.ids.id_streams import IdColumns
+from diskgnn.importers.ids.user_ids import UserIds
+from diskgnn.importers.tables import table_rows
+from diskgnn.importers.tables.table import Table, is_table
 from diskgnn.schema import EdgeType
 from diskgnn.specs import SPLITS
 from diskgnn.storage import artifacts

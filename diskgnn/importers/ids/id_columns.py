@@ -13,13 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from diskgnn.errors import InputError
-from diskgnn.importers import arrays
-from diskgnn.importers.arrays import Source, named
-from diskgnn.importers.dense_ids import id_kind
+from diskgnn.importers.containers import arrays
+from diskgnn.importers.containers.arrays import Source, named
+from diskgnn.importers.containers.rows import EdgeStream, RowSource
 from diskgnn.importers.graph_input import EdgeInput
-from diskgnn.importers.id_streams import IdColumns, checked_keys
-from diskgnn.importers.rows import EdgeStream, RowSource
-from diskgnn.importers.tables import Table, TableColumns, is_table
+from diskgnn.importers.ids.dense_ids import id_kind
+from diskgnn.importers.ids.id_streams import IdColumns, checked_keys
+from diskgnn.importers.tables.table import Table, TableColumns, is_table
 
 
 def node_ids(name: str, source: Source | IdColumns, columns: TableColumns) -> IdColumns:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from diskgnn.errors import ConfigError, InputError
-from diskgnn.importers import (
+from diskgnn.importers.containers.file_kinds import describe
+from diskgnn.importers.formats import (
     dgl_graphs,
     diskgnn_original,
     graphbolt,
@@ -26,7 +27,6 @@ from diskgnn.importers import (
     scipy_sparse,
     snap,
 )
-from diskgnn.importers.file_kinds import describe
 from diskgnn.importers.graph_input import GraphInput
 
 AUTO = "auto"

@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, InputError, UnavailableError
 from diskgnn.graph.edge_buckets import EdgeChunk
-from diskgnn.importers.arrays import Source
-from diskgnn.importers.file_kinds import describe, kind_of
+from diskgnn.importers.containers.arrays import Source
+from diskgnn.importers.containers.file_kinds import describe, kind_of
+from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowSource, as_signed
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowSource, as_signed
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, edge_type_name
 
 MASKS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from diskgnn.errors import DataWarning, InputError
-from diskgnn.importers import edge_lists, npz, text_numbers, torch_files, values
+from diskgnn.importers.containers import edge_lists, npz, text_numbers, torch_files, values
+from diskgnn.importers.containers.rows import EdgeStream, RowSource
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.importers.rows import EdgeStream, RowSource
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
 from diskgnn.specs import SPLITS
 

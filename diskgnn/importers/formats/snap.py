@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from diskgnn.errors import InputError
-from diskgnn.importers import text_numbers
-from diskgnn.importers.file_kinds import describe, kind_of
+from diskgnn.importers.containers import text_numbers
+from diskgnn.importers.containers.file_kinds import describe, kind_of
+from diskgnn.importers.containers.rows import EdgeStream
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.importers.rows import EdgeStream
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 
 _KINDS = ("text", "text.gz", "csv", "csv.gz")

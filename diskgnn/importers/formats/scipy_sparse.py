@@ -6,10 +6,10 @@ from pathlib import Path
 
 from diskgnn.errors import InputError
 from diskgnn.graph.edge_buckets import EdgeSource
-from diskgnn.importers import arrays, edge_lists, npz
-from diskgnn.importers.file_kinds import describe, kind_of
+from diskgnn.importers.containers import arrays, edge_lists, npz
+from diskgnn.importers.containers.file_kinds import describe, kind_of
+from diskgnn.importers.containers.rows import EdgeStream
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.importers.rows import EdgeStream
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 
 _ENDS = {"coo": ("row", "col"), "csr": ("indptr", "indices"), "csc": ("indptr", "indices")}

@@ -24,13 +24,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskgnn.errors import ConfigError, DataWarning, InputError
-from diskgnn.importers.column_encoding import TableEncoding, seconds
-from diskgnn.importers.dense_ids import id_kind
-from diskgnn.importers.frames import FrameTable, JoinedTables, RowTable
+from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, load_yaml, mapping_of
-from diskgnn.importers.id_streams import IdColumns, checked_keys
-from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource
-from diskgnn.importers.tables import Table, TableColumns
+from diskgnn.importers.ids.dense_ids import id_kind
+from diskgnn.importers.ids.id_streams import IdColumns, checked_keys
+from diskgnn.importers.tables.column_encoding import TableEncoding, seconds
+from diskgnn.importers.tables.frames import FrameTable, JoinedTables, RowTable
+from diskgnn.importers.tables.table import Table, TableColumns
 from diskgnn.schema import EdgeType
 from diskgnn.specs import SPLITS
 

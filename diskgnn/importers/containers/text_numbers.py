@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from diskgnn.errors import InputError
-from diskgnn.importers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource
+from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource
 
 _ARROW_TYPES = {np.dtype(np.int64): pa.int64(), np.dtype(np.float32): pa.float32(), np.dtype(np.float64): pa.float64()}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from diskgnn.errors import InputError
-from diskgnn.importers import arrays, torch_files, values
+from diskgnn.importers.containers import arrays, torch_files, values
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from diskgnn.errors import ConfigError
-from diskgnn.importers.file_rows import headerless
-from diskgnn.importers.rows import RowSource
+from diskgnn.importers.containers.file_rows import headerless
+from diskgnn.importers.containers.rows import RowSource
 
 _PREFIX = "raw:"
 _DTYPES = {"bfloat16": "uint16"}

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, InputError
-from diskgnn.importers import arrays, edge_lists, text_numbers
+from diskgnn.importers.containers import arrays, edge_lists, text_numbers
+from diskgnn.importers.containers.rows import EdgeStream
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, load_yaml
-from diskgnn.importers.rows import EdgeStream
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, parse_edge_type
 
 METADATA = "metadata.yaml"

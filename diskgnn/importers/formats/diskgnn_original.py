@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
-from diskgnn.importers import torch_files
-from diskgnn.importers.file_rows import headerless
+from diskgnn.importers.containers import torch_files
+from diskgnn.importers.containers.file_rows import headerless
+from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.importers.rows import CHUNK_EDGES, RowSource
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.specs import SPLITS
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
-from diskgnn.importers.rows import CHUNK_BYTES, RowSource
+from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource
 from diskgnn.storage import cache_hints
 
 

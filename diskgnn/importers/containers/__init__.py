@@ -1,0 +1,1 @@
+"""What holds numbers: arrays, .npy, .npz, torch and raw files, text; read in pieces."""

@@ -25,7 +25,7 @@ T = TypeVar("T")
 POINTS = frozenset({
     "artifact.exchange", "artifact.exchanged", "artifact.pin", "artifact.sync", "artifact.write", "baseline.gather",
     "baseline.load", "baseline.sample", "cgroup.delegate", "checkpoint.sync", "csc.scatter", "csc.sort",
-    "disk.reserve", "embeddings.saved", "embeddings.write", "fresh_epochs.pack", "ginex.inspect",
+    "disk.reserve", "embeddings.saved", "embeddings.write", "fresh_epochs.pack", "ginex.inspect", "ids.spill",
     "loading.minibatch", "loading.page_lock", "loading.transfer", "pack.header", "pack.rows", "pack.window",
     "partition.read", "prepare.packed", "sample.minibatch", "sample.sweep", "training.step", "unit.renamed",
     "unit.written",

@@ -1,7 +1,8 @@
 """What `diskgnn compare` opens: each baseline with what its design is given, under one setting."""
 
+import json
 import multiprocessing
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -151,7 +152,8 @@ def test_fresh_epochs_count_what_preparing_reads_and_prepare_no_other_beside(gra
     assert stats.prepared_batches == source.num_batches
     windows = len(packed)
     with faults.armed("fresh_epochs.pack", lambda: packed.append(1)):
-        loaded = step_bodies.load(asdict(inputs(graph, tmp_path, epochs=3)), "diskgnn", "fresh")
+        asked = json.loads(json.dumps(inputs(graph, tmp_path, epochs=3).to_json()))
+        loaded = step_bodies.load(asked, "diskgnn", "fresh")
     epochs, rest = divmod(len(packed) - windows, windows)
     counted = len(loaded["cost"]["repeats_seconds"])
     assert (epochs, rest) == (counted + (epochs > 3), 0)  # the first of many only warms up

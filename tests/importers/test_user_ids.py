@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import uuid
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.graph.inspection import describe
 from diskgnn.importers.convert import EdgeInput, GraphInput, NodeInput, TableColumns, convert
 from diskgnn.importers.ids import dense_ids
+from diskgnn.storage import faults
 from diskgnn.storage.verification import verify_artifact
 
 ROOT = np.random.default_rng(7)
@@ -211,3 +213,14 @@ def test_refusals_leave_nothing(tmp_path: Path) -> None:
         with pytest.raises((InputError, ConfigError), match=message):
             convert(tmp_path / "graph", schema=schema)
         assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_disk_that_is_full_while_ids_are_mapped_loses_nothing(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"src": ["ann", "bob"], "dst": ["bob", "ann"]}), tmp_path / "edges.parquet")
+    schema = {"nodes": {"user": {}}, "edges": {"user:knows:user": {"edges": tmp_path / "edges.parquet"}}}
+    with faults.armed("ids.spill", OSError(errno.ENOSPC, "no space left")), pytest.raises(OSError, match="no space"):
+        convert(tmp_path / "graph", schema=schema)
+    assert not (tmp_path / "graph").exists()
+    convert(tmp_path / "graph", schema=schema)
+    assert {file.name for file in tmp_path.iterdir()} == {"edges.parquet", "graph"}
+    assert pq.read_table(tmp_path / "graph" / "ids-user.parquet")["id"].to_pylist() == ["ann", "bob"]

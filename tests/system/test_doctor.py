@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from diskgnn._native import HAVE_IO_URING, measure_reads
-from diskgnn.errors import ConfigError, DiskFullError
+from diskgnn.errors import ArtifactError, ConfigError, DiskFullError
 from diskgnn.system.disk_rates import measure_read_rates, scratch_file
 from diskgnn.system.doctor import (
     Folder,
@@ -135,7 +135,7 @@ def test_measured_reads_cover_what_was_asked_for(tmp_path):
     path.write_bytes(bytes(64 << 10))
     offsets = np.arange(0, 64 << 10, 4096, dtype=np.uint64)
     assert measure_reads(str(path), offsets, 4096, 3, 9.0)[2] == 64 << 10
-    with pytest.raises(OSError, match="file"):
+    with pytest.raises(ArtifactError, match="file ends early"):
         measure_reads(str(path), offsets + np.uint64(4096), 4096, 3, 9.0)  # the last one is past the end
 
 

@@ -215,10 +215,11 @@ def test_refusals_leave_nothing(tmp_path: Path) -> None:
         assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_disk_that_is_full_while_ids_are_mapped_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("point", ["ids.spill", "csc.sort", "artifact.sync"])
+def test_a_disk_that_is_full_loses_nothing(tmp_path: Path, point: str) -> None:
     pq.write_table(pa.table({"src": ["ann", "bob"], "dst": ["bob", "ann"]}), tmp_path / "edges.parquet")
     schema = {"nodes": {"user": {}}, "edges": {"user:knows:user": {"edges": tmp_path / "edges.parquet"}}}
-    with faults.armed("ids.spill", OSError(errno.ENOSPC, "no space left")), pytest.raises(OSError, match="no space"):
+    with faults.armed(point, OSError(errno.ENOSPC, "no space left")), pytest.raises(OSError, match="no space"):
         convert(tmp_path / "graph", schema=schema)
     assert not (tmp_path / "graph").exists()
     convert(tmp_path / "graph", schema=schema)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -123,6 +124,7 @@ class _Replacing:
         self._count = 0  # of scratch folders
 
     def run(self) -> DenseGraph:
+        shutil.rmtree(self._folder, ignore_errors=True)  # of a run that failed or was killed
         self._folder.mkdir()
         self._find_ranges()
         self._require_disk()

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import torch
 
 from diskgnn.errors import ConfigError
+from diskgnn.importers.containers.file_kinds import describe
 from diskgnn.storage.checked_files import ChecksummedFile, npy_header_bytes
 
 WHAT = ("logits", "probabilities", "classes", "embeddings")
@@ -183,4 +184,4 @@ def read_nodes(path: Path) -> npt.NDArray[Any]:
             raise ValueError("it holds several arrays")
         return found
     except (ValueError, EOFError, OSError) as error:
-        raise ConfigError(f"nodes: expected a .npy file of ids or of bool, found {path}: {error}") from error
+        raise ConfigError(f"nodes: expected a .npy file of ids or of bool, found {describe(path)}") from error

@@ -33,7 +33,8 @@ from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.samples_config import SamplesConfig
 from diskgnn.training.aggregation import neighbour_mean
 
-_FOLDER = Path(tempfile.mkdtemp(prefix="diskgnn-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+_SCRATCH = tempfile.TemporaryDirectory(prefix="diskgnn-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+_FOLDER = Path(_SCRATCH.name)  # removed when the process ends
 _MOST_NODES = 1 << 16  # of a block that is computed with, so that memory is not what is tested
 
 

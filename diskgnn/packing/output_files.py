@@ -62,16 +62,7 @@ class ExtentRowsFile:
 
     def write(self, window: Window, threads: int) -> None:
         """Append the rows of `window` to every extent that needs them."""
-        pack_window(
-            self._pages,
-            self._rows,
-            window.data,
-            window.run_nodes,
-            window.run_places,
-            window.last,
-            window.row_bytes,
-            threads,
-        )
+        _append(self._pages, self._rows, window, threads)
 
     def register(self) -> None:
         """Note the rows' checksums in the index."""
@@ -125,16 +116,7 @@ class InitialCpuRowsFile:
 
     def write(self, window: Window, threads: int) -> None:
         """Append the rows of `window` that the sequence starts with."""
-        pack_window(
-            self._pages,
-            self._rows,
-            window.data,
-            window.run_nodes,
-            window.run_places,
-            window.last,
-            window.row_bytes,
-            threads,
-        )
+        _append(self._pages, self._rows, window, threads)
 
     def register(self) -> None:
         """Cut off what fills the last page, and add the file to the artifact."""
@@ -172,6 +154,10 @@ class StaticFile:
     def register(self) -> None:
         """Add the file to the artifact; its checksum takes a read of it."""
         self._writer.add(self._name)
+
+
+def _append(pages: PageWriter, rows: ExtentRows, window: Window, threads: int) -> None:
+    pack_window(pages, rows, window.data, window.run_nodes, window.run_places, window.last, window.row_bytes, threads)
 
 
 def _map_nodes(placed: PlacedRows) -> npt.NDArray[Any]:

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from diskgnn._native import crc32c
-from diskgnn.errors import ArtifactError, BusyError, ConfigError
+from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import MANIFEST, node_file
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, checksum_file, npy_header, sync
-from diskgnn.storage.locks import FileLock
+from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import ExternalFile, Manifest, external_to_json, read_manifest
 from diskgnn.storage.writer import staging_of
 
@@ -45,10 +45,8 @@ def relink(graph: PathLike, features: PathLike, *, node_type: str | None = None,
     _require_same(manifest, name, path, verify)
     external = ExternalFile(str(path), path.stat().st_mtime_ns, manifest.external[name].headerless)
     final = Path(graph).resolve()
-    lock = FileLock(staging_of(final).with_suffix(".lock"))
-    if not lock.acquire():
-        raise BusyError(f"another process is writing {final} now; wait for it or stop it")
-    try:
+    busy = f"another process is writing {final} now; wait for it or stop it"
+    with alone(staging_of(final).with_suffix(".lock"), busy):
         document = json.loads((final / MANIFEST).read_text())
         document["external"][name] = external_to_json(external)
         partial = staging_of(final).with_suffix(".manifest")
@@ -56,8 +54,6 @@ def relink(graph: PathLike, features: PathLike, *, node_type: str | None = None,
         sync(partial)
         partial.replace(final / MANIFEST)
         sync(final)
-    finally:
-        lock.release()
 
 
 def _external_name(manifest: Manifest, node_type: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from diskgnn.errors import ArtifactError, BusyError, ConfigError, OutputExistsError
@@ -21,7 +21,7 @@ from diskgnn.sampling.sample import sample_plan
 from diskgnn.specs import CacheSpec, Fanouts, NodeTarget, PathLike, SamplingSpec, Target
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import free_bytes, require_free_bytes
-from diskgnn.storage.locks import FileLock
+from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.writer import ArtifactWriter, staging_of
@@ -174,20 +174,16 @@ def _alone(out: Path) -> Iterator[None]:
     Raises:
         BusyError: another process does now.
     """
-    lock = FileLock(out.with_name(f".{out.name}.preparing.lock"))
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        taken = lock.acquire()
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write {out}: {error.strerror or error}; choose an output in another folder"
-        ) from error
-    if not taken:
-        raise BusyError(f"another process is preparing {out} now; wait for it or stop it")
-    try:
+    with ExitStack() as held:
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            busy = f"another process is preparing {out} now; wait for it or stop it"
+            held.enter_context(alone(out.with_name(f".{out.name}.preparing.lock"), busy))
+        except OSError as error:
+            raise ConfigError(
+                f"cannot write {out}: {error.strerror or error}; choose an output in another folder"
+            ) from error
         yield
-    finally:
-        lock.release()
 
 
 def _sample(request: PrepareRequest) -> list[StageReport]:

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from diskgnn.errors import ArtifactError, BusyError, ConfigError
+from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack_samples
 from diskgnn.packing.tiers import TierRows
@@ -20,7 +20,7 @@ from diskgnn.sampling.sample import sample_plan, write_shards
 from diskgnn.specs import SPLITS, PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.checked_files import sync
-from diskgnn.storage.locks import FileLock
+from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import Manifest, read_manifest
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
@@ -58,14 +58,13 @@ def repair(
         DiskFullError: a packed directory does not fit beside it.
     """
     folder = read_manifest(path).path.resolve()
-    lock, scratch = FileLock(staging_of(folder).with_suffix(".lock")), folder.with_name(f".{folder.name}.repair")
-    if not lock.acquire():
-        raise BusyError(f"another process is writing {folder} now; wait for it or stop it")
-    try:
-        return _repair(path, graph, samples, scratch, resources)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)  # that of a run that was killed, too
-        lock.release()
+    scratch = folder.with_name(f".{folder.name}.repair")
+    busy = f"another process is writing {folder} now; wait for it or stop it"
+    with alone(staging_of(folder).with_suffix(".lock"), busy):
+        try:
+            return _repair(path, graph, samples, scratch, resources)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)  # that of a run that was killed, too
 
 
 def _repair(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
+
+from diskgnn.errors import BusyError
 
 
 class FileLock:
@@ -45,3 +48,24 @@ class FileLock:
                 self.path.unlink()
             self._file.close()
             self._file = None
+
+
+@contextmanager
+def alone(path: Path, busy: str) -> Iterator[None]:
+    """Hold the lock `path` within the block.
+
+    Args:
+        path: of the lock.
+        busy: what to say where somebody else has it.
+
+    Raises:
+        BusyError: another process has it, or another lock of this one.
+        OSError: the file cannot be written.
+    """
+    lock = FileLock(path)
+    if not lock.acquire():
+        raise BusyError(busy)
+    try:
+        yield
+    finally:
+        lock.release()

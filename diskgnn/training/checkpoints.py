@@ -22,11 +22,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from diskgnn.errors import ArtifactError, BusyError, ConfigError
+from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.schema import SourceSchema
 from diskgnn.specs import PathLike
 from diskgnn.storage import faults
-from diskgnn.storage.locks import FileLock
+from diskgnn.storage.locks import alone
 from diskgnn.training.disk_embeddings import DiskEmbeddings
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.named_models import model_for
@@ -73,16 +73,12 @@ def training_alone(directory: PathLike) -> Iterator[None]:
     Raises:
         BusyError: another one does now.
     """
-    lock = FileLock(Path(directory) / ".training.lock")
-    if not lock.acquire():
-        raise BusyError(
-            f"another process trains with the checkpoint in {directory} now; wait for it, stop it, or choose another "
-            f"directory"
-        )
-    try:
+    busy = (
+        f"another process trains with the checkpoint in {directory} now; wait for it, stop it, or choose another "
+        f"directory"
+    )
+    with alone(Path(directory) / ".training.lock", busy):
         yield
-    finally:
-        lock.release()
 
 
 def load_checkpoint(directory: PathLike) -> dict[str, Any]:

@@ -6,36 +6,34 @@ them. So the bytes do not depend on the number of threads, and a killed run goes
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from itertools import tee
-
-import pyarrow as pa
+from pathlib import Path
 
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
-from diskgnn.progress import SILENT, Advance, Reporter, StageReport
+from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.sampling.plan import PlannedMinibatch, Sampler, SamplingPlan
+from diskgnn.sampling.sample_units import (
+    MINIBATCHES_PER_SHARD,
+    SampledUnit,
+    SampleUnit,
+    fits,
+    sample_units,
+    write_units,
+)
 from diskgnn.sampling.sweeping import SweepingSampler
-from diskgnn.sampling.topology import TopologyParts
 from diskgnn.specs import SPLITS, Fanouts, NodeTarget, PathLike, SamplingSpec, Target
-from diskgnn.storage import artifacts, faults
-from diskgnn.storage.checked_files import ChecksummedFile
-from diskgnn.storage.manifest import verify_file
-from diskgnn.storage.samples import SampledMinibatch, one_row, samples_schema
+from diskgnn.storage import artifacts
+from diskgnn.storage.samples import SampledMinibatch
 from diskgnn.storage.seed_files import write_given
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 from diskgnn.user_sampler import AnySampler, UserSampler
-
-MINIBATCHES_PER_SHARD = 32
-MAX_SHARDS_PER_EPOCH = 4096
 
 
 def sample(
@@ -164,23 +162,27 @@ def write_shards(
     verify: bool = True,
 ) -> tuple[int, int]:
     """Write and register the shards of `plan`, or those that `only` names; (edges sampled, bytes read)."""
-    graph = plan.graph
     num_batches = sum(size.num_batches for size in plan.sizes.values())
-    with resources.reporter.stage("sample", num_batches, "minibatches") as advance, damage_named(graph):
-        output = _ShardWriter(writer, plan, shard_minibatches, advance, only)
-        if sampler is not None:
-            _sample_in_memory(output, sampler, resources.threads)
-            return output.edges, 0
-        if fits(plan, resources.memory_bytes):
-            _sample_in_memory(output, plan.load_sampler(), resources.threads)
-            return output.edges, plan.sampler_bytes
-        read_bytes = _sample_by_sweeping(output, plan.parts, resources, verify=verify)
-        return output.edges, read_bytes
+    edges: list[int] = []
 
+    def finish(unit: SampledUnit, path: Path) -> None:
+        writer.finish(unit.name, path.name, unit.crc32c)
+        edges.append(unit.edges)
 
-def fits(plan: SamplingPlan, memory_bytes: int) -> bool:
-    """Whether the topology is loaded for sampling; otherwise it is swept."""
-    return plan.sampler_bytes <= memory_bytes
+    with resources.reporter.stage("sample", num_batches, "minibatches") as advance, damage_named(plan.graph):
+
+        def missing() -> Iterator[SampleUnit]:
+            for unit in sample_units(plan, shard_minibatches):
+                unwanted = only is not None and unit.name not in only
+                if unwanted or writer.adopt(unit.name):
+                    advance(len(unit.numbers))
+                else:
+                    yield unit
+
+        read_bytes = write_units(
+            plan, missing(), writer.staging, finish, resources, advance, sampler=sampler, verify=verify
+        )
+    return sum(edges), read_bytes
 
 
 def sample_a_few(
@@ -207,94 +209,3 @@ def damage_named(graph: Graph) -> Iterator[None]:
         raise ArtifactError(
             f"{graph.manifest.path} is damaged ({error}); check with `diskgnn verify`, make it again"
         ) from error
-
-
-@dataclass(frozen=True)
-class _Shard:
-    name: str
-    minibatches: Sequence[PlannedMinibatch]
-
-
-class _ShardWriter:
-    """Writes the shards that a plan needs and that are not there yet."""
-
-    def __init__(
-        self,
-        writer: ArtifactWriter,
-        plan: SamplingPlan,
-        shard_minibatches: int,
-        advance: Advance,
-        only: Collection[str] | None,
-    ) -> None:
-        self._writer, self._plan, self._advance, self._only = writer, plan, advance, only
-        self._shard_minibatches = shard_minibatches
-        self._schema = samples_schema(plan.config(), pa.from_numpy_dtype(plan.parts.id_dtype))
-        self.edges = 0  # sampled so far
-        self._lock = threading.Lock()
-
-    def missing(self) -> Iterator[_Shard]:
-        """What to sample, in order. Shards of a run that was killed are adopted, if they are what it wrote."""
-        for split in self._plan.splits:
-            for epoch, planned_epoch in enumerate(self._plan.prepared_epochs(split)):
-                minibatches = self._plan.minibatches(split, planned_epoch)
-                per_shard = max(self._shard_minibatches, -(-len(minibatches) // MAX_SHARDS_PER_EPOCH))
-                for first in range(0, len(minibatches), per_shard):
-                    shard = _Shard(
-                        artifacts.shard_file(split, epoch, first // per_shard),
-                        minibatches[first : first + per_shard],
-                    )
-                    unwanted = self._only is not None and shard.name not in self._only
-                    if unwanted or self._writer.adopt(shard.name):
-                        self._advance(len(shard.minibatches))
-                    else:
-                        yield shard
-
-    def write(self, shard: _Shard, sampled: Iterator[SampledMinibatch]) -> None:
-        """Write the minibatches of `shard`, the next ones of `sampled`."""
-        edges = 0
-        temporary = shard.name + ".tmp"
-        with ChecksummedFile(self._writer.path(temporary)) as sink, pa.ipc.new_file(sink, self._schema) as file:
-            for _ in shard.minibatches:
-                faults.point("sample.minibatch")
-                minibatch = next(sampled)
-                file.write_batch(one_row(self._schema, minibatch.columns()))
-                edges += minibatch.num_edges
-                self._advance(1)
-        self._writer.finish(shard.name, temporary, sink.crc32c)
-        with self._lock:
-            self.edges += edges
-
-
-def _sample_in_memory(output: _ShardWriter, sampler: Sampler, threads: int) -> None:
-    """Shards in parallel, from topology that is loaded whole."""
-    stopping = threading.Event()
-
-    def sampled(shard: _Shard) -> Iterator[SampledMinibatch]:
-        for minibatch in shard.minibatches:
-            if stopping.is_set():
-                raise CancelledError
-            yield minibatch.draw(sampler)
-
-    with ThreadPoolExecutor(threads) as pool:
-        writes = (partial(output.write, shard, sampled(shard)) for shard in output.missing())
-        try:
-            for _ in in_order(pool, writes, 2 * threads):
-                pass
-        finally:
-            stopping.set()  # whatever is under way
-
-
-def _sample_by_sweeping(output: _ShardWriter, parts: TopologyParts, resources: Resources, *, verify: bool) -> int:
-    """One shard after the other, from sweeps over topology that stays on disk; bytes read."""
-    # Sweeps skip what they do not need, so they cannot tell: one pass more says that the disk gives what was written.
-    checked_bytes = parts.num_bytes if verify else 0
-    if verify:
-        with resources.reporter.stage("check the topology", checked_bytes, "B") as advance:
-            for name in parts.files():
-                verify_file(parts.graph.manifest, name, advance)
-    planned, to_write = tee(output.missing())
-    with SweepingSampler(parts, memory_bytes=resources.memory_bytes, threads=resources.threads) as sampler:
-        sampled = sampler.sample(minibatch for shard in planned for minibatch in shard.minibatches)
-        for shard in to_write:
-            output.write(shard, sampled)
-        return checked_bytes + sampler.read_bytes

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -16,8 +17,10 @@ from graphs import make_graph
 from diskgnn.errors import ArtifactError, DiskFullError, OutputExistsError
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample, sample_plan
+from diskgnn.sampling.sample_units import sample_units, write_units
 from diskgnn.specs import SamplingSpec
 from diskgnn.storage import artifacts, faults
+from diskgnn.storage.checked_files import checksum_file
 from diskgnn.storage.samples import Samples, one_row, samples_schema
 from diskgnn.storage.samples_config import SamplesConfig
 from diskgnn.storage.writer import ArtifactWriter
@@ -62,6 +65,23 @@ def test_minibatches_do_not_depend_on_shards(graph, tmp_path):
         for other in others:
             np.testing.assert_array_equal(first.seeds, other.seeds)
             np.testing.assert_array_equal(first.only_nodes, other.only_nodes)
+
+
+@pytest.mark.parametrize("memory", ["1GiB", 0])
+def test_units_depend_on_nothing_but_the_plan(graph, tmp_path, memory):
+    """Made in any order, a few at a time, from what was pickled, they are the shards that `sample` makes."""
+    spec, found = {"fanouts": [3, 3], "batch_size": 4, "epochs": 2, "first_epoch": 5}, {}
+
+    def finish(unit, path):
+        found[unit.name] = path.read_bytes()
+        assert (unit.bytes, unit.crc32c) == (path.stat().st_size, checksum_file(path))
+
+    plan = SamplingPlan(graph, SamplingSpec(**spec))
+    units = pickle.loads(pickle.dumps(sample_units(plan, 5)))
+    for few in (units[::-2], units[-2::-2]):
+        write_units(plan, few, tmp_path, finish, Resources.of(memory, 2), lambda _: None)
+    sample_in_shards(graph, tmp_path / "samples", 5, **spec)
+    assert found == {name: data for name, data in files(tmp_path / "samples").items() if name.endswith(".arrow")}
 
 
 def test_killed_half_way_then_run_again(graph, tmp_path):

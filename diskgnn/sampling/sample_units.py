@@ -1,0 +1,184 @@
+"""Sampling in units: each is one shard of a samples directory, and depends on nothing but the plan.
+
+A unit is a few words, so whoever has the plan can make it: a thread, or another machine.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby, tee
+from pathlib import Path
+
+import pyarrow as pa
+
+from diskgnn.ordered import in_order
+from diskgnn.progress import Advance
+from diskgnn.sampling.plan import PlannedMinibatch, Sampler, SamplingPlan
+from diskgnn.sampling.sweeping import SweepingSampler
+from diskgnn.storage import artifacts, faults
+from diskgnn.storage.checked_files import ChecksummedFile
+from diskgnn.storage.manifest import verify_file
+from diskgnn.storage.samples import SampledMinibatch, one_row, samples_schema
+from diskgnn.system.resources import Resources
+
+MINIBATCHES_PER_SHARD = 32
+MAX_SHARDS_PER_EPOCH = 4096
+
+
+@dataclass(frozen=True)
+class SampleUnit:
+    """Consecutive minibatches of one epoch, which share a file: what a kill may cost. Picklable."""
+
+    name: str  # of the file
+    split: str
+    epoch: int  # the plan's
+    numbers: range  # positions in the epoch
+
+
+@dataclass(frozen=True)
+class SampledUnit:
+    """A unit whose file is written. Picklable."""
+
+    name: str  # of the file
+    bytes: int
+    crc32c: int
+    edges: int
+
+
+def sample_units(plan: SamplingPlan, shard_minibatches: int = MINIBATCHES_PER_SHARD) -> list[SampleUnit]:
+    """All units of `plan`, in the order of training.
+
+    Args:
+        shard_minibatches: those of one unit; more where an epoch would have more than MAX_SHARDS_PER_EPOCH files.
+    """
+    units: list[SampleUnit] = []
+    for split in plan.splits:
+        size = plan.sizes[split].batches_per_epoch
+        per_shard = max(shard_minibatches, -(-size // MAX_SHARDS_PER_EPOCH))
+        for prepared, epoch in enumerate(plan.prepared_epochs(split)):
+            for number, first in enumerate(range(0, size, per_shard)):
+                name = artifacts.shard_file(split, prepared, number)
+                units.append(SampleUnit(name, split, epoch, range(first, min(first + per_shard, size))))
+    return units
+
+
+def fits(plan: SamplingPlan, memory_bytes: int) -> bool:
+    """Whether the topology is loaded for sampling; otherwise it is swept."""
+    return plan.sampler_bytes <= memory_bytes
+
+
+def write_units(
+    plan: SamplingPlan,
+    units: Iterable[SampleUnit],
+    folder: Path,
+    finish: Callable[[SampledUnit, Path], None],
+    resources: Resources,
+    advance: Advance,
+    *,
+    sampler: Sampler | None = None,
+    verify: bool = True,
+) -> int:
+    """Write the files of `units`; bytes read. Their bytes depend on `plan` alone.
+
+    Args:
+        plan: what the units are of.
+        units: asked for the next ones while the first are written.
+        folder: where a file is written, as its name and '.tmp'.
+        finish: called in the thread that has written a file, with what it is and where: gives it its name.
+        resources: for this; several units are written at a time where the topology fits in memory.
+        advance: told of each minibatch.
+        sampler: of the graph's topology, if it is in memory already.
+        verify: compare topology that is swept with its checksums before, which takes reading it once more.
+
+    Raises:
+        IndexError: the topology leads outside of itself.
+        ArtifactError: a file of the topology is damaged.
+        OSError: reading or writing failed.
+    """
+    schema = samples_schema(plan.config(), pa.from_numpy_dtype(plan.parts.id_dtype))
+    write = partial(_write, folder, schema, finish, advance)
+    planned = _planned(plan, units)
+    if sampler is not None:
+        _sample_in_memory(write, planned, sampler, resources.threads)
+        return 0
+    if fits(plan, resources.memory_bytes):
+        _sample_in_memory(write, planned, plan.load_sampler(), resources.threads)
+        return plan.sampler_bytes
+    # Sweeps skip what they do not need, so they cannot tell: one pass more says that the disk gives what was written.
+    checked_bytes = _check_topology(plan, resources) if verify else 0
+    return checked_bytes + _sample_by_sweeping(write, planned, plan, resources)
+
+
+_Planned = tuple[SampleUnit, Sequence[PlannedMinibatch]]
+_Write = Callable[[SampleUnit, Iterator[SampledMinibatch]], None]
+
+
+def _planned(plan: SamplingPlan, units: Iterable[SampleUnit]) -> Iterator[_Planned]:
+    """Each unit and its minibatches. An epoch is planned once for consecutive units."""
+    for (split, epoch), same_epoch in groupby(units, lambda unit: (unit.split, unit.epoch)):
+        minibatches = plan.minibatches(split, epoch)
+        for unit in same_epoch:
+            yield unit, minibatches[unit.numbers.start : unit.numbers.stop]
+
+
+def _write(
+    folder: Path,
+    schema: pa.Schema,
+    finish: Callable[[SampledUnit, Path], None],
+    advance: Advance,
+    unit: SampleUnit,
+    sampled: Iterator[SampledMinibatch],
+) -> None:
+    """Write the minibatches of `unit`, the next ones of `sampled`."""
+    edges = 0
+    path = folder / f"{unit.name}.tmp"
+    with ChecksummedFile(path) as sink, pa.ipc.new_file(sink, schema) as file:
+        for _ in unit.numbers:
+            faults.point("sample.minibatch")
+            minibatch = next(sampled)
+            file.write_batch(one_row(schema, minibatch.columns()))
+            edges += minibatch.num_edges
+            advance(1)
+    finish(SampledUnit(unit.name, path.stat().st_size, sink.crc32c, edges), path)
+
+
+def _sample_in_memory(write: _Write, planned: Iterator[_Planned], sampler: Sampler, threads: int) -> None:
+    """Units in parallel, from topology that is loaded whole."""
+    stopping = threading.Event()
+
+    def sampled(minibatches: Sequence[PlannedMinibatch]) -> Iterator[SampledMinibatch]:
+        for minibatch in minibatches:
+            if stopping.is_set():
+                raise CancelledError
+            yield minibatch.draw(sampler)
+
+    with ThreadPoolExecutor(threads) as pool:
+        writes = (partial(write, unit, sampled(minibatches)) for unit, minibatches in planned)
+        try:
+            for _ in in_order(pool, writes, 2 * threads):
+                pass
+        finally:
+            stopping.set()  # whatever is under way
+
+
+def _check_topology(plan: SamplingPlan, resources: Resources) -> int:
+    """Compare all of it with its checksums; bytes read."""
+    parts = plan.parts
+    with resources.reporter.stage("check the topology", parts.num_bytes, "B") as advance:
+        for name in parts.files():
+            verify_file(parts.graph.manifest, name, advance)
+    return parts.num_bytes
+
+
+def _sample_by_sweeping(write: _Write, planned: Iterator[_Planned], plan: SamplingPlan, resources: Resources) -> int:
+    """One unit after the other, from sweeps over topology that stays on disk; bytes read."""
+    ahead, to_write = tee(planned)
+    with SweepingSampler(plan.parts, memory_bytes=resources.memory_bytes, threads=resources.threads) as sampler:
+        sampled = sampler.sample(minibatch for _, minibatches in ahead for minibatch in minibatches)
+        for unit, _ in to_write:
+            write(unit, sampled)
+        return sampler.read_bytes

@@ -81,13 +81,18 @@ def threads_of(name: str) -> list[threading.Thread]:
 
 
 @contextmanager
-def hidden(graph: Graph, *names: str) -> Iterator[None]:
-    """Some of the graph's files are not there: nobody can load them again."""
-    paths = [graph.manifest.file(name) for name in names]
-    for path in paths:
-        path.rename(path.with_name(path.name + ".hidden"))
+def damaged(graph: Graph, *names: str) -> Iterator[None]:
+    """Some of the graph's files are damaged where they begin: whoever loads them notices."""
+
+    def flip() -> None:
+        for name in names:
+            with graph.manifest.file(name).open("r+b") as file:
+                byte = file.read(1)[0]
+                file.seek(0)
+                file.write(bytes([byte ^ 255]))
+
+    flip()
     try:
         yield
     finally:
-        for path in paths:
-            path.with_name(path.name + ".hidden").rename(path)
+        flip()

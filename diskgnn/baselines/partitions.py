@@ -27,7 +27,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.extents import align
-from diskgnn.storage.manifest import Manifest, open_artifact, typed, verify_file
+from diskgnn.storage.manifest import Manifest, open_pinned, typed, verify_file
 
 NODES, STARTS, FEATURES, EDGES, BUCKETS, TRAIN = (
     "nodes.npy", "starts.npy", "features.bin", "edges.bin", "buckets.npy", "train.npy",
@@ -85,9 +85,9 @@ class Partitions:
         """Open the partitions of `graph`.
 
         Raises:
-            ArtifactError: see `manifest.open_artifact`; or those of another graph, or damaged.
+            ArtifactError: see `manifest.open_pinned`; or those of another graph, or damaged.
         """
-        manifest = open_artifact(path, artifacts.PARTITIONS)
+        manifest = open_pinned(path, artifacts.PARTITIONS)
         again = f"partition {graph.manifest.path} again (write_partitions)"
         if manifest.source != {"format": artifacts.GRAPH, "digest": graph.manifest.digest}:
             raise ArtifactError(f"{manifest.path} has the partitions of another graph; {again}")

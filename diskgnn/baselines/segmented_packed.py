@@ -6,6 +6,7 @@ Liu et al., DiskGNN: Bridging I/O Efficiency and Model Accuracy for Out-of-Core 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, NamedTuple
@@ -55,7 +56,7 @@ class _Memory:
             return int(align(-(-num_bytes // row_bytes), unit))
 
         static_bytes = files.files[STATIC].bytes
-        self._path, self._engine, self._row_bytes, self._index = str(files.file(EXTENTS)), engine, row_bytes, index
+        self._path, self._engine, self._row_bytes, self._index = files.file(EXTENTS), engine, row_bytes, index
         self._header_rows = rows(int(index["rows_offset"].max()))
         self._area_rows = self._header_rows + rows(int(index["num_rows"].max()) * row_bytes + DIRECT_ALIGNMENT)
         self._static_rows = rows(static_bytes + DIRECT_ALIGNMENT)
@@ -63,7 +64,7 @@ class _Memory:
         self.bytes = row_buffer(total_rows, row_bytes)[: total_rows * row_bytes]
         if static_bytes:
             everything = np.array([0]), np.array([static_bytes]), np.array([0])
-            read_ranges(str(files.file(STATIC)), engine, *everything, self.bytes)
+            read_ranges(os.fspath(files.file(STATIC)), engine, *everything, self.bytes)
 
     def read_extent(self, number: int, area: int) -> _Extent:
         """Extent `number`, into an area that nobody uses."""
@@ -75,7 +76,12 @@ class _Memory:
         if record["num_rows"] == 0:
             num_bytes = int(record["header_bytes"])
         read_ranges(
-            self._path, self._engine, np.array([offset]), np.array([num_bytes]), np.array([0]), self.bytes[begin:]
+            os.fspath(self._path),
+            self._engine,
+            np.array([offset]),
+            np.array([num_bytes]),
+            np.array([0]),
+            self.bytes[begin:],
         )
         header = self.bytes[begin : begin + int(record["header_bytes"])].copy()  # the minibatch outlives the area
         return _Extent(number, first_row, header, num_bytes)
@@ -121,7 +127,7 @@ class SegmentedPacked(EpochSource):
                          threads=_AREAS, sample_epochs=1)  # fmt: skip
         self._identify(packed=found.manifest.digest)
         self._engine, self._layout = engine, found.header_layout(graph.num_nodes)
-        path = str(found.manifest.file(CACHES))
+        path = os.fspath(found.manifest.file(CACHES))
         self._reader = RowReader(path, 0, config.row_bytes, found.num_cached, engine)
         self._memory: _Memory | None = None  # taken when the first epoch starts
         self._buffers = RowBuffers(graph.feature_file.rows)

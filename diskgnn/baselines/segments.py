@@ -25,7 +25,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.extent_headers import HeaderLayout
-from diskgnn.storage.manifest import Manifest, open_artifact, typed, verify_file
+from diskgnn.storage.manifest import Manifest, open_pinned, typed, verify_file
 
 STATIC, EXTENTS, INDEX, CACHES = "static.bin", "extents.bin", "index.npy", "caches.bin"
 INDEX_DTYPE = np.dtype(
@@ -111,9 +111,9 @@ class Segmented:
         """Open the segments of `graph`.
 
         Raises:
-            ArtifactError: see `manifest.open_artifact`; or those of another graph, or damaged.
+            ArtifactError: see `manifest.open_pinned`; or those of another graph, or damaged.
         """
-        manifest = open_artifact(path, artifacts.SEGMENTED)
+        manifest = open_pinned(path, artifacts.SEGMENTED)
         if manifest.source != {"format": artifacts.GRAPH, "digest": graph.manifest.digest}:
             raise ArtifactError(
                 f"{manifest.path} was made from another graph than {graph.manifest.path}; prepare it again "

@@ -15,7 +15,7 @@ from diskgnn.schema import EdgeType
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.graph_config import GraphConfig
-from diskgnn.storage.manifest import Manifest, open_artifact
+from diskgnn.storage.manifest import Manifest, open_pinned
 from diskgnn.storage.row_format import FeatureFile
 
 
@@ -34,13 +34,13 @@ class Graph:
 
     @staticmethod
     def open(path: PathLike) -> Graph:
-        """Open a graph directory.
+        """Open a graph directory. Its files stay open until it is dropped: see `Packed.open`.
 
         Raises:
-            ArtifactError: see `open_artifact`, or its config is not one, its files are not of one graph, or
+            ArtifactError: see `open_pinned`, or its config is not one, its files are not of one graph, or
                 a split is damaged.
         """
-        manifest = open_artifact(path, artifacts.GRAPH)
+        manifest = open_pinned(path, artifacts.GRAPH)
         config = manifest.parsed(GraphConfig.parse)
         nodes = {
             nodes.name: NodeSet.open(manifest, number, nodes) for number, nodes in enumerate(config.node_types)

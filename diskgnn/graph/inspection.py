@@ -138,7 +138,7 @@ def _homophily(graph: Graph) -> float | None:
     """Share of equal labels among edges between labelled nodes; None if none was met."""
     manifest, edges = graph.manifest, graph.only_edges("homophily")
     indptr, indices = edges.topology_files
-    path = manifest.readable(indices)
+    path = manifest.file(indices)
     start, item_bytes = npy_data_offset(path), edges.id_dtype.itemsize
     runs = np.unique(np.linspace(0, max(graph.num_edges - _HOMOPHILY_RUN_EDGES, 0), _HOMOPHILY_RUNS).astype(np.int64))
     looked_at = [np.arange(first, min(first + _HOMOPHILY_RUN_EDGES, graph.num_edges)) for first in runs]

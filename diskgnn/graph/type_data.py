@@ -89,7 +89,7 @@ class NodeSet:
         name = artifacts.ids_file(self.name)
         if name not in self.manifest.files:
             return None
-        path = self.manifest.readable(name)
+        path = self.manifest.file(name)
         self.manifest.check(name, checksum_file(path))
         try:
             file = pq.ParquetFile(path)
@@ -193,7 +193,7 @@ class EdgeSet:
         indptr, indices = (manifest.files.get(name) for name in names)
         valid = indptr is not None and (indptr.dtype, indptr.shape) == ("<i8", (num_nodes + 1,))
         valid = valid and indices is not None and indices.shape == (num_edges,) and indices.dtype in ("<i4", "<i8")
-        if not valid or _ends(manifest.readable(names[0]), num_nodes) != (0, num_edges):
+        if not valid or _ends(manifest.file(names[0]), num_nodes) != (0, num_edges):
             raise ArtifactError(
                 f"{manifest.path} holds no CSC matrix ({' and '.join(names)} do not fit each other, or not "
                 f"{num_nodes} nodes); {_AGAIN}"

@@ -99,7 +99,7 @@ class CpuTier:
         name = artifacts.extents_file(self._split)
         numbers = range(position) if len(self.next_cycle_slots) else range(0)
         path = self._packed.file(name)
-        with opened(self._packed.readable(name)) as descriptor:
+        with opened(path) as descriptor:
             for number in numbers:
                 extent, record = index.extents[number], index.rows[number, self._number]
                 offset, length = int(record["admissions_offset"]), 8 * int(record["num_admissions"])
@@ -122,7 +122,7 @@ class CpuTier:
         window_bytes: int,
     ) -> int:
         """Copy `rows` (ascending) of extent `number` to `slots`; to verify, all rows are read. Returns bytes read."""
-        path, record = self._packed.readable(artifacts.extents_file(self._split)), index.rows[number, self._number]
+        path, record = self._packed.file(artifacts.extents_file(self._split)), index.rows[number, self._number]
         data_offset = int(index.extents["offset"][number] + record["rows_offset"])
         num_rows = int(record["num_rows"])
         window_rows = min(max(1, window_bytes // self._row_bytes), num_rows)

@@ -43,7 +43,7 @@ def open_row_file(packed: Packed, name: str, rows: RowFormat, num_rows: int) -> 
     found = None if entry is None else (entry.dtype, entry.shape)
     if found != (rows.storage.str, (num_rows, rows.stored_columns)):
         raise does_not_fit(packed)
-    path = packed.readable(name)
+    path = packed.file(name)
     offset_bytes = npy_data_offset(path)
     if offset_bytes >= DIRECT_ALIGNMENT:  # readers count on the first page having the first row
         raise does_not_fit(packed)

@@ -119,7 +119,7 @@ class MinibatchSequence:
         memory_bytes = self.index.extents["header_bytes"] + self.index.rows["num_inputs"] @ x_row_bytes
         number = int(np.argmax(memory_bytes))
         record, name = self.index.extents[number], artifacts.extents_file(self.split)
-        path = self.packed.readable(name)
+        path = self.packed.file(name)
         header = read_array(path, np.uint8, int(record["header_bytes"]), int(record["offset"]))
         if crc32c(header) != record["header_crc32c"]:
             raise self.damaged(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 import weakref
 
@@ -58,11 +59,11 @@ class SequenceReader:
             engine=options.engine, prefetch=options.prefetch_for(sequence.device), threads=options.gather_threads,
             verify=options.verify,
         )  # fmt: skip
-        path = sequence.packed.readable(artifacts.extents_file(sequence.split))
+        path = sequence.packed.file(artifacts.extents_file(sequence.split))
         extents = np.ascontiguousarray(index.extents).view(np.int64).reshape(-1, len(EXTENT_FIELDS))
         records = np.ascontiguousarray(index.rows).view(np.int64).reshape(*index.rows.shape, len(ROWS_FIELDS))
         try:
-            self._pipeline = Pipeline(str(path), extents, records, tiers, pipeline_options)
+            self._pipeline = Pipeline(os.fspath(path), extents, records, tiers, pipeline_options)
         except ValueError as error:
             raise ArtifactError(f"{error}; prepare {sequence.packed.path} again") from error
         faults.point("loading.page_lock")

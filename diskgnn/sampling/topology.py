@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,4 +144,4 @@ class TopologyParts:
 
     def _column(self, kind: str, edges: EdgeSet, item_bytes: int) -> tuple[str, int, int]:
         path = self.graph.manifest.file(edge_file(kind, edges.type))
-        return str(path), npy_data_offset(path), item_bytes
+        return os.fspath(path), npy_data_offset(path), item_bytes

@@ -5,6 +5,7 @@ It is read in chunks that have a checksum each, so that whatever is used was com
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -154,7 +155,7 @@ def _read_checked(
     places = np.cumsum(lengths) - lengths  # in chunks of the buffer
     offsets = first_chunks * chunk_bytes
     num_bytes = np.minimum((last_chunks + 1) * chunk_bytes, file_bytes) - offsets
-    read_ranges(str(features.path), "auto", offsets, num_bytes, places * chunk_bytes, buffer)
+    read_ranges(os.fspath(features.path), "auto", offsets, num_bytes, places * chunk_bytes, buffer)
     data = buffer[: int(places[-1]) * chunk_bytes + int(num_bytes[-1])]
 
     shifts = np.repeat(places - first_chunks, np.diff(np.append(begins, len(nodes))))

@@ -22,7 +22,7 @@ from diskgnn.storage import faults
 from diskgnn.storage.artifacts import JOURNAL, MADE_BY, MANIFEST, VERSIONS
 from diskgnn.storage.checked_files import checksum_file, load_npy, map_npy, npy_data_offset, npy_header, npy_parts
 from diskgnn.storage.file_reading import read_whole
-from diskgnn.storage.pinning import PinnedFiles
+from diskgnn.storage.pinning import PinnedFiles, version_of
 from diskgnn.units import format_size
 
 T = TypeVar("T")
@@ -65,28 +65,20 @@ class Manifest:
     pins: PinnedFiles | None = field(default=None, compare=False, repr=False)  # of `open_pinned`
 
     def file(self, name: str) -> Path:
-        """Where file `name` lies: inside the artifact, or where an external file is. For messages: see `readable`.
+        """Where file `name` lies: inside the artifact, or where an external file is. See `PinnedPath`.
 
         Raises:
-            ArtifactError: the artifact has no such file.
+            ArtifactError: the artifact has no such file; or it was replaced, and is not pinned.
         """
         if name not in self.files:
             raise ArtifactError(f"{self.path} has no file {name}; {MADE_BY[self.format]} again")
-        return Path(self.external[name].path) if name in self.external else self.path / name
-
-    def readable(self, name: str) -> Path:
-        """What to open to read file `name`: where it lies, or the pinned file itself.
-
-        Raises:
-            ArtifactError: the artifact has no such file.
-        """
-        path = self.file(name)
-        return path if self.pins is None else self.pins.path(name)
+        path = Path(self.external[name].path) if name in self.external else self.path / name
+        return path if self.pins is None else self.pins.path(name, path)
 
     def array(self, name: str, *, mmap: bool = True) -> npt.NDArray[Any]:
         """The .npy file `name`, memory-mapped read-only unless `mmap` is False. A disk that fails below a map ends the
         process: stages read with `checked_array`, `parts` and `take`."""
-        path = self.readable(name)
+        path = self.file(name)
         if self._is_headerless(name):
             entry = self.files[name]
             mapped = np.memmap(path, np.dtype(entry.dtype), "r", shape=entry.shape)
@@ -106,10 +98,10 @@ class Manifest:
         Raises:
             ArtifactError: they have not, or the artifact has no such file.
         """
-        path = self.readable(name)
+        path = self.file(name)
         try:
             loaded, found = load_npy(path)
-        except ArtifactError:  # a damaged header; its message may name what was pinned
+        except ArtifactError:  # a damaged header
             self.check(name, checksum_file(path))
             raise
         self.check(name, found)
@@ -138,7 +130,7 @@ class Manifest:
             ReadError: the disk failed.
         """
         crc = 0
-        for part, crc in npy_parts(self.readable(name)):  # noqa: B007
+        for part, crc in npy_parts(self.file(name)):  # noqa: B007
             yield part
         self.check(name, crc)
 
@@ -210,36 +202,30 @@ def open_artifact(path: PathLike, format: str | None = None) -> Manifest:  # noq
 def open_pinned(path: PathLike, format: str | None = None) -> Manifest:  # noqa: A002
     """As `open_artifact`; what is read from it later are the files of now, also if the directory is replaced meanwhile.
 
-    Each file takes a descriptor for as long as the manifest exists: for artifacts of few files.
+    Each file takes a descriptor for as long as the manifest or a path from it exists; see `PinnedFiles`.
 
     Raises:
         ArtifactError: as `open_artifact`; a file cannot be opened, or the directory was replaced at each attempt.
     """
     path = Path(path)
     for _ in range(_MAX_OPENINGS):
-        found = _directory_version(path)
+        found = version_of(path)
         try:
-            manifest = open_artifact(path, format)
+            manifest = read_manifest(path, format)
             faults.point("artifact.pin")
             pins = PinnedFiles({name: manifest.file(name) for name in manifest.files})
+            manifest = replace(manifest, pins=pins)
+            for name in manifest.files:
+                check_file(manifest, name)
         except (ArtifactError, OSError) as error:
-            if _directory_version(path) != found:
+            if version_of(path) != found:
                 continue
             if isinstance(error, (ArtifactError, ReadError)):
                 raise
             raise ArtifactError(f"a file of {path} cannot be opened: {error}") from error
-        if _directory_version(path) == found:  # so the files are those of the manifest
-            return replace(manifest, pins=pins)
+        if version_of(path) == found:  # so the files are those of the manifest
+            return manifest
     raise ArtifactError(f"{path} was replaced again and again while it was opened: wait for what writes it")
-
-
-def _directory_version(path: Path) -> tuple[int, ...] | None:
-    """Changes when another directory takes its place; None if there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_ctime_ns
 
 
 def read_manifest(path: PathLike, format: str | None = None) -> Manifest:  # noqa: A002
@@ -365,4 +351,4 @@ def verify_file(manifest: Manifest, name: str, advance: Callable[[int], None] = 
     Raises:
         ArtifactError: its content is not what was written.
     """
-    manifest.check(name, checksum_file(manifest.readable(name), advance))
+    manifest.check(name, checksum_file(manifest.file(name), advance))

@@ -102,9 +102,5 @@ class Packed:
         return index
 
     def file(self, name: str) -> Path:
-        """Where file `name` lies, for messages: see `Manifest.file`."""
+        """Where file `name` lies: see `Manifest.file`."""
         return self.manifest.file(name)
-
-    def readable(self, name: str) -> Path:
-        """What to open to read file `name`, in this process: see `Manifest.readable`."""
-        return self.manifest.readable(name)

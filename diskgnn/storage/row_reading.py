@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def read_rows(
     starts, lengths = requests(rows, row_bytes)
     begin = data_offset_bytes + int(rows[0]) * row_bytes
     base = begin // DIRECT_ALIGNMENT * DIRECT_ALIGNMENT
-    read_ranges(str(path), engine, data_offset_bytes + starts, lengths, data_offset_bytes + starts - base, buffer)
+    read_ranges(os.fspath(path), engine, data_offset_bytes + starts, lengths, data_offset_bytes + starts - base, buffer)
     total_bytes = (int(rows[-1]) - int(rows[0]) + 1) * row_bytes
     return buffer[begin - base : begin - base + total_bytes], int(lengths.sum())
 
@@ -72,5 +73,5 @@ def read_span(path: Path, begin: int, num_bytes: int, *, engine: str = "auto") -
     """
     base = begin // DIRECT_ALIGNMENT * DIRECT_ALIGNMENT
     buffer = row_buffer(1, begin - base + num_bytes)
-    read_ranges(str(path), engine, np.array([begin]), np.array([num_bytes]), np.array([begin - base]), buffer)
+    read_ranges(os.fspath(path), engine, np.array([begin]), np.array([num_bytes]), np.array([begin - base]), buffer)
     return buffer[begin - base : begin - base + num_bytes]

@@ -17,7 +17,7 @@ from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.checked_files import checksum_file
 from diskgnn.storage.file_reading import ReadableFile
-from diskgnn.storage.manifest import Manifest, open_artifact
+from diskgnn.storage.manifest import Manifest, open_pinned
 from diskgnn.storage.samples_config import SamplesConfig, position_dtype
 
 
@@ -119,12 +119,12 @@ class Samples:
 
     @staticmethod
     def open(path: PathLike) -> Samples:
-        """Open a samples directory.
+        """Open a samples directory. Its files stay open until it is dropped, but for those beyond `MOST_PINNED`.
 
         Raises:
-            ArtifactError: see `open_artifact`, or its config is not one.
+            ArtifactError: see `open_pinned`, or its config is not one.
         """
-        samples = Samples(open_artifact(path, artifacts.SAMPLES))
+        samples = Samples(open_pinned(path, artifacts.SAMPLES))
         assert samples.config
         return samples
 

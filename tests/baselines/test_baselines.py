@@ -14,7 +14,7 @@ from sources import (
     assert_refuses_states_of,
     assert_runs_in_plain_loops,
     assert_same,
-    hidden,
+    damaged,
 )
 
 from diskgnn._native import RowCache, RowReader
@@ -134,7 +134,7 @@ def test_an_error_of_the_rows_reaches_the_loop(graph, name):
 def test_sources_share_topology_and_rows(tmp_path, name):
     graph = make_graph(tmp_path / "graph")
     with make(name, graph) as train:
-        with hidden(graph, INDPTR, INDICES):  # what is shared is not loaded again
+        with damaged(graph, INDPTR, INDICES):  # what is shared is not loaded again
             valid = make(name, graph, "valid", share=train)
         for source in (train, valid, train):
             for batch in source.epoch(0):

@@ -13,12 +13,12 @@ from sources import (
     assert_refuses_states_of,
     assert_runs_in_plain_loops,
     assert_same,
-    hidden,
+    damaged,
     threads_of,
 )
 
 from diskgnn.baselines.in_memory import InMemory, in_memory_sources
-from diskgnn.errors import ConfigError, InputError
+from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.loading.loader import Loader
 from diskgnn.sampling.sample import sample
 from diskgnn.storage import faults
@@ -166,9 +166,9 @@ def test_an_error_in_a_thread_reaches_the_loop(graph, threads):
 def test_sources_share_their_arrays(tmp_path):
     graph = make_graph(tmp_path / "graph")
     with InMemory(graph, fanouts=[3], batch_size=10) as train:
-        with hidden(graph, FEATURES, INDPTR, INDICES):  # what is shared is not loaded again
+        with damaged(graph, FEATURES, INDPTR, INDICES):  # what is shared is not loaded again
             valid = InMemory(graph, "valid", fanouts=[2], batch_size=5, share=train)
-            with pytest.raises(FileNotFoundError):
+            with pytest.raises(ArtifactError, match="damaged"):
                 InMemory(graph, "valid", fanouts=[2], batch_size=5)
         for batch in valid.epoch(0):
             np.testing.assert_array_equal(batch.x, graph.features[batch.input_nodes])

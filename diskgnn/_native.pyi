@@ -209,7 +209,7 @@ class BeladyPlanner:
     """
 
     def __init__(self, location: Int32, num_static: int, capacity: int, misses: Int32, first_uses: Int32) -> None:
-        """`location` [N] is worked in: on entry -1, or the rank of a static row.
+        """`location` [N] is worked in: on entry 0, or 1 + the rank of a static row.
 
         `misses` [B]: see `belady_misses`; `first_uses` [B]: how many rows each minibatch is the first to need.
         """

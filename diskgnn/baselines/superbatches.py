@@ -113,7 +113,7 @@ def place_superbatch(
     # Nothing is kept for ever: as if all rows that are not needed again were those of the next minibatch 0.
     first_uses = np.zeros(num_batches, np.int32)
     first_uses[0] = misses[0]
-    planner = BeladyPlanner(np.full(num_nodes, -1, np.int32), 0, capacity, misses, first_uses)
+    planner = BeladyPlanner(np.zeros(num_nodes, np.int32), 0, capacity, misses, first_uses)
     for number, nodes in zip(numbers, input_nodes(numbers), strict=True):
         yield planner.place(*sort_nodes(nodes, num_nodes), files.take_next_uses(number))
 

@@ -21,6 +21,8 @@ import numpy.typing as npt
 from diskgnn._native import BeladyPlanner
 from diskgnn.packing.reuse import Reuse
 
+_MAX_ADDRESSES = (1 << 31) - 2  # the location of a row is its address + 1, in an int32
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -31,16 +33,27 @@ class Placement:
     admissions: npt.NDArray[np.int32]  # [A, 2]: extent row -> slot, applied after the minibatch is assembled
 
 
+def addressable_slots(wanted: int, num_static: int, most_rows: int) -> int:
+    """Of `wanted` slots of the cpu tier, those that leave addresses for static rows and for an extent of `most_rows`.
+
+    Example:
+        >>> addressable_slots(1 << 31, 1 << 30, 1 << 20)
+        1072693246
+    """
+    return max(0, min(wanted, _MAX_ADDRESSES - num_static - most_rows))
+
+
 class Schedule:
     """The placement of one sequence. Read `initial_cpu_nodes`, iterate once, then read `next_cycle_slots`."""
 
     def __init__(self, reuse: Reuse, cpu_rows: int) -> None:
         """Plans with `cpu_rows` slots, or as many as are of use if those are fewer."""
         self._reuse = reuse
-        self.cpu_rows = reuse.most_kept(cpu_rows)
         static_nodes = reuse.static_nodes
-        location = np.full(reuse.accesses.num_nodes, -1, np.int32)
-        location[static_nodes] = np.arange(len(static_nodes), dtype=np.int32)
+        most_rows = int(np.diff(reuse.accesses.offsets).max(initial=0))
+        self.cpu_rows = addressable_slots(reuse.most_kept(cpu_rows), len(static_nodes), most_rows)
+        location = np.zeros(reuse.accesses.num_nodes, np.int32)  # what is not needed takes no memory
+        location[static_nodes] = np.arange(1, 1 + len(static_nodes), dtype=np.int32)
         misses = reuse.misses(self.cpu_rows)  # [B] the fewest rows that can be read
         self._planner = BeladyPlanner(location, len(static_nodes), self.cpu_rows, misses, reuse.first_uses)
         for nodes, next_uses in reuse.read_backwards():

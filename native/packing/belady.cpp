@@ -7,8 +7,9 @@
 namespace diskgnn {
 namespace {
 
-constexpr std::int32_t kAbsent = -1;
-constexpr std::int32_t kInitial = -2;  // resident when the cycle starts, in a slot that is not known yet
+// Beside these, a location is an address + 1.
+constexpr std::int32_t kAbsent = 0;
+constexpr std::int32_t kInitial = -1;  // resident when the cycle starts, in a slot that is not known yet
 constexpr std::size_t kPrefetchDistance = 64;
 constexpr int kMaxRounds = 8;  // until the residents are those of the round before
 
@@ -181,7 +182,7 @@ void BeladyPlanner::start_cycle() {
   initial_nodes_.reserve(num_initial_);
   for (std::size_t node = 0; node < location_.size() && initial_nodes_.size() < num_initial_; ++node) {
     if (location_[node] != kInitial) continue;
-    location_[node] = num_static_ + static_cast<std::int32_t>(initial_nodes_.size());
+    location_[node] = num_static_ + static_cast<std::int32_t>(initial_nodes_.size()) + 1;
     initial_nodes_.push_back(static_cast<std::int64_t>(node));
   }
   free_slots_.reserve(unsign(capacity_));
@@ -215,7 +216,7 @@ Placement<Node> BeladyPlanner::place(std::span<const Node> nodes, std::span<cons
     to_drop -= static_cast<std::int32_t>(!keep);
     const auto row = static_cast<std::int32_t>(num_rows);
     const std::int32_t hit_mask = -static_cast<std::int32_t>(hit);
-    addresses[unsign(order[i])] = (location & hit_mask) | ((first_row + row) & ~hit_mask);
+    addresses[unsign(order[i])] = ((location - 1) & hit_mask) | ((first_row + row) & ~hit_mask);
     placement.disk_nodes[num_rows] = nodes[i];
     admitted_[num_admitted] = row;
     leaving_[num_leaving] = static_cast<std::int32_t>(i);
@@ -229,7 +230,7 @@ Placement<Node> BeladyPlanner::place(std::span<const Node> nodes, std::span<cons
       __builtin_prefetch(&location_[unsign(nodes[unsign(leaving_[i + kPrefetchDistance])])], 1);
     }
     std::int32_t& location = location_[unsign(nodes[unsign(leaving_[i])])];
-    free_slots_.push_back(location - num_static_);
+    free_slots_.push_back(location - 1 - num_static_);
     location = kAbsent;
   }
   if (num_admitted > free_slots_.size()) throw std::logic_error("more rows are kept than there are slots");
@@ -240,7 +241,7 @@ Placement<Node> BeladyPlanner::place(std::span<const Node> nodes, std::span<cons
     }
     const std::int32_t slot = free_slots_.back();
     free_slots_.pop_back();
-    location_[unsign(placement.disk_nodes[unsign(admitted_[i])])] = num_static_ + slot;
+    location_[unsign(placement.disk_nodes[unsign(admitted_[i])])] = num_static_ + slot + 1;
     placement.admissions[2 * i] = admitted_[i];
     placement.admissions[2 * i + 1] = slot;
   }
@@ -252,7 +253,7 @@ std::vector<std::int32_t> BeladyPlanner::next_cycle_slots() const {
   slots.reserve(unsign(capacity_));
   std::vector<bool> taken(unsign(capacity_), false);
   for (const std::int64_t node : initial_nodes_) {
-    const std::int32_t slot = location_[unsign(node)] - num_static_;
+    const std::int32_t slot = location_[unsign(node)] - 1 - num_static_;
     if (slot < 0) throw std::logic_error("a row that the next cycle starts with is not resident");
     slots.push_back(slot);
     taken[unsign(slot)] = true;

@@ -38,7 +38,8 @@ struct Placement {
 // Gives slots to the arcs that are kept, in one pass over the sequence, once `find_initial` went over its end.
 class BeladyPlanner {
  public:
-  // `location` [N] is the only node-sized memory; on entry -1, or the rank of a static row, which is its address.
+  // `location` [N] is the only node-sized memory; on entry 0, or for a static row 1 + its rank, which is its address.
+  // So pages of nodes that no minibatch needs are never touched.
   // `misses` [B] is what `belady_misses` said, `first_uses` [B] how many arcs come from the cycle before.
   BeladyPlanner(std::span<std::int32_t> location, std::int32_t num_static, std::int32_t capacity,
                 std::span<const std::int32_t> misses, std::span<const std::int32_t> first_uses);
@@ -63,7 +64,7 @@ class BeladyPlanner {
  private:
   void start_cycle();
 
-  std::span<std::int32_t> location_;  // the row's address, -1 while it is on disk
+  std::span<std::int32_t> location_;  // 1 + the row's address, 0 while it is on disk
   std::int32_t num_static_, capacity_;
   std::vector<std::int32_t> dropped_;  // [2B + 1] by next use + 1: arcs that are still to be dropped, the first ones
   std::vector<std::int32_t> to_find_;  // [B] by first use: residents that `find_initial` has not seen yet

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from diskgnn import _native
 from diskgnn.packing.accesses import Accesses, hottest_nodes
-from diskgnn.packing.placement import Schedule
+from diskgnn.packing.placement import Schedule, addressable_slots
 from diskgnn.packing.reuse import Reuse
 
 
@@ -202,6 +202,13 @@ def test_everything_fits(tmp_path):
     assert slots == 4  # not one for nodes that nobody asks for
     assert initial == [0, 1, 2, 3]
     assert all(len(p.disk_nodes) == 0 and len(p.admissions) == 0 for p in placements)
+
+
+@pytest.mark.parametrize(("wanted", "num_static"), [(100, 0), (1 << 31, 0), (10**10, 1 << 30), (5, (1 << 31) - 3)])
+def test_addresses_stay_int32_however_many_slots_are_wanted(wanted, num_static):
+    slots, most_rows = addressable_slots(wanted, num_static, 1000), 1000
+    past_all = num_static + slots + most_rows  # the first address that nothing has
+    assert slots == wanted or slots == 0 or past_all == np.iinfo(np.int32).max - 1
 
 
 def test_no_slots(tmp_path):

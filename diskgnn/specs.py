@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, SupportsIndex
 
 from diskgnn.errors import ConfigError
@@ -102,6 +102,36 @@ def _keep_seeds(target: Target, row_shape: tuple[int, ...]) -> None:
 
 
 @dataclass(frozen=True)
+class Shard:
+    """The minibatches of one of several ranks that train together: in each epoch, of each split, those whose numbers
+    are `rank`, `rank + world_size`, `rank + 2 * world_size`, ... So step t of all ranks is what one rank has at
+    positions t * world_size to (t + 1) * world_size - 1.
+
+    Raises:
+        ConfigError: no rank of so many.
+
+    Example:
+        >>> list(Shard(1, 4).numbers(10))
+        [1, 5, 9]
+    """
+
+    rank: int = 0
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        world_size = whole_number("world_size", self.world_size)
+        rank = whole_number("rank", self.rank, least=0)
+        if rank >= world_size:
+            raise ConfigError(f"rank: expected less than the world size {world_size}, found {rank}")
+        object.__setattr__(self, "rank", rank)
+        object.__setattr__(self, "world_size", world_size)
+
+    def numbers(self, num_batches: int) -> range:
+        """Which of the `num_batches` minibatches of an epoch these are."""
+        return range(self.rank, num_batches, self.world_size)
+
+
+@dataclass(frozen=True)
 class SamplingSpec:
     """How minibatches are sampled; with a graph, all that their content depends on.
 
@@ -129,6 +159,7 @@ class SamplingSpec:
     expand_once: bool = False  # a node draws once for all layers, when it is found, as in PyG: for `to_pyg` only
     shuffle: bool = True  # the train split, anew in every epoch; False: in the given order
     sampler: UserSampler | None = None  # draws in place of ours; or a function, or its name
+    shard: Shard = field(default_factory=Shard)  # of all minibatches, those of one rank
 
     def __post_init__(self) -> None:
         fanouts = _checked("fanouts", self.fanouts)

@@ -35,9 +35,10 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
         output.next("diskgnn", "inspect", out, why="it has no nodes to train on yet: convert with --train")
 
 
-def _ready_to_train(output: Output, reports: StageReport | list[StageReport], packed: Path) -> None:
+def _ready_to_train(output: Output, reports: StageReport | list[StageReport], packed: Path, ranks: int = 1) -> None:
     _finish(output, reports)
-    output.next("diskgnn", "train", packed, "--checkpoint", packed.with_name(f"{packed.name}-run"))
+    launch = ("diskgnn",) if ranks == 1 else ("torchrun", "--nproc-per-node", str(ranks), "-m", "diskgnn")
+    output.next(*launch, "train", packed, "--checkpoint", packed.with_name(f"{packed.name}-run"))
 
 
 _source = options.section("Data sets in the formats of others")
@@ -250,6 +251,13 @@ def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: 
 @options.overwrite
 @options.serve
 @click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes that train together: OUT gets a directory for each, with its own minibatches and caches.",
+)
+@click.option(
     "--estimate",
     is_flag=True,
     help="Only sample some minibatches; predict time, memory and disk space, and compare other settings.",
@@ -268,6 +276,8 @@ def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, disk: int
         from diskgnn.preparing.estimate import estimate as predict
 
         arguments.pop("overwrite")  # nothing is written
+        if arguments.pop("ranks") > 1:
+            raise ConfigError("ranks: an estimate is of one process that trains; leave it out with --estimate")
         prediction = predict(graph, out, **arguments, disk=disk, reporter=output.reporter)
         show(output, prediction, graph, out)
         output.result(prediction)
@@ -276,4 +286,5 @@ def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, disk: int
     else:
         from diskgnn.preparing.prepare import prepare
 
-        _ready_to_train(output, prepare(graph, out, **arguments, reporter=output.reporter), out)
+        reports = prepare(graph, out, **arguments, reporter=output.reporter)
+        _ready_to_train(output, reports, out, arguments["ranks"])

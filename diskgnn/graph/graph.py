@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph.type_data import EdgeSet, NodeSet
 from diskgnn.schema import EdgeType
 from diskgnn.specs import PathLike
@@ -50,6 +50,10 @@ class Graph:
             num_nodes = nodes[described.type[2]].num_nodes
             edges[described.type] = EdgeSet.open(manifest, number, described, num_nodes)
         return Graph(manifest, config, nodes, edges)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled, a graph is its path and digest: whoever unpickles it opens the directory, and finds the same."""
+        return _reopened, (str(self.manifest.path.absolute()), self.manifest.digest)
 
     @property
     def is_typed(self) -> bool:
@@ -162,3 +166,18 @@ class Graph:
     def topology_at_random(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
         """`indptr` and `indices`, as memory maps that read no more than what is touched."""
         return self.only_edges("a topology").topology_at_random()
+
+
+def _reopened(path: str, digest: str) -> Graph:
+    """The graph that was pickled.
+
+    Raises:
+        ArtifactError: it is not there, or another graph is.
+    """
+    graph = Graph.open(path)
+    if graph.manifest.digest != digest:
+        raise ArtifactError(
+            f"{path} holds another graph than here before (digest {graph.manifest.digest}, expected {digest}); "
+            "put that one there, or start over"
+        )
+    return graph

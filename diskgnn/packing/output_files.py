@@ -75,8 +75,7 @@ def reserve_extents(writer: ArtifactWriter, split: PlacedSplit) -> None:
     Raises:
         OSError: the disk has no room for it.
     """
-    index = split.index
-    reserve(writer.path(artifacts.extents_file(split.name)), int(index.extents["offset"][-1] + index.extent_bytes[-1]))
+    reserve(writer.path(artifacts.extents_file(split.name)), split.index.num_bytes)
 
 
 def register_extents(writer: ArtifactWriter, split: PlacedSplit) -> None:

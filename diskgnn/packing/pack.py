@@ -162,7 +162,7 @@ def _require_space(
     rows = tiers.rows_of(features) if isinstance(tiers, TierBudgets) else tiers[0]
     if most_packed_bytes(samples, rows, graph.indices.itemsize, row_bytes) <= free_bytes(writer.staging):
         return 0
-    probes = {split: probe_samples(samples, split) for split in samples.splits}
+    probes = {split: probe_samples(samples, split) for split, size in samples.config.splits.items() if size.num_batches}
     certain = certain_bytes(probes, rows, row_bytes, keep_input_nodes)
     packed_bytes = max(certain.packed, samples.manifest.total_bytes)  # headers alone are as large
     require_free_bytes(writer.staging, packed_bytes, f"packing {writer.final}")

@@ -82,12 +82,13 @@ def probe_by_sampling(plan: SamplingPlan, resources: Resources) -> dict[str, Pro
         ArtifactError: the graph is damaged.
     """
     planned = []
-    for split in plan.splits:
+    splits = [split for split in plan.splits if plan.sizes[split].num_batches]  # a rank may have none of a small one
+    for split in splits:
         minibatches = plan.minibatches(split, plan.prepared_epochs(split)[0])
         spread = np.unique(np.linspace(0, len(minibatches) - 1, PROBE_MINIBATCHES).astype(int))
         planned += [(split, minibatches[number]) for number in spread]
-    nodes: dict[str, list[npt.NDArray[Any]]] = {split: [] for split in plan.splits}
-    structure_bytes = dict.fromkeys(plan.splits, 0)
+    nodes: dict[str, list[npt.NDArray[Any]]] = {split: [] for split in splits}
+    structure_bytes = dict.fromkeys(splits, 0)
     with (
         damage_named(plan.graph),
         resources.reporter.stage("sample a few", len(planned), "minibatches") as advance,
@@ -98,7 +99,7 @@ def probe_by_sampling(plan: SamplingPlan, resources: Resources) -> dict[str, Pro
             structure_bytes[split] += structure_bytes_of(minibatch)
             advance(1)
     config = plan.config()
-    return {split: _probe(nodes[split], structure_bytes[split], config, split) for split in plan.splits}
+    return {split: _probe(nodes[split], structure_bytes[split], config, split) for split in splits}
 
 
 def probe_samples(samples: Samples, split: str) -> Probe:

@@ -127,7 +127,7 @@ def _window_bytes(placed: Placed, number: int, memory_bytes: int) -> int:
     row_bytes = placed.row_sets[number].row_bytes
     num_extents = sum(len(split.index) for split in placed.splits)
     num_rows = sum(int(split.row_sets[number].bounds[-1]) for split in placed.splits)
-    mean_extent_bytes = 1 + num_rows * row_bytes // num_extents
+    mean_extent_bytes = 1 + num_rows * row_bytes // max(1, num_extents)
     needed_bytes = int(np.count_nonzero(placed.needed[number])) * row_bytes
     enough_bytes = max(ENOUGH_WINDOW_BYTES, needed_bytes * MEAN_RUN_BYTES // mean_extent_bytes)
     return max(MIN_WINDOW_BYTES, min(memory_bytes // 4, enough_bytes))

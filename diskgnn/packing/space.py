@@ -42,8 +42,8 @@ class CertainBytes:
 
 def certain_bytes(probes: Mapping[str, Probe], tiers: TierRows, row_bytes: int, keep_input_nodes: bool) -> CertainBytes:
     """The least that packed directory and samples take, from one probe of each split."""
-    first = next(iter(probes.values()))
-    packed: float = min(tiers.static, first.distinct_rows()) * row_bytes
+    first = next(iter(probes.values()), None)
+    packed: float = 0 if first is None else min(tiers.static, first.distinct_rows()) * row_bytes
     samples = 0.0
     for split, probe in probes.items():
         kept_rows = min(tiers.cpu(split), probe.num_nodes - tiers.static)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from diskgnn.errors import ArtifactError, BusyError, ConfigError, OutputExistsError
+from diskgnn.errors import ArtifactError, BusyError, OutputExistsError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack_samples
 from diskgnn.packing.probes import probe_by_sampling
 from diskgnn.packing.row_sets import only_features
 from diskgnn.packing.space import certain_bytes, most_disk_bytes
+from diskgnn.preparing.outputs import preparing_alone, unfinished_ranks
 from diskgnn.preparing.repair import repair
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.sampling.sample import sample_plan
-from diskgnn.specs import CacheSpec, Fanouts, NodeTarget, PathLike, SamplingSpec, Target
+from diskgnn.specs import CacheSpec, Fanouts, NodeTarget, PathLike, SamplingSpec, Target, whole_number
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import free_bytes, require_free_bytes
-from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.writer import ArtifactWriter, staging_of
@@ -57,6 +57,7 @@ def prepare(
     threads: int | None = None,
     keep_input_nodes: bool = False,
     samples: PathLike | None = None,
+    ranks: int = 1,
     overwrite: bool = False,
     reporter: Reporter = SILENT,
 ) -> list[StageReport]:
@@ -97,11 +98,15 @@ def prepare(
         threads: all cores by default.
         keep_input_nodes: store each minibatch's node ids too, for `MiniBatch.input_nodes`.
         samples: a directory to keep the samples in.
+        ranks: processes that will train together, on one machine or on several. Of more than 1, `out` and `samples` are
+            folders with a directory for each rank, `rank-0-of-4` and so on: rank r of W has the minibatches r, r + W,
+            r + 2 W, ... of each epoch, so that step t of all ranks is minibatches t W to t W + W - 1 of one.
+            `batch_size` and the caches are those of each rank. Ranks that are there when a run stops are done.
         overwrite: replace `out`, never samples that are kept.
         reporter: told about every stage.
 
     Returns:
-        The reports of both stages.
+        The reports of both stages, of each rank in turn.
 
     Raises:
         ConfigError, InputError, ArtifactError, OutputExistsError, DiskFullError: see both. A disk that samples and
@@ -136,12 +141,20 @@ def prepare(
         samples=samples,
         keep_input_nodes=keep_input_nodes,
     )
-    return prepare_request(request, overwrite=overwrite)
+    return prepare_ranks(request, whole_number("ranks", ranks), overwrite=overwrite)
+
+
+def prepare_ranks(request: PrepareRequest, ranks: int, *, overwrite: bool = False) -> list[StageReport]:
+    """`prepare` for so many ranks, one after the other, once its arguments are checked."""
+    if ranks == 1:
+        return prepare_request(request, overwrite=overwrite)
+    with unfinished_ranks(request, ranks, overwrite=overwrite) as unfinished:
+        return [report for each in unfinished for report in prepare_request(each, overwrite=overwrite)]
 
 
 def prepare_request(request: PrepareRequest, *, overwrite: bool = False) -> list[StageReport]:
-    """`prepare`, once its arguments are checked."""
-    with _alone(request.out):
+    """`prepare` of one directory, once its arguments are checked."""
+    with preparing_alone(request.out):
         try:
             # Refuse before hours of sampling, not after.
             ArtifactWriter(request.out, artifacts.PACKED, config={}, overwrite=overwrite)
@@ -165,25 +178,6 @@ def prepare_request(request: PrepareRequest, *, overwrite: bool = False) -> list
         faults.point("prepare.packed")
         shutil.rmtree(request.scratch, ignore_errors=True)
     return reports
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Nobody else prepares `out` within the block.
-
-    Raises:
-        BusyError: another process does now.
-    """
-    with ExitStack() as held:
-        try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            busy = f"another process is preparing {out} now; wait for it or stop it"
-            held.enter_context(alone(out.with_name(f".{out.name}.preparing.lock"), busy))
-        except OSError as error:
-            raise ConfigError(
-                f"cannot write {out}: {error.strerror or error}; choose an output in another folder"
-            ) from error
-        yield
 
 
 def _sample(request: PrepareRequest) -> list[StageReport]:

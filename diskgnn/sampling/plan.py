@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, overload
@@ -19,7 +18,7 @@ from diskgnn.sampling.grouping import nearness_order
 from diskgnn.sampling.seeds import Excluded, NodeSeeds, SeedBatch, Seeds, seeds_of
 from diskgnn.sampling.topology import TopologyParts
 from diskgnn.sampling.user_sampling import UserDraws
-from diskgnn.specs import LinkTarget, SamplingSpec
+from diskgnn.specs import LinkTarget, SamplingSpec, Shard
 from diskgnn.storage.samples import PairSample, SampledBlock, SampledMinibatch
 from diskgnn.storage.samples_config import SamplesConfig, SamplesLayout, SequenceSize
 
@@ -133,7 +132,7 @@ class SamplingPlan:
     """
 
     def __init__(self, graph: Graph, spec: SamplingSpec, seeds: Seeds | None = None) -> None:
-        self.graph, self.spec = graph, spec
+        self.graph, self.spec, self._given_seeds = graph, spec, seeds
         self._seeds = seeds or seeds_of(graph, spec)
         self.splits = self._seeds.splits
         edge_types = tuple(graph.edges)
@@ -149,9 +148,14 @@ class SamplingPlan:
         positions = tuple(each in self.layout.positions for each in edge_types) if self.layout.positions else ()
         self._rules = DrawRules(spec.weighted, spec.temporal == "last", positions, spec.expand_once)
         self.parts = TopologyParts(graph, weights=spec.weighted, times=spec.temporal is not None)
-        self.sizes = {
-            split: SequenceSize(spec.epochs if split == "train" else 1, -(-self._seeds.count(split) // spec.batch_size))
-            for split in self.splits
+        # Of each split, minibatches in an epoch of all ranks together.
+        self._num_batches = {split: -(-self._seeds.count(split) // spec.batch_size) for split in self.splits}
+        self.sizes = self._sizes()
+
+    def _sizes(self) -> dict[str, SequenceSize]:
+        return {
+            split: SequenceSize(self.spec.epochs if split == "train" else 1, len(self.spec.shard.numbers(num_batches)))
+            for split, num_batches in self._num_batches.items()
         }
 
     def load_sampler(self) -> Sampler:
@@ -172,11 +176,32 @@ class SamplingPlan:
 
     def redrawn(self, draws: str, draw_period: int) -> SamplingPlan:
         """The same seeds in the same minibatches, around which other neighbours are drawn; groups are found once."""
+        return self._copy(replace(self.spec, draws=draws, draw_period=draw_period))
+
+    def shard(self, rank: int, world_size: int) -> SamplingPlan:
+        """The minibatches of one rank, see `Shard`: each is byte for byte that of this plan, number and draws included.
+
+        A plan is a value for other processes, too: pickled, it is the graph's path and digest, and the spec.
+
+        Raises:
+            ConfigError: no rank of so many, or this is the plan of a rank already.
+        """
+        if self.spec.shard.world_size > 1:
+            raise ConfigError(f"shard: expected the plan of all ranks, found that of {self.spec.shard}")
+        other = self._copy(replace(self.spec, shard=Shard(rank, world_size)))
+        other.sizes = other._sizes()
+        return other
+
+    def _copy(self, spec: SamplingSpec) -> SamplingPlan:
         if self.spec.group_seeds > 1 and "train" in self.splits:
             assert self._grouped_positions is not None  # a copy has what is cached
-        other = copy(self)
-        other.spec = replace(self.spec, draws=draws, draw_period=draw_period)
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.spec = spec
         return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SamplingPlan, (self.graph, self.spec, self._given_seeds)
 
     def config(self) -> SamplesConfig:
         """What a samples directory of this plan says of itself."""
@@ -202,7 +227,7 @@ class SamplingPlan:
         return count
 
     def order(self, split: str, epoch: int) -> npt.NDArray[np.int64]:
-        """[n] positions in the split in the order in which an epoch has its seeds.
+        """[n] positions in the split in the order in which an epoch has its seeds, those of all ranks.
 
         Raises:
             ArtifactError: see `nearness_order`.
@@ -228,10 +253,10 @@ class SamplingPlan:
             name = f"minibatch {number} of epoch {epoch} of the {split} split"
             return self.minibatch_of(batch, split, key, number, name, self._slice_start(split, epoch, number))
 
-        return PlannedEpoch(plan, range(self.sizes[split].batches_per_epoch))
+        return PlannedEpoch(plan, self.spec.shard.numbers(self._num_batches[split]))
 
     def seeds(self, split: str, epoch: int) -> npt.NDArray[np.int64]:
-        """[n] the seed nodes or [n, 2] the seed edges of a split in the order of one epoch."""
+        """[n] the seed nodes or [n, 2] the seed edges of a split in the order of one epoch, those of all ranks."""
         return self._seeds.listed(split)[self.order(split, epoch)]
 
     def minibatch_of(
@@ -264,7 +289,7 @@ class SamplingPlan:
         if self.spec.draws == "independent":
             return None
         if split == "train" and self.spec.draw_period > 1:
-            position = epoch * self.sizes[split].batches_per_epoch + number
+            position = epoch * self._num_batches[split] + number
             return moving_slice_start(self.spec.seed, split, position, self.spec.draw_period)
         # Scores are to be those of many draws, not of some that lie side by side.
         return slice_start(self.spec.seed, split, epoch, number)

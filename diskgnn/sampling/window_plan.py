@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
 from diskgnn.storage.samples_config import SequenceSize
@@ -28,6 +29,9 @@ class WindowPlan(SamplingPlan):
         self.splits = ("train",)
         self.sizes = {"train": SequenceSize(1, len(window))}
         self._plan, self._window, self._batches_per_epoch = plan, window, batches_per_epoch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WindowPlan, (self._plan, self._window)
 
     def minibatches(self, split: str, epoch: int) -> list[PlannedMinibatch]:
         """Those of the window; there is one epoch."""

@@ -22,6 +22,12 @@ MADE_BY = {
 MANIFEST = "manifest.json"
 JOURNAL = "journal.jsonl"  # in the staging directory of a resumable writer: what it is making, and what is finished
 
+
+def rank_directory(rank: int, world_size: int) -> str:
+    """In a folder that `prepare` wrote for several ranks: the samples or packed directory of one of them."""
+    return f"rank-{rank}-of-{world_size}"
+
+
 # graph/: kinds of files; each type of nodes or edges has its own, named by `node_file` or `edge_file`
 INDPTR, INDICES = "indptr", "indices"
 FEATURES, EDGE_FEATURES = "features", "edge_features"

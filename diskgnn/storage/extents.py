@@ -73,6 +73,11 @@ class ExtentIndex:
         return -(-used // DIRECT_ALIGNMENT) * DIRECT_ALIGNMENT
 
     @property
+    def num_bytes(self) -> int:
+        """Of all extents: of the file."""
+        return int(self.extent_bytes.sum())
+
+    @property
     def max_header_bytes(self) -> int:
         """Of the longest header."""
         return int(self.extents["header_bytes"].max(initial=0))

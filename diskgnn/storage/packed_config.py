@@ -130,7 +130,7 @@ class PackedSplit:
     def parse(config: Mapping[str, Any]) -> PackedSplit:
         """Raises ValueError or KeyError for what the packer would not have written."""
         return PackedSplit(
-            within(config["epochs"], 1), within(config["batches_per_epoch"], 1), within(config["max_header_bytes"], 1),
+            within(config["epochs"], 1), within(config["batches_per_epoch"]), within(config["max_header_bytes"]),
             tuple(PackedRows.parse(typed(rows, dict)) for rows in typed(config["row_sets"], list)),
         )  # fmt: skip
 

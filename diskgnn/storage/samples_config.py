@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from diskgnn.schema import EdgeType, edge_type_name, parse_edge_type
-from diskgnn.specs import Fanouts, LinkTarget, NodeTarget, SamplingSpec, Target
+from diskgnn.specs import Fanouts, LinkTarget, NodeTarget, SamplingSpec, Shard, Target
 from diskgnn.split_arrays import SplitArrays
 from diskgnn.storage.manifest import typed
 from diskgnn.user_sampler import UserSampler
@@ -134,6 +134,7 @@ def spec_to_json(spec: SamplingSpec) -> dict[str, Any]:
         **({"expand_once": True} if spec.expand_once else {}),
         **({} if spec.shuffle else {"shuffle": False}),
         **({} if spec.sampler is None else {"sampler": _sampler_to_json(spec.sampler)}),
+        **({} if spec.shard.world_size == 1 else {"shard": asdict(spec.shard)}),
     }
 
 
@@ -156,6 +157,7 @@ def parse_spec(config: Mapping[str, Any]) -> SamplingSpec:
         expand_once=typed(config.get("expand_once", False), bool),
         shuffle=typed(config.get("shuffle", True), bool),
         sampler=_parse_sampler(config["sampler"]) if "sampler" in config else None,
+        shard=_parse_shard(config["shard"]) if "shard" in config else Shard(),
     )
 
 
@@ -165,6 +167,10 @@ def _sampler_to_json(sampler: UserSampler) -> dict[str, str]:
 
 def _parse_sampler(config: Any) -> UserSampler:
     return UserSampler(typed(config["name"], str), typed(config["version"], str))
+
+
+def _parse_shard(config: Any) -> Shard:
+    return Shard(typed(config["rank"], int), typed(config["world_size"], int))
 
 
 def fanouts_to_json(fanouts: Fanouts) -> list[int] | dict[str, list[int]]:

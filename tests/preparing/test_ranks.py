@@ -1,0 +1,160 @@
+"""Ranks that train together: their minibatches are those of one rank, dealt out one by one."""
+
+import pickle
+from itertools import chain, zip_longest
+
+import numpy as np
+import pytest
+from graphs import bits_of, make_graph
+from typed_batches import WRITES, TypedGraph
+from typed_directories import write_typed_graph
+
+from diskgnn import ArtifactError, ConfigError, Loader, OutputExistsError, prepare
+from diskgnn.graph.graph import Graph
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.specs import SPLITS, LinkTarget, NodeTarget, SamplingSpec, Shard
+from diskgnn.storage import faults
+from diskgnn.storage.manifest import open_artifact
+from diskgnn.storage.verification import verify_artifact
+
+SETTINGS = {"fanouts": [3, 2], "batch_size": 8, "epochs": 2, "seed": 5, "cpu_cache": "10%", "keep_input_nodes": True}
+WAYS = {
+    "independent": {},
+    "coordinated": {"draws": "coordinated", "draw_period": 4},
+    "grouped": {"group_seeds": 3},
+    "in order": {"shuffle": False, "static_cache": "5%"},
+}
+TYPED_WAYS = {
+    "nodes": {"target": NodeTarget("paper")},
+    "links": {"target": LinkTarget(WRITES, negatives=2, eval_negatives=3)},
+}
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    """57 train seeds, so 8 minibatches of which the last has 1; 21 of valid, so 3."""
+    return make_graph(tmp_path_factory.mktemp("ranks") / "graph").manifest.path
+
+
+@pytest.fixture(scope="module")
+def typed_graph(tmp_path_factory):
+    return write_typed_graph(tmp_path_factory.mktemp("ranks") / "typed", TypedGraph()).manifest.path
+
+
+def content(batch):
+    """All that makes a minibatch but its number, comparable with ==."""
+    if hasattr(batch, "x") and not isinstance(batch.x, dict):
+        return batch.seeds.tolist(), bits_of(batch), batch.y.tolist(), batch.input_nodes.tolist(), [
+            (block.indptr.tolist(), block.indices.tolist()) for block in batch.blocks
+        ]  # fmt: skip
+    return repr(batch.seeds), repr(batch.x), repr(batch.y), repr(batch.pairs), repr(batch.blocks)
+
+
+def epochs_of(packed, split):
+    with Loader(packed, split) as loader:
+        return [[content(batch) for batch in loader.epoch(epoch)] for epoch in range(2)]
+
+
+def dealt(ranks):
+    """The minibatches of ranks in the order of steps: that of rank 0, of rank 1, ..., then the next one of rank 0."""
+    return [batch for batch in chain(*zip_longest(*ranks)) if batch is not None]
+
+
+@pytest.mark.parametrize(("way", "world_size"), [("independent", 2), ("independent", 11), *((way, 3) for way in WAYS)])
+def test_the_minibatches_of_all_ranks_are_those_of_one(graph, tmp_path, way, world_size):
+    settings = SETTINGS | WAYS[way]
+    prepare(graph, tmp_path / "one", **settings)
+    prepare(graph, tmp_path / "ranks", **settings, ranks=world_size)
+    folders = [tmp_path / "ranks" / f"rank-{rank}-of-{world_size}" for rank in range(world_size)]
+    assert sorted((tmp_path / "ranks").iterdir()) == sorted(folders)
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "one", tmp_path / "ranks"]
+    for folder in folders:
+        verify_artifact(folder)
+    for split in ("train", "valid"):
+        of_one, of_ranks = epochs_of(tmp_path / "one", split), [epochs_of(folder, split) for folder in folders]
+        for epoch, expected in enumerate(of_one):
+            assert dealt([each[epoch] for each in of_ranks]) == expected
+
+
+@pytest.mark.parametrize("way", TYPED_WAYS)
+def test_typed_graphs_and_links_are_dealt_out_alike(typed_graph, tmp_path, way):
+    settings = SETTINGS | TYPED_WAYS[way] | {"batch_size": 5}
+    prepare(typed_graph, tmp_path / "one", **settings)
+    prepare(typed_graph, tmp_path / "ranks", **settings, ranks=2)
+    for split in SPLITS:
+        of_one = epochs_of(tmp_path / "one", split)
+        of_ranks = [epochs_of(tmp_path / "ranks" / f"rank-{rank}-of-2", split) for rank in range(2)]
+        for epoch, expected in enumerate(of_one):
+            assert len(expected) > 1
+            assert dealt([each[epoch] for each in of_ranks]) == expected
+
+
+def test_a_plan_of_a_rank_is_a_value_for_other_processes(graph):
+    spec = SamplingSpec([3, 2], 8, 2, seed=5, target=NodeTarget(seeds={"train": np.arange(40)}))
+    plan = pickle.loads(pickle.dumps(SamplingPlan(Graph.open(graph), spec).shard(1, 3)))
+    assert plan.spec.shard == Shard(1, 3)
+    expected = SamplingPlan(Graph.open(graph), spec).minibatches("train", 1)
+    for number, planned in zip(range(1, 5, 3), plan.minibatches("train", 1), strict=True):
+        assert planned.number == number
+        np.testing.assert_array_equal(planned.seeds, expected[number].seeds)
+    with pytest.raises(ConfigError, match="of all ranks"):
+        plan.shard(0, 2)
+
+
+def test_a_pickled_plan_of_a_graph_that_was_replaced_is_refused(tmp_path):
+    graph = make_graph(tmp_path / "graph")
+    pickled = pickle.dumps(SamplingPlan(graph, SamplingSpec([2], 8)))
+    graph.manifest.path.rename(tmp_path / "aside")
+    make_graph(tmp_path / "graph", seed=1)
+    with pytest.raises(ArtifactError, match="another graph"):
+        pickle.loads(pickled)
+
+
+@pytest.mark.parametrize(("rank", "world_size"), [(2, 2), (-1, 2), (0, 0), ("0", 1), (0.5, 1)])
+def test_a_rank_that_is_none_is_refused(rank, world_size):
+    with pytest.raises(ConfigError, match=r"rank:|world_size:"):
+        Shard(rank, world_size)
+
+
+@pytest.mark.filterwarnings("ignore:what was sampled")
+def test_a_run_that_was_stopped_goes_on_with_the_ranks_that_are_missing(graph, tmp_path):
+    prepare(graph, tmp_path / "whole", **SETTINGS, ranks=3)
+    out = tmp_path / "ranks"
+    with faults.armed("prepare.packed", KeyboardInterrupt(), after=1), pytest.raises(KeyboardInterrupt):
+        prepare(graph, out, **SETTINGS, ranks=3)
+    before = (out / "rank-0-of-3").stat().st_ino
+    with pytest.raises(OutputExistsError, match="of other settings"):
+        prepare(graph, out, **SETTINGS | {"seed": 6}, ranks=3)
+    prepare(graph, out, **SETTINGS, ranks=3)
+    assert (out / "rank-0-of-3").stat().st_ino == before
+    for rank in range(3):
+        name = f"rank-{rank}-of-3"
+        assert open_artifact(out / name).digest == open_artifact(tmp_path / "whole" / name).digest
+    assert sorted(path.name for path in out.iterdir()) == [f"rank-{rank}-of-3" for rank in range(3)]
+    with pytest.raises(OutputExistsError, match="all of 3 ranks already"):
+        prepare(graph, out, **SETTINGS, ranks=3)
+    prepare(graph, out, **SETTINGS | {"seed": 6}, ranks=3, overwrite=True)
+    assert open_artifact(out / "rank-0-of-3").digest != open_artifact(tmp_path / "whole" / "rank-0-of-3").digest
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_something_else_is_never_replaced_by_ranks(graph, tmp_path, overwrite):
+    prepare(graph, tmp_path / "one", **SETTINGS)
+    with pytest.raises(OutputExistsError, match="a packed directory for one rank"):
+        prepare(graph, tmp_path / "one", **SETTINGS, ranks=2, overwrite=overwrite)
+    prepare(graph, tmp_path / "ranks", **SETTINGS, ranks=2)
+    with pytest.raises(OutputExistsError, match="rank-0-of-2"):
+        prepare(graph, tmp_path / "ranks", **SETTINGS, ranks=3, overwrite=overwrite)
+    with pytest.raises(OutputExistsError, match="is no artifact"):
+        prepare(graph, tmp_path / "ranks", **SETTINGS, overwrite=overwrite)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OutputExistsError, match="holds a file"):
+        prepare(graph, tmp_path / "file", **SETTINGS, ranks=2, overwrite=overwrite)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_samples_of_ranks_are_kept_apart(graph, tmp_path):
+    prepare(graph, tmp_path / "ranks", **SETTINGS, ranks=2, samples=tmp_path / "samples")
+    for rank in range(2):
+        samples = open_artifact(tmp_path / "samples" / f"rank-{rank}-of-2")
+        assert samples.config["shard"] == {"rank": rank, "world_size": 2}

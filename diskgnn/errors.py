@@ -59,6 +59,12 @@ class ReadError(DiskGNNError, OSError):
         )
 
 
+class WorkerLostError(DiskGNNError):
+    """A cluster that lost its workers again and again; what they finished was kept."""
+
+    exit_code = 9
+
+
 class DivergedError(DiskGNNError, ArithmeticError):
     """Training produced a loss that is not finite."""
 

@@ -20,6 +20,7 @@ from diskgnn.user_sampler import UserSampler
 PathLike = str | os.PathLike[str]
 SPLITS = SPLIT_NAMES
 MAX_FANOUT = (1 << 31) - 1
+ENGINES = ("local", "ray")
 DRAWS = ("independent", "coordinated")
 EXCLUSIONS = ("none", "self", "reverse")
 TEMPORAL = ("uniform", "last")

@@ -13,6 +13,7 @@ from diskgnn.cli.drawing import sampling_arguments
 from diskgnn.cli.rendering import Output
 from diskgnn.errors import ConfigError
 from diskgnn.progress import StageReport
+from diskgnn.specs import ENGINES
 
 
 def _finish(output: Output, reports: StageReport | list[StageReport]) -> None:
@@ -258,6 +259,17 @@ def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: 
     help="Processes that train together: OUT gets a directory for each, with its own minibatches and caches.",
 )
 @click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default=ENGINES[0],
+    show_default=True,
+    help="ray: by the workers of a cluster, which see GRAPH and OUT at the same paths. The bytes are the same.",
+)
+@click.option(
+    "--address",
+    help="With --engine ray: of a running Ray.  [default: the one that Ray finds, or a new one on this machine]",
+)
+@click.option(
     "--estimate",
     is_flag=True,
     help="Only sample some minibatches; predict time, memory and disk space, and compare other settings.",
@@ -276,6 +288,8 @@ def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, disk: int
         from diskgnn.preparing.estimate import estimate as predict
 
         arguments.pop("overwrite")  # nothing is written
+        if (arguments.pop("engine"), arguments.pop("address")) != (ENGINES[0], None):
+            raise ConfigError("engine: an estimate is made here, and of this machine; leave it out with --estimate")
         if arguments.pop("ranks") > 1:
             raise ConfigError("ranks: an estimate is of one process that trains; leave it out with --estimate")
         prediction = predict(graph, out, **arguments, disk=disk, reporter=output.reporter)

@@ -10,22 +10,21 @@ from pathlib import Path
 
 from diskgnn.errors import ArtifactError, BusyError, OutputExistsError
 from diskgnn.graph.graph import Graph
-from diskgnn.packing.pack import pack_samples
 from diskgnn.packing.probes import probe_by_sampling
 from diskgnn.packing.row_sets import only_features
 from diskgnn.packing.space import certain_bytes, most_disk_bytes
+from diskgnn.preparing.engine import Engine, LocalEngine, open_engine
 from diskgnn.preparing.outputs import preparing_alone, unfinished_ranks
 from diskgnn.preparing.repair import repair
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
 from diskgnn.specs import CacheSpec, Fanouts, NodeTarget, PathLike, SamplingSpec, Target, whole_number
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import free_bytes, require_free_bytes
 from diskgnn.storage.manifest import read_manifest
-from diskgnn.storage.samples import Samples
 from diskgnn.storage.writer import ArtifactWriter, staging_of
-from diskgnn.system.resources import Resources
 from diskgnn.units import format_size
 from diskgnn.user_sampler import AnySampler, UserSampler
 
@@ -58,6 +57,8 @@ def prepare(
     keep_input_nodes: bool = False,
     samples: PathLike | None = None,
     ranks: int = 1,
+    engine: str = "local",
+    address: str | None = None,
     overwrite: bool = False,
     reporter: Reporter = SILENT,
 ) -> list[StageReport]:
@@ -102,6 +103,10 @@ def prepare(
             folders with a directory for each rank, `rank-0-of-4` and so on: rank r of W has the minibatches r, r + W,
             r + 2 W, ... of each epoch, so that step t of all ranks is minibatches t W to t W + W - 1 of one.
             `batch_size` and the caches are those of each rank. Ranks that are there when a run stops are done.
+        engine: 'local', this process; or 'ray', workers of a cluster that see graph and output at the same paths
+            (docs/guide/cluster.md). The bytes are the same. `memory` and `threads` are then those of each worker, by
+            default half of the smallest node and all of its cores.
+        address: of a running Ray; None for the one that Ray finds by itself, or a new one on this machine.
         overwrite: replace `out`, never samples that are kept.
         reporter: told about every stage.
 
@@ -111,49 +116,52 @@ def prepare(
     Raises:
         ConfigError, InputError, ArtifactError, OutputExistsError, DiskFullError: see both. A disk that samples and
             packed data surely do not fit is refused before sampling, by the prediction that `estimate` makes.
+        UnavailableError: engine 'ray' without Ray.
+        WorkerLostError: Ray lost workers again and again.
 
     Example:
         >>> diskgnn.prepare("graph", "packed", fanouts=[10, 10], batch_size=1024, epochs=4, cpu_cache="10%")
     """
-    request = PrepareRequest.of(
-        graph,
-        SamplingSpec(
-            fanouts,
-            batch_size,
-            epochs,
-            eval_fanouts,
-            seed,
-            draws=draws,
-            draw_period=draw_period,
-            group_seeds=group_seeds,
-            target=target or NodeTarget(),
-            temporal=temporal,
-            strict_time=strict_time,
-            weighted=weighted,
-            edge_ids=edge_ids,
-            expand_once=expand_once,
-            shuffle=shuffle,
-            sampler=UserSampler.of(sampler),
-        ),
-        CacheSpec(cpu_cache, static_cache, eval_cpu_cache),
-        Resources.of(memory, threads, reporter),
-        out,
-        samples=samples,
-        keep_input_nodes=keep_input_nodes,
+    spec = SamplingSpec(
+        fanouts,
+        batch_size,
+        epochs,
+        eval_fanouts,
+        seed,
+        draws=draws,
+        draw_period=draw_period,
+        group_seeds=group_seeds,
+        target=target or NodeTarget(),
+        temporal=temporal,
+        strict_time=strict_time,
+        weighted=weighted,
+        edge_ids=edge_ids,
+        expand_once=expand_once,
+        shuffle=shuffle,
+        sampler=UserSampler.of(sampler),
     )
-    return prepare_ranks(request, whole_number("ranks", ranks), overwrite=overwrite)
+    cache, ranks = CacheSpec(cpu_cache, static_cache, eval_cpu_cache), whole_number("ranks", ranks)
+    plan = SamplingPlan(graph if isinstance(graph, Graph) else Graph.open(graph), spec)
+    kept = None if samples is None else Path(samples).absolute()
+    with open_engine(engine, address) as opened:
+        resources = opened.resources(memory, threads, reporter)
+        request = PrepareRequest.of_plan(plan, cache, resources, out, samples=kept, keep_input_nodes=keep_input_nodes)
+        return prepare_ranks(request, ranks, opened, overwrite=overwrite)
 
 
-def prepare_ranks(request: PrepareRequest, ranks: int, *, overwrite: bool = False) -> list[StageReport]:
-    """`prepare` for so many ranks, one after the other, once its arguments are checked."""
+def prepare_ranks(request: PrepareRequest, ranks: int, engine: Engine, *, overwrite: bool = False) -> list[StageReport]:
+    """`prepare` for so many ranks, once its arguments are checked."""
     if ranks == 1:
-        return prepare_request(request, overwrite=overwrite)
+        return prepare_request(request, engine, overwrite=overwrite)
     with unfinished_ranks(request, ranks, overwrite=overwrite) as unfinished:
-        return [report for each in unfinished for report in prepare_request(each, overwrite=overwrite)]
+        return engine.each(unfinished, lambda each: prepare_request(each, engine, overwrite=overwrite))
 
 
-def prepare_request(request: PrepareRequest, *, overwrite: bool = False) -> list[StageReport]:
+def prepare_request(
+    request: PrepareRequest, engine: Engine | None = None, *, overwrite: bool = False
+) -> list[StageReport]:
     """`prepare` of one directory, once its arguments are checked."""
+    engine = engine or LocalEngine()
     with preparing_alone(request.out):
         try:
             # Refuse before hours of sampling, not after.
@@ -162,25 +170,13 @@ def prepare_request(request: PrepareRequest, *, overwrite: bool = False) -> list
             _remove_stale_scratch(request)
             raise
         with _saying_what_is_kept(request):
-            reports = _sample(request)
-            reports.append(
-                pack_samples(
-                    request.graph,
-                    Samples.open(request.samples_path),
-                    request.out,
-                    request.tiers,
-                    request.resources,
-                    keep_input_nodes=request.keep_input_nodes,
-                    keep_edge_ids=request.keep_edge_ids,
-                    overwrite=overwrite,
-                )
-            )
+            reports = [*_sample(request, engine), engine.pack(request, overwrite)]
         faults.point("prepare.packed")
         shutil.rmtree(request.scratch, ignore_errors=True)
     return reports
 
 
-def _sample(request: PrepareRequest) -> list[StageReport]:
+def _sample(request: PrepareRequest, engine: Engine) -> list[StageReport]:
     """Make the samples, or what is damaged of those that are there and are scratch."""
     plan, path, resources = request.plan, request.samples_path, request.resources
     if request.is_sampled():
@@ -195,7 +191,7 @@ def _sample(request: PrepareRequest) -> list[StageReport]:
             f"remove that directory"
         )
     _require_space(request)
-    return [sample_plan(plan, path, resources)]
+    return [sample_plan(plan, path, resources, write=engine.write_shards)]
 
 
 def _is_samples(path: Path) -> bool:

@@ -181,7 +181,8 @@ class SamplingPlan:
     def shard(self, rank: int, world_size: int) -> SamplingPlan:
         """The minibatches of one rank, see `Shard`: each is byte for byte that of this plan, number and draws included.
 
-        A plan is a value for other processes, too: pickled, it is the graph's path and digest, and the spec.
+        A plan is a value for other processes, too: pickled, it is the graph's path and digest, the spec, and the groups
+        of seeds.
 
         Raises:
             ConfigError: no rank of so many, or this is the plan of a rank already.
@@ -201,7 +202,9 @@ class SamplingPlan:
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SamplingPlan, (self.graph, self.spec, self._given_seeds)
+        grouped = self.spec.group_seeds > 1 and "train" in self.splits
+        found_once = {"_grouped_positions": self._grouped_positions} if grouped else {}
+        return SamplingPlan, (self.graph, self.spec, self._given_seeds), found_once
 
     def config(self) -> SamplesConfig:
         """What a samples directory of this plan says of itself."""

@@ -7,7 +7,7 @@ them. So the bytes do not depend on the number of threads, and a killed run goes
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -34,6 +34,9 @@ from diskgnn.storage.seed_files import write_given
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 from diskgnn.user_sampler import AnySampler, UserSampler
+
+# Writes and registers the shards of a plan; (edges sampled, bytes read)
+WriteShards = Callable[[ArtifactWriter, SamplingPlan, Resources], tuple[int, int]]
 
 
 def sample(
@@ -127,6 +130,7 @@ def sample_plan(
     shard_minibatches: int = MINIBATCHES_PER_SHARD,
     sampler: Sampler | None = None,
     verify: bool = True,
+    write: WriteShards | None = None,
 ) -> StageReport:
     """`sample`, once its arguments are checked.
 
@@ -135,16 +139,16 @@ def sample_plan(
             have more than MAX_SHARDS_PER_EPOCH files.
         sampler: of the graph's topology, if it is in memory already.
         verify: compare topology that is swept with its checksums before, which takes reading it once more.
+        write: in place of `write_shards`, with those three arguments.
     """
     started = time.perf_counter()
     graph = plan.graph
     writer = ArtifactWriter(out, artifacts.SAMPLES, config=plan.config().to_json(), source=graph.manifest,
                             overwrite=overwrite, resumable=True)  # fmt: skip
     num_batches = sum(size.num_batches for size in plan.sizes.values())
+    write = write or partial(write_shards, shard_minibatches=shard_minibatches, sampler=sampler, verify=verify)
     with writer:
-        edges, read_bytes = write_shards(
-            writer, plan, resources, shard_minibatches=shard_minibatches, sampler=sampler, verify=verify
-        )
+        edges, read_bytes = write(writer, plan, resources)
         write_given(writer, plan.config().spec)
         manifest = writer.publish()
     details = {"minibatches": num_batches, "edges": edges, "epochs": plan.spec.epochs}

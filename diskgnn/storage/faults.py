@@ -28,7 +28,7 @@ POINTS = frozenset({
     "disk.reserve", "embeddings.saved", "embeddings.write", "fresh_epochs.pack", "ginex.inspect", "ids.spill",
     "loading.minibatch", "loading.page_lock", "loading.transfer", "pack.header", "pack.rows", "pack.window",
     "partition.read", "prepare.packed", "sample.minibatch", "sample.sweep", "training.step", "unit.renamed",
-    "unit.written",
+    "unit.written", "worker.packed", "worker.sampled",
 })  # fmt: skip
 READINGS = frozenset({
     "disk.free", "gpu.free", "loading.runs_kernel", "loading.transfers_ahead", "memory.anonymous", "memory.limit",

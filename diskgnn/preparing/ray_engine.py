@@ -1,0 +1,384 @@
+"""Preparing on Ray: `prepare --engine ray`. Ray schedules and retries; this process owns locks, journals and progress.
+
+Tasks ask Ray for the cores and the memory that they use. Their bytes are reproducible, so running one again does no
+harm. Only this module knows Ray, which is imported when an engine is made.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import math
+import pickle
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from diskgnn.errors import ArtifactError, ConfigError, UnavailableError, WorkerLostError
+from diskgnn.preparing import ray_tasks
+from diskgnn.preparing.ray_tasks import Advanced, Arrived, Closed, Event, Opened
+from diskgnn.preparing.request import PrepareRequest
+from diskgnn.progress import SILENT, Advance, Reporter, StageReport
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.sample_units import SampleUnit, fits, sample_units
+from diskgnn.storage.manifest import read_manifest
+from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.system.memory import thread_count
+from diskgnn.system.resources import Resources
+from diskgnn.units import format_size, parse_size
+
+PROCESS_BYTES = 512 << 20  # of a worker beside its budget: Python, libraries, and what the allocator keeps
+_MAX_RETRIES = 3  # of a task whose worker or node died
+_TASKS_PER_WORKER = 4  # of sampling with topology in memory, so that workers end at nearly the same time
+_POLL_SECONDS = 0.5
+_CANCEL_SECONDS = 10  # that tasks get to end by themselves
+_MAX_EVENTS = 1 << 16  # that wait for this process; more are lost, and with them some progress
+
+
+class RayEngine:
+    """Runs tasks on a cluster. A context manager: leaving it cancels what is under way.
+
+    Args:
+        address: of a running Ray; None for the one that Ray finds by itself (RAY_ADDRESS), or a new one on this
+            machine. A Ray that this process is connected to already is used.
+
+    Raises:
+        UnavailableError: Ray is not installed.
+        ConfigError: no Ray at this address.
+    """
+
+    def __init__(self, address: str | None = None) -> None:
+        self._ray = _imported()
+        self._address = address
+        self._stopping = threading.Event()
+        self._topics = itertools.count()
+
+    def __enter__(self) -> RayEngine:
+        with ExitStack() as exits:
+            self._connect(exits)
+            self._exits = exits.pop_all()
+        return self
+
+    def _connect(self, exits: ExitStack) -> None:
+        ray = self._ray
+        if not ray.is_initialized():
+            try:
+                ray.init(self._address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                raise ConfigError(
+                    f"address: expected that of a running Ray, found {self._address!r} ({error})"
+                ) from error
+            exits.callback(ray.shutdown)
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=True
+        )
+        board = ray.remote(_Board).options(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here)
+        self._board = board.remote()
+        exits.callback(ray.kill, self._board)
+        self._work = ray.remote(ray_tasks.work)
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._exits.close()
+
+    def resources(self, memory: int | str, threads: int | None, reporter: Reporter) -> Resources:
+        """Those of one worker. By default it has half of the smallest node, and all of its cores.
+
+        Raises:
+            ConfigError: no node has as much.
+        """
+        nodes = self._nodes()
+        if not nodes:
+            raise ConfigError("engine: expected a Ray with nodes that have cores, found none; start some")
+        cores = max(1, min(node.cores for node in nodes)) if threads is None else thread_count(threads)
+        if memory == "auto":
+            num_bytes = min(node.memory_bytes // (2 * max(1, node.cores // cores)) for node in nodes) - PROCESS_BYTES
+        else:
+            num_bytes = parse_size(memory)
+        if num_bytes < 0 or not any(node.workers(cores, num_bytes) for node in nodes):
+            largest = max(nodes, key=lambda node: (node.cores, node.memory_bytes))
+            raise ConfigError(
+                f"memory: no node of Ray has room for a worker of {cores} cores and {format_size(max(0, num_bytes))} "
+                f"(and {format_size(PROCESS_BYTES)} for its process); the largest has {largest.cores} cores and "
+                f"{format_size(largest.memory_bytes)}. Pass less `memory` or `threads`, or start a larger node"
+            )
+        return Resources(num_bytes, cores, reporter)
+
+    def write_shards(self, writer: ArtifactWriter, plan: SamplingPlan, resources: Resources) -> tuple[int, int]:
+        """By tasks of several units each. A unit that has arrived is registered at once: it outlives this process."""
+        arriving = writer.path("arriving")  # a folder in the staging directory is scratch: stragglers go with it
+        arriving.mkdir(exist_ok=True)
+        num_batches = sum(size.num_batches for size in plan.sizes.values())
+        edges = read_bytes = 0
+        with resources.reporter.stage("sample", num_batches, "minibatches") as advance:
+            missing: dict[str, SampleUnit] = {}
+            for unit in sample_units(plan):
+                if writer.adopt(unit.name):
+                    advance(len(unit.numbers))
+                else:
+                    missing[unit.name] = unit
+
+            def finish(event: Event) -> None:
+                nonlocal edges
+                assert isinstance(event, Arrived), event
+                if (unit := missing.pop(event.unit.name, None)) is None:  # made twice
+                    writer.path(f"arriving/{event.file}").unlink(missing_ok=True)
+                    return
+                _require_whole(writer, event)
+                writer.finish(unit.name, f"arriving/{event.file}", event.unit.crc32c)
+                edges += event.unit.edges
+                advance(len(unit.numbers))
+
+            given = self._pickled((plan, replace(resources, reporter=SILENT)))
+            calls = [
+                (ray_tasks.sample, given, part, str(arriving))
+                for part in _parts(list(missing.values()), self._num_parts(plan, resources))
+            ]
+            for arrived, part_bytes in self._results(calls, resources, finish):
+                for each in arrived:
+                    if each.unit.name in missing:  # its event was lost
+                        finish(each)
+                read_bytes += part_bytes
+        assert not missing, missing
+        return edges, read_bytes
+
+    def pack(self, request: PrepareRequest, overwrite: bool) -> StageReport:
+        """By one task, where the next one goes on with what it finished."""
+        digest = read_manifest(request.samples_path).digest
+        given = self._pickled(replace(request, resources=replace(request.resources, reporter=SILENT)))
+        call = (ray_tasks.pack, given, digest, ray_tasks.published(request.out), overwrite)
+        with _Stages(request.resources.reporter) as stages:
+            [report] = self._results([call], request.resources, stages.show)
+        assert isinstance(report, StageReport), report
+        return report
+
+    def each(
+        self, requests: Iterable[PrepareRequest], prepare: Callable[[PrepareRequest], list[StageReport]]
+    ) -> list[StageReport]:
+        """All at the same time, each in a thread that waits for its tasks. The first error ends all."""
+        requests, lock = list(requests), threading.Lock()
+        if len(requests) == 1:
+            return prepare(requests[0])
+
+        def named(request: PrepareRequest) -> PrepareRequest:
+            reporter = _Named(request.resources.reporter, request.out.name, lock)
+            return replace(request, resources=replace(request.resources, reporter=reporter))
+
+        with ThreadPoolExecutor(max(1, len(requests))) as pool:
+            waiting = futures = [pool.submit(prepare, named(request)) for request in requests]
+            try:
+                while waiting:
+                    done, not_done = wait(waiting, timeout=_POLL_SECONDS)  # a signal is handled in between
+                    for future in done:
+                        future.result()
+                    waiting = list(not_done)
+            except BaseException:
+                self._stopping.set()
+                raise
+        return [report for future in futures for report in future.result()]
+
+    def _nodes(self) -> list[_Node]:
+        return [
+            _Node(int(node["Resources"].get("CPU", 0)), int(node["Resources"].get("memory", 0)))
+            for node in self._ray.nodes()
+            if node["Alive"] and node["Resources"].get("CPU", 0) >= 1
+        ]
+
+    def _num_parts(self, plan: SamplingPlan, resources: Resources) -> int:
+        """Tasks to sample `plan` by: some for each worker that there is room for; one if each sweeps the topology."""
+        workers = sum(node.workers(resources.threads, resources.memory_bytes) for node in self._nodes())
+        per_rank = math.ceil(workers / plan.spec.shard.world_size)
+        return max(1, per_rank * (_TASKS_PER_WORKER if fits(plan, resources.memory_bytes) else 1))
+
+    def _pickled(self, given: Any) -> Any:
+        """A reference to what all tasks are given.
+
+        Raises:
+            ConfigError: it holds what cannot be sent.
+        """
+        try:
+            return self._ray.put(self._ray.cloudpickle.dumps(given))
+        except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
+            raise ConfigError(
+                f"sampler: expected a function that can be pickled, to be sent to workers ({_first_line(error)}); give "
+                f"it by its name 'module:function', of a module that workers can import"
+            ) from error
+
+    def _results(
+        self, calls: Sequence[tuple[Any, ...]], resources: Resources, show: Callable[[Event], None]
+    ) -> list[Any]:
+        """What `calls` return, in order: each a step of `ray_tasks`, a reference to what it is given, and arguments.
+
+        Raises:
+            WorkerLostError: workers died again and again.
+            Exception: what the step raised.
+            CancelledError: another thread failed.
+        """
+        ray, topic = self._ray, next(self._topics)
+        remote = self._work.options(
+            num_cpus=resources.threads, memory=resources.memory_bytes + PROCESS_BYTES, max_retries=_MAX_RETRIES,
+            scheduling_strategy="SPREAD", name=f"diskgnn {calls[0][0].__name__}" if calls else "",
+        )  # fmt: skip
+        tell, expected = _Tell(self._board, topic), ray_tasks.versions()
+        results = [remote.remote(step, given, expected, tell, *rest) for step, given, *rest in calls]
+        waiting = results
+        try:
+            while waiting:
+                if self._stopping.is_set():
+                    raise CancelledError
+                done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=_POLL_SECONDS)
+                self._show(topic, show)
+                for each in done:
+                    self._result(each)
+            return [self._result(each) for each in results]
+        except BaseException:
+            self._cancel(waiting)
+            with suppress(ArtifactError):  # what arrived meanwhile is kept
+                self._show(topic, show)
+            raise
+
+    def _show(self, topic: int, show: Callable[[Event], None]) -> None:
+        try:
+            events = self._ray.get(self._board.take.remote(topic))
+        except self._ray.exceptions.RayError:  # progress is lost with the board, results are not
+            return
+        for event in events:
+            show(event)
+
+    def _result(self, reference: Any) -> Any:
+        errors = self._ray.exceptions
+        try:
+            return self._ray.get(reference)
+        except errors.RayTaskError as error:
+            if not isinstance(error.cause, Exception) or isinstance(error.cause, errors.RayError):
+                raise
+            raise error.cause from error
+        except errors.RayError as error:
+            raise WorkerLostError(
+                f"Ray lost a worker or its node {_MAX_RETRIES + 1} times in one task ({_first_line(error)}). What is "
+                f"done was kept: the same command goes on with it. If workers ran out of memory, start nodes with "
+                f"more, or pass less `memory`"
+            ) from error
+
+    def _cancel(self, references: Sequence[Any]) -> None:
+        """Ask tasks to end, then make them."""
+        ray = self._ray
+        for force in (False, True):
+            for each in references:
+                with suppress(Exception):  # it has ended
+                    ray.cancel(each, force=force)
+            if references:
+                _, references = ray.wait(list(references), num_returns=len(references), timeout=_CANCEL_SECONDS)
+
+
+@dataclass(frozen=True)
+class _Node:
+    cores: int
+    memory_bytes: int
+
+    def workers(self, cores: int, memory_bytes: int) -> int:
+        """How many of so many cores and so large a budget it has room for."""
+        return min(self.cores // cores, self.memory_bytes // (memory_bytes + PROCESS_BYTES))
+
+
+class _Board:
+    """An actor: what workers tell, until this process takes it."""
+
+    def __init__(self) -> None:
+        self._events: dict[int, list[Event]] = {}
+
+    def tell(self, topic: int, event: Event) -> None:
+        events = self._events.setdefault(topic, [])
+        if len(events) < _MAX_EVENTS:
+            events.append(event)
+
+    def take(self, topic: int) -> list[Event]:
+        return self._events.pop(topic, [])
+
+
+@dataclass(frozen=True)
+class _Tell:
+    """How a worker tells the board."""
+
+    board: Any
+    topic: int
+
+    def __call__(self, event: Event) -> None:
+        self.board.tell.remote(self.topic, event)
+
+
+class _Stages:
+    """Stages of a worker, shown by a reporter here. A context manager: leaving it ends those that a worker did not."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._open: dict[str, tuple[AbstractContextManager[Advance], Advance]] = {}
+
+    def show(self, event: Event) -> None:
+        """What a worker told of one task."""
+        if isinstance(event, Opened):
+            stage = self._reporter.stage(event.description, event.total, event.unit)
+            self._open[event.stage] = stage, stage.__enter__()
+        elif isinstance(event, Advanced) and event.stage in self._open:
+            self._open[event.stage][1](event.amount)
+        elif isinstance(event, Closed) and event.stage in self._open:
+            self._open.pop(event.stage)[0].__exit__(None, None, None)
+
+    def __enter__(self) -> _Stages:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._open:
+            self._open.popitem()[1][0].__exit__(None, None, None)
+
+
+class _Named:
+    """A `Reporter` whose stages say which rank they are of; for several threads."""
+
+    def __init__(self, reporter: Reporter, name: str, lock: threading.Lock) -> None:
+        self._reporter, self._name, self._lock = reporter, name, lock
+
+    @contextmanager
+    def stage(self, description: str, total: int, unit: str) -> Iterator[Advance]:
+        """One bar."""
+        stage = self._reporter.stage(f"{self._name}: {description}", total, unit)
+        with self._lock:
+            advance = stage.__enter__()
+        try:
+            yield advance
+        finally:
+            with self._lock:
+                stage.__exit__(None, None, None)
+
+
+def _imported() -> Any:
+    try:
+        ray = importlib.import_module("ray")
+        for name in ("ray.cloudpickle", "ray.exceptions", "ray.util.scheduling_strategies"):
+            importlib.import_module(name)
+    except ImportError as error:
+        raise UnavailableError(f"engine: 'ray' needs Ray: pip install 'diskgnn[ray]' ({error})") from error
+    return ray
+
+
+def _parts(units: Sequence[SampleUnit], number: int) -> list[list[SampleUnit]]:
+    """`units` in order in at most so many parts, whose lengths differ by 1 at most; none is empty."""
+    number = min(number, len(units))
+    return [list(units[len(units) * n // number : len(units) * (n + 1) // number]) for n in range(number)]
+
+
+def _require_whole(writer: ArtifactWriter, arrived: Arrived) -> None:
+    path = writer.path(f"arriving/{arrived.file}")
+    found = path.stat().st_size if path.exists() else None
+    if found != arrived.unit.bytes:
+        raise ConfigError(
+            f"{path} is {'not there' if found is None else f'{found} bytes long'}, where a worker wrote "
+            f"{arrived.unit.bytes} bytes: the output must lie in a folder that all nodes share, at the same path"
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]

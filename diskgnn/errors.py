@@ -65,6 +65,13 @@ class WorkerLostError(DiskGNNError):
     exit_code = 9
 
 
+class StoreError(ReadError):
+    """An object store that refused, or failed several times over: `errno`, and what was asked of it."""
+
+    def __str__(self) -> str:
+        return f"{self.args[1]}; what is there may be whole: run this again when the store answers"
+
+
 class DivergedError(DiskGNNError, ArithmeticError):
     """Training produced a loss that is not finite."""
 

@@ -37,7 +37,9 @@ class RowsOnDisk:
         check_engine(engine)
         warn_if_no_io_uring(engine)
         self._buffers = RowBuffers(file.rows)
-        self._reader = RowReader(os.fspath(file.path), file.data_offset_bytes, file.row_bytes, file.num_rows, engine)
+        self._reader = RowReader(
+            os.fspath(file.local_path), file.data_offset_bytes, file.row_bytes, file.num_rows, engine
+        )
         self._cache = row_buffer(cached_rows, file.row_bytes)[: cached_rows * file.row_bytes]
 
     def gather(

@@ -95,7 +95,7 @@ class Ginex(EpochSource):
         graph = self._graph
         self._superbatch, self._prefetch = superbatch, prefetch
         self._capacity = cache_rows(cpu_cache, graph.feature_file.row_bytes, graph.num_nodes)
-        self._scratch = graph.manifest.path.absolute().parent if scratch is None else Path(scratch)
+        self._scratch = graph.manifest.folder.absolute().parent if scratch is None else Path(scratch)
         # The cache's memory is taken as it fills, and kept for later epochs, which forget what is in it.
         self._rows: RowsOnDisk | None = RowsOnDisk(graph.feature_file, self._capacity, engine=engine)
         self._sampler: NeighborSampler = (

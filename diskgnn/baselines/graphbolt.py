@@ -88,7 +88,7 @@ class GraphBolt(LibrarySource):
                 f"the loader 'graphbolt' reads no {file.rows.dtype} features; convert them to float16 or float32"
             )
         indptr, indices = torch.tensor(self._graph.indptr), torch.tensor(self._graph.indices)
-        feature = self._graphbolt.DiskBasedFeature(os.fspath(file.path))
+        feature = self._graphbolt.DiskBasedFeature(os.fspath(file.local_path))
         cached_bytes = cache_rows(self._cpu_cache, file.row_bytes, self._graph.num_nodes) * file.row_bytes
         if cached_bytes:
             feature = self._graphbolt.cpu_cached_feature(feature, cached_bytes, self._policy)

@@ -37,7 +37,7 @@ class MemoryRows:
         """See `InMemory`."""
         faults.point("baseline.load")
         self._row_bytes, self._buffers = file.row_bytes, RowBuffers(file.rows)
-        self._bytes = np.fromfile(file.path, np.uint8, file.num_bytes, offset=file.data_offset_bytes)
+        self._bytes = np.fromfile(file.local_path, np.uint8, file.num_bytes, offset=file.data_offset_bytes)
 
     def gather(self, nodes: npt.NDArray[Any]) -> tuple[Tensor, LoadStats]:
         """x [U, D] of `nodes`."""

@@ -112,7 +112,7 @@ def map_features(file: FeatureFile, advice: str) -> npt.NDArray[Any]:
     """
     if advice not in _ADVICE:
         raise ConfigError(f"advice: expected one of {', '.join(_ADVICE)}, found {advice!r}")
-    with file.path.open("rb") as opened:
+    with file.local_path.open("rb") as opened:
         mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
     mapped.madvise(_ADVICE[advice])
     shape = file.num_rows, file.rows.stored_columns

@@ -96,7 +96,7 @@ class PartitionMemory:
     def _read(self, name: str, offset: int, num_bytes: int, base: int, buffer: npt.NDArray[np.uint8]) -> None:
         """Read a part of a file, of which byte `base` belongs at the start of `buffer`."""
         faults.point("partition.read")
-        path = os.fspath(self._partitions.manifest.file(name))
+        path = os.fspath(self._partitions.manifest.local(name))
         read_ranges(path, self._engine, np.array([offset]), np.array([num_bytes]), np.array([offset - base]), buffer)
 
     def _sampler(self, slots: npt.NDArray[np.int64]) -> NeighborSampler:

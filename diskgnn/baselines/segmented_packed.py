@@ -56,7 +56,7 @@ class _Memory:
             return int(align(-(-num_bytes // row_bytes), unit))
 
         static_bytes = files.files[STATIC].bytes
-        self._path, self._engine, self._row_bytes, self._index = files.file(EXTENTS), engine, row_bytes, index
+        self._path, self._engine, self._row_bytes, self._index = files.local(EXTENTS), engine, row_bytes, index
         self._header_rows = rows(int(index["rows_offset"].max()))
         self._area_rows = self._header_rows + rows(int(index["num_rows"].max()) * row_bytes + DIRECT_ALIGNMENT)
         self._static_rows = rows(static_bytes + DIRECT_ALIGNMENT)
@@ -64,7 +64,7 @@ class _Memory:
         self.bytes = row_buffer(total_rows, row_bytes)[: total_rows * row_bytes]
         if static_bytes:
             everything = np.array([0]), np.array([static_bytes]), np.array([0])
-            read_ranges(os.fspath(files.file(STATIC)), engine, *everything, self.bytes)
+            read_ranges(os.fspath(files.local(STATIC)), engine, *everything, self.bytes)
 
     def read_extent(self, number: int, area: int) -> _Extent:
         """Extent `number`, into an area that nobody uses."""
@@ -127,7 +127,7 @@ class SegmentedPacked(EpochSource):
                          threads=_AREAS, sample_epochs=1)  # fmt: skip
         self._identify(packed=found.manifest.digest)
         self._engine, self._layout = engine, found.header_layout(graph.num_nodes)
-        path = os.fspath(found.manifest.file(CACHES))
+        path = os.fspath(found.manifest.local(CACHES))
         self._reader = RowReader(path, 0, config.row_bytes, found.num_cached, engine)
         self._memory: _Memory | None = None  # taken when the first epoch starts
         self._buffers = RowBuffers(graph.feature_file.rows)
@@ -198,7 +198,7 @@ class SegmentedPacked(EpochSource):
                 error = str(damage)
         manifest = self._segments.manifest
         raise ArtifactError(
-            f"extent {extent.number} of {manifest.file(EXTENTS)} is damaged: {error}; check with `diskgnn verify "
+            f"extent {extent.number} of {manifest.local(EXTENTS)} is damaged: {error}; check with `diskgnn verify "
             f"{manifest.path}`, prepare it again"
         )
 

@@ -14,6 +14,7 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.schema import EdgeType, edge_type_name
 from diskgnn.specs import SPLITS, LinkTarget, SamplingSpec
 from diskgnn.storage import artifacts
+from diskgnn.storage.object_stores import local
 from diskgnn.storage.writer import ArtifactWriter
 
 
@@ -36,7 +37,7 @@ def make_training_graph(graph: Graph, out: Path, sampling: SamplingSpec, max_bat
     with ArtifactWriter(out, artifacts.GRAPH, config=_with_train_alone(manifest.config, target)) as writer:
         splits = {_split_file(split, target) for split in SPLITS}
         for name in sorted(manifest.files.keys() - splits):
-            writer.add_external(name, manifest.file(name), crc32c=manifest.files[name].crc32c)
+            writer.add_external(name, local(manifest.file(name), "comparing"), crc32c=manifest.files[name].crc32c)
         writer.save_array(_split_file("train", target), np.array(train, np.int64))
         writer.publish()
     return Graph.open(out)

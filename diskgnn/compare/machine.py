@@ -77,7 +77,7 @@ def describe_machine(folder: Path, disk: ReadRates) -> dict[str, Any]:
 
 def describe_graph(graph: Graph, training: Graph, target: str | EdgeType) -> dict[str, Any]:
     """What is trained on: nodes, or seed edges, of type `target`, of the graph and of what is kept of it."""
-    files, path = feature_files(graph), graph.manifest.path.absolute()
+    files, path = feature_files(graph), graph.manifest.folder.absolute()
     widths = {file.rows.num_features for file in files.values()}
     labels = graph.nodes[target].config.target if isinstance(target, str) else None
     seeds = seeds_of_type(graph, target)

@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from diskgnn.storage.manifest import Manifest
+from diskgnn.storage.object_stores import local
 
 
 def files_read(graph: Manifest, folder: Path) -> Iterator[Path]:
     """What a loader may read: the graph's files, wherever they lie, and all that was prepared in `folder`."""
-    yield from (graph.file(name) for name in graph.files)
+    yield from (local(graph.file(name), "comparing") for name in graph.files)
     yield from (file for file in folder.rglob("*") if file.is_file())
 
 

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph.type_data import EdgeSet, NodeSet
 from diskgnn.schema import EdgeType
-from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.manifest import Manifest, open_pinned
+from diskgnn.storage.object_stores import AnyPath
 from diskgnn.storage.row_format import FeatureFile
 
 
@@ -33,8 +33,8 @@ class Graph:
     edges: Mapping[EdgeType, EdgeSet]
 
     @staticmethod
-    def open(path: PathLike) -> Graph:
-        """Open a graph directory. Its files stay open until it is dropped: see `Packed.open`.
+    def open(path: AnyPath) -> Graph:
+        """Open a graph directory, or its URL. Its files stay open until it is dropped: see `Packed.open`.
 
         Raises:
             ArtifactError: see `open_pinned`, or its config is not one, its files are not of one graph, or
@@ -101,6 +101,11 @@ class Graph:
     def indices(self) -> npt.NDArray[Any]:
         """[E] memory map, int32 when N < 2^31, otherwise int64."""
         return self.only_edges("indices").indices
+
+    @property
+    def id_dtype(self) -> np.dtype[Any]:
+        """Of `indices`."""
+        return self.only_edges("indices").id_dtype
 
     @property
     def labels(self) -> npt.NDArray[Any]:

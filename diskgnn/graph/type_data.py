@@ -1,7 +1,8 @@
 """What a graph directory has of one type of nodes or edges: opened, and compared with what the manifest says.
 
-Arrays but the splits are read-only memory maps: not loaded, and not checked. A disk that fails below one of them ends
-the process, so stages read the files instead: `EdgeSet.topology`, `NodeSet.labels_of`, `Manifest.parts`.
+Arrays but the splits are read-only memory maps, made when they are first asked for: not loaded, and not checked. A disk
+that fails below one of them ends the process, so stages read the files instead: `EdgeSet.topology`,
+`NodeSet.labels_of`, `Manifest.parts`. What is mapped of a graph on a store is a copy.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, checksum_file, n
 from diskgnn.storage.file_reading import read_array
 from diskgnn.storage.graph_config import EdgeTypeConfig, NodeTypeConfig
 from diskgnn.storage.manifest import Manifest
+from diskgnn.storage.object_stores import Location
 from diskgnn.storage.quantisation import Quantisation
 from diskgnn.storage.row_format import FeatureFile, RowFormat
 
@@ -40,8 +41,6 @@ class NodeSet:
     manifest: Manifest = field(repr=False)
     number: int  # of the type: its position among the graph's
     config: NodeTypeConfig
-    labels: npt.NDArray[Any] | None  # int64 [N], -1: none; uint8 [N, C] of 0 and 1; float32 [N] or [N, C], NaN: none
-    times: npt.NDArray[np.int64] | None  # [N]
     splits: dict[str, npt.NDArray[np.int64]]  # split name -> node ids, in the order given; loaded and checked
 
     @staticmethod
@@ -55,7 +54,6 @@ class NodeSet:
         what = f"its {num_nodes} nodes" if name == ONE_NODE_TYPE else f"its {num_nodes} nodes of type {name}"
         _check_rows(manifest, node_file(artifacts.FEATURES, name),
                     node_file(artifacts.FEATURE_CHECKSUMS, name), num_nodes, config.rows, what)  # fmt: skip
-        labels = times = None
         if target is not None:
             matrix = (num_nodes, target.num_outputs)
             kinds: dict[str, Expected] = {
@@ -64,14 +62,25 @@ class NodeSet:
                 "regression": [("<f4", matrix), *([("<f4", (num_nodes,))] if target.num_outputs == 1 else [])],
             }
             file = node_file(artifacts.LABELS, name)
-            labels = _mapped(manifest, file, kinds[target.kind], f"label for each of {what}")
+            _expect(manifest, file, kinds[target.kind], f"label for each of {what}")
         if config.has_times:
-            times = _mapped(manifest, node_file(artifacts.TIMES, name), [("<i8", (num_nodes,))], f"time for {what}")
+            _expect(manifest, node_file(artifacts.TIMES, name), [("<i8", (num_nodes,))], f"time for {what}")
         files = {split: node_file(split, name) for split in SPLITS}
         splits = {split: manifest.checked_array(file) for split, file in files.items() if file in manifest.files}
-        if splits and labels is None:
+        if splits and target is None:
             raise ArtifactError(f"{manifest.path} has no label for each of {what}; {_AGAIN}")
-        return NodeSet(manifest, number, config, labels, times, splits)
+        return NodeSet(manifest, number, config, splits)
+
+    @cached_property
+    def labels(self) -> npt.NDArray[Any] | None:
+        """int64 [N], -1: none; uint8 [N, C] of 0 and 1; float32 [N] or [N, C], NaN: none."""
+        has = self.config.target is not None
+        return self.manifest.array(node_file(artifacts.LABELS, self.name)) if has else None
+
+    @cached_property
+    def times(self) -> npt.NDArray[np.int64] | None:
+        """[N]."""
+        return self.manifest.array(node_file(artifacts.TIMES, self.name)) if self.config.has_times else None
 
     @property
     def user_ids(self) -> pq.ParquetFile | None:
@@ -89,7 +98,7 @@ class NodeSet:
         name = artifacts.ids_file(self.name)
         if name not in self.manifest.files:
             return None
-        path = self.manifest.file(name)
+        path = self.manifest.local(name)
         self.manifest.check(name, checksum_file(path))
         try:
             file = pq.ParquetFile(path)
@@ -172,9 +181,6 @@ class EdgeSet:
     config: EdgeTypeConfig
     num_destinations: int  # N
     id_dtype: np.dtype[Any]  # of `indices`: int32 when there are fewer than 2^31 source nodes, otherwise int64
-    weights: npt.NDArray[np.float32] | None  # [E] above or equal to 0; not all 0 in any list
-    times: npt.NDArray[np.int64] | None  # [E]
-    edge_ids: npt.NDArray[np.int64] | None  # [E] positions in the user's input; None: not kept
 
     @staticmethod
     def open(manifest: Manifest, number: int, config: EdgeTypeConfig, num_nodes: int) -> EdgeSet:
@@ -184,10 +190,6 @@ class EdgeSet:
             ArtifactError: its files do not fit what it says of them, or each other.
         """
         edge_type, num_edges = config.type, config.num_edges
-
-        def mapped(kind: str, dtype: str) -> npt.NDArray[Any]:
-            expected = [(dtype, (num_edges,))]
-            return _mapped(manifest, edge_file(kind, edge_type), expected, f"{kind} of {edge_type_name(edge_type)}")
 
         names = edge_file(artifacts.INDPTR, edge_type), edge_file(artifacts.INDICES, edge_type)
         indptr, indices = (manifest.files.get(name) for name in names)
@@ -201,13 +203,34 @@ class EdgeSet:
         _check_rows(manifest, edge_file(artifacts.EDGE_FEATURES, edge_type),
                     edge_file(artifacts.EDGE_FEATURE_CHECKSUMS, edge_type), num_edges, config.rows,
                     f"its {num_edges} edges of type {edge_type_name(edge_type)}")  # fmt: skip
+        for kind, dtype, has in (
+            (artifacts.WEIGHTS, "<f4", config.has_weights),
+            (artifacts.TIMES, "<i8", config.has_times),
+            (artifacts.EDGE_IDS, "<i8", config.has_ids),
+        ):
+            if has:
+                expected, what = [(dtype, (num_edges,))], f"{kind} of {edge_type_name(edge_type)}"
+                _expect(manifest, edge_file(kind, edge_type), expected, what)
         assert indices is not None
-        return EdgeSet(
-            manifest, number, config, num_nodes, np.dtype(indices.dtype),
-            mapped(artifacts.WEIGHTS, "<f4") if config.has_weights else None,
-            mapped(artifacts.TIMES, "<i8") if config.has_times else None,
-            mapped(artifacts.EDGE_IDS, "<i8") if config.has_ids else None,
-        )  # fmt: skip
+        return EdgeSet(manifest, number, config, num_nodes, np.dtype(indices.dtype))
+
+    @cached_property
+    def weights(self) -> npt.NDArray[np.float32] | None:
+        """[E] above or equal to 0; not all 0 in any list."""
+        return self._mapped(artifacts.WEIGHTS) if self.config.has_weights else None
+
+    @cached_property
+    def times(self) -> npt.NDArray[np.int64] | None:
+        """[E]."""
+        return self._mapped(artifacts.TIMES) if self.config.has_times else None
+
+    @cached_property
+    def edge_ids(self) -> npt.NDArray[np.int64] | None:
+        """[E] positions in the user's input; None: not kept."""
+        return self._mapped(artifacts.EDGE_IDS) if self.config.has_ids else None
+
+    def _mapped(self, kind: str) -> npt.NDArray[Any]:
+        return self.manifest.array(edge_file(kind, self.type))
 
     @property
     def type(self) -> EdgeType:
@@ -297,7 +320,7 @@ class EdgeSet:
         return self.manifest.array(edge_file(artifacts.EDGE_FEATURES, self.type))
 
 
-def _ends(indptr: Path, num_nodes: int) -> tuple[int, int]:
+def _ends(indptr: Location, num_nodes: int) -> tuple[int, int]:
     """The first and the last offset in the file of [num_nodes + 1]."""
     start = npy_data_offset(indptr)
     first, last = (int(read_array(indptr, np.int64, 1, start + 8 * number)[0]) for number in (0, num_nodes))
@@ -305,11 +328,6 @@ def _ends(indptr: Path, num_nodes: int) -> tuple[int, int]:
 
 
 Expected = Sequence[tuple[str, tuple[int, ...]]]  # (dtype, shape) of which one is to be found
-
-
-def _mapped(manifest: Manifest, name: str, expected: Expected, what: str) -> npt.NDArray[Any]:
-    _expect(manifest, name, expected, what)
-    return manifest.array(name)
 
 
 def _expect(manifest: Manifest, name: str, expected: Expected, what: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from diskgnn.inference.sizes import CHUNK_ROWS, EDGE_BUFFER_BYTES
 from diskgnn.minibatch import Block
 from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.feature_scan import read_checked_span
+from diskgnn.storage.object_stores import Location
 from diskgnn.storage.row_reading import read_span
 
 
@@ -43,16 +43,16 @@ class EdgeFiles:
 
     def indices(self, begin: int, end: int) -> npt.NDArray[Any]:
         """Sources of edges [begin, end), at least one."""
-        dtype = self.edges.indices.dtype
+        dtype = self.edges.id_dtype
         return self._read(self._indices, begin * dtype.itemsize, (end - begin) * dtype.itemsize).view(dtype)
 
     def all_indices(self) -> Iterator[npt.NDArray[Any]]:
         """Sources of all edges, some at a time."""
-        step = EDGE_BUFFER_BYTES // 4 // self.edges.indices.itemsize
+        step = EDGE_BUFFER_BYTES // 4 // self.edges.id_dtype.itemsize
         for first in range(0, self.edges.num_edges, step):
             yield self.indices(first, min(first + step, self.edges.num_edges))
 
-    def _read(self, file: tuple[Path, int], begin: int, num_bytes: int) -> npt.NDArray[np.uint8]:
+    def _read(self, file: tuple[Location, int], begin: int, num_bytes: int) -> npt.NDArray[np.uint8]:
         self.traffic.add(edges=num_bytes)
         return read_span(file[0], file[1] + begin, num_bytes)
 
@@ -63,7 +63,7 @@ class EdgeWindow:
     def __init__(self, files: EdgeFiles, first: int, last: int) -> None:
         self._files, self._first = files, first
         self._indptr = files.indptr(first, last)
-        self._indices: npt.NDArray[Any] = np.empty(0, files.edges.indices.dtype)
+        self._indices: npt.NDArray[Any] = np.empty(0, files.edges.id_dtype)
         self._begin = self._end = int(self._indptr[0])  # which edges `_indices` has
 
     def block(self, first: int, last: int) -> Block:

@@ -92,7 +92,7 @@ class PassSizes:
         per_chunk = CHUNK_ROWS * FLOAT_BYTES * _CHUNKS_AT_ONCE * (out_columns + own_columns)
         for edge_type in edge_types:
             edges, most = self._graph.edges[edge_type], self._chunk_edges[edge_type]
-            id_bytes, features = edges.indices.itemsize, edges.feature_file
+            id_bytes, features = edges.id_dtype.itemsize, edges.feature_file
             per_chunk += max(EDGE_BUFFER_BYTES, most * id_bytes) + most * (steps.edge_bytes + id_bytes)
             per_chunk += (
                 0 if features is None else most * (features.row_bytes + FLOAT_BYTES * features.rows.num_features)

@@ -75,8 +75,8 @@ class CpuTier:
         read_bytes, initial, initial_crc = 0, self._initial.file, self._initial.header_crc32c
         if self.initial_rows:
             data, read_bytes = read_rows(
-                initial.path, initial.data_offset_bytes, self._row_bytes, np.arange(self.initial_rows), self._memory,
-                engine=self._engine,
+                initial.local_path, initial.data_offset_bytes, self._row_bytes, np.arange(self.initial_rows),
+                self._memory, engine=self._engine,
             )  # fmt: skip
             initial_crc = crc32c(data, initial_crc)
         self._initial.check(initial_crc)

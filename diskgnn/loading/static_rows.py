@@ -141,7 +141,9 @@ def _load(row_file: RowFile, device: torch.device, num_device: int, engine: str)
     buffer = row_buffer(window_rows, row_bytes)
     for first in range(0, file.num_rows, window_rows):
         last = min(first + window_rows, file.num_rows)
-        data, _ = read_rows(file.path, file.data_offset_bytes, row_bytes, np.arange(first, last), buffer, engine=engine)
+        data, _ = read_rows(
+            file.local_path, file.data_offset_bytes, row_bytes, np.arange(first, last), buffer, engine=engine
+        )
         crc = crc32c(data, crc)
         split = min(max(num_device, first), last)  # rows from here on are pinned
         on_device[first:split] = file.rows.as_tensor(data[: (split - first) * row_bytes])

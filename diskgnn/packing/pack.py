@@ -160,7 +160,7 @@ def _require_space(
         return 0
     row_bytes = features.row_bytes
     rows = tiers.rows_of(features) if isinstance(tiers, TierBudgets) else tiers[0]
-    if most_packed_bytes(samples, rows, graph.indices.itemsize, row_bytes) <= free_bytes(writer.staging):
+    if most_packed_bytes(samples, rows, graph.id_dtype.itemsize, row_bytes) <= free_bytes(writer.staging):
         return 0
     probes = {split: probe_samples(samples, split) for split, size in samples.config.splits.items() if size.num_batches}
     certain = certain_bytes(probes, rows, row_bytes, keep_input_nodes)

@@ -78,7 +78,7 @@ def scratch_bytes(rows: RowForecast, num_batches: int, structure_bytes: float, n
 def most_disk_bytes(plan: SamplingPlan, tiers: TierRows, keep_input_nodes: bool) -> int:
     """No less than the packed directory and the samples take, from the fanouts: as if no two edges had one source."""
     graph = plan.graph
-    row_bytes, node_bytes = graph.feature_file.row_bytes, graph.indices.itemsize
+    row_bytes, node_bytes = graph.feature_file.row_bytes, graph.id_dtype.itemsize
     total = tiers.static * row_bytes
     for split, size in plan.sizes.items():
         rows = num_seeds = plan.most_seeds(split)

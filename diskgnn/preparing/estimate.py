@@ -250,7 +250,7 @@ def _setting(
     tiers = TierBudgets.of(request.cache, [features], request.resources.memory_bytes).rows_of(features)
     first = next(iter(samples.values())).forecast
     static_nodes = first.hottest(tiers.static)
-    node_bytes = request.graph.indices.itemsize
+    node_bytes = request.graph.id_dtype.itemsize
     found: dict[str, RowForecast] = {}
     packed = tiers.static * rows.row_bytes
     scratch = read = 0

@@ -22,6 +22,7 @@ from diskgnn.storage import artifacts
 from diskgnn.storage.checked_files import sync
 from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import Manifest, read_manifest
+from diskgnn.storage.object_stores import local
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.samples import Samples
@@ -57,7 +58,7 @@ def repair(
         BusyError: another process is writing the same directory.
         DiskFullError: a packed directory does not fit beside it.
     """
-    folder = read_manifest(path).path.resolve()
+    folder = read_manifest(local(path, "repairing")).folder.resolve()
     scratch = folder.with_name(f".{folder.name}.repair")
     busy = f"another process is writing {folder} now; wait for it or stop it"
     with alone(staging_of(folder).with_suffix(".lock"), busy):
@@ -100,8 +101,8 @@ def _repair_samples(
         for name in names:
             if writer.files.get(name) != manifest.files[name]:
                 raise ArtifactError(f"{name} of {manifest.path} cannot be made again: sample it all again")
-            _replace(writer.path(name), manifest.file(name))
-    sync(manifest.path)
+            _replace(writer.path(name), manifest.folder / name)
+    sync(manifest.folder)
 
 
 def _repair_packed(
@@ -131,7 +132,7 @@ def _repair_packed(
         if damage.extents:
             _copy_extents(made, packed, damage)
         else:
-            _replace(made.file(damage.file), packed.file(damage.file))
+            _replace(made.path / damage.file, packed.path / damage.file)
     sync(packed.path)
 
 
@@ -164,7 +165,7 @@ def _copy_extents(made: Packed, packed: Packed, damage: Damage) -> None:
     split = next(split for split in packed.config.splits if artifacts.extents_file(split) == damage.file)
     index = made.index(split)
     offsets, lengths = index.extents["offset"].tolist(), index.extent_bytes.tolist()
-    with made.file(damage.file).open("rb") as source, packed.file(damage.file).open("r+b") as target:
+    with (made.path / damage.file).open("rb") as source, (packed.path / damage.file).open("r+b") as target:
         for number in damage.extents:
             source.seek(offsets[number])
             target.seek(offsets[number])

@@ -56,7 +56,7 @@ def nearness_order(
     assert chunk_edges >= MOST_LABEL_NEIGHBORS, chunk_edges
     for name in graph.only_edges("grouping seeds").topology_files:
         verify_file(graph.manifest, name)
-    labels = np.arange(graph.num_nodes, dtype=graph.indices.dtype)
+    labels = np.arange(graph.num_nodes, dtype=graph.id_dtype)
     sizes = np.ones(graph.num_nodes, np.int32)
     found = []
     for sweep in range(_SWEEPS):
@@ -74,7 +74,7 @@ def _neighbourhoods(graph: Graph, chunk_nodes: int, chunk_edges: int) -> Iterato
     """All nodes with their in-neighbours, front to back; of a list longer than a chunk, the beginning."""
     indptr, indices = (graph.manifest.file(name) for name in graph.only_edges("grouping seeds").topology_files)
     indptr_start, indices_start = npy_data_offset(indptr), npy_data_offset(indices)
-    dtype = graph.indices.dtype
+    dtype = graph.id_dtype
     for first in range(0, graph.num_nodes, chunk_nodes):
         num_nodes = min(chunk_nodes, graph.num_nodes - first)
         edges = read_array(indptr, np.int64, num_nodes + 1, indptr_start + 8 * first)

@@ -299,5 +299,5 @@ class SamplingPlan:
 
 
 def _require_edge_data(graph: Graph, spec: SamplingSpec) -> None:
-    if spec.weighted and all(edges.weights is None for edges in graph.edges.values()):
+    if spec.weighted and not any(edges.config.has_weights for edges in graph.edges.values()):
         raise ConfigError(f"weighted: no edge type of {graph.manifest.path} has weights; convert it with weights")

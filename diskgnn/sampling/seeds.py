@@ -87,7 +87,7 @@ class NodeSeeds:
             _check_nodes(graph, split, given[split], self._nodes, given=target.seeds is not None)
         self._is_timed, self._strict = spec.temporal is not None, spec.strict_time
         _check_times(spec, target)
-        if self._is_timed and self._nodes.times is None and target.times is None:
+        if self._is_timed and not self._nodes.config.has_times and target.times is None:
             raise ConfigError(
                 f"temporal: the seeds, nodes of type {self._nodes.name!r}, have no times; give `seeds` and `times`, or "
                 "convert with times"
@@ -139,7 +139,11 @@ class EdgeSeeds:
             for nodes, column in zip(self._ends, pairs.T, strict=True):
                 _check_nodes(graph, split, column, nodes, given=target.seeds is not None)
         _check_times(spec, target)
-        if spec.temporal is not None and target.times is None and all(nodes.times is None for nodes in self._ends):
+        if (
+            spec.temporal is not None
+            and target.times is None
+            and not any(nodes.config.has_times for nodes in self._ends)
+        ):
             raise ConfigError(
                 f"temporal: the seeds, edges of type {edge_type_name(target.edge_type)}, have no times: neither of "
                 "their ends has; give `seeds` and `times`"
@@ -216,7 +220,7 @@ class EdgeSeeds:
             split: np.maximum.reduce([
                 nodes.times_of(ids)
                 for nodes, ids in zip(self._ends, self._edges[split].T, strict=True)
-                if nodes.times is not None
+                if nodes.config.has_times
             ]) - strict
             for split in self.splits
         }  # fmt: skip

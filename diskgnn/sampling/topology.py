@@ -64,13 +64,13 @@ class TopologyParts:
 
     def _node_data_files(self) -> list[str]:
         nodes = self.graph.nodes.values() if self.times else ()
-        return [node_file(TIMES, each.name) for each in nodes if each.times is not None]
+        return [node_file(TIMES, each.name) for each in nodes if each.config.has_times]
 
     def _has_weights(self, edges: EdgeSet) -> bool:
-        return self.weights and edges.weights is not None
+        return self.weights and edges.config.has_weights
 
     def _has_times(self, edges: EdgeSet) -> bool:
-        return self.times and edges.times is not None
+        return self.times and edges.config.has_times
 
     def _ends(self, edges: EdgeSet) -> tuple[int, int]:
         source, _, destination = edges.type
@@ -83,7 +83,7 @@ class TopologyParts:
         """Of each node type; those that are not in memory are mapped."""
         times: list[npt.NDArray[Any] | None] = []
         for nodes in self.graph.nodes.values():
-            if not self.times or nodes.times is None:
+            if not self.times or not nodes.config.has_times:
                 times.append(None)
             elif in_memory:
                 times.append(self.graph.manifest.checked_array(node_file(TIMES, nodes.name)))
@@ -143,5 +143,5 @@ class TopologyParts:
         return files, times_bytes if in_memory else 0
 
     def _column(self, kind: str, edges: EdgeSet, item_bytes: int) -> tuple[str, int, int]:
-        path = self.graph.manifest.file(edge_file(kind, edges.type))
+        path = self.graph.manifest.local(edge_file(kind, edges.type))
         return os.fspath(path), npy_data_offset(path), item_bytes

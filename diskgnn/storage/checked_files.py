@@ -17,7 +17,8 @@ import numpy.typing as npt
 from diskgnn._native import DIRECT_ALIGNMENT, crc32c, crc32c_chunks
 from diskgnn.errors import ArtifactError
 from diskgnn.storage import cache_hints
-from diskgnn.storage.file_reading import fill, opened, read_into
+from diskgnn.storage.file_reading import fill, forget, read_into, reading, size_of
+from diskgnn.storage.object_stores import Location
 
 # A scan that skips rows compares what it reads in pieces of this size: no smaller ones can be read past the page cache.
 CHECKSUM_CHUNK_BYTES = DIRECT_ALIGNMENT
@@ -26,20 +27,20 @@ _parsing_headers = threading.Lock()
 _MAX_HEADER_BYTES = 64 << 10  # of .npy files; NumPy writes some hundred
 
 
-def checksum_file(path: Path, advance: Callable[[int], None] = lambda _: None, *, keep_cached: bool = False) -> int:
+def checksum_file(path: Location, advance: Callable[[int], None] = lambda _: None, *, keep_cached: bool = False) -> int:
     """CRC-32C of a whole file, read once front to back. It does not stay in the page cache, unless `keep_cached`.
 
     Raises:
         ReadError: the disk failed.
     """
     crc = 0
-    with opened(path) as descriptor:
+    with reading(path, front_to_back=True) as file:
         view = memoryview(bytearray(_READ_BYTES))
         offset = 0
-        while read := read_into(descriptor, offset, view, path):
+        while read := read_into(file, offset, view, path):
             crc = crc32c(view[:read], crc)
             if not keep_cached:
-                cache_hints.forget(descriptor, offset, read)
+                forget(file, offset, read)
             offset += read
             advance(read)
     return crc
@@ -121,7 +122,7 @@ class ChecksummedFile(io.RawIOBase):
         super().close()
 
 
-def npy_header(path: Path) -> tuple[str, tuple[int, ...]]:
+def npy_header(path: Location) -> tuple[str, tuple[int, ...]]:
     """dtype (as `numpy.dtype.str`, or the list of fields as JSON) and shape of a .npy file.
 
     Raises:
@@ -132,16 +133,16 @@ def npy_header(path: Path) -> tuple[str, tuple[int, ...]]:
     return (dtype.str if dtype.names is None else json.dumps(dtype.descr)), shape
 
 
-def npy_data_offset(path: Path) -> int:
+def npy_data_offset(path: Location) -> int:
     """Where the data of a .npy file starts, in bytes."""
     return _read_npy_header(path)[2]
 
 
-def _read_npy_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
-    with opened(path) as descriptor:
+def _read_npy_header(path: Location) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    with reading(path) as opened_file:
         start = bytearray(_MAX_HEADER_BYTES)
-        file = io.BytesIO(start[: read_into(descriptor, 0, start, path)])
-        file_bytes = os.fstat(descriptor).st_size
+        file = io.BytesIO(start[: read_into(opened_file, 0, start, path)])
+        file_bytes = size_of(opened_file)
     try:
         # CPython 3.11 miscounts its recursion when several threads parse literals at once, and raises an error.
         with _parsing_headers:
@@ -174,7 +175,7 @@ def map_npy(path: Path) -> npt.NDArray[Any]:
     return np.memmap(path, dtype, "r", offset, shape) if math.prod(shape) else np.empty(shape, dtype)
 
 
-def load_npy(path: Path) -> tuple[npt.NDArray[Any], int]:
+def load_npy(path: Location) -> tuple[npt.NDArray[Any], int]:
     """The array in a .npy file, and the CRC-32C of the file, in one read.
 
     Raises:
@@ -184,14 +185,14 @@ def load_npy(path: Path) -> tuple[npt.NDArray[Any], int]:
     dtype, shape, offset = _read_npy_header(path)
     loaded = np.empty(shape, dtype)
     data = loaded.reshape(-1).view(np.uint8).data
-    with opened(path) as descriptor:
-        crc = crc32c(fill(descriptor, 0, bytearray(offset), path))
+    with reading(path, front_to_back=True) as file:
+        crc = crc32c(fill(file, 0, bytearray(offset), path))
         for start in range(0, len(data), _READ_BYTES):
-            crc = crc32c(fill(descriptor, offset + start, data[start : start + _READ_BYTES], path), crc)
+            crc = crc32c(fill(file, offset + start, data[start : start + _READ_BYTES], path), crc)
     return loaded, crc
 
 
-def npy_parts(path: Path) -> Iterator[tuple[npt.NDArray[Any], int]]:
+def npy_parts(path: Location) -> Iterator[tuple[npt.NDArray[Any], int]]:
     """The elements (rows, if there are more dimensions) of a .npy file, front to back: (some of them, which are
     valid until the next are asked for; the CRC-32C of the file up to there). An empty array comes as one empty part.
 
@@ -201,11 +202,11 @@ def npy_parts(path: Path) -> Iterator[tuple[npt.NDArray[Any], int]]:
     dtype, (length, *row_shape), offset = _read_npy_header(path)
     row_bytes = dtype.itemsize * math.prod(row_shape)
     buffer = np.empty((min(max(1, _READ_BYTES // max(row_bytes, 1)), length), *row_shape), dtype)
-    with opened(path) as descriptor:
-        crc = crc32c(fill(descriptor, 0, bytearray(offset), path))
+    with reading(path, front_to_back=True) as file:
+        crc = crc32c(fill(file, 0, bytearray(offset), path))
         for first in range(0, max(length, 1), max(len(buffer), 1)):
             part = buffer[: length - first]
-            crc = crc32c(fill(descriptor, offset + first * row_bytes, part.reshape(-1).view(np.uint8).data, path), crc)
+            crc = crc32c(fill(file, offset + first * row_bytes, part.reshape(-1).view(np.uint8).data, path), crc)
             yield part, crc
 
 

@@ -5,7 +5,6 @@ It is read in chunks that have a checksum each, so that whatever is used was com
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,14 +13,15 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import first_damaged_chunk, read_ranges
+from diskgnn._native import first_damaged_chunk
 from diskgnn.errors import ArtifactError
 from diskgnn.ordered import in_order
+from diskgnn.storage import remote_files
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES
+from diskgnn.storage.object_stores import StoredPath
 from diskgnn.storage.row_format import FeatureFile
-from diskgnn.storage.row_reading import GAP_BYTES, read_span, row_buffer
+from diskgnn.storage.row_reading import GAP_BYTES, read_ranges_of, read_span, row_buffer
 
-_GAP_CHUNKS = GAP_BYTES // CHECKSUM_CHUNK_BYTES
 _PIECE_NODES = 1 << 20  # looked through at a time
 
 
@@ -78,16 +78,17 @@ def scan_needed_rows(
 
 
 class _RowChunks:
-    """The chunks of the file that rows lie in, and how they are read: gaps up to GAP_BYTES are read along."""
+    """The chunks of the file that rows lie in, and how they are read: small gaps are read along."""
 
     def __init__(self, features: FeatureFile, nodes: npt.NDArray[np.int64], last_before: int | None) -> None:
         """`last_before` is the last chunk of the row before these; None where nothing was read before."""
         begins = features.data_offset_bytes + nodes * features.row_bytes
         self.first = begins // CHECKSUM_CHUNK_BYTES  # [n] chunk of each row
         self.last = (begins + features.row_bytes - 1) // CHECKSUM_CHUNK_BYTES  # [n]
-        none_before = -_GAP_CHUNKS - 2
+        gap_chunks = _gap_chunks(features)
+        none_before = -gap_chunks - 2
         self._before = np.concatenate([[none_before if last_before is None else last_before], self.last[:-1]])
-        self.starts_request = self.first - self._before > _GAP_CHUNKS + 1  # [n] or else it continues the one before
+        self.starts_request = self.first - self._before > gap_chunks + 1  # [n] or else it continues the one before
 
     def added(self) -> npt.NDArray[np.int64]:
         """[n] chunks that each row adds to what is read."""
@@ -155,7 +156,7 @@ def _read_checked(
     places = np.cumsum(lengths) - lengths  # in chunks of the buffer
     offsets = first_chunks * chunk_bytes
     num_bytes = np.minimum((last_chunks + 1) * chunk_bytes, file_bytes) - offsets
-    read_ranges(os.fspath(features.path), "auto", offsets, num_bytes, places * chunk_bytes, buffer)
+    read_ranges_of(features.path, offsets, num_bytes, places * chunk_bytes, buffer)
     data = buffer[: int(places[-1]) * chunk_bytes + int(num_bytes[-1])]
 
     shifts = np.repeat(places - first_chunks, np.diff(np.append(begins, len(nodes))))
@@ -167,6 +168,11 @@ def _read_checked(
     run_nodes = nodes[begins]
     run_places = features.data_offset_bytes + run_nodes * row_bytes - offsets + places * chunk_bytes
     return Window(nodes, data, run_nodes, run_places, row_bytes, int(num_bytes.sum()))
+
+
+def _gap_chunks(features: FeatureFile) -> int:
+    gap_bytes = remote_files.GAP_BYTES if isinstance(features.path, StoredPath) else GAP_BYTES
+    return gap_bytes // CHECKSUM_CHUNK_BYTES
 
 
 def _damaged(features: FeatureFile, chunk: int) -> ArtifactError:

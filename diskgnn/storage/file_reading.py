@@ -1,5 +1,6 @@
 """Reads whose failure is named: which file, where in it, and whether the disk failed or the file is too short.
 
+A file lies on this machine, or on an object store: then what is opened is a `RemoteFile` in place of a descriptor.
 Inputs of stages are read, not mapped: a disk that fails below a memory map ends the process without a word (SIGBUS).
 """
 
@@ -8,8 +9,9 @@ from __future__ import annotations
 import errno
 import io
 import os
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError, ReadError
+from diskgnn.storage import cache_hints
+from diskgnn.storage.object_stores import Location, StoredPath
+from diskgnn.storage.remote_files import RemoteFile
+from diskgnn.units import format_size
 
+Opened = int | RemoteFile  # int: a descriptor
 Buffer = TypeVar("Buffer", bound="bytearray | memoryview")
 
 READ_ATTEMPTS = 4  # of a read that the disk fails; native reads are made as often
@@ -26,7 +33,7 @@ _FAILURES_OF_DISKS = (errno.EIO, errno.ETIMEDOUT, errno.EAGAIN, errno.EBUSY)
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """A descriptor for reading a file.
+    """A descriptor for reading a file of this machine.
 
     Raises:
         ReadError: the disk failed.
@@ -44,17 +51,40 @@ def opened(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def read_into(descriptor: int, offset: int, buffer: bytearray | memoryview, path: Path) -> int:
+def reading(path: Location, *, front_to_back: bool = False) -> AbstractContextManager[Opened]:
+    """A file of this machine or of a store, for reading; `front_to_back` asks a store for more before it is wanted.
+
+    Raises:
+        ReadError: the disk or the store failed.
+        OSError: it cannot be opened for another reason.
+    """
+    return RemoteFile(path, front_to_back=front_to_back) if isinstance(path, StoredPath) else opened(path)
+
+
+def size_of(file: Opened) -> int:
+    """Bytes of what is opened."""
+    return file.size if isinstance(file, RemoteFile) else os.fstat(file).st_size
+
+
+def forget(file: Opened, offset: int, num_bytes: int) -> None:
+    """These bytes need not stay in the page cache."""
+    if isinstance(file, int):
+        cache_hints.forget(file, offset, num_bytes)
+
+
+def read_into(file: Opened, offset: int, buffer: bytearray | memoryview, path: Location) -> int:
     """Fill `buffer` from byte `offset` on; bytes read, fewer than it holds only at the end of the file.
 
     Raises:
-        ReadError: the disk failed at each of READ_ATTEMPTS attempts.
+        ReadError: the disk failed at each of READ_ATTEMPTS attempts, or the store did.
     """
     view = memoryview(buffer).cast("B")
+    if isinstance(file, RemoteFile):
+        return file.read_into(offset, view)
     filled, attempts = 0, 1
     while filled < len(view):
         try:
-            read = os.preadv(descriptor, [view[filled:]], offset + filled)
+            read = os.preadv(file, [view[filled:]], offset + filled)
         except OSError as error:
             if error.errno not in _FAILURES_OF_DISKS:
                 raise
@@ -69,7 +99,7 @@ def read_into(descriptor: int, offset: int, buffer: bytearray | memoryview, path
     return filled
 
 
-def fill(descriptor: int, offset: int, buffer: Buffer, path: Path) -> Buffer:
+def fill(file: Opened, offset: int, buffer: Buffer, path: Location) -> Buffer:
     """`buffer`, filled from byte `offset` on.
 
     Raises:
@@ -77,14 +107,14 @@ def fill(descriptor: int, offset: int, buffer: Buffer, path: Path) -> Buffer:
         ArtifactError: the file ends early.
     """
     expected = memoryview(buffer).nbytes
-    if (found := read_into(descriptor, offset, buffer, path)) != expected:
+    if (found := read_into(file, offset, buffer, path)) != expected:
         raise ArtifactError(
             f"{path} ends early: expected {expected} bytes at offset {offset}, found {found}; it was truncated"
         )
     return buffer
 
 
-def read_array(path: Path, dtype: npt.DTypeLike, count: int, offset_bytes: int) -> npt.NDArray[Any]:
+def read_array(path: Location, dtype: npt.DTypeLike, count: int, offset_bytes: int) -> npt.NDArray[Any]:
     """[count] numbers that lie in a file.
 
     Raises:
@@ -92,20 +122,23 @@ def read_array(path: Path, dtype: npt.DTypeLike, count: int, offset_bytes: int) 
         OSError: it cannot be opened.
     """
     numbers = np.empty(count, dtype)
-    with opened(path) as descriptor:
-        fill(descriptor, offset_bytes, numbers.view(np.uint8).data, path)
+    with reading(path) as file:
+        fill(file, offset_bytes, numbers.view(np.uint8).data, path)
     return numbers
 
 
-def read_whole(path: Path) -> bytearray:
+def read_whole(path: Location, most_bytes: int = sys.maxsize) -> bytearray:
     """All bytes of a small file.
 
     Raises:
+        ValueError: it has more than `most_bytes`.
         ReadError, ArtifactError: see `fill`.
         OSError: it cannot be opened.
     """
-    with opened(path) as descriptor:
-        return fill(descriptor, 0, bytearray(os.fstat(descriptor).st_size), path)
+    with reading(path) as file:
+        if (num_bytes := size_of(file)) > most_bytes:
+            raise ValueError(f"larger than {format_size(most_bytes)}")
+        return fill(file, 0, bytearray(num_bytes), path)
 
 
 class ReadableFile(io.RawIOBase):
@@ -116,11 +149,11 @@ class ReadableFile(io.RawIOBase):
         OSError: it cannot be opened.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Location, *, front_to_back: bool = False) -> None:
         super().__init__()
         self._path, self._position = path, 0
         self._opened = ExitStack()
-        self._descriptor = self._opened.enter_context(opened(path))
+        self._file = self._opened.enter_context(reading(path, front_to_back=front_to_back))
 
     def readable(self) -> bool:
         """True."""
@@ -132,7 +165,7 @@ class ReadableFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Where to read next; see `io.IOBase.seek`."""
-        bases = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: os.fstat(self._descriptor).st_size}
+        bases = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: size_of(self._file)}
         self._position = bases[whence] + offset
         return self._position
 
@@ -142,7 +175,7 @@ class ReadableFile(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fill `buffer`; see `read_into`."""
-        read = read_into(self._descriptor, self._position, buffer, self._path)
+        read = read_into(self._file, self._position, buffer, self._path)
         self._position += read
         return read
 

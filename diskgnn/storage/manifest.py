@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError, ReadError
-from diskgnn.specs import PathLike
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import JOURNAL, MADE_BY, MANIFEST, VERSIONS
 from diskgnn.storage.checked_files import checksum_file, load_npy, map_npy, npy_data_offset, npy_header, npy_parts
 from diskgnn.storage.file_reading import read_whole
+from diskgnn.storage.local_copies import LocalCopies
+from diskgnn.storage.object_stores import AnyPath, Location, StoredPath, local, located
 from diskgnn.storage.pinning import PinnedFiles, version_of
-from diskgnn.units import format_size
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class ExternalFile:
 class Manifest:
     """The manifest of an artifact that has been opened and checked."""
 
-    path: Path
+    path: Location
     format: str
     version: int
     config: dict[str, Any]
@@ -63,8 +63,18 @@ class Manifest:
     source: dict[str, str] | None
     digest: str
     pins: PinnedFiles | None = field(default=None, compare=False, repr=False)  # of `open_pinned`
+    copies: LocalCopies | None = field(default=None, compare=False, repr=False)  # of an artifact on a store
 
-    def file(self, name: str) -> Path:
+    @property
+    def folder(self) -> Path:
+        """Where it lies on this machine.
+
+        Raises:
+            ConfigError: it lies on a store.
+        """
+        return local(self.path, "this")
+
+    def file(self, name: str) -> Location:
         """Where file `name` lies: inside the artifact, or where an external file is. See `PinnedPath`.
 
         Raises:
@@ -73,12 +83,28 @@ class Manifest:
         if name not in self.files:
             raise ArtifactError(f"{self.path} has no file {name}; {MADE_BY[self.format]} again")
         path = Path(self.external[name].path) if name in self.external else self.path / name
-        return path if self.pins is None else self.pins.path(name, path)
+        return path if self.pins is None or isinstance(path, StoredPath) else self.pins.path(name, path)
+
+    def local(self, name: str, advance: Callable[[int], None] = lambda _: None) -> Path:
+        """As `file`, a path of this machine: of an artifact on a store, a copy that has the file's checksum.
+
+        Raises:
+            ArtifactError: the artifact has no such file, or what came is damaged.
+            DiskFullError: there is no room for a copy.
+            StoreError: the store failed.
+        """
+        path = self.file(name)
+        if isinstance(path, Path):
+            return path
+        assert self.copies is not None
+        copy, found = self.copies.copy(path, self.files[name].bytes, advance)
+        self.check(name, found)
+        return copy
 
     def array(self, name: str, *, mmap: bool = True) -> npt.NDArray[Any]:
-        """The .npy file `name`, memory-mapped read-only unless `mmap` is False. A disk that fails below a map ends the
-        process: stages read with `checked_array`, `parts` and `take`."""
-        path = self.file(name)
+        """The .npy file `name`, memory-mapped read-only unless `mmap` is False; of a store, its `local` copy. A
+        disk that fails below a map ends the process: stages read with `checked_array`, `parts` and `take`."""
+        path = self.local(name)
         if self._is_headerless(name):
             entry = self.files[name]
             mapped = np.memmap(path, np.dtype(entry.dtype), "r", shape=entry.shape)
@@ -186,7 +212,7 @@ def external_to_json(external: ExternalFile) -> dict[str, Any]:
     return record | ({"headerless": True} if external.headerless else {})
 
 
-def open_artifact(path: PathLike, format: str | None = None) -> Manifest:  # noqa: A002
+def open_artifact(path: AnyPath, format: str | None = None) -> Manifest:  # noqa: A002
     """Open an artifact and check everything but its files' contents (`verification` checks those too).
 
     Raises:
@@ -194,12 +220,15 @@ def open_artifact(path: PathLike, format: str | None = None) -> Manifest:  # noq
             is not what the manifest says.
     """
     manifest = read_manifest(path, format)
+    if isinstance(manifest.path, StoredPath):
+        _check_listing(manifest, manifest.path)
+        return manifest
     for name in manifest.files:
         check_file(manifest, name)
     return manifest
 
 
-def open_pinned(path: PathLike, format: str | None = None) -> Manifest:  # noqa: A002
+def open_pinned(path: AnyPath, format: str | None = None) -> Manifest:  # noqa: A002
     """As `open_artifact`; what is read from it later are the files of now, also if the directory is replaced meanwhile.
 
     Each file takes a descriptor for as long as the manifest or a path from it exists; see `PinnedFiles`.
@@ -207,13 +236,15 @@ def open_pinned(path: PathLike, format: str | None = None) -> Manifest:  # noqa:
     Raises:
         ArtifactError: as `open_artifact`; a file cannot be opened, or the directory was replaced at each attempt.
     """
-    path = Path(path)
+    path = located(path)
+    if isinstance(path, StoredPath):
+        return open_artifact(path, format)
     for _ in range(_MAX_OPENINGS):
         found = version_of(path)
         try:
             manifest = read_manifest(path, format)
             faults.point("artifact.pin")
-            pins = PinnedFiles({name: manifest.file(name) for name in manifest.files})
+            pins = PinnedFiles({name: manifest.local(name) for name in manifest.files})
             manifest = replace(manifest, pins=pins)
             for name in manifest.files:
                 check_file(manifest, name)
@@ -228,23 +259,22 @@ def open_pinned(path: PathLike, format: str | None = None) -> Manifest:  # noqa:
     raise ArtifactError(f"{path} was replaced again and again while it was opened: wait for what writes it")
 
 
-def read_manifest(path: PathLike, format: str | None = None) -> Manifest:  # noqa: A002
+def read_manifest(path: AnyPath, format: str | None = None) -> Manifest:  # noqa: A002
     """The manifest of an artifact, checked by itself; `open_artifact` also looks at the files.
 
     Raises:
         ArtifactError: missing, damaged, changed by hand, or of another format or version.
     """
-    path = Path(path)
+    path = located(path)
     made_by = f"make it with `{MADE_BY[format]}`" if format else "expected a graph, samples or packed directory"
-    if not path.is_dir():
-        raise ArtifactError(f"{path} is {'not a directory' if path.exists() else 'not there'}; {made_by}")
     manifest_path = path / MANIFEST
+    # Of a store, the manifest alone is asked for: it comes last, and goes first.
     if not manifest_path.is_file():
+        if not path.is_dir():
+            raise ArtifactError(f"{path} is {'not a directory' if path.exists() else 'not there'}; {made_by}")
         raise ArtifactError(f"{path} has no {MANIFEST}, so it is no diskgnn artifact; {made_by}")
     try:
-        if manifest_path.stat().st_size > _MAX_MANIFEST_BYTES:
-            raise ValueError(f"larger than {format_size(_MAX_MANIFEST_BYTES)}")
-        document = typed(json.loads(read_whole(manifest_path).decode()), dict)
+        document = typed(json.loads(read_whole(manifest_path, most_bytes=_MAX_MANIFEST_BYTES).decode()), dict)
         found, version = typed(document["format"], str), typed(document["version"], int)
     except ReadError:
         raise
@@ -280,7 +310,7 @@ def typed(value: Any, kind: type[T]) -> T:
     return value
 
 
-def _parse_manifest(path: Path, document: dict[str, Any]) -> Manifest:
+def _parse_manifest(path: Location, document: dict[str, Any]) -> Manifest:
     """Raises ValueError or KeyError for whatever `ArtifactWriter.publish` would not have written."""
     files = {_file_name(name): _parse_entry(record) for name, record in typed(document["files"], dict).items()}
     external = {name: _parse_external(record) for name, record in typed(document["external"], dict).items()}
@@ -295,6 +325,7 @@ def _parse_manifest(path: Path, document: dict[str, Any]) -> Manifest:
     return Manifest(
         path, document["format"], document["version"], typed(document["config"], dict),
         files, external, source, typed(document["digest"], str),
+        copies=LocalCopies(path) if isinstance(path, StoredPath) else None,
     )  # fmt: skip
 
 
@@ -323,9 +354,28 @@ def _parse_entry(record: Any) -> FileEntry:
     return FileEntry(size, int(checksum, 16), typed(record["dtype"], str), shape)
 
 
+def _check_listing(manifest: Manifest, folder: StoredPath) -> None:
+    """Whether all files are there and of the size that the manifest says: one look, not one for each."""
+    if manifest.external:
+        raise ArtifactError(f"{folder} refers to files of another machine ({', '.join(manifest.external)}); `diskgnn "
+                            f"push` it from there, which sends them along")  # fmt: skip
+    found = folder.entries()
+    for name, entry in manifest.files.items():
+        size = found[name].size if name in found else None
+        if size != entry.bytes:
+            is_there = "is not there" if size is None else f"has {size} bytes, expected {entry.bytes}"
+            raise ArtifactError(
+                f"{folder / name}, a part of {folder}, {is_there}; `diskgnn push` the directory again, or "
+                f"{MADE_BY[manifest.format]} again"
+            )
+
+
 def check_file(manifest: Manifest, name: str) -> None:
     """Whether one file is there, and of the size, dtype and shape that the manifest says; see `open_artifact`."""
     file, entry = manifest.file(name), manifest.files[name]
+    if isinstance(file, StoredPath):
+        _check_listing(replace(manifest, files={name: entry}), file.parent)
+        return
     again = f"{MADE_BY[manifest.format]} again"
     if not file.is_file():
         moved = f"say where it is now with `diskgnn relink {manifest.path} --features PATH`, or " * (

@@ -11,6 +11,7 @@ from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts, extents
 from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.manifest import Manifest, open_pinned
+from diskgnn.storage.object_stores import local
 from diskgnn.storage.packed_config import PackedConfig, PackedSplit
 from diskgnn.storage.quantisation import Quantisation
 
@@ -29,9 +30,11 @@ class Packed:
 
         Raises:
             ArtifactError: see `open_pinned`, or its config is not one.
+            ConfigError: it lies on a store.
         """
         if isinstance(path, Packed):
             return path
+        path = local(path, "training")
         packed = Packed(open_pinned(path, artifacts.PACKED))
         assert packed.config
         return packed
@@ -58,7 +61,7 @@ class Packed:
     @property
     def path(self) -> Path:
         """The directory."""
-        return self.manifest.path
+        return self.manifest.folder
 
     @property
     def digest(self) -> str:
@@ -103,4 +106,4 @@ class Packed:
 
     def file(self, name: str) -> Path:
         """Where file `name` lies: see `Manifest.file`."""
-        return self.manifest.file(name)
+        return self.manifest.local(name)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from diskgnn.errors import ConfigError
 from diskgnn.storage.manifest import typed
+from diskgnn.storage.object_stores import Location, local
 from diskgnn.storage.quantisation import Quantisation
 
 if TYPE_CHECKING:
@@ -108,11 +109,20 @@ class RowFormat:
 class FeatureFile:
     """Where a feature matrix [num_rows, D] lies: row i starts at data_offset_bytes + i * row_bytes."""
 
-    path: Path
+    path: Location
     data_offset_bytes: int
     num_rows: int
     rows: RowFormat
     quantisation: Quantisation | None = None  # what the codes mean; None where rows are what x is
+
+    @property
+    def local_path(self) -> Path:
+        """`path`, for what reads files of this machine only.
+
+        Raises:
+            ConfigError: it lies on a store.
+        """
+        return local(self.path, "this")
 
     def x(self, stored: torch.Tensor) -> torch.Tensor:
         """x [n, D] of rows as `RowFormat.as_tensor` has them: dequantised to float32, or the rows themselves."""

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT, read_ranges
+from diskgnn.storage.object_stores import Location
+from diskgnn.storage.remote_files import RemoteFile
 
 # Gaps up to this size are read along: a request of its own would take the disk longer (docs/PERFORMANCE.md).
 GAP_BYTES = 32 << 10
@@ -65,7 +67,28 @@ def read_rows(
     return buffer[begin - base : begin - base + total_bytes], int(lengths.sum())
 
 
-def read_span(path: Path, begin: int, num_bytes: int, *, engine: str = "auto") -> npt.NDArray[np.uint8]:
+def read_ranges_of(
+    path: Location,
+    offsets: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int64],
+    places: npt.NDArray[np.int64],
+    buffer: npt.NDArray[np.uint8],
+    *,
+    engine: str = "auto",
+) -> None:
+    """Read range i of a file, of lengths[i] bytes, to places[i] of `buffer`, which equals its offset modulo a page.
+
+    Raises:
+        OSError: the file cannot be read, or ends early.
+    """
+    if isinstance(path, Path):
+        read_ranges(os.fspath(path), engine, offsets, lengths, places, buffer)
+        return
+    with RemoteFile(path) as file:
+        file.read_ranges(offsets, lengths, places, buffer)
+
+
+def read_span(path: Location, begin: int, num_bytes: int, *, engine: str = "auto") -> npt.NDArray[np.uint8]:
     """Bytes [begin, begin + num_bytes) of a file, at least one, in memory of their own.
 
     Raises:
@@ -73,5 +96,5 @@ def read_span(path: Path, begin: int, num_bytes: int, *, engine: str = "auto") -
     """
     base = begin // DIRECT_ALIGNMENT * DIRECT_ALIGNMENT
     buffer = row_buffer(1, begin - base + num_bytes)
-    read_ranges(os.fspath(path), engine, np.array([begin]), np.array([num_bytes]), np.array([begin - base]), buffer)
+    read_ranges_of(path, np.array([begin]), np.array([num_bytes]), np.array([begin - base]), buffer, engine=engine)
     return buffer[begin - base : begin - base + num_bytes]

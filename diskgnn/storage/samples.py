@@ -13,11 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from diskgnn.errors import ArtifactError, ReadError
-from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.checked_files import checksum_file
 from diskgnn.storage.file_reading import ReadableFile
 from diskgnn.storage.manifest import Manifest, open_pinned
+from diskgnn.storage.object_stores import AnyPath
 from diskgnn.storage.samples_config import SamplesConfig, position_dtype
 
 
@@ -118,7 +118,7 @@ class Samples:
     manifest: Manifest
 
     @staticmethod
-    def open(path: PathLike) -> Samples:
+    def open(path: AnyPath) -> Samples:
         """Open a samples directory. Its files stay open until it is dropped, but for those beyond `MOST_PINNED`.
 
         Raises:
@@ -152,7 +152,7 @@ class Samples:
             names = (artifacts.shard_file(split, epoch, shard) for shard in itertools.count())
             for name in itertools.takewhile(manifest.files.__contains__, names):
                 try:
-                    path = manifest.file(name)
+                    path = manifest.local(name)  # shards are read several times
                     manifest.check(name, checksum_file(path, keep_cached=True))
                     with ReadableFile(path) as file, pa.ipc.open_file(file) as reader:
                         schema = schema or self._checked_schema(reader.schema)
@@ -165,7 +165,7 @@ class Samples:
                     raise
                 except (pa.ArrowException, OSError) as error:
                     raise ArtifactError(
-                        f"{path} is damaged ({error}); check with `diskgnn verify`, sample again"
+                        f"{manifest.file(name)} is damaged ({error}); check with `diskgnn verify`, sample again"
                     ) from error
             if numbers != size.batches_per_epoch:
                 raise ArtifactError(

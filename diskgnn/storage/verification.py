@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from diskgnn._native import DIRECT_ALIGNMENT, crc32c
 from diskgnn.errors import ArtifactError, ReadError
 from diskgnn.progress import SILENT, Reporter
-from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.extents import Part
-from diskgnn.storage.file_reading import fill, opened
+from diskgnn.storage.file_reading import fill, reading, size_of
 from diskgnn.storage.manifest import Manifest, check_file, read_manifest, verify_file
+from diskgnn.storage.object_stores import AnyPath
 from diskgnn.storage.packed import Packed
 
 _READ_BYTES = 4 << 20
@@ -37,7 +37,7 @@ class DamagedError(ArtifactError):
         self.damages = damages
 
 
-def verify_artifact(path: PathLike, *, reporter: Reporter = SILENT) -> Manifest:
+def verify_artifact(path: AnyPath, *, reporter: Reporter = SILENT) -> Manifest:
     """Compare every file of an artifact with its checksum.
 
     Raises:
@@ -50,7 +50,7 @@ def verify_artifact(path: PathLike, *, reporter: Reporter = SILENT) -> Manifest:
     return manifest
 
 
-def find_damage(path: PathLike, *, reporter: Reporter = SILENT) -> tuple[Manifest, list[Damage]]:
+def find_damage(path: AnyPath, *, reporter: Reporter = SILENT) -> tuple[Manifest, list[Damage]]:
     """The manifest of an artifact, and every file of it that is not what was written.
 
     Raises:
@@ -81,9 +81,11 @@ def _with_extents(packed: Packed, damage: Damage, bad: set[str]) -> Damage:
     split = splits.get(damage.file, "")
     if not split or bad & {artifacts.index_file(split), artifacts.rows_file(split)}:
         return damage
-    path = packed.file(damage.file)
+    path = packed.manifest.file(damage.file)
     try:
-        if path.stat().st_size != packed.manifest.files[damage.file].bytes:
+        with reading(path) as file:
+            num_bytes = size_of(file)
+        if num_bytes != packed.manifest.files[damage.file].bytes:
             return damage
         numbers = tuple(_damaged_extents(packed, split))
     except (ArtifactError, OSError, OverflowError):  # it cannot be read, or its index was forged
@@ -93,12 +95,12 @@ def _with_extents(packed: Packed, damage: Damage, bad: set[str]) -> Damage:
 
 
 def _damaged_extents(packed: Packed, split: str) -> Iterator[int]:
-    index, path = packed.index(split), packed.file(artifacts.extents_file(split))
+    index, path = packed.index(split), packed.manifest.file(artifacts.extents_file(split))
     sizes = zip(index.extents["offset"].tolist(), index.extent_bytes.tolist(), strict=True)
-    with opened(path) as descriptor:
+    with reading(path, front_to_back=True) as file:
 
         def read(offset: int, num_bytes: int) -> bytearray:
-            return fill(descriptor, offset, bytearray(num_bytes), path)
+            return fill(file, offset, bytearray(num_bytes), path)
 
         for number, (start, extent_bytes) in enumerate(sizes):
             try:

@@ -1,0 +1,248 @@
+"""Places of files: a path of this machine, or a URL of an object store, such as s3://bucket/graph.
+
+This is the one place that knows URLs. pyarrow.fs reads and writes them (s3, gs, hdfs), fsspec where pyarrow has no
+driver. Endpoints, regions and credentials come from where these drivers look for them: the environment, files in the
+home directory, the role of the machine. A URL with a secret in it is refused: it would get into manifests and logs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+from diskgnn.errors import ConfigError, StoreError, UnavailableError
+from diskgnn.specs import PathLike
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
+_SECRET = re.compile(r"secret|token|passw|credential|signature|^sig$|(access|account|api).?key|^key$", re.IGNORECASE)
+_ONE_SLASH = re.compile(r"[a-z][a-z0-9+.-]+:/(?!/)")  # what is left of a URL that was a `Path` for a while
+# What drivers say when asking again does not help.
+_REFUSED = re.compile(
+    r"ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE|EXPIRED|UNRECOGNIZED_CLIENT|MISSING_AUTHENTICATION|INVALID_CLIENT_TOKEN"
+    r"|HTTP (status )?(401|403)|PERMISSION_DENIED|UNAUTHENTICATED|Permission denied",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class StoredPath:
+    """A folder or a file of an object store, by its URL. It is no path of this machine: nothing takes it for one."""
+
+    url: str
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __truediv__(self, name: str) -> StoredPath:
+        parts = urlsplit(self.url)
+        return StoredPath(urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{name}")))
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return urlsplit(self.url).path.rstrip("/").rpartition("/")[2]
+
+    @property
+    def parent(self) -> StoredPath:
+        """The folder that it lies in."""
+        parts = urlsplit(self.url)
+        return StoredPath(urlunsplit(parts._replace(path=parts.path.rpartition("/")[0])))
+
+    @property
+    def suffix(self) -> str:
+        """As `Path.suffix`."""
+        return Path(self.name).suffix
+
+    @property
+    def stem(self) -> str:
+        """As `Path.stem`."""
+        return Path(self.name).stem
+
+    @property
+    def scratch(self) -> Path:
+        """The folder of this machine in which what belongs here is built: in TMPDIR, the same in every run."""
+        named = hashlib.blake2b(self.url.encode(), digest_size=8).hexdigest()
+        return Path(tempfile.gettempdir()) / f"diskgnn-{os.getuid()}" / named / (self.name or "root")
+
+    def locate(self) -> tuple[pafs.FileSystem, str]:
+        """The file system, and the path in it.
+
+        Raises:
+            ConfigError: no driver knows URLs of this kind, or its package is not installed.
+            StoreError: the store does not answer.
+        """
+        parts = urlsplit(self.url)
+        filesystem, root = _filesystem(parts.scheme, parts.netloc, parts.query)
+        return filesystem, f"{root.rstrip('/')}/{parts.path.strip('/')}".rstrip("/")
+
+    def info(self) -> pafs.FileInfo:
+        """Kind, size and time of change of what is there.
+
+        Raises:
+            StoreError: the store does not answer, or refuses.
+        """
+        filesystem, path = self.locate()
+        with named_errors(f"looking for {self}"):
+            return filesystem.get_file_info(path)
+
+    def is_file(self) -> bool:
+        """Whether an object is there. Raises StoreError, as all that asks the store."""
+        return bool(self.info().is_file)
+
+    def is_dir(self) -> bool:
+        """Whether objects lie below it."""
+        return not self.info().is_file and next(iter(self.entries()), None) is not None
+
+    def exists(self) -> bool:
+        """Whether an object is there, or objects lie below it."""
+        return self.is_file() or self.is_dir()
+
+    def entries(self) -> dict[str, pafs.FileInfo]:
+        """What lies directly in this folder, by name; nothing if it is not there. A thousand take one request."""
+        import pyarrow.fs as pafs
+
+        filesystem, path = self.locate()
+        with named_errors(f"listing {self}"):
+            found = filesystem.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+        return {info.base_name: info for info in found if info.base_name}
+
+
+Location = Path | StoredPath
+AnyPath = PathLike | StoredPath
+
+
+def located(path: AnyPath) -> Location:
+    """What a path argument means: a URL if it contains `://`, otherwise a path of this machine.
+
+    Raises:
+        ConfigError: a URL that was a `Path` before, which takes one of its slashes away; or one with a secret.
+    """
+    if isinstance(path, StoredPath):
+        return path
+    text = os.fspath(path)
+    if _ONE_SLASH.match(text) and not os.path.exists(text.partition("/")[0]):  # noqa: PTH110  (a path of any kind)
+        raise ConfigError(f"expected a path or a URL, found {text!r}: pass URLs as text, a Path takes a slash away")
+    if "://" not in text:
+        return Path(path)
+    parts = urlsplit(text)
+    if parts.scheme == "file":
+        return Path(parts.path)
+    _refuse_secrets(text)
+    if not parts.path.strip("/") or ".." in parts.path.split("/"):
+        raise ConfigError(f"expected the URL of a folder, such as s3://bucket/graph, found {text!r}")
+    return StoredPath(urlunsplit(parts._replace(path=parts.path.rstrip("/"), fragment="")))
+
+
+def is_url(path: object) -> bool:
+    """Whether an argument is the URL of an object store."""
+    return isinstance(path, StoredPath) or (isinstance(path, str) and isinstance(located(path), StoredPath))
+
+
+def local(path: AnyPath, what: str) -> Path:
+    """A path of this machine, for what works with nothing else.
+
+    Raises:
+        ConfigError: it is a URL; the message says that `what` needs a local path, and how to have one.
+    """
+    found = located(path)
+    if isinstance(found, StoredPath):
+        raise ConfigError(f"{what} needs a path of this machine, found {found}: copy it with `diskgnn fetch` first")
+    return found
+
+
+def _refuse_secrets(url: str) -> None:
+    parts = urlsplit(url)
+    userinfo, at, _ = parts.netloc.rpartition("@")
+    secrets = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True) if _SECRET.search(name)]
+    if secrets or ":" in userinfo or (at and parts.scheme.startswith("s3")):
+        raise ConfigError(
+            f"a URL of {parts.scheme}:// has credentials in it ({', '.join(secrets) or 'before the @'}), which would "
+            f"get into logs. Give them where its driver looks: for s3, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+            f"~/.aws/credentials"
+        )
+
+
+@lru_cache(maxsize=32)
+def _filesystem(scheme: str, netloc: str, query: str) -> tuple[pafs.FileSystem, str]:
+    """The file system of a bucket or server, and the path of its root."""
+    import pyarrow as pa
+    import pyarrow.fs as pafs
+
+    root = urlunsplit((scheme, netloc, "/", query, ""))
+    try:
+        with named_errors(f"reaching {root}"):
+            found: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(root)
+            return found
+    except pa.ArrowInvalid as error:
+        if "Unrecognized filesystem type" not in str(error):
+            raise ConfigError(f"{root} is no URL that pyarrow takes: {_first_line(error)}") from error
+    except StoreError as error:
+        if "libjvm" in str(error) or "libhdfs" in str(error):
+            raise UnavailableError(
+                f"{scheme}:// needs Java and Hadoop's libhdfs (JAVA_HOME, HADOOP_HOME, CLASSPATH), which are not here; "
+                f"webhdfs:// does without"
+            ) from error
+        raise
+    return _fsspec_filesystem(scheme, root)
+
+
+def _fsspec_filesystem(scheme: str, root: str) -> tuple[pafs.FileSystem, str]:
+    import pyarrow.fs as pafs
+
+    try:
+        import fsspec
+
+        filesystem, path = fsspec.core.url_to_fs(root)
+    except ImportError as error:  # fsspec, or what it needs for this protocol; it says which
+        raise UnavailableError(f"{scheme}:// needs a package that is not here: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"no driver knows {scheme}://, neither pyarrow's nor fsspec's: {error}") from error
+    return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem)), path
+
+
+@contextmanager
+def named_errors(doing: str) -> Iterator[None]:
+    """Turn what a driver raises into a StoreError, which says what was done; what is not there stays that.
+
+    Raises:
+        StoreError: it failed.
+        FileNotFoundError: the object, or its bucket, is not there.
+    """
+    try:
+        yield
+    except (FileNotFoundError, StoreError):
+        raise
+    except OSError as error:
+        raise StoreError(error.errno, f"{doing}: {problem(error)}") from error
+
+
+def is_refused(error: OSError) -> bool:
+    """Whether asking again would not help: credentials are wrong, or do not allow it."""
+    return isinstance(error, (FileNotFoundError, PermissionError)) or bool(_REFUSED.search(str(error)))
+
+
+def problem(error: BaseException) -> str:
+    """What a driver said, in a line, and where credentials are looked for if it is about them."""
+    said = _first_line(error)
+    if isinstance(error, OSError) and is_refused(error) and not isinstance(error, FileNotFoundError):
+        return (
+            f"the store refused ({said}); see that the credentials which its driver finds are right and allow "
+            f"this: for s3 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or ~/.aws/credentials"
+        )
+    return said
+
+
+def _first_line(error: BaseException) -> str:
+    text: Any = str(error) or type(error).__name__
+    return str(text.splitlines()[0][:400])

@@ -18,7 +18,7 @@ from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.file_reading import read_array
-from diskgnn.storage.manifest import verify_file
+from diskgnn.storage.manifest import verify_input
 
 # Each sweep lets labels grow by this factor, from the size of a group on: small labels first, which larger ones hold.
 _GROWTH = 4
@@ -55,7 +55,7 @@ def nearness_order(
     """
     assert chunk_edges >= MOST_LABEL_NEIGHBORS, chunk_edges
     for name in graph.only_edges("grouping seeds").topology_files:
-        verify_file(graph.manifest, name)
+        verify_input(graph.manifest, name)
     labels = np.arange(graph.num_nodes, dtype=graph.id_dtype)
     sizes = np.ones(graph.num_nodes, np.int32)
     found = []
@@ -72,7 +72,7 @@ def nearness_order(
 
 def _neighbourhoods(graph: Graph, chunk_nodes: int, chunk_edges: int) -> Iterator[_Chunk]:
     """All nodes with their in-neighbours, front to back; of a list longer than a chunk, the beginning."""
-    indptr, indices = (graph.manifest.file(name) for name in graph.only_edges("grouping seeds").topology_files)
+    indptr, indices = (graph.manifest.local(name) for name in graph.only_edges("grouping seeds").topology_files)
     indptr_start, indices_start = npy_data_offset(indptr), npy_data_offset(indices)
     dtype = graph.id_dtype
     for first in range(0, graph.num_nodes, chunk_nodes):

@@ -21,7 +21,7 @@ from diskgnn.sampling.plan import PlannedMinibatch, Sampler, SamplingPlan
 from diskgnn.sampling.sweeping import SweepingSampler
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import ChecksummedFile
-from diskgnn.storage.manifest import verify_file
+from diskgnn.storage.manifest import verify_input
 from diskgnn.storage.samples import SampledMinibatch, one_row, samples_schema
 from diskgnn.system.resources import Resources
 
@@ -170,7 +170,7 @@ def _check_topology(plan: SamplingPlan, resources: Resources) -> int:
     parts = plan.parts
     with resources.reporter.stage("check the topology", parts.num_bytes, "B") as advance:
         for name in parts.files():
-            verify_file(parts.graph.manifest, name, advance)
+            verify_input(parts.graph.manifest, name, advance)
     return parts.num_bytes
 
 

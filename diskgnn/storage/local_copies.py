@@ -28,6 +28,9 @@ class LocalCopies:
         self._folder: Path | None = None
         self._checksums: dict[str, int] = {}  # of what is copied
 
+    def __reduce__(self) -> tuple[type[LocalCopies], tuple[StoredPath]]:
+        return LocalCopies, (self._artifact,)  # another process makes its own
+
     def copy(
         self, source: StoredPath, num_bytes: int, advance: Callable[[int], None] = lambda _: None
     ) -> tuple[Path, int]:

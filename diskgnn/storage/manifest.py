@@ -270,6 +270,8 @@ def read_manifest(path: AnyPath, format: str | None = None) -> Manifest:  # noqa
     manifest_path = path / MANIFEST
     # Of a store, the manifest alone is asked for: it comes last, and goes first.
     if not manifest_path.is_file():
+        if isinstance(path, StoredPath) and not path.root.exists():
+            raise ArtifactError(f"{path} is not there: neither is {path.root}; {made_by}")
         if not path.is_dir():
             raise ArtifactError(f"{path} is {'not a directory' if path.exists() else 'not there'}; {made_by}")
         raise ArtifactError(f"{path} has no {MANIFEST}, so it is no diskgnn artifact; {made_by}")
@@ -393,6 +395,18 @@ def check_file(manifest: Manifest, name: str) -> None:
     if entry.dtype is not None and (found := npy_header(file)) != (entry.dtype, entry.shape):
         expected = (entry.dtype, entry.shape)
         raise ArtifactError(f"{file} holds {found}, expected {expected}: the file was replaced; {again}")
+
+
+def verify_input(manifest: Manifest, name: str, advance: Callable[[int], None] = lambda _: None) -> None:
+    """As `verify_file`, for a file that is read again from this machine: of a store, its copy is made.
+
+    Raises:
+        ArtifactError, DiskFullError, StoreError: see `Manifest.local`.
+    """
+    if manifest.copies is None:
+        verify_file(manifest, name, advance)
+    else:
+        manifest.local(name, advance)
 
 
 def verify_file(manifest: Manifest, name: str, advance: Callable[[int], None] = lambda _: None) -> None:

@@ -54,6 +54,11 @@ class StoredPath:
         return urlsplit(self.url).path.rstrip("/").rpartition("/")[2]
 
     @property
+    def root(self) -> StoredPath:
+        """The bucket, or the root of the server."""
+        return StoredPath(urlunsplit(urlsplit(self.url)._replace(path="/")))
+
+    @property
     def parent(self) -> StoredPath:
         """The folder that it lies in."""
         parts = urlsplit(self.url)
@@ -102,11 +107,11 @@ class StoredPath:
 
     def is_dir(self) -> bool:
         """Whether objects lie below it."""
-        return not self.info().is_file and next(iter(self.entries()), None) is not None
+        return not self.info().is_file and bool(self.entries())
 
     def exists(self) -> bool:
-        """Whether an object is there, or objects lie below it."""
-        return self.is_file() or self.is_dir()
+        """Whether an object is there, or objects lie below it, or it is a bucket."""
+        return str(self.info().type.name) != "NotFound"
 
     def entries(self) -> dict[str, pafs.FileInfo]:
         """What lies directly in this folder, by name; nothing if it is not there. A thousand take one request."""

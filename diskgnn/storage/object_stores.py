@@ -64,6 +64,10 @@ class StoredPath:
         parts = urlsplit(self.url)
         return StoredPath(urlunsplit(parts._replace(path=parts.path.rpartition("/")[0])))
 
+    def absolute(self) -> StoredPath:
+        """Itself: a URL is whole."""
+        return self
+
     @property
     def suffix(self) -> str:
         """As `Path.suffix`."""

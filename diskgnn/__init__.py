@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from diskgnn.sampling.neighbourhood import Neighbourhood
     from diskgnn.sampling.sample import sample
     from diskgnn.specs import LinkTarget, NodeTarget
+    from diskgnn.storage.fetching import fetch
+    from diskgnn.storage.pushing import push
     from diskgnn.training.checkpoints import load_model
     from diskgnn.training.evaluate import evaluate
     from diskgnn.training.fresh_epochs import FreshEpochs
@@ -66,6 +68,7 @@ _MODULES = {
     "convert": "importers.convert",
     "estimate": "preparing.estimate",
     "evaluate": "training.evaluate",
+    "fetch": "storage.fetching",
     "generate": "graph.generation",
     "generate_typed": "importers.generating",
     "infer": "inference.infer",
@@ -73,6 +76,7 @@ _MODULES = {
     "pack": "packing.pack",
     "predict": "inference.predict",
     "prepare": "preparing.prepare",
+    "push": "storage.pushing",
     "relink": "graph.relinking",
     "sample": "sampling.sample",
     "train": "training.train",
@@ -107,6 +111,7 @@ __all__ = [
     "convert",
     "estimate",
     "evaluate",
+    "fetch",
     "generate",
     "generate_typed",
     "infer",
@@ -114,6 +119,7 @@ __all__ = [
     "pack",
     "predict",
     "prepare",
+    "push",
     "relink",
     "sample",
     "train",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from diskgnn.cli import comparison, inference, inspection, preparing, training
+from diskgnn.cli import comparison, inference, inspection, preparing, stores, training
 from diskgnn.cli.command import Group
 from diskgnn.version import VERSION
 
@@ -21,7 +21,7 @@ def main() -> None:
 
     Exit codes: 0 all is well, 1 something unexpected, 2 an argument that cannot work, 3 source data that is no
     valid graph, 4 a directory that is missing, damaged or made from something else, 5 the output exists, 6 too
-    little disk space, 7 training diverged, 8 the disk failed, 9 Ray lost its workers, 130 interrupted,
+    little disk space, 7 training diverged, 8 the disk or the store failed, 9 Ray lost its workers, 130 interrupted,
     143 terminated.
     """
 
@@ -29,6 +29,6 @@ def main() -> None:
 for _command in (
     preparing.convert, preparing.relink, preparing.generate, inspection.inspect, preparing.sample, preparing.pack,
     preparing.prepare, training.train, training.evaluate, inference.infer, inference.predict, comparison.compare,
-    inspection.verify, inspection.doctor,
+    inspection.verify, stores.fetch, stores.push, inspection.doctor,
 ):  # fmt: skip
     main.add_command(_command)

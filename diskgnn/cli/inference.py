@@ -14,7 +14,7 @@ from diskgnn.cli.options import Size
 from diskgnn.cli.rendering import Output
 
 _checkpoint = click.option(
-    "--checkpoint", type=options.ARTIFACT, required=True, metavar="DIR", help="What `diskgnn train --checkpoint` left."
+    "--checkpoint", type=options.OUTPUT, required=True, metavar="DIR", help="What `diskgnn train --checkpoint` left."
 )
 _what = click.option(
     "--what",

@@ -11,13 +11,32 @@ import click
 
 from diskgnn.errors import ConfigError
 from diskgnn.specs import DRAWS, EXCLUSIONS, TEMPORAL
+from diskgnn.storage.object_stores import is_url, located
 from diskgnn.units import parse_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-ARTIFACT = click.Path(path_type=Path)  # the library checks what is there: its messages name the command that makes it
-OUTPUT = click.Path(path_type=Path)
-EXISTING = click.Path(exists=True, path_type=Path)
+
+class Place(click.Path):
+    """A path of this machine, or with `urls` also the URL of an object store."""
+
+    def __init__(self, *, exists: bool = False, urls: bool) -> None:
+        super().__init__(exists=exists, path_type=Path)
+        self.urls = urls
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A `Path` or a `StoredPath`."""
+        if not is_url(value):
+            return super().convert(value, param, ctx)
+        if not self.urls:
+            self.fail(f"expected a path of this machine, found the URL {value}", param, ctx)
+        return located(value)
+
+
+# The library checks what is there: its messages name the command that makes it.
+ARTIFACT = Place(urls=True)
+OUTPUT = Place(urls=False)
+EXISTING = Place(exists=True, urls=False)
 
 
 class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]

@@ -14,6 +14,7 @@ from diskgnn.cli.rendering import Output
 from diskgnn.errors import ConfigError
 from diskgnn.progress import StageReport
 from diskgnn.specs import ENGINES
+from diskgnn.storage.object_stores import Location, StoredPath
 
 
 def _finish(output: Output, reports: StageReport | list[StageReport]) -> None:
@@ -36,8 +37,11 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
         output.next("diskgnn", "inspect", out, why="it has no nodes to train on yet: convert with --train")
 
 
-def _ready_to_train(output: Output, reports: StageReport | list[StageReport], packed: Path, ranks: int = 1) -> None:
+def _ready_to_train(output: Output, reports: StageReport | list[StageReport], packed: Location, ranks: int = 1) -> None:
     _finish(output, reports)
+    if isinstance(packed, StoredPath):
+        output.next("diskgnn", "fetch", packed, packed.name, why="copies it to a disk here, to train from")
+        return
     launch = ("diskgnn",) if ranks == 1 else ("torchrun", "--nproc-per-node", str(ranks), "-m", "diskgnn")
     output.next(*launch, "train", packed, "--checkpoint", packed.with_name(f"{packed.name}-run"))
 
@@ -49,7 +53,7 @@ _tables = options.section("Tables: Parquet or CSV, one file or a folder of parts
 
 
 @click.command(cls=Command, short_help="Make a graph directory from your arrays or tables.")
-@click.argument("out", type=options.OUTPUT)
+@click.argument("out", type=options.ARTIFACT)
 @_source(
     "--from",
     "format",
@@ -158,7 +162,7 @@ def relink(output: Output, /, graph: Path, **arguments: Any) -> None:
 
 
 @click.command(cls=Command, short_help="Make a synthetic graph directory.")
-@click.argument("out", type=options.OUTPUT)
+@click.argument("out", type=options.ARTIFACT)
 @click.option(
     "--schema",
     type=options.EXISTING,
@@ -204,7 +208,7 @@ def generate(output: Output, /, out: Path, schema: Path | None, **arguments: Any
 
 @click.command(cls=Command, short_help="Sample minibatches: the first half of prepare.")
 @click.argument("graph", type=options.ARTIFACT)
-@click.argument("out", type=options.OUTPUT)
+@click.argument("out", type=options.ARTIFACT)
 @options.sampling
 @options.seed
 @options.memory
@@ -226,7 +230,7 @@ def sample(output: Output, /, graph: Path, out: Path, **arguments: Any) -> None:
 @click.command(cls=Command, short_help="Pack their features: the second half of prepare.")
 @click.argument("graph", type=options.ARTIFACT)
 @click.argument("samples", type=options.ARTIFACT)
-@click.argument("out", type=options.OUTPUT)
+@click.argument("out", type=options.ARTIFACT)
 @options.caches
 @options.memory
 @options.threads
@@ -242,7 +246,7 @@ def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: 
 
 @click.command(cls=Command, short_help="Sample and pack a graph for training.")
 @click.argument("graph", type=options.ARTIFACT)
-@click.argument("out", type=options.OUTPUT)
+@click.argument("out", type=options.ARTIFACT)
 @options.sampling
 @options.caches
 @click.option("--samples", type=options.OUTPUT, help="Keep the samples here.  [default: they are removed]")

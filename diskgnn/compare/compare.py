@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 
 from diskgnn.compare.limited_graph import make_training_graph, target_type
 from diskgnn.compare.loader_runs import Fewest, Job, count_rows, is_short, measure, measure_again, prepare_evaluation
@@ -26,6 +25,7 @@ from diskgnn.graph.source_schema import source_schema
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs import SPLITS, PathLike
+from diskgnn.storage.object_stores import local
 from diskgnn.system.disk_rates import measure_read_rates
 from diskgnn.system.memory import available_cores
 from diskgnn.system.memory_cgroup import refusal
@@ -67,7 +67,7 @@ def compare(
     plan = SamplingPlan(opened, replace(settings.sampling, splits=SPLITS))
     metric = Metric.of(source_schema(opened, plan.config().spec.target).target_kind)
     splits = [split for split in ("valid", "test") if settings.evaluate and split in plan.splits]
-    with scratch_folder(settings.scratch_parent(Path(graph))) as folder, \
+    with scratch_folder(settings.scratch_parent(local(graph, "comparing"))) as folder, \
             warnings.catch_warnings(record=True) as caught:  # fmt: skip
         warnings.simplefilter("always")
         total = 2 + bool(splits) + len(settings.variants) * settings.seeds

@@ -32,6 +32,7 @@ from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import node_file
 from diskgnn.storage.disk_space import require_free_bytes
+from diskgnn.storage.pushing import published
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
@@ -48,6 +49,7 @@ SIGNAL_RATIO = 0.65
 T = TypeVar("T")
 
 
+@published(artifacts.GRAPH)
 def generate(
     out: PathLike,
     *,

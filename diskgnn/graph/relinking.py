@@ -15,6 +15,7 @@ from diskgnn.storage.artifacts import MANIFEST, node_file
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, checksum_file, npy_header, sync
 from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import ExternalFile, Manifest, external_to_json, read_manifest
+from diskgnn.storage.object_stores import local
 from diskgnn.storage.writer import staging_of
 
 _COMPARED_CHUNKS = 1024
@@ -44,7 +45,7 @@ def relink(graph: PathLike, features: PathLike, *, node_type: str | None = None,
     name, path = _external_name(manifest, node_type), Path(features).absolute()
     _require_same(manifest, name, path, verify)
     external = ExternalFile(str(path), path.stat().st_mtime_ns, manifest.external[name].headerless)
-    final = Path(graph).resolve()
+    final = local(graph, "relinking").resolve()
     busy = f"another process is writing {final} now; wait for it or stop it"
     with alone(staging_of(final).with_suffix(".lock"), busy):
         document = json.loads((final / MANIFEST).read_text())

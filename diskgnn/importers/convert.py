@@ -23,12 +23,14 @@ from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import require_free_bytes
+from diskgnn.storage.pushing import published
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
 __all__ = ["FORMATS", "EdgeInput", "GraphInput", "NodeInput", "SourceFormat", "TableColumns", "convert"]
 
 
+@published(artifacts.GRAPH)
 def convert(
     out: PathLike,
     *,

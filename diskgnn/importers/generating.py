@@ -36,6 +36,7 @@ from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.specs import SPLITS, PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import require_free_bytes
+from diskgnn.storage.pushing import published
 from diskgnn.storage.row_format import FEATURE_STORAGE, RowFormat
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
@@ -45,6 +46,7 @@ Make = Callable[[int, int], npt.NDArray[Any]]  # (first, count) -> items
 _BLOCK = 1 << 14  # items that one stream of random numbers makes
 
 
+@published(artifacts.GRAPH)
 def generate_typed(
     out: PathLike,
     schema: PathLike | Mapping[str, Any],

@@ -28,6 +28,7 @@ from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import free_bytes, require_free_bytes
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
+from diskgnn.storage.pushing import published
 from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.seed_files import read_given, write_given
@@ -35,6 +36,7 @@ from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
 
+@published(artifacts.PACKED)
 def pack(
     graph: PathLike | Graph,
     samples: PathLike | Samples,

@@ -24,11 +24,14 @@ from diskgnn.specs import CacheSpec, Fanouts, NodeTarget, PathLike, SamplingSpec
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import free_bytes, require_free_bytes
 from diskgnn.storage.manifest import read_manifest
+from diskgnn.storage.object_stores import local
+from diskgnn.storage.pushing import published
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.units import format_size
 from diskgnn.user_sampler import AnySampler, UserSampler
 
 
+@published(artifacts.PACKED)
 def prepare(
     graph: PathLike | Graph,
     out: PathLike,
@@ -142,7 +145,7 @@ def prepare(
     )
     cache, ranks = CacheSpec(cpu_cache, static_cache, eval_cpu_cache), whole_number("ranks", ranks)
     plan = SamplingPlan(graph if isinstance(graph, Graph) else Graph.open(graph), spec)
-    kept = None if samples is None else Path(samples).absolute()
+    kept = None if samples is None else local(samples, "keeping samples").absolute()
     with open_engine(engine, address) as opened:
         resources = opened.resources(memory, threads, reporter)
         request = PrepareRequest.of_plan(plan, cache, resources, out, samples=kept, keep_input_nodes=keep_input_nodes)

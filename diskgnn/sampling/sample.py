@@ -29,6 +29,7 @@ from diskgnn.sampling.sample_units import (
 from diskgnn.sampling.sweeping import SweepingSampler
 from diskgnn.specs import SPLITS, Fanouts, NodeTarget, PathLike, SamplingSpec, Target
 from diskgnn.storage import artifacts
+from diskgnn.storage.pushing import published
 from diskgnn.storage.samples import SampledMinibatch
 from diskgnn.storage.seed_files import write_given
 from diskgnn.storage.writer import ArtifactWriter
@@ -39,6 +40,7 @@ from diskgnn.user_sampler import AnySampler, UserSampler
 WriteShards = Callable[[ArtifactWriter, SamplingPlan, Resources], tuple[int, int]]
 
 
+@published(artifacts.SAMPLES)
 def sample(
     graph: PathLike | Graph,
     out: PathLike,

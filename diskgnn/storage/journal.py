@@ -54,6 +54,10 @@ class Journal:
             self._finished[name] = num_bytes, crc32c
             self._append(json.dumps({"file": name, "bytes": num_bytes, "crc32c": crc32c}))
 
+    def recorded(self, name: str) -> tuple[int, int] | None:
+        """Bytes and CRC-32C that file `name` had when it was added last; None if it never was."""
+        return self._finished.get(name)
+
     def checksum(self, name: str) -> int | None:
         """CRC-32C of file `name` if it is finished and still what it was then; None if it has to be made again."""
         path = self.path.parent / name

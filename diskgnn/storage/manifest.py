@@ -270,7 +270,7 @@ def read_manifest(path: AnyPath, format: str | None = None) -> Manifest:  # noqa
     manifest_path = path / MANIFEST
     # Of a store, the manifest alone is asked for: it comes last, and goes first.
     if not manifest_path.is_file():
-        if isinstance(path, StoredPath) and not path.root.exists():
+        if isinstance(path, StoredPath) and path.is_bucket_missing():
             raise ArtifactError(f"{path} is not there: neither is {path.root}; {made_by}")
         if not path.is_dir():
             raise ArtifactError(f"{path} is {'not a directory' if path.exists() else 'not there'}; {made_by}")

@@ -64,6 +64,10 @@ class StoredPath:
         parts = urlsplit(self.url)
         return StoredPath(urlunsplit(parts._replace(path=parts.path.rpartition("/")[0])))
 
+    def with_name(self, name: str) -> StoredPath:
+        """As `Path.with_name`."""
+        return self.parent / name
+
     def absolute(self) -> StoredPath:
         """Itself: a URL is whole."""
         return self
@@ -116,6 +120,13 @@ class StoredPath:
     def exists(self) -> bool:
         """Whether an object is there, or objects lie below it, or it is a bucket."""
         return str(self.info().type.name) != "NotFound"
+
+    def is_bucket_missing(self) -> bool:
+        """Whether the store says that there is no such bucket. Who may not ask that is not told."""
+        try:
+            return not self.root.exists()
+        except StoreError:
+            return False
 
     def entries(self) -> dict[str, pafs.FileInfo]:
         """What lies directly in this folder, by name; nothing if it is not there. A thousand take one request."""

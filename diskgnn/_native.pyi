@@ -243,6 +243,16 @@ def crc32c_combine(crc_a: int, crc_b: int, bytes_b: int) -> int:
 def io_uring_refusal() -> str:
     """Why io_uring cannot be used here; empty when it can."""
 
+class KeptPages:
+    """While one is alive, memory of `page_memory`, of loaders and of packing that is given back is kept, up to
+    `most_bytes`, for what takes as much next. The system takes it if it lacks memory.
+    """
+
+    def __init__(self, most_bytes: int) -> None: ...
+
+def page_memory(bytes: int) -> npt.NDArray[np.uint8]:  # noqa: A002
+    """[bytes] that direct reads can go to: page-aligned, in huge pages where there are any. It may hold anything."""
+
 def read_ranges(
     path: str, engine: str, offsets: Int64, lengths: Int64, places: Int64, destination: npt.NDArray[np.uint8]
 ) -> None:

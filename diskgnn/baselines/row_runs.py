@@ -15,7 +15,7 @@ import numpy.typing as npt
 from diskgnn._native import scatter_rows
 from diskgnn.graph.graph import Graph
 from diskgnn.progress import Advance
-from diskgnn.storage.feature_scan import Window, scan_needed_rows
+from diskgnn.storage.feature_scan import WINDOWS_IN_MEMORY, Window, scan_needed_rows
 from diskgnn.system.resources import Resources
 
 
@@ -60,7 +60,8 @@ def copy_runs(graph: Graph, files: Sequence[RunFile], resources: Resources, adva
             stack.callback(os.close, descriptor)
             os.ftruncate(descriptor, file.total_bytes)
             outputs += [(descriptor, run) for run in file.runs]
-        for window in scan_needed_rows(features, graph.feature_checksums, needed, resources.memory_bytes // 4):
+        window_bytes = resources.memory_bytes // (2 * WINDOWS_IN_MEMORY)
+        for window in scan_needed_rows(features, graph.feature_checksums, needed, window_bytes):
             read_bytes += window.read_bytes
             for descriptor, run in outputs:
                 advance(_copy_part(descriptor, run, window, features.row_bytes, resources.threads))

@@ -24,7 +24,7 @@ from diskgnn.packing.split_placer import Placed
 from diskgnn.progress import Advance
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import require_free_bytes
-from diskgnn.storage.feature_scan import scan_needed_rows
+from diskgnn.storage.feature_scan import WINDOWS_IN_MEMORY, scan_needed_rows
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
@@ -46,8 +46,8 @@ def pack_rows(
     """Write the rows of all extents, of the static file and of each cpu tier's start; register all files.
 
     Args:
-        window_bytes: read of the features at once; two windows are in memory. By default at most a quarter of the
-            budget each: the other half stays for blocks, page cache and the interpreter.
+        window_bytes: read of the features at once; WINDOWS_IN_MEMORY are in memory. By default at most half of the
+            budget together: the other half stays for blocks, page cache and the interpreter.
 
     Returns:
         Bytes read of the features.
@@ -130,4 +130,4 @@ def _window_bytes(placed: Placed, number: int, memory_bytes: int) -> int:
     mean_extent_bytes = 1 + num_rows * row_bytes // max(1, num_extents)
     needed_bytes = int(np.count_nonzero(placed.needed[number])) * row_bytes
     enough_bytes = max(ENOUGH_WINDOW_BYTES, needed_bytes * MEAN_RUN_BYTES // mean_extent_bytes)
-    return max(MIN_WINDOW_BYTES, min(memory_bytes // 4, enough_bytes))
+    return max(MIN_WINDOW_BYTES, min(memory_bytes // (2 * WINDOWS_IN_MEMORY), enough_bytes))

@@ -206,7 +206,7 @@ def estimate_of(
     train = sampled[train_split]
     accesses = sum(each.forecast.requested for each in sampled.values())
     needed_bytes = given.packed_bytes + given.scratch_bytes
-    # Sampling holds the topology if it fits, packing two windows of the features, of a quarter of the budget each.
+    # Sampling holds the topology if it fits, packing some windows of the features, of half of the budget together.
     used_bytes = max(graph.topology_bytes, 2 * features.num_bytes)
     return Estimate(
         minibatches=sum(each.size.num_batches for each in sampled.values()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet
 from diskgnn.storage.artifacts import INDICES, INDPTR, TIMES, WEIGHTS, edge_file, node_file
 from diskgnn.storage.checked_files import npy_data_offset
+
+_LOADED_AT_ONCE = 2  # files: while one waits for the disk, the kernel clears memory for the other
 
 
 @dataclass(frozen=True)
@@ -112,12 +115,14 @@ class TopologyParts:
         Raises:
             ArtifactError: a file is damaged.
         """
-        checked = self.graph.manifest.checked_array
+        names = [name for name in self.files() if name not in self._node_data_files()]
+        with ThreadPoolExecutor(_LOADED_AT_ONCE) as pool:
+            loaded = dict(zip(names, pool.map(self.graph.manifest.checked_array, names), strict=True))
         relations = [
             Relation(
-                *self._ends(edges), *edges.topology(),
-                checked(edge_file(WEIGHTS, edges.type)) if self._has_weights(edges) else None,
-                checked(edge_file(TIMES, edges.type)) if self._has_times(edges) else None,
+                *self._ends(edges),
+                loaded[edge_file(INDPTR, edges.type)], loaded[edge_file(INDICES, edges.type)],
+                loaded.get(edge_file(WEIGHTS, edges.type)), loaded.get(edge_file(TIMES, edges.type)),
             )
             for edges in self.graph.edges.values()
         ]  # fmt: skip

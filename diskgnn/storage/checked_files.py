@@ -19,10 +19,12 @@ from diskgnn.errors import ArtifactError
 from diskgnn.storage import cache_hints
 from diskgnn.storage.file_reading import fill, forget, read_into, reading, size_of
 from diskgnn.storage.object_stores import Location
+from diskgnn.storage.row_reading import read_span
 
 # A scan that skips rows compares what it reads in pieces of this size: no smaller ones can be read past the page cache.
 CHECKSUM_CHUNK_BYTES = DIRECT_ALIGNMENT
 _READ_BYTES = 4 << 20
+_LARGE_BYTES = 16 << 20  # of an array that is loaded past the page cache, which takes a third of the time
 _parsing_headers = threading.Lock()
 _MAX_HEADER_BYTES = 64 << 10  # of .npy files; NumPy writes some hundred
 
@@ -183,6 +185,10 @@ def load_npy(path: Location) -> tuple[npt.NDArray[Any], int]:
         ReadError: the disk failed.
     """
     dtype, shape, offset = _read_npy_header(path)
+    num_bytes = offset + dtype.itemsize * math.prod(shape)
+    if num_bytes >= _LARGE_BYTES and isinstance(path, Path):
+        content = read_span(path, 0, num_bytes)
+        return content[offset:].view(dtype).reshape(shape), crc32c(content)
     loaded = np.empty(shape, dtype)
     data = loaded.reshape(-1).view(np.uint8).data
     with reading(path, front_to_back=True) as file:

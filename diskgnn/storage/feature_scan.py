@@ -23,6 +23,8 @@ from diskgnn.storage.row_format import FeatureFile
 from diskgnn.storage.row_reading import GAP_BYTES, read_ranges_of, read_span, row_buffer
 
 _PIECE_NODES = 1 << 20  # looked through at a time
+_READERS = 2  # windows under way: the disk reads one while what was read of the other is compared with checksums
+WINDOWS_IN_MEMORY = _READERS + 1  # and one in use
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,8 @@ def scan_needed_rows(
 ) -> Generator[Window, None, None]:
     """The rows of `needed` [N] nodes, ascending, in windows that read at most `window_bytes`, or one row.
 
-    The next window is read meanwhile: this takes memory for two. `checksums` are those of the chunks of the file, see
-    `ChunkChecksums.chunks`.
+    The next two are read meanwhile: this takes memory for WINDOWS_IN_MEMORY. `checksums` are those of the chunks of the
+    file, see `ChunkChecksums.chunks`.
 
     Raises:
         ArtifactError: a chunk that was read is damaged.
@@ -69,12 +71,12 @@ def scan_needed_rows(
 
     def reads() -> Iterator[Callable[[], Window]]:
         for number, nodes in enumerate(_window_nodes(features, needed, most_chunks)):
-            if number < 2:
+            if number < WINDOWS_IN_MEMORY:
                 buffers.append(row_buffer(most_chunks, CHECKSUM_CHUNK_BYTES))
-            yield partial(_read_checked, features, checksums, nodes, buffers[number % 2])
+            yield partial(_read_checked, features, checksums, nodes, buffers[number % WINDOWS_IN_MEMORY])
 
-    with ThreadPoolExecutor(1) as reader:
-        yield from in_order(reader, reads(), ahead=1)
+    with ThreadPoolExecutor(_READERS) as readers:
+        yield from in_order(readers, reads(), ahead=_READERS)
 
 
 class _RowChunks:

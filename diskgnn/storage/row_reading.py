@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import DIRECT_ALIGNMENT, read_ranges
+from diskgnn._native import DIRECT_ALIGNMENT, page_memory, read_ranges
 from diskgnn.storage.object_stores import Location
 from diskgnn.storage.remote_files import RemoteFile
 
@@ -20,11 +18,8 @@ GAP_BYTES = 32 << 10
 
 
 def row_buffer(num_rows: int, row_bytes: int) -> npt.NDArray[np.uint8]:
-    """Page-aligned memory that `read_rows` can read up to `num_rows` neighbouring rows into."""
-    memory = mmap.mmap(-1, num_rows * row_bytes + 2 * DIRECT_ALIGNMENT, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError):  # huge pages, where the kernel has them: rows are gathered at random
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, np.uint8)
+    """Page-aligned memory, of any content, that `read_rows` can read up to `num_rows` neighbouring rows into."""
+    return page_memory(num_rows * row_bytes + 2 * DIRECT_ALIGNMENT)
 
 
 def requests(rows: npt.NDArray[Any], row_bytes: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from diskgnn._native import KeptPages
 from diskgnn.batch_source import Cursor, CursorSource, LoadStats
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import source_schema
@@ -114,6 +115,7 @@ class FreshEpochs(CursorSource):
         if window is not None:
             whole_number("window", window)
         memory_bytes = Resources.of(memory, threads).memory_bytes  # refuses now what makes no sense
+        self._kept_pages: KeptPages | None = KeptPages(memory_bytes)  # from one window to the next
         tiers = TierBudgets.of(CacheSpec(cpu_cache, static_cache), features_of(graph, plan.config()), memory_bytes)
         self._preparer = WindowPreparer(plan, tiers, memory, keep_input_nodes=keep_input_nodes)
         spec = plan.config().spec  # whose target names its type
@@ -271,6 +273,8 @@ class FreshEpochs(CursorSource):
         if self._finalizer is not None:
             self._finalizer()
             self._finalizer = None
+        self._preparer.close()
+        self._kept_pages = None
 
 
 def preparing_threads(cores: int, beside_training: bool) -> int:

@@ -6,9 +6,9 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -32,32 +32,46 @@ _SHARDS_PER_THREAD = 2
 # Gaps between rows are read along. A window is worth packing if the stretches of that size that it has rows in are at
 # most so many times these rows.
 _MOST_READ_PER_NEED = 8
-_SWEPT_PART = 8  # of an epoch: the shortest window where the topology is swept, which the rows are not known for
+# The shortest window where the topology is swept, which the rows are not known for: a part of an epoch, and at most so
+# many minibatches. Sweeps and the scan of the features take as long for one minibatch as for these.
+_SWEPT_PART, _MOST_SWEPT = 3, 16
 
 
 class WindowPreparer:
-    """Samples and packs windows of a plan, one at a time. Topology that fits the budget is loaded once and kept."""
+    """Samples and packs windows of a plan, one at a time.
+
+    Topology that fits the budget is loaded once and kept; a thread begins with it at once.
+    """
 
     def __init__(self, plan: SamplingPlan, tiers: TierBudgets, memory: int | str, *, keep_input_nodes: bool) -> None:
         self.plan, self._tiers, self._memory, self._keep_input_nodes = plan, tiers, memory, keep_input_nodes
-        self._loaded_bytes = 0  # of topology, not told yet
+        self._loading: Future[Sampler] | None = None  # the topology, if it is not swept
+        self._untold_bytes = 0  # of topology that was loaded
         self._verified = False  # topology that is swept; once is enough, as where it is loaded
+        if fits(plan, Resources.of(memory, None).memory_bytes):
+            pool = ThreadPoolExecutor(1, thread_name_prefix="diskgnn-fresh-topology")
+            self._loading, self._untold_bytes = pool.submit(plan.load_sampler), plan.sampler_bytes
+            pool.shutdown(wait=False)  # the thread ends when it is done
 
-    @cached_property
-    def _sampler(self) -> Sampler:
-        self._loaded_bytes = self.plan.sampler_bytes
-        return self.plan.load_sampler()
+    def _sampler(self) -> Sampler | None:
+        """Draws from topology in memory, once that is there; None where it is swept."""
+        return None if self._loading is None else self._loading.result()
+
+    def close(self) -> None:
+        """Join the thread. Idempotent."""
+        if self._loading is not None:
+            wait([self._loading])
 
     def shortest_window(self, window: range) -> int:
         """How many minibatches, the first ones of `window`, are worth packing by themselves: at least 1."""
         graph = self.plan.graph
-        if not fits(self.plan, Resources.of(self._memory, None).memory_bytes):
-            return -(-self.plan.sizes["train"].batches_per_epoch // _SWEPT_PART)
+        if (sampler := self._sampler()) is None:
+            return min(-(-self.plan.sizes["train"].batches_per_epoch // _SWEPT_PART), _MOST_SWEPT)
         row_sets = row_sets_of(graph, self.plan.config())
         stretches = [np.zeros(-(-each.features.num_bytes // GAP_BYTES), np.bool_) for each in row_sets]
         needed_bytes = 0
         for number, planned in enumerate(WindowPlan(self.plan, window).planned(), 1):
-            minibatch = planned.draw(self._sampler)
+            minibatch = planned.draw(sampler)
             for row_set, is_needed in zip(row_sets, stretches, strict=True):
                 rows = row_set.needed(minibatch).astype(np.int64)
                 is_needed[rows * row_set.row_bytes // GAP_BYTES] = True
@@ -74,10 +88,10 @@ class WindowPreparer:
         sampled = sample_plan(
             WindowPlan(self.plan, window), samples, resources,
             shard_minibatches=-(-len(window) // (_SHARDS_PER_THREAD * threads)),
-            sampler=self._sampler if fits(self.plan, resources.memory_bytes) else None, verify=not self._verified,
+            sampler=self._sampler(), verify=not self._verified,
         )  # fmt: skip
         self._verified = True
-        loaded_bytes, self._loaded_bytes = self._loaded_bytes, 0
+        loaded_bytes, self._untold_bytes = self._untold_bytes, 0
         between_ns = time.perf_counter_ns()
         faults.point("fresh_epochs.pack")
         packed = pack_samples(

@@ -5,6 +5,7 @@
 #include "bindings/arrays.h"
 #include "storage/crc32c.h"
 #include "storage/direct_file.h"
+#include "storage/page_memory.h"
 #include "storage/read_engine.h"
 #include "storage/read_rate.h"
 
@@ -84,6 +85,16 @@ void bind_reading(nb::module_& m) {
       "data"_a, "chunk_bytes"_a, "chunks"_a.noconvert(), "expected"_a.noconvert());
   m.def("crc32c_combine", &crc32c_combine, "crc_a"_a, "crc_b"_a, "bytes_b"_a);
   m.def("io_uring_refusal", &io_uring_refusal);
+  nb::class_<KeptPages>(m, "KeptPages").def(nb::init<std::size_t>(), "most_bytes"_a);
+  m.def(
+      "page_memory",
+      [](std::size_t bytes) {
+        auto* const memory = new PageMemory(bytes);
+        const nb::capsule owner(memory, [](void* pointer) noexcept { delete static_cast<PageMemory*>(pointer); });
+        auto* const data = reinterpret_cast<std::uint8_t*>(memory->bytes().data());
+        return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(data, {bytes}, owner);
+      },
+      "bytes"_a);
   m.def("read_ranges", &read_ranges_into, "path"_a, "engine"_a, "offsets"_a.noconvert(), "lengths"_a.noconvert(),
         "places"_a.noconvert(), "destination"_a.noconvert());
 }

@@ -86,7 +86,7 @@ class RelabelTable {
   void resize(std::size_t expected_nodes) {
     const int bits = bits_for(expected_nodes);
     const std::size_t size = std::size_t{1} << bits;
-    memory_ = PageMemory(size * sizeof(Entry));
+    memory_ = PageMemory(size * sizeof(Entry), Content::kZeros);
     entries_ = {reinterpret_cast<Entry*>(memory_.bytes().data()), size};
     mask_ = size - 1;
     shift_ = 64 - bits;

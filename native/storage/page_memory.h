@@ -6,10 +6,13 @@
 
 namespace diskgnn {
 
+// What is in memory that was just taken.
+enum class Content { kAny, kZeros };
+
 // Anonymous memory, page-aligned, with huge pages where the system has them. Move-only.
 class PageMemory {
  public:
-  explicit PageMemory(std::size_t bytes);
+  explicit PageMemory(std::size_t bytes, Content content = Content::kAny);
   ~PageMemory();
   PageMemory(PageMemory&& other) noexcept;
   PageMemory& operator=(PageMemory&& other) noexcept;
@@ -23,6 +26,20 @@ class PageMemory {
 
  private:
   std::span<std::byte> bytes_;
+};
+
+// While one is alive, memory that is given back is kept for those who take as much next, up to `most_bytes` (of all
+// that are alive together). For work that is done again and again: clearing fresh pages takes longer than much of it.
+// The system takes what it lacks.
+class KeptPages {
+ public:
+  explicit KeptPages(std::size_t most_bytes);
+  ~KeptPages();
+  KeptPages(const KeptPages&) = delete;
+  KeptPages& operator=(const KeptPages&) = delete;
+
+ private:
+  std::size_t most_bytes_;
 };
 
 }  // namespace diskgnn

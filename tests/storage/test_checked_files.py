@@ -28,12 +28,12 @@ def test_a_damaged_npy_header_raises_nothing_else(tmp_path: Path, position: int,
     assert (loaded.dtype, loaded.shape) == (np.dtype(dtype), shape)
 
 
-@pytest.mark.parametrize("length", [0, 1, 5, 600_000])
+@pytest.mark.parametrize("length", [0, 1, 5, 600_000, 2_200_000])
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8])
 def test_arrays_and_their_parts_are_numpys_and_the_checksum_is_the_files(
     tmp_path: Path, length: int, dtype: type[np.generic]
 ) -> None:
-    """600,000 int64 are more than is read at once."""
+    """600,000 int64 are more than is read at once, and 2,200,000 are read past the page cache."""
     array = np.random.default_rng(length).integers(0, 100, length).astype(dtype)
     path = tmp_path / "x.npy"
     np.save(path, array)

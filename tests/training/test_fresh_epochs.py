@@ -143,6 +143,17 @@ def test_the_shortest_window_needs_an_eighth_of_what_packing_reads(tmp_path):
     assert preparer.shortest_window(range(50)) == 50  # never worth it: all that there are
 
 
+@pytest.mark.parametrize(("num_seeds", "length"), [(2, 1), (18, 3), (80, 14), (400, 16)])
+def test_the_shortest_window_of_swept_topology_is_a_part_of_an_epoch(tmp_path, num_seeds, length):
+    """Two seeds in a minibatch: a third of an epoch's, 16 at most."""
+    features = np.zeros((400, 1), np.float32)
+    splits = {"train": np.arange(num_seeds)}
+    graph = write_graph(tmp_path / "graph", np.arange(401), np.zeros(400, np.int32), features, splits)
+    plan = SamplingPlan(graph, SamplingSpec([2], 2, splits=("train",)))
+    preparer = WindowPreparer(plan, TierBudgets(0, 0, 0), 1000, keep_input_nodes=False)
+    assert preparer.shortest_window(range(200)) == length
+
+
 @pytest.mark.parametrize(("beside_training", "cores", "threads"), [(False, 6, 6), (True, 6, 3), (True, 1, 1)])
 def test_training_has_half_of_the_cores_while_the_next_window_is_prepared(beside_training, cores, threads):
     assert preparing_threads(cores, beside_training) == threads

@@ -106,11 +106,18 @@ def train(
     output: Output, /, packed: Path, device_cache: int | str | None, prefetch: int | None, engine: str, verify: bool,
     **arguments: Any,
 ) -> None:  # fmt: skip
-    """Train a model on the minibatches in PACKED and report the best epoch's scores."""
+    """Train a model on the minibatches in PACKED and report the best epoch's scores.
+
+    What was prepared with `--ranks 4` is trained on by four processes: `torchrun --nproc-per-node 4 -m diskgnn train
+    PACKED`. With `--max-restarts` and `--checkpoint`, they go on from the checkpoint when one of them has died.
+    """
     from diskgnn.loading.options import LoaderOptions
+    from diskgnn.storage.ranks import shard_of_environment
     from diskgnn.training.checkpoints import checkpoint_exists
     from diskgnn.training.train import train
 
+    shard = shard_of_environment()
+    is_other = shard is not None and shard.rank > 0
     try:
         result = train(
             packed,
@@ -121,11 +128,15 @@ def train(
         )
     except KeyboardInterrupt:
         checkpoint = arguments["checkpoint"]
+        if is_other:
+            raise
         if checkpoint is not None and checkpoint_exists(checkpoint):
             output.note(f"the checkpoint is in {checkpoint}: go on with the same command and --resume")
         else:
             output.note("there is no checkpoint to go on from (--checkpoint DIR keeps one)")
         raise
+    if is_other:  # the first rank tells
+        return
     scores = result.scores()
     shown = {name: _score_text(name, value) for name, value in scores.items()}
     output.fields(f"trained {len(result.epochs)} epochs", {"best_epoch": result.best_epoch, **shown})

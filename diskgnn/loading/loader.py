@@ -16,8 +16,9 @@ from diskgnn.loading.options import LoaderOptions
 from diskgnn.loading.sequence import MinibatchSequence
 from diskgnn.loading.sequence_reader import SequenceReader
 from diskgnn.minibatch import MiniBatch, TypedMiniBatch
-from diskgnn.specs import PathLike
+from diskgnn.specs import PathLike, Shard
 from diskgnn.storage.packed import Packed
+from diskgnn.storage.ranks import open_rank
 from diskgnn.tracing import TraceEvent
 
 
@@ -63,12 +64,15 @@ class Loader(CursorSource):
         engine: str = "auto",
         verify: bool = True,
         threads: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
     ) -> None:
         """Open a packed directory for training or evaluation. Memory is taken when the first epoch starts.
 
         Args:
-            packed: directory written by `diskgnn.prepare` or `diskgnn.pack`, or one that is open. Its files of now are
-                read as long as the loader exists, also when the directory is replaced.
+            packed: directory written by `diskgnn.prepare` or `diskgnn.pack`, or one that is open, or a folder with one
+                for each rank (`prepare(..., ranks=4)`). Its files of now are read as long as the loader exists, also
+                when the directory is replaced.
             split: 'train', 'valid' or 'test'.
             device: where the minibatches' tensors are wanted.
             device_cache: static rows kept on the device, bytes or '4GiB'; host memory has the others. By default as
@@ -89,16 +93,21 @@ class Loader(CursorSource):
             verify: compare the rows of extents, and all that a seek reads of them, with their checksums; what else is
                 read always is. Without it, a seek reads less, and damaged rows go unnoticed.
             threads: threads that copy rows; half of the cores, at most 4, by default.
+            rank, world_size: which rank of how many this process is; by default what RANK and WORLD_SIZE in the
+                environment say, which torchrun sets.
 
         Raises:
-            ArtifactError: not a packed directory, damaged, or without this split.
-            ConfigError: options that cannot work.
+            ArtifactError: not a packed directory, damaged, or without this split; the rank's is missing.
+            ConfigError: options that cannot work; a directory that was prepared for other ranks.
         """
         options = LoaderOptions(
             device_cache=device_cache, zero_copy=zero_copy, dtype=dtype, scale=scale, zero_point=zero_point,
             prefetch=prefetch, shuffle_seed=shuffle_seed, engine=engine, verify=verify, threads=threads,
         )  # fmt: skip
-        self._open(packed, split, device, options)
+        if (rank is None) != (world_size is None):
+            raise ConfigError("rank and world_size: expected both, or none of them")
+        shard = None if rank is None or world_size is None else Shard(rank, world_size)
+        self._open(open_rank(packed, shard), split, device, options)
 
     @classmethod
     def with_options(
@@ -110,10 +119,10 @@ class Loader(CursorSource):
             ArtifactError, ConfigError: see `Loader`.
         """
         loader = Loader.__new__(cls)
-        loader._open(packed, split, device, options)
+        loader._open(open_rank(packed), split, device, options)
         return loader
 
-    def _open(self, packed: PathLike | Packed, split: str, device: str | torch.device, options: LoaderOptions) -> None:
+    def _open(self, packed: Packed, split: str, device: str | torch.device, options: LoaderOptions) -> None:
         self.options = options
         self.sequence = sequence = MinibatchSequence.open(packed, split, device, options)
         super().__init__(Cursor("Loader", sequence.num_batches, sequence.identity()))

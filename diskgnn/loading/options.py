@@ -18,7 +18,7 @@ _MAX_DEFAULT_THREADS = 4
 
 @dataclass(frozen=True, eq=False)
 class LoaderOptions:
-    """The keyword arguments of `diskgnn.Loader` but `device`: see there.
+    """The keyword arguments of `diskgnn.Loader` but `device`, `rank` and `world_size`: see there.
 
     Raises:
         ConfigError: `engine`, `prefetch` or `threads` make no sense, or `engine` cannot be used here.

@@ -3,7 +3,8 @@
 `DIRECTORY/checkpoint.pt` is written by `torch.save`; `torch.load(..., weights_only=True)` reads it. Its keys:
 format, version, config (what the run was started with), position (epoch, batch, the train source's state),
 epoch_so_far (losses, seconds and counters of the epoch that is under way), history (one dict per finished epoch),
-model and optimizer (state dicts), rng (torch's, of the CPU and of the CUDA device if one is used), and best (epoch and
+model and optimizer (state dicts), rng (torch's, of the CPU and of the CUDA device if one is used), other_ranks (of
+several: position, epoch_so_far and rng of ranks 1, 2, ..., those above being rank 0's), and best (epoch and
 model state of the best validation score, or None). Where vectors of nodes lie on disk, embeddings says which state of
 them it is (see `disk_embeddings`).
 """
@@ -114,6 +115,13 @@ def check_config(directory: PathLike, saved: Mapping[str, Any], wanted: Mapping[
     Raises:
         ConfigError: names every setting that differs, with both values.
     """
+    there, here = saved.get("world_size", 1), wanted.get("world_size", 1)
+    if there != here:
+        start = "`diskgnn train`, alone," if there == 1 else f"`torchrun --nproc-per-node {there} -m diskgnn train`"
+        raise ConfigError(
+            f"the checkpoint in {directory} is of {there} ranks, this run has {here}: it holds where each of them "
+            f"stood, so go on with {start} and what was prepared for {there}, or choose another checkpoint directory"
+        )
     differing = [name for name in {**saved, **wanted} if saved.get(name) != wanted.get(name)]
     if differing:
         found = ", ".join(f"{name}={saved.get(name)}" for name in differing)

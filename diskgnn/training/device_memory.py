@@ -34,11 +34,12 @@ def size_device_tier(
     if device.type != "cuda" or sequence is None:
         return
     loader: Any = source
-    if sequence.packed.config.num_static == 0 or loader.device_cache is not None:
+    if sequence.packed.config.num_static == 0 or loader.device_cache is not None or sequence.num_batches == 0:
         return
     with ExitStack() as opened:
         others = [opened.enter_context(evaluation()) for evaluation in evaluations.values()]
         sequences = [found for other in others if (found := getattr(other, "sequence", None)) is not None]
+        sequences = [each for each in sequences if each.num_batches]  # a rank may have none of a small split
         row_bytes = max(row_set.rows.row_bytes for row_set in sequence.packed.config.row_sets)
         num_rows = free_for_rows(net, task, sequence, sequences, amp=amp) // row_bytes
         loader.choose_device_cache(num_rows * row_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 
 import torch
@@ -11,14 +12,16 @@ from diskgnn.batch_source import BatchSource, schema_of
 from diskgnn.errors import ConfigError
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.progress import SILENT, Reporter
-from diskgnn.specs import PathLike
+from diskgnn.specs import PathLike, Shard
 from diskgnn.storage.packed import Packed
+from diskgnn.storage.ranks import open_rank, ranks_in
 from diskgnn.system.device import checked_device
 from diskgnn.training.model_check import check_model
 from diskgnn.training.models import BlockModel
+from diskgnn.training.ranks import Ranks
 from diskgnn.training.results import EvalResult, Spent
 from diskgnn.training.sources import minibatches, open_loader
-from diskgnn.training.tasks import Task, task_of
+from diskgnn.training.tasks import Tally, Task, task_of
 from diskgnn.training.typed_models import TypedModel
 
 
@@ -37,7 +40,7 @@ def evaluate(
 
     Args:
         model: as `diskgnn.train` takes it; left in the mode (train or eval) that it was in.
-        source: minibatches, or a packed directory, of which `split` is evaluated.
+        source: minibatches, or a packed directory, of which `split` is evaluated, or a folder of several ranks'.
         device: where to evaluate; the model is moved there.
         split: see `source`.
         task: as `diskgnn.train` takes it.
@@ -54,8 +57,12 @@ def evaluate(
         >>> print(result.loss, result.accuracy)
     """
     device = checked_device(device)
-    if isinstance(source, (str, os.PathLike)):
-        packed = Packed.open(source)
+    if not isinstance(source, (str, os.PathLike)):
+        task = _fitting(model, task, source, device)
+        return evaluation(model, task, source, device, amp=amp, reporter=reporter)
+    tally: Tally | None = None
+    spent = Spent()
+    for packed in _all_ranks(source):
         prepared = packed.config.samples.spec.num_layers
         if isinstance(model, BlockModel | TypedModel) and len(model.layers) != prepared:
             raise ConfigError(
@@ -63,18 +70,78 @@ def evaluate(
                 f"what was prepared with {len(model.layers)} fanouts, or train on {source}"
             )
         with open_loader(packed, split, device, loader_options) as loader:
-            return evaluate(model, loader, device, task=task, amp=amp, reporter=reporter)
+            task = _fitting(model, task, loader, device)
+            tally = tally or task.tally(device)
+            spent += _count(tally, model, task, loader, device, amp=amp, reporter=reporter)
+    assert tally is not None
+    return _result(Ranks(), tally, spent, device)
+
+
+def _all_ranks(path: PathLike) -> list[Packed]:
+    """The packed directory, or those of all ranks in a folder of them: this process has them all to itself."""
+    ranks = ranks_in(path)
+    return (
+        [open_rank(path, Shard(rank, ranks[0].world_size)) for rank in range(ranks[0].world_size)]
+        if ranks
+        else [Packed.open(path)]
+    )
+
+
+def _fitting(model: nn.Module, task: str | Task | None, source: BatchSource, device: torch.device) -> Task:
+    """The task, which `model` fits."""
     task = task_of(schema_of(source), task) if task is None or isinstance(task, str) else task
     check_model(model.to(device), task, source, device)
-    return evaluation(model, task, source, device, amp=amp, reporter=reporter)
+    return task
+
+
+def evaluation(
+    model: nn.Module,
+    task: Task,
+    source: BatchSource,
+    device: torch.device,
+    *,
+    amp: bool,
+    reporter: Reporter,
+    ranks: Ranks | None = None,
+) -> EvalResult:
+    """How well a model that fits does at `task` over one epoch of `source`: of all ranks' sources together, in each."""
+    ranks, tally = ranks or Ranks(), task.tally(device)
+    spent = _count(tally, model, task, source, device, amp=amp, reporter=reporter)
+    return _result(ranks, tally, Spent.together(ranks.gathered(spent)), device)
+
+
+def _result(ranks: Ranks, tally: Tally, spent: Spent, device: torch.device) -> EvalResult:
+    """What the tallies of all ranks come to, exactly as if one had counted everything."""
+    tallies = [tally]
+    if ranks.world_size > 1:
+        content = io.BytesIO()
+        torch.save(tally, content)
+        found = ranks.gathered_by_first(content.getvalue())
+        tallies = [torch.load(io.BytesIO(each), device, weights_only=False) for each in found]
+
+    def scored() -> tuple[float, dict[str, float], int]:
+        total, *others = tallies
+        for other in others:
+            total.merge(other)
+        return total.loss(), total.scores(), total.num_seeds
+
+    loss, scores, num_seeds = ranks.by_first(scored)
+    return EvalResult(loss, scores, num_seeds, spent.seconds, spent.load.wait_seconds, spent.load.read_bytes)
 
 
 @torch.no_grad()
-def evaluation(
-    model: nn.Module, task: Task, source: BatchSource, device: torch.device, *, amp: bool, reporter: Reporter
-) -> EvalResult:
-    """How well a model that fits does at `task` over one epoch of `source`."""
-    was_training, tally, began = model.training, task.tally(device), Spent.until_now(source)
+def _count(
+    tally: Tally,
+    model: nn.Module,
+    task: Task,
+    source: BatchSource,
+    device: torch.device,
+    *,
+    amp: bool,
+    reporter: Reporter,
+) -> Spent:
+    """Add one epoch of `source` to `tally`; what it took."""
+    was_training, began = model.training, Spent.until_now(source)
     model.eval()
     try:
         with (
@@ -88,6 +155,6 @@ def evaluation(
                 advance(1)
     finally:
         model.train(was_training)
-    loss, scores = tally.loss(), tally.scores()  # waits for the device, so that the seconds are all there
-    spent = Spent.until_now(source) - began
-    return EvalResult(loss, scores, tally.num_seeds, spent.seconds, spent.load.wait_seconds, spent.load.read_bytes)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)  # so that the seconds are all there
+    return Spent.until_now(source) - began

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 
 @contextmanager
-def interrupts_deferred() -> Iterator[None]:
-    """Ctrl-C, and SIGTERM where the caller handles it, take effect when the block ends.
+def interrupts_deferred() -> Iterator[Sequence[int]]:
+    """Ctrl-C, and SIGTERM where the caller handles it, take effect when the block ends, unless an error ends it.
 
-    A step is then done wholly or not at all, so that a checkpoint of it can be written.
+    A step is then done wholly or not at all, so that a checkpoint of it can be written. The block is given the signals
+    that it has received so far.
     """
     previous: dict[int, Any] = {
         number: handler
@@ -24,7 +25,7 @@ def interrupts_deferred() -> Iterator[None]:
     for number in previous:
         signal.signal(number, lambda number, _: received.append(number))
     try:
-        yield
+        yield received
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

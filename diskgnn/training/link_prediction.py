@@ -126,6 +126,11 @@ class LinkTally:
                                    ranks.reciprocal().sum(), *(hit.double() for hit in hits)])  # fmt: skip
         self.num_seeds += len(ranks)
 
+    def merge(self, other: LinkTally) -> None:
+        """Count what another one has counted."""
+        self._sums += other._sums
+        self.num_seeds += other.num_seeds
+
     def loss(self) -> float:
         """Mean over all pairs ('bce') or edges ('softmax')."""
         return (self._sums[0] / self._sums[1]).item()

@@ -29,6 +29,12 @@ class ClassTally:
         self._correct += (outputs.argmax(1) == labels_of(batch)).sum()
         self.num_seeds += len(labels_of(batch))
 
+    def merge(self, other: ClassTally) -> None:
+        """Count what another one has counted."""
+        self._loss += other._loss
+        self._correct += other._correct
+        self.num_seeds += other.num_seeds
+
     def loss(self) -> float:
         """Mean over all seeds."""
         return self._loss.item() / self.num_seeds
@@ -62,6 +68,13 @@ class LabelTally:
             )
         self._logits.append(outputs.float())
         self._labels.append(labels_of(batch))
+
+    def merge(self, other: LabelTally) -> None:
+        """Count what another one has counted."""
+        self._loss += other._loss
+        self._logits += other._logits
+        self._labels += other._labels
+        self.num_seeds += other.num_seeds
 
     def loss(self) -> float:
         """Mean over all seeds and labels."""
@@ -113,16 +126,24 @@ class RegressionTally:
         count = known.sum(0)
         mean = y.sum(0) / count.clamp(min=1)
         spread = (torch.where(known, y - mean, 0.0)).square().sum(0)
+        self._add(torch.stack([count.double(), mean, spread, errors.abs().sum(0), errors.square().sum(0)]))
+        self.num_seeds += len(outputs)
+
+    def merge(self, other: RegressionTally) -> None:
+        """Count what another one has counted."""
+        self._add(other._sums)
+        self.num_seeds += other.num_seeds
+
+    def _add(self, sums: Tensor) -> None:
         # Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979.
+        count, mean, spread = sums[:3]
         before, mean_before = self._sums[0], self._sums[1]
         total = (before + count).clamp(min=1)
         moved = mean - mean_before
         self._sums[2] += spread + moved.square() * before * count / total
         self._sums[1] += moved * count / total
         self._sums[0] += count
-        self._sums[3] += errors.abs().sum(0)
-        self._sums[4] += errors.square().sum(0)
-        self.num_seeds += len(outputs)
+        self._sums[3:] += sums[3:]
 
     def loss(self) -> float:
         """Mean over all numbers that are known."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from torch import nn
@@ -28,6 +28,17 @@ class Spent:
     def parse(saved: Mapping[str, Any]) -> Spent:
         """From what `dataclasses.asdict` made of one."""
         return Spent(saved["seconds"], LoadStats(**saved["load"]))
+
+    @staticmethod
+    def together(spent: Sequence[Spent]) -> Spent:
+        """By processes side by side: the longest seconds of any, and what all have read together."""
+        load = {
+            field.name: (max if field.name.endswith("_seconds") else sum)(
+                getattr(each.load, field.name) for each in spent
+            )
+            for field in fields(LoadStats)
+        }
+        return Spent(max(each.seconds for each in spent), LoadStats(**load))
 
     def __add__(self, other: Spent) -> Spent:
         return Spent(self.seconds + other.seconds, self.load + other.load)

@@ -14,8 +14,9 @@ from diskgnn.errors import ConfigError
 from diskgnn.loading.loader import Loader
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.minibatch import AnyMiniBatch
-from diskgnn.specs import PathLike
+from diskgnn.specs import PathLike, Shard
 from diskgnn.storage.packed import Packed
+from diskgnn.storage.ranks import open_rank
 
 # By split: opens the source. One that reads a packed directory holds memory only while it is open.
 Evaluations = Mapping[str, Callable[[], AbstractContextManager[BatchSource]]]
@@ -36,6 +37,7 @@ def open_sources(
     device: torch.device,
     options: LoaderOptions | None,
     opened: ExitStack,
+    shard: Shard | None = None,
 ) -> tuple[BatchSource, Evaluations]:
     """The source to train on, and how to open those to evaluate on.
 
@@ -45,6 +47,7 @@ def open_sources(
         device: where a `Loader` delivers minibatches.
         options: of these `Loader`s.
         opened: closes the train source, if it was opened here.
+        shard: which rank of several this process is.
 
     Raises:
         ArtifactError: not a packed directory.
@@ -52,7 +55,7 @@ def open_sources(
     """
     evaluations: dict[str, Callable[[], AbstractContextManager[BatchSource]]] = {}
     if isinstance(train_source, (str, os.PathLike)):
-        packed = Packed.open(train_source)  # once: all splits are of one preparation, also if another replaces it
+        packed = open_rank(train_source, shard)  # once: all splits are of one preparation, also if another replaces it
         for split in packed.config.splits:
             if split != "train":
                 evaluations[split] = partial(open_loader, packed, split, device, options)

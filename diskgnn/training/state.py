@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from diskgnn.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DivergedError
@@ -16,6 +16,7 @@ from diskgnn.specs import PathLike
 from diskgnn.training.checkpoints import check_config, load_checkpoint, save_checkpoint
 from diskgnn.training.disk_embeddings import DiskEmbeddings
 from diskgnn.training.optimizers import Optimizer
+from diskgnn.training.ranks import Ranks
 from diskgnn.training.results import EpochResult, Spent, TrainResult
 from diskgnn.training.tasks import Task
 
@@ -37,6 +38,8 @@ class TrainingState:
         source: minibatches to train on.
         identity: what the run is of; a checkpoint of something else is refused.
         checkpoint: its folder, where vectors of nodes on disk lie, too.
+        ranks: those that train together, this one among them.
+        num_batches: steps in an epoch: as many minibatches as the source has, or another rank's, which has more.
     """
 
     def __init__(
@@ -46,14 +49,18 @@ class TrainingState:
         source: BatchSource,
         identity: Mapping[str, Any],
         checkpoint: PathLike | None = None,
+        ranks: Ranks | None = None,
+        num_batches: int | None = None,
     ) -> None:
+        self.ranks = ranks or Ranks()
+        self.num_batches = source.num_batches if num_batches is None else num_batches
         self.net, self.optimizer, self.source, self.identity = net, optimizer, source, dict(identity)
         self._checkpoint = None if checkpoint is None else Path(checkpoint)
         self.epoch = 0
-        self.batch = 0  # minibatches of this epoch trained on
+        self.batch = 0  # minibatches of this epoch trained on; of several ranks, steps
         self.history: list[EpochResult] = []
         self._device = next((parameter.device for parameter in net.parameters()), torch.device("cpu"))
-        self._losses = torch.zeros(source.num_batches, device=self._device)  # of this epoch's minibatches
+        self._losses = torch.zeros(source.num_batches, device=self._device)  # of this epoch's minibatches, here
         self._source_state = source.state_dict()  # after the last minibatch trained on
         self._best: _Best | None = None  # None without validation
         self._tables = DiskEmbeddings(net)
@@ -62,8 +69,19 @@ class TrainingState:
 
     @property
     def num_steps(self) -> int:
-        """Minibatches trained on since the beginning."""
-        return self.epoch * self.source.num_batches + self.batch
+        """Minibatches trained on since the beginning; of several ranks, steps."""
+        return self.epoch * self.num_batches + self.batch
+
+    @property
+    def lags(self) -> bool:
+        """Whether other ranks have a step of this epoch left where this one has no minibatch for it."""
+        return self.ranks.world_size > 1 and self.batch < self.num_batches
+
+    def share_buffers(self) -> None:
+        """Give all ranks the buffers of the model in rank 0, such as running means: DDP does before each step."""
+        if self.ranks.world_size > 1:
+            for buffer in self.net.buffers():
+                distributed.broadcast(buffer, 0)
 
     @property
     def _spent(self) -> Spent:
@@ -82,24 +100,30 @@ class TrainingState:
         self.net.train()
         self._began = Spent.until_now(self.source)
 
-    def trained_on(self, number: int, loss: Tensor) -> None:
-        """A step is done: on minibatch `number` of this epoch, which had this loss []."""
-        self._losses[number] = loss
+    def trained_on(self, number: int, loss: Tensor | None) -> None:
+        """Step `number` of this epoch is done: on a minibatch that had this loss []; or on other ranks' alone."""
+        if loss is not None:
+            self._losses[number] = loss
         self.batch, self._source_state = number + 1, self.source.state_dict()
 
     def mean_loss(self, last: int) -> float:
-        """Mean over the `last` minibatches trained on.
+        """Mean over the minibatches of the `last` steps.
 
         Raises:
             DivergedError: a loss of this epoch is not finite.
         """
         self.raise_if_diverged()
-        return self._losses[self.batch - last : self.batch].double().mean().item()
+        return self._mean_loss(self.batch - last)
+
+    def _mean_loss(self, first: int) -> float:
+        losses = self._losses[first : self.batch].double()
+        total, count = self.ranks.sums([losses.sum().item(), len(losses)])
+        return total / max(count, 1)
 
     def epoch_result(self) -> EpochResult:
         """Of the epoch that was just trained."""
-        loss = self._losses.double().mean().item()  # waits for the device, so that the seconds are all there
-        spent = self._spent
+        loss = self._mean_loss(0)  # waits for the device, so that the seconds are all there
+        spent = Spent.together(self.ranks.gathered(self._spent))
         return EpochResult(self.epoch, loss, spent.seconds, spent.load)
 
     def end_epoch(self, result: EpochResult, task: Task) -> None:
@@ -132,11 +156,15 @@ class TrainingState:
         Raises:
             DivergedError: one is not finite.
         """
-        finite = torch.isfinite(self._losses[: self.batch]).cpu()
-        if not finite.all():
-            batch = int(finite.int().argmin())
+        losses = self._losses[: self.batch]
+        finite = torch.isfinite(losses).cpu()
+        number = None if finite.all() else int(finite.int().argmin())
+        found = self.ranks.gathered(None if number is None else (number, losses[number].item()))
+        if bad := [(each[0], rank, each[1]) for rank, each in enumerate(found) if each is not None]:
+            batch, rank, loss = min(bad, key=lambda each: each[:2])
+            of_rank = f" of rank {rank}" * (self.ranks.world_size > 1)
             raise DivergedError(
-                f"the loss of epoch {self.epoch}, minibatch {batch} is {self._losses[batch].item()}; use a "
+                f"the loss of epoch {self.epoch}, minibatch {batch}{of_rank} is {loss}; use a "
                 f"lower learning rate, look for NaN features (`diskgnn inspect GRAPH`), or for damaged files "
                 f"(`diskgnn verify PACKED`)"
             )
@@ -151,26 +179,35 @@ class TrainingState:
         if directory is None:
             return
         self.raise_if_diverged()
-        device = self._device
+        of_ranks = self.ranks.gathered(self._of_this_rank())
         content = {
             "config": self.identity,
-            "position": {"epoch": self.epoch, "batch": self.batch, "source": self._source_state},
-            "epoch_so_far": {"losses": self._losses[: self.batch].cpu(), "spent": asdict(self._spent)},
+            **of_ranks[0],
             "history": [asdict(result) for result in self.history],
             "model": self.net.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "best": None if self._best is None else {"epoch": self._best.epoch, "model": self._best.weights},
+        }
+        if self.ranks.world_size > 1:
+            content["other_ranks"] = of_ranks[1:]
+        if self._tables:
+            content["embeddings"] = self._tables.saving()
+        self.ranks.by_first(lambda: save_checkpoint(directory, content))
+        if self._tables:
+            self._tables.saved()
+            self._tables.forget_worse(None if self._best is None else self._best.epoch)
+
+    def _of_this_rank(self) -> dict[str, Any]:
+        """What a checkpoint holds that each rank has its own of."""
+        device = self._device
+        return {
+            "position": {"epoch": self.epoch, "batch": self.batch, "source": self._source_state},
+            "epoch_so_far": {"losses": self._losses[: self.batch].cpu(), "spent": asdict(self._spent)},
             "rng": {
                 "cpu": torch.get_rng_state(),
                 "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
             },
-            "best": None if self._best is None else {"epoch": self._best.epoch, "model": self._best.weights},
         }
-        if self._tables:
-            content["embeddings"] = self._tables.saving()
-        save_checkpoint(directory, content)
-        if self._tables:
-            self._tables.saved()
-            self._tables.forget_worse(None if self._best is None else self._best.epoch)
 
     def restore(self, directory: PathLike) -> None:
         """Put everything back as it was when the checkpoint in `directory` was written.
@@ -179,7 +216,7 @@ class TrainingState:
             ConfigError: it is of another run: another model, data set or hyperparameter.
             ArtifactError: it is damaged, or of other minibatches.
         """
-        saved = load_checkpoint(directory)
+        saved = self.ranks.by_first(lambda: load_checkpoint(directory))
         check_config(directory, saved["config"], self.identity)
         try:
             self.net.load_state_dict(saved["model"])
@@ -188,7 +225,9 @@ class TrainingState:
             raise ConfigError(f"the checkpoint in {directory} is of another model: {error}") from error
         if self._tables:
             self._tables.restore(Path(directory), saved["embeddings"])
-        position, so_far, best, rng = saved["position"], saved["epoch_so_far"], saved["best"], saved["rng"]
+        of_this_rank = [saved, *saved.get("other_ranks", [])][self.ranks.shard.rank]
+        position, so_far, rng = of_this_rank["position"], of_this_rank["epoch_so_far"], of_this_rank["rng"]
+        best = saved["best"]
         self.source.load_state_dict(position["source"])
         self.epoch, self.batch, self._source_state = position["epoch"], position["batch"], position["source"]
         self._losses[: self.batch] = so_far["losses"].to(self._device)

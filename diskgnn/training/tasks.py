@@ -31,6 +31,10 @@ class Tally(Protocol):
         """Count the task's `outputs` for one minibatch."""
         ...
 
+    def merge(self, other: Any) -> None:
+        """Count what another tally of the same task has counted, in another rank, after what this one has."""
+        ...
+
     def loss(self) -> float:
         """Mean over all seeds."""
         ...

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from diskgnn.batch_source import BatchSource, schema_of
+from diskgnn.draws import batch_key
 from diskgnn.errors import OutputExistsError
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.minibatch import AnyMiniBatch
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.specs import PathLike
-from diskgnn.storage import faults
 from diskgnn.system.device import checked_device
 from diskgnn.tracing import UNTRACED, Stages
 from diskgnn.training.checkpoints import checkpoint_exists, training_alone
@@ -29,11 +29,13 @@ from diskgnn.training.metrics import MetricsWriter, Record, end_record, epoch_re
 from diskgnn.training.model_check import check_model
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.named_models import model_for
-from diskgnn.training.optimizers import Optimizer, make_optimizer
+from diskgnn.training.optimizers import make_optimizer
 from diskgnn.training.outputs import check_writable, traced
+from diskgnn.training.ranks import check_alike, device_of_rank, is_restarted, joined_ranks
 from diskgnn.training.results import EvalResult, Spent, TrainResult
 from diskgnn.training.sources import Evaluations, minibatches, open_sources
 from diskgnn.training.state import TrainingState
+from diskgnn.training.steps import Step, make_step
 from diskgnn.training.tasks import Task, task_of
 
 
@@ -122,37 +124,50 @@ def train(
     config = TrainingConfig(
         epochs=epochs, lr=lr, weight_decay=weight_decay, amp=amp, seed=seed, evaluate_every=evaluate_every,
         record_every_batches=record_every_batches, checkpoint=checkpoint,
-        checkpoint_every_batches=checkpoint_every_batches, resume=resume,
+        checkpoint_every_batches=checkpoint_every_batches, resume=resume or (is_restarted() and checkpoint is not None),
     )  # fmt: skip
     spec = ModelSpec(
         None if isinstance(model, nn.Module) else model, hidden, num_layers, heads, dropout, num_bases, decoder,
         embedding_memory, embeddings,
     )  # fmt: skip
-    _refuse_to_overwrite(config)
-    device = checked_device(device)
+    device = checked_device(device_of_rank(device))
     with ExitStack() as opened:
+        ranks = opened.enter_context(joined_ranks(device))
+        ranks.by_first(lambda: _refuse_to_overwrite(config))
         given = {"valid": valid_source, "test": test_source}
-        source, evaluations = open_sources(train_source, given, device, loader_options, opened)
+        shard = ranks.shard if ranks.world_size > 1 else None
+        source, evaluations = ranks.in_all(
+            lambda: open_sources(train_source, given, device, loader_options, opened, shard)
+        )
+        check_alike(ranks, source)
         task = task_of(schema_of(source), task, loss) if task is None or isinstance(task, str) else task
         torch.manual_seed(config.seed)
-        net, shape = _fitting_model(model, spec, task, source, device)
+        net, shape = ranks.in_all(lambda: _fitting_model(model, spec, task, source, device))
+        num_batches = max(ranks.gathered(source.num_batches))
         identity = {**shape, "lr": config.lr, "weight_decay": config.weight_decay, "seed": config.seed,
-                    "amp": config.amp, "num_batches": source.num_batches}  # fmt: skip
+                    "amp": config.amp, "num_batches": num_batches}  # fmt: skip
+        if ranks.world_size > 1:
+            identity["world_size"] = ranks.world_size
+        if not ranks.is_first:  # the initial weights are rank 0's, dropout is each rank's own
+            torch.manual_seed(batch_key(config.seed, "train/rank", ranks.shard.rank))
         size_device_tier(net, task, source, evaluations, device, amp=config.amp)
         optimizer = make_optimizer(net, config.lr, config.weight_decay)
-        state = TrainingState(net, optimizer, source, identity, config.checkpoint)
-        if config.checkpoint is not None:
-            check_writable(config.checkpoint, "checkpoint")  # now, not after the first epoch
-            opened.enter_context(training_alone(config.checkpoint))
-        resumed_from = _resume(state, config)
+        state = TrainingState(net, optimizer, source, identity, config.checkpoint, ranks, num_batches)
+        ranks.by_first(lambda: _take_checkpoint(config, opened))
+        if not ranks.is_first:
+            metrics = tensorboard = callback = trace = None
+            reporter = SILENT
         timeline = UNTRACED if trace is None else opened.enter_context(traced(source, trace))
+        step = make_step(net, optimizer, task, ranks, device, amp=config.amp, timeline=timeline)
+        resumed_from = _resume(state, config)
         writer = opened.enter_context(MetricsWriter(metrics, tensorboard, callback, resumed_from, state.num_steps))
         writer.write(start_record({**identity, "epochs": config.epochs}, resumed_from), 0)
         try:
-            _train_epochs(state, task, config, evaluations, device, _Listeners(writer, timeline, reporter))
-        except KeyboardInterrupt:
-            with interrupts_deferred():  # of an impatient second one
-                state.save(config.checkpoint)
+            _train_epochs(state, step, task, config, evaluations, device, _Listeners(writer, timeline, reporter))
+        except KeyboardInterrupt as interrupt:
+            if ranks.world_size == 1 or isinstance(interrupt, _AllStop):
+                with interrupts_deferred():  # of an impatient second one
+                    state.save(config.checkpoint)
             raise
         result = state.finished(resumed_from)
         writer.write(end_record(result), state.num_steps)
@@ -168,8 +183,20 @@ class _Listeners:
     reporter: Reporter
 
 
+class _AllStop(KeyboardInterrupt):
+    """A process was interrupted, and all ranks have agreed to stop after the same step."""
+
+
+def _take_checkpoint(config: TrainingConfig, opened: ExitStack) -> None:
+    """Make sure that it can be written, now and not after the first epoch, and that nobody else writes it."""
+    if config.checkpoint is not None:
+        check_writable(config.checkpoint, "checkpoint")
+        opened.enter_context(training_alone(config.checkpoint))
+
+
 def _train_epochs(
     state: TrainingState,
+    step: Step,
     task: Task,
     config: TrainingConfig,
     evaluations: Evaluations,
@@ -177,51 +204,43 @@ def _train_epochs(
     listeners: _Listeners,
 ) -> None:
     """The loop: train an epoch, evaluate, save; from where `state` stands."""
-    source, writer, timeline = state.source, listeners.writer, listeners.timeline
-    for epoch in range(state.epoch, config.epochs):
-        state.begin_epoch()
-        recorded = Spent.until_now(source)
-        with (
-            minibatches(source, epoch) as batches,
-            listeners.reporter.stage(f"epoch {epoch}", source.num_batches, "minibatches") as advance,
-        ):
-            advance(state.batch)
-            while (batch := _next(batches, timeline, state.batch)) is not None:
-                with interrupts_deferred():
-                    batch = batch.to(device, non_blocking=True)
-                    loss = train_step(state.net, state.optimizer, task, batch, config.amp, timeline)
-                    state.trained_on(batch.batch_index, loss)
-                    if unrecorded := config.records_after(state.batch, source.num_batches):
-                        mean_loss = state.mean_loss(unrecorded)
-                        now = Spent.until_now(source)
-                        writer.write(step_record(epoch, state.batch, mean_loss, now - recorded), state.num_steps)
-                        recorded = now
-                    if config.saves_after(state.batch):
-                        state.save(config.checkpoint)
-                advance(1)
-        result = state.epoch_result()
-        if config.evaluates_after(epoch):
-            result = replace(result, evaluations=_evaluate(state.net, task, evaluations, device, config, listeners))
-        with interrupts_deferred():
-            state.end_epoch(result, task)
-            writer.write(epoch_record(result), state.num_steps)
-            state.save(config.checkpoint)
-
-
-def train_step(
-    net: nn.Module, optimizer: Optimizer, task: Task, batch: AnyMiniBatch, amp: bool, timeline: Stages
-) -> Tensor:
-    """One step of the optimizer; returns the loss [] that it was taken from, without waiting for the device."""
-    faults.point("training.step")
-    number = batch.batch_index
-    with timeline.stage("forward", number), torch.autocast(batch.seeds.device.type, torch.bfloat16, enabled=amp):
-        loss = task.loss(task.outputs(net, batch), batch)
-    optimizer.zero_grad(set_to_none=True)
-    with timeline.stage("backward", number):
-        loss.backward()  # type: ignore[no-untyped-call]
-    with timeline.stage("step", number):
-        optimizer.step()
-    return loss.detach()
+    source, writer, timeline, ranks = state.source, listeners.writer, listeners.timeline, state.ranks
+    # Of several ranks none stops by itself: the others would wait for it.
+    noted: AbstractContextManager[Sequence[int]] = interrupts_deferred() if ranks.world_size > 1 else nullcontext(())
+    with noted as interrupts:
+        for epoch in range(state.epoch, config.epochs):
+            state.begin_epoch()
+            recorded = Spent.until_now(source)
+            with (
+                minibatches(source, epoch) as batches,
+                listeners.reporter.stage(f"epoch {epoch}", state.num_batches, "minibatches") as advance,
+            ):
+                advance(state.batch)
+                while (batch := _next(batches, timeline, state.batch)) is not None or state.lags:
+                    with interrupts_deferred():
+                        if batch is not None:
+                            batch = batch.to(device, non_blocking=True)
+                        loss, stops = step(batch, state.batch, bool(interrupts))
+                        state.trained_on(state.batch if batch is None else batch.batch_index, loss)
+                        if unrecorded := config.records_after(state.batch, state.num_batches):
+                            mean_loss = state.mean_loss(unrecorded)
+                            now = Spent.until_now(source)
+                            spent = Spent.together(ranks.gathered(now - recorded))
+                            writer.write(step_record(epoch, state.batch, mean_loss, spent), state.num_steps)
+                            recorded = now
+                        if config.saves_after(state.batch):
+                            state.save(config.checkpoint)
+                        if stops:
+                            raise _AllStop
+                    advance(1)
+            result = state.epoch_result()
+            if config.evaluates_after(epoch):
+                evaluated = _evaluate(state, task, evaluations, device, config, listeners)
+                result = replace(result, evaluations=evaluated)
+            with interrupts_deferred():
+                state.end_epoch(result, task)
+                writer.write(epoch_record(result), state.num_steps)
+                state.save(config.checkpoint)
 
 
 def _next(batches: Iterator[AnyMiniBatch], timeline: Stages, number: int) -> AnyMiniBatch | None:
@@ -230,7 +249,7 @@ def _next(batches: Iterator[AnyMiniBatch], timeline: Stages, number: int) -> Any
 
 
 def _evaluate(
-    net: nn.Module,
+    state: TrainingState,
     task: Task,
     evaluations: Evaluations,
     device: torch.device,
@@ -238,9 +257,12 @@ def _evaluate(
     listeners: _Listeners,
 ) -> dict[str, EvalResult]:
     found = {}
+    state.share_buffers()
     for split, opened in evaluations.items():
         with opened() as source, listeners.timeline.stage(f"evaluate {split}"):
-            found[split] = evaluation(net, task, source, device, amp=config.amp, reporter=listeners.reporter)
+            found[split] = evaluation(
+                state.net, task, source, device, amp=config.amp, reporter=listeners.reporter, ranks=state.ranks
+            )
     return found
 
 
@@ -254,16 +276,17 @@ def _refuse_to_overwrite(config: TrainingConfig) -> None:
 
 def _resume(state: TrainingState, config: TrainingConfig) -> tuple[int, int] | None:
     """Go on from the checkpoint, if there is one; the epoch and minibatch that it was written at."""
-    if config.checkpoint is not None and checkpoint_exists(config.checkpoint):
+    exists = config.checkpoint is not None and state.ranks.by_first(lambda: checkpoint_exists(str(config.checkpoint)))
+    if config.checkpoint is not None and exists:
         state.restore(config.checkpoint)
         resumed_from = (state.epoch, state.batch)
-        if state.epoch >= config.epochs:
+        if state.epoch >= config.epochs and state.ranks.is_first:
             warnings.warn(
                 f"the run in {config.checkpoint} is complete already: {state.epoch} epochs; for more, raise `epochs`",
                 stacklevel=3,
             )
         return resumed_from
-    if config.checkpoint is not None and config.resume:
+    if config.checkpoint is not None and config.resume and state.ranks.is_first:
         warnings.warn(f"no checkpoint in {config.checkpoint}, starting from the beginning", stacklevel=3)
     state.start()
     return None

@@ -1,0 +1,97 @@
+"""A folder that `prepare` made for several ranks, and which of its packed directories is for this process."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.specs import PathLike, Shard
+from diskgnn.storage import artifacts
+from diskgnn.storage.packed import Packed
+
+
+def shard_of_environment() -> Shard | None:
+    """What torchrun says of this process in RANK and WORLD_SIZE; None where it did not start it.
+
+    Raises:
+        ConfigError: they are no numbers, or no rank of so many.
+    """
+    found = [os.environ.get(name) for name in ("RANK", "WORLD_SIZE")]
+    if None in found:
+        return None
+    try:
+        rank, world_size = (int(str(value)) for value in found)
+    except ValueError as error:
+        raise ConfigError(f"RANK and WORLD_SIZE: expected whole numbers, found {found}") from error
+    return Shard(rank, world_size)
+
+
+def ranks_in(path: PathLike) -> list[Shard]:
+    """The ranks whose packed directories the folder `path` has; none where it is no such folder."""
+    folder = Path(path)
+    if not folder.is_dir() or (folder / artifacts.MANIFEST).exists():
+        return []
+    named = (re.fullmatch(r"rank-(\d+)-of-(\d+)", entry.name) for entry in folder.iterdir())
+    found = [(int(match[2]), int(match[1])) for match in named if match]
+    return [Shard(rank, world_size) for world_size, rank in sorted(found) if rank < world_size]
+
+
+def open_rank(path: PathLike | Packed, shard: Shard | None = None) -> Packed:
+    """The packed directory of one rank, or one that is for a process alone.
+
+    Args:
+        path: a folder of ranks, or a packed directory. One that is open is returned as it is.
+        shard: which rank; by default what torchrun says. A packed directory of a rank is opened in any process, unless
+            a rank is asked for.
+
+    Raises:
+        ConfigError: the folder was prepared for another number of ranks, or the directory for another one; there are
+            several ranks and nothing says which; a process of several asks for minibatches that are for one alone.
+        ArtifactError: the rank's directory is missing, or no packed directory.
+    """
+    if isinstance(path, Packed):
+        return path
+    wanted = shard_of_environment() if shard is None else shard
+    ranks = ranks_in(path)
+    if not ranks:
+        packed = Packed.open(path)
+        found = packed.config.samples.spec.shard
+        if found.world_size > 1 and shard is None:
+            return packed
+        if wanted is not None and wanted != found and (wanted.world_size, found.world_size) != (1, 1):
+            raise ConfigError(
+                f"{path} was prepared for {_named(found)}, this is {_named(wanted)}: {_remedy(wanted.world_size)}"
+            )
+        return packed
+    sizes = sorted({each.world_size for each in ranks})
+    if wanted is None or (wanted.world_size == 1 and shard is None):
+        (first, *_) = sizes
+        raise ConfigError(
+            f"{path} was prepared for {first} ranks that train together: start them with `torchrun --nproc-per-node "
+            f"{first} -m diskgnn train {path}`, or name one (rank=0, world_size={first})"
+        )
+    if wanted.world_size not in sizes:
+        raise ConfigError(
+            f"{path} was prepared for {' and '.join(map(str, sizes))} ranks, this is {_named(wanted)}: start "
+            f"{sizes[0]} processes, or {_remedy(wanted.world_size)}"
+        )
+    directory = Path(path) / artifacts.rank_directory(wanted.rank, wanted.world_size)
+    if wanted not in ranks:
+        raise ArtifactError(
+            f"{directory} is not there: finish preparing with `diskgnn prepare --ranks {wanted.world_size}`, or copy "
+            "it here"
+        )
+    packed = Packed.open(directory)
+    if (found := packed.config.samples.spec.shard) != wanted:
+        raise ArtifactError(f"{directory} was prepared for {_named(found)}: it was renamed; prepare it again")
+    return packed
+
+
+def _named(shard: Shard) -> str:
+    return "one process" if shard.world_size == 1 else f"rank {shard.rank} of {shard.world_size}"
+
+
+def _remedy(world_size: int) -> str:
+    return f"prepare it with `--ranks {world_size}`" if world_size > 1 else "prepare it without `--ranks`"

@@ -1,0 +1,178 @@
+"""The processes that train one model together (`torch.distributed`), or the one that trains alone.
+
+All of them call the methods of `Ranks` in the same order, with the same number of steps between.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import distributed
+
+from diskgnn.batch_source import BatchSource
+from diskgnn.errors import ConfigError, DiskGNNError
+from diskgnn.specs import Shard
+from diskgnn.storage.packed import Packed
+from diskgnn.storage.ranks import shard_of_environment
+
+T = TypeVar("T")
+
+
+class Ranks:
+    """One of `world_size` processes that train together.
+
+    Args:
+        rank, world_size: which of how many; those of torch's default process group, if there is more than one.
+    """
+
+    def __init__(self, rank: int = 0, world_size: int = 1) -> None:
+        self.shard = Shard(rank, world_size)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes and tells."""
+        return self.shard.rank == 0
+
+    @property
+    def world_size(self) -> int:
+        """How many there are."""
+        return self.shard.world_size
+
+    def gathered(self, value: T) -> list[T]:
+        """[world_size] what each rank gave, by rank."""
+        if self.world_size == 1:
+            return [value]
+        found: list[Any] = [None] * self.world_size
+        distributed.all_gather_object(found, value)
+        return found
+
+    def gathered_by_first(self, value: T) -> list[T]:
+        """`gathered` in the first rank, nothing in the others."""
+        if self.world_size == 1:
+            return [value]
+        found: list[Any] = [None] * self.world_size
+        distributed.gather_object(value, found if self.is_first else None)
+        return found if self.is_first else []
+
+    def sums(self, values: Sequence[float]) -> list[float]:
+        """[n] of each number, the sum over all ranks, in float64."""
+        return self.summing(values)()
+
+    def summing(self, values: Sequence[float]) -> Callable[[], list[float]]:
+        """`sums` under way; what is returned waits for it."""
+        if self.world_size == 1:
+            return lambda: list(values)
+        total = torch.tensor(values, dtype=torch.float64, device=_collective_device())
+        work = distributed.all_reduce(total, async_op=True)
+
+        def wait() -> list[float]:
+            work.wait()
+            found: list[float] = total.tolist()
+            return found
+
+        return wait
+
+    def by_first(self, call: Callable[[], T]) -> T:
+        """What `call` returns in the first rank, in all of them; so is what it raises of ours."""
+        if self.world_size == 1:
+            return call()
+        found: list[Any] = [None]
+        if self.is_first:
+            try:
+                found = [call()]
+            except DiskGNNError as error:
+                found = [error]
+        distributed.broadcast_object_list(found)
+        if isinstance(found[0], DiskGNNError):
+            raise found[0]
+        result: T = found[0]
+        return result
+
+    def in_all(self, call: Callable[[], T]) -> T:
+        """What `call` returns here, once it has returned in every rank; an error of ours in one is raised in all."""
+        if self.world_size == 1:
+            return call()
+        error: DiskGNNError | None = None
+        try:
+            result = call()
+        except DiskGNNError as caught:
+            error = caught
+        errors = [each for each in self.gathered(error) if each is not None]
+        if errors:
+            raise error or errors[0]
+        return result
+
+
+@contextmanager
+def joined_ranks(device: torch.device) -> Iterator[Ranks]:
+    """The ranks of torch's default process group, or of the one that torchrun's environment describes.
+
+    The latter is left when the block ends: gloo, and NCCL between GPUs.
+    """
+    if distributed.is_available() and distributed.is_initialized():
+        yield Ranks(distributed.get_rank(), distributed.get_world_size())
+        return
+    shard = shard_of_environment()
+    if shard is None or shard.world_size == 1:
+        yield Ranks()
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    yield Ranks(shard.rank, shard.world_size)
+    distributed.destroy_process_group()  # after an error the others are gone, and it could wait for them
+
+
+def device_of_rank(device: str | torch.device) -> str | torch.device:
+    """'cuda' as the GPU of this process among those of its machine, where torchrun started it; else `device`."""
+    local = os.environ.get("LOCAL_RANK")
+    return f"cuda:{local}" if str(device) == "cuda" and local is not None else device
+
+
+def is_restarted() -> bool:
+    """Whether torchrun started this process again because one of its group had died."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def check_alike(ranks: Ranks, source: BatchSource) -> None:
+    """Refuse packed directories that are not of one preparation for these ranks. Other sources are as they are.
+
+    Raises:
+        ConfigError: one is for another rank, or of another graph or other settings.
+    """
+    if ranks.world_size == 1:
+        return
+    packed: Packed | None = getattr(getattr(source, "sequence", None), "packed", None)
+    found = ranks.gathered(None if packed is None else (packed.config.samples.spec.shard, _preparation(packed)))
+    for rank, of_rank in enumerate(found):
+        if of_rank is None or found[0] is None:
+            continue
+        shard, preparation = of_rank
+        if shard != Shard(rank, ranks.world_size):
+            raise ConfigError(
+                f"rank {rank} of {ranks.world_size} has minibatches that were prepared for rank {shard.rank} of "
+                f"{shard.world_size}: prepare with `--ranks {ranks.world_size}`"
+            )
+        differing = [name for name, value in preparation.items() if found[0][1].get(name) != value]
+        if differing:
+            raise ConfigError(
+                f"rank {rank} has minibatches of another preparation than rank 0: "
+                + ", ".join(f"{name} is {preparation[name]}, expected {found[0][1].get(name)}" for name in differing)
+                + "; prepare all ranks with one command"
+            )
+
+
+def _preparation(packed: Packed) -> dict[str, Any]:
+    """What is the same for all ranks."""
+    config = packed.config.to_json()
+    samples = {name: value for name, value in config["samples"].items() if name not in ("shard", "splits")}
+    return {"graph": config["graph"], **samples, "splits": sorted(config["splits"])}
+
+
+def _collective_device() -> torch.device:
+    """Where a small tensor has to be that ranks add up: NCCL alone takes those of a GPU only."""
+    return torch.device("cpu" if "cpu:" in str(distributed.get_backend_config()) else "cuda")

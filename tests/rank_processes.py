@@ -1,0 +1,37 @@
+"""Calls a function in each of several processes that torch.distributed has joined, over gloo."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed, multiprocessing
+
+from diskgnn import train
+
+
+def in_ranks(world_size: int, call: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """[world_size] what `call(rank, *arguments)` returned in each; `call` is a function of a module."""
+    with tempfile.TemporaryDirectory() as folder:
+        multiprocessing.spawn(_run, (world_size, folder, call, arguments), nprocs=world_size)
+        return [torch.load(Path(folder) / str(rank), weights_only=False) for rank in range(world_size)]
+
+
+def _run(rank: int, world_size: int, folder: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size)
+    torch.save(call(rank, *arguments), f"{folder}/{rank}")
+    distributed.destroy_process_group()
+
+
+def trained(rank: int, runs: dict[str, dict[str, Any]]) -> dict[str, tuple[Any, ...]]:
+    """Of each run, by its packed directory: weights; losses, scores and rows of all epochs; the best one."""
+    found = {}
+    for packed, options in runs.items():
+        result = train(packed, **options)
+        told = [(each.loss, each.scores(), each.requested_rows) for each in result.epochs]
+        found[packed] = result.model.state_dict(), told, result.best_epoch
+    return found

@@ -1,0 +1,196 @@
+"""Several ranks train as one process does on their minibatches together, and report what it would."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+import torch
+from rank_processes import in_ranks, trained
+from torch.nn import functional as F
+from training_runs import make_class_graph, records
+from typed_batches import WRITES, TypedGraph
+from typed_directories import write_typed_graph
+
+from diskgnn import ArtifactError, ConfigError, Loader, evaluate, load_model, prepare, train
+from diskgnn.specs import LinkTarget, NodeTarget
+from diskgnn.storage import faults
+from diskgnn.training.checkpoints import load_checkpoint
+
+SETTINGS = {"fanouts": [3, 2], "batch_size": 8, "epochs": 2, "cpu_cache": "10%", "static_cache": 0}
+TYPED = SETTINGS | {"batch_size": 5}
+MODEL = {"hidden": 8, "dropout": 0.0, "epochs": 2, "lr": 0.01, "heads": 2}
+TARGETS = {
+    "class": NodeTarget("paper"), "multilabel": NodeTarget("paper"), "regression": NodeTarget("paper"),
+    "link": LinkTarget(WRITES, negatives=2, eval_negatives=3),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """packed directories: 'plain' has 13 train minibatches, the last of 4 seeds, and 7 of valid."""
+    folder = tmp_path_factory.mktemp("ranks")
+    graph = make_class_graph(folder / "graph")
+    prepare(graph, folder / "plain", **SETTINGS)
+    for ranks in (2, 3):
+        prepare(graph, folder / f"plain-{ranks}", **SETTINGS, ranks=ranks)
+    prepare(graph, folder / "few", **SETTINGS | {"batch_size": 64})
+    prepare(graph, folder / "few-3", **SETTINGS | {"batch_size": 64}, ranks=3)
+    for kind, target in TARGETS.items():
+        typed = folder / f"graph-{kind}"
+        write_typed_graph(typed, TypedGraph(), "class" if kind == "link" else kind)
+        prepare(typed, folder / kind, **TYPED, target=target)
+        prepare(typed, folder / f"{kind}-2", **TYPED, target=target, ranks=2)
+    return folder
+
+
+def one_process(packed: Path, ranks: int, epochs: int):
+    """A plain loop over the minibatches of `packed` that a step of so many ranks has, each counting by its seeds."""
+    options = MODEL | {"epochs": epochs}
+    torch.manual_seed(0)
+    model = train(packed, **options | {"epochs": 1, "lr": 0.0}).model.train()  # as `train` makes it
+    optimizer = torch.optim.Adam(model.parameters(), lr=options["lr"])
+    with Loader(packed) as loader:
+        for epoch in range(options["epochs"]):
+            batches = list(loader.epoch(epoch))
+            for step in zip_longest(*(batches[rank::ranks] for rank in range(ranks))):
+                there = [batch for batch in step if batch is not None]
+                losses = [F.cross_entropy(model(batch.blocks, batch.x), batch.y, reduction="sum") for batch in there]
+                optimizer.zero_grad()
+                (sum(losses) / sum(len(batch.y) for batch in there)).backward()
+                optimizer.step()
+    return model
+
+
+@pytest.fixture(scope="module")
+def two_ranks(folder):
+    """What two ranks come to with each directory; minibatches of typed graphs leave some weights without gradients."""
+    runs = {str(folder / "plain-2"): MODEL, **{str(folder / f"{kind}-2"): MODEL for kind in TARGETS}}
+    return in_ranks(2, trained, runs)
+
+
+def assert_same_weights(found, expected, **tolerance):
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, msg=lambda text, name=name: f"{name}: {text}", **tolerance)
+
+
+def test_all_ranks_come_to_the_same_model_and_say_the_same(two_ranks):
+    first, second = two_ranks
+    for run, (weights, losses, best_epoch) in first.items():
+        assert_same_weights(second[run][0], weights, rtol=0, atol=0)
+        assert second[run][1:] == (losses, best_epoch)
+
+
+def test_a_step_of_ranks_is_one_on_all_their_minibatches(folder, two_ranks):
+    weights, _, best_epoch = two_ranks[0][str(folder / "plain-2")]
+    model = one_process(folder / "plain", 2, epochs=best_epoch + 1)
+    assert_same_weights(weights, model.state_dict())
+
+
+def test_ranks_without_minibatches_take_part_and_count_nothing(folder):
+    """Two minibatches an epoch and three ranks: the last one has none at all, and none to evaluate on either."""
+    runs = {str(folder / "few-3"): MODEL, str(folder / "plain-3"): MODEL}
+    found = in_ranks(3, trained, runs)
+    for run in runs:
+        assert all(each[run][1] == found[0][run][1] for each in found)
+        weights, _, best_epoch = found[2][run]
+        model = one_process(Path(run.removesuffix("-3")), 3, epochs=best_epoch + 1)
+        assert_same_weights(weights, model.state_dict())
+
+
+@pytest.mark.parametrize("kind", ["plain", *TARGETS])
+def test_scores_of_ranks_are_those_of_all_predictions_together(folder, two_ranks, kind):
+    """One process counts the same minibatches, with the same weights."""
+    weights, losses, best = two_ranks[0][str(folder / f"{kind}-2")]
+    model = train(folder / kind, **MODEL | {"epochs": 1}).model
+    model.load_state_dict(weights)
+    for split in ("valid", "test"):
+        expected = evaluate(model, folder / kind, split=split)
+        for name, score in expected.scores.items():
+            assert losses[best][1][f"{split}_{name}"] == pytest.approx(score, rel=1e-12), name
+        both = evaluate(model, folder / f"{kind}-2", split=split)
+        assert (both.num_seeds, both.scores) == (expected.num_seeds, pytest.approx(expected.scores, rel=1e-12))
+        assert both.loss == pytest.approx(expected.loss, rel=1e-6)
+
+
+def resumed(rank: int, packed: str, options: dict, after: int) -> dict:
+    """Of a run that is interrupted in one rank after so many steps, and goes on: the whole run's, and the refusals."""
+    if rank == 1:
+        interrupted = faults.armed("training.step", lambda: signal.raise_signal(signal.SIGINT), after=after)
+        with interrupted, pytest.raises(KeyboardInterrupt):
+            train(packed, **options)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            train(packed, **options)
+    with pytest.raises(ConfigError, match=r"lr=0\.01, this run has lr=0\.02"):
+        train(packed, **options | {"resume": True, "lr": 0.02})
+    result = train(packed, **options | {"resume": True})
+    return {"weights": result.model.state_dict(), "losses": [each.loss for each in result.epochs],
+            "resumed_from": result.resumed_from, "whole": trained(rank, {packed: options | {"checkpoint": None,
+            "metrics": options["metrics"] + "-whole", "checkpoint_every_batches": None}})}  # fmt: skip
+
+
+def test_ranks_stop_together_and_go_on_from_one_checkpoint(folder, tmp_path):
+    packed, metrics = str(folder / "plain-2"), tmp_path / "metrics.jsonl"
+    options = MODEL | {"dropout": 0.5, "checkpoint": str(tmp_path / "checkpoint"), "metrics": str(metrics)}
+    found = in_ranks(2, resumed, packed, options, 9)
+    for each in found:
+        weights, told, _ = each["whole"][packed]
+        assert each["resumed_from"] == (1, 4)  # 7 steps an epoch: all did the one in which they agreed, too
+        assert_same_weights(each["weights"], weights, rtol=0, atol=0)
+        assert each["losses"] == [loss for loss, _, _ in told]
+    assert _told(metrics) == _told(Path(f"{metrics}-whole"))
+    saved = load_checkpoint(tmp_path / "checkpoint")
+    assert (saved["config"]["world_size"], len(saved["other_ranks"])) == (2, 1)
+    with pytest.raises(ConfigError, match=r"is of 2 ranks, this run has 1.*torchrun --nproc-per-node 2"):
+        train(folder / "plain", **options | {"resume": True})
+    assert evaluate(load_model(tmp_path / "checkpoint"), folder / "plain-2").num_seeds == 90
+
+
+def _told(metrics: Path) -> list[dict]:
+    """Losses and scores; a resumed run reads some rows once more."""
+    return [{key: value for key, value in line.items() if "rate" not in key and "read" not in key}
+            for line in records(metrics)]  # fmt: skip
+
+
+def refused(rank: int, folder: str) -> list[str]:
+    """What training says to two ranks of directories that are not for them."""
+    said = []
+    names = ["plain", "plain-3", "plain-2/rank-0-of-2", "missing", "renamed", "mixed", "other"]
+    for name in names:
+        try:
+            train(f"{folder}/{name}", **MODEL)
+        except (ConfigError, ArtifactError) as error:
+            said.append(f"{name}: {type(error).__name__}: {error}")
+    return said
+
+
+def test_directories_of_other_ranks_are_refused(folder, tmp_path):
+    for name in ("plain", "plain-3", "plain-2"):
+        (tmp_path / name).symlink_to(folder / name)
+    for name in ("missing", "renamed", "mixed", "other"):
+        shutil.copytree(folder / "plain-2", tmp_path / name)
+    for path in (tmp_path / name / "rank-1-of-2" for name in ("missing", "renamed", "mixed", "other")):
+        shutil.rmtree(path)
+    shutil.copytree(folder / "plain-2" / "rank-0-of-2", tmp_path / "renamed" / "rank-1-of-2")
+    prepare(folder / "graph", tmp_path / "again", **SETTINGS | {"seed": 9}, ranks=2)
+    (tmp_path / "again" / "rank-1-of-2").rename(tmp_path / "mixed" / "rank-1-of-2")
+    other = make_class_graph(tmp_path / "graph", seed=1)
+    prepare(other, tmp_path / "of-other", **SETTINGS, ranks=2)
+    (tmp_path / "of-other" / "rank-1-of-2").rename(tmp_path / "other" / "rank-1-of-2")
+    first, second = in_ranks(2, refused, str(tmp_path))
+    for said in (first, second):
+        assert len(said) == 7
+        found = dict(each.split(": ", 1) for each in said)
+        assert "was prepared for one process, this is rank" in found["plain"]
+        assert "prepare it with `--ranks 2`" in found["plain"]
+        assert "was prepared for 3 ranks" in found["plain-3"]
+        assert "was prepared for rank 0 of 2, this is rank 1 of 2" in found["plain-2/rank-0-of-2"]
+        assert "rank-1-of-2 is not there" in found["missing"]
+        assert "it was renamed" in found["renamed"]
+        assert "rank 1 has minibatches of another preparation than rank 0: seed is 9" in found["mixed"]
+        assert "rank 1 has minibatches of another preparation than rank 0: graph is" in found["other"]

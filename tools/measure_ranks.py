@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""What docs/guide/ranks.md says of training on many ranks, measured on this machine's processor.
+
+    tools/measure_ranks.py kills FOLDER [--ranks 2] [--kills 10]
+
+`kills` ends a rank with SIGKILL at a random moment of each run, lets torchrun start the group again, and compares
+losses and weights with those of a run that nobody disturbed. Everything is written in FOLDER.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import diskgnn
+from diskgnn.training.checkpoints import load_checkpoint
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+PREPARED = {"fanouts": [10, 10], "cpu_cache": "10%", "static_cache": 0}
+# What a resumed run does anew: its seconds, and fetching what was fetched but not trained on.
+NOT_RESUMED = ("time", "seconds", "train_seconds", "wait_seconds", "requested_rows", "read_bytes", "hit_rate_cpu")
+
+
+def launch(ranks: int, *arguments: object, max_restarts: int = 0) -> subprocess.Popen[bytes]:
+    """Start `diskgnn train` on so many ranks."""
+    command = ["torchrun", "--standalone", "--monitor-interval", "0.1", "--max-restarts", str(max_restarts)]
+    command += ["--nproc-per-node", str(ranks), "-m", "diskgnn", "train", *map(str, arguments)]
+    return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def finish(process: subprocess.Popen[bytes]) -> None:
+    """Wait for it; say why if it failed."""
+    _, errors = process.communicate()
+    if process.returncode:
+        sys.exit(errors.decode())
+
+
+def pid_of_rank(rank: int, launcher: int) -> int | None:
+    """The process of a rank that torchrun has started."""
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == launcher and f"\0RANK={rank}\0".encode() in b"\0" + (folder / "environ").read_bytes():
+                return int(folder.name)
+        except OSError:
+            continue
+    return None
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    """Of a metrics file, without resumptions and what they may change."""
+    lines = map(json.loads, path.read_text().splitlines())
+    return [
+        {key: value for key, value in line.items() if key not in NOT_RESUMED}
+        for line in lines
+        if line["event"] != "resume"
+    ]
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    """All of a checkpoint, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        return [each for key in sorted(value, key=str) for each in tensors(value[key])]
+    return [each for item in value for each in tensors(item)] if isinstance(value, list | tuple) else []
+
+
+def same_run(one: Path, other: Path) -> bool:
+    """Whether two runs came to the same losses, scores, weights, optimizer states and random numbers, bit for bit."""
+    mine, theirs = (load_checkpoint(path / "checkpoint") for path in (one, other))
+    parts = ("model", "optimizer", "best", "rng", "other_ranks")
+    equal = all(
+        len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+        for a, b in ((tensors(mine[part]), tensors(theirs[part])) for part in parts)
+    )
+    return equal and records(one / "metrics.jsonl") == records(other / "metrics.jsonl")
+
+
+def kills(options: argparse.Namespace) -> None:
+    """Kill a rank at random moments; print how many runs ended as the undisturbed one."""
+    folder, ranks = options.folder, options.ranks
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "graph").exists():
+        diskgnn.generate(folder / "graph", num_nodes=20_000, avg_degree=12.5, num_classes=8, num_features=32,
+                         train_fraction=0.1, valid_fraction=0.02, test_fraction=0.02, homophily=0.7)  # fmt: skip
+    packed = folder / f"packed-{ranks}"
+    if not packed.exists():
+        diskgnn.prepare(folder / "graph", packed, batch_size=128 // ranks, epochs=2, seed=1, ranks=ranks, **PREPARED)
+
+    def arguments(run: Path) -> list[object]:
+        return [packed, "--epochs", options.epochs, "--hidden", 32, "--checkpoint", run / "checkpoint",
+                "--checkpoint-every", 3, "--metrics", run / "metrics.jsonl"]  # fmt: skip
+
+    undisturbed = folder / f"undisturbed-{ranks}"
+    if not undisturbed.exists():
+        finish(launch(ranks, *arguments(undisturbed)))
+    lines = [json.loads(line) for line in (undisturbed / "metrics.jsonl").read_text().splitlines()]
+    took = sum(line.get("train_seconds", 0) for line in lines)
+    choose, equal, resumed = random.Random(options.seed), 0, 0
+    for number in range(options.kills):
+        run, victim, wait = folder / f"killed-{ranks}-{options.seed}-{number}", choose.randrange(ranks), choose.random()
+        process = launch(ranks, *arguments(run), max_restarts=3)
+        while not (run / "metrics.jsonl").exists() and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(wait * took)
+        pid = pid_of_rank(victim, process.pid)
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+        finish(process)
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        points = [(line["epoch"], line["batch"]) for line in lines if line["event"] == "resume"]
+        same, where = same_run(undisturbed, run), f"resumed at {points}" if points else "not resumed"
+        equal, resumed = equal + same, resumed + bool(points)
+        found = "killed" if pid else "had ended"
+        print(
+            f"rank {victim} {found} after {wait * took:.2f} s: {where}, {'equal' if same else 'NOT EQUAL'}", flush=True
+        )
+    print(f"{equal} of {options.kills} runs of {ranks} ranks ended equal to the undisturbed one, bit for bit; "
+          f"{resumed} resumed from a checkpoint")  # fmt: skip
+
+
+def main() -> None:
+    """Parse arguments and measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    killing = commands.add_parser("kills")
+    killing.set_defaults(call=kills)
+    killing.add_argument("folder", type=Path)
+    killing.add_argument("--ranks", type=int, default=2)
+    killing.add_argument("--kills", type=int, default=10)
+    killing.add_argument("--epochs", type=int, default=12)
+    killing.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    options.call(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -67,7 +67,7 @@ def write_partitions(
         ArtifactError, OutputExistsError, DiskFullError: see `storage.writer`.
     """
     began = time.perf_counter()
-    resources = Resources.of(memory, threads)
+    resources = Resources.beside(memory, threads)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     if not 1 <= num_partitions <= min(MAX_PARTITIONS, graph.num_nodes):
         raise ConfigError(

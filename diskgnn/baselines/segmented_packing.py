@@ -86,7 +86,7 @@ def prepare_segmented_packed(
     if segment_batches is not None:
         whole_number("segment_batches", segment_batches)
     spec = SamplingSpec(fanouts, batch_size, seed=seed, splits=("train",))
-    resources = Resources.of(memory, threads, reporter)
+    resources = Resources.beside(memory, threads, reporter)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     plan = SamplingPlan(graph, spec)
     num_static = cache_rows(static_cache, graph.feature_file.row_bytes, graph.num_nodes)

@@ -30,7 +30,8 @@ from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
-_MAX_BINS = 1 << 18
+_MAX_BINS = 1 << 16
+_TABLES = 8  # of 8 bytes for each bin, while buckets are laid out
 _SCRATCH, _RECORDS = "edges.scratch", "records.scratch"
 
 
@@ -57,6 +58,20 @@ class EdgeList:
     name: str = ""  # for messages
 
 
+def _bin_shift(num_nodes: int) -> int:
+    """Bins of 2^shift nodes are few enough to count all of them at once."""
+    return max(0, (max(num_nodes, 1) - 1).bit_length() - (_MAX_BINS.bit_length() - 1))
+
+
+def _num_bins(num_nodes: int, shift: int) -> int:
+    return ((num_nodes - 1) >> shift) + 1 if num_nodes else 0
+
+
+def least_memory_bytes(num_nodes: int) -> int:
+    """Of `write_csc`, for tables of bins, whatever the edges are. Those into one bin may need more."""
+    return _TABLES * 8 * _num_bins(num_nodes, _bin_shift(num_nodes))
+
+
 def write_csc(writer: ArtifactWriter, given: EdgeList, resources: Resources) -> int:
     """Write `indptr` int64 [N+1], `indices` int32|int64 [E] and what edges carry, of one edge type; return E.
 
@@ -77,12 +92,12 @@ def write_csc(writer: ArtifactWriter, given: EdgeList, resources: Resources) -> 
     """
     reporter, num_nodes, options = resources.reporter, given.num_nodes, given.options
     assert not given.columns or not (options.self_loops or options.drop_duplicates)
-    # Bins of 2^shift nodes, few enough to count all of them at once.
-    shift = max(0, (max(num_nodes, 1) - 1).bit_length() - (_MAX_BINS.bit_length() - 1))
+    shift = _bin_shift(num_nodes)
     record_bytes = record_dtype(given.columns).itemsize
+    resources = resources.within("to sort edges", least_bytes=least_memory_bytes(num_nodes))
     layout = lay_out_buckets(
-        _count(given, shift, reporter), shift, num_nodes, resources.memory_bytes, resources.threads,
-        options.self_loops, num_sources=given.num_sources, record_bytes=record_bytes,
+        _count(given, shift, reporter), shift, num_nodes, resources, options.self_loops,
+        num_sources=given.num_sources, record_bytes=record_bytes,
     )  # fmt: skip
     scratch_bytes = layout.num_edges * (record_bytes + (0 if layout.in_memory else 2 * layout.dtype.itemsize))
     index_bytes = index_dtype(given.num_sources).itemsize
@@ -132,7 +147,7 @@ def _write_sorted(
 def _count(given: EdgeList, shift: int, reporter: Reporter) -> npt.NDArray[np.int64]:
     """Edges per bin of destinations [number of bins]; checks every id."""
     num_sources, num_nodes = given.num_sources, given.num_nodes
-    bin_edges = np.zeros(((num_nodes - 1) >> shift) + 1 if num_nodes else 0, np.int64)
+    bin_edges = np.zeros(_num_bins(num_nodes, shift), np.int64)
     position = 0
     with reporter.stage("count edges", given.num_input_edges, "edges") as advance:
         for src, dst in given.edges():

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import EdgeBuffers
-from diskgnn.errors import ConfigError, InputError
+from diskgnn.errors import InputError
 from diskgnn.progress import Reporter
 from diskgnn.storage import cache_hints, faults
 from diskgnn.storage.file_reading import fill, opened
-from diskgnn.units import format_size
+from diskgnn.system.resources import Resources
 
 # src and dst [number of edges in this chunk], both int32 or both int64.
 EdgeChunk = tuple[npt.NDArray[Any], npt.NDArray[Any]]
@@ -77,14 +77,13 @@ def lay_out_buckets(
     bin_edges: npt.NDArray[np.int64],
     shift: int,
     num_nodes: int,
-    memory_bytes: int,
-    threads: int,
+    resources: Resources,
     self_loops: bool,
     *,
     num_sources: int | None = None,
     record_bytes: int = 0,
 ) -> BucketLayout:
-    """Cut the nodes into buckets of which `threads` + 1 can be sorted at once within `memory_bytes`.
+    """Cut the nodes into buckets of which one for each thread, and one more, can be sorted at once within the memory.
 
     Edges lead from `num_sources` nodes (None: `num_nodes`). If each carries a record of `record_bytes`, a quarter of
     the memory is kept for those of one bucket, and another for copying them.
@@ -93,6 +92,7 @@ def lay_out_buckets(
         ConfigError: one bin alone does not fit.
     """
     num_sources = num_nodes if num_sources is None else num_sources
+    memory_bytes, threads = resources.memory_bytes, resources.threads
     dtype = index_dtype(max(num_sources, num_nodes))
     edge_bytes = 2 * dtype.itemsize
     records_bytes = memory_bytes // 4 if record_bytes else 0  # of one bucket
@@ -102,17 +102,15 @@ def lay_out_buckets(
     # Sorting a bucket holds its edges, its indices, their order if edges carry records, and per node a degree and a sum
     # of degrees.
     bin_bytes = bin_edges * (edge_bytes + dtype.itemsize + order_bytes) + bin_nodes * (16 + self_loops * dtype.itemsize)
-    all_edges_bytes = int(bin_edges.sum()) * edge_bytes
-    in_memory = all_edges_bytes <= memory_bytes // 2
+    all_edges_bytes, largest_bytes = int(bin_edges.sum()) * edge_bytes, int(bin_bytes.max(initial=1))
+    in_memory = all_edges_bytes <= memory_bytes // 2 and all_edges_bytes + largest_bytes <= memory_bytes
     sort_bytes = memory_bytes - all_edges_bytes if in_memory else memory_bytes
-    largest_bytes = int(bin_bytes.max(initial=1))
     if largest_bytes > sort_bytes:
         largest = int(bin_bytes.argmax())
         first, last = largest << shift, min((largest + 1) << shift, num_nodes) - 1
-        raise ConfigError(
-            f"nodes {first} to {last} have {bin_edges[largest]} in-edges, and sorting them needs {largest_bytes} "
-            f"bytes of memory; found {memory_bytes}. Pass "
-            f"memory={format_size((4 if record_bytes else 2) * largest_bytes).replace(' ', '')} or more"
+        resources.require(
+            f"to sort the {bin_edges[largest]} in-edges of nodes {first} to {last}",
+            largest_bytes * (2 if record_bytes else 1),
         )
     sums = np.concatenate([[0], np.cumsum(bin_bytes)])
     share_bytes = min(sort_bytes // (threads + 1), max(int(sums[-1]) // _MAX_BUCKETS, _MIN_SHARE_BYTES))

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import FeatureType, GraphGenerator
-from diskgnn.errors import ConfigError
-from diskgnn.graph.csc import EdgeList, EdgeOptions, write_csc
+from diskgnn.graph.csc import EdgeList, EdgeOptions, least_memory_bytes, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk, index_dtype
 from diskgnn.graph.generation_spec import GenerationSpec
 from diskgnn.ordered import in_order
@@ -35,11 +34,11 @@ from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.pushing import published
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 
 _MAX_CHUNK_BYTES = 8 << 20
-_MIN_SPARE_BYTES = 12 << 20  # beside the centroids
-_BIN_TABLE_BYTES = 4 << 20  # what `write_csc` holds beside its buffers
+_SPARE_BYTES = 4 << 20  # for chunks and buckets, at least
 
 # Length of a class centroid over that at which C classes can just be told apart in noise, sqrt(2 ln C). At this
 # ratio the best classifier that sees only a node's own features is right 43 % of the time with 16 classes, 36 %
@@ -50,6 +49,7 @@ T = TypeVar("T")
 
 
 @published(artifacts.GRAPH)
+@freed_memory_returned()
 def generate(
     out: PathLike,
     *,
@@ -86,7 +86,7 @@ def generate(
         test_fraction: the same for test; 0 for none. The splits are disjoint.
         homophily: expected share of edges between nodes of one class. It differs from node to node.
         seed: 0 to 2^64 - 1.
-        memory: what this may allocate beside the interpreter: bytes, a text such as '1GiB', or 'auto'.
+        memory: what the whole process may have: bytes, a text such as '1GiB', or 'auto'.
         threads: None means one per core that this process may use.
         overwrite: replace `out` if it is a diskgnn artifact.
         reporter: told about progress.
@@ -107,8 +107,13 @@ def generate(
     fractions = {"train": train_fraction, "valid": valid_fraction, "test": test_fraction}
     rows = RowFormat(feature_dtype, num_features)
     spec = GenerationSpec(num_nodes, avg_degree, num_classes, rows, fractions, homophily, seed)
-    resources = Resources.of(memory, threads, reporter)
-    chunks = Chunks.within(spec, resources)
+    resources = Resources.of(memory, threads, reporter).within(
+        f"for {num_classes} classes and rows of {rows.row_bytes} bytes",
+        spec.centroid_bytes,
+        least_bytes=_SPARE_BYTES + least_memory_bytes(num_nodes) * 2 + 4 * _in_flight(0) * rows.row_bytes,
+        thread_bytes=4 * rows.row_bytes,
+    )
+    chunks = Chunks.within(resources)
     writer = ArtifactWriter(out, artifacts.GRAPH, config={}, overwrite=overwrite)
     _require_space(spec, writer.final.parent)
     with writer:
@@ -148,20 +153,9 @@ class Chunks:
     threads: int
 
     @staticmethod
-    def within(spec: GenerationSpec, resources: Resources) -> Chunks:
-        """A quarter of the memory is for chunks, the rest for sorting edges.
-
-        Raises:
-            ConfigError: too little memory.
-        """
-        memory_bytes, in_flight = resources.memory_bytes, _in_flight(resources.threads)
-        needed_bytes = max(_MIN_SPARE_BYTES, 4 * in_flight * spec.rows.row_bytes) + spec.centroid_bytes
-        if memory_bytes < needed_bytes:
-            raise ConfigError(
-                f"memory: expected at least {needed_bytes} bytes for {spec.num_classes} classes and rows of "
-                f"{spec.rows.row_bytes} bytes on {resources.threads} threads, found {memory_bytes}"
-            )
-        bytes_each = min(_MAX_CHUNK_BYTES, (memory_bytes - spec.centroid_bytes) // (4 * in_flight))
+    def within(resources: Resources) -> Chunks:
+        """A quarter of the memory is for chunks, the rest for sorting edges."""
+        bytes_each = min(_MAX_CHUNK_BYTES, resources.memory_bytes // (4 * _in_flight(resources.threads)))
         return Chunks(bytes_each, resources.threads)
 
     @property
@@ -206,12 +200,11 @@ def _write_edges(
         generator.edges(first, src, dst)
         return src, dst
 
-    taken_bytes = spec.centroid_bytes + chunks.total_bytes + _BIN_TABLE_BYTES
     edges = EdgeList(
         ONE_EDGE_TYPE, lambda: chunks.of(make, range(spec.num_drawn_edges), 2 * dtype.itemsize), spec.num_nodes,
         spec.num_nodes, EdgeOptions(drop_duplicates=True), num_input_edges=spec.num_drawn_edges,
     )  # fmt: skip
-    return write_csc(writer, edges, replace(resources, memory_bytes=resources.memory_bytes - taken_bytes))
+    return write_csc(writer, edges, resources.less(chunks.total_bytes + least_memory_bytes(spec.num_nodes)))
 
 
 def _write_features(

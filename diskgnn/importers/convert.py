@@ -17,7 +17,7 @@ from diskgnn.importers.graph_writing import open_graph, write_graph
 from diskgnn.importers.identity import identity
 from diskgnn.importers.ids.replacing_ids import replace_user_ids
 from diskgnn.importers.ids.user_ids import default_owner, find_user_ids
-from diskgnn.importers.tables.table import TableColumns
+from diskgnn.importers.tables.table import TableColumns, is_table
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.specs import PathLike
@@ -25,12 +25,17 @@ from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.pushing import published
 from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.system.allocators import freed_memory_returned
+from diskgnn.system.memory import memory_budget
 from diskgnn.system.resources import Resources
+
+_ARRAY_BYTES, _TABLE_BYTES = 8 << 20, 32 << 20  # of what is read at once
 
 __all__ = ["FORMATS", "EdgeInput", "GraphInput", "NodeInput", "SourceFormat", "TableColumns", "convert"]
 
 
 @published(artifacts.GRAPH)
+@freed_memory_returned()
 def convert(
     out: PathLike,
     *,
@@ -102,7 +107,8 @@ def convert(
         reference_features: leave the feature file where it is (.npy in C order) and refer to it.
         quantise: store the features as 'int8' or 'int4', with a scale and a zero point per column found in a pass of
             its own, or as 'float16' or 'bfloat16'. The report says what that changes, in standard deviations.
-        memory: what sorting the edges may allocate, in bytes or as '2GiB'; 'auto' means half of what is available.
+        memory: what the whole process may have, in bytes or as '2GiB'; 'auto' is half of what is available beside what
+            it has. Sources in memory, and formats that are read as a whole, count.
         overwrite: replace `out` if it is an artifact.
         reporter: told about every pass over the data.
 
@@ -125,7 +131,7 @@ def convert(
         ... })
     """
     started = time.perf_counter()
-    resources = Resources.of(memory, reporter=reporter)
+    memory_budget(memory)  # refuses now what makes no sense
     on_edges = {"reverse": reverse, "self_loops": self_loops, "drop_duplicates": drop_duplicates}
     topology = {"edges": edges, "indptr": indptr, "indices": indices}
     on_nodes = {
@@ -155,6 +161,8 @@ def convert(
     owner_of = default_owner(typed)
     user_ids = find_user_ids(described, owner_of)
     opened = None if user_ids.types else open_graph(described, typed=typed)
+    resources = Resources.of(memory, reporter=reporter)  # what is open counts
+    resources = resources.within("to read the sources", _reading_bytes(described, source))
     making = identity({
         "source": source, "format": format, "options": options, "schema": None if schema is None else described,
         **topology, **on_nodes, **on_edges,
@@ -181,6 +189,12 @@ def convert(
         written_bytes=sum(entry.bytes for name, entry in manifest.files.items() if name not in manifest.external),
         details=written.details,
     )
+
+
+def _reading_bytes(described: GraphInput, source: object) -> int:
+    """What reading takes: pieces of the sources, and what Arrow has on the way to them."""
+    given = [value for each in (*described.nodes.values(), *described.edges.values()) for value in vars(each).values()]
+    return _TABLE_BYTES if source is not None or any(map(is_table, given)) else _ARRAY_BYTES
 
 
 def _plain(topology: Mapping[str, Any], on_nodes: Mapping[str, Any], on_edges: Mapping[str, bool]) -> GraphInput:

@@ -39,6 +39,7 @@ from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.pushing import published
 from diskgnn.storage.row_format import FEATURE_STORAGE, RowFormat
 from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 
 Make = Callable[[int, int], npt.NDArray[Any]]  # (first, count) -> items
@@ -47,6 +48,7 @@ _BLOCK = 1 << 14  # items that one stream of random numbers makes
 
 
 @published(artifacts.GRAPH)
+@freed_memory_returned()
 def generate_typed(
     out: PathLike,
     schema: PathLike | Mapping[str, Any],

@@ -22,7 +22,7 @@ from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.specs import PathLike
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.manifest import verify_file
-from diskgnn.system.memory import anonymous_bytes
+from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 from diskgnn.units import parse_size
 
@@ -31,6 +31,7 @@ _RESERVED_BYTES = 64 << 20
 _ID_BYTES = 16  # of a node in Parquet, at most where ids are numbers
 
 
+@freed_memory_returned()
 def infer(
     graph: PathLike | Graph,
     out: PathLike,
@@ -89,8 +90,7 @@ def infer(
     network = take_apart(asked.net, graph, node_type=asked.node_type, embeddings=asked.before_last)
     content = OutputFormat(asked.what, asked.kind, network.out_columns)
     resources = Resources.of(memory, threads, reporter)
-    plan = make_plan(graph, network, memory_bytes=resources.memory_bytes, threads=resources.threads,
-                     used_bytes=anonymous_bytes() + _RESERVED_BYTES)  # fmt: skip
+    plan = make_plan(graph, network, resources.within("to infer", _RESERVED_BYTES))
     num_rows = graph.nodes[asked.node_type].num_nodes if chosen is None else len(chosen)
     output_bytes = num_rows * (content.row_bytes + (_ID_BYTES if out.suffix == ".parquet" else 0))
     require_disk(plan, output_bytes, None if disk is None else parse_size(disk))

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from diskgnn.errors import ConfigError, DiskFullError
+from diskgnn.errors import DiskFullError
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.layer_steps import ArrayName, Panel
 from diskgnn.inference.network import FLOAT_BYTES, Network, NetworkLayer
 from diskgnn.inference.sizes import CHUNK_ROWS, PassSizes
+from diskgnn.system.resources import Resources
 from diskgnn.units import format_size
 
 
@@ -92,31 +93,25 @@ class InferencePlan:
         return first, min(first + self.window_rows, self.graph.nodes[node_type].num_nodes)
 
 
-def make_plan(graph: Graph, network: Network, *, memory_bytes: int, used_bytes: int, threads: int) -> InferencePlan:
+def make_plan(graph: Graph, network: Network, resources: Resources) -> InferencePlan:
     """The plan that fits in memory.
 
     Args:
         graph: the graph.
         network: what to compute.
-        memory_bytes: of the whole process.
-        used_bytes: what it has already.
-        threads: to compute with; one window more is read or written meanwhile.
+        resources: memory for it; threads to compute with: one window more is read or written meanwhile.
 
     Raises:
         ConfigError: it takes more memory; says how much.
     """
-    free_bytes = memory_bytes - used_bytes
-    for sizes, window_rows in _tries(graph, network, free_bytes, threads):
+    free_bytes = resources.memory_bytes
+    for sizes, window_rows in _tries(graph, network, free_bytes, resources.threads):
         panels = [sizes.panels(layer, window_rows, free_bytes) for layer in network.layers]
         needed_bytes = sizes.memory_bytes(panels, window_rows)
         if needed_bytes <= free_bytes:
             break
     else:
-        total_bytes = needed_bytes + used_bytes
-        raise ConfigError(
-            f"memory: expected at least {total_bytes} bytes ({format_size(total_bytes)}; {used_bytes} are for what the "
-            f"process has loaded), found {memory_bytes}"
-        )
+        resources.require("to infer", needed_bytes)
     passes = tuple(_with_drops(list(_passes(graph, network, panels))))
     workers = sizes.workers
     scratch_bytes = _peak_bytes(graph, passes, workers * window_rows)

@@ -30,6 +30,7 @@ from diskgnn.schema import NO_LABELS, EdgeType, edge_type_name
 from diskgnn.specs import Fanouts, LinkTarget, NodeTarget, PathLike, Target
 from diskgnn.storage.artifacts import PACKED
 from diskgnn.storage.manifest import read_manifest
+from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.device import checked_device
 from diskgnn.training.decoders import DotProduct
 from diskgnn.training.model_output import model_output
@@ -37,6 +38,7 @@ from diskgnn.training.model_output import model_output
 _SPLIT = "test"  # what seeds are prepared as: not shuffled
 
 
+@freed_memory_returned()
 def predict(
     source: PathLike | Graph,
     out: PathLike,

@@ -33,10 +33,12 @@ from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.seed_files import read_given, write_given
 from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 
 
 @published(artifacts.PACKED)
+@freed_memory_returned()
 def pack(
     graph: PathLike | Graph,
     samples: PathLike | Samples,

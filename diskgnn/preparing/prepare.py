@@ -27,11 +27,13 @@ from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.object_stores import local
 from diskgnn.storage.pushing import published
 from diskgnn.storage.writer import ArtifactWriter, staging_of
+from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.units import format_size
 from diskgnn.user_sampler import AnySampler, UserSampler
 
 
 @published(artifacts.PACKED)
+@freed_memory_returned()
 def prepare(
     graph: PathLike | Graph,
     out: PathLike,

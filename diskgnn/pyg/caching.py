@@ -102,7 +102,7 @@ class Cache:
             return Packed.open(path).path
         except ArtifactError:
             pass
-        resources = Resources.of(self.memory, self.threads, self._reporter)
+        resources = Resources.beside(self.memory, self.threads, self._reporter)
         self.folder.mkdir(parents=True, exist_ok=True)
         num_batches = sum(size.num_batches for size in plan.sizes.values())
         self._say(

@@ -33,6 +33,7 @@ from diskgnn.storage.pushing import published
 from diskgnn.storage.samples import SampledMinibatch
 from diskgnn.storage.seed_files import write_given
 from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 from diskgnn.user_sampler import AnySampler, UserSampler
 
@@ -41,6 +42,7 @@ WriteShards = Callable[[ArtifactWriter, SamplingPlan, Resources], tuple[int, int
 
 
 @published(artifacts.SAMPLES)
+@freed_memory_returned()
 def sample(
     graph: PathLike | Graph,
     out: PathLike,

@@ -31,7 +31,8 @@ POINTS = frozenset({
     "training.step", "unit.renamed", "unit.written", "worker.packed", "worker.sampled",
 })  # fmt: skip
 READINGS = frozenset({
-    "disk.free", "gpu.free", "loading.runs_kernel", "loading.transfers_ahead", "memory.anonymous", "memory.limit",
+    "disk.free", "gpu.free", "loading.runs_kernel", "loading.transfers_ahead", "memory.anonymous",
+    "memory.held", "memory.limit", "memory.overhead",
 })  # fmt: skip
 
 _armed: dict[str, Callable[[], None]] = {}

@@ -2,26 +2,95 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from diskgnn.errors import ConfigError
 from diskgnn.progress import SILENT, Reporter
-from diskgnn.system.memory import memory_budget, thread_count
+from diskgnn.storage import faults
+from diskgnn.system.memory import anonymous_bytes, memory_budget, thread_count
+from diskgnn.units import format_size
+
+_STAGE_BYTES = 6 << 20  # that a stage takes beside its arrays: modules loaded late, Python's objects, free lists
+_THREAD_BYTES = 1 << 19  # stack and the C library's arena of a thread, as far as they are touched
+_MARGIN_BYTES = 1 << 20  # that the next process may have more than this one
 
 
 @dataclass(frozen=True)
 class Resources:
     """What one stage may spend."""
 
-    memory_bytes: int
+    memory_bytes: int  # for arrays and buffers: the budget without `held_bytes`
     threads: int
     reporter: Reporter = SILENT
+    held_bytes: int = 0  # of the budget: what the process has already, and what code and threads take
 
     @staticmethod
     def of(memory: int | str = "auto", threads: int | None = None, reporter: Reporter = SILENT) -> Resources:
-        """Resources as users name them: `memory` in bytes, as '2GiB' or 'auto' (half of what is available), `threads`
-        None for as many as pay.
+        """Resources as users name them: `memory` of the whole process in bytes, as '2GiB' or 'auto' (what it has, and
+        half of what is available), `threads` None for as many as pay.
+
+        Threads get a quarter of the memory at most: with little of it there are fewer than were asked for.
 
         Raises:
             ConfigError: no size, more than the cgroup's limit, or fewer than 1 thread.
         """
+        wanted, budget = thread_count(threads), memory_budget(memory)
+        if memory == "auto":
+            budget += anonymous_bytes()
+        alone, with_all = held_bytes(0), held_bytes(wanted)
+        if with_all > alone:
+            wanted = max(1, min(wanted, (budget - alone) // 4 * wanted // (with_all - alone)))
+        held = held_bytes(wanted)
+        return Resources(budget - held, wanted, reporter, held)
+
+    @staticmethod
+    def beside(memory: int | str = "auto", threads: int | None = None, reporter: Reporter = SILENT) -> Resources:
+        """The same, where `memory` is what a stage may take beside what the process has: where that trains meanwhile.
+
+        Raises:
+            ConfigError: as `of`.
+        """
         return Resources(memory_budget(memory), thread_count(threads), reporter)
+
+    def within(self, what: str, taken_bytes: int = 0, *, least_bytes: int = 0, thread_bytes: int = 0) -> Resources:
+        """What is left beside `taken_bytes`, for as many threads as fit.
+
+        Args:
+            what: it is for: "to sort edges".
+            taken_bytes: what it takes whatever the budget.
+            least_bytes: what it takes at least of the rest.
+            thread_bytes: at least, more for each thread.
+
+        Raises:
+            ConfigError: not even one thread fits; names the smallest budget that works.
+        """
+        needed_bytes = faults.reading("memory.overhead", taken_bytes + least_bytes + thread_bytes)
+        self.require(what, needed_bytes)
+        left = self.less(faults.reading("memory.overhead", taken_bytes))
+        fitting = (left.memory_bytes - least_bytes) // thread_bytes if thread_bytes else self.threads
+        return replace(left, threads=max(1, min(self.threads, fitting)))
+
+    def require(self, what: str, needed_bytes: int) -> None:
+        """Refuse a budget that has no room for `needed_bytes` of arrays and buffers.
+
+        Raises:
+            ConfigError: names the smallest budget that works.
+        """
+        if needed_bytes > self.memory_bytes:
+            least_bytes = needed_bytes
+            if self.held_bytes:
+                least_bytes = (self.held_bytes + needed_bytes + 2 * _MARGIN_BYTES - 1) // _MARGIN_BYTES * _MARGIN_BYTES
+            raise ConfigError(
+                f"memory: expected at least {least_bytes} bytes ({format_size(least_bytes)}) {what}, of which "
+                f"{format_size(self.held_bytes)} are for what the process has loaded and for threads; found "
+                f"{format_size(max(0, self.held_bytes + self.memory_bytes))}"
+            )
+
+    def less(self, taken_bytes: int) -> Resources:
+        """What is left when something else takes `taken_bytes`."""
+        return replace(self, memory_bytes=self.memory_bytes - taken_bytes, held_bytes=self.held_bytes + taken_bytes)
+
+
+def held_bytes(threads: int) -> int:
+    """Of this process: what it has in memory now, and what a stage of so many threads takes beside its arrays."""
+    return faults.reading("memory.held", anonymous_bytes() + _STAGE_BYTES + threads * _THREAD_BYTES)

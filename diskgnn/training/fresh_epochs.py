@@ -114,7 +114,7 @@ class FreshEpochs(CursorSource):
             whole_number("num_epochs", num_epochs)
         if window is not None:
             whole_number("window", window)
-        memory_bytes = Resources.of(memory, threads).memory_bytes  # refuses now what makes no sense
+        memory_bytes = Resources.beside(memory, threads).memory_bytes  # refuses now what makes no sense
         self._kept_pages: KeptPages | None = KeptPages(memory_bytes)  # from one window to the next
         tiers = TierBudgets.of(CacheSpec(cpu_cache, static_cache), features_of(graph, plan.config()), memory_bytes)
         self._preparer = WindowPreparer(plan, tiers, memory, keep_input_nodes=keep_input_nodes)

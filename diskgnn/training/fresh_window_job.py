@@ -48,7 +48,7 @@ class WindowPreparer:
         self._loading: Future[Sampler] | None = None  # the topology, if it is not swept
         self._untold_bytes = 0  # of topology that was loaded
         self._verified = False  # topology that is swept; once is enough, as where it is loaded
-        if fits(plan, Resources.of(memory, None).memory_bytes):
+        if fits(plan, Resources.beside(memory, None).memory_bytes):
             pool = ThreadPoolExecutor(1, thread_name_prefix="diskgnn-fresh-topology")
             self._loading, self._untold_bytes = pool.submit(plan.load_sampler), plan.sampler_bytes
             pool.shutdown(wait=False)  # the thread ends when it is done
@@ -83,7 +83,7 @@ class WindowPreparer:
 
     def prepare(self, window: range, folder: Path, threads: int, reporter: Reporter) -> PreparedWindow:
         """Sample and pack the minibatches at the positions of `window` into `folder`/packed."""
-        graph, resources = self.plan.graph, Resources.of(self._memory, threads, reporter)
+        graph, resources = self.plan.graph, Resources.beside(self._memory, threads, reporter)
         samples, began_ns = folder / "samples", time.perf_counter_ns()
         sampled = sample_plan(
             WindowPlan(self.plan, window), samples, resources,

@@ -268,8 +268,6 @@ def test_a_split_of_no_nodes_is_left_out(tmp_path):
         ({"train_fraction": 0.8}, "sum is at most 1"),
         ({"valid_fraction": -0.1}, "from 0 to 1"),
         ({"test_fraction": 0.0001}, "test_fraction"),
-        ({"memory": "1MiB"}, "memory"),
-        ({"memory": "64MiB", "num_features": 10_000_000}, "memory"),
     ],
 )
 def test_arguments_that_cannot_work(tmp_path, change, message):

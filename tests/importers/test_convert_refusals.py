@@ -103,7 +103,7 @@ BAD = [
     ),
     ({"train": [1, 41, 45]}, InputError, r"train: 2 of 3 nodes have no label \(-1\), the first of them node 41"),
     ({"memory": "much"}, ConfigError, r"expected a size such as 512MiB"),
-    ({"memory": 50}, ConfigError, r"in-edges.*Pass memory="),
+    ({"memory": 50}, ConfigError, r"memory: expected at least .* in-edges"),
 ]
 
 

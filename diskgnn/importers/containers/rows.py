@@ -13,8 +13,8 @@ import numpy.typing as npt
 from diskgnn.errors import InputError
 from diskgnn.graph.edge_buckets import EdgeSource
 
-CHUNK_BYTES = 4 << 20
-CHUNK_EDGES = 1 << 20
+CHUNK_BYTES = 1 << 20
+CHUNK_EDGES = 1 << 18
 
 
 @dataclass(frozen=True)

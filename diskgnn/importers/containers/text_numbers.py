@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,10 @@ import pyarrow as pa
 import pyarrow.csv
 
 from diskgnn.errors import InputError
-from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource
+from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
 
+_HEAD_BYTES = 4 << 20  # that are looked at before
+_BLOCK_BYTES = 512 << 10  # that are parsed at once
 _ARROW_TYPES = {np.dtype(np.int64): pa.int64(), np.dtype(np.float32): pa.float32(), np.dtype(np.float64): pa.float64()}
 
 
@@ -95,9 +97,17 @@ def first_lines(name: str, path: Path) -> list[str]:
     """
     try:
         with pa.input_stream(path) as stream:
-            return stream.read(CHUNK_BYTES).decode(errors="replace").splitlines()  # type: ignore[no-any-return]
+            return stream.read(_HEAD_BYTES).decode(errors="replace").splitlines()  # type: ignore[no-any-return]
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{name}: {path} cannot be read ({error})") from error
+
+
+def text_block_bytes(head: Sequence[str] | Sequence[bytes], skipped: int = 0) -> int:
+    """How much of a text file that begins with the lines of `head` to parse at once: pyarrow reads 32 such blocks
+    ahead. The first one has to have all lines that are skipped.
+    """
+    lengths = [len(line) + 2 for line in head]
+    return max(_BLOCK_BYTES, 8 * max(lengths, default=0), 2 * sum(lengths[: skipped + 1]))
 
 
 def count_lines(name: str, path: Path) -> int:
@@ -128,12 +138,13 @@ def _chunks(
         return "error"
 
     position = 0
+    block_bytes = text_block_bytes(first_lines(name, path), skipped)
     try:
         with (
             pa.input_stream(path) as stream,
             pa.csv.open_csv(
                 stream,
-                pa.csv.ReadOptions(use_threads=False, block_size=CHUNK_BYTES, column_names=names, skip_rows=skipped),
+                pa.csv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=names, skip_rows=skipped),
                 pa.csv.ParseOptions(delimiter=delimiter, invalid_row_handler=wrong),
                 pa.csv.ConvertOptions(column_types=dict.fromkeys(names, _ARROW_TYPES[dtype])),
             ) as reader,

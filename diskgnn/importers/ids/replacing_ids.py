@@ -36,6 +36,7 @@ from diskgnn.system.resources import Resources
 
 _SCRATCH = "ids.scratch"
 _FIRST_CHUNK_IDS = 1 << 16  # before it is known how long ids are
+_FIXED_BYTES = 24 << 20  # a sample of the ids, and groups of rows of their file
 _ANSWER_BYTES = 8 + 2  # of each id that is replaced, beside its own
 
 Owner = Callable[[str, str | EdgeType], str]
@@ -118,6 +119,7 @@ class _Replacing:
         self, given: GraphInput, found: UserIds, owner_of: Owner, writer: ArtifactWriter, resources: Resources
     ) -> None:
         self._given, self._found, self._owner_of, self._writer = given, found, owner_of, writer
+        resources = resources.within("to replace ids", _FIXED_BYTES, least_bytes=_FIXED_BYTES)
         self._memory_bytes, self._reporter = resources.memory_bytes, resources.reporter
         self._folder = writer.path(_SCRATCH)
         self._types: dict[str, _NodeType] = {}

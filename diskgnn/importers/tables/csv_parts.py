@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.importers.containers.text_numbers import text_block_bytes
 
-_BLOCK_BYTES = 4 << 20  # of text; the first one decides about the types of columns
+_HEAD_BYTES = 4 << 20  # of text, which decide about the types of columns
 _DELIMITERS = (",", "\t", ";", "|", " ")
 
 
@@ -45,7 +46,9 @@ class CsvPart:
                 raise ConfigError(
                     f"columns: types: expected an Arrow type such as string or int64 for {column!r}, found {kind!r}"
                 ) from error
-        with self._open(None) as reader:
+        head = self._head()
+        self._block_bytes = text_block_bytes(head.splitlines())
+        with self._open(None, pa.BufferReader(head), max(len(head), 1)) as reader:
             found = reader.schema
         # What is empty in all of the first block may be anything; a string is.
         self._types |= {column.name: pa.string() for column in found if pa.types.is_null(column.type)}
@@ -67,20 +70,29 @@ class CsvPart:
         Raises:
             InputError: a row has too many or too few columns, or a value is not of its column's type.
         """
-        with self._open(list(columns)) as reader:
+        with self._open(list(columns), self.path, self._block_bytes) as reader:
             try:
                 for batch in reader:
                     yield _with_nulls(batch)
             except (OSError, pa.ArrowException) as error:
                 raise self._damaged(error) from error
 
-    def _open(self, columns: list[str] | None) -> csv.CSVStreamingReader:
+    def _head(self) -> bytes:
+        """The first lines: whole ones, if there are several."""
         if not self.path.is_file():
             raise InputError(f"{self._name}: expected a CSV file, found no file {self.path}")
         try:
+            with pa.input_stream(self.path, compression="detect") as file:
+                head = bytes(file.read(_HEAD_BYTES))
+        except (OSError, pa.ArrowException) as error:
+            raise self._damaged(error) from error
+        return head[: head.rfind(b"\n") + 1] or head if len(head) == _HEAD_BYTES else head
+
+    def _open(self, columns: list[str] | None, file: Path | pa.NativeFile, block_bytes: int) -> csv.CSVStreamingReader:
+        try:
             return csv.open_csv(
-                self.path,
-                csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=self._names),
+                file,
+                csv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=self._names),
                 csv.ParseOptions(delimiter=self._delimiter),
                 csv.ConvertOptions(column_types=self._types, include_columns=columns),
             )

@@ -10,6 +10,7 @@ import importlib
 import itertools
 import math
 import pickle
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
@@ -30,11 +31,12 @@ from diskgnn.system.memory import thread_count
 from diskgnn.system.resources import Resources
 from diskgnn.units import format_size, parse_size
 
-PROCESS_BYTES = 512 << 20  # of a worker beside its budget: Python, libraries, and what the allocator keeps
+PROCESS_BYTES = 256 << 20  # of a worker beside its budget: Python and libraries take 100 MB (tools/measure_ray)
 _MAX_RETRIES = 3  # of a task whose worker or node died
 _TASKS_PER_WORKER = 4  # of sampling with topology in memory, so that workers end at nearly the same time
 _POLL_SECONDS = 0.5
 _CANCEL_SECONDS = 10  # that tasks get to end by themselves
+_MAX_RANKS = 64  # prepared at the same time, by a thread here for each
 _MAX_EVENTS = 1 << 16  # that wait for this process; more are lost, and with them some progress
 
 
@@ -110,7 +112,8 @@ class RayEngine:
     def write_shards(self, writer: ArtifactWriter, plan: SamplingPlan, resources: Resources) -> tuple[int, int]:
         """By tasks of several units each. A unit that has arrived is registered at once: it outlives this process."""
         arriving = writer.path("arriving")  # a folder in the staging directory is scratch: stragglers go with it
-        arriving.mkdir(exist_ok=True)
+        shutil.rmtree(arriving, ignore_errors=True)
+        arriving.mkdir()
         num_batches = sum(size.num_batches for size in plan.sizes.values())
         edges = read_bytes = 0
         with resources.reporter.stage("sample", num_batches, "minibatches") as advance:
@@ -167,7 +170,7 @@ class RayEngine:
             reporter = _Named(request.resources.reporter, request.out.name, lock)
             return replace(request, resources=replace(request.resources, reporter=reporter))
 
-        with ThreadPoolExecutor(max(1, len(requests))) as pool:
+        with ThreadPoolExecutor(_MAX_RANKS) as pool:
             waiting = futures = [pool.submit(prepare, named(request)) for request in requests]
             try:
                 while waiting:

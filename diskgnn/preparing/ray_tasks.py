@@ -6,6 +6,7 @@ by publishing a directory, and what it wrote is the same whoever wrote it.
 
 from __future__ import annotations
 
+import errno
 import pickle
 import shutil
 import socket
@@ -21,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from diskgnn.errors import ArtifactError, BusyError, ConfigError
+from diskgnn.errors import ArtifactError, BusyError, ConfigError, DiskFullError
 from diskgnn.packing.pack import pack_samples
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.progress import Advance, StageReport
@@ -152,8 +153,16 @@ def sample(
         tell(arrived[-1])
 
     missing = (unit for unit in units if not (target.parent / unit.name).exists())
-    with tempfile.TemporaryDirectory(prefix="diskgnn-") as scratch, damage_named(plan.graph):
-        read_bytes = write_units(plan, missing, Path(scratch), finish, resources, lambda _: None)
+    try:
+        with tempfile.TemporaryDirectory(prefix="diskgnn-") as scratch, damage_named(plan.graph):
+            read_bytes = write_units(plan, missing, Path(scratch), finish, resources, lambda _: None)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise DiskFullError(
+            f"a disk ran full on {socket.gethostname()} ({error}): free some space in {tempfile.gettempdir()} there, "
+            f"or in {target}"
+        ) from error
     return arrived, read_bytes
 
 

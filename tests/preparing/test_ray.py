@@ -5,24 +5,36 @@ All run on this machine, so this says that the result is right whatever fails, n
 
 import atexit
 import os
+import pickle
+import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+import threading
+import time
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+import psutil
 import pytest
-from graphs import make_graph
+from graphs import INDICES, make_graph
 
 import diskgnn
+from diskgnn.errors import ArtifactError, ConfigError, UnavailableError, WorkerLostError
+from diskgnn.graph.graph import Graph
+from diskgnn.preparing import ray_tasks
+from diskgnn.preparing.ray_engine import PROCESS_BYTES
 from diskgnn.storage import faults
 
 ray = pytest.importorskip("ray", reason="pip install 'diskgnn[ray]'")
 from ray.cluster_utils import Cluster  # noqa: E402
 
 SETTINGS = {"fanouts": [4, 4], "batch_size": 2, "epochs": 3, "cpu_cache": "10%", "keep_input_nodes": True}
+ON_RAY = {"engine": "ray", "memory": "64MiB", "threads": 1}
 # Where a node dies: while it samples, when a shard has left it, while it places, while it packs, when it has published.
 POINTS = ("sample.minibatch", "worker.sampled", "pack.header", "pack.window", "worker.packed")
 
@@ -53,57 +65,260 @@ def nodes():
         os.kill(os.getppid(), signal.SIGKILL)  # the node: it goes down with its other workers
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as exits:
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_TMPDIR", str(folder))
         (folder / "ray").mkdir()
+        exits.callback(shutil.rmtree, folder, ignore_errors=True)
         found = Nodes(folder)
+        exits.callback(found.cluster.shutdown)
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
         ray.init(found.cluster.address, runtime_env={"worker_process_setup_hook": arm}, log_to_driver=False)
+        exits.callback(ray.shutdown)
         yield found
-        ray.shutdown()
-        found.cluster.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Nodes:
     def __init__(self, folder):
-        self.folder, self.deaths = folder, folder / "deaths"
+        self.folder, self.deaths, self.scratch = folder, folder / "deaths", []
         quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_timeout_ms": 5000}
-        self.cluster = Cluster(
-            initialize_head=True,
-            head_node_args={"num_cpus": 0, "_system_config": quick, "include_dashboard": False},
-        )
-        self.scratch = []
-        for _ in range(3):
-            self.add()
+        head = {"num_cpus": 0, "_system_config": quick, "include_dashboard": False}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.start_three()
 
-    def add(self):
-        self.scratch.append(self.folder / f"scratch-{len(self.scratch)}")
-        self.scratch[-1].mkdir()
-        env = {"TMPDIR": str(self.scratch[-1]), "OMP_NUM_THREADS": "1"}
-        self.cluster.add_node(num_cpus=1, memory=1 << 30, env_vars=env)
-
-    def alive(self):
-        return [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+    def start_three(self):
+        """As many as are missing, each with a scratch folder of its own."""
+        for node in [each for each in self.cluster.worker_nodes if not each.remaining_processes_alive()]:
+            self.cluster.remove_node(node, allow_graceful=False)
+        for _ in range(3 - len(self.cluster.worker_nodes)):
+            self.scratch.append(self.folder / f"scratch-{len(self.scratch)}")
+            self.scratch[-1].mkdir()
+            env = {"TMPDIR": str(self.scratch[-1]), "OMP_NUM_THREADS": "1"}
+            self.cluster.add_node(num_cpus=1, memory=1 << 30, env_vars=env)
 
     def die_at(self, *points):
         for point in points:
             (self.deaths / point).touch()
 
     def died_at(self):
-        return {file.name.rpartition(".")[0] for file in self.deaths.iterdir() if file.name not in POINTS}
+        """The points since it was asked last, each once for each node that died there."""
+        died = [file for file in self.deaths.iterdir() if file.name not in POINTS]
+        for file in died:
+            file.unlink()
+        return sorted(file.name.rpartition(".")[0] for file in died)
+
+
+class Bars:
+    """A reporter that notes how far each stage got."""
+
+    def __init__(self):
+        self.stages = []
+
+    @contextmanager
+    def stage(self, description, total, unit):
+        bar = {"description": description, "unit": unit, "total": total, "done": 0}
+        self.stages.append(bar)
+        yield lambda amount: bar.update(done=bar["done"] + amount)
 
 
 def files(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_dying_nodes_leave_no_trace_in_the_bytes(nodes, graph, tmp_path):
+def test_nodes_that_die_leave_no_trace_in_the_bytes(nodes, graph, tmp_path):
     diskgnn.prepare(graph, tmp_path / "one", **SETTINGS, ranks=2)
     nodes.die_at("worker.sampled", "pack.window")
-    diskgnn.prepare(graph, tmp_path / "other", **SETTINGS, ranks=2, engine="ray", memory="64MiB", threads=1)
-    assert nodes.died_at() == {"worker.sampled", "pack.window"}
-    assert any(list(scratch.glob("diskgnn-*")) for scratch in nodes.scratch)  # of the workers, left by those that died
+    bars = Bars()
+    diskgnn.prepare(graph, tmp_path / "other", **SETTINGS, **ON_RAY, ranks=2, reporter=bars)
+    assert nodes.died_at() == ["pack.window", "worker.sampled"]
+    assert any(list(scratch.glob("diskgnn-*")) for scratch in nodes.scratch)  # left by those that died
     assert files(tmp_path / "one") == files(tmp_path / "other")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]
+    sampled = [bar for bar in bars.stages if bar["unit"] == "minibatches" and "sample" in bar["description"]]
+    assert sorted((bar["description"], bar["done"]) for bar in sampled) == [
+        ("rank-0-of-2: sample", 3 * 48 + 10), ("rank-1-of-2: sample", 3 * 47 + 9)
+    ]  # fmt: skip
+    assert all(bar["done"] <= bar["total"] for bar in bars.stages)
+    assert {bar["description"].split(": ")[0] for bar in bars.stages} == {"rank-0-of-2", "rank-1-of-2"}
+    assert len(bars.stages) > 4  # those of workers, too
+
+
+def test_a_driver_that_is_killed_goes_on_with_what_has_arrived(nodes, graph, tmp_path):
+    nodes.start_three()
+    samples, keywords = tmp_path / "samples", {**SETTINGS, **ON_RAY}
+    script = f"""
+        import os, signal, diskgnn
+        from diskgnn.storage import faults
+        with faults.armed("unit.renamed", lambda: os.kill(os.getpid(), signal.SIGKILL), after=3):
+            diskgnn.prepare({str(graph.manifest.path)!r}, {str(tmp_path / "packed")!r}, samples={str(samples)!r},
+                            address={nodes.cluster.address!r}, **{keywords!r})
+    """
+    died = subprocess.run([sys.executable, "-c", re.sub(r"(?m)^ {8}", "", script)], check=False)
+    assert died.returncode == -signal.SIGKILL
+    before = {file.name: file.stat().st_mtime_ns for file in (tmp_path / ".samples.partial").glob("*.arrow")}
+    assert len(before) == 4  # of 3 x 3 + 1
+    with faults.armed("unit.renamed", lambda: signal.raise_signal(signal.SIGINT), after=2), \
+            pytest.warns(match="what was sampled is kept"), pytest.raises(KeyboardInterrupt):  # fmt: skip
+        diskgnn.prepare(graph, tmp_path / "packed", samples=samples, **keywords)
+    busy, give_up = True, time.monotonic() + 60
+    while busy and time.monotonic() < give_up:
+        busy = ray.available_resources().get("CPU") != ray.cluster_resources()["CPU"]
+        time.sleep(0.1)
+    assert not busy  # nothing runs any more
+    assert not (tmp_path / "packed").exists()
+    diskgnn.prepare(graph, tmp_path / "packed", samples=samples, **keywords)
+    diskgnn.prepare(graph, tmp_path / "one", samples=tmp_path / "one-samples", **SETTINGS)
+    after = {file.name: file.stat().st_mtime_ns for file in samples.iterdir()}
+    assert len(before.items() - after.items()) == 1  # the last one was not in the journal yet
+    assert files(tmp_path / "one-samples") == files(samples)
+    assert files(tmp_path / "one") == files(tmp_path / "packed")
+
+
+def test_errors_of_workers_are_those_of_one_process(nodes, graph, tmp_path):
+    nodes.start_three()
+    shutil.copytree(graph.manifest.path, tmp_path / "graph")
+    damaged = tmp_path / "graph" / INDICES
+    data = bytearray(damaged.read_bytes())
+    data[-1] ^= 1
+    damaged.write_bytes(data)
+    raised = []
+    for engine in ({}, ON_RAY):
+        with pytest.raises(ArtifactError) as caught:
+            diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", **SETTINGS, **engine)
+        raised.append((type(caught.value), str(caught.value)))
+    assert raised[0] == raised[1]
+
+    lock = threading.Lock()
+
+    def locked(seeds, rng):
+        with lock:
+            return seeds
+
+    with pytest.raises(ConfigError, match=r"sampler: expected a function that can be pickled.*lock"):
+        diskgnn.prepare(graph, tmp_path / "packed", **SETTINGS | {"fanouts": [-1]}, **ON_RAY, sampler=locked)
+
+    def alone(seeds, rng):
+        return diskgnn.Neighbourhood(seeds, [(np.zeros(len(seeds) + 1, int), np.empty(0, int))])
+
+    for name, engine in (("one", {}), ("other", ON_RAY)):
+        diskgnn.prepare(graph, tmp_path / name, **SETTINGS | {"fanouts": [-1]}, **engine, sampler=alone)
+    assert files(tmp_path / "one") == files(tmp_path / "other")
+
+    here = Graph.open(shutil.copytree(graph.manifest.path, tmp_path / "elsewhere"))
+    shutil.move(tmp_path / "elsewhere", tmp_path / "not-shared")
+    with pytest.raises(ConfigError, match=r"does not see what the driver sees.*elsewhere is not there.*nodes share"):
+        diskgnn.prepare(here, tmp_path / "packed", **SETTINGS, **ON_RAY)
+    with pytest.raises(ConfigError, match=r"memory: no node of Ray has room for a worker of 1 cores and 2\.0 GiB"):
+        diskgnn.prepare(graph, tmp_path / "packed", **SETTINGS, **ON_RAY | {"memory": "2GiB"})
+    with pytest.raises(ConfigError, match="a worker of 9 cores"):
+        diskgnn.prepare(graph, tmp_path / "packed", **SETTINGS, **ON_RAY | {"threads": 9})
+    assert not (tmp_path / "packed").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("point", "overwrite"), [*((point, False) for point in POINTS), ("worker.packed", True)])
+def test_a_node_dies_at_any_point(nodes, graph, tmp_path, point, overwrite):
+    nodes.start_three()
+    diskgnn.prepare(graph, tmp_path / "one", **SETTINGS)
+    if overwrite:
+        diskgnn.prepare(graph, tmp_path / "other", **SETTINGS | {"cpu_cache": "20%"})
+    nodes.die_at(point)
+    diskgnn.prepare(graph, tmp_path / "other", **SETTINGS, **ON_RAY, overwrite=overwrite)
+    assert nodes.died_at() == [point]
+    assert files(tmp_path / "one") == files(tmp_path / "other")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]
+
+
+@pytest.mark.slow
+def test_workers_keep_to_their_budgets(nodes, tmp_path):
+    """Of memory that is no file's, a worker takes no more than it asked Ray for; topology and features do not fit."""
+    nodes.start_three()
+    diskgnn.generate(tmp_path / "graph", num_nodes=300_000, avg_degree=25, num_classes=4, num_features=256,
+                     train_fraction=0.02, valid_fraction=0.01, test_fraction=0.01, homophily=0.7)  # fmt: skip
+    most, stopped = {}, threading.Event()
+
+    def look():
+        while not stopped.wait(0.02):
+            for process in psutil.process_iter(["name"]):
+                with suppress(psutil.Error, OSError, IndexError):
+                    if process.info["name"].startswith("ray::diskgnn"):
+                        status = Path(f"/proc/{process.pid}/status").read_text()
+                        anonymous_bytes = int(status.split("RssAnon:")[1].split()[0]) << 10
+                        most[process.pid] = max(anonymous_bytes, most.get(process.pid, 0))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", fanouts=[10, 10], batch_size=256, epochs=2,
+                        cpu_cache="5%", **ON_RAY | {"memory": "32MiB"})  # fmt: skip
+    finally:
+        stopped.set()
+        looking.join()
+    assert len(most) > 1
+    assert max(most.values()) < PROCESS_BYTES + (32 << 20)
+
+
+@pytest.mark.slow
+def test_nodes_that_die_again_and_again_are_an_error_that_keeps_what_is_done(nodes, graph, tmp_path):
+    nodes.start_three()
+
+    def again():
+        while not stopped.wait(0.05):
+            nodes.die_at("pack.window")
+
+    stopped, retries = threading.Event(), threading.Thread(target=again)
+    retries.start()
+    ended = threading.Event()
+
+    def replace_nodes():
+        while not ended.wait(0.5):
+            nodes.start_three()
+
+    replacing = threading.Thread(target=replace_nodes)
+    replacing.start()
+    try:
+        with pytest.warns(match="what was sampled is kept"), pytest.raises(WorkerLostError, match="4 times"):
+            diskgnn.prepare(graph, tmp_path / "other", **SETTINGS, **ON_RAY)
+    finally:
+        stopped.set()
+        ended.set()
+        retries.join()
+        replacing.join()
+        (nodes.deaths / "pack.window").unlink(missing_ok=True)
+    assert len(nodes.died_at()) == 4
+    diskgnn.prepare(graph, tmp_path / "other", **SETTINGS)
+    diskgnn.prepare(graph, tmp_path / "one", **SETTINGS)
+    assert files(tmp_path / "one") == files(tmp_path / "other")
+
+
+def no_tell(event):
+    raise AssertionError(event)
+
+
+def test_a_worker_refuses_what_would_not_give_the_same_bytes(tmp_path):
+    here, other = ray_tasks.versions(), ray_tasks.versions() | {"pyarrow": "0.1"}
+    with pytest.raises(ConfigError, match=r"pyarrow \d\S*, expected those of the driver, diskgnn .*, pyarrow 0.1: "):
+        ray_tasks.work(ray_tasks.sample, b"", other, no_tell)
+    gone = b"cno_such_module\nfunction\n."  # a pickle by name
+    with pytest.raises(ConfigError, match=r"cannot import what the driver has.*no_such_module"):
+        ray_tasks.work(ray_tasks.sample, gone, here, no_tell)
+    given = pickle.dumps((None, None))
+    with pytest.raises(ConfigError, match=r"does not see .*nowhere: the output must lie in a folder"):
+        ray_tasks.work(ray_tasks.sample, given, here, no_tell, [], str(tmp_path / "nowhere"))
+
+
+def test_ray_is_asked_for_only_where_it_is_wanted(graph, tmp_path, monkeypatch):
+    script = (
+        f"import sys, diskgnn; diskgnn.prepare({str(graph.manifest.path)!r}, {str(tmp_path / 'one')!r}, **{SETTINGS!r})"
+    )
+    subprocess.run([sys.executable, "-c", f"{script}; assert 'ray' not in sys.modules"], check=True)
+    for wrong, message in (
+        ({"engine": "spark"}, "engine: expected one of local, ray, found 'spark'"),
+        ({"address": "auto"}, "address: only engine='ray' takes it"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            diskgnn.prepare(graph, tmp_path / "packed", **SETTINGS, **wrong)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UnavailableError, match=re.escape("pip install 'diskgnn[ray]'")):
+        diskgnn.prepare(graph, tmp_path / "packed", **SETTINGS, engine="ray")
+    assert not (tmp_path / "packed").exists()

@@ -12,6 +12,7 @@ import math
 import pickle
 import shutil
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -35,6 +36,7 @@ PROCESS_BYTES = 256 << 20  # of a worker beside its budget: Python and libraries
 _MAX_RETRIES = 3  # of a task whose worker or node died
 _TASKS_PER_WORKER = 4  # of sampling with topology in memory, so that workers end at nearly the same time
 _POLL_SECONDS = 0.5
+_POLLS_PER_LOOK = 20  # whether there are still nodes
 _CANCEL_SECONDS = 10  # that tasks get to end by themselves
 _MAX_RANKS = 64  # prepared at the same time, by a thread here for each
 _MAX_EVENTS = 1 << 16  # that wait for this process; more are lost, and with them some progress
@@ -229,9 +231,13 @@ class RayEngine:
         results = [remote.remote(step, given, expected, tell, *rest) for step, given, *rest in calls]
         waiting = results
         try:
-            while waiting:
+            for polls in itertools.count():
+                if not waiting:
+                    break
                 if self._stopping.is_set():
                     raise CancelledError
+                if polls % _POLLS_PER_LOOK == 0:
+                    self._warn_of_no_room(resources)
                 done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=_POLL_SECONDS)
                 self._show(topic, show)
                 for each in done:
@@ -242,6 +248,15 @@ class RayEngine:
             with suppress(ArtifactError):  # what arrived meanwhile is kept
                 self._show(topic, show)
             raise
+
+    def _warn_of_no_room(self, resources: Resources) -> None:
+        if not any(node.workers(resources.threads, resources.memory_bytes) for node in self._nodes()):
+            warnings.warn(
+                f"no node of Ray has room for a worker of {resources.threads} cores and "
+                f"{format_size(resources.memory_bytes)} any more: waiting for one to join. Ctrl-C ends this, and keeps "
+                f"what is done",
+                stacklevel=2,
+            )
 
     def _show(self, topic: int, show: Callable[[Event], None]) -> None:
         try:

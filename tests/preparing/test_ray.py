@@ -46,20 +46,26 @@ def graph(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def nodes():
-    """A cluster whose workers die at a point where a file of `deaths` has its name, and take their node along."""
+    """A cluster whose workers die at a point where a file of `deaths` has its name, and take their node along, once.
+
+    Where a file of `crashes` has its name, they die alone, again and again.
+    """
     folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))  # sockets lie there: paths are to be short
-    deaths = folder / "deaths"
+    deaths, crashes = folder / "deaths", folder / "crashes"
     deaths.mkdir()
+    crashes.mkdir()
 
     def arm():
         armed = ExitStack()
         atexit.register(armed.close)  # as long as the worker lives
         for point in POINTS:
-            armed.enter_context(faults.armed(point, partial(die, deaths / point)))
+            armed.enter_context(faults.armed(point, partial(die, point)))
 
-    def die(order):
+    def die(point):
+        if (crashes / point).exists():
+            os.kill(os.getpid(), signal.SIGKILL)
         try:
-            order.rename(f"{order}.{os.getpid()}")
+            (deaths / point).rename(deaths / f"{point}.{os.getpid()}")
         except FileNotFoundError:
             return
         os.kill(os.getppid(), signal.SIGKILL)  # the node: it goes down with its other workers
@@ -258,35 +264,14 @@ def test_workers_keep_to_their_budgets(nodes, tmp_path):
     assert max(most.values()) < PROCESS_BYTES + (32 << 20)
 
 
-@pytest.mark.slow
-def test_nodes_that_die_again_and_again_are_an_error_that_keeps_what_is_done(nodes, graph, tmp_path):
+def test_workers_that_die_again_and_again_are_an_error_that_keeps_what_is_done(nodes, graph, tmp_path):
     nodes.start_three()
-
-    def again():
-        while not stopped.wait(0.05):
-            nodes.die_at("pack.window")
-
-    stopped, retries = threading.Event(), threading.Thread(target=again)
-    retries.start()
-    ended = threading.Event()
-
-    def replace_nodes():
-        while not ended.wait(0.5):
-            nodes.start_three()
-
-    replacing = threading.Thread(target=replace_nodes)
-    replacing.start()
-    try:
-        with pytest.warns(match="what was sampled is kept"), pytest.raises(WorkerLostError, match="4 times"):
-            diskgnn.prepare(graph, tmp_path / "other", **SETTINGS, **ON_RAY)
-    finally:
-        stopped.set()
-        ended.set()
-        retries.join()
-        replacing.join()
-        (nodes.deaths / "pack.window").unlink(missing_ok=True)
-    assert len(nodes.died_at()) == 4
-    diskgnn.prepare(graph, tmp_path / "other", **SETTINGS)
+    (nodes.folder / "crashes" / "pack.window").touch()
+    with pytest.warns(match="what was sampled is kept"), pytest.raises(WorkerLostError, match="4 times in one task"):
+        diskgnn.prepare(graph, tmp_path / "other", **SETTINGS, **ON_RAY)
+    (nodes.folder / "crashes" / "pack.window").unlink()
+    reports = diskgnn.prepare(graph, tmp_path / "other", **SETTINGS, **ON_RAY)
+    assert [report.stage for report in reports] == ["pack"]
     diskgnn.prepare(graph, tmp_path / "one", **SETTINGS)
     assert files(tmp_path / "one") == files(tmp_path / "other")
 

@@ -53,7 +53,7 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 @click.command(cls=Command, short_help="Measure loaders side by side on a graph.")
-@click.argument("graph", type=options.ARTIFACT)
+@click.argument("graph", type=options.LOCAL)
 @_conditions("--memory", type=Size(), required=True, help="What each loader's processes may use, page cache included.")
 @_conditions(
     "--loaders",

@@ -109,7 +109,7 @@ def _which(damage: Damage) -> str:
 
 
 @click.command(cls=Command, short_help="Say what this machine and disk offer to diskgnn.")
-@click.argument("folder", type=options.ARTIFACT, default=".")
+@click.argument("folder", type=options.LOCAL, default=".")
 @click.option(
     "--measure/--no-measure",
     default=True,

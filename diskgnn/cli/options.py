@@ -29,13 +29,15 @@ class Place(click.Path):
         if not is_url(value):
             return super().convert(value, param, ctx)
         if not self.urls:
-            self.fail(f"expected a path of this machine, found the URL {value}", param, ctx)
+            self.fail(
+                f"expected a path of this machine, found the URL {value}; `diskgnn fetch` copies it here", param, ctx
+            )
         return located(value)
 
 
 # The library checks what is there: its messages name the command that makes it.
 ARTIFACT = Place(urls=True)
-OUTPUT = Place(urls=False)
+OUTPUT = LOCAL = Place(urls=False)
 EXISTING = Place(exists=True, urls=False)
 
 

@@ -144,7 +144,7 @@ def convert(
 
 
 @click.command(cls=Command, short_help="Say where a graph's features lie now.")
-@click.argument("graph", type=options.ARTIFACT)
+@click.argument("graph", type=options.LOCAL)
 @click.option("--features", type=options.EXISTING, required=True, help="The feature file that the graph refers to.")
 @click.option("--node-type", help="Whose features.  [default: the only type whose features lie elsewhere]")
 @click.option("--verify", is_flag=True, help="Compare all of the file, not 1,024 pieces of it.")

@@ -33,7 +33,7 @@ _records = options.section("Records")
 
 
 @click.command(cls=Command, short_help="Train a model on prepared minibatches.")
-@click.argument("packed", type=options.ARTIFACT)
+@click.argument("packed", type=options.LOCAL)
 @_model(
     "--model",
     type=click.Choice([*ONE_TYPE_MODELS, *TYPED_MODELS]),
@@ -169,10 +169,10 @@ def _score_text(name: str, value: float) -> str:
 
 
 @click.command(cls=Command, short_help="Measure a trained model's loss and scores.")
-@click.argument("packed", type=options.ARTIFACT)
+@click.argument("packed", type=options.LOCAL)
 @click.option(
     "--checkpoint",
-    type=options.ARTIFACT,
+    type=options.LOCAL,
     required=True,
     metavar="DIR",
     help="What `diskgnn train --checkpoint DIR` left.",

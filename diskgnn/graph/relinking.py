@@ -41,11 +41,11 @@ def relink(graph: PathLike, features: PathLike, *, node_type: str | None = None,
     Example:
         >>> diskgnn.relink("graph", "/mnt/new/features.npy")
     """
+    final = local(graph, "relinking").resolve()
     manifest = read_manifest(graph, artifacts.GRAPH)
     name, path = _external_name(manifest, node_type), Path(features).absolute()
     _require_same(manifest, name, path, verify)
     external = ExternalFile(str(path), path.stat().st_mtime_ns, manifest.external[name].headerless)
-    final = local(graph, "relinking").resolve()
     busy = f"another process is writing {final} now; wait for it or stop it"
     with alone(staging_of(final).with_suffix(".lock"), busy):
         document = json.loads((final / MANIFEST).read_text())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.specs import PathLike
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.manifest import verify_file
+from diskgnn.storage.object_stores import local
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 from diskgnn.units import parse_size
@@ -81,7 +81,7 @@ def infer(
         >>> diskgnn.infer("graph", "scores.parquet", "runs/sage", what="classes", memory="8GiB")
     """
     started = time.perf_counter()
-    out = Path(out)
+    out = local(out, "infer")
     check_suffix(out)
     check_output(out, overwrite=overwrite)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)

@@ -6,7 +6,6 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from diskgnn.schema import NO_LABELS, EdgeType, edge_type_name
 from diskgnn.specs import Fanouts, LinkTarget, NodeTarget, PathLike, Target
 from diskgnn.storage.artifacts import PACKED
 from diskgnn.storage.manifest import read_manifest
+from diskgnn.storage.object_stores import local
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.device import checked_device
 from diskgnn.training.decoders import DotProduct
@@ -93,7 +93,7 @@ def predict(
     Example:
         >>> diskgnn.predict("graph", "new.parquet", "runs/sage", nodes=[7, 12], what="classes")
     """
-    started, out, device = time.perf_counter(), Path(out), checked_device(device)
+    started, out, device = time.perf_counter(), local(out, "predict"), checked_device(device)
     check_suffix(out)
     check_output(out, overwrite=overwrite)
     if pairs is not None and nodes is not None:

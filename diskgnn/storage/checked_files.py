@@ -27,6 +27,7 @@ _READ_BYTES = 4 << 20
 _LARGE_BYTES = 16 << 20  # of an array that is loaded past the page cache, which takes a third of the time
 _parsing_headers = threading.Lock()
 _MAX_HEADER_BYTES = 64 << 10  # of .npy files; NumPy writes some hundred
+_MAX_REMOTE_HEADER_BYTES = 4 << 10  # of those on a store, where what is read along is paid for
 
 
 def checksum_file(path: Location, advance: Callable[[int], None] = lambda _: None, *, keep_cached: bool = False) -> int:
@@ -142,7 +143,7 @@ def npy_data_offset(path: Location) -> int:
 
 def _read_npy_header(path: Location) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     with reading(path) as opened_file:
-        start = bytearray(_MAX_HEADER_BYTES)
+        start = bytearray(_MAX_HEADER_BYTES if isinstance(path, Path) else _MAX_REMOTE_HEADER_BYTES)
         file = io.BytesIO(start[: read_into(opened_file, 0, start, path)])
         file_bytes = size_of(opened_file)
     try:

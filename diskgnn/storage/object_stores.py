@@ -121,10 +121,14 @@ class StoredPath:
         """Whether an object is there, or objects lie below it, or it is a bucket."""
         return str(self.info().type.name) != "NotFound"
 
+    def has_buckets(self) -> bool:
+        """Whether the store is flat: a folder is there as soon as something is in it."""
+        return self.locate()[0].type_name in ("s3", "gcs", "abfs")
+
     def is_bucket_missing(self) -> bool:
         """Whether the store says that there is no such bucket. Who may not ask that is not told."""
         try:
-            return not self.root.exists()
+            return self.has_buckets() and not self.root.exists()
         except StoreError:
             return False
 
@@ -177,7 +181,9 @@ def local(path: AnyPath, what: str) -> Path:
     """
     found = located(path)
     if isinstance(found, StoredPath):
-        raise ConfigError(f"{what} needs a path of this machine, found {found}: copy it with `diskgnn fetch` first")
+        raise ConfigError(
+            f"{what} needs a path of this machine, found {found}; `diskgnn fetch` and `diskgnn push` copy between both"
+        )
     return found
 
 

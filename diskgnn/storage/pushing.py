@@ -34,7 +34,6 @@ Result = TypeVar("Result")
 
 FILES_AT_ONCE = 4  # each in parts, of which the driver sends several at a time
 _PIECE_BYTES = 8 << 20
-_WITHOUT_FOLDERS = ("s3", "gcs", "abfs")  # where a folder is there as soon as something is in it
 
 
 def push(path: PathLike, url: AnyPath, *, overwrite: bool = False, reporter: Reporter = SILENT) -> StageReport:
@@ -222,7 +221,7 @@ def _send(sending: _Sending, reporter: Reporter) -> int:
         there = _manifest_at(target)
         if there is not None and there.digest != manifest.digest:
             filesystem.delete_file(f"{root}/{MANIFEST}")  # from now on, nobody opens it
-        if filesystem.type_name not in _WITHOUT_FOLDERS:
+        if not target.has_buckets():
             filesystem.create_dir(root, recursive=True)
         sent, found = _SentFiles(_sent_file(target), manifest.digest), target.entries()
         whole = {name for name, entry in manifest.files.items() if name in found and found[name].size == entry.bytes}

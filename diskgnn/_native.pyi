@@ -240,6 +240,12 @@ def first_damaged_chunk(
 def crc32c_combine(crc_a: int, crc_b: int, bytes_b: int) -> int:
     """CRC-32C of A followed by B, from those of A and B and the length of B."""
 
+def crc32c_part(data: Buffer, bytes_after: int) -> int:
+    """What `data`, with `bytes_after` more behind it, adds (by exclusive or) to the remainder of a file of zeros."""
+
+def crc32c_of_remainder(remainder: int, total_bytes: int) -> int:
+    """CRC-32C of a file, from the remainder that all its parts add up to, in any order."""
+
 def io_uring_refusal() -> str:
     """Why io_uring cannot be used here; empty when it can."""
 
@@ -356,9 +362,12 @@ def start_extent(
     header: npt.NDArray[np.uint8],
     rows_offset: int,
     tail: npt.NDArray[np.uint8],
-    complete: bool,
+    flush: bool,
 ) -> int:
-    """Write what comes before an extent's rows; the header's CRC-32C (native/packing/extent_packer.h)."""
+    """Write what comes before an extent's rows; the header's CRC-32C (native/packing/extent_packer.h).
+
+    With `flush` the page that is not full is written, too, up to its end: `PageWriter.finish` before it is appended to.
+    """
 
 class ExtentRows:
     """The extents of one file, as far as their rows are concerned (native/packing/extent_packer.h).
@@ -396,11 +405,13 @@ def pack_window(
     last_node: int,
     row_bytes: int,
     threads: int,
+    flush: bool = False,
 ) -> None:
     """Append the rows of nodes before `last_node` to every extent that needs them.
 
     `rows` has runs of neighbouring nodes: the row of run_nodes[i] begins at run_places[i]. Both ascend. Advances
-    `cursors` and `checksums`; windows come in ascending order.
+    `cursors` and `checksums`; windows come in ascending order. With `flush` the pages of extents that are not full are
+    written, too: `PageWriter.finish` before the next window.
 
     Raises:
         IndexError: an extent needs a row that the window does not have.
@@ -410,13 +421,17 @@ def pack_window(
 def scatter_rows(
     descriptor: int,
     offset: int,
+    num_rows: int,
     places: Int64,
     sources: Int64,
     window: npt.NDArray[np.uint8],
     row_bytes: int,
     threads: int,
-) -> None:
-    """Write the row at window[sources[i]] as row places[i] of the rows at `offset`; places ascend."""
+) -> int:
+    """Write the row at window[sources[i]] as row places[i] of the `num_rows` rows at `offset`; places ascend.
+
+    Returns what they add to the file's remainder, see `crc32c_of_remainder`.
+    """
 
 class DamagedExtentError(RuntimeError):
     """An extent that is not what was packed."""

@@ -77,5 +77,6 @@ def _copy_part(descriptor: int, run: RowRun, window: Window, row_bytes: int, thr
         if run.places is not None:
             order = np.argsort(places)
             places, sources = places[order], sources[order]
-        scatter_rows(descriptor, run.offset, places, sources, window.data, row_bytes, threads)
+        num_rows = int(places[-1]) + 1
+        scatter_rows(descriptor, run.offset, num_rows, places, sources, window.data, row_bytes, threads)
     return int(end - begin)

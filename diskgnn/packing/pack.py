@@ -9,13 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 
 from diskgnn._native import PageWriter
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph.graph import Graph
+from diskgnn.packing.adopting import DamagedScratchError, allocated_bytes
 from diskgnn.packing.probes import probe_samples
 from diskgnn.packing.row_packing import pack_rows
 from diskgnn.packing.row_sets import RowSet, features_of, only_features, row_sets_of
@@ -35,6 +37,8 @@ from diskgnn.storage.seed_files import read_given, write_given
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
+
+_RECORDS = 1  # what they consist of: those of another version are not believed
 
 
 @published(artifacts.PACKED)
@@ -105,11 +109,12 @@ def pack_samples(
     overwrite: bool = False,
     once: bool = False,
     window_bytes: int | None = None,
+    unit_bytes: int | None = None,
 ) -> StageReport:
     """`pack`, once its arguments are nouns. `tiers` are rows [K] where those of each row set are known.
 
-    The sequences are to be repeated, or, if `once`, not: then their cpu tiers are empty at the start. `window_bytes` is
-    that of `row_packing.pack_rows`.
+    The sequences are to be repeated, or, if `once`, not: then their cpu tiers are empty at the start, and a killed run
+    starts from the beginning. `window_bytes` is that of `row_packing.pack_rows`, `unit_bytes` that of `Pace`.
     """
     started = time.perf_counter()
     if samples.manifest.source != {"format": artifacts.GRAPH, "digest": graph.manifest.digest}:
@@ -120,22 +125,40 @@ def pack_samples(
     warn_if_no_io_uring()
     row_sets = row_sets_of(graph, samples.config)
     config = _config(graph, samples, row_sets, keep_input_nodes=keep_input_nodes, keep_edge_ids=keep_edge_ids)
-    with (
-        ArtifactWriter(out, artifacts.PACKED, config={}, source=samples.manifest, overwrite=overwrite) as writer,
-        closing(PageWriter()) as pages,
-    ):
+    made_with = {"records": _RECORDS, "config": config.to_json(), "tiers": _tiers_json(tiers)}
+    with ArtifactWriter(
+        out, artifacts.PACKED, config=made_with, source=samples.manifest, overwrite=overwrite, resumable=not once
+    ) as writer:
         read_bytes = _require_space(writer, graph, samples, tiers, keep_input_nodes)
         given = read_given(samples.manifest, samples.config.spec)
-        placer = SplitPlacer(writer, pages, graph, samples, config, row_sets, resources, once=once)
-        placed = placer.place_all(tiers)
+
+        def place_and_pack() -> tuple[Placed, int]:
+            with closing(PageWriter()) as pages:
+                placer = SplitPlacer(
+                    writer, pages, graph, samples, config, row_sets, resources, once=once, unit_bytes=unit_bytes
+                )
+                placed = placer.place_all(tiers)
+                return placed, pack_rows(
+                    writer, pages, placed, resources,
+                    window_bytes=window_bytes, unit_bytes=unit_bytes, before_units=placer.record,
+                )  # fmt: skip
+
+        try:
+            placed, rows_bytes = place_and_pack()
+        except DamagedScratchError:
+            writer.restart()
+            placed, rows_bytes = place_and_pack()
         # To place, once for each row set, and to write the headers.
-        read_bytes += (len(row_sets) + 1) * samples.manifest.total_bytes + placed.read_bytes
-        read_bytes += pack_rows(writer, pages, placed, resources, window_bytes=window_bytes)
+        read_bytes += (len(row_sets) + 1) * samples.manifest.total_bytes + placed.read_bytes + rows_bytes
         write_given(writer, given)
         writer.config = _placed_config(config, placed).to_json()
         manifest = writer.publish()
     seconds, details = time.perf_counter() - started, _details(Packed(manifest).config, placed)
     return StageReport("pack", seconds, read_bytes, manifest.total_bytes, details)
+
+
+def _tiers_json(tiers: Tiers) -> Any:
+    return asdict(tiers) if isinstance(tiers, TierBudgets) else [asdict(rows) for rows in tiers]
 
 
 def _details(config: PackedConfig, placed: Placed) -> dict[str, int | float | str]:
@@ -164,12 +187,14 @@ def _require_space(
         return 0
     row_bytes = features.row_bytes
     rows = tiers.rows_of(features) if isinstance(tiers, TierBudgets) else tiers[0]
-    if most_packed_bytes(samples, rows, graph.id_dtype.itemsize, row_bytes) <= free_bytes(writer.staging):
+    taken_bytes = allocated_bytes(writer.staging)  # by a run that was killed
+    most_bytes = most_packed_bytes(samples, rows, graph.id_dtype.itemsize, row_bytes)
+    if most_bytes - taken_bytes <= free_bytes(writer.staging):
         return 0
     probes = {split: probe_samples(samples, split) for split, size in samples.config.splits.items() if size.num_batches}
     certain = certain_bytes(probes, rows, row_bytes, keep_input_nodes)
     packed_bytes = max(certain.packed, samples.manifest.total_bytes)  # headers alone are as large
-    require_free_bytes(writer.staging, packed_bytes, f"packing {writer.final}")
+    require_free_bytes(writer.staging, packed_bytes - taken_bytes, f"packing {writer.final}")
     return sum(samples.manifest.files[artifacts.shard_file(split, 0, 0)].bytes for split in probes)
 
 

@@ -7,11 +7,15 @@ and written a whole page at a time, past the page cache.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from diskgnn._native import DIRECT_ALIGNMENT, PageWriter
+from diskgnn._native import PageWriter
+from diskgnn.packing.adopting import DamagedScratchError, adopt_extents, allocated_bytes
 from diskgnn.packing.output_files import (
     ExtentRowsFile,
     InitialCpuRowsFile,
@@ -20,13 +24,18 @@ from diskgnn.packing.output_files import (
     register_extents,
     reserve_extents,
 )
+from diskgnn.packing.placed import Arrays, PlacedSplit
 from diskgnn.packing.split_placer import Placed
 from diskgnn.progress import Advance
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import require_free_bytes
+from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.feature_scan import WINDOWS_IN_MEMORY, scan_needed_rows
+from diskgnn.storage.pace import Pace
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
+
+_RECORD = "rows"
 
 MIN_WINDOW_BYTES = 1 << 20  # whatever the budget
 # Where the budget allows it, a window adds this much to an extent on average: worth a write of its own. More would
@@ -42,12 +51,18 @@ def pack_rows(
     resources: Resources,
     *,
     window_bytes: int | None = None,
+    unit_bytes: int | None = None,
+    before_units: Callable[[], None] = lambda: None,
 ) -> int:
     """Write the rows of all extents, of the static file and of each cpu tier's start; register all files.
+
+    Units are some windows. A run that goes on after a kill compares what is written with its checksums first.
 
     Args:
         window_bytes: read of the features at once; WINDOWS_IN_MEMORY are in memory. By default at most half of the
             budget together: the other half stays for blocks, page cache and the interpreter.
+        unit_bytes: that of `Pace`.
+        before_units: called before the first record is made.
 
     Returns:
         Bytes read of the features.
@@ -55,71 +70,166 @@ def pack_rows(
     Raises:
         ArtifactError: features are damaged.
         DiskFullError: the files do not fit; names the bytes missing.
+        DamagedScratchError: what a killed run left is not what it wrote.
     """
-    _require_space(writer, placed)
     # Wait for the headers first: where a file system cannot reserve space, the C library writes zeros, and these must
     # not overlap with header writes.
     pages.finish()
+    _require_space(writer, placed)
+    rows = _RowPacking(writer, pages, placed, resources, window_bytes, unit_bytes)
+    # Headers that were written just now have overwritten the rows behind them.
+    recorded = writer.recorded(_RECORD) or {} if all(split.adopted for split in placed.splits) else {}
+    for split in placed.splits:
+        if split.adopted:
+            _adopt_extents(writer, split, recorded)
+    if rows.pace.has_units:
+        before_units()
     faults.point("pack.rows")
     for split in placed.splits:
         reserve_extents(writer, split)
-    needed_bytes = sum(
-        int(np.count_nonzero(needed)) * row_set.row_bytes
-        for needed, row_set in zip(placed.needed, placed.row_sets, strict=True)
-    )
-    with resources.reporter.stage("pack", needed_bytes, "B") as advance:
-        read_bytes = sum(
-            _pack_row_set(writer, pages, placed, number, resources, advance, window_bytes)
-            for number in range(len(placed.row_sets))
-        )
+    with resources.reporter.stage("pack", rows.needed_bytes, "B") as advance:
+        read_bytes = sum(rows.pack(number, recorded, advance) for number in range(len(placed.row_sets)))
     for split in placed.splits:
         register_extents(writer, split)
     return read_bytes
 
 
-def _pack_row_set(
-    writer: ArtifactWriter,
-    pages: PageWriter,
-    placed: Placed,
-    number: int,
-    resources: Resources,
-    advance: Advance,
-    window_bytes: int | None,
-) -> int:
-    """Write the rows of one row set; bytes read of its features."""
-    row_set, needed, read_bytes = placed.row_sets[number], placed.needed[number], 0
-    files: list[RowFile] = [StaticFile(writer, placed.static_nodes[number], row_set.config)]
-    for split in placed.splits:
-        files.append(ExtentRowsFile(writer, pages, split, number))
-        files.append(InitialCpuRowsFile(writer, pages, split, number, row_set.config))
-    window_bytes = window_bytes or _window_bytes(placed, number, resources.memory_bytes)
-    with closing(scan_needed_rows(row_set.features, row_set.data.feature_checksums, needed, window_bytes)) as windows:
-        for window in windows:
-            faults.point("pack.window")
-            for file in files:
-                file.write(window, resources.threads)
-            read_bytes += window.read_bytes
-            advance(len(window.nodes) * row_set.row_bytes)
-        pages.finish()
-    for file in files:
-        file.register()
-    name = row_set.config.name
-    for split in placed.splits:
-        slots = split.row_sets[number].next_cycle_slots
-        writer.save_array(artifacts.next_cycle_slots_file(split.name, name), slots)
-    if (quantisation := row_set.features.quantisation) is not None:
-        writer.save_array(artifacts.packed_codes_file(name), quantisation.to_array())
-    return read_bytes
+def _adopt_extents(writer: ArtifactWriter, split: PlacedSplit, recorded: Arrays) -> None:
+    """Compare the headers of `split` and the rows that were written with their checksums; note these in the index."""
+    number = int(recorded.get("row_set", 0))  # the one that was being packed
+    index = split.index
+    so_far = ExtentIndex(index.extents, index.rows[:, : number + 1].copy(), index.row_bytes[: number + 1])
+    if recorded:
+        index.rows["rows_crc32c"] = recorded[f"{split.name}/all_rows_crc32c"]
+        so_far.rows["rows_crc32c"] = index.rows["rows_crc32c"][:, : number + 1]
+    if number < len(index.row_bytes):
+        so_far.rows["num_rows"][:, number] = recorded.get(f"{split.name}/num_rows", 0)
+        so_far.rows["rows_crc32c"][:, number] = recorded.get(f"{split.name}/rows_crc32c", 0)
+    adopt_extents(writer.path(artifacts.extents_file(split.name)), so_far, split.tails)
+
+
+class _RowPacking:
+    """Packs one row set after another."""
+
+    def __init__(
+        self,
+        writer: ArtifactWriter,
+        pages: PageWriter,
+        placed: Placed,
+        resources: Resources,
+        window_bytes: int | None,
+        unit_bytes: int | None,
+    ) -> None:
+        self._writer, self._pages, self._placed, self._resources = writer, pages, placed, resources
+        self._window_bytes = window_bytes
+        self.needed_bytes = sum(
+            int(np.count_nonzero(needed)) * row_set.row_bytes
+            for needed, row_set in zip(placed.needed, placed.row_sets, strict=True)
+        )
+        self.pace = Pace(self.needed_bytes, unit_bytes)
+
+    def pack(self, number: int, recorded: Arrays, advance: Advance) -> int:
+        """Write the rows of one row set, those that are not `recorded`; bytes read of its features."""
+        packing = int(recorded.get("row_set", 0))
+        if number < packing:  # it is complete
+            self._adopt_files(number)
+            advance(int(np.count_nonzero(self._placed.needed[number])) * self._placed.row_sets[number].row_bytes)
+            return 0
+        next_node = int(recorded.get("next_node", 0)) if number == packing else 0
+        files = self._files(number)
+        for file in files:
+            if next_node:
+                file.adopt(recorded, next_node)
+            else:
+                file.start()
+        read_bytes = self._write(number, files, next_node, advance)
+        self._pages.finish()
+        for file in files:
+            file.register()
+        self._save_arrays(number)
+        if self.pace.has_units:
+            self._writer.keep(self._file_names(number))
+            self._record(number + 1, 0, [])
+        return read_bytes
+
+    def _write(self, number: int, files: Sequence[RowFile], next_node: int, advance: Advance) -> int:
+        row_set, needed, read_bytes = self._placed.row_sets[number], self._placed.needed[number], 0
+        window_bytes = self._window_bytes or _window_bytes(self._placed, number, self._resources.memory_bytes)
+        advance(int(np.count_nonzero(needed[:next_node])) * row_set.row_bytes)
+        needed[:next_node] = False
+        scan = scan_needed_rows(row_set.features, row_set.data.feature_checksums, needed, window_bytes)
+        with closing(scan) as windows:
+            for window in windows:
+                faults.point("pack.window")
+                rows_bytes = len(window.nodes) * row_set.row_bytes
+                is_unit = self.pace.has_units and self.pace.done(rows_bytes)
+                for file in files:
+                    file.write(window, self._resources.threads, is_unit)
+                if is_unit:
+                    self._record(number, window.last, files)
+                read_bytes += window.read_bytes
+                advance(rows_bytes)
+        return read_bytes
+
+    def _record(self, number: int, next_node: int, files: Sequence[RowFile]) -> None:
+        """Note durably that all rows are written of the row sets before `number`, and of this one those of nodes before
+        `next_node`."""
+        self._pages.finish()
+        splits = self._placed.splits
+        done: dict[str, npt.NDArray[Any]] = {"row_set": np.array(number), "next_node": np.array(next_node)}
+        for split in splits:
+            done[f"{split.name}/all_rows_crc32c"] = split.index.rows["rows_crc32c"]
+        for file in files:
+            done |= file.done()
+        begun = [name for name in self._file_names(number) if self._writer.path(name).exists()] if files else []
+        self._writer.record(_RECORD, done, claims=[*(artifacts.extents_file(split.name) for split in splits), *begun])
+
+    def _files(self, number: int) -> list[RowFile]:
+        placed, config = self._placed, self._placed.row_sets[number].config
+        files: list[RowFile] = [StaticFile(self._writer, placed.static_nodes[number], config)]
+        for split in placed.splits:
+            files.append(ExtentRowsFile(self._writer, self._pages, split, number))
+            files.append(InitialCpuRowsFile(self._writer, self._pages, split, number, config))
+        return files
+
+    def _file_names(self, number: int) -> list[str]:
+        """The files of a row set that has rows for itself."""
+        row_set, splits = self._placed.row_sets[number], [split.name for split in self._placed.splits]
+        name = row_set.config.name
+        names = [artifacts.static_file(name)]
+        names += [file(split, name) for split in splits
+                  for file in (artifacts.initial_cpu_rows_file, artifacts.next_cycle_slots_file)]  # fmt: skip
+        return names + ([] if row_set.features.quantisation is None else [artifacts.packed_codes_file(name)])
+
+    def _adopt_files(self, number: int) -> None:
+        for name in self._file_names(number):
+            if not self._writer.adopt(name):
+                raise DamagedScratchError(f"{self._writer.path(name)} is not what was written")
+
+    def _save_arrays(self, number: int) -> None:
+        row_set = self._placed.row_sets[number]
+        name = row_set.config.name
+        for split in self._placed.splits:
+            slots = split.row_sets[number].next_cycle_slots
+            self._writer.save_array(artifacts.next_cycle_slots_file(split.name, name), slots)
+        if (quantisation := row_set.features.quantisation) is not None:
+            self._writer.save_array(artifacts.packed_codes_file(name), quantisation.to_array())
 
 
 def _require_space(writer: ArtifactWriter, placed: Placed) -> None:
-    needed_bytes = sum(len(split.index) for split in placed.splits) * DIRECT_ALIGNMENT
+    """Of what a killed run wrote, and of the headers, the space is taken already."""
+    needed_bytes = 0
+    for split in placed.splits:
+        extents = writer.path(artifacts.extents_file(split.name))
+        needed_bytes += split.index.num_bytes - min(allocated_bytes(extents), split.index.num_bytes)
     for number, row_set in enumerate(placed.row_sets):
-        rows = len(placed.static_nodes[number])
+        name = row_set.config.name
+        rows = {artifacts.static_file(name): len(placed.static_nodes[number])}
         for split in placed.splits:
-            found = split.row_sets[number]
-            rows += int(found.bounds[-1]) + len(found.initial_cpu_nodes)
-        needed_bytes += rows * row_set.row_bytes
+            initial = len(split.row_sets[number].initial_cpu_nodes)
+            rows[artifacts.initial_cpu_rows_file(split.name, name)] = initial
+        for file, num_rows in rows.items():
+            needed_bytes += max(0, num_rows * row_set.row_bytes - allocated_bytes(writer.path(file)))
     require_free_bytes(writer.staging, needed_bytes, f"packing {writer.final}")
 
 

@@ -1,4 +1,8 @@
-"""The first half of packing: places one split after another, and writes what comes before the rows of each extent."""
+"""The first half of packing: places one split after another, and writes what comes before the rows of each extent.
+
+Units are some extents of a split. A run that goes on after a kill plans the split again, and writes the headers that
+are missing.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,18 +21,24 @@ from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.packing.accesses import Accesses, count_histogram, hottest_nodes
-from diskgnn.packing.header_writer import HeaderWriter, PlacedSplit
-from diskgnn.packing.placement import Schedule
+from diskgnn.packing.header_encoder import HeaderEncoder
+from diskgnn.packing.header_writer import HeaderWriter
+from diskgnn.packing.placed import Arrays, PlacedHeaders, PlacedSplit
+from diskgnn.packing.placement import Placement, Schedule
+from diskgnn.packing.reserving import scratch_pages
 from diskgnn.packing.reuse import MAX_BATCHES, Reuse
 from diskgnn.packing.row_sets import RowSet
 from diskgnn.packing.tier_budgets import Demand, Division, divide_cpu_rows, divide_static_rows
 from diskgnn.packing.tiers import TierBudgets, Tiers
 from diskgnn.progress import Advance
+from diskgnn.storage import artifacts
+from diskgnn.storage.pace import Pace
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
+RECORD = "placing"
 _MAX_WAITING = 2  # minibatches that are placed and whose headers are not written yet
 
 
@@ -60,20 +71,80 @@ class SplitPlacer:
         resources: Resources,
         *,
         once: bool = False,
+        unit_bytes: int | None = None,
     ) -> None:
-        """`config` is that of the directory, as far as it is known before placing; `once` is that of `Reuse`."""
+        """`config` is that of the directory, as far as it is known before placing; `once` is that of `Reuse`;
+        `unit_bytes` that of `Pace`."""
         self.writer, self.pages, self.graph, self.samples, self.config = writer, pages, graph, samples, config
         self.row_sets, self.resources, self._once = row_sets, resources, once
         self.static_nodes: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64) for _ in row_sets]
         self.needed: list[npt.NDArray[np.bool_]] = [np.zeros(row_set.num_rows, np.bool_) for row_set in row_sets]
         self._divisions: dict[str, Division] = {}
         self._read_bytes = 0
+        self._pace = Pace(samples.manifest.total_bytes, unit_bytes)
+        self._splits: list[PlacedSplit] = []
+        self._recorded = self._read_record()
 
     def place_all(self, tiers: Tiers) -> Placed:
-        """Place every split of the samples. `tiers` are rows [K] where those of each row set are known."""
-        splits = [self._place(split, tiers) for split in self.samples.splits]
+        """Place every split of the samples. `tiers` are rows [K] where those of each row set are known.
+
+        Raises:
+            DamagedScratchError: what a killed run left is not what it wrote.
+        """
+        for split in self.samples.splits:
+            self._splits.append(self._adopt(split) or self._place(split, tiers))
         static_nodes, needed = tuple(self.static_nodes), tuple(self.needed)
-        return Placed(self.row_sets, static_nodes, needed, splits, self._divisions, self._read_bytes)
+        return Placed(self.row_sets, static_nodes, needed, self._splits, self._divisions, self._read_bytes)
+
+    def record(self, headers: HeaderWriter | None = None) -> None:
+        """Note durably which splits are placed, and the headers of one that is not placed to the end."""
+        done: dict[str, npt.NDArray[Any]] = {}
+        for number, nodes in enumerate(self.static_nodes):
+            done[f"static_{number}"] = nodes
+        for split, division in self._divisions.items():
+            done[f"{split}/division"] = np.array(
+                [[*division.rows, division.read_bytes], [*division.even_rows, division.even_read_bytes]], np.int64
+            )
+        found = [(placed.name, placed.to_arrays()) for placed in self._splits]
+        if headers is not None:
+            headers.flush()
+            found.append((headers.split, headers.headers().to_arrays()))
+        claims: list[str] = []
+        for split, arrays in found:
+            done |= {f"{split}/{name}": array for name, array in arrays.items()}
+            claims += [artifacts.extents_file(split)] if len(arrays["extents"]) else []
+            claims += [path.name for path in self._nodes_paths(split)]
+        self.writer.record(RECORD, done, claims=claims)
+
+    def _read_record(self) -> dict[str, dict[str, npt.NDArray[Any]]]:
+        """What a killed run recorded of each split."""
+        found: dict[str, dict[str, npt.NDArray[Any]]] = {}
+        for key, array in (self.writer.recorded(RECORD) or {}).items():
+            split, _, name = key.rpartition("/")
+            found.setdefault(split, {})[name] = array
+        for number, nodes in enumerate(found.pop("", {}).values()):
+            self.static_nodes[number] = nodes
+            self.needed[number][nodes] = True
+        return found
+
+    def _adopt(self, split: str) -> PlacedSplit | None:
+        """`split`, where a killed run placed it to the end."""
+        found = self._recorded.get(split, {})
+        tiers = PlacedSplit.tiers_in(found) if found else None
+        if tiers is None:
+            return None
+        if "division" in found:
+            rows, even_rows = found["division"].tolist()
+            self._divisions[split] = Division(tuple(rows[:-1]), rows[-1], tuple(even_rows[:-1]), even_rows[-1])
+        for needed, (initial, _) in zip(self.needed, tiers, strict=True):
+            needed[initial] = True
+        paths = self._nodes_paths(split)
+        return PlacedSplit.of(split, self._adopt_headers(split, found), self._tails(split), paths, tiers, adopted=True)
+
+    def _adopt_headers(self, split: str, found: Arrays) -> PlacedHeaders:
+        headers = PlacedHeaders.from_arrays(found, [row_set.row_bytes for row_set in self.row_sets])
+        headers.adopt_nodes(self._nodes_paths(split), self.needed)
+        return headers
 
     def _place(self, split: str, tiers: Tiers) -> PlacedSplit:
         """Place `split`: its headers go to their final offsets, the nodes of its rows to scratch files."""
@@ -92,8 +163,12 @@ class SplitPlacer:
             schedules = self._schedules(split, reuses, tiers)
             # Placing and encoding keep a core busy each.
             with self._header_writer(split) as headers, ThreadPoolExecutor(1) as pool:
+                advance(headers.first)
                 placed = zip(range(num_batches), *schedules, strict=True)
-                calls = (partial(headers.write, placements) for _, *placements in placed)
+                calls = (
+                    partial(self._write_header, headers, placements)
+                    for number, *placements in placed if number >= headers.first
+                )  # fmt: skip
                 for _ in in_order(pool, calls, _MAX_WAITING):
                     advance(1)
         placed_split = headers.placed(schedules)
@@ -104,11 +179,26 @@ class SplitPlacer:
         )
         return placed_split
 
+    def _write_header(self, headers: HeaderWriter, placements: Sequence[Placement]) -> None:
+        if self._pace.done(headers.write(placements)):
+            self.record(headers)
+
     def _header_writer(self, split: str) -> HeaderWriter:
+        found = self._recorded.get(split)
         return HeaderWriter(
-            self.writer, self.pages, self.graph, self.samples, self.config, self.row_sets, split,
-            num_static=[len(nodes) for nodes in self.static_nodes], needed=self.needed,
+            self.writer, self.pages, self.samples,
+            HeaderEncoder(self.graph, self.samples, self.config, self.row_sets, split), split,
+            nodes_paths=self._nodes_paths(split), row_bytes=[row_set.row_bytes for row_set in self.row_sets],
+            num_static=[len(nodes) for nodes in self.static_nodes], needed=self.needed, tails=self._tails(split),
+            adopted=None if found is None else self._adopt_headers(split, found),
         )  # fmt: skip
+
+    def _tails(self, split: str) -> npt.NDArray[np.uint8]:
+        return scratch_pages(self.writer.path(f"{split}.tails"), self.samples.config.splits[split].num_batches)
+
+    def _nodes_paths(self, split: str) -> list[Path]:
+        """[K] scratch files of the nodes of the rows of extents."""
+        return [self.writer.path(f"{split}-{row_set.config.name}.nodes") for row_set in self.row_sets]
 
     def _accesses(self, split: str, number: int, advance: Advance) -> Accesses:
         """Of one row set."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class Journal:
         for line in lines:
             try:
                 record = typed(json.loads(line), dict)
-                self._finished[typed(record["file"], str)] = typed(record["bytes"], int), typed(record["crc32c"], int)
+                self._finish(typed(record["file"], str), typed(record["bytes"], int), typed(record["crc32c"], int))
             except (ValueError, KeyError, RecursionError):  # the end of a line that a kill cut off, or damage
                 continue
         self._append("")  # ends a line that was cut off
@@ -44,6 +45,7 @@ class Journal:
 
     def begin(self) -> None:
         """Start it."""
+        self._finished.clear()
         self.path.unlink(missing_ok=True)
         self._append(self._first_line)
         sync(self.path.parent)
@@ -51,7 +53,7 @@ class Journal:
     def add(self, name: str, num_bytes: int, crc32c: int) -> None:
         """File `name` of the directory is finished, and durable."""
         with self._lock:
-            self._finished[name] = num_bytes, crc32c
+            self._finish(name, num_bytes, crc32c)
             self._append(json.dumps({"file": name, "bytes": num_bytes, "crc32c": crc32c}))
 
     def recorded(self, name: str) -> tuple[int, int] | None:
@@ -66,6 +68,20 @@ class Journal:
         except OSError:  # it is not there, or the disk cannot read it any more
             return None
         return found[1] if found == self._finished.get(name) else None
+
+    def newest(self, names: Collection[str]) -> str | None:
+        """Which of some files was finished last, of those that are what they were then."""
+        known = (name for name in reversed(self._finished) if name in names)
+        return next((name for name in known if self.checksum(name) is not None), None)
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether any file was finished."""
+        return bool(self._finished)
+
+    def _finish(self, name: str, num_bytes: int, crc32c: int) -> None:
+        self._finished.pop(name, None)  # so that the last one comes last
+        self._finished[name] = num_bytes, crc32c
 
     def _append(self, line: str) -> None:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)

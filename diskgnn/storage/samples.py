@@ -138,8 +138,9 @@ class Samples:
         """Splits that were sampled."""
         return tuple(self.config.splits)
 
-    def read(self, split: str) -> Generator[SampledMinibatch, None, None]:
-        """The minibatches of the sequence of `split`, each shard compared with its checksum before it is used.
+    def read(self, split: str, *, first: int = 0) -> Generator[SampledMinibatch, None, None]:
+        """The minibatches of the sequence of `split` from number `first` on, each shard compared with its checksum
+        before it is used.
 
         Raises:
             ArtifactError: a shard is damaged.
@@ -147,19 +148,27 @@ class Samples:
         """
         manifest, size = self.manifest, self.config.splits[split]
         schema: pa.Schema = None
-        for epoch in range(size.epochs):
+        first_epoch, first = divmod(first, max(1, size.batches_per_epoch))
+        for epoch in range(first_epoch, size.epochs):
             numbers = 0
             names = (artifacts.shard_file(split, epoch, shard) for shard in itertools.count())
             for name in itertools.takewhile(manifest.files.__contains__, names):
                 try:
                     path = manifest.local(name)  # shards are read several times
+                    if numbers < first:
+                        with ReadableFile(path) as file, pa.ipc.open_file(file) as reader:
+                            count = reader.num_record_batches
+                        if numbers + count <= first:
+                            numbers += count
+                            continue
                     manifest.check(name, checksum_file(path, keep_cached=True))
                     with ReadableFile(path) as file, pa.ipc.open_file(file) as reader:
                         schema = schema or self._checked_schema(reader.schema)
                         if reader.schema != schema:
                             raise pa.ArrowInvalid("it has other columns than the first shard")
+                        unwanted = max(0, first - numbers)
                         numbers += reader.num_record_batches
-                        for number in range(reader.num_record_batches):
+                        for number in range(unwanted, reader.num_record_batches):
                             yield _minibatch(reader.get_batch(number), self.config)
                 except ReadError:
                     raise

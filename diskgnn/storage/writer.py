@@ -5,12 +5,11 @@ Whoever is killed half-way leaves no half-published artifact. docs/FORMAT.md has
 
 from __future__ import annotations
 
-import ctypes
 import errno
+import io
 import json
-import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -19,12 +18,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn._native import crc32c as checksum
 from diskgnn.errors import ArtifactError, BusyError, ConfigError, DiskFullError, OutputExistsError
 from diskgnn.specs import PathLike
 from diskgnn.storage import faults
 from diskgnn.storage.array_file import ArrayFile
 from diskgnn.storage.artifacts import JOURNAL, MANIFEST, VERSIONS
 from diskgnn.storage.checked_files import checksum_file, npy_header, sync
+from diskgnn.storage.exchange import exchange
 from diskgnn.storage.journal import Journal
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest import (
@@ -42,8 +43,9 @@ from diskgnn.storage.manifest import (
 class ArtifactWriter:
     """Writes one artifact: files go to `writer.path(name)`, `publish` makes them appear all at once.
 
-    Use as a context manager. Leaving it without `publish` removes what was written, unless `resumable`: then the next
-    writer with the same `config` and `source` may `adopt` the files that this one did `finish`.
+    Use as a context manager. Leaving it without `publish` removes what was written, unless it is `resumable` and the
+    journal says that something is done: then the next writer with the same `config` and `source` may `adopt` the files
+    that this one did `finish`, and go on where it did `record` how far it was.
 
     Raises:
         OutputExistsError: `path` exists and `overwrite` is False.
@@ -123,14 +125,20 @@ class ArtifactWriter:
             ) from error
         try:
             if not (self._resumable and self._journal.read()):
-                shutil.rmtree(self.staging, ignore_errors=True)
-                self.staging.mkdir()
-                if self._resumable:
-                    self._journal.begin()
+                self.restart()
         except BaseException:
             self._lock.release()
             raise
         return self
+
+    def restart(self) -> None:
+        """Remove all that was written so far, by killed runs, too."""
+        self.files.clear()
+        self.external.clear()
+        shutil.rmtree(self.staging, ignore_errors=True)
+        self.staging.mkdir()
+        if self._resumable:
+            self._journal.begin()
 
     def path(self, name: str) -> Path:
         """Where to write file `name`; register it with `add` when it is complete."""
@@ -191,17 +199,61 @@ class ArtifactWriter:
         for name in names:
             self.files.pop(name, None)
         write()
-        if self._resumable:
-            for name in names:
-                sync(self.path(name))
-            faults.point("unit.written")
-            for name in names:
-                self._journal.add(name, self.files[name].bytes, self.files[name].crc32c)
+        self.keep(names)
         return False
+
+    def keep(self, names: Sequence[str]) -> None:
+        """Note durably that registered files are finished, for `adopt`. Nothing, unless the writer is resumable."""
+        if not self._resumable:
+            return
+        for name in names:
+            sync(self.path(name))
+        faults.point("unit.written")
+        for name in names:
+            self._journal.add(name, self.files[name].bytes, self.files[name].crc32c)
+
+    def record(self, name: str, done: Mapping[str, npt.NDArray[Any]], *, claims: Iterable[str]) -> None:
+        """Note durably how far a stage is. Nothing, unless the writer is resumable.
+
+        Args:
+            name: of the stage. Its record before is believed until this one is durable.
+            done: arrays that say what is done, with the checksums that whoever goes on compares.
+            claims: the files that hold what is done; they are made durable first.
+        """
+        if not self._resumable:
+            return
+        for claimed in claims:
+            sync(self.path(claimed))
+        content = io.BytesIO()
+        np.savez(content, allow_pickle=False, **done)
+        even, odd = self._records_of(name)
+        file = odd if self._journal.newest((even, odd)) == even else even
+        self.path(file).write_bytes(content.getbuffer())
+        sync(self.path(file))
+        faults.point("unit.written")
+        self._journal.add(file, len(content.getbuffer()), checksum(content.getbuffer()))
+
+    def recorded(self, name: str) -> dict[str, npt.NDArray[Any]] | None:
+        """What the last `record` of a stage said that is whole; None if there is none."""
+        newest = self._journal.newest(self._records_of(name)) if self._resumable else None
+        if newest is None:
+            return None
+        with np.load(self.path(newest), allow_pickle=False) as found:
+            return dict(found)
+
+    @staticmethod
+    def _records_of(name: str) -> tuple[str, str]:
+        """The files that take a stage's records in turn."""
+        return f"{name}.even.npz", f"{name}.odd.npz"
 
     def discard(self) -> None:
         """Keep nothing for another run: what was read is wrong, and may be corrected."""
         self._resumable = False
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether there is something that the next run can go on with."""
+        return self._resumable and self._journal.has_finished
 
     def add_external(
         self, name: str, path: Path, *, crc32c: int, headerless: tuple[str, tuple[int, ...]] | None = None
@@ -246,7 +298,7 @@ class ArtifactWriter:
         self.check_output()
         self._journal.path.unlink(missing_ok=True)
         if self.final.exists():
-            _exchange(self.staging, self.final)
+            exchange(self.staging, self.final)
             faults.point("artifact.exchanged")
             shutil.rmtree(self.staging, ignore_errors=True)  # the old one
         else:
@@ -263,13 +315,12 @@ class ArtifactWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._published and not self._resumable:
+        keeps = self._keeps
+        if not self._published and not keeps:
             shutil.rmtree(self.staging, ignore_errors=True)
         self._lock.release()
         if isinstance(error, OSError) and not isinstance(error, DiskFullError) and _is_disk_full(error):
-            kept = (
-                "what is complete was kept: the same command goes on with it" if self._resumable else "nothing is left"
-            )
+            kept = "what is complete was kept: the same command goes on with it" if keeps else "nothing is left"
             raise DiskFullError(
                 f"the disk ran full while {self.final} was written ({error}); {kept}. "
                 f"Free some space or choose an output on another disk."
@@ -284,27 +335,3 @@ def staging_of(path: Path) -> Path:
 def _is_disk_full(error: OSError) -> bool:
     # ndarray.tofile says how many items it wrote, and drops errno.
     return error.errno in (errno.ENOSPC, errno.EDQUOT) or (error.errno is None and "requested and" in str(error))
-
-
-def _exchange(one: Path, other: Path) -> None:
-    """Swap two directories, atomically where the file system can."""
-    try:
-        faults.point("artifact.exchange")
-        _rename_exchange(one, other)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOSYS):
-            raise
-        aside = other.with_name(f".{other.name}.old")
-        shutil.rmtree(aside, ignore_errors=True)
-        other.rename(aside)
-        one.rename(other)
-        aside.rename(one)
-
-
-def _rename_exchange(one: Path, other: Path) -> None:
-    """The system call. Raises OSError: ENOSYS where the C library has none."""
-    libc, at_fdcwd, rename_exchange = ctypes.CDLL(None, use_errno=True), -100, 2
-    if not hasattr(libc, "renameat2"):
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(other))
-    if libc.renameat2(at_fdcwd, os.fsencode(one), at_fdcwd, os.fsencode(other), rename_exchange) != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(other))

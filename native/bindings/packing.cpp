@@ -116,14 +116,14 @@ nb::tuple place(BeladyPlanner& planner, In<Node> nodes, In<std::int32_t> order, 
 }
 
 std::uint32_t start_extent_of(PageWriter& writer, const std::string& path, std::int64_t offset, Bytes header,
-                              std::size_t rows_offset, Out<std::uint8_t> tail, bool complete) {
+                              std::size_t rows_offset, Out<std::uint8_t> tail, bool flush) {
   require(rows_offset >= header.size(), "rows_offset: expected at least the header's bytes");
   require(offset >= 0 && offset % kDirectAlignment == 0, "offset: expected a multiple of 4096");
   require(tail.size() == kDirectAlignment, "tail: expected 4096 bytes");
   nb::gil_scoped_release release;
   return start_extent(writer, std::make_shared<const OutputFile>(path), offset,
                       std::as_bytes(std::span(header.data(), header.size())), rows_offset,
-                      std::as_writable_bytes(std::span(tail.data(), tail.size())), complete);
+                      std::as_writable_bytes(std::span(tail.data(), tail.size())), flush);
 }
 
 // Holds the arrays of diskgnn::ExtentRows, so that Python keeps them alive and checks them once. Not the file: whoever
@@ -153,7 +153,7 @@ class PythonExtentRows {
             "bounds, offsets, cursors, checksums, tails and ends do not describe the same extents");
   }
 
-  void pack(PageWriter& writer, const RowWindow& window, unsigned threads) const {
+  void pack(PageWriter& writer, const RowWindow& window, unsigned threads, bool flush) const {
     std::visit(
         [&]<typename Node>(const In<Node>& nodes) {
           const ExtentRows<Node> extents{std::make_shared<const OutputFile>(path_),
@@ -164,7 +164,7 @@ class PythonExtentRows {
                                          span_of(checksums_),
                                          std::as_writable_bytes(span_of(tails_)),
                                          span_of(ends_)};
-          pack_window(writer, extents, window, threads);
+          pack_window(writer, extents, window, threads, flush);
         },
         nodes_);
   }
@@ -180,7 +180,8 @@ class PythonExtentRows {
 };
 
 void pack_window_of(PageWriter& writer, const PythonExtentRows& extents, Bytes rows, In<std::int64_t> run_nodes,
-                    In<std::int64_t> run_places, std::int64_t last_node, std::size_t row_bytes, unsigned threads) {
+                    In<std::int64_t> run_places, std::int64_t last_node, std::size_t row_bytes, unsigned threads,
+                    bool flush) {
   require(run_nodes.size() > 0 && run_nodes.size() == run_places.size(),
           "run_nodes and run_places: expected as many of both, at least one");
   const auto may_begin = [&](std::int64_t place) { return 0 <= place && place + row_bytes <= rows.size(); };
@@ -188,17 +189,19 @@ void pack_window_of(PageWriter& writer, const PythonExtentRows& extents, Bytes r
           "run_places: expected a row of row_bytes at each place");
   nb::gil_scoped_release release;
   extents.pack(writer, {std::as_bytes(span_of(rows)), span_of(run_nodes), span_of(run_places), last_node, row_bytes},
-               threads);
+               threads, flush);
 }
 
-void scatter_rows_of(int descriptor, std::int64_t offset, In<std::int64_t> places, In<std::int64_t> sources,
-                     Bytes window, std::size_t row_bytes, unsigned threads) {
+std::uint32_t scatter_rows_of(int descriptor, std::int64_t offset, std::int64_t num_rows, In<std::int64_t> places,
+                              In<std::int64_t> sources, Bytes window, std::size_t row_bytes, unsigned threads) {
   const auto inside = [&](std::int64_t source) { return 0 <= source && source + row_bytes <= window.size(); };
   require(places.size() == sources.size() && std::ranges::all_of(span_of(sources), inside),
           "sources: expected a row of the window for each place");
+  const auto is_row = [&](std::int64_t place) { return 0 <= place && place < num_rows; };
+  require(std::ranges::all_of(span_of(places), is_row), "places: expected rows of the file");
   nb::gil_scoped_release release;
-  scatter_rows(descriptor, offset, span_of(places), span_of(sources), std::as_bytes(span_of(window)), row_bytes,
-               threads);
+  return scatter_rows(descriptor, offset, num_rows, span_of(places), span_of(sources),
+                      std::as_bytes(span_of(window)), row_bytes, threads);
 }
 
 }  // namespace
@@ -238,16 +241,17 @@ void bind_packing(nb::module_& m) {
       .def("finish", &PageWriter::finish, nb::call_guard<nb::gil_scoped_release>())
       .def("close", &PageWriter::close, nb::call_guard<nb::gil_scoped_release>());
   m.def("start_extent", &start_extent_of, "writer"_a, "path"_a, "offset"_a, "header"_a.noconvert(), "rows_offset"_a,
-        "tail"_a.noconvert(), "complete"_a);
+        "tail"_a.noconvert(), "flush"_a);
   nb::class_<PythonExtentRows>(m, "ExtentRows")
       .def(nb::init<const std::string&, nb::object, In<std::int64_t>, In<std::int64_t>, Out<std::int64_t>,
                     Out<std::uint32_t>, Out<std::uint8_t>, In<std::uint8_t>>(),
            nb::kw_only(), "path"_a, "nodes"_a, "bounds"_a.noconvert(), "offsets"_a.noconvert(), "cursors"_a.noconvert(),
            "checksums"_a.noconvert(), "tails"_a.noconvert(), "ends"_a.noconvert());
   m.def("pack_window", &pack_window_of, "writer"_a, "extents"_a, "rows"_a.noconvert(), "run_nodes"_a.noconvert(),
-        "run_places"_a.noconvert(), "last_node"_a, "row_bytes"_a, "threads"_a);
-  m.def("scatter_rows", &scatter_rows_of, "descriptor"_a, "offset"_a, "places"_a.noconvert(), "sources"_a.noconvert(),
-        "window"_a.noconvert(), "row_bytes"_a, "threads"_a);
+        "run_places"_a.noconvert(), "last_node"_a, "row_bytes"_a, "threads"_a,
+        "flush"_a = false);
+  m.def("scatter_rows", &scatter_rows_of, "descriptor"_a, "offset"_a, "num_rows"_a, "places"_a.noconvert(),
+        "sources"_a.noconvert(), "window"_a.noconvert(), "row_bytes"_a, "threads"_a);
 }
 
 }  // namespace diskgnn

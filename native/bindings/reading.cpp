@@ -84,6 +84,11 @@ void bind_reading(nb::module_& m) {
       },
       "data"_a, "chunk_bytes"_a, "chunks"_a.noconvert(), "expected"_a.noconvert());
   m.def("crc32c_combine", &crc32c_combine, "crc_a"_a, "crc_b"_a, "bytes_b"_a);
+  m.def(
+      "crc32c_part",
+      [](Bytes data, std::uint64_t bytes_after) { return crc32c_part(std::as_bytes(span_of(data)), bytes_after); },
+      "data"_a, "bytes_after"_a);
+  m.def("crc32c_of_remainder", &crc32c_of_remainder, "remainder"_a, "total_bytes"_a);
   m.def("io_uring_refusal", &io_uring_refusal);
   nb::class_<KeptPages>(m, "KeptPages").def(nb::init<std::size_t>(), "most_bytes"_a);
   m.def(

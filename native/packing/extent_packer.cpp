@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "storage/crc32c.h"
 #include "storage/parallel.h"
 #include "storage/row_copy.h"
 
@@ -65,18 +66,19 @@ class RowFinder {
 
 std::uint32_t start_extent(PageWriter& writer, std::shared_ptr<const OutputFile> file, std::int64_t offset,
                            std::span<const std::byte> header, std::size_t rows_offset, std::span<std::byte> tail,
-                           bool complete) {
+                           bool flush) {
   const std::vector<std::byte> zeros(rows_offset - header.size());
   PageAppender appender(writer, std::move(file), offset, tail, 0);
   appender.append(header);
   const std::uint32_t checksum = appender.checksum();
   appender.append(zeros);
-  appender.finish(complete);
+  appender.finish(flush);
   return checksum;
 }
 
 template <typename Node>
-void pack_window(PageWriter& writer, const ExtentRows<Node>& extents, const RowWindow& window, unsigned num_threads) {
+void pack_window(PageWriter& writer, const ExtentRows<Node>& extents, const RowWindow& window, unsigned num_threads,
+                 bool flush) {
   const auto limit = static_cast<Node>(window.last_node);
   std::atomic<std::size_t> next{0};
   run_on_threads(num_threads, [&] {
@@ -85,10 +87,12 @@ void pack_window(PageWriter& writer, const ExtentRows<Node>& extents, const RowW
       const Node* const run = extents.nodes.data() + extents.cursors[t];
       const Node* const end = extents.nodes.data() + extents.bounds[t + 1];
       const Node* const stop = find_run_end(run, end, limit);
-      if (run == stop) continue;
-      const std::int64_t row = run - first;
-      PageAppender appender(writer, extents.file,
-                            extents.offsets[t] + row * static_cast<std::int64_t>(window.row_bytes),
+      const bool was_complete = run == end && extents.ends[t] != 0;
+      if (run == stop && (!flush || was_complete)) continue;
+      std::int64_t offset = extents.offsets[t] + (run - first) * static_cast<std::int64_t>(window.row_bytes);
+      if (run == end) offset = (offset + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
+      if (run == stop && offset % kDirectAlignment == 0) continue;  // nothing waits in the tail
+      PageAppender appender(writer, extents.file, offset,
                             extents.tails.subspan(t * kDirectAlignment, kDirectAlignment), extents.checksums[t]);
       RowFinder rows(window), ahead(window);
       for (const Node* node = run; node < stop; ++node) {
@@ -98,22 +102,23 @@ void pack_window(PageWriter& writer, const ExtentRows<Node>& extents, const RowW
         appender.append(rows.row(*node));
       }
       extents.checksums[t] = appender.checksum();
-      if (stop == end) {
+      if (stop == end && run != end) {
         const std::size_t rows_bytes = static_cast<std::size_t>(end - first) * window.row_bytes;
         appender.append(std::span(kZeros).first((kRowAlignment - rows_bytes % kRowAlignment) % kRowAlignment));
       }
-      appender.finish(stop == end && extents.ends[t] != 0);
+      appender.finish(flush || (stop == end && extents.ends[t] != 0));
       extents.cursors[t] = stop - extents.nodes.data();
     }
   });
 }
 
-void scatter_rows(int descriptor, std::int64_t offset, std::span<const std::int64_t> places,
-                  std::span<const std::int64_t> sources, std::span<const std::byte> window, std::size_t row_bytes,
-                  unsigned num_threads) {
+std::uint32_t scatter_rows(int descriptor, std::int64_t offset, std::int64_t num_rows,
+                           std::span<const std::int64_t> places, std::span<const std::int64_t> sources,
+                           std::span<const std::byte> window, std::size_t row_bytes, unsigned num_threads) {
   const std::size_t rows_per_task = std::max<std::size_t>(1, kWriteBytes / row_bytes);
   const auto row_of = [&](std::size_t i) { return window.data() + sources[i]; };
   std::atomic<std::size_t> next{0};
+  std::atomic<std::uint32_t> remainder{0};
   run_on_threads(num_threads, [&] {
     std::vector<std::byte> buffer(rows_per_task * row_bytes);
     for (std::size_t first = next.fetch_add(rows_per_task); first < places.size();
@@ -124,15 +129,17 @@ void scatter_rows(int descriptor, std::int64_t offset, std::span<const std::int6
           if (end + kPrefetchDistance < last) prefetch_row(row_of(end + kPrefetchDistance), row_bytes);
           copy_row(buffer.data() + (end - run) * row_bytes, row_of(end), row_bytes);
         }
-        write_all(descriptor, std::span(buffer).first((end - run) * row_bytes),
-                  offset + places[run] * static_cast<std::int64_t>(row_bytes));
+        const std::span<const std::byte> rows = std::span(buffer).first((end - run) * row_bytes);
+        write_all(descriptor, rows, offset + places[run] * static_cast<std::int64_t>(row_bytes));
+        remainder ^= crc32c_part(rows, static_cast<std::uint64_t>(num_rows - places[end - 1] - 1) * row_bytes);
       }
     }
   });
   start_writing_out(descriptor, 0, 0);
+  return remainder;
 }
 
-template void pack_window(PageWriter&, const ExtentRows<std::int32_t>&, const RowWindow&, unsigned);
-template void pack_window(PageWriter&, const ExtentRows<std::int64_t>&, const RowWindow&, unsigned);
+template void pack_window(PageWriter&, const ExtentRows<std::int32_t>&, const RowWindow&, unsigned, bool);
+template void pack_window(PageWriter&, const ExtentRows<std::int64_t>&, const RowWindow&, unsigned, bool);
 
 }  // namespace diskgnn

@@ -27,11 +27,11 @@ struct ExtentRows {
 };
 
 // Writes what comes before the rows of an extent: `header`, and zeros up to `rows_offset`, from the page boundary
-// `offset` on. What does not fill a page stays in `tail` [kDirectAlignment]; an extent without rows is `complete`.
-// Returns the CRC-32C of `header`.
+// `offset` on. What does not fill a page stays in `tail` [kDirectAlignment]; with `flush` it is written, too, see
+// PageAppender. Returns the CRC-32C of `header`.
 std::uint32_t start_extent(PageWriter& writer, std::shared_ptr<const OutputFile> file, std::int64_t offset,
                            std::span<const std::byte> header, std::size_t rows_offset, std::span<std::byte> tail,
-                           bool complete);
+                           bool flush);
 
 // Rows in memory, in runs of neighbouring nodes.
 struct RowWindow {
@@ -44,15 +44,18 @@ struct RowWindow {
 
 // Appends the rows of `window` to the extents; windows come in ascending order. After its last row, an extent is filled
 // up with zeros: to where the next row set starts, or to the end of its last page. Threads share the extents. Returns
-// when the window is no longer needed, though not all is written: see PageWriter. Throws std::system_error when a write
-// fails.
+// when the window is no longer needed, though not all is written: see PageWriter. With `flush`, the pages of all extents
+// that are not full are written, too, see PageAppender. Throws std::system_error when a write fails.
 template <typename Node>
-void pack_window(PageWriter& writer, const ExtentRows<Node>& extents, const RowWindow& window, unsigned num_threads);
+void pack_window(PageWriter& writer, const ExtentRows<Node>& extents, const RowWindow& window, unsigned num_threads,
+                 bool flush);
 
-// Writes the row that begins at `window[sources[i]]` as row `places[i]` of the file's rows, which start at `offset`.
-// `places` ascend: neighbours are written together. Throws std::system_error when a write fails.
-void scatter_rows(int descriptor, std::int64_t offset, std::span<const std::int64_t> places,
-                  std::span<const std::int64_t> sources, std::span<const std::byte> window, std::size_t row_bytes,
-                  unsigned num_threads);
+// Writes the row that begins at `window[sources[i]]` as row `places[i]` of the file's `num_rows` rows, which start at
+// `offset`. `places` ascend: neighbours are written together. Returns what the rows add to the file's remainder: rows
+// may be written in any order, and the remainder is the exclusive or of what all parts add (`crc32c_part`). Throws
+// std::system_error when a write fails.
+std::uint32_t scatter_rows(int descriptor, std::int64_t offset, std::int64_t num_rows,
+                           std::span<const std::int64_t> places, std::span<const std::int64_t> sources,
+                           std::span<const std::byte> window, std::size_t row_bytes, unsigned num_threads);
 
 }  // namespace diskgnn

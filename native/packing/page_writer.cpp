@@ -145,11 +145,11 @@ void PageAppender::next_block() {
   block_ = writer_.take();
 }
 
-void PageAppender::finish(bool complete) {
+void PageAppender::finish(bool flush) {
   const std::size_t open_bytes = used_ % kDirectAlignment;
   std::memcpy(tail_.data(), block_.data() + used_ - open_bytes, open_bytes);
   std::size_t bytes = used_ - open_bytes;
-  if (complete && open_bytes > 0) {
+  if (flush && open_bytes > 0) {
     std::memset(block_.data() + used_, 0, kDirectAlignment - open_bytes);
     bytes += kDirectAlignment;
   }

@@ -112,8 +112,9 @@ class PageAppender {
   // Of what was appended so far, by this and by those before it.
   std::uint32_t checksum();
 
-  // Queues the pages that are full; with `complete` also the last one, filled up with zeros.
-  void finish(bool complete);
+  // Queues the pages that are full; with `flush` also the last one, filled up with zeros. Whoever appends to that page
+  // later must have waited for `PageWriter::finish`: writes of one page have no order among them.
+  void finish(bool flush);
 
  private:
   void next_block();

@@ -142,6 +142,14 @@ std::uint32_t crc32c_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::uint
   return crc_a ^ crc_b;
 }
 
+std::uint32_t crc32c_part(std::span<const std::byte> bytes, std::uint64_t bytes_after) {
+  return crc32c_combine(~crc32c(bytes, ~std::uint32_t{0}), 0, bytes_after);  // the register starts at 0: linear
+}
+
+std::uint32_t crc32c_of_remainder(std::uint32_t remainder, std::uint64_t total_bytes) {
+  return ~(crc32c_combine(~std::uint32_t{0}, 0, total_bytes) ^ remainder);
+}
+
 std::uint32_t crc32c_chunks(std::span<const std::byte> bytes, std::size_t chunk_bytes, std::uint32_t crc,
                             std::span<std::uint32_t> chunks) {
   for (std::uint32_t& chunk : chunks) {

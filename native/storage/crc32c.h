@@ -14,6 +14,11 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc);
 // their checksum put together from their parts' (the method is zlib's crc32_combine).
 std::uint32_t crc32c_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64_t bytes_b);
 
+// What `bytes`, with `bytes_after` more behind them, add to the remainder of a whole that is otherwise zero. Remainders
+// of parts are put together by exclusive or, in any order; the checksum of the whole is `crc32c_of_remainder`.
+std::uint32_t crc32c_part(std::span<const std::byte> bytes, std::uint64_t bytes_after);
+std::uint32_t crc32c_of_remainder(std::uint32_t remainder, std::uint64_t total_bytes);
+
 // The same as crc32c, and the checksum of each `chunk_bytes` of `bytes` by itself into `chunks`; the last one may be
 // shorter. There are as many as it takes.
 std::uint32_t crc32c_chunks(std::span<const std::byte> bytes, std::size_t chunk_bytes, std::uint32_t crc,

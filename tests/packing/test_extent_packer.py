@@ -6,7 +6,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from diskgnn._native import ExtentRows, PageWriter, crc32c, pack_window, scatter_rows, start_extent
+from diskgnn._native import (
+    ExtentRows,
+    PageWriter,
+    crc32c,
+    crc32c_of_remainder,
+    crc32c_part,
+    pack_window,
+    scatter_rows,
+    start_extent,
+)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
@@ -92,7 +101,7 @@ def test_extents_that_cannot_start(tmp_path, changed, message):
         "tail": np.zeros(4096, np.uint8),
     }
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        start_extent(PageWriter(), **{**arguments, **changed}, complete=True)
+        start_extent(PageWriter(), **{**arguments, **changed}, flush=True)
 
 
 def test_extents_that_do_not_fit_together(tmp_path):
@@ -137,9 +146,17 @@ def test_scattered_rows(tmp_path, threads):
     path = tmp_path / "rows"
     path.write_bytes(bytes(10 + 9000 * 3000))
     with path.open("r+b") as file:
-        scatter_rows(file.fileno(), 10, places, sources, rows.reshape(-1), 3000, threads)
+        half = len(places) // 2  # the checksum comes from both calls, the last rows first
+        remainder = crc32c_part(bytes(10), 9000 * 3000)
+        for part in (slice(half, None), slice(half)):
+            remainder ^= scatter_rows(
+                file.fileno(), 10, 9000, places[part], sources[part], rows.reshape(-1), 3000, threads
+            )
     expected = np.zeros((9000, 3000), np.uint8)
     expected[places] = rows[sources // 3000]
     assert path.read_bytes() == bytes(10) + expected.tobytes()
+    assert crc32c_of_remainder(remainder, 10 + 9000 * 3000) == crc32c(path.read_bytes())
     with path.open("r+b") as file, pytest.raises(ValueError, match="row of the window"):
-        scatter_rows(file.fileno(), 10, places[:1], np.array([5000 * 3000 - 2999]), rows.reshape(-1), 3000, threads)
+        scatter_rows(file.fileno(), 10, 9000, places[:1], np.array([5000 * 3000 - 2999]), rows.reshape(-1), 3000, threads)
+    with path.open("r+b") as file, pytest.raises(ValueError, match="rows of the file"):
+        scatter_rows(file.fileno(), 10, 9000, np.array([9000]), sources[:1], rows.reshape(-1), 3000, threads)

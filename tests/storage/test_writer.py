@@ -136,7 +136,13 @@ def test_resuming(tmp_path: Path) -> None:
         return ArtifactWriter(tmp_path / "samples", SAMPLES, config=config, resumable=True)
 
     with pytest.raises(KeyboardInterrupt), begin(seed=1) as writer:  # noqa: PT012
+        writer.path("half.bin").write_bytes(b"half")
+        raise KeyboardInterrupt
+    assert names(tmp_path) == []  # nothing was finished, so nothing is kept
+    with pytest.raises(KeyboardInterrupt), begin(seed=1) as writer:  # noqa: PT012
         writer.path("part.bin").write_bytes(b"done")
+        writer.add("part.bin")
+        writer.keep(["part.bin"])
         raise KeyboardInterrupt
     assert not (tmp_path / "samples").exists()
     with pytest.raises(KeyboardInterrupt), begin(seed=1) as writer:  # noqa: PT012
@@ -151,6 +157,44 @@ def test_resuming(tmp_path: Path) -> None:
     assert names(tmp_path) == ["samples"]
 
 
+def test_records_of_how_far_a_stage_is(tmp_path: Path) -> None:
+    """The newest that is whole counts: one that a kill or a disk damages costs a unit, not all of them."""
+
+    def begin() -> ArtifactWriter:
+        return ArtifactWriter(tmp_path / "samples", SAMPLES, config={}, resumable=True)
+
+    def recorded() -> list[int] | None:
+        with pytest.raises(KeyboardInterrupt), begin() as writer:  # noqa: PT012
+            found = writer.recorded("stage")
+            raise KeyboardInterrupt
+        return None if found is None else found["done"].tolist()
+
+    def record(*numbers: int) -> None:
+        with begin() as writer:
+            for number in numbers:
+                writer.record("stage", {"done": np.array([number, number])}, claims=["rows"] if number == 1 else [])
+
+    with pytest.raises(FileNotFoundError):  # a claim that is not there
+        record(1)
+    for _ in range(2):
+        record(2, 3, 4)
+        assert recorded() == [4, 4]
+    with pytest.raises(RuntimeError), faults.armed("unit.written", RuntimeError("killed")):
+        record(5)
+    assert recorded() == [4, 4]
+    files = sorted((tmp_path / ".samples.partial").glob("stage*"), key=lambda path: path.stat().st_mtime_ns)
+    record(6)
+    for number, expected in ((0, [6, 6]), (1, None)):
+        content = bytearray(files[number].read_bytes())
+        content[-100] ^= 1
+        files[number].write_bytes(content)
+        assert recorded() == expected
+    with begin() as writer:
+        writer.save_array("a.npy", np.zeros(3))
+        writer.publish()
+    assert names(tmp_path / "samples") == ["a.npy", "manifest.json"]
+
+
 @pytest.mark.parametrize(
     ("resumable", "kept", "left"),
     [(False, "nothing is left", []), (True, "what is complete was kept", [".samples.partial"])],
@@ -159,6 +203,7 @@ def test_a_disk_that_runs_full(tmp_path: Path, resumable: bool, kept: str, left:
     def write_two() -> None:
         with ArtifactWriter(tmp_path / "samples", SAMPLES, config={}, resumable=resumable) as writer:
             writer.save_array("a.npy", np.zeros(3))
+            writer.keep(["a.npy"])
             writer.save_array("b.npy", np.zeros(3))
 
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -318,7 +363,8 @@ def test_what_overwriting_would_go_on_with_is_not_cleaned(tmp_path: Path) -> Non
     with begin(1) as writer:
         writer.save_array("a.npy", np.zeros(3))
         writer.publish()
-    with pytest.raises(KeyboardInterrupt), begin(2, overwrite=True):
+    with pytest.raises(KeyboardInterrupt), begin(2, overwrite=True) as writer:  # noqa: PT012
+        writer.record("stage", {"done": np.zeros(3)}, claims=[])
         raise KeyboardInterrupt
     with pytest.raises(OutputExistsError):
         begin(2)

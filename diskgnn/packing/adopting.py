@@ -1,0 +1,80 @@
+"""What a killed run left of a packed directory: compared with its checksums before anything goes on with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import DIRECT_ALIGNMENT, crc32c
+from diskgnn.errors import ArtifactError
+from diskgnn.storage.extents import ExtentIndex, Part
+from diskgnn.storage.file_reading import fill, opened
+
+_READ_BYTES = 4 << 20
+
+
+class DamagedScratchError(Exception):
+    """What a killed run left is not what it wrote: all of it is made again."""
+
+
+@contextmanager
+def opened_scratch(path: Path) -> Iterator[int]:
+    """A descriptor of a file that a killed run wrote.
+
+    Raises:
+        DamagedScratchError: the file is not there, ends early or cannot be read.
+    """
+    try:
+        with opened(path) as descriptor:
+            yield descriptor
+    except (ArtifactError, OSError) as error:
+        raise DamagedScratchError(str(error)) from error
+
+
+def adopt_extents(path: Path, index: ExtentIndex, tails: npt.NDArray[np.uint8]) -> None:
+    """Compare the parts of all extents that `index` [T] knows with what lies in a file, and fill `tails` [T * 4096]
+    with the page of each that may not be full yet.
+
+    Raises:
+        DamagedScratchError: it is not what the index says.
+    """
+    if len(index) == 0:  # nor is there a file
+        return
+    with opened_scratch(path) as descriptor:
+        for number, start in enumerate(index.extents["offset"].tolist()):
+            tail = tails[number * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT]
+            adopt_parts(descriptor, path, start, index.parts(number), tail)
+
+
+def adopt_parts(descriptor: int, path: Path, start: int, parts: Iterable[Part], tail: npt.NDArray[np.uint8]) -> None:
+    """Compare the parts from byte `start` on, and the zeros between them; the bytes that fill no page go to `tail`.
+
+    Raises:
+        DamagedScratchError: they are not what they were.
+        ArtifactError, ReadError: they cannot be read.
+    """
+    end = 0
+    for part in parts:
+        between = fill(descriptor, start + end, bytearray(part.offset - end), path)
+        crc, end = 0, part.offset + part.num_bytes
+        for offset in range(part.offset, end, _READ_BYTES):
+            crc = crc32c(fill(descriptor, start + offset, bytearray(min(_READ_BYTES, end - offset)), path), crc)
+        if crc != part.crc32c or any(between):
+            raise DamagedScratchError(f"{path} is not what was written between its bytes {start} and {start + end}")
+    tail[:] = 0
+    if open_bytes := end % DIRECT_ALIGNMENT:
+        fill(descriptor, start + end - open_bytes, tail[:open_bytes].data, path)
+
+
+def allocated_bytes(path: Path) -> int:
+    """Bytes that a file has on the disk already; 0 if it is not there. Of a folder, those of its files."""
+    if path.is_dir():
+        return sum(allocated_bytes(entry) for entry in path.iterdir())
+    try:
+        return path.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,154 @@
+"""What placing leaves for the rows: where the extents of each split are, and which rows go there.
+
+Headers and the nodes of rows are in files; the rest are arrays, which a durable record holds, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import crc32c, mark_nodes
+from diskgnn.packing.adopting import DamagedScratchError, opened_scratch
+from diskgnn.storage.extents import ExtentIndex
+from diskgnn.storage.file_reading import fill
+from diskgnn.storage.packed_config import PackedRows, PackedSplit, TierRowCounts
+
+_PIECE_NODES = 1 << 20
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class PlacedHeaders:
+    """The first n extents of a split: their headers are in its file, and the nodes of their rows in scratch files."""
+
+    index: ExtentIndex  # [n] rows_crc32c still 0
+    static_accesses: npt.NDArray[np.int64]  # [K] addresses of static rows
+    node_bytes: npt.NDArray[np.int64]  # [K] 4 or 8, of a node in the scratch file
+    nodes_crc32c: npt.NDArray[np.uint32]  # [K] of the scratch files
+
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """For a record."""
+        return {
+            "extents": self.index.extents,
+            "rows": self.index.rows,
+            "static_accesses": self.static_accesses,
+            "node_bytes": self.node_bytes,
+            "nodes_crc32c": self.nodes_crc32c,
+        }
+
+    @staticmethod
+    def from_arrays(found: Arrays, row_bytes: Sequence[int]) -> PlacedHeaders:
+        """What a record said."""
+        index = ExtentIndex(found["extents"], found["rows"], tuple(row_bytes))
+        return PlacedHeaders(index, found["static_accesses"], found["node_bytes"], found["nodes_crc32c"])
+
+    def node_dtype(self, number: int) -> np.dtype[Any]:
+        """Of the nodes of a row set in the scratch file."""
+        return np.dtype(np.int32 if self.node_bytes[number] == 4 else np.int64)
+
+    def nodes_file_bytes(self, number: int) -> int:
+        """Length of the scratch file of a row set."""
+        return int(self.index.rows["num_rows"][:, number].sum() * self.node_bytes[number])
+
+    def adopt_nodes(self, paths: Sequence[Path], needed: Sequence[npt.NDArray[np.bool_]]) -> None:
+        """Compare the scratch files [K] of a killed run with what was recorded, and note the rows that are `needed`.
+
+        Raises:
+            DamagedScratchError: they are not what was written.
+        """
+        for number, path in enumerate(paths):
+            dtype, length = self.node_dtype(number), self.nodes_file_bytes(number)
+            piece_bytes, crc = _PIECE_NODES * dtype.itemsize, 0
+            with opened_scratch(path) as descriptor:
+                for offset in range(0, length, piece_bytes):
+                    piece = fill(descriptor, offset, bytearray(min(piece_bytes, length - offset)), path)
+                    crc = crc32c(piece, crc)
+                    nodes = np.frombuffer(piece, dtype)
+                    if crc != self.nodes_crc32c[number] and offset + piece_bytes >= length:
+                        raise DamagedScratchError(f"{path} is not what was written")
+                    if ((nodes < 0) | (nodes >= len(needed[number]))).any():
+                        raise DamagedScratchError(f"{path} has nodes that are none of the graph's")
+                    mark_nodes(needed[number], nodes)
+
+
+@dataclass(frozen=True)
+class PlacedRows:
+    """One row set in one split after placement."""
+
+    bounds: npt.NDArray[np.int64]  # [T+1] extent t's nodes are disk_nodes[bounds[t]:bounds[t+1]]
+    nodes_path: Path  # scratch: disk nodes of all extents
+    node_dtype: np.dtype[Any]  # int32 or int64
+    initial_cpu_nodes: npt.NDArray[np.int64]  # [C] those in the cpu tier when a cycle starts, by slot
+    next_cycle_slots: npt.NDArray[np.int32]  # [C], see `placement.Schedule`
+    rows: TierRowCounts  # per cycle
+
+
+@dataclass(frozen=True)
+class PlacedSplit:
+    """One split after placement: headers are on disk, rows are still to come."""
+
+    name: str  # train, valid or test
+    headers: PlacedHeaders
+    tails: npt.NDArray[np.uint8]  # [T * 4096] of each extent, the page that is not full yet
+    row_sets: tuple[PlacedRows, ...]  # [K]
+    adopted: bool  # some headers are those of a run that was killed, and were not compared with their checksums yet
+
+    @staticmethod
+    def of(
+        name: str,
+        headers: PlacedHeaders,
+        tails: npt.NDArray[np.uint8],
+        nodes_paths: Sequence[Path],
+        tiers: Sequence[tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]],
+        *,
+        adopted: bool,
+    ) -> PlacedSplit:
+        """`tiers` [K] are the initial nodes and next slots of each row set, see `PlacedRows`."""
+        row_sets = []
+        for number, (path, (initial, slots)) in enumerate(zip(nodes_paths, tiers, strict=True)):
+            records, static = headers.index.rows[:, number], int(headers.static_accesses[number])
+            requested, disk = (int(records[name].sum()) for name in ("num_inputs", "num_rows"))
+            bounds = np.concatenate([[0], np.cumsum(records["num_rows"])]).astype(np.int64)
+            rows = TierRowCounts(requested, static, requested - static - disk, disk)
+            row_sets.append(PlacedRows(bounds, path, headers.node_dtype(number), initial, slots, rows))
+        return PlacedSplit(name, headers, tails, tuple(row_sets), adopted)
+
+    @property
+    def index(self) -> ExtentIndex:
+        """Of all extents."""
+        return self.headers.index
+
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """For a record."""
+        found = self.headers.to_arrays() | {"to_the_end": np.array(True)}
+        for number, rows in enumerate(self.row_sets):
+            found |= {f"initial_{number}": rows.initial_cpu_nodes, f"slots_{number}": rows.next_cycle_slots}
+        return found
+
+    @staticmethod
+    def tiers_in(found: Arrays) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]] | None:
+        """The `tiers` that a record has of a split; None if the split was not placed to the end."""
+        if "to_the_end" not in found:
+            return None
+        num_sets = len(found["static_accesses"])
+        return [(found[f"initial_{number}"], found[f"slots_{number}"]) for number in range(num_sets)]
+
+    def config(self, epochs: int, batches_per_epoch: int) -> PackedSplit:
+        """What the packed directory says of it."""
+        found = zip(self.row_sets, self.index.max_inputs, strict=True)
+        return PackedSplit(
+            epochs=epochs,
+            batches_per_epoch=batches_per_epoch,
+            max_header_bytes=self.index.max_header_bytes,
+            row_sets=tuple(
+                PackedRows(len(placed.next_cycle_slots), len(placed.initial_cpu_nodes), placed.rows, max_inputs)
+                for placed, max_inputs in found
+            ),
+        )

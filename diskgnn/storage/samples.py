@@ -181,6 +181,7 @@ class Samples:
                     f"{manifest.path} has {numbers} minibatches in epoch {epoch} of {split!r}, expected "
                     f"{size.batches_per_epoch}; sample again"
                 )
+            first = 0
 
     def _checked_schema(self, found: pa.Schema) -> pa.Schema:
         expected = [samples_schema(self.config, ids) for ids in (pa.int32(), pa.int64())]

@@ -157,6 +157,8 @@ def test_scattered_rows(tmp_path, threads):
     assert path.read_bytes() == bytes(10) + expected.tobytes()
     assert crc32c_of_remainder(remainder, 10 + 9000 * 3000) == crc32c(path.read_bytes())
     with path.open("r+b") as file, pytest.raises(ValueError, match="row of the window"):
-        scatter_rows(file.fileno(), 10, 9000, places[:1], np.array([5000 * 3000 - 2999]), rows.reshape(-1), 3000, threads)
+        scatter_rows(
+            file.fileno(), 10, 9000, places[:1], np.array([5000 * 3000 - 2999]), rows.reshape(-1), 3000, threads
+        )
     with path.open("r+b") as file, pytest.raises(ValueError, match="rows of the file"):
         scatter_rows(file.fileno(), 10, 9000, np.array([9000]), sources[:1], rows.reshape(-1), 3000, threads)

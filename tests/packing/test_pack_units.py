@@ -1,0 +1,277 @@
+"""Packing that is killed: the next run goes on with whole units, and no byte changes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphs import make_graph
+
+from diskgnn.graph.graph import Graph
+from diskgnn.importers.convert import convert
+from diskgnn.packing.pack import pack_samples
+from diskgnn.packing.row_sets import features_of
+from diskgnn.packing.tiers import TierBudgets
+from diskgnn.progress import SILENT, Advance, Reporter
+from diskgnn.sampling.sample import sample
+from diskgnn.specs import CacheSpec, NodeTarget
+from diskgnn.storage import faults
+from diskgnn.storage.pace import UNITS_PER_STAGE
+from diskgnn.storage.samples import Samples
+from diskgnn.storage.verification import verify_artifact
+from diskgnn.system.resources import Resources
+
+WINDOW_BYTES = 16 << 10
+UNIT_BYTES = 1 << 10  # so that a stage has as many units as it has if it takes long
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """In memory, where there is such a folder: thousands of records are waited for."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+class Killed(BaseException):
+    """Nobody handles it."""
+
+
+class Packing:
+    """What is packed, again and again."""
+
+    def __init__(self, folder: Path, graph: Graph, **sampling: object) -> None:
+        self.folder, self.graph = folder, graph
+        sample(graph, folder / "samples", threads=1, **sampling)
+        self.samples = Samples.open(folder / "samples")
+        self.pack(folder / "whole", unit_bytes=None)
+        self.digest = verify_artifact(folder / "whole").digest
+
+    def pack(self, out: Path, *, cpu_cache: str = "20%", unit_bytes: int | None = UNIT_BYTES, once: bool = False,
+             reporter: Reporter = SILENT, window_bytes: int = WINDOW_BYTES) -> None:  # fmt: skip
+        cache = CacheSpec(cpu_cache, "10%", None)
+        tiers = TierBudgets.of(cache, features_of(self.graph, self.samples.config), 1 << 30)
+        pack_samples(
+            self.graph, self.samples, out, tiers, Resources.of("1GiB", 2, reporter),
+            once=once, unit_bytes=unit_bytes, window_bytes=window_bytes,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def one_type(tmp_path_factory: pytest.TempPathFactory) -> Packing:
+    folder = tmp_path_factory.mktemp("units")
+    graph = make_graph(folder / "graph", num_nodes=900, width=300, splits={"train": 300, "valid": 60}, in_degree=4)
+    return Packing(folder, graph, fanouts=[3, 3], batch_size=8, epochs=2)
+
+
+@pytest.fixture(scope="module")
+def several_types(tmp_path_factory: pytest.TempPathFactory) -> Packing:
+    """Three row sets, one of them of edges; extents without rows of some of them."""
+    folder, rng = tmp_path_factory.mktemp("units"), np.random.default_rng(0)
+    papers, authors, edges = 500, 300, 700
+    convert(folder / "graph", schema={
+        "nodes": {
+            "paper": {"features": rng.random((papers, 150), np.float32), "labels": rng.integers(0, 3, papers),
+                      "train": np.arange(200), "valid": np.arange(200, 230)},
+            "author": {"features": rng.random((authors, 99), np.float32)},
+        },
+        "edges": {
+            "author:writes:paper": {"edges": np.stack([rng.integers(0, authors, edges), rng.integers(0, 300, edges)]),
+                                    "features": rng.random((edges, 40), np.float32)},
+            "paper:cites:paper": {"edges": rng.integers(0, papers, (900, 2))},
+        },
+    })  # fmt: skip
+    graph = Graph.open(folder / "graph")
+    return Packing(folder, graph, fanouts=[3, 2], batch_size=4, target=NodeTarget("paper"))
+
+
+@pytest.fixture(params=["one_type", "several_types"])
+def packing(request: pytest.FixtureRequest) -> Packing:
+    return request.getfixturevalue(request.param)
+
+
+class Passes:
+    """Counts passes of a point, and kills at one of them."""
+
+    def __init__(self, kill_after: int | None = None) -> None:
+        self.count, self._kill_after = 0, kill_after
+
+    def __call__(self) -> None:
+        if self.count == self._kill_after:
+            raise Killed
+        self.count += 1
+
+
+@pytest.mark.parametrize(
+    "point", ["artifact.sync", "artifact.write", "pack.header", "pack.rows", "pack.window", "unit.written"]
+)
+def test_a_kill_anywhere_changes_no_byte(packing: Packing, tmp_path: Path, point: str) -> None:
+    passes = Passes()
+    with faults.armed(point, passes):
+        packing.pack(tmp_path / "counted")
+    assert verify_artifact(tmp_path / "counted").digest == packing.digest
+    for after in np.unique(np.linspace(0, max(0, passes.count - 2), 4).astype(int)).tolist():  # the last: it is there
+        out = tmp_path / f"killed-{after}"
+        with pytest.raises(Killed), faults.armed(point, Killed(), after=after):
+            packing.pack(out)
+        assert not out.exists()
+        packing.pack(out, window_bytes=WINDOW_BYTES * 3)  # windows need not be the same
+        assert verify_artifact(out).digest == packing.digest
+        assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+        shutil.rmtree(out)
+
+
+@pytest.mark.parametrize("point", ["pack.header", "pack.window"])
+def test_a_kill_costs_a_unit(one_type: Packing, tmp_path: Path, point: str) -> None:
+    """Of headers and windows, which are all that takes long, no more than a unit is made again."""
+    whole = Passes()
+    with faults.armed(point, whole):
+        one_type.pack(tmp_path / "counted")
+    assert whole.count > UNITS_PER_STAGE
+    unit = -(-whole.count // UNITS_PER_STAGE)
+    for after in np.linspace(1, whole.count - 1, 8).astype(int).tolist():
+        first, second, out = Passes(after), Passes(), tmp_path / f"killed-{after}"
+        with pytest.raises(Killed), faults.armed(point, first):
+            one_type.pack(out)
+        with faults.armed(point, second):
+            one_type.pack(out)
+        again = first.count + second.count - whole.count
+        assert again <= 2 * unit, (after, again, whole.count)  # 2: headers wait to be written
+        shutil.rmtree(out)
+
+
+def test_killed_again_and_again(one_type: Packing, tmp_path: Path) -> None:
+    """By SIGKILL at any moment, as often as it takes."""
+    script = textwrap.dedent("""
+        import sys
+        from diskgnn.graph.graph import Graph
+        from diskgnn.packing.pack import pack_samples
+        from diskgnn.packing.tiers import TierBudgets
+        from diskgnn.packing.row_sets import features_of
+        from diskgnn.specs import CacheSpec
+        from diskgnn.storage.samples import Samples
+        from diskgnn.system.resources import Resources
+        graph, samples = Graph.open(sys.argv[1]), Samples.open(sys.argv[2])
+        tiers = TierBudgets.of(CacheSpec("20%", "10%", None), features_of(graph, samples.config), 1 << 30)
+        print("begins", flush=True)
+        pack_samples(graph, samples, sys.argv[3], tiers, Resources.of("1GiB", 2), unit_bytes=1024, window_bytes=16384)
+    """)
+    out, rng, kills = tmp_path / "out", np.random.default_rng(), 0
+    command = [sys.executable, "-c", script, str(one_type.graph.manifest.path), str(one_type.folder / "samples"), out]
+    while not out.exists():
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            try:
+                process.wait(timeout=None if kills == 4 else rng.uniform(0.01, 0.4))
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                kills += 1
+        assert process.returncode in (0, -signal.SIGKILL)
+    assert verify_artifact(out).digest == one_type.digest
+
+
+@contextmanager
+def killed_at(packing: Packing, out: Path, point: str, after: int) -> Iterator[Path]:
+    """The staging directory of a packing that was killed."""
+    with pytest.raises(Killed), faults.armed(point, Killed(), after=after):
+        packing.pack(out)
+    yield out.with_name(f".{out.name}.partial")
+    packing.pack(out)
+    assert verify_artifact(out).digest == packing.digest
+    shutil.rmtree(out)
+
+
+@pytest.mark.parametrize(
+    ("packed", "point", "after"),
+    [("one_type", "pack.header", 60), ("one_type", "artifact.sync", 0), ("several_types", "pack.window", 25)],
+)
+def test_what_is_damaged_meanwhile_is_made_again(
+    request: pytest.FixtureRequest, tmp_path: Path, packed: str, point: str, after: int
+) -> None:
+    packing: Packing = request.getfixturevalue(packed)
+    out, random = tmp_path / "out", np.random.default_rng(after)
+    with killed_at(packing, out, point, after) as staging:
+        files = sorted(path.name for path in staging.iterdir())
+    assert len(files) > 3
+    for number, name in enumerate(random.permutation(files)[:12].tolist()):
+        with killed_at(packing, out, point, after) as staging:
+            path = staging / name
+            content = bytearray(path.read_bytes())
+            if number % 4 == 3:
+                path.unlink()
+            elif number % 4 == 2:
+                os.truncate(path, len(content) // 2)
+            elif content:
+                for position in random.integers(0, len(content), 20).tolist():
+                    content[position] ^= 1 << int(random.integers(8))
+                path.write_bytes(content)
+
+
+def test_other_settings_begin_anew(one_type: Packing, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(Killed), faults.armed("pack.window", Killed(), after=20):
+        one_type.pack(out)
+    headers = Passes()
+    with faults.armed("pack.header", headers):
+        one_type.pack(out, cpu_cache="5%")
+    assert headers.count == sum(size.num_batches for size in one_type.samples.config.splits.values())
+    one_type.pack(tmp_path / "expected", cpu_cache="5%", unit_bytes=None)
+    assert verify_artifact(out).digest == verify_artifact(tmp_path / "expected").digest
+
+
+def test_what_is_small_or_played_once_is_not_recorded(one_type: Packing, tmp_path: Path) -> None:
+    """A record would take longer than what it saves; and a window of fresh epochs is not gone on with."""
+    with faults.armed("unit.written", Killed()):
+        one_type.pack(tmp_path / "small", unit_bytes=None)
+        one_type.pack(tmp_path / "once", once=True)
+    with pytest.raises(Killed), faults.armed("pack.window", Killed(), after=20):
+        one_type.pack(tmp_path / "killed", unit_bytes=None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["once", "small"]
+
+
+class _Advances:
+    """Adds up what a stage says it did."""
+
+    def __init__(self) -> None:
+        self.done, self.total = dict[str, int](), dict[str, int]()
+
+    @contextmanager
+    def stage(self, description: str, total: int, unit: str) -> Iterator[Advance]:
+        self.total[description], self.done[description] = total, 0
+
+        def advance(count: int) -> None:
+            self.done[description] += count
+
+        yield advance
+
+
+def test_progress_counts_what_was_there(packing: Packing, tmp_path: Path) -> None:
+    with pytest.raises(Killed), faults.armed("pack.window", Killed(), after=12):
+        packing.pack(tmp_path / "out")
+    advances = _Advances()
+    packing.pack(tmp_path / "out", reporter=advances)
+    assert advances.done == advances.total
+
+
+def test_a_disk_that_ran_full_and_has_room_again(one_type: Packing, tmp_path: Path) -> None:
+    """What is on it counts as free: the same command is not refused for space that it has taken itself."""
+    out = tmp_path / "out"
+    with pytest.raises(Killed), faults.armed("pack.window", Killed(), after=20):
+        one_type.pack(out)
+    staging = tmp_path / ".out.partial"
+    taken = sum(path.stat().st_blocks * 512 for path in staging.iterdir())
+    total = verify_artifact(one_type.folder / "whole").total_bytes
+    with faults.pretending("disk.free", max(0, total - taken) + (200 << 10)):
+        one_type.pack(out)
+    assert verify_artifact(out).digest == one_type.digest

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import PageWriter
+from diskgnn._native import DIRECT_ALIGNMENT, PageWriter
 from diskgnn.packing.adopting import DamagedScratchError, adopt_extents, allocated_bytes
 from diskgnn.packing.output_files import (
     ExtentRowsFile,
@@ -29,7 +29,7 @@ from diskgnn.packing.split_placer import Placed
 from diskgnn.progress import Advance
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import require_free_bytes
-from diskgnn.storage.extents import ExtentIndex
+from diskgnn.storage.extents import ExtentIndex, align
 from diskgnn.storage.feature_scan import WINDOWS_IN_MEMORY, scan_needed_rows
 from diskgnn.storage.pace import Pace
 from diskgnn.storage.writer import ArtifactWriter
@@ -217,11 +217,16 @@ class _RowPacking:
 
 
 def _require_space(writer: ArtifactWriter, placed: Placed) -> None:
-    """Of what a killed run wrote, and of the headers, the space is taken already."""
+    """Of what a killed run wrote, the space is taken already."""
     needed_bytes = 0
     for split in placed.splits:
-        extents = writer.path(artifacts.extents_file(split.name))
-        needed_bytes += split.index.num_bytes - min(allocated_bytes(extents), split.index.num_bytes)
+        header_bytes = sum(align(size, DIRECT_ALIGNMENT) for size in split.index.extents["header_bytes"].tolist())
+        taken_bytes = allocated_bytes(writer.path(artifacts.extents_file(split.name))) - header_bytes
+        rows_bytes = sum(
+            int(rows.bounds[-1]) * row_bytes
+            for rows, row_bytes in zip(split.row_sets, split.index.row_bytes, strict=True)
+        )
+        needed_bytes += max(0, len(split.index) * DIRECT_ALIGNMENT + rows_bytes - max(0, taken_bytes))
     for number, row_set in enumerate(placed.row_sets):
         name = row_set.config.name
         rows = {artifacts.static_file(name): len(placed.static_nodes[number])}

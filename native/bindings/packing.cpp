@@ -200,8 +200,8 @@ std::uint32_t scatter_rows_of(int descriptor, std::int64_t offset, std::int64_t 
   const auto is_row = [&](std::int64_t place) { return 0 <= place && place < num_rows; };
   require(std::ranges::all_of(span_of(places), is_row), "places: expected rows of the file");
   nb::gil_scoped_release release;
-  return scatter_rows(descriptor, offset, num_rows, span_of(places), span_of(sources),
-                      std::as_bytes(span_of(window)), row_bytes, threads);
+  return scatter_rows(descriptor, offset, num_rows, span_of(places), span_of(sources), std::as_bytes(span_of(window)),
+                      row_bytes, threads);
 }
 
 }  // namespace
@@ -248,8 +248,7 @@ void bind_packing(nb::module_& m) {
            nb::kw_only(), "path"_a, "nodes"_a, "bounds"_a.noconvert(), "offsets"_a.noconvert(), "cursors"_a.noconvert(),
            "checksums"_a.noconvert(), "tails"_a.noconvert(), "ends"_a.noconvert());
   m.def("pack_window", &pack_window_of, "writer"_a, "extents"_a, "rows"_a.noconvert(), "run_nodes"_a.noconvert(),
-        "run_places"_a.noconvert(), "last_node"_a, "row_bytes"_a, "threads"_a,
-        "flush"_a = false);
+        "run_places"_a.noconvert(), "last_node"_a, "row_bytes"_a, "threads"_a, "flush"_a = false);
   m.def("scatter_rows", &scatter_rows_of, "descriptor"_a, "offset"_a, "num_rows"_a, "places"_a.noconvert(),
         "sources"_a.noconvert(), "window"_a.noconvert(), "row_bytes"_a, "threads"_a);
 }

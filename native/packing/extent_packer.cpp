@@ -92,8 +92,8 @@ void pack_window(PageWriter& writer, const ExtentRows<Node>& extents, const RowW
       std::int64_t offset = extents.offsets[t] + (run - first) * static_cast<std::int64_t>(window.row_bytes);
       if (run == end) offset = (offset + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
       if (run == stop && offset % kDirectAlignment == 0) continue;  // nothing waits in the tail
-      PageAppender appender(writer, extents.file, offset,
-                            extents.tails.subspan(t * kDirectAlignment, kDirectAlignment), extents.checksums[t]);
+      PageAppender appender(writer, extents.file, offset, extents.tails.subspan(t * kDirectAlignment, kDirectAlignment),
+                            extents.checksums[t]);
       RowFinder rows(window), ahead(window);
       for (const Node* node = run; node < stop; ++node) {
         if (stop - node > kPrefetchDistance) {

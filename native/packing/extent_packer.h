@@ -44,8 +44,8 @@ struct RowWindow {
 
 // Appends the rows of `window` to the extents; windows come in ascending order. After its last row, an extent is filled
 // up with zeros: to where the next row set starts, or to the end of its last page. Threads share the extents. Returns
-// when the window is no longer needed, though not all is written: see PageWriter. With `flush`, the pages of all extents
-// that are not full are written, too, see PageAppender. Throws std::system_error when a write fails.
+// when the window is no longer needed, though not all is written: see PageWriter. With `flush`, the pages of all
+// extents that are not full are written, too, see PageAppender. Throws std::system_error when a write fails.
 template <typename Node>
 void pack_window(PageWriter& writer, const ExtentRows<Node>& extents, const RowWindow& window, unsigned num_threads,
                  bool flush);

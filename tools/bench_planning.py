@@ -61,7 +61,9 @@ def main() -> None:
         sequence = options.folder / "sequence"
         lengths = _write(sequence, minibatches(options.nodes, options.minibatches, options.rows, options.skew))
         scratch, threads = options.folder / "x.accesses", options.threads
-        accesses = timed("sort", lambda: Accesses(_read(sequence, lengths), options.nodes, scratch, threads=threads))
+        accesses = timed(
+            "sort", lambda: Accesses.sort(_read(sequence, lengths), options.nodes, scratch, threads=threads)
+        )
         reuse = timed("next uses", lambda: Reuse(accesses, np.empty(0, np.int64), threads=threads))
         schedule = timed("find what is resident", lambda: Schedule(reuse, int(options.nodes * options.cache)))
         misses = timed("place", lambda: sum(len(placement.disk_nodes) for placement in schedule))

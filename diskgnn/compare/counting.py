@@ -45,7 +45,7 @@ class InputRows:
     @cached_property
     def accesses(self) -> Accesses:
         """The same, in files that can be read backwards."""
-        return Accesses(self, self.num_rows, self._scratch.with_suffix(".accesses"))
+        return Accesses.sort(self, self.num_rows, self._scratch.with_suffix(".accesses"))
 
     @cached_property
     def reuse(self) -> Reuse:

@@ -6,8 +6,10 @@ back, and so that a range of nodes is one piece of each minibatch: threads take 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,14 +32,8 @@ _READ_AHEAD = 4  # pieces
 class Accesses:
     """The nodes of each minibatch of one sequence, ascending, and where they were in the minibatch."""
 
-    def __init__(
-        self, minibatches: Iterable[npt.NDArray[Any]], num_nodes: int, scratch: Path, *, threads: int = 1
-    ) -> None:
-        """Sorts the nodes of each minibatch, int32 or int64 and none twice, into `scratch` and a file beside it.
-
-        Raises:
-            IndexError: a node that is not in [0, num_nodes).
-        """
+    def __init__(self, num_nodes: int, scratch: Path) -> None:
+        """Of no minibatch yet; `scratch` and a file beside it take them."""
         self.num_nodes = num_nodes
         self.scratch = scratch
         self.read_bytes = 0  # from the scratch files so far
@@ -46,19 +42,42 @@ class Accesses:
         num_ranges = max(_MIN_RANGES, -(-num_nodes // _RANGE_NODES))
         self.range_starts = np.linspace(0, num_nodes, num_ranges + 1).astype(np.int64)
         self._range_bounds: list[npt.NDArray[np.int64]] = []  # per minibatch [num_ranges + 1], in its nodes
-        sorting = (partial(sort_nodes, nodes, num_nodes) for nodes in minibatches)
-        with (
-            scratch.open("wb") as nodes_file,
-            self._order.open("wb") as order_file,
-            ThreadPoolExecutor(threads) as pool,
-        ):
-            for nodes, order in in_order(pool, sorting, threads):
-                self.dtype = nodes.dtype
+        self.offsets: npt.NDArray[np.int64] = np.zeros(1, np.int64)  # [B+1] in accesses
+
+    @staticmethod
+    def sort(minibatches: Iterable[npt.NDArray[Any]], num_nodes: int, scratch: Path, *, threads: int = 1) -> Accesses:
+        """Sorts the nodes of each minibatch, int32 or int64 and none twice, into `scratch` and a file beside it.
+
+        Raises:
+            IndexError: a node that is not in [0, num_nodes).
+        """
+        (found,) = Accesses.sort_all(((nodes,) for nodes in minibatches), [(num_nodes, scratch)], threads=threads)
+        return found
+
+    @staticmethod
+    def sort_all(
+        minibatches: Iterable[Sequence[npt.NDArray[Any]]], row_sets: Sequence[tuple[int, Path]], *, threads: int = 1
+    ) -> list[Accesses]:
+        """Those of each row set, of which `minibatches` have the nodes and `row_sets` `num_nodes` and `scratch`."""
+        found = [Accesses(num_nodes, scratch) for num_nodes, scratch in row_sets]
+        sorting = (
+            partial(sort_nodes, nodes, accesses.num_nodes)
+            for minibatch in minibatches
+            for nodes, accesses in zip(minibatch, found, strict=True)
+        )
+        with ExitStack() as opened, ThreadPoolExecutor(threads) as pool:
+            files = [[opened.enter_context(path.open("wb")) for path in (each.scratch, each._order)] for each in found]
+            for (nodes, order), accesses, (nodes_file, order_file) in zip(
+                in_order(pool, sorting, threads), itertools.cycle(found), itertools.cycle(files)
+            ):
+                accesses.dtype = nodes.dtype
                 nodes_file.write(nodes.data)  # not tofile: it drops errno
                 order_file.write(order.data)
-                self._range_bounds.append(np.searchsorted(nodes, self.range_starts.astype(nodes.dtype)))
-        lengths = [int(bounds[-1]) for bounds in self._range_bounds]
-        self.offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])  # [B+1] in accesses
+                accesses._range_bounds.append(np.searchsorted(nodes, accesses.range_starts.astype(nodes.dtype)))
+        for accesses in found:
+            lengths = [int(bounds[-1]) for bounds in accesses._range_bounds]
+            accesses.offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        return found
 
     @property
     def num_batches(self) -> int:

@@ -148,8 +148,8 @@ def pack_samples(
         except DamagedScratchError:
             writer.restart()
             placed, rows_bytes = place_and_pack()
-        # To place, once for each row set, and to write the headers.
-        read_bytes += (len(row_sets) + 1) * samples.manifest.total_bytes + placed.read_bytes + rows_bytes
+        read_bytes += 2 * samples.manifest.total_bytes  # to place, and to write the headers
+        read_bytes += placed.read_bytes + rows_bytes
         write_given(writer, given)
         writer.config = _placed_config(config, placed).to_json()
         manifest = writer.publish()

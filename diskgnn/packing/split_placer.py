@@ -151,9 +151,8 @@ class SplitPlacer:
         num_batches = self.samples.config.splits[split].num_batches
         if num_batches > MAX_BATCHES:
             raise ConfigError(f"{split}: {num_batches} minibatches; at most {MAX_BATCHES} can be placed")
-        num_passes = len(self.row_sets) + 1
-        with self.resources.reporter.stage(f"place {split}", num_passes * num_batches, "minibatches") as advance:
-            accesses = [self._accesses(split, number, advance) for number in range(len(self.row_sets))]
+        with self.resources.reporter.stage(f"place {split}", 2 * num_batches, "minibatches") as advance:
+            accesses = self._accesses(split, advance)
             if split == self.samples.splits[0]:
                 self._choose_static(accesses, tiers)
             reuses = [
@@ -200,17 +199,17 @@ class SplitPlacer:
         """[K] scratch files of the nodes of the rows of extents."""
         return [self.writer.path(f"{split}-{row_set.config.name}.nodes") for row_set in self.row_sets]
 
-    def _accesses(self, split: str, number: int, advance: Advance) -> Accesses:
-        """Of one row set."""
-        row_set = self.row_sets[number]
+    def _accesses(self, split: str, advance: Advance) -> list[Accesses]:
+        """Of each row set."""
 
-        def needed() -> Iterator[npt.NDArray[Any]]:
+        def needed() -> Iterator[list[npt.NDArray[Any]]]:
             for minibatch in self.samples.read(split):
-                yield row_set.needed(minibatch)
+                yield [row_set.needed(minibatch) for row_set in self.row_sets]
                 advance(1)
 
-        scratch = self.writer.path(f"{split}-{row_set.config.name}.accesses")
-        return Accesses(needed(), row_set.num_rows, scratch, threads=self.resources.threads)
+        scratch = [self.writer.path(f"{split}-{row_set.config.name}.accesses") for row_set in self.row_sets]
+        sizes = [row_set.num_rows for row_set in self.row_sets]
+        return Accesses.sort_all(needed(), list(zip(sizes, scratch, strict=True)), threads=self.resources.threads)
 
     def _choose_static(self, accesses: Sequence[Accesses], tiers: Tiers) -> None:
         """The rows that the first split accesses most often."""

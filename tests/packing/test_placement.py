@@ -21,7 +21,7 @@ from diskgnn.packing.reuse import Reuse
 def reuse_of(folder, batches, *, num_static=0, num_nodes=None, dtype=np.int32, threads=1, once=False):
     num_nodes = num_nodes or 1 + max(itertools.chain(*batches))
     arrays = (np.array(batch, dtype) for batch in batches)
-    accesses = Accesses(arrays, num_nodes, folder / "x.accesses", threads=threads)
+    accesses = Accesses.sort(arrays, num_nodes, folder / "x.accesses", threads=threads)
     return Reuse(accesses, hottest_nodes(accesses.counts(), num_static), threads=threads, once=once)
 
 
@@ -248,7 +248,7 @@ def test_no_more_than_one_int32_a_node_is_in_memory(tmp_path):
 
     tracemalloc.start()
     try:
-        accesses, taken = peak(lambda: Accesses(batches, num_nodes, tmp_path / "a.accesses"))
+        accesses, taken = peak(lambda: Accesses.sort(batches, num_nodes, tmp_path / "a.accesses"))
         assert taken < 0.1 * num_nodes
         static, taken = peak(lambda: hottest_nodes(accesses.counts(), 500))
         assert taken < 8.5 * num_nodes  # of it, 4 for one chunk of a million

@@ -16,7 +16,7 @@ from diskgnn.packing.tier_budgets import Demand, divide_cpu_rows, divide_static_
 def demand(folder, name, batches, row_bytes):
     num_nodes = 1 + max(itertools.chain(*batches))
     arrays = (np.array(batch, np.int32) for batch in batches)
-    accesses = Accesses(arrays, num_nodes, folder / f"{name}.accesses")
+    accesses = Accesses.sort(arrays, num_nodes, folder / f"{name}.accesses")
     return Demand(Reuse(accesses, np.empty(0, np.int64)), row_bytes)
 
 

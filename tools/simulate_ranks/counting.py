@@ -93,7 +93,7 @@ def work_of_ranks(
 def _work_of(
     draws: Draws, numbers: npt.NDArray[np.int64], row_bytes: int, cpu_rows: int, folder: Path, threads: int
 ) -> RankWork:
-    accesses = Accesses(draws.nodes(numbers), draws.num_nodes, folder / "rank.accesses", threads=threads)
+    accesses = Accesses.sort(draws.nodes(numbers), draws.num_nodes, folder / "rank.accesses", threads=threads)
     schedule = Schedule(Reuse(accesses, np.empty(0, np.int64), threads=threads), cpu_rows)
     counted = [(len(placed.disk_nodes), len(placed.admissions)) for placed in schedule]
     disk_rows, admitted = np.array(counted, np.int64).T

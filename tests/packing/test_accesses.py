@@ -1,0 +1,51 @@
+"""The rows that minibatches need, sorted: beside NumPy's sorting."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diskgnn.packing.accesses import Accesses
+
+SIZES = (50, 3, 5_000_000)  # rows of three row sets
+
+
+def minibatches() -> list[list[np.ndarray]]:
+    random = np.random.default_rng(0)
+    dtypes = (np.int32, np.int32, np.int64)
+    return [
+        [random.permutation(min(size, 1000))[: random.integers(min(size, 1000) + 1)].astype(dtype)
+         for size, dtype in zip(SIZES, dtypes, strict=True)]
+        for _ in range(7)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_several_row_sets_are_sorted_in_one_pass(tmp_path: Path, threads: int) -> None:
+    given, passes = minibatches(), []
+
+    def once():
+        passes.append(1)
+        yield from given
+
+    row_sets = [(size, tmp_path / f"{number}.accesses") for number, size in enumerate(SIZES)]
+    found = Accesses.sort_all(once(), row_sets, threads=threads)
+    assert len(passes) == 1
+    for number, accesses in enumerate(found):
+        expected = [nodes[number] for nodes in given]
+        batches = range(len(given))
+        assert (accesses.num_batches, accesses.num_nodes) == (len(given), SIZES[number])
+        np.testing.assert_array_equal(np.diff(accesses.offsets), [len(nodes) for nodes in expected])
+        for nodes, sorted_nodes in zip(expected, accesses.nodes(batches), strict=True):
+            assert sorted_nodes.dtype == nodes.dtype
+            np.testing.assert_array_equal(sorted_nodes, np.sort(nodes))
+        for nodes, order in zip(expected, accesses.order(batches), strict=True):
+            np.testing.assert_array_equal(order, np.argsort(nodes))
+        accesses.remove()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_row_that_is_none_is_refused(tmp_path: Path) -> None:
+    wrong = [[np.array([1], np.int32), np.array([3], np.int32)]]
+    with pytest.raises(IndexError):
+        Accesses.sort_all(wrong, [(2, tmp_path / "a.accesses"), (3, tmp_path / "b.accesses")])

@@ -18,27 +18,28 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Place(click.Path):
-    """A path of this machine, or with `urls` also the URL of an object store."""
+    """A path of this machine, or with `urls` also the URL of an object store: as text, if `as_text`."""
 
-    def __init__(self, *, exists: bool = False, urls: bool) -> None:
+    def __init__(self, *, exists: bool = False, urls: bool, as_text: bool = False) -> None:
         super().__init__(exists=exists, path_type=Path)
-        self.urls = urls
+        self.urls, self.as_text = urls, as_text
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """A `Path` or a `StoredPath`."""
+        """A `Path`, a `StoredPath`, or text."""
         if not is_url(value):
             return super().convert(value, param, ctx)
         if not self.urls:
             self.fail(
                 f"expected a path of this machine, found the URL {value}; `diskgnn fetch` copies it here", param, ctx
             )
-        return located(value)
+        return str(located(value)) if self.as_text else located(value)
 
 
 # The library checks what is there: its messages name the command that makes it.
 ARTIFACT = Place(urls=True)
 OUTPUT = LOCAL = Place(urls=False)
 EXISTING = Place(exists=True, urls=False)
+SOURCE = Place(exists=True, urls=True, as_text=True)  # of convert
 
 
 class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -109,11 +110,11 @@ class Column(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 COLUMN = Column()
 
 
-class Rows(click.Path):
+class Rows(Place):
     """A path of a file with a row for each node, or raw:DTYPE:WIDTH:PATH."""
 
     def __init__(self) -> None:
-        super().__init__(exists=True, path_type=Path)
+        super().__init__(exists=True, urls=True, as_text=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path, or the text that is passed on; the library looks for its file."""

@@ -76,15 +76,15 @@ _tables = options.section("Tables: Parquet or CSV, one file or a folder of parts
 )
 @_edges(
     "--edges",
-    type=options.EXISTING,
+    type=options.SOURCE,
     help="Edges source -> destination: .npy of shape [2, E] or [E, 2], or a table (see below).",
 )
-@_edges("--indptr", type=options.EXISTING, help="Instead of --edges: CSC offsets, .npy [N + 1].")
-@_edges("--indices", type=options.EXISTING, help="With --indptr: the in-neighbours, .npy [E].")
+@_edges("--indptr", type=options.SOURCE, help="Instead of --edges: CSC offsets, .npy [N + 1].")
+@_edges("--indices", type=options.SOURCE, help="With --indptr: the in-neighbours, .npy [E].")
 @_edges("--reverse", is_flag=True, help="Also add each edge's reverse: makes the graph undirected.")
 @_edges("--self-loops", is_flag=True, help="Add an edge from each node to itself.")
 @_edges("--drop-duplicates", is_flag=True, help="Keep one of several equal edges.")
-@_nodes("--ids", type=options.EXISTING, help="Your own ids of the nodes, in order: .npy, or a table's id column.")
+@_nodes("--ids", type=options.SOURCE, help="Your own ids of the nodes, in order: .npy, or a table's id column.")
 @_nodes(
     "--features",
     type=options.ROWS,
@@ -99,12 +99,12 @@ _tables = options.section("Tables: Parquet or CSV, one file or a folder of parts
     help="Store the features in fewer bits; says what that changes.  [default: as they are]",
 )
 @_nodes("--labels", type=options.ROWS, help="One class per node: .npy [N], -1 where a node has none.")
-@_nodes("--train", type=options.EXISTING, help="Nodes to train on: .npy of ids, or of bool [N].")
-@_nodes("--valid", type=options.EXISTING, help="Nodes to choose the best epoch by.")
-@_nodes("--test", type=options.EXISTING, help="Nodes to report accuracy on.")
+@_nodes("--train", type=options.SOURCE, help="Nodes to train on: .npy of ids, or of bool [N].")
+@_nodes("--valid", type=options.SOURCE, help="Nodes to choose the best epoch by.")
+@_nodes("--test", type=options.SOURCE, help="Nodes to report accuracy on.")
 @_nodes("--num-nodes", type=click.IntRange(min=1), help="N.  [default: as many as there are feature rows]")
 @_nodes("--num-classes", type=click.IntRange(min=1), help="Classes.  [default: the largest label + 1]")
-@_tables("--nodes", type=options.EXISTING, help="Table with a row per node, for what the options above don't give.")
+@_tables("--nodes", type=options.SOURCE, help="Table with a row per node, for what the options above don't give.")
 @_tables(
     "--column",
     "columns",

@@ -25,6 +25,7 @@ from diskgnn.schema import (
     reverse_edge_type,
 )
 from diskgnn.specs import PathLike
+from diskgnn.storage.object_stores import is_url
 
 DESCRIPTION = "graph.yaml"  # in a folder that is given in its place
 
@@ -249,7 +250,7 @@ def _is(value: Any, expected: str) -> bool:
 
 
 def _located(value: Any, folder: Path | None) -> Any:
-    if folder is None or not isinstance(value, (str, os.PathLike)):
+    if folder is None or not isinstance(value, (str, os.PathLike)) or is_url(value):
         return value
     raw = RawFile.parse(value)
     return folder / value if raw is None else raw.within(folder)

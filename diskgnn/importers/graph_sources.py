@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +26,7 @@ from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.specs import SPLITS
 from diskgnn.storage import artifacts
 from diskgnn.storage.graph_config import EdgeTypeConfig
+from diskgnn.storage.object_stores import bytes_of, located
 from diskgnn.storage.row_format import RowFormat
 
 
@@ -77,8 +77,7 @@ def _stored_bytes(source: Source | EdgeStream | IdColumns | None) -> int:
         return source.stored_bytes
     if not isinstance(source, (str, os.PathLike)):
         return 0
-    path = Path(source)
-    return sum(file.stat().st_size for file in table_files(path))
+    return sum(map(bytes_of, table_files(located(source))))
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from diskgnn.importers.containers.raw_files import RawFile
+from diskgnn.storage.object_stores import Location, StoredPath, located
 
 
 class _InMemoryError(TypeError):
@@ -34,7 +34,7 @@ def _named(value: Any) -> Any:
         return value
     if isinstance(value, (str, os.PathLike)):
         raw = RawFile.parse(value)
-        return [os.fspath(value), _files(Path(value) if raw is None else raw.path)]
+        return [os.fspath(value), _files(located(value) if raw is None else raw.path)]
     if isinstance(value, Mapping):
         return [[_named(key), _named(part)] for key, part in value.items()]
     if isinstance(value, (tuple, list)) and all(isinstance(part, (str, int, tuple, list)) for part in value):
@@ -47,8 +47,10 @@ def _named(value: Any) -> Any:
     raise _InMemoryError
 
 
-def _files(path: Path) -> list[tuple[str, int, int]]:
+def _files(path: Location) -> list[tuple[str, int, int]]:
     """(path, bytes, time of change) of a file, or of all in a folder; nothing for text that is no path."""
+    if isinstance(path, StoredPath):
+        return [(str(file), info.size, info.mtime_ns) for file, info in path.files().items()]
     try:
         found = sorted(entry for entry in path.rglob("*") if entry.is_file()) if path.is_dir() else [path]
         states = [(entry, entry.stat()) for entry in found]

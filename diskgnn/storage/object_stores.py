@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
@@ -78,6 +78,11 @@ class StoredPath:
         return Path(self.name).suffix
 
     @property
+    def suffixes(self) -> list[str]:
+        """As `Path.suffixes`."""
+        return Path(self.name).suffixes
+
+    @property
     def stem(self) -> str:
         """As `Path.stem`."""
         return Path(self.name).stem
@@ -120,6 +125,22 @@ class StoredPath:
     def exists(self) -> bool:
         """Whether an object is there, or objects lie below it, or it is a bucket."""
         return str(self.info().type.name) != "NotFound"
+
+    def files(self) -> dict[StoredPath, pafs.FileInfo]:
+        """All objects below this folder, in the order of their paths; or itself, if it is an object."""
+        import pyarrow.fs as pafs
+
+        if (info := self.info()).is_file:
+            return {self: info}
+        filesystem, path = self.locate()
+        with named_errors(f"listing {self}"):
+            found = filesystem.get_file_info(pafs.FileSelector(path, allow_not_found=True, recursive=True))
+        files = {info.path.removeprefix(f"{path}/"): info for info in found if info.is_file}
+        return {self / name: files[name] for name in sorted(files)}
+
+    def relative_to(self, folder: StoredPath) -> PurePosixPath:
+        """As `Path.relative_to`."""
+        return PurePosixPath(urlsplit(self.url).path).relative_to(urlsplit(folder.url).path)
 
     def has_buckets(self) -> bool:
         """Whether the store is flat: a folder is there as soon as something is in it."""
@@ -166,6 +187,11 @@ def located(path: AnyPath) -> Location:
     if not parts.path.strip("/") or ".." in parts.path.split("/"):
         raise ConfigError(f"expected the URL of a folder, such as s3://bucket/graph, found {text!r}")
     return StoredPath(urlunsplit(parts._replace(path=parts.path.rstrip("/"), fragment="")))
+
+
+def bytes_of(path: Location) -> int:
+    """Length of a file, wherever it lies."""
+    return int(path.info().size or 0) if isinstance(path, StoredPath) else path.stat().st_size
 
 
 def is_url(path: object) -> bool:

@@ -9,7 +9,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as papcsv
 import pyarrow.fs as pafs
+import pyarrow.parquet as papq
 import pytest
 from commands import run
 from graphs import FEATURES, INDICES, LABELS, make_graph
@@ -17,7 +20,15 @@ from object_store import SECRET, Fault, ObjectStore, Request, object_store
 from typed_graphs import citations
 
 import diskgnn
-from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, OutputExistsError, StoreError, UnavailableError
+from diskgnn.errors import (
+    ArtifactError,
+    ConfigError,
+    DiskFullError,
+    InputError,
+    OutputExistsError,
+    StoreError,
+    UnavailableError,
+)
 from diskgnn.graph.inspection import describe
 from diskgnn.storage import faults, fetching, pushing, remote_files
 from diskgnn.storage.manifest import read_manifest
@@ -182,6 +193,38 @@ def test_generate_and_convert_to_a_store(store, tmp_path):
         diskgnn.convert(f"{folder}-converted", features=np.ones((50, 8), np.float32), **arrays())
     for name in ("generated", "converted"):
         assert digest(store.url(f"{tmp_path.name}/made-{name}")) == digest(tmp_path / f"local-{name}")
+
+
+def test_sources_on_a_store_are_converted_as_those_on_a_disk(store, tmp_path):
+    """Tables in parts stream, .npy features and labels too; edges in an array are copied first."""
+    random, num_nodes, folder = np.random.default_rng(1), 3000, tmp_path / "source"
+    (folder / "nodes" / "year=2024").mkdir(parents=True)
+    edges = random.integers(0, num_nodes, (2, 20_000))
+    np.save(folder / "edges.npy", edges)
+    np.save(folder / "x.npy", random.standard_normal((num_nodes, 16)).astype(np.float32))
+    np.save(folder / "train.npy", np.arange(100))
+    for number, rows in enumerate(np.array_split(np.arange(num_nodes), 3)):
+        ids = pa.array([f"node {row}" for row in rows])
+        table = pa.table({"id": ids, "label": rows % 5, "split": ["train"] * len(rows), "a": rows / 7.0})
+        papq.write_table(table, folder / "nodes" / "year=2024" / f"part-{number}.parquet")
+    (folder / "edges").mkdir()
+    for number, (src, dst) in enumerate(zip(*np.array_split(edges, 2, axis=1), strict=True)):
+        text = pa.table({"src": [f"node {row}" for row in src], "dst": [f"node {row}" for row in dst]})
+        with pa.CompressedOutputStream(str(folder / "edges" / f"part-{number}.csv.gz"), "gzip") as file:
+            papcsv.write_csv(text, file)
+    url = store.upload(folder, f"{tmp_path.name}/source")
+    store.proxy.reset()
+    for name, root in (("from-disk", str(folder)), ("from-store", url)):
+        arrays = {name: f"{root}/{name}.npy" for name in ("edges", "train")} | {"features": f"{root}/x.npy"}
+        diskgnn.convert(tmp_path / f"{name}-arrays", **arrays, labels=np.arange(num_nodes) % 3)
+        with store.proxy.failing(lambda request: cut(request, every=9)):
+            diskgnn.convert(tmp_path / f"{name}-tables", edges=f"{root}/edges", nodes=f"{root}/nodes")
+    for kind in ("arrays", "tables"):
+        assert digest(tmp_path / f"from-disk-{kind}") == digest(tmp_path / f"from-store-{kind}")
+    with pytest.raises(InputError, match=r"features: expected a \.npy file, found no file"):
+        diskgnn.convert(tmp_path / "none", **arrays | {"features": f"{url}/none.npy"}, labels=np.arange(num_nodes))
+    with pytest.raises(ConfigError, match="diskgnn fetch"):
+        diskgnn.convert(tmp_path / "none", source=url, format="ogb")
 
 
 def test_inspect_and_verify_say_the_same_of_a_store(store, there, graph):

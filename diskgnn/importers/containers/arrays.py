@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Iterator
@@ -13,14 +14,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import ConfigError, DataWarning, InputError
+from diskgnn.errors import ArtifactError, ConfigError, DataWarning, InputError
 from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
 from diskgnn.importers.containers import torch_files
 from diskgnn.importers.containers.file_kinds import describe, kind_of
 from diskgnn.importers.containers.file_rows import file_rows
 from diskgnn.importers.containers.raw_files import RawFile
 from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowReader, RowSource, as_signed
-from diskgnn.storage.checked_files import npy_data_offset
+from diskgnn.storage.checked_files import npy_data_offset, npy_header, npy_parts
+from diskgnn.storage.local_copies import LocalCopies
+from diskgnn.storage.object_stores import Location, StoredPath, bytes_of, located
 from diskgnn.storage.row_format import FEATURE_STORAGE, dtype_stored_as
 
 Source = str | os.PathLike[str] | npt.ArrayLike | RowSource  # a path, what NumPy takes as an array, or a stream
@@ -35,7 +38,7 @@ def load(name: str, source: Source) -> npt.NDArray[Any]:
     if isinstance(source, RowSource):
         raise InputError(f"{name}: expected a path or an array, found rows that can only be read in order")
     if isinstance(source, (str, os.PathLike)):
-        array = _load_file(name, Path(source))
+        array = _load_file(name, located(source))
     else:
         try:
             array = np.asarray(source)
@@ -49,9 +52,12 @@ def load(name: str, source: Source) -> npt.NDArray[Any]:
     return np.asanyarray(array)
 
 
-def _load_file(name: str, path: Path) -> npt.NDArray[Any]:
+def _load_file(name: str, path: Location) -> npt.NDArray[Any]:
     if not path.is_file():
         raise InputError(f"{name}: expected a .npy file, found {describe(path)}")
+    if isinstance(path, StoredPath):
+        copies = LocalCopies(path.parent)  # mapped, the copy stays until the array goes
+        return _load_file(name, copies.copy(path, bytes_of(path))[0])
     if kind_of(path) == "torch":
         return torch_files.tensor(name, path)
     try:
@@ -249,6 +255,8 @@ def numbers(name: str, source: Source) -> RowSource:
         return source
     if (raw := RawFile.parse(source)) is not None:
         return raw.rows(name)
+    if (stored := _stored_rows(name, source)) is not None:
+        return stored
     array = load(name, source)
     if array.ndim == 0:
         raise InputError(f"{name}: expected an array, found a single number")
@@ -260,6 +268,22 @@ def numbers(name: str, source: Source) -> RowSource:
     if dtype != array.dtype or not array.flags.c_contiguous or not rows.row_bytes or kind_of(path) != "npy":
         return replace(rows, stored_bytes=path.stat().st_size)
     return file_rows(name, path, rows.num_rows, rows.row_shape, dtype, npy_data_offset(path))
+
+
+def _stored_rows(name: str, source: Source) -> RowSource | None:
+    """The rows of a .npy file in C order on a store, streamed from there; None if it is none, which is copied."""
+    path = located(source) if isinstance(source, (str, os.PathLike)) else None
+    if not isinstance(path, StoredPath) or path.suffix != ".npy" or not path.is_file():
+        return None
+    try:
+        dtype, shape = npy_header(path)
+    except ArtifactError:
+        return None
+    native = np.dtype(dtype).newbyteorder("=") if not dtype.startswith("[") else None
+    if native is None or native.str != dtype or native.kind not in "biuf" or not shape or not math.prod(shape[1:]):
+        return None
+    return RowSource(name, shape[0], shape[1:], native, lambda: (part for part, _ in npy_parts(path)),
+                     stored_bytes=bytes_of(path))  # fmt: skip
 
 
 def seed_edges(name: str, source: Source | EdgeStream, num_sources: int, num_nodes: int) -> npt.NDArray[np.int64]:

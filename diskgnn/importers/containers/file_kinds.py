@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import os
 import zipfile
 import zlib
 from pathlib import Path
+
+from diskgnn.errors import StoreError
+from diskgnn.storage.file_reading import ReadableFile
+from diskgnn.storage.object_stores import AnyPath, StoredPath, located
 
 _HEAD_BYTES = 4096
 _MAGIC = {
@@ -43,12 +46,14 @@ _NAMES = {
 }  # fmt: skip
 
 
-def kind_of(path: str | os.PathLike[str]) -> str | None:
+def kind_of(path: AnyPath) -> str | None:
     """What the file at `path` is: "npy", "npz", "torch", "parquet", "csv", ...; None if nothing tells, or no file."""
-    path = Path(path)
+    path = located(path)
     try:
-        with path.open("rb") as file:
+        with ReadableFile(path) as file:
             head = file.read(_HEAD_BYTES)
+    except StoreError:
+        raise
     except OSError:
         return None
     if not head:
@@ -57,8 +62,10 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
         if head.startswith(magic):
             return kind
     if head.startswith(b"PK\x03\x04"):
-        return _zip_kind(path)
+        return _zip_kind(path) if isinstance(path, Path) else "zip"
     if head.startswith(b"\x1f\x8b"):
+        if not isinstance(path, Path):
+            return "gzip"
         inside = _text_kind(_inflated(path))
         return "gzip" if inside is None else f"{inside}.gz"
     if head[0] == 0x80 and head[1] in range(2, 6):
@@ -66,17 +73,18 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
     return _text_kind(head)
 
 
-def describe(path: str | os.PathLike[str]) -> str:
+def describe(path: AnyPath) -> str:
     """What lies at `path`, and what reads it, for the end of "expected ..., found ...".
 
     Example:
         >>> describe("edges.csv")
         "a CSV file; give tables as `nodes` or `edges`, or save the numbers with np.save"
     """
-    path = Path(path)
+    path = located(path)
     if path.is_dir():
-        found = sorted(entry.name for entry in path.iterdir())[:4]
-        if any(name.endswith((".parquet", ".pq")) for name in found) or any(path.glob("*.parquet")):
+        found = sorted(path.entries() if isinstance(path, StoredPath) else (entry.name for entry in path.iterdir()))
+        parquet, found = any(name.endswith((".parquet", ".pq")) for name in found), found[:4]
+        if parquet:
             return f"a folder of Parquet files, {path}; give tables as `nodes` or `edges`"
         return f"a folder ({', '.join(found) or 'empty'}), {path}"
     if not path.exists():

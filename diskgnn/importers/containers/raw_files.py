@@ -11,6 +11,7 @@ import numpy as np
 from diskgnn.errors import ConfigError
 from diskgnn.importers.containers.file_rows import headerless
 from diskgnn.importers.containers.rows import RowSource
+from diskgnn.storage.object_stores import local
 
 _PREFIX = "raw:"
 _DTYPES = {"bfloat16": "uint16"}
@@ -46,7 +47,7 @@ class RawFile:
                 f"expected raw:DTYPE:WIDTH:PATH, such as raw:float32:1024:features.bin, or raw:int64:labels.bin; "
                 f"found {os.fspath(source)!r}"
             )
-        return cls(dtype, int(width) if width else None, Path(path))
+        return cls(dtype, int(width) if width else None, local(path, "raw:"))
 
     def rows(self, name: str) -> RowSource:
         """The numbers.

@@ -28,6 +28,7 @@ from diskgnn.importers.formats import (
     snap,
 )
 from diskgnn.importers.graph_input import GraphInput
+from diskgnn.storage.object_stores import local
 
 AUTO = "auto"
 
@@ -83,7 +84,7 @@ def read_source(source: object, name: str, options: Mapping[str, Any]) -> GraphI
         InputError: the source is not what the format expects.
     """
     if isinstance(source, (str, os.PathLike)):
-        source = Path(source)
+        source = local(source, "source")
         if not source.exists():
             raise InputError(f"source: expected a file or folder, found none at {source}")
     chosen = _recognised(source) if name == AUTO else FORMATS.get(name)

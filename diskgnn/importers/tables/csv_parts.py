@@ -9,8 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from diskgnn.errors import ConfigError, InputError
+from diskgnn.errors import ConfigError, InputError, StoreError
 from diskgnn.importers.containers.text_numbers import text_block_bytes
+from diskgnn.storage.file_reading import ReadableFile
+from diskgnn.storage.object_stores import Location
 
 _HEAD_BYTES = 4 << 20  # of text, which decide about the types of columns
 _DELIMITERS = (",", "\t", ";", "|", " ")
@@ -34,7 +36,7 @@ class CsvPart:
     """
 
     def __init__(
-        self, name: str, path: Path, names: Sequence[str] | None, delimiter: str | None, types: Mapping[str, str]
+        self, name: str, path: Location, names: Sequence[str] | None, delimiter: str | None, types: Mapping[str, str]
     ) -> None:
         self._name, self.path, self._names = name, path, list(names) if names else None
         self._delimiter = self._found_delimiter() if delimiter is None else delimiter
@@ -70,25 +72,32 @@ class CsvPart:
         Raises:
             InputError: a row has too many or too few columns, or a value is not of its column's type.
         """
-        with self._open(list(columns), self.path, self._block_bytes) as reader:
+        with self._stream() as file, self._open(list(columns), file, self._block_bytes) as reader:
             try:
                 for batch in reader:
                     yield _with_nulls(batch)
             except (OSError, pa.ArrowException) as error:
                 raise self._damaged(error) from error
 
+    def _stream(self) -> pa.NativeFile:
+        """Its text, from the start."""
+        if isinstance(self.path, Path):
+            return pa.input_stream(self.path, compression="detect")
+        compression = pa.Codec.detect(self.path.name).name if self.path.suffix in (".gz", ".zst", ".bz2") else None
+        return pa.input_stream(ReadableFile(self.path, front_to_back=True), compression=compression)
+
     def _head(self) -> bytes:
         """The first lines: whole ones, if there are several."""
         if not self.path.is_file():
             raise InputError(f"{self._name}: expected a CSV file, found no file {self.path}")
         try:
-            with pa.input_stream(self.path, compression="detect") as file:
+            with self._stream() as file:
                 head = bytes(file.read(_HEAD_BYTES))
         except (OSError, pa.ArrowException) as error:
             raise self._damaged(error) from error
         return head[: head.rfind(b"\n") + 1] or head if len(head) == _HEAD_BYTES else head
 
-    def _open(self, columns: list[str] | None, file: Path | pa.NativeFile, block_bytes: int) -> csv.CSVStreamingReader:
+    def _open(self, columns: list[str] | None, file: pa.NativeFile, block_bytes: int) -> csv.CSVStreamingReader:
         try:
             return csv.open_csv(
                 file,
@@ -99,13 +108,16 @@ class CsvPart:
         except (OSError, pa.ArrowException) as error:
             raise self._damaged(error) from error
 
-    def _damaged(self, error: Exception) -> InputError:
+    def _damaged(self, error: Exception) -> Exception:
+        """What to raise for it."""
+        if isinstance(error, StoreError):
+            return error
         hint = "; say what the column holds (columns types, such as string)" if "conversion error" in str(error) else ""
         return InputError(f"{self._name}: {self.path} is no CSV that can be read: {error}{hint}")
 
     def _found_delimiter(self) -> str:
         try:
-            with pa.input_stream(self.path, compression="detect") as file:
+            with self._stream() as file:
                 head = bytes(file.read(1 << 16)).decode("utf-8", "replace")
         except (OSError, pa.ArrowException) as error:
             raise InputError(f"{self._name}: {self.path} cannot be read: {error}") from error

@@ -8,8 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from diskgnn.errors import InputError
+from diskgnn.errors import InputError, StoreError
 from diskgnn.importers.containers.file_kinds import describe
+from diskgnn.storage.file_reading import ReadableFile
+from diskgnn.storage.object_stores import Location
 
 
 class ParquetPart:
@@ -21,7 +23,7 @@ class ParquetPart:
 
     missing_column_hint = ""
 
-    def __init__(self, name: str, path: Path) -> None:
+    def __init__(self, name: str, path: Location) -> None:
         self._name, self.path = name, path
         with self._open() as parquet:
             self._num_rows: int = parquet.metadata.num_rows
@@ -44,12 +46,21 @@ class ParquetPart:
             try:
                 yield from parquet.iter_batches(batch_rows, columns=list(columns))
             except (OSError, pa.ArrowException) as error:
-                raise InputError(f"{self._name}: {self.path} is damaged: {error}") from error
+                raise self._unreadable(error, "damaged") from error
 
     def _open(self) -> pq.ParquetFile:
         try:
             # A buffered stream reads a column chunk (of any size) in pieces.
-            return pq.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
+            file = self.path if isinstance(self.path, Path) else pa.PythonFile(ReadableFile(self.path), mode="r")
+            return pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
         except (OSError, pa.ArrowException) as error:
             found = f"; found {describe(self.path)}" if self.path.exists() else ""
-            raise InputError(f"{self._name}: {self.path} is no readable Parquet file: {error}{found}") from error
+            raise self._unreadable(error, "no readable Parquet file", found) from error
+
+    def _unreadable(self, error: Exception, what: str, found: str = "") -> Exception:
+        """What to raise for it."""
+        return (
+            error
+            if isinstance(error, StoreError)
+            else InputError(f"{self._name}: {self.path} is {what}: {error}{found}")
+        )

@@ -9,13 +9,15 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from diskgnn.storage.object_stores import Location, StoredPath
+
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class TablePart(Protocol):
     """One file of a table."""
 
-    path: Path
+    path: Location
     schema: pa.Schema  # dictionary-encoded columns have the type of their values
     missing_column_hint: str  # for the end of a message
 
@@ -28,16 +30,24 @@ class TablePart(Protocol):
         ...
 
 
-def partition_values(root: Path, files: Sequence[Path]) -> dict[str, pa.Array]:
+def partition_values(root: Location, files: Sequence[Location]) -> dict[str, pa.Array]:
     """What folders named `column=value` below `root` say of each of `files`: whole numbers, or otherwise strings."""
     found: dict[str, list[str | None]] = {}
     for number, file in enumerate(files):
-        for folder in file.relative_to(root).parts[:-1]:
+        for folder in _folders(file, root):
             name, equals, value = folder.partition("=")
             if equals:
                 values = found.setdefault(unquote(name), [None] * len(files))
                 values[number] = None if value == _NULL else unquote(value)
     return {name: _parsed(values) for name, values in found.items()}
+
+
+def _folders(file: Location, root: Location) -> tuple[str, ...]:
+    if isinstance(file, StoredPath) and isinstance(root, StoredPath):
+        return file.relative_to(root).parts[:-1]
+    assert isinstance(file, Path)
+    assert isinstance(root, Path)
+    return file.relative_to(root).parts[:-1]
 
 
 def _parsed(values: Sequence[str | None]) -> pa.Array:

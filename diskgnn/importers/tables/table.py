@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
+from pathlib import PurePath
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from diskgnn.errors import InputError
 from diskgnn.importers.containers.file_kinds import describe, kind_of
 from diskgnn.importers.tables import csv_parts, parquet_parts
 from diskgnn.importers.tables.parts import TablePart, partition_values
+from diskgnn.storage.object_stores import Location, StoredPath, bytes_of, located
 
 _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv"}
 _COMPRESSED = (".gz", ".zst", ".bz2")  # of CSV; Parquet is compressed inside
@@ -42,11 +43,11 @@ def is_table(path: object) -> bool:
     """Whether this is the path of a Parquet or CSV file, or of a folder (of such files)."""
     if not isinstance(path, (str, os.PathLike)):
         return False
-    path = Path(path)
+    path = located(path)
     return path.is_dir() or _kind(path) is not None
 
 
-def _kind(path: Path) -> str | None:
+def _kind(path: Location) -> str | None:
     """Whether a file is "parquet" or "csv", by its name or else by its first bytes; None: neither."""
     suffixes = [suffix for suffix in path.suffixes if suffix not in _COMPRESSED]
     named = _SUFFIXES.get(suffixes[-1]) if suffixes else None
@@ -56,19 +57,24 @@ def _kind(path: Path) -> str | None:
     return "parquet" if found == "parquet" else "csv" if found in ("csv", "csv.gz") else None
 
 
-def table_files(path: Path) -> list[Path]:
+def table_files(path: Location) -> list[Location]:
     """The files of a table in the order of their paths: `path` itself, or the parts in a folder, without hidden ones.
 
     Names that begin with a dot or `_`, as those of Spark's `_SUCCESS` and checksums, are hidden.
     """
     if not path.is_dir():
         return [path]
-    found = []
+    if isinstance(path, StoredPath):
+        return [file for file in path.files() if not _is_hidden(file.relative_to(path)) and _kind(file) is not None]
+    found: list[Location] = []
     for file in sorted(path.rglob("*")):
-        hidden = any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
-        if not hidden and file.is_file() and _kind(file) is not None:
+        if not _is_hidden(file.relative_to(path)) and file.is_file() and _kind(file) is not None:
             found.append(file)
     return found
+
+
+def _is_hidden(path: PurePath) -> bool:
+    return any(part.startswith((".", "_")) for part in path.parts)
 
 
 class Table:
@@ -87,7 +93,7 @@ class Table:
     """
 
     def __init__(self, name: str, path: str | os.PathLike[str], columns: TableColumns | None = None) -> None:
-        self.name, self.path = name, Path(path)
+        self.name, self.path = name, located(path)
         columns = columns or TableColumns()
         files = table_files(self.path)
         kinds = {_kind(file) for file in files}
@@ -101,7 +107,7 @@ class Table:
         ]  # fmt: skip
         self._partitions = partition_values(self.path, files)
         self.schema = self._common_schema()
-        self.stored_bytes = sum(file.stat().st_size for file in files)
+        self.stored_bytes = sum(map(bytes_of, files))
 
     def _common_schema(self) -> pa.Schema:
         first = self._parts[0]

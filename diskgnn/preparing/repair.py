@@ -15,6 +15,7 @@ from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack_samples
 from diskgnn.packing.tiers import TierRows
+from diskgnn.preparing.extent_repair import can_be_made_alone, make_extents_alone
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan, write_shards
 from diskgnn.specs import SPLITS, PathLike
@@ -41,9 +42,10 @@ def repair(
 ) -> list[Damage]:
     """Make the damaged files and extents of a samples or packed directory again, in place; what was damaged.
 
-    Shards of samples are sampled again one by one. For a packed directory everything is sampled and packed again in a
-    hidden directory beside it, which takes the time and the space of `prepare`; then the damaged extents, and files
-    that are damaged elsewhere, are replaced. Killed half-way, the next repair finds what is still damaged.
+    Shards of samples are sampled again one by one, and so are the minibatches of damaged extents whose headers are
+    whole. If a packed directory is damaged elsewhere, everything is sampled and packed again in a hidden directory
+    beside it, which takes the time and the space of `prepare`; then what is damaged is replaced. Killed half-way, the
+    next repair finds what is still damaged.
 
     Args:
         path: the directory.
@@ -84,9 +86,9 @@ def _repair(
     graph = given if isinstance(given, Graph) else Graph.open(given)
     if manifest.format == artifacts.SAMPLES:
         _repair_samples(Samples(manifest), damages, graph, scratch, resources)
+        verify_artifact(manifest.path, reporter=resources.reporter)
     else:
         _repair_packed(Packed(manifest), damages, graph, samples, scratch, resources)
-    verify_artifact(manifest.path, reporter=resources.reporter)
     return damages
 
 
@@ -115,6 +117,26 @@ def _repair_packed(
 ) -> None:
     if packed.config.graph != graph.manifest.digest:
         raise ArtifactError(f"{packed.path} was made from another graph than {graph.manifest.path}")
+    if all(can_be_made_alone(packed, damage) for damage in damages):
+        kept = None if given is None else Samples.open(given)
+        if kept is not None:
+            _require_source(packed.manifest, artifacts.SAMPLES, kept.manifest.digest)
+        for damage in damages:
+            make_extents_alone(packed, damage, graph, kept, scratch, resources)
+        return
+    _repair_packed_whole(packed, damages, graph, given, scratch, resources)
+    verify_artifact(packed.path, reporter=resources.reporter)
+
+
+def _repair_packed_whole(
+    packed: Packed,
+    damages: Sequence[Damage],
+    graph: Graph,
+    given: PathLike | None,
+    scratch: Path,
+    resources: Resources,
+) -> None:
+    """Make all of it again beside it, and take what is damaged from there."""
     if given is None:
         given = scratch / "samples"
         plan = SamplingPlan(graph, read_given(packed.manifest, packed.config.samples.spec))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from diskgnn._native import DIRECT_ALIGNMENT, crc32c
@@ -87,24 +87,30 @@ def _with_extents(packed: Packed, damage: Damage, bad: set[str]) -> Damage:
             num_bytes = size_of(file)
         if num_bytes != packed.manifest.files[damage.file].bytes:
             return damage
-        numbers = tuple(_damaged_extents(packed, split))
+        numbers = tuple(damaged_extents(packed, split))
     except (ArtifactError, OSError, OverflowError):  # it cannot be read, or its index was forged
         return damage
     which = ", ".join(map(str, numbers))
     return Damage(damage.file, f"{path} is damaged in {len(numbers)} of its extents: {which}", numbers)
 
 
-def _damaged_extents(packed: Packed, split: str) -> Iterator[int]:
+def damaged_extents(packed: Packed, split: str, numbers: Sequence[int] | None = None) -> Iterator[int]:
+    """The extents of `split`, or those of them that `numbers` names, that are not what was written.
+
+    Raises:
+        ArtifactError: the index is damaged.
+        OSError: the file cannot be opened.
+    """
     index, path = packed.index(split), packed.manifest.file(artifacts.extents_file(split))
-    sizes = zip(index.extents["offset"].tolist(), index.extent_bytes.tolist(), strict=True)
+    starts, sizes = index.extents["offset"].tolist(), index.extent_bytes.tolist()
     with reading(path, front_to_back=True) as file:
 
         def read(offset: int, num_bytes: int) -> bytearray:
             return fill(file, offset, bytearray(num_bytes), path)
 
-        for number, (start, extent_bytes) in enumerate(sizes):
+        for number in range(len(index)) if numbers is None else numbers:
             try:
-                is_whole = _is_whole(read, start, extent_bytes, index.parts(number))
+                is_whole = _is_whole(read, starts[number], sizes[number], index.parts(number))
             except ReadError:
                 is_whole = False
             if not is_whole:

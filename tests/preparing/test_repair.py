@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from commands import run
-from graphs import INDPTR, make_graph
+from graphs import FEATURES, INDPTR, make_graph
 from small_artifacts import names
 from typed_batches import TypedGraph
 from typed_directories import write_typed_graph
 
 from diskgnn.errors import ArtifactError, BusyError, ConfigError
+from diskgnn.graph.graph import Graph
+from diskgnn.importers.convert import convert
 from diskgnn.packing.pack import pack
 from diskgnn.preparing.repair import repair
 from diskgnn.sampling.sample import sample
 from diskgnn.specs import NodeTarget
+from diskgnn.storage import faults
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.verification import Damage, find_damage, verify_artifact
@@ -116,6 +120,95 @@ def test_damaged_extents_are_named_and_written_over_in_place(made: Path, damaged
     )
     assert files(damaged / "packed") == files(made / "packed")
     assert path.stat().st_ino == inode
+
+
+def damage_rows(folder: Path, split: str, number: int, row_set: int) -> bool:
+    """Flip a bit in the rows of an extent, if it has some."""
+    index = Packed.open(folder).index(split)
+    record, start = index.rows[number, row_set], int(index.extents["offset"][number])
+    if not record["num_rows"]:
+        return False
+    flip(
+        folder / f"{split}.bin", start + int(record["rows_offset"] + record["num_rows"] * index.row_bytes[row_set] - 1)
+    )
+    return True
+
+
+class Made(BaseException):
+    """Something was made that should not be."""
+
+
+@contextmanager
+def nothing_else_is_made() -> Iterator[None]:
+    """No shard of samples, no header, no window of all rows."""
+    with ExitStack() as armed:
+        for point in ("sample.minibatch", "pack.header", "pack.window", "pack.rows"):
+            armed.enter_context(faults.armed(point, Made()))
+        yield
+
+
+@pytest.mark.parametrize("given", [None, "samples"])
+@pytest.mark.parametrize("memory", [1 << 30, 1])  # topology that is loaded, and that is swept
+def test_rows_are_made_again_from_their_minibatches_alone(
+    made: Path, damaged: Path, given: str | None, memory: int
+) -> None:
+    packed = damaged / "packed"
+    expected = {
+        f"{split}.bin": tuple(number for number in numbers if damage_rows(packed, split, number, 0))
+        for split, numbers in (("train", (3, 4, 40, 77)), ("valid", (0, 10)))
+    }
+    assert sum(map(len, expected.values())) > 3
+    last = len(Packed.open(packed).index("train")) - 1
+    flip(packed / "train.bin", (packed / "train.bin").stat().st_size - 1)  # what fills up the last extent
+    expected["train.bin"] = (*expected["train.bin"], *({last} - {*expected["train.bin"]}))
+    with nothing_else_is_made():
+        found = repair(
+            packed, graph=damaged / "graph", samples=given and damaged / given, resources=Resources(memory, threads=2)
+        )
+    assert {damage.file: damage.extents for damage in found} == expected
+    assert files(packed) == files(made / "packed")
+    assert names(damaged) == ["graph", "packed", "samples"]
+
+
+def test_rows_of_several_types_and_of_edges_are_made_again(tmp_path: Path) -> None:
+    rng, papers, authors, edges = np.random.default_rng(0), 120, 60, 400
+    writes = np.stack([rng.integers(0, authors, edges), rng.integers(0, papers, edges)])
+    convert(tmp_path / "graph", schema={
+        "nodes": {
+            "paper": {"features": rng.random((papers, 9), np.float32), "labels": rng.integers(0, 3, papers),
+                      "times": rng.integers(0, 9, papers), "train": np.arange(60)},
+            "author": {"features": rng.random((authors, 5), np.float32)},
+        },
+        "edges": {
+            "author:writes:paper": {"edges": writes, "features": rng.random((edges, 3), np.float32), "reverse": True},
+            "paper:cites:paper": {"edges": rng.integers(0, papers, (300, 2))},
+        },
+    })  # fmt: skip
+    graph = Graph.open(tmp_path / "graph")
+    for temporal in (None, "uniform"):  # with trees, nodes repeat
+        folder = tmp_path / str(temporal)
+        sample(graph, folder / "samples", fanouts=[3, 2], batch_size=4, epochs=2, target=NodeTarget("paper"),
+               temporal=temporal)  # fmt: skip
+        pack(graph, folder / "samples", folder / "packed", cpu_cache="20%", static_cache="5%")
+        whole, packed = files(folder / "packed"), Packed.open(folder / "packed")
+        row_sets = range(len(packed.config.row_sets))
+        assert len(row_sets) > 2
+        count = sum(damage_rows(packed.path, "train", 2 + row_set, row_set) for row_set in row_sets)
+        assert count > 1
+        with nothing_else_is_made():
+            (damage,) = repair(packed.path, graph=graph, resources=RESOURCES)
+        assert len(damage.extents) == count
+        assert files(packed.path) == whole
+
+
+def test_rows_that_cannot_be_made_again_are_left(damaged: Path) -> None:
+    assert damage_rows(damaged / "packed", "train", 3, 0)
+    flip(damaged / "graph" / FEATURES, 3000)
+    before = files(damaged / "packed")
+    with pytest.raises(ArtifactError, match=r"features-node\.npy is damaged"):
+        repair(damaged / "packed", graph=damaged / "graph", resources=RESOURCES)
+    assert files(damaged / "packed") == before
+    assert names(damaged) == ["graph", "packed", "samples"]
 
 
 def test_extents_are_not_named_without_an_index_that_says_where_they_are(damaged: Path) -> None:

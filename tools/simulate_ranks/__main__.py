@@ -11,7 +11,8 @@ and a ring all-reduce that all ranks wait for. No feature is read: `--row-bytes`
 
 `--rates` measures a packed directory of this machine: its disk, its assembling thread, steps of SAGE on its CPU. The
 other options replace what was measured, for the machines that are asked about. Network rate and latency are never
-measured. With `--ranks-per-machine`, so many share a disk and cores. docs/SCALE.md has results.
+measured. All rates are those of a rank beside the others of its machine: `--ranks-per-machine` measures so many at
+once, with `--threads` threads each. docs/SCALE.md has results.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from counting import Draws, RankWork, total, work_of_ranks
-from measuring import measure
+from measuring import measure_at_once
 from replay import Epoch, Rates, replay
 
 from diskgnn.graph.graph import Graph
@@ -59,9 +60,8 @@ def main(command_line: list[str] | None = None) -> None:
         for world_size in map(int, options.ranks.split(",")):
             ranks = work_of_ranks(draws, world_size, row_bytes=row_bytes, cpu_rows=cpu_rows, folder=options.folder,
                                   threads=resources.threads)  # fmt: skip
-            shared = rates.shared_by(min(world_size, options.ranks_per_machine))
-            epoch = replay(ranks, shared, num_epochs=draws.num_epochs, prefetch=options.prefetch)
-            found.append(_record(world_size, ranks, epoch, shared, draws.num_epochs))
+            epoch = replay(ranks, rates, num_epochs=draws.num_epochs, prefetch=options.prefetch)
+            found.append(_record(world_size, ranks, epoch, rates, draws.num_epochs))
     finally:
         shutil.rmtree(options.folder)
     print(_table(found))
@@ -105,8 +105,10 @@ def _rates(options: argparse.Namespace) -> Rates:
     }
     if options.rates is None:
         return Rates(**given)
-    measured = measure(options.rates, hidden=options.hidden, minibatches=options.measured_minibatches,
-                       threads=Resources.of("auto", options.threads).threads)  # fmt: skip
+    measured = measure_at_once(
+        options.ranks_per_machine, options.rates, hidden=options.hidden, minibatches=options.measured_minibatches,
+        threads=Resources.of("auto", options.threads).threads,
+    )  # fmt: skip
     print(json.dumps(asdict(measured)))
     return replace(measured, **given)
 
@@ -116,7 +118,7 @@ def _options(command_line: list[str] | None) -> argparse.Namespace:
     parser.add_argument("graph", type=Path)
     parser.add_argument("--folder", type=Path, required=True, help="for scratch files; must not exist; removed")
     parser.add_argument("--ranks", default="1,2,4,8,16,32,64")
-    parser.add_argument("--ranks-per-machine", type=int, default=1)
+    parser.add_argument("--ranks-per-machine", type=int, default=1, help="that rates are measured for")
     parser.add_argument("--fanouts", default="10,10,10")
     parser.add_argument("--batch-size", type=int, default=1024, help="of each rank")
     parser.add_argument("--epochs", type=int, default=1, help="that are prepared")

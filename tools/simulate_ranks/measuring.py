@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import statistics
 import time
-from itertools import islice
+from collections import deque
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from itertools import chain, count, islice
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +20,24 @@ import diskgnn
 from diskgnn._native import DIRECT_ALIGNMENT, measure_reads
 from diskgnn.storage import artifacts
 from diskgnn.storage.packed import Packed
-from diskgnn.tracing import UNTRACED
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.named_models import model_for
 from diskgnn.training.optimizers import make_optimizer
 from diskgnn.training.tasks import task_of
-from diskgnn.training.train import train_step
 
 _READ_BYTES, _READ_DEPTH, _MAX_READ_BYTES = 1 << 20, 16, 2 << 30
+
+
+def measure_at_once(processes: int, packed: Path, *, hidden: int, minibatches: int, threads: int) -> Rates:
+    """The means of so many processes that are measured at the same time: they share disk, cores and memory."""
+    work = partial(measure, hidden=hidden, minibatches=minibatches, threads=threads)
+    if processes == 1:
+        return work(packed)
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        found = list(pool.map(work, [packed] * processes))
+    names = ("read_bytes", "assembled_bytes", "edge_seconds")
+    means = {name: statistics.mean(getattr(rates, name) for rates in found) for name in names}
+    return replace(found[0], **means)
 
 
 def measure(packed: Path, *, hidden: int, minibatches: int, threads: int) -> Rates:
@@ -30,11 +45,12 @@ def measure(packed: Path, *, hidden: int, minibatches: int, threads: int) -> Rat
     opened = Packed.open(packed)
     row_bytes = opened.config.one_row_set.rows.row_bytes
     with diskgnn.Loader(packed) as loader:
-        kept = list(islice(loader.epoch(0), minibatches))
+        batches = chain.from_iterable(map(loader.epoch, count()))
+        deque(islice(batches, minibatches), maxlen=0)  # memory is touched for the first time: that is slow
         before = loader.stats()
-        for _ in islice(loader.epoch(1), minibatches):
-            pass
+        deque(islice(batches, minibatches), maxlen=0)
         found = loader.stats() - before
+        kept = list(islice(batches, minibatches))
         schema, num_layers = loader.schema, loader.num_layers
     copied_seconds = found.gather_seconds + found.scatter_seconds
     torch.set_num_threads(threads)
@@ -43,7 +59,10 @@ def measure(packed: Path, *, hidden: int, minibatches: int, threads: int) -> Rat
     optimizer, seconds = make_optimizer(net, 0.003, 0.0), []
     for batch in kept:
         started = time.perf_counter()
-        train_step(net, optimizer, task, batch, False, UNTRACED).item()
+        loss = task.loss(task.outputs(net, batch), batch)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
         seconds.append((time.perf_counter() - started) / batch.num_edges)
     return Rates(
         read_bytes=_read_rate(opened.file(artifacts.extents_file("train"))),

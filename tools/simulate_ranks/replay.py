@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from counting import RankWork
 
 @dataclass(frozen=True)
 class Rates:
-    """What one rank does per second, and what its steps wait for."""
+    """What one rank does per second beside the others of its machine, and what its steps wait for."""
 
     read_bytes: float  # of extents, per second
     assembled_bytes: float  # of x, per second
@@ -21,10 +21,6 @@ class Rates:
     network_bytes: float = 12.5e9  # per second in each direction, of each rank
     latency_seconds: float = 20e-6  # of each message
     cores: float = 0  # on which training computes beside assembly; 0: it computes elsewhere, as on a GPU
-
-    def shared_by(self, ranks: int) -> Rates:
-        """Of each of `ranks` on one machine that has these rates: disk and cores are shared."""
-        return replace(self, read_bytes=self.read_bytes / ranks, cores=self.cores / ranks)
 
     def all_reduce_seconds(self, world_size: int) -> float:
         """Of a ring: every rank sends and receives 2 (W - 1) parts of the gradients, each 1 / W of them."""

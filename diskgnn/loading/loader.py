@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,7 +32,8 @@ class Loader(CursorSource):
 
     Threads read at most `prefetch` minibatches ahead. Between epochs the system may take all memory but the cpu tier's.
     A minibatch's tensors lie in a buffer that is reused once you have dropped all of them. Keeping minibatches is fine
-    and costs memory. One thread iterates at a time.
+    and costs memory. One thread iterates at a time. Another one may close the loader meanwhile: iterating ends in a
+    ConfigError then.
 
     A loader cannot be used in a forked process, because its threads stay behind. Using it there raises ConfigError, and
     dropping it is fine. Make one in each process.
@@ -133,6 +135,7 @@ class Loader(CursorSource):
         self.num_layers = config.samples.spec.num_layers
         self._pid = os.getpid()
         self._reader: SequenceReader | None = None  # until the first epoch starts
+        self._starting = threading.RLock()  # an epoch starts, or the loader is closed
         self._tracing = False
         self._stats, self._events = LoadStats(), list[TraceEvent]()  # of the reader that was closed
 
@@ -164,20 +167,22 @@ class Loader(CursorSource):
                 iterated.
         """
         self._require_own_process()
-        first = self._cursor.start(epoch)
-        if first < self.num_batches:
-            self._opened().start(epoch, first)
-        return self._iterate(first, self._cursor.turn)
+        with self._starting:
+            first = self._cursor.start(epoch)
+            if first < self.num_batches:
+                self._opened().start(epoch, first)
+            return self._iterate(first, self._cursor.turn)
 
     def _iterate(self, first: int, turn: int) -> Iterator[MiniBatch | TypedMiniBatch]:
         for number in range(first, self.num_batches):
             yield self._next(number, turn)
-        if turn == self._cursor.turn and self._reader is not None:
-            self._reader.release_idle_buffers()
+        reader = self._reader
+        if turn == self._cursor.turn and reader is not None and self._pid == os.getpid():
+            reader.release_idle_buffers()
 
     def _next(self, number: int, turn: int) -> MiniBatch | TypedMiniBatch:
         self._require_own_process()
-        reader = self._reader  # before the turn is checked: closing ends the turn first
+        reader = self._reader  # before the turn is checked: closing ends the turn before it drops the reader
         self._cursor.require(turn)
         assert reader is not None
         try:
@@ -214,8 +219,14 @@ class Loader(CursorSource):
         self.options = replace(self.options, device_cache=size)
 
     def stats(self) -> LoadStats:
-        """Counters since the loader was made, of what was assembled, which may be ahead of what was received."""
-        return self._stats if self._reader is None else self._reader.stats()
+        """Counters since the loader was made, of what was assembled, which may be ahead of what was received.
+
+        Raises:
+            ConfigError: in a forked process.
+        """
+        self._require_own_process()
+        reader = self._reader
+        return self._stats if reader is None else reader.stats()
 
     def start_tracing(self) -> None:
         """Keep from now on what the loader's threads do, for `take_trace`. Costs nothing before it is called.
@@ -225,8 +236,8 @@ class Loader(CursorSource):
         """
         self._require_own_process()
         self._tracing = True
-        if self._reader is not None:
-            self._reader.start_tracing()
+        if (reader := self._reader) is not None:
+            reader.start_tracing()
 
     def take_trace(self) -> list[TraceEvent]:
         """The events since the last call, in no particular order; none when tracing was not started.
@@ -244,16 +255,24 @@ class Loader(CursorSource):
                 gathering_ns = sum(e.end_ns - e.start_ns for e in loader.take_trace() if e.stage == "gather")
         """
         self._require_own_process()
+        reader = self._reader
         events, self._events = self._events, []
-        return events if self._reader is None else events + self._reader.take_trace()
+        return events if reader is None else events + reader.take_trace()
 
     def close(self) -> None:
-        """Join all threads and free the tiers; minibatches that you hold stay valid. Idempotent."""
-        self._cursor.close()
-        reader, self._reader = self._reader, None
-        if reader is None:
+        """Join all threads and free the tiers; minibatches that you hold stay valid. Idempotent.
+
+        While another thread seeks, this waits until it has.
+        """
+        if self._pid != os.getpid():  # locks may be held by threads that are not here
+            self._cursor.close()
+            self._reader = None
             return
-        if self._pid == os.getpid():
+        with self._starting:
+            self._cursor.close()
+            if (reader := self._reader) is None:
+                return
             reader.stop()
             self._stats, self._events = reader.stats(), reader.take_trace()
-        reader.close()
+            self._reader = None
+            reader.close()

@@ -209,5 +209,6 @@ class Transfer:
         """Stop, and unlock the pipeline's buffers. Idempotent."""
         self.stop()
         self._arrived = SimpleQueue()
+        self._arrived.put(RuntimeError("the transfer was stopped"))  # to a thread that comes to `take` only now
         if self._lock is not None:
             self._lock.release()

@@ -4,7 +4,11 @@ import gc
 import subprocess
 import sys
 import textwrap
+import threading
+import time
+from collections import Counter
 
+import numpy as np
 import pytest
 from graphs import threads_of_this_process, threads_that_stay
 from packed_directories import ENGINES, batches_of, key
@@ -88,8 +92,9 @@ def test_a_forked_child_can_drop_the_loader_and_is_told_not_to_use_it(packed):
         for how in ("exit", "drop", "close"):
             child = os.fork()
             if child == 0:
-                if not refused(lambda: loader.epoch(1)) or not refused(lambda: next(batches)):
-                    os._exit(3)
+                for use in (lambda: loader.epoch(1), lambda: next(batches), loader.stats, loader.take_trace):
+                    if not refused(use):
+                        os._exit(3)
                 del batch, batches
                 if how == "close":
                     loader.close()
@@ -102,12 +107,46 @@ def test_a_forked_child_can_drop_the_loader_and_is_told_not_to_use_it(packed):
         rest = len(list(batches))
         assert rest == len(loader) - 1, rest
     """)
-    subprocess.run([sys.executable, "-c", script, packed], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script, packed], check=True, timeout=300)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_closing_from_another_thread_whatever_the_loader_does(packed, whole, ahead):
+    """Iterating and seeking end in a ConfigError, or before the loader was closed; what was received is right."""
+    random, outcomes = np.random.default_rng(0), Counter()
+
+    def use(loader, received, ended):
+        try:
+            for epoch in (1, 0, 1):  # each one but the first seeks back
+                for batch in loader.epoch(epoch):
+                    received.append(key(batch))
+                    loader.stats()
+            ended.append("done")
+        except Exception as error:
+            ended.append(f"{type(error).__name__}: {error}")
+
+    with faults.pretending("loading.transfers_ahead", ahead):
+        for _ in range(60):
+            loader, received, ended = Loader(packed), [], []
+            user = threading.Thread(target=use, args=(loader, received, ended))
+            user.start()
+            time.sleep(float(random.exponential(0.01)))
+            closers = [threading.Thread(target=loader.close) for _ in range(2)]
+            for closer in closers:
+                closer.start()
+            loader.stats()
+            for thread in (user, *closers):
+                thread.join(60)
+                assert not thread.is_alive()
+            assert received == (batches_of(whole, 1) + batches_of(whole, 0) + batches_of(whole, 1))[: len(received)]
+            assert ended[0] == "done" or "ConfigError: " in ended[0], ended
+            outcomes[ended[0] == "done", bool(received)] += 1
+    assert outcomes[False, False] + outcomes[False, True] > 20, outcomes
 
 
 def test_a_loader_that_is_alive_at_exit_does_not_hang(packed):
     script = "import sys, diskgnn; loader = diskgnn.Loader(sys.argv[1]); batches = loader.epoch(0); next(batches)"
-    ended = subprocess.run([sys.executable, "-c", script, packed], timeout=60, capture_output=True, check=True)
+    ended = subprocess.run([sys.executable, "-c", script, packed], timeout=300, capture_output=True, check=True)
     assert ended.stderr == b""
 
 

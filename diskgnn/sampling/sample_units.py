@@ -21,6 +21,7 @@ from diskgnn.sampling.plan import PlannedMinibatch, Sampler, SamplingPlan
 from diskgnn.sampling.sweeping import SweepingSampler
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import ChecksummedFile
+from diskgnn.storage.extent_headers import require_header_fits
 from diskgnn.storage.manifest import verify_input
 from diskgnn.storage.samples import SampledMinibatch, one_row, samples_schema
 from diskgnn.system.resources import Resources
@@ -100,7 +101,7 @@ def write_units(
         OSError: reading or writing failed.
     """
     schema = samples_schema(plan.config(), pa.from_numpy_dtype(plan.parts.id_dtype))
-    write = partial(_write, folder, schema, finish, advance)
+    write = partial(_write, folder, schema, plan.spec.batch_size, finish, advance)
     planned = _planned(plan, units)
     if sampler is not None:
         _sample_in_memory(write, planned, sampler, resources.threads)
@@ -128,6 +129,7 @@ def _planned(plan: SamplingPlan, units: Iterable[SampleUnit]) -> Iterator[_Plann
 def _write(
     folder: Path,
     schema: pa.Schema,
+    batch_size: int,
     finish: Callable[[SampledUnit, Path], None],
     advance: Advance,
     unit: SampleUnit,
@@ -140,6 +142,7 @@ def _write(
         for _ in unit.numbers:
             faults.point("sample.minibatch")
             minibatch = next(sampled)
+            require_header_fits(minibatch, batch_size)
             file.write_batch(one_row(schema, minibatch.columns()))
             edges += minibatch.num_edges
             advance(1)

@@ -12,8 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from diskgnn.storage.samples import PairSample, SampledBlock, one_row
+from diskgnn.errors import ConfigError
+from diskgnn.storage import faults
+from diskgnn.storage.samples import PairSample, SampledBlock, SampledMinibatch, one_row
+from diskgnn.units import format_size
 
+MAX_HEADER_BYTES = (1 << 31) - 1  # the native reader counts them in 31 bits
 LABEL_DTYPES = {"class": "int64", "multilabel": "uint8", "regression": "float32"}  # by kind of target
 
 
@@ -160,6 +164,27 @@ class HeaderLayout:
                 )
                 for _ in range(self.num_layers)
             ),
+        )
+
+
+def require_header_fits(minibatch: SampledMinibatch, batch_size: int) -> None:
+    """Refuse what no header can hold, when it is sampled: hours before it would be packed.
+
+    Args:
+        minibatch: as sampled; a header has what it has, an address for each input and a label for each seed.
+        batch_size: that it was asked for with.
+
+    Raises:
+        ConfigError: it needs more than MAX_HEADER_BYTES; names a batch size that does not.
+    """
+    most_bytes = faults.reading("header.most_bytes", MAX_HEADER_BYTES)
+    addressed = sum(map(len, minibatch.input_nodes)) + minibatch.num_edges
+    num_bytes = sum(column.nbytes for column in minibatch.columns()) + 8 * addressed + 8 * len(minibatch.seeds)
+    if num_bytes > most_bytes:
+        fits = max(1, batch_size * most_bytes // num_bytes // 2)
+        raise ConfigError(
+            f"batch_size: the blocks of a minibatch of {batch_size} take {format_size(num_bytes)} with the places of "
+            f"their rows, expected at most {format_size(most_bytes)}; use {fits}, or smaller fanouts"
         )
 
 

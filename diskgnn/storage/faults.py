@@ -31,7 +31,7 @@ POINTS = frozenset({
     "training.step", "unit.renamed", "unit.written", "worker.packed", "worker.sampled",
 })  # fmt: skip
 READINGS = frozenset({
-    "disk.free", "gpu.free", "loading.runs_kernel", "loading.transfers_ahead", "memory.anonymous",
+    "disk.free", "gpu.free", "header.most_bytes", "loading.runs_kernel", "loading.transfers_ahead", "memory.anonymous",
     "memory.held", "memory.limit", "memory.overhead",
 })  # fmt: skip
 

@@ -1,5 +1,7 @@
 """The sampler against SciPy, DGL and a chi-square test."""
 
+import re
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,7 +12,10 @@ from graphs import make_graph, random_bits, write_graph
 from diskgnn._native import NeighborSampler
 from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.graph.graph import Graph
+from diskgnn.packing.pack import pack
 from diskgnn.sampling.sample import sample
+from diskgnn.storage import faults
+from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples import Samples
 
 
@@ -280,3 +285,15 @@ def test_a_graph_is_opened_by_path_too(graph, tmp_path):
     assert isinstance(graph, Graph)
     sample(str(graph.manifest.path), tmp_path / "samples", fanouts=[1], batch_size=50, threads=1)
     assert Samples.open(tmp_path / "samples").manifest.source["digest"] == graph.manifest.digest
+
+
+def test_minibatches_that_no_header_holds_are_refused_when_sampled(tmp_path):
+    graph = make_graph(tmp_path / "graph")
+    with faults.pretending("header.most_bytes", 2000):
+        with pytest.raises(ConfigError, match=r"batch_size: .* minibatch of 50 .* use \d+, or smaller") as refused:
+            sample(graph, tmp_path / "samples", fanouts=[3, 2], batch_size=50)
+        assert [path.name for path in tmp_path.iterdir()] == ["graph"]
+        fits = int(re.search(r"use (\d+)", str(refused.value))[1])
+        sample(graph, tmp_path / "samples", fanouts=[3, 2], batch_size=fits)
+        pack(graph, tmp_path / "samples", tmp_path / "packed", cpu_cache=0)
+    assert Packed.open(tmp_path / "packed").index("train").max_header_bytes < 2000 + 4096  # names of columns

@@ -72,6 +72,15 @@ class StoreError(ReadError):
         return f"{self.args[1]}; what is there may be whole: run this again when the store answers"
 
 
+class WriteError(DiskGNNError, OSError):
+    """A disk that failed to write: `errno`, and what was being written."""
+
+    exit_code = 10
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+
 class DivergedError(DiskGNNError, ArithmeticError):
     """Training produced a loss that is not finite."""
 

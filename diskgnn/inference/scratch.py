@@ -5,7 +5,6 @@ The folder has a journal. Whoever is killed goes on with the files that the jour
 
 from __future__ import annotations
 
-import errno
 import shutil
 import threading
 from collections.abc import Iterator
@@ -19,13 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import read_ranges
-from diskgnn.errors import BusyError, ConfigError, DiskFullError, OutputExistsError
+from diskgnn.errors import BusyError, ConfigError, OutputExistsError
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import JOURNAL
 from diskgnn.storage.checked_files import ChecksummedFile, sync
 from diskgnn.storage.journal import Journal
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.row_reading import row_buffer
+from diskgnn.storage.write_errors import write_error
 from diskgnn.storage.writer import staging_of
 
 
@@ -79,7 +79,7 @@ class Scratch:
             if isinstance(error, BusyError):
                 raise
             self._lock.release()
-            raise ConfigError(
+            raise write_error(error, self.output, "nothing is left") or ConfigError(
                 f"cannot write {self.output}: {error.strerror or error}; choose an output in another folder"
             ) from error
         return self
@@ -88,11 +88,9 @@ class Scratch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._lock.release()
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFullError(
-                f"the disk ran full while {self.output} was made ({error}); what is complete was kept: the same "
-                "command goes on with it. Free some space."
-            ) from error
+        kept = "what is complete was kept: the same command goes on with it"
+        if (named := write_error(error, self.output, kept)) is not None:
+            raise named from error
 
     @property
     def stored_bytes(self) -> int:

@@ -5,7 +5,6 @@ Whoever is killed half-way leaves no half-published artifact. docs/FORMAT.md has
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import shutil
@@ -19,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import crc32c as checksum
-from diskgnn.errors import ArtifactError, BusyError, ConfigError, DiskFullError, OutputExistsError
+from diskgnn.errors import ArtifactError, BusyError, ConfigError, OutputExistsError
 from diskgnn.specs import PathLike
 from diskgnn.storage import faults
 from diskgnn.storage.array_file import ArrayFile
 from diskgnn.storage.artifacts import JOURNAL, MANIFEST, VERSIONS
-from diskgnn.storage.checked_files import checksum_file, npy_header, sync
+from diskgnn.storage.checked_files import ChecksummedFile, checksum_file, npy_header, npy_header_bytes, sync
 from diskgnn.storage.exchange import exchange
 from diskgnn.storage.journal import Journal
 from diskgnn.storage.locks import FileLock
@@ -38,6 +37,7 @@ from diskgnn.storage.manifest import (
     open_artifact,
     read_manifest,
 )
+from diskgnn.storage.write_errors import write_error
 
 
 class ArtifactWriter:
@@ -120,14 +120,16 @@ class ArtifactWriter:
             if not self._lock.acquire():
                 raise BusyError(f"another process is writing {self.final} now; wait for it or stop it")
         except OSError as error:
-            raise ConfigError(
+            raise write_error(error, self.final, "nothing is left") or ConfigError(
                 f"cannot write {self.final}: {error.strerror or error}; choose an output in another folder"
             ) from error
         try:
             if not (self._resumable and self._journal.read()):
                 self.restart()
-        except BaseException:
+        except BaseException as error:
             self._lock.release()
+            if (named := write_error(error, self.final, "nothing is left")) is not None:
+                raise named from error
             raise
         return self
 
@@ -159,8 +161,10 @@ class ArtifactWriter:
     def save_array(self, name: str, array: npt.NDArray[Any]) -> None:
         """Write `array` as .npy file `name` and register it."""
         faults.point("artifact.write")
-        np.save(self.path(name), array, allow_pickle=False)
-        self.add(name)
+        with ChecksummedFile(self.path(name)) as file:  # not np.save, which drops errno
+            file.write(npy_header_bytes(array.dtype, array.shape))
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        self.add(name, crc32c=file.crc32c)
 
     def add(self, name: str, *, crc32c: int | None = None) -> None:
         """Register a complete file. Its checksum is read from disk unless `crc32c` was computed while writing."""
@@ -319,19 +323,11 @@ class ArtifactWriter:
         if not self._published and not keeps:
             shutil.rmtree(self.staging, ignore_errors=True)
         self._lock.release()
-        if isinstance(error, OSError) and not isinstance(error, DiskFullError) and _is_disk_full(error):
-            kept = "what is complete was kept: the same command goes on with it" if keeps else "nothing is left"
-            raise DiskFullError(
-                f"the disk ran full while {self.final} was written ({error}); {kept}. "
-                f"Free some space or choose an output on another disk."
-            ) from error
+        kept = "what is complete was kept: the same command goes on with it" if keeps else "nothing is left"
+        if (named := write_error(error, self.final, kept)) is not None:
+            raise named from error
 
 
 def staging_of(path: Path) -> Path:
     """Where an `ArtifactWriter` of `path` has what it has not published yet."""
     return path.with_name(f".{path.name}.partial")
-
-
-def _is_disk_full(error: OSError) -> bool:
-    # ndarray.tofile says how many items it wrote, and drops errno.
-    return error.errno in (errno.ENOSPC, errno.EDQUOT) or (error.errno is None and "requested and" in str(error))

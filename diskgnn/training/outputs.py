@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -10,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from diskgnn.batch_source import BatchSource
-from diskgnn.errors import ConfigError, DiskFullError, DiskGNNError
+from diskgnn.errors import ConfigError, DiskGNNError
 from diskgnn.specs import PathLike
+from diskgnn.storage.write_errors import write_error
 from diskgnn.tracing import Timeline, write_trace
 
 
@@ -33,10 +33,8 @@ def writing(path: PathLike, argument: str) -> Iterator[None]:
             cause = cause.__context__
         if cause is None:
             raise
-        if cause.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFullError(
-                f"the disk is full: cannot write {path}; make room, or choose another `{argument}`"
-            ) from error
+        if (named := write_error(cause, Path(path), f"choose another `{argument}`, or make room")) is not None:
+            raise named from error
         reason = cause.strerror or str(cause)
         raise ConfigError(f"{argument}: cannot write {path} ({reason}); choose another place") from error
 

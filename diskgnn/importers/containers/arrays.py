@@ -22,6 +22,7 @@ from diskgnn.importers.containers.file_rows import file_rows
 from diskgnn.importers.containers.raw_files import RawFile
 from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowReader, RowSource, as_signed
 from diskgnn.storage.checked_files import npy_data_offset, npy_header, npy_parts
+from diskgnn.storage.file_reading import opened, read_into
 from diskgnn.storage.local_copies import LocalCopies
 from diskgnn.storage.object_stores import Location, StoredPath, bytes_of, located
 from diskgnn.storage.row_format import FEATURE_STORAGE, dtype_stored_as
@@ -60,6 +61,8 @@ def _load_file(name: str, path: Location) -> npt.NDArray[Any]:
         return _load_file(name, copies.copy(path, bytes_of(path))[0])
     if kind_of(path) == "torch":
         return torch_files.tensor(name, path)
+    with opened(path) as descriptor:  # a disk that fails is named, not taken for a file of another kind
+        read_into(descriptor, 0, bytearray(64), path)
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:

@@ -24,6 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0, help="0 for another one each time")
     parser.add_argument("--findings", type=Path, default=Path("findings"))
     arguments = parser.parse_args()
     arguments.findings.mkdir(exist_ok=True)
@@ -33,6 +34,7 @@ def main() -> None:
     known = CORPUS / arguments.target
     atheris.Setup(
         [sys.argv[0], f"-max_total_time={arguments.seconds}", "-timeout=20", "-rss_limit_mb=4096",
+         f"-seed={arguments.seed}", "-print_final_stats=1",
          f"-artifact_prefix={arguments.findings}/", str(inputs), *([str(known)] if known.is_dir() else [])],
         TARGETS[arguments.target],
     )  # fmt: skip

@@ -1,0 +1,175 @@
+"""Do to every stage what may happen to it in production, and count what was not as docs/RELIABILITY.md promises.
+
+Prints what went wrong, with the seed that does it again, then a table. Ends with 1 if anything went wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from torturing.children import Deadline, in_child
+from torturing.disks import run_on_failing_disk
+from torturing.flips import flip_one, made_by
+from torturing.kills import killed, undisturbed
+from torturing.stages import READERS, STAGES, make_inputs
+
+ROOT = Path(__file__).parents[2]
+FUZZED = ("header", "typed_header", "npy", "manifest", "forged_manifest", "journal")
+
+
+@dataclass
+class Count:
+    """One line of the table."""
+
+    what: str
+    tried: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, failure: str | None, again: str) -> None:
+        """One attempt more."""
+        self.tried += 1
+        if failure is not None:
+            self.failures.append(failure)
+            print(f"FAILED: {self.what}: {failure}\n  again: {again}", flush=True)
+
+
+class Torture:
+    """Attempts with numbers: number and seed say all of one.
+
+    Args:
+        arguments: of the command line.
+        folder: for inputs and attempts.
+    """
+
+    def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
+        self._arguments, self._folder, self._inputs = arguments, folder, folder / "inputs"
+        self._left, self.counts = Deadline(arguments.seconds), list[Count]()
+        made = in_child(lambda: make_inputs(self._inputs))
+        assert made.ended, made
+
+    def _each(self, counts: dict[str, Count], number: int, option: str, attempt: Callable[..., str | None]) -> None:
+        """`number` attempts, in turn at each of `counts`, as far as there is time."""
+        self.counts += counts.values()
+        first, names = self._arguments.first, list(counts)
+        for i in range(first, first + number):
+            if not self._left:
+                break
+            random, name = np.random.default_rng([self._arguments.seed, i]), names[i % len(names)]
+            again = f"tools/torture --seed {self._arguments.seed} --first {i} --{option} 1"
+            counts[name].add(attempt(name, self._folder / f"{option}-{i}", random), again)
+
+    def kill(self) -> None:
+        """Stages in turn."""
+        if not self._arguments.kills:
+            return
+        whole = {name: undisturbed(stage, self._inputs, self._folder / "whole") for name, stage in STAGES.items()}
+
+        def attempt(name: str, folder: Path, random: np.random.Generator) -> str | None:
+            return killed(STAGES[name], whole[name], self._inputs, folder, random)
+
+        counts = {name: Count(f"`{name}`, killed") for name in STAGES}
+        self._each(counts, self._arguments.kills, "kills", attempt)
+
+    def flip(self) -> None:
+        """Directories in turn."""
+        if not self._arguments.flips:
+            return
+        expected = {}
+        for directory, reader in READERS.items():
+            outcome = in_child(lambda reader=reader: made_by(reader, self._inputs, self._folder / "whole"))
+            assert outcome.ended, outcome
+            expected[directory] = str(outcome.result)
+            shutil.rmtree(self._folder / "whole", ignore_errors=True)
+
+        def attempt(directory: str, folder: Path, random: np.random.Generator) -> str | None:
+            return flip_one(directory, self._inputs, folder, expected[directory], random)
+
+        counts = {name: Count(f"`{reader}`, a bit of {name} flipped") for name, reader in READERS.items()}
+        self._each(counts, self._arguments.flips, "flips", attempt)
+
+    def fail_disks(self) -> None:
+        """Each operation of each stage, or some of them, fails."""
+        counts: dict[str, Count] = {}
+        if not self._arguments.faults:
+            return
+        seed, times = self._arguments.seed, self._arguments.faults
+        again = f"tools/torture --seed {seed} --faults {times}"
+        for found in run_on_failing_disk(self._inputs, self._folder, seed, times):
+            count = counts.setdefault(found.stage, Count(f"{found.stage}, failing"))
+            count.add(found.failure and f"{found.what}: {found.failure}", again)
+            if not self._left:
+                break
+        self.counts += counts.values()
+
+    def fuzz(self) -> None:
+        """All targets, one after the other."""
+        seconds = self._arguments.fuzz_seconds
+        for target in FUZZED if seconds else ():
+            if not self._left:
+                break
+            findings = self._folder / "findings"
+            command = [sys.executable, str(ROOT / "tools" / "fuzz.py"), target, "--seconds", str(seconds)]
+            ended = subprocess.run(
+                [*command, "--findings", findings, "--seed", str(self._arguments.seed)],
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            runs = [line.split()[-1] for line in ended.stderr.splitlines() if "number_of_executed_units" in line]
+            count = Count(f"fuzzing, {target}", int(runs[0]) if runs else 0)
+            if ended.returncode:
+                kept = Path("findings").absolute()
+                shutil.copytree(findings, kept, dirs_exist_ok=True)
+                count.failures.append(ended.stderr[-2000:])
+                print(f"FAILED: {count.what}: see {kept}\n{ended.stderr[-2000:]}")
+            self.counts.append(count)
+
+
+def table(counts: list[Count]) -> str:
+    """As docs/RELIABILITY.md has it."""
+    lines = ["| what | tried | failures |", "|---|---:|---:|"]
+    lines += [f"| {count.what} | {count.tried:,} | {len(count.failures)} |" for count in counts]
+    total = sum(count.tried for count in counts), sum(len(count.failures) for count in counts)
+    return "\n".join([*lines, f"| **all** | {total[0]:,} | {total[1]} |"])
+
+
+def main() -> None:
+    """Parse, run, print."""
+    parser = argparse.ArgumentParser(prog="tools/torture", description=__doc__)
+    parser.add_argument("--kills", type=int, default=0, metavar="N", help="runs to kill, over all stages in turn")
+    parser.add_argument("--flips", type=int, default=0, metavar="N", help="bits to flip, over all directories in turn")
+    faults = "operations of each kind that fail, of each file and stage: the first, others at random"
+    parser.add_argument("--faults", type=int, default=0, metavar="N", help=faults)
+    parser.add_argument("--fuzz-seconds", type=int, default=0, metavar="S", help="of each target; takes atheris")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), metavar="S", help="begin nothing after this time"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="number of the first kill or flip")
+    arguments = parser.parse_args()
+    if not (arguments.kills or arguments.flips or arguments.faults or arguments.fuzz_seconds):
+        parser.error("nothing to do: try --kills 20 --flips 50 --faults 2")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="diskgnn-torture-") as folder:
+        torture = Torture(arguments, Path(folder))
+        try:
+            for part in (torture.kill, torture.flip, torture.fail_disks, torture.fuzz):
+                part()
+        except KeyboardInterrupt:
+            print("stopped")
+    print(f"\n{table(torture.counts)}\n\n{time.monotonic() - started:.0f} s")
+    sys.exit(any(count.failures for count in torture.counts))
+
+
+if __name__ == "__main__":
+    main()

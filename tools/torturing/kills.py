@@ -1,0 +1,82 @@
+"""SIGKILL at any moment and at every named point of every stage; then the stage is run again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from diskgnn.storage import faults
+from torturing.children import in_child
+from torturing.stages import STAGES, Stage
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A run of a stage that nothing happened to."""
+
+    digest: str
+    seconds: float
+    points: dict[str, int]  # how often it passed each named point
+
+
+def undisturbed(stage: Stage, inputs: Path, folder: Path) -> Undisturbed:
+    """Run it once, in a child."""
+    out, passes = folder / f"out{stage.suffix}", Counter[str]()
+
+    def work() -> tuple[str, float, dict[str, int]]:
+        with ExitStack() as stack:
+            for name in faults.POINTS:
+                stack.enter_context(faults.armed(name, lambda name=name: passes.update([name])))
+            started = time.perf_counter()
+            stage.run(inputs, out)
+            seconds = time.perf_counter() - started
+        return stage.digest(out), seconds, dict(passes)
+
+    folder.mkdir()
+    outcome = in_child(work)
+    assert outcome.ended, outcome
+    shutil.rmtree(folder)
+    return Undisturbed(*outcome.result)  # type: ignore[misc]
+
+
+def killed(stage: Stage, whole: Undisturbed, inputs: Path, folder: Path, random: np.random.Generator) -> str | None:
+    """Kill a stage some times and finish it; what went wrong, if anything did."""
+    folder.mkdir()
+    out = folder / f"out{stage.suffix}"
+    story = []
+    while not story or random.random() < 0.3:
+        point = str(random.choice(sorted(whole.points))) if whole.points and random.random() < 0.6 else None
+        passes = int(random.integers(whole.points[point])) if point else 0
+        moment = float(random.uniform(0, 1.1 * whole.seconds))
+        story.append(f"{point} after {passes}" if point else f"{moment:.3f} s")
+
+        def work(point: str | None = point, passes: int = passes) -> None:
+            with ExitStack() as stack:
+                if point:
+                    die = faults.armed(point, lambda: os.kill(os.getpid(), signal.SIGKILL), after=passes)
+                    stack.enter_context(die)
+                stage.run(inputs, out)
+
+        outcome = in_child(work, None if point else moment)
+        if outcome.error not in (None, "OutputExistsError"):
+            return f"killed at {story}: {outcome.error}: {outcome.message}"
+        published = out.exists() and stage is not STAGES["train"]
+        if published and (found := in_child(lambda: stage.digest(out))).result != whole.digest:
+            return f"killed at {story}: what it published is {found}"
+    again = in_child(lambda: stage.run(inputs, out) and None)
+    if not again.ended and not (published and again.error == "OutputExistsError"):
+        return f"killed at {story}, run again: {again}"
+    if (found := in_child(lambda: stage.digest(out))).result != whole.digest:
+        return f"killed at {story}, run again: it made {found}, expected {whole.digest}"
+    if left := sorted(path.name for path in folder.iterdir() if path != out):
+        return f"killed at {story}, run again: it left {left}"
+    shutil.rmtree(folder)
+    return None

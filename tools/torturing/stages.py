@@ -1,0 +1,180 @@
+"""All stages that write something, on small inputs, and what names their results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import diskgnn
+from diskgnn.storage.verification import verify_artifact
+
+SAMPLING = {"fanouts": [3, 2], "batch_size": 8, "epochs": 2, "seed": 3, "threads": 1}
+CACHES = {"cpu_cache": "10%", "static_cache": "5%"}
+TRAINING = {"hidden": 8, "epochs": 3, "seed": 1, "record_every_batches": 1, "checkpoint_every_batches": 3}
+NUM_NODES, WIDTH = 600, 40
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One way of making something."""
+
+    run: Callable[[Path, Path], object]  # (folder of inputs, output)
+    reads: str  # which directory of the inputs
+    digest: Callable[[Path], str] = lambda out: verify_artifact(out).digest
+    suffix: str = ""  # of the output
+
+
+def make_inputs(folder: Path) -> None:
+    """Sources, and a directory of each kind made from them."""
+    random, sources = np.random.default_rng(0), folder / "sources"
+    sources.mkdir(parents=True)
+    labels = random.integers(0, 3, NUM_NODES)
+    likes = np.stack([random.integers(0, 80, 900), random.integers(0, 50, 900)])
+    arrays = {
+        "edges": random.integers(0, NUM_NODES, (2, 4 * NUM_NODES)), "labels": labels,
+        "features": (np.eye(3, WIDTH)[labels] + random.normal(size=(NUM_NODES, WIDTH))).astype(np.float32),
+        "train": np.arange(120), "valid": np.arange(120, 160), "likes": random.permutation(80)[likes[0]] * 7 + 1,
+        "liked": likes[1], "links": likes[:, :100].T, "likes_features": random.random((900, 5), np.float32),
+        "likes_times": random.integers(0, 9, 900), "weights": random.random(900), "users": np.arange(80) * 7 + 1,
+        "users_times": random.integers(0, 9, 80), "items_times": random.integers(0, 9, 50),
+    }  # fmt: skip
+    arrays["likes"] = np.stack([arrays["likes"], likes[1]])
+    arrays["links"] = arrays["likes"][:, :100].T
+    for name, array in arrays.items():
+        np.save(sources / f"{name}.npy", array)
+    for name in ("graph", "links", "samples", "packed", "run"):
+        making, out = {"graph": convert, "links": convert_links, "run": train}.get(name), folder / name
+        if making is not None:
+            making(folder, out)
+        elif name == "samples":
+            sample(folder, out)
+        else:
+            pack(folder, out)
+
+
+def convert(inputs: Path, out: Path) -> None:
+    """A graph of one type."""
+    named = {name: inputs / "sources" / f"{name}.npy" for name in ("edges", "features", "labels", "train", "valid")}
+    diskgnn.convert(out, **named)
+
+
+def convert_links(inputs: Path, out: Path) -> None:
+    """A graph of two types, with all that edges may have, and ids of the user's."""
+
+    def of(name: str) -> Path:
+        return inputs / "sources" / f"{name}.npy"
+
+    diskgnn.convert(out, schema={
+        "nodes": {"user": {"ids": of("users"), "times": of("users_times")},
+                  "item": {"num_nodes": 50, "times": of("items_times")}},
+        "edges": {"user:likes:item": {
+            "edges": of("likes"), "features": of("likes_features"), "times": of("likes_times"), "train": of("links"),
+            "weights": of("weights"), "keep_ids": True, "reverse": True,
+        }},
+    })  # fmt: skip
+
+
+def generate(inputs: Path, out: Path) -> None:
+    """A synthetic graph."""
+    diskgnn.generate(
+        out, num_nodes=4000, avg_degree=6, num_classes=4, num_features=16, train_fraction=0.1, valid_fraction=0.1,
+        test_fraction=0.1, homophily=0.6, threads=1,
+    )  # fmt: skip
+
+
+def sample(inputs: Path, out: Path) -> None:
+    """With the topology in memory."""
+    diskgnn.sample(inputs / "graph", out, **SAMPLING)
+
+
+def sweep(inputs: Path, out: Path) -> None:
+    """With the topology on disk."""
+    diskgnn.sample(inputs / "graph", out, memory="64KiB", **SAMPLING)
+
+
+def sample_links(inputs: Path, out: Path) -> None:
+    """Links, times and weights."""
+    target = diskgnn.LinkTarget("user:likes:item")
+    diskgnn.sample(inputs / "links", out, target=target, temporal="uniform", weighted=True, **SAMPLING)
+
+
+def pack(inputs: Path, out: Path) -> None:
+    """Of samples that are kept."""
+    diskgnn.pack(inputs / "graph", inputs / "samples", out, threads=1, **CACHES)
+
+
+def prepare(inputs: Path, out: Path) -> None:
+    """Sampling and packing."""
+    diskgnn.prepare(inputs / "graph", out, **SAMPLING, **CACHES)
+
+
+def prepare_links(inputs: Path, out: Path) -> None:
+    """Edge features, edge ids and trees."""
+    target = diskgnn.LinkTarget("user:likes:item")
+    diskgnn.prepare(inputs / "links", out, target=target, temporal="uniform", edge_ids=True, **SAMPLING, **CACHES)
+
+
+def infer(inputs: Path, out: Path) -> None:
+    """Logits of all nodes."""
+    diskgnn.infer(inputs / "graph", out, inputs / "run", threads=1)
+
+
+def train(inputs: Path, out: Path) -> None:
+    """From a packed directory, with a checkpoint every few minibatches."""
+    out.mkdir(exist_ok=True)
+    diskgnn.train(inputs / "packed", checkpoint=out, resume=True, metrics=out / "metrics.jsonl", **TRAINING)
+
+
+def load(inputs: Path, out: Path) -> str:
+    """All minibatches, as a digest; nothing is written."""
+    found = hashlib.blake2b()
+    for split in ("train", "valid"):
+        with diskgnn.Loader(inputs / "packed", split) as loader:
+            for epoch in (0, 1):  # from the start, then on to the next cycle
+                for batch in loader.epoch(epoch):
+                    found.update(batch.x.numpy().tobytes() + batch.y.numpy().tobytes() + batch.seeds.numpy().tobytes())
+    with diskgnn.Loader(inputs / "packed") as loader:  # a seek
+        for batch in loader.epoch(1):
+            found.update(batch.x.numpy().tobytes())
+    return found.hexdigest()
+
+
+def digest_of_training(out: Path) -> str:
+    """Losses of all steps, and the weights."""
+    records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    losses = [record["loss"] for record in records if record["event"] == "step"]
+    state = torch.load(out / "checkpoint.pt", weights_only=True)
+    found = hashlib.blake2b(json.dumps(losses).encode())
+    for name, value in sorted(state["model"].items()):
+        found.update(name.encode() + value.numpy().tobytes())
+    return found.hexdigest()
+
+
+def digest_of_file(out: Path) -> str:
+    """Of all its bytes."""
+    return hashlib.blake2b(out.read_bytes()).hexdigest()
+
+
+STAGES = {
+    "convert": Stage(convert, "sources"),
+    "convert links": Stage(convert_links, "sources"),
+    "generate": Stage(generate, "sources"),
+    "sample": Stage(sample, "graph"),
+    "sample, swept": Stage(sweep, "graph"),
+    "sample links": Stage(sample_links, "links"),
+    "pack": Stage(pack, "samples"),
+    "prepare": Stage(prepare, "graph"),
+    "prepare links": Stage(prepare_links, "links"),
+    "infer": Stage(infer, "graph", digest_of_file, ".npy"),
+    "train": Stage(train, "packed", digest_of_training),
+}
+# What reads a directory of the inputs when bits of it are flipped: stages that are compared by what they make.
+READERS = {"graph": "prepare", "links": "prepare links", "samples": "pack", "packed": "load"}
+warnings.simplefilter("ignore")

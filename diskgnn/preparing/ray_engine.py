@@ -11,6 +11,7 @@ import itertools
 import math
 import pickle
 import shutil
+import socket
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -68,14 +69,16 @@ class RayEngine:
 
     def _connect(self, exits: ExitStack) -> None:
         ray = self._ray
-        if not ray.is_initialized():
-            try:
+        try:
+            if not ray.is_initialized():
+                _require_listener(self._address)
                 ray.init(self._address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                raise ConfigError(
-                    f"address: expected that of a running Ray, found {self._address!r} ({error})"
-                ) from error
-            exits.callback(ray.shutdown)
+                exits.callback(ray.shutdown)
+            elif self._address not in (None, "auto", there := ray.get_runtime_context().gcs_address):
+                raise ValueError(f"this process is connected to Ray at {there} already")
+        except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+            found = f"expected that of a running Ray, found {self._address!r}"
+            raise ConfigError(f"address: {found} ({_first_line(error)})") from error
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=True
         )
@@ -380,6 +383,13 @@ def _imported() -> Any:
     except ImportError as error:
         raise UnavailableError(f"engine: 'ray' needs Ray: pip install 'diskgnn[ray]' ({error})") from error
     return ray
+
+
+def _require_listener(address: str | None) -> None:
+    """Raises OSError if nobody listens at host:port: Ray itself would try for minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if colon and "://" not in host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CANCEL_SECONDS).close()
 
 
 def _parts(units: Sequence[SampleUnit], number: int) -> list[list[SampleUnit]]:

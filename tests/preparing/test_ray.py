@@ -300,6 +300,7 @@ def test_ray_is_asked_for_only_where_it_is_wanted(graph, tmp_path, monkeypatch):
     for wrong, message in (
         ({"engine": "spark"}, "engine: expected one of local, ray, found 'spark'"),
         ({"address": "auto"}, "address: only engine='ray' takes it"),
+        ({"engine": "ray", "address": "127.0.0.1:1"}, "address: expected that of a running Ray, found '127.0.0.1:1'"),
     ):
         with pytest.raises(ConfigError, match=message):
             diskgnn.prepare(graph, tmp_path / "packed", **SETTINGS, **wrong)

@@ -33,7 +33,7 @@ from diskgnn.system.memory import thread_count
 from diskgnn.system.resources import Resources
 from diskgnn.units import format_size, parse_size
 
-PROCESS_BYTES = 256 << 20  # of a worker beside its budget: Python and libraries take 100 MB (tools/measure_ray)
+PROCESS_BYTES = 256 << 20  # of a worker beside its budget: Python and libraries take 70 to 100 MB (tools/measure_ray)
 _MAX_RETRIES = 3  # of a task whose worker or node died
 _TASKS_PER_WORKER = 4  # of sampling with topology in memory, so that workers end at nearly the same time
 _POLL_SECONDS = 0.5

@@ -33,6 +33,7 @@ from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import sync
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.samples import Samples
+from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 from diskgnn.version import VERSION
 
@@ -104,7 +105,8 @@ def work(step: Callable[..., Result], given: bytes, expected: Mapping[str, str],
         )
     with _seen_by_all():
         loaded = pickle.loads(given)
-    return step(loaded, tell, *arguments)
+    with freed_memory_returned():  # the next task of this process has a budget of its own
+        return step(loaded, tell, *arguments)
 
 
 def _listed(found: Mapping[str, str]) -> str:

@@ -237,7 +237,7 @@ def test_a_node_dies_at_any_point(nodes, graph, tmp_path, point, overwrite):
 
 @pytest.mark.slow
 def test_workers_keep_to_their_budgets(nodes, tmp_path):
-    """Of memory that is no file's, a worker takes no more than it asked Ray for; topology and features do not fit."""
+    """Of memory that is no file's, a worker takes no more than it asked Ray for, though topology does not fit."""
     nodes.start_three()
     diskgnn.generate(tmp_path / "graph", num_nodes=300_000, avg_degree=25, num_classes=4, num_features=256,
                      train_fraction=0.02, valid_fraction=0.01, test_fraction=0.01, homophily=0.7)  # fmt: skip
@@ -261,7 +261,7 @@ def test_workers_keep_to_their_budgets(nodes, tmp_path):
         stopped.set()
         looking.join()
     assert len(most) > 1
-    assert max(most.values()) < PROCESS_BYTES + (32 << 20)
+    assert max(most.values()) < PROCESS_BYTES // 2 + (32 << 20)
 
 
 def test_workers_that_die_again_and_again_are_an_error_that_keeps_what_is_done(nodes, graph, tmp_path):

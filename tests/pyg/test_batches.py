@@ -150,6 +150,22 @@ def test_draws_are_distributed_as_pyg_documents_them(quiet):
         assert min(values) * len(values) > 1e-4
 
 
+@pytest.mark.parametrize(("time", "edge_times"), [(1, []), (2, [2]), (3, [2])])
+def test_edges_of_the_future_where_edges_are_not_in_order_of_time(quiet, time, edge_times):
+    # The example of PyG's issue 7794: node 1 is asked at time 1, and its only in-edge is of time 2.
+    data = Data(x=torch.eye(3), edge_index=torch.tensor([[1, 0, 1, 1, 2], [0, 1, 2, 0, 0]]),
+                edge_time=torch.tensor([1, 2, 3, 4, 5]))  # fmt: skip
+    loader = NeighborLoader(data, [-1], input_nodes=torch.tensor([1]), input_time=torch.tensor([time]),
+                            time_attr="edge_time", **quiet)  # fmt: skip
+    (batch,) = loader
+    assert batch.edge_time.tolist() == edge_times
+    assert batch.n_id[batch.edge_index].tolist() == ([[0], [1]] if edge_times else [[], []])
+    # Two hops: from node 0, which node 1 sees from time 2 on, an edge of time 1 leads back; those of 4 and 5 do not.
+    (batch,) = NeighborLoader(data, [-1, -1], input_nodes=torch.tensor([1]), input_time=torch.tensor([time]),
+                              time_attr="edge_time", **quiet)  # fmt: skip
+    assert sorted(batch.edge_time.tolist()) == ([1, 2] if edge_times else [])
+
+
 @pytest.mark.parametrize(
     "options", [{"disjoint": True}, {"time_attr": "time"}, {"time_attr": "time", "temporal_strategy": "last"}]
 )

@@ -25,7 +25,8 @@ def test_every_line_of_the_table_is_measured(tmp_path):
     folder, record = tmp_path / "data", tmp_path / "bench.json"
     options = ["--nodes", "3000", "--classes", "5", "--width", "9", "--dtype", "float16", "--train-fraction", "0.2",
                "--fanouts", "3,3", "--batch-size", "64", "--repeat", "1", "--train-minibatches", "3", "--hidden", "8",
-               "--memory", "256MiB", "--draws", "coordinated", "--draw-period", "4", "--group-seeds", "8"]  # fmt: skip
+               "--memory", "256MiB", "--draws", "coordinated", "--draw-period", "4", "--group-seeds", "8",
+               "--quantise", "int8"]  # fmt: skip
     finished = subprocess.run(
         [sys.executable, "-m", "benchmarks", "--folder", folder, "--json", record, *options],
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'tools'}:{ROOT}", "OMP_NUM_THREADS": "1"},
@@ -46,6 +47,23 @@ def test_every_line_of_the_table_is_measured(tmp_path):
     # Nothing reads less than Belady's schedule does; LRU starts empty here, and the others with a full cache.
     assert rows["planned_rows"] <= min(rows["static_cache_rows"], peer["missed_rows"]) < rows["accesses"]
     assert peer["requested_rows"] == rows["accesses"]
+
+
+@pytest.mark.slow
+def test_an_epoch_without_reuse_is_measured_beside_others(tmp_path):
+    graph, folder = make_graph(tmp_path / "graph").manifest.path, tmp_path / "data"
+    options = ["--cpu-cache", "20%", "--fanouts", "3,2", "--batch-size", "8", "--minibatches", "5", "--turns", "1"]
+    finished = subprocess.run(
+        [sys.executable, ROOT / "tools/bench_fresh.py", graph, "--folder", folder, *options],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert not folder.exists()
+    medians = [line for line in finished.stdout.splitlines() if "median of 1" in line]
+    assert [line.split(",")[0] for line in medians] == ["fresh", "ginex", "reused"]
 
 
 def fewest_misses(batches, capacity):

@@ -115,9 +115,8 @@ def main() -> None:
     finally:
         shutil.rmtree(options.folder)
     for name, turns in found.items():
-        print(
-            f"{name}: median of {len(turns)}", {key: round(median(each[key] for each in turns), 2) for key in turns[0]}
-        )
+        medians = {key: round(median(each[key] for each in turns), 2) for key in turns[0]}
+        print(f"{name}, median of {len(turns)}: {medians}")
 
 
 if __name__ == "__main__":

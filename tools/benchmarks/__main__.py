@@ -27,6 +27,7 @@ from typing import Any
 
 from benchmarks.settings import Settings
 from benchmarks.stages import STAGES
+from diskgnn.importers.quantising import QUANTISED
 from diskgnn.specs import DRAWS
 from diskgnn.system.memory_cgroup import MemoryCgroup
 from diskgnn.units import format_size, parse_size
@@ -210,6 +211,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--degree", type=float, default=12.5)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--dtype", default="float32", help="float32, float16, bfloat16 or int8")
+    parser.add_argument("--quantise", choices=QUANTISED, help="the graph that was generated, as `convert` does")
     parser.add_argument("--classes", type=int, default=47)
     parser.add_argument("--train-fraction", type=float, default=0.02)
     parser.add_argument("--fanouts", default="10,10,10", help="from the seeds outwards")
@@ -240,8 +242,8 @@ def main() -> None:
         fanouts=[int(fanout) for fanout in options.fanouts.split(",")],
         memory=parse_size(options.memory or "1GiB") if options.memory or limit is None else limit // 2,
         **{name: getattr(options, name) for name in (
-            "nodes", "degree", "width", "dtype", "classes", "train_fraction", "batch_size", "draws", "draw_period",
-            "group_seeds", "cpu_cache", "repeat", "hidden", "train_minibatches", "peer_seconds")},
+            "nodes", "degree", "width", "dtype", "quantise", "classes", "train_fraction", "batch_size", "draws",
+            "draw_period", "group_seeds", "cpu_cache", "repeat", "hidden", "train_minibatches", "peer_seconds")},
     )  # fmt: skip
     options.folder.mkdir(parents=True)
     load_before = os.getloadavg()

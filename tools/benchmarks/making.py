@@ -26,9 +26,9 @@ def generate(settings: Settings) -> dict[str, Any]:
 
 
 def make_graph(settings: Settings) -> StageReport:
-    """Generate the graph."""
-    return diskgnn.generate(
-        settings.graph,
+    """Generate the graph. With `quantise`, the generated one is converted, as a user's would be, and removed."""
+    report = diskgnn.generate(
+        settings.graph if settings.quantise is None else settings.plain_graph,
         num_nodes=settings.nodes,
         avg_degree=settings.degree,
         num_classes=settings.classes,
@@ -40,6 +40,19 @@ def make_graph(settings: Settings) -> StageReport:
         homophily=0.7,
         memory=settings.memory,
     )
+    if settings.quantise is not None:
+        plain = Graph.open(settings.plain_graph)
+        edges, nodes = plain.only_edges("edges to quantise"), plain.only_nodes("features to quantise")
+        indptr, indices = (plain.manifest.file(name) for name in edges.topology_files)
+        features, labels, train = (
+            plain.manifest.file(artifacts.node_file(kind, nodes.name))
+            for kind in (artifacts.FEATURES, artifacts.LABELS, "train")
+        )
+        diskgnn.convert(settings.graph, indptr=indptr, indices=indices, features=features, labels=labels, train=train,
+                        bfloat16=settings.dtype == "bfloat16", quantise=settings.quantise, num_classes=settings.classes,
+                        memory=settings.memory)  # fmt: skip
+        shutil.rmtree(settings.plain_graph)
+    return report
 
 
 def make_packed(settings: Settings) -> dict[str, float]:

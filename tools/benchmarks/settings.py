@@ -21,6 +21,7 @@ class Settings:
     degree: float
     width: int
     dtype: str
+    quantise: str | None
     classes: int
     train_fraction: float
     fanouts: list[int]
@@ -37,8 +38,13 @@ class Settings:
 
     @property
     def graph(self) -> Path:
-        """The generated graph."""
+        """The graph that is measured."""
         return Path(self.folder) / "graph"
+
+    @property
+    def plain_graph(self) -> Path:
+        """The generated graph before it is quantised."""
+        return Path(self.folder) / "plain-graph"
 
     @property
     def samples(self) -> Path:

@@ -26,7 +26,7 @@ def training(settings: Settings) -> dict[str, Any]:
     """Seconds per minibatch of the same model on the same minibatches: from the loader, and from a list in memory."""
     packed = Packed.open(settings.packed)
     train = packed.sequence("train")
-    bytes_each = train.max_inputs * packed.config.one_row_set.rows.row_bytes + train.max_header_bytes
+    bytes_each = train.max_inputs * 4 * settings.width + train.max_header_bytes  # x is float32 at most
     count = max(2, min(settings.train_minibatches, train.batches_per_epoch, MAX_KEPT_BYTES // bytes_each))
     torch.manual_seed(0)
     model = make_model("sage", settings.width, settings.hidden, settings.classes, len(settings.fanouts))

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from graphs import make_graph
 
+from diskgnn import generate
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -51,7 +53,9 @@ def test_every_line_of_the_table_is_measured(tmp_path):
 
 @pytest.mark.slow
 def test_an_epoch_without_reuse_is_measured_beside_others(tmp_path):
-    graph, folder = make_graph(tmp_path / "graph").manifest.path, tmp_path / "data"
+    graph, folder = tmp_path / "graph", tmp_path / "data"
+    generate(graph, num_nodes=400, avg_degree=5, num_classes=3, num_features=4, feature_dtype="float32",
+             train_fraction=0.2, valid_fraction=0, test_fraction=0, homophily=0.7)  # fmt: skip
     options = ["--cpu-cache", "20%", "--fanouts", "3,2", "--batch-size", "8", "--minibatches", "5", "--turns", "1"]
     finished = subprocess.run(
         [sys.executable, ROOT / "tools/bench_fresh.py", graph, "--folder", folder, *options],

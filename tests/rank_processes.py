@@ -28,10 +28,10 @@ def _run(rank: int, world_size: int, folder: str, call: Callable[..., Any], argu
 
 
 def trained(rank: int, runs: dict[str, dict[str, Any]]) -> dict[str, tuple[Any, ...]]:
-    """Of each run, by its packed directory: weights; losses, scores and rows of all epochs; the best one."""
+    """Of each run, by its name: weights; losses, scores and rows of all epochs; the best one."""
     found = {}
-    for packed, options in runs.items():
-        result = train(packed, **options)
+    for name, options in runs.items():
+        result = train(**options)
         told = [(each.loss, each.scores(), each.requested_rows) for each in result.epochs]
-        found[packed] = result.model.state_dict(), told, result.best_epoch
+        found[name] = result.model.state_dict(), told, result.best_epoch
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
 PACKAGES = {"accelerate_loop": "accelerate", "dgl_model": "dgl", "lightning_loop": "pytorch_lightning",
             "pyg_model": "torch_geometric"}  # fmt: skip
+LAUNCHED = {"ddp_loop", "link_prediction"}  # have tests of their own
 GO_ON = {"accelerate_loop", "lightning_loop"}  # take a folder, and go on with what lies there
 # The features alone give 0.526 (datasets/README.md). One epoch of each example gave 0.66 to 0.71 when this was written.
 BAR = 0.63
@@ -70,9 +72,7 @@ def test_examples_are_short(path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "path", [path for path in EXAMPLES if path.stem != "link_prediction"], ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", [path for path in EXAMPLES if path.stem not in LAUNCHED], ids=lambda path: path.stem)
 def test_examples_learn(path: Path, packed: Path, run: Callable[..., list[str]], tmp_path: Path):
     folder = [str(tmp_path / "run")] if path.stem in GO_ON else []
     *_, last = run(path, str(packed), 1, *folder)
@@ -80,6 +80,17 @@ def test_examples_learn(path: Path, packed: Path, run: Callable[..., list[str]],
     assert BAR < accuracy < 0.8
     if folder:  # what lies there is complete: the second run trains no more
         assert run(path, str(packed), 1, *folder)[-1] == last
+
+
+@pytest.mark.slow
+def test_the_example_of_ddp_learns_on_two_processes(packed: Path, tmp_path: Path):
+    options = {"fanouts": [5, 5], "batch_size": 256, "cpu_cache": "10%", "static_cache": 0}
+    diskgnn.prepare(packed.with_name("graph"), tmp_path / "ranks", ranks=2, threads=1, **options)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*launch, str(ROOT / "docs" / "examples" / "ddp_loop.py"), str(tmp_path / "ranks"), "1"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert BAR < float(found.strip().removeprefix("test accuracy ")) < 0.8
 
 
 def test_the_example_of_links_learns(tmp_path: Path, run: Callable[..., list[str]]):

@@ -2,9 +2,11 @@
 """What docs/guide/ranks.md says of training on many ranks, measured on this machine's processor.
 
     tools/measure_ranks.py kills FOLDER [--ranks 2] [--kills 10]
+    tools/measure_ranks.py accuracy FOLDER --graph GRAPH [--ranks 2] [--seeds 5] [--epochs 6] [--periods 4 16]
 
 `kills` ends a rank with SIGKILL at a random moment of each run, lets torchrun start the group again, and compares
-losses and weights with those of a run that nobody disturbed. Everything is written in FOLDER.
+losses and weights with those of a run that nobody disturbed. `accuracy` trains each seed on one rank, on several with
+the same global batch, and on several that average their parameters every few steps. Everything is written in FOLDER.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import json
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -21,8 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import distributed, multiprocessing
 
 import diskgnn
+from diskgnn import train
 from diskgnn.training.checkpoints import load_checkpoint
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -60,11 +65,12 @@ def pid_of_rank(rank: int, launcher: int) -> int | None:
 
 
 def records(path: Path) -> list[dict[str, Any]]:
-    """Of a metrics file, without resumptions and what they may change."""
-    lines = map(json.loads, path.read_text().splitlines())
+    """Of the last run in a metrics file, without resumptions and what they may change."""
+    lines = list(map(json.loads, path.read_text().splitlines()))
+    starts = [number for number, line in enumerate(lines) if line["event"] == "start"]
     return [
         {key: value for key, value in line.items() if key not in NOT_RESUMED}
-        for line in lines
+        for line in lines[starts[-1] :]
         if line["event"] != "resume"
     ]
 
@@ -132,6 +138,47 @@ def kills(options: argparse.Namespace) -> None:
           f"{resumed} resumed from a checkpoint")  # fmt: skip
 
 
+def scores(rank: int, world_size: int, folder: Path, runs: list[dict[str, Any]]) -> None:
+    """Test scores of some runs, written by the first of the ranks that train them."""
+    torch.set_num_threads(1)
+    if world_size > 1:
+        store = f"file://{(folder / 'store').absolute()}"
+        distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=world_size)
+    found = [train(folder / f"packed-{world_size}", **run).scores() for run in runs]
+    if rank == 0:
+        (folder / f"scores-{world_size}.json").write_text(json.dumps(found))
+    if world_size > 1:
+        distributed.destroy_process_group()
+
+
+def accuracy(options: argparse.Namespace) -> None:
+    """Print the test accuracy of each way: mean and deviation over seeds."""
+    folder, ranks, seeds = options.folder, options.ranks, range(options.seeds)
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in (1, ranks):
+        if not (folder / f"packed-{number}").exists():
+            diskgnn.prepare(options.graph, folder / f"packed-{number}", batch_size=options.batch_size // number,
+                            epochs=4, seed=1, ranks=number, **PREPARED)  # fmt: skip
+    ways: dict[str, tuple[int, dict[str, Any]]] = {
+        "1 rank": (1, {}),
+        f"{ranks} ranks, gradients averaged in every step": (ranks, {}),
+        **{
+            f"{ranks} ranks, parameters averaged every {period} steps": (ranks, {"averaging_period": period})
+            for period in options.periods
+        },
+    }
+    common = {"epochs": options.epochs, "hidden": 64, "lr": 0.005}
+    for world_size in (1, ranks):
+        names = [name for name, (number, _) in ways.items() if number == world_size]
+        runs = [{**common, **ways[name][1], "seed": seed} for name in names for seed in seeds]
+        (folder / "store").unlink(missing_ok=True)
+        multiprocessing.spawn(scores, (world_size, folder, runs), nprocs=world_size)
+        found = json.loads((folder / f"scores-{world_size}.json").read_text())
+        for number, name in enumerate(names):
+            of_way = [each["test_accuracy"] for each in found[number * len(seeds) :][: len(seeds)]]
+            print(f"{name}: {statistics.mean(of_way):.4f} +- {statistics.stdev(of_way):.4f}", flush=True)
+
+
 def main() -> None:
     """Parse arguments and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -143,6 +190,15 @@ def main() -> None:
     killing.add_argument("--kills", type=int, default=10)
     killing.add_argument("--epochs", type=int, default=12)
     killing.add_argument("--seed", type=int, default=0)
+    comparing = commands.add_parser("accuracy")
+    comparing.set_defaults(call=accuracy)
+    comparing.add_argument("folder", type=Path)
+    comparing.add_argument("--graph", type=Path, required=True)
+    comparing.add_argument("--ranks", type=int, default=2)
+    comparing.add_argument("--seeds", type=int, default=5)
+    comparing.add_argument("--epochs", type=int, default=6)
+    comparing.add_argument("--batch-size", type=int, default=512, help="of all ranks together")
+    comparing.add_argument("--periods", type=int, nargs="*", default=[4, 16])
     options = parser.parse_args()
     options.call(options)
 

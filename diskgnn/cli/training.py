@@ -74,6 +74,13 @@ _records = options.section("Records")
 @_optimization("--lr", type=float, default=0.003, show_default=True, help="Adam's learning rate.")
 @_optimization("--weight-decay", type=float, default=0.0, show_default=True, help="Adam's weight decay.")
 @_optimization("--evaluate-every", type=int, default=1, show_default=True, help="Epochs between evaluations.")
+@_optimization(
+    "--averaging-period",
+    type=int,
+    metavar="K",
+    help="Of several ranks: from the second epoch on, average parameters every K steps, while training goes on, in "
+    "place of gradients in every step: for slow networks.",
+)
 @_optimization("--amp", is_flag=True, help="Compute in bfloat16 where that is safe (autocast).")
 @_optimization("--seed", type=int, default=0, show_default=True, help="Seed of initial weights and dropout.")
 @_checkpoints(

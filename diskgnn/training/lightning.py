@@ -10,8 +10,10 @@ from diskgnn.errors import ConfigError
 from diskgnn.loading.loader import Loader
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.schema import SourceSchema
-from diskgnn.specs import PathLike
+from diskgnn.specs import PathLike, Shard
 from diskgnn.storage.packed import Packed
+from diskgnn.storage.ranks import open_rank, ranks_in
+from diskgnn.training.ranks import Ranks
 
 
 def _data_module() -> Any:
@@ -41,18 +43,21 @@ class PackedDataModule(_DataModule):
     an exception. A split that was not prepared has no minibatches. Import Lightning before this module: if both of its
     packages are installed, the one that your program uses counts.
 
+    A trainer of several processes needs what was prepared for as many ranks. DDP has all of them take as many steps, so
+    where some ranks have a minibatch more, `Trainer(limit_train_batches=...)` has to leave it out.
+
     Attributes:
         schema: types of nodes and edges, and what the seeds are for.
         num_layers: blocks in each minibatch.
 
     Args:
-        packed: directory written by `diskgnn.prepare`.
+        packed: directory written by `diskgnn.prepare`, or its folder of directories for several ranks.
         options: how it is read; see `diskgnn.LoaderOptions`.
 
     Raises:
         ArtifactError: not a packed directory.
-        ConfigError: Lightning is not installed (when this module is imported); or, from the trainer, it has several
-            processes, each of which would train on the same minibatches.
+        ConfigError: Lightning is not installed (when this module is imported); or, from the trainer, it has another
+            number of processes than the ranks that were prepared, or ranks have different numbers of minibatches.
 
     Example:
         import lightning.pytorch as pl
@@ -63,7 +68,9 @@ class PackedDataModule(_DataModule):
 
     def __init__(self, packed: PathLike, options: LoaderOptions | None = None) -> None:
         super().__init__()
-        self._packed, self._options = Packed.open(packed), options or LoaderOptions()
+        ranks = ranks_in(packed)
+        self._path, self._options = packed, options or LoaderOptions()
+        self._packed = open_rank(packed, ranks[0]) if ranks else Packed.open(packed)  # of the trainer's rank, later
         self._loaders = list[Loader]()  # of the stage that the trainer is in
         self.schema: SourceSchema = self._packed.config.schema()
         self.num_layers: int = self._packed.config.samples.spec.num_layers
@@ -96,13 +103,13 @@ class PackedDataModule(_DataModule):
 
     def _loader(self, split: str) -> Loader | list[Loader]:
         trainer = self.trainer
-        if trainer.world_size > 1:
-            raise ConfigError(
-                f"this trainer has {trainer.world_size} processes, and each would train on all minibatches: "
-                "pass Trainer(devices=1)"
-            )
+        shard = Shard(trainer.global_rank, trainer.world_size)
+        if self._packed.config.samples.spec.shard != shard:
+            self._packed = open_rank(self._path, shard)
         if split not in self._packed.config.splits:
             return []
+        if split == "train" and shard.world_size > 1:
+            _check_steps(self._packed.sequence(split).batches_per_epoch, trainer)
         loader = Loader.with_options(self._packed, split, trainer.strategy.root_device, self._options)
         self._loaders.append(loader)
         return loader
@@ -115,3 +122,14 @@ class PackedDataModule(_DataModule):
     def on_exception(self, exception: BaseException) -> None:
         """The same, when the trainer failed or was interrupted."""
         self.teardown("")
+
+
+def _check_steps(num_batches: int, trainer: Any) -> None:
+    """Refuse to train where DDP would wait for a rank that has no minibatch left."""
+    counts = Ranks(trainer.global_rank, trainer.world_size).gathered(num_batches)
+    limit = trainer.limit_train_batches
+    if min(counts) != max(counts) and not (isinstance(limit, int) and limit <= min(counts)):
+        raise ConfigError(
+            f"the ranks have {min(counts)} to {max(counts)} minibatches in an epoch, and DDP has all of them take as "
+            f"many steps: pass Trainer(limit_train_batches={min(counts)}), or prepare with another batch size"
+        )

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import distributed
+from torch.distributed.rendezvous import rendezvous
 
 from diskgnn.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DiskGNNError
@@ -122,7 +123,13 @@ def joined_ranks(device: torch.device) -> Iterator[Ranks]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    store, _, _ = next(rendezvous("env://"))
+    if os.environ.get("GROUP_WORLD_SIZE") == "1":
+        # torchrun keeps its store when it starts the ranks again, and one could read where another that died had been.
+        # Of several machines, each counts restarts by itself: there TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 does it.
+        store = distributed.PrefixStore(f"attempt-{_num_restarts()}", store)  # type: ignore[attr-defined]
+    distributed.init_process_group(backend, store=store, rank=shard.rank, world_size=shard.world_size)
     yield Ranks(shard.rank, shard.world_size)
     distributed.destroy_process_group()  # after an error the others are gone, and it could wait for them
 
@@ -133,9 +140,13 @@ def device_of_rank(device: str | torch.device) -> str | torch.device:
     return f"cuda:{local}" if str(device) == "cuda" and local is not None else device
 
 
-def is_restarted() -> bool:
-    """Whether torchrun started this process again because one of its group had died."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+def are_restarted(ranks: Ranks) -> bool:
+    """Whether torchrun started these processes again because one of them had died, on whichever machine."""
+    return any(ranks.gathered(_num_restarts() > 0))
+
+
+def _num_restarts() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def check_alike(ranks: Ranks, source: BatchSource) -> None:

@@ -53,6 +53,7 @@ class TrainingState:
         num_batches: int | None = None,
     ) -> None:
         self.ranks = ranks or Ranks()
+        self.optimizers_differ = False  # between ranks
         self.num_batches = source.num_batches if num_batches is None else num_batches
         self.net, self.optimizer, self.source, self.identity = net, optimizer, source, dict(identity)
         self._checkpoint = None if checkpoint is None else Path(checkpoint)
@@ -207,6 +208,7 @@ class TrainingState:
                 "cpu": torch.get_rng_state(),
                 "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
             },
+            **({"optimizer": self.optimizer.state_dict()} if self.optimizers_differ else {}),
         }
 
     def restore(self, directory: PathLike) -> None:
@@ -218,14 +220,14 @@ class TrainingState:
         """
         saved = self.ranks.by_first(lambda: load_checkpoint(directory))
         check_config(directory, saved["config"], self.identity)
+        of_this_rank = [saved, *saved.get("other_ranks", [])][self.ranks.shard.rank]
         try:
             self.net.load_state_dict(saved["model"])
-            self.optimizer.load_state_dict(saved["optimizer"])
+            self.optimizer.load_state_dict(of_this_rank.get("optimizer", saved["optimizer"]))
         except (RuntimeError, ValueError) as error:
             raise ConfigError(f"the checkpoint in {directory} is of another model: {error}") from error
         if self._tables:
             self._tables.restore(Path(directory), saved["embeddings"])
-        of_this_rank = [saved, *saved.get("other_ranks", [])][self.ranks.shard.rank]
         position, so_far, rng = of_this_rank["position"], of_this_rank["epoch_so_far"], of_this_rank["rng"]
         best = saved["best"]
         self.source.load_state_dict(position["source"])

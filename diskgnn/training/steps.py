@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,27 +12,64 @@ from diskgnn.errors import ConfigError
 from diskgnn.minibatch import AnyMiniBatch
 from diskgnn.storage import faults
 from diskgnn.tracing import Stages
+from diskgnn.training.averaging import OverlappedAverager
 from diskgnn.training.disk_embeddings import DiskEmbeddings
 from diskgnn.training.optimizers import Optimizer
 from diskgnn.training.ranks import Ranks
 from diskgnn.training.tasks import Task
 
-# (a minibatch, or None where the others have one more; its number; whether this process is to stop): the loss [] of the
-# minibatch without waiting for the device, and whether any process is to stop after this step.
-Step = Callable[[AnyMiniBatch | None, int, bool], tuple[Tensor | None, bool]]
+
+class Step(Protocol):
+    """What trains a model on one minibatch of each rank."""
+
+    def begin_epoch(self, epoch: int) -> None:
+        """The next steps are of this epoch."""
+        ...
+
+    def __call__(self, batch: AnyMiniBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
+        """One step.
+
+        Args:
+            batch: of this rank; None where others have one more.
+            number: of the step in its epoch.
+            stopping: whether this process is to stop.
+
+        Returns:
+            The loss [] of the minibatch, without waiting for the device; whether all ranks are to stop after this step.
+        """
+        ...
+
+    def settle(self) -> None:
+        """Have all ranks come to one model, to be saved or evaluated."""
+        ...
 
 
 def make_step(
-    net: nn.Module, optimizer: Optimizer, task: Task, ranks: Ranks, device: torch.device, *, amp: bool, timeline: Stages
+    net: nn.Module,
+    optimizer: Optimizer,
+    task: Task,
+    ranks: Ranks,
+    device: torch.device,
+    *,
+    amp: bool,
+    timeline: Stages,
+    averaging_period: int | None,
 ) -> Step:
-    """What trains `net` on one minibatch of each rank.
+    """What trains `net`; see `diskgnn.train` for `averaging_period`.
 
     Raises:
-        ConfigError: the model has vectors that several ranks cannot train.
+        ConfigError: the model has vectors that several ranks cannot train, or there is nothing to average.
     """
     if ranks.world_size == 1:
+        if averaging_period is not None:
+            raise ConfigError("averaging_period: expected several ranks, found one process; start them with torchrun")
         return _StepAlone(net, optimizer, task, amp, timeline)
-    return _StepTogether(net, optimizer, task, ranks, device, amp, timeline)
+    together = _StepTogether(net, optimizer, task, ranks, device, amp, timeline)
+    if averaging_period is None:
+        return together
+    if together.loss.has_tables:
+        raise ConfigError("averaging_period: vectors of nodes are too many to average; leave it out")
+    return _StepApart(together, OverlappedAverager(list(net.parameters()), averaging_period))
 
 
 class _StepAlone:
@@ -54,6 +91,12 @@ class _StepAlone:
         with timeline.stage("step", number):
             self._optimizer.step()
         return loss.detach(), stopping
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Nothing depends on it."""
+
+    def settle(self) -> None:
+        """There is one model."""
 
 
 class _StepTogether:
@@ -77,24 +120,70 @@ class _StepTogether:
     ) -> None:
         _refuse_vectors(net, device)
         self._optimizer, self._ranks, self._device, self._amp, self._timeline = optimizer, ranks, device, amp, timeline
-        self._loss = DistributedDataParallel(_MinibatchLoss(net, task), find_unused_parameters=True)
+        self.loss = _MinibatchLoss(net, task)
+        self._shared_loss = DistributedDataParallel(self.loss, find_unused_parameters=True)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Nothing depends on it."""
+
+    def settle(self) -> None:
+        """There is one model."""
 
     def __call__(self, batch: AnyMiniBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
         faults.point("training.step")
         weight = 0 if batch is None else _num_predictions(batch)
         agreed = self._ranks.summing([weight, stopping])  # while the model computes
+        loss = self.forward(self._shared_loss, batch, number)
+        total, stops = agreed()
+        self.backward(loss * (weight * self._ranks.world_size / total), number)
+        return None if batch is None else loss.detach(), stops > 0
+
+    def forward(self, loss: nn.Module, batch: AnyMiniBatch | None, number: int) -> Tensor:
+        """[] the loss of a minibatch."""
         with (
             self._timeline.stage("forward", number),
             torch.autocast(self._device.type, torch.bfloat16, enabled=self._amp),
         ):
-            loss = self._loss(batch)
+            found: Tensor = loss(batch)
+        return found
+
+    def backward(self, loss: Tensor, number: int) -> None:
+        """Change the parameters by the gradients of `loss`."""
         self._optimizer.zero_grad(set_to_none=True)
         with self._timeline.stage("backward", number):
-            total, stops = agreed()
-            (loss * (weight * self._ranks.world_size / total)).backward()
+            loss.backward()  # type: ignore[no-untyped-call]
         with self._timeline.stage("step", number):
             self._optimizer.step()
-        return None if batch is None else loss.detach(), stops > 0
+
+
+class _StepApart:
+    """Local SGD: after an epoch of steps together, each rank takes steps of its own, and parameters are averaged every
+    few of them (post-local SGD: Lin et al., Don't Use Large Mini-Batches, Use Local SGD, ICLR 2020).
+    """
+
+    def __init__(self, together: _StepTogether, averager: OverlappedAverager) -> None:
+        self._together, self._averager, self._epoch = together, averager, 0
+
+    def begin_epoch(self, epoch: int) -> None:
+        """The first one is of steps together."""
+        self._epoch = epoch
+
+    def __call__(self, batch: AnyMiniBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
+        if self._epoch == 0:
+            return self._together(batch, number, stopping)
+        faults.point("training.step")
+        loss = None
+        if batch is not None:
+            loss = self._together.forward(self._together.loss, batch, number)
+            self._together.backward(loss, number)
+            loss = loss.detach()
+        stops = self._averager.after_step(stopping) if (number + 1) % self._averager.period == 0 else False
+        return loss, stops
+
+    def settle(self) -> None:
+        """Average now, in all ranks."""
+        if self._epoch:
+            self._averager.settle()
 
 
 class _MinibatchLoss(nn.Module):
@@ -105,6 +194,11 @@ class _MinibatchLoss(nn.Module):
         self.net, self._task = net, task
         self.unused = nn.Parameter(torch.empty(0))  # DDP warns where it looks for such parameters and finds none
         self._tables = [module for module in net.modules() if isinstance(module, nn.Embedding) and module.sparse]
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether some parameters have sparse gradients."""
+        return bool(self._tables)
 
     def forward(self, batch: AnyMiniBatch | None) -> Tensor:
         """[] the mean over the minibatch; 0 of none."""

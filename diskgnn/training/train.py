@@ -31,7 +31,7 @@ from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.named_models import model_for
 from diskgnn.training.optimizers import make_optimizer
 from diskgnn.training.outputs import check_writable, traced
-from diskgnn.training.ranks import check_alike, device_of_rank, is_restarted, joined_ranks
+from diskgnn.training.ranks import are_restarted, check_alike, device_of_rank, joined_ranks
 from diskgnn.training.results import EvalResult, Spent, TrainResult
 from diskgnn.training.sources import Evaluations, minibatches, open_sources
 from diskgnn.training.state import TrainingState
@@ -68,6 +68,7 @@ def train(
     callback: Callable[[Record], None] | None = None,
     record_every_batches: int = 50,
     amp: bool = False,
+    averaging_period: int | None = None,
     evaluate_every: int = 1,
     trace: PathLike | None = None,
     loader_options: LoaderOptions | None = None,
@@ -75,9 +76,12 @@ def train(
 ) -> TrainResult:
     """Train a model for what the minibatches are for with Adam, and keep the weights of the best validation epoch.
 
+    In processes that torchrun started, or that torch.distributed has joined, one model is trained by all of them
+    together; see docs/guide/ranks.md. Rank 0 alone writes, and tells `callback` and `reporter`.
+
     Args:
         train_source: minibatches to train on, or a packed directory: then its train, valid and test sequences are
-            used, through `diskgnn.Loader`s that are closed in the end.
+            used, through `diskgnn.Loader`s that are closed in the end. Or a folder that was prepared for several ranks.
         valid_source: minibatches to choose the best epoch by.
         test_source: minibatches to report the best epoch's scores on.
         task: 'classification', 'multilabel', 'regression' or 'link', to make sure: by default what the minibatches are
@@ -93,14 +97,18 @@ def train(
             `embeddings` of nodes without features lie in the folder of the checkpoint.
         lr, weight_decay: Adam's.
         epochs: epochs in all, those of a resumed checkpoint included.
-        device: where the model is trained.
+        device: where the model is trained; under torchrun, 'cuda' is the GPU of LOCAL_RANK.
         seed: of torch's random number generators, which are set: initial weights, dropout.
         checkpoint: directory to keep a checkpoint in (see `training.checkpoints`): written after every epoch, every
             `checkpoint_every_batches` minibatches, and on Ctrl-C.
-        resume: go on exactly where the checkpoint was written, if there is one.
+        resume: go on exactly where the checkpoint was written, if there is one. Where torchrun has started the ranks
+            again because one of them died, they always do.
         metrics, tensorboard, callback: where records of `diskgnn.training.metrics` go: a JSON-lines file, a folder, a
             function; a step record every `record_every_batches` minibatches.
         amp: autocast to bfloat16.
+        averaging_period: of several ranks: from the second epoch on, each takes steps of its own, and parameters are
+            averaged every so many steps, while they train on (local SGD): for slow networks. By default gradients are
+            averaged in every step.
         evaluate_every: evaluate after every so many epochs, and after the last.
         trace: file for the timeline of stages: what this thread does (wait, forward, backward, step, evaluate; on a GPU
             the time to launch them), and the source's threads if it says; the first `tracing.MAX_EVENTS` events. It is
@@ -124,7 +132,7 @@ def train(
     config = TrainingConfig(
         epochs=epochs, lr=lr, weight_decay=weight_decay, amp=amp, seed=seed, evaluate_every=evaluate_every,
         record_every_batches=record_every_batches, checkpoint=checkpoint,
-        checkpoint_every_batches=checkpoint_every_batches, resume=resume or (is_restarted() and checkpoint is not None),
+        checkpoint_every_batches=checkpoint_every_batches, resume=resume,
     )  # fmt: skip
     spec = ModelSpec(
         None if isinstance(model, nn.Module) else model, hidden, num_layers, heads, dropout, num_bases, decoder,
@@ -133,6 +141,8 @@ def train(
     device = checked_device(device_of_rank(device))
     with ExitStack() as opened:
         ranks = opened.enter_context(joined_ranks(device))
+        if checkpoint is not None and are_restarted(ranks):
+            config = replace(config, resume=True)
         ranks.by_first(lambda: _refuse_to_overwrite(config))
         given = {"valid": valid_source, "test": test_source}
         shard = ranks.shard if ranks.world_size > 1 else None
@@ -148,17 +158,22 @@ def train(
                     "amp": config.amp, "num_batches": num_batches}  # fmt: skip
         if ranks.world_size > 1:
             identity["world_size"] = ranks.world_size
+        if averaging_period is not None:
+            identity["averaging_period"] = averaging_period
         if not ranks.is_first:  # the initial weights are rank 0's, dropout is each rank's own
             torch.manual_seed(batch_key(config.seed, "train/rank", ranks.shard.rank))
         size_device_tier(net, task, source, evaluations, device, amp=config.amp)
         optimizer = make_optimizer(net, config.lr, config.weight_decay)
         state = TrainingState(net, optimizer, source, identity, config.checkpoint, ranks, num_batches)
+        state.optimizers_differ = averaging_period is not None
         ranks.by_first(lambda: _take_checkpoint(config, opened))
         if not ranks.is_first:
             metrics = tensorboard = callback = trace = None
             reporter = SILENT
         timeline = UNTRACED if trace is None else opened.enter_context(traced(source, trace))
-        step = make_step(net, optimizer, task, ranks, device, amp=config.amp, timeline=timeline)
+        step = make_step(
+            net, optimizer, task, ranks, device, amp=config.amp, timeline=timeline, averaging_period=averaging_period
+        )
         resumed_from = _resume(state, config)
         writer = opened.enter_context(MetricsWriter(metrics, tensorboard, callback, resumed_from, state.num_steps))
         writer.write(start_record({**identity, "epochs": config.epochs}, resumed_from), 0)
@@ -167,6 +182,7 @@ def train(
         except KeyboardInterrupt as interrupt:
             if ranks.world_size == 1 or isinstance(interrupt, _AllStop):
                 with interrupts_deferred():  # of an impatient second one
+                    step.settle()
                     state.save(config.checkpoint)
             raise
         result = state.finished(resumed_from)
@@ -210,6 +226,7 @@ def _train_epochs(
     with noted as interrupts:
         for epoch in range(state.epoch, config.epochs):
             state.begin_epoch()
+            step.begin_epoch(epoch)
             recorded = Spent.until_now(source)
             with (
                 minibatches(source, epoch) as batches,
@@ -229,10 +246,12 @@ def _train_epochs(
                             writer.write(step_record(epoch, state.batch, mean_loss, spent), state.num_steps)
                             recorded = now
                         if config.saves_after(state.batch):
+                            step.settle()
                             state.save(config.checkpoint)
                         if stops:
                             raise _AllStop
                     advance(1)
+            step.settle()
             result = state.epoch_result()
             if config.evaluates_after(epoch):
                 evaluated = _evaluate(state, task, evaluations, device, config, listeners)

@@ -62,13 +62,15 @@ def one_process(packed: Path, ranks: int, epochs: int):
                 optimizer.zero_grad()
                 (sum(losses) / sum(len(batch.y) for batch in there)).backward()
                 optimizer.step()
+    model.optimizer = optimizer
     return model
 
 
 @pytest.fixture(scope="module")
 def two_ranks(folder):
     """What two ranks come to with each directory; minibatches of typed graphs leave some weights without gradients."""
-    runs = {str(folder / "plain-2"): MODEL, **{str(folder / f"{kind}-2"): MODEL for kind in TARGETS}}
+    runs = {kind: MODEL | {"train_source": str(folder / f"{kind}-2")} for kind in ("plain", *TARGETS)}
+    runs["apart"] = runs["plain"] | {"averaging_period": 2, "epochs": 3}
     return in_ranks(2, trained, runs)
 
 
@@ -86,26 +88,68 @@ def test_all_ranks_come_to_the_same_model_and_say_the_same(two_ranks):
 
 
 def test_a_step_of_ranks_is_one_on_all_their_minibatches(folder, two_ranks):
-    weights, _, best_epoch = two_ranks[0][str(folder / "plain-2")]
+    weights, _, best_epoch = two_ranks[0]["plain"]
     model = one_process(folder / "plain", 2, epochs=best_epoch + 1)
     assert_same_weights(weights, model.state_dict())
 
 
 def test_ranks_without_minibatches_take_part_and_count_nothing(folder):
     """Two minibatches an epoch and three ranks: the last one has none at all, and none to evaluate on either."""
-    runs = {str(folder / "few-3"): MODEL, str(folder / "plain-3"): MODEL}
+    runs = {name: MODEL | {"train_source": str(folder / f"{name}-3")} for name in ("few", "plain")}
     found = in_ranks(3, trained, runs)
     for run in runs:
         assert all(each[run][1] == found[0][run][1] for each in found)
         weights, _, best_epoch = found[2][run]
-        model = one_process(Path(run.removesuffix("-3")), 3, epochs=best_epoch + 1)
+        model = one_process(folder / run, 3, epochs=best_epoch + 1)
         assert_same_weights(weights, model.state_dict())
+
+
+def test_ranks_apart_average_what_they_had_some_steps_ago(folder, two_ranks):
+    """The first epoch is of steps together; then two models, each with an Adam of its own, in one process."""
+    weights, _, best_epoch = two_ranks[0]["apart"]
+    models = [one_process(folder / "plain", 2, epochs=1) for _ in range(2)]
+    optimizers = [torch.optim.Adam(model.parameters(), lr=MODEL["lr"]) for model in models]
+    for optimizer, model in zip(optimizers, models, strict=True):
+        optimizer.load_state_dict(model.optimizer.state_dict())
+    with Loader(folder / "plain") as loader, torch.no_grad():
+        for epoch in range(1, best_epoch + 1):
+            batches, before = list(loader.epoch(epoch)), None
+            for number in range(7):
+                for rank, batch in enumerate(batches[2 * number : 2 * number + 2]):
+                    with torch.enable_grad():
+                        loss = F.cross_entropy(models[rank](batch.blocks, batch.x), batch.y)
+                    optimizers[rank].zero_grad()
+                    loss.backward()
+                    optimizers[rank].step()
+                if number % 2 == 1:
+                    before = _moved(models, before)
+            _moved(models, before)
+            _meet(models)
+    assert best_epoch > 0
+    assert_same_weights(weights, models[0].state_dict())
+
+
+def _moved(models, before):
+    """Each by the average less itself, both as they were `before`; what they are then."""
+    for name in dict(models[0].named_parameters()) if before else ():
+        average = sum(each[name] for each in before) / len(before)
+        for model, own in zip(models, before, strict=True):
+            model.get_parameter(name).add_(average - own[name])
+    return [{name: value.clone() for name, value in model.named_parameters()} for model in models]
+
+
+def _meet(models):
+    """All at their average."""
+    for name in dict(models[0].named_parameters()):
+        average = sum(model.get_parameter(name) for model in models) / len(models)
+        for model in models:
+            model.get_parameter(name).copy_(average)
 
 
 @pytest.mark.parametrize("kind", ["plain", *TARGETS])
 def test_scores_of_ranks_are_those_of_all_predictions_together(folder, two_ranks, kind):
     """One process counts the same minibatches, with the same weights."""
-    weights, losses, best = two_ranks[0][str(folder / f"{kind}-2")]
+    weights, losses, best = two_ranks[0][kind]
     model = train(folder / kind, **MODEL | {"epochs": 1}).model
     model.load_state_dict(weights)
     for split in ("valid", "test"):
@@ -129,9 +173,9 @@ def resumed(rank: int, packed: str, options: dict, after: int) -> dict:
     with pytest.raises(ConfigError, match=r"lr=0\.01, this run has lr=0\.02"):
         train(packed, **options | {"resume": True, "lr": 0.02})
     result = train(packed, **options | {"resume": True})
+    again = options | {"train_source": packed, "checkpoint": None, "metrics": options["metrics"] + "-whole"}
     return {"weights": result.model.state_dict(), "losses": [each.loss for each in result.epochs],
-            "resumed_from": result.resumed_from, "whole": trained(rank, {packed: options | {"checkpoint": None,
-            "metrics": options["metrics"] + "-whole", "checkpoint_every_batches": None}})}  # fmt: skip
+            "resumed_from": result.resumed_from, "whole": trained(rank, {"whole": again})["whole"]}  # fmt: skip
 
 
 def test_ranks_stop_together_and_go_on_from_one_checkpoint(folder, tmp_path):
@@ -139,7 +183,7 @@ def test_ranks_stop_together_and_go_on_from_one_checkpoint(folder, tmp_path):
     options = MODEL | {"dropout": 0.5, "checkpoint": str(tmp_path / "checkpoint"), "metrics": str(metrics)}
     found = in_ranks(2, resumed, packed, options, 9)
     for each in found:
-        weights, told, _ = each["whole"][packed]
+        weights, told, _ = each["whole"]
         assert each["resumed_from"] == (1, 4)  # 7 steps an epoch: all did the one in which they agreed, too
         assert_same_weights(each["weights"], weights, rtol=0, atol=0)
         assert each["losses"] == [loss for loss, _, _ in told]

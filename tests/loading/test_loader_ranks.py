@@ -1,0 +1,72 @@
+"""Which directory of a folder of ranks a Loader opens: that of torchrun's environment, or of its arguments."""
+
+from types import SimpleNamespace
+
+import pytest
+from graphs import make_graph
+
+from diskgnn import ArtifactError, ConfigError, Loader, prepare
+from diskgnn.storage.verification import verify_artifact
+
+SETTINGS = {"fanouts": [2], "batch_size": 8, "cpu_cache": "10%", "static_cache": 0}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    graph = make_graph(folder / "graph")
+    prepare(graph, folder / "one", **SETTINGS)
+    prepare(graph, folder / "two", **SETTINGS, ranks=2)
+    return folder
+
+
+def seeds_of(loader):
+    with loader:
+        return [batch.seeds.tolist() for batch in loader.epoch(0)]
+
+
+def test_the_environment_or_arguments_name_the_rank(folder, monkeypatch):
+    dealt = seeds_of(Loader(folder / "one"))
+    for rank in range(2):
+        assert seeds_of(Loader(folder / "two", rank=rank, world_size=2)) == dealt[rank::2]
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        assert seeds_of(Loader(folder / "two")) == dealt[rank::2]
+        assert seeds_of(Loader(folder / "two", rank=1, world_size=2)) == dealt[1::2]
+        assert seeds_of(Loader(folder / "one", rank=0, world_size=1)) == dealt
+
+
+def test_what_does_not_fit_is_refused_with_what_makes_it_right(folder, monkeypatch):
+    with pytest.raises(ConfigError, match=r"prepared for 2 ranks.*torchrun --nproc-per-node 2"):
+        Loader(folder / "two")
+    with pytest.raises(ConfigError, match="prepared for 2 ranks, this is rank 0 of 3: start 2 processes, or prepare"):
+        Loader(folder / "two", rank=0, world_size=3)
+    with pytest.raises(ConfigError, match="rank and world_size: expected both"):
+        Loader(folder / "two", rank=0)
+    with pytest.raises(ArtifactError, match=r"name one, such as .*rank-0-of-2"):
+        verify_artifact(folder / "two")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="prepared for one process, this is rank 1 of 2: prepare it with `--ranks 2`"):
+        Loader(folder / "one")
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    with pytest.raises(ConfigError, match="RANK and WORLD_SIZE: expected whole numbers"):
+        Loader(folder / "two")
+
+
+def test_lightning_gets_the_minibatches_of_its_process(folder):
+    pytest.importorskip("pytorch_lightning")
+    from diskgnn.training.lightning import PackedDataModule
+
+    with Loader(folder / "one", "valid") as loader:
+        dealt = [batch.seeds.tolist() for batch in loader]
+    for rank in range(2):
+        module = PackedDataModule(folder / "two")
+        module.trainer = SimpleNamespace(
+            global_rank=rank, world_size=2, strategy=SimpleNamespace(root_device="cpu"), limit_train_batches=1.0
+        )
+        assert seeds_of(module.val_dataloader()) == dealt[rank::2]
+    module = PackedDataModule(folder / "one")
+    module.trainer = SimpleNamespace(global_rank=0, world_size=2, strategy=SimpleNamespace(root_device="cpu"))
+    with pytest.raises(ConfigError, match="prepare it with `--ranks 2`"):
+        module.train_dataloader()

@@ -29,8 +29,9 @@ from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
-from diskgnn.storage.artifacts import node_file
-from diskgnn.storage.disk_space import require_free_bytes
+from diskgnn.storage.artifacts import edge_file, node_file
+from diskgnn.storage.disk_space import allocated_bytes, require_free_bytes
+from diskgnn.storage.pace import Pace
 from diskgnn.storage.pushing import published
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.writer import ArtifactWriter
@@ -114,8 +115,11 @@ def generate(
         thread_bytes=4 * rows.row_bytes,
     )
     chunks = Chunks.within(resources)
-    writer = ArtifactWriter(out, artifacts.GRAPH, config={}, overwrite=overwrite)
-    _require_space(spec, writer.final.parent)
+    pace = Pace(num_nodes * rows.row_bytes)
+    writer = ArtifactWriter(
+        out, artifacts.GRAPH, config=spec.to_json(0), overwrite=overwrite, resumable=pace.has_units
+    )  # fmt: skip
+    _require_space(spec, writer.final.parent, allocated_bytes(writer.staging))
     with writer:
         generator = GraphGenerator(
             num_nodes=num_nodes,
@@ -125,9 +129,12 @@ def generate(
             feature_signal=SIGNAL_RATIO * math.sqrt(2 * math.log(num_classes)),
             seed=seed,
         )
-        num_edges = _write_edges(writer, generator, spec, resources, chunks)
+        indptr, indices = (edge_file(kind, ONE_EDGE_TYPE) for kind in (artifacts.INDPTR, artifacts.INDICES))
+        writer.unit([indptr, indices], lambda: _write_edges(writer, generator, spec, resources, chunks))
+        (num_edges,) = writer.files[indices].shape or ()
         writer.config = spec.to_json(num_edges)
-        _write_features(writer, generator, spec, chunks, reporter)
+        names = [node_file(kind, ONE_NODE_TYPE) for kind in (artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS)]
+        writer.unit(names, lambda: _write_features(writer, generator, spec, chunks, pace, reporter))
         _write_int64s(writer, node_file(artifacts.LABELS, ONE_NODE_TYPE), generator.labels, range(num_nodes), chunks)
         first = 0
         for split, size in spec.split_sizes.items():
@@ -181,12 +188,13 @@ def _parts(numbers: range, step: int) -> Iterator[range]:
         yield numbers[first : first + step]
 
 
-def _require_space(spec: GenerationSpec, folder: Path) -> None:
+def _require_space(spec: GenerationSpec, folder: Path, taken_bytes: int) -> None:
     index_bytes = index_dtype(spec.num_nodes).itemsize
     topology_bytes = spec.num_drawn_edges * index_bytes + spec.num_nodes * 8
     scratch_bytes = spec.num_drawn_edges * 2 * index_bytes  # gone before the features are written
     other_bytes = spec.num_nodes * (spec.rows.row_bytes + 8) + sum(spec.split_sizes.values()) * 8
-    require_free_bytes(folder, topology_bytes + max(scratch_bytes, other_bytes), "the graph")
+    needed_bytes = topology_bytes + max(scratch_bytes, other_bytes)
+    require_free_bytes(folder, needed_bytes - taken_bytes, "the graph")
 
 
 def _write_edges(
@@ -208,7 +216,12 @@ def _write_edges(
 
 
 def _write_features(
-    writer: ArtifactWriter, generator: GraphGenerator, spec: GenerationSpec, chunks: Chunks, reporter: Reporter
+    writer: ArtifactWriter,
+    generator: GraphGenerator,
+    spec: GenerationSpec,
+    chunks: Chunks,
+    pace: Pace,
+    reporter: Reporter,
 ) -> None:
     rows, num_nodes = spec.rows, spec.num_nodes
     feature_type = FeatureType[rows.dtype]
@@ -225,10 +238,12 @@ def _write_features(
             num_nodes,
             (rows.num_features,),
             checksums=node_file(artifacts.FEATURE_CHECKSUMS, ONE_NODE_TYPE),
+            pace=pace,
         ) as file,
         reporter.stage("write features", num_nodes * rows.row_bytes, "B") as advance,
     ):
-        for data in chunks.of(make, range(num_nodes), rows.row_bytes):
+        advance(file.rows_written * rows.row_bytes)
+        for data in chunks.of(make, range(file.rows_written, num_nodes), rows.row_bytes):
             file.write(data)
             advance(data.nbytes)
 
@@ -247,6 +262,9 @@ def _write_int64s(
         fill(first, values)
         return values
 
-    with writer.array_file(name, np.int64, len(numbers)) as file:
-        for values in chunks.of(make, numbers, 8):
-            file.write(values)
+    def write() -> None:
+        with writer.array_file(name, np.int64, len(numbers)) as file:
+            for values in chunks.of(make, numbers, 8):
+                file.write(values)
+
+    writer.unit([name], write)

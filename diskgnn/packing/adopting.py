@@ -68,13 +68,3 @@ def adopt_parts(descriptor: int, path: Path, start: int, parts: Iterable[Part], 
     tail[:] = 0
     if open_bytes := end % DIRECT_ALIGNMENT:
         fill(descriptor, start + end - open_bytes, tail[:open_bytes].data, path)
-
-
-def allocated_bytes(path: Path) -> int:
-    """Bytes that a file has on the disk already; 0 if it is not there. Of a folder, those of its files."""
-    if path.is_dir():
-        return sum(allocated_bytes(entry) for entry in path.iterdir())
-    try:
-        return path.stat().st_blocks * 512
-    except FileNotFoundError:
-        return 0

@@ -17,7 +17,7 @@ import numpy as np
 from diskgnn._native import PageWriter
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.packing.adopting import DamagedScratchError, allocated_bytes
+from diskgnn.packing.adopting import DamagedScratchError
 from diskgnn.packing.probes import probe_samples
 from diskgnn.packing.row_packing import pack_rows
 from diskgnn.packing.row_sets import RowSet, features_of, only_features, row_sets_of
@@ -27,7 +27,7 @@ from diskgnn.packing.tiers import TierBudgets, Tiers
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.specs import CacheSpec, LinkTarget, PathLike
 from diskgnn.storage import artifacts
-from diskgnn.storage.disk_space import free_bytes, require_free_bytes
+from diskgnn.storage.disk_space import allocated_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.pushing import published

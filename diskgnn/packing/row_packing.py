@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT, PageWriter
-from diskgnn.packing.adopting import DamagedScratchError, adopt_extents, allocated_bytes
+from diskgnn.packing.adopting import DamagedScratchError, adopt_extents
 from diskgnn.packing.output_files import (
     ExtentRowsFile,
     InitialCpuRowsFile,
@@ -28,7 +28,7 @@ from diskgnn.packing.placed import Arrays, PlacedSplit
 from diskgnn.packing.split_placer import Placed
 from diskgnn.progress import Advance
 from diskgnn.storage import artifacts, faults
-from diskgnn.storage.disk_space import require_free_bytes
+from diskgnn.storage.disk_space import allocated_bytes, require_free_bytes
 from diskgnn.storage.extents import ExtentIndex, align
 from diskgnn.storage.feature_scan import WINDOWS_IN_MEMORY, scan_needed_rows
 from diskgnn.storage.pace import Pace

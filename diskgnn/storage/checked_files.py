@@ -7,7 +7,7 @@ import json
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,24 @@ class ChunkChecksums:
         last = np.array([self._chunk] if self._chunk_bytes else [], np.uint32)
         return np.concatenate([*self._finished, last])
 
+    def done(self) -> dict[str, npt.NDArray[Any]]:
+        """All that is known so far, for a record."""
+        finished = np.concatenate([*self._finished, np.empty(0, np.uint32)])
+        return {
+            "chunks": finished,
+            "chunk": np.array([self._chunk, self._chunk_bytes]),
+            "crc32c": np.array(self.crc32c),
+        }
+
+    @staticmethod
+    def after(done: Mapping[str, npt.NDArray[Any]]) -> ChunkChecksums:
+        """Those that go on where `done` was said."""
+        checksums = ChunkChecksums()
+        checksums._finished = [done["chunks"]]
+        checksums._chunk, checksums._chunk_bytes = done["chunk"].tolist()
+        checksums.crc32c = int(done["crc32c"])
+        return checksums
+
 
 class ChecksummedFile(io.RawIOBase):
     """A file that is written front to back while its CRC-32C is computed (`crc32c`), for `ArtifactWriter.add`.
@@ -90,11 +108,14 @@ class ChecksummedFile(io.RawIOBase):
 
     _WINDOW_BYTES = 16 << 20
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, kept_bytes: int = 0, crc32c: int = 0) -> None:
+        """Goes on after the first `kept_bytes` of a file that is there, whose checksum is `crc32c`."""
         super().__init__()
-        self._file = path.open("wb", buffering=0)
-        self._written_bytes = self._dropped_bytes = 0
-        self.crc32c = 0
+        self._file = path.open("r+b" if kept_bytes else "wb", buffering=0)
+        self._file.seek(kept_bytes)
+        self._file.truncate()
+        self._written_bytes = self._dropped_bytes = kept_bytes
+        self.crc32c = crc32c
 
     def writable(self) -> bool:
         """True."""

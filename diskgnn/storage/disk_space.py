@@ -30,3 +30,13 @@ def require_free_bytes(folder: Path, needed_bytes: int, what: str) -> None:
             f"{format_size(free)} are free: {needed_bytes - free} bytes are missing. "
             f"Free some space or choose an output on another disk."
         )
+
+
+def allocated_bytes(path: Path) -> int:
+    """Bytes that a file has on the disk already; 0 if it is not there. Of a folder, those of its files."""
+    if path.is_dir():
+        return sum(allocated_bytes(entry) for entry in path.iterdir())
+    try:
+        return path.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0

@@ -32,7 +32,7 @@ POINTS = frozenset({
 })  # fmt: skip
 READINGS = frozenset({
     "disk.free", "gpu.free", "header.most_bytes", "loading.runs_kernel", "loading.transfers_ahead", "memory.anonymous",
-    "memory.held", "memory.limit", "memory.overhead",
+    "memory.held", "memory.limit", "memory.overhead", "unit.bytes",
 })  # fmt: skip
 
 _armed: dict[str, Callable[[], None]] = {}

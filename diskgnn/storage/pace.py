@@ -6,6 +6,8 @@ fixed part of it, and never so small that the wait would be noticed.
 
 from __future__ import annotations
 
+from diskgnn.storage import faults
+
 UNITS_PER_STAGE = 32
 # A second's work of a fast disk, about: 50 times what waiting for it takes.
 LEAST_UNIT_BYTES = 512 << 20
@@ -17,7 +19,7 @@ class Pace:
     def __init__(self, total_bytes: int, least_unit_bytes: int | None = None) -> None:
         """`total_bytes` are those of the whole stage, about. A unit is no less than `least_unit_bytes`, by default
         LEAST_UNIT_BYTES."""
-        least_bytes = LEAST_UNIT_BYTES if least_unit_bytes is None else least_unit_bytes
+        least_bytes = faults.reading("unit.bytes", LEAST_UNIT_BYTES) if least_unit_bytes is None else least_unit_bytes
         self._unit_bytes = max(1, total_bytes // UNITS_PER_STAGE, least_bytes)
         self._done_bytes = 0
         self.has_units = total_bytes > self._unit_bytes  # or else nothing is worth a record

@@ -37,6 +37,7 @@ from diskgnn.storage.manifest import (
     open_artifact,
     read_manifest,
 )
+from diskgnn.storage.pace import Pace
 from diskgnn.storage.write_errors import write_error
 
 
@@ -154,9 +155,10 @@ class ArtifactWriter:
         row_shape: tuple[int, ...] = (),
         *,
         checksums: str | None = None,
+        pace: Pace | None = None,
     ) -> ArrayFile:
         """A .npy file `name` of shape [rows, *row_shape] to write front to back; see `ArrayFile`."""
-        return ArrayFile(self, name, dtype, rows, row_shape, checksums)
+        return ArrayFile(self, name, dtype, rows, row_shape, checksums, pace)
 
     def save_array(self, name: str, array: npt.NDArray[Any]) -> None:
         """Write `array` as .npy file `name` and register it."""
@@ -197,11 +199,11 @@ class ArtifactWriter:
 
         They are durable then, and noted in the journal, if the writer is resumable.
         """
-        adopted = [name for name in names if self._resumable and self.adopt(name)]
-        if names and adopted == list(names):
+        finished = [self._journal.checksum(name) for name in names] if self._resumable else []
+        if names and len(finished) == len(names) and None not in finished:
+            for name, crc32c in zip(names, finished, strict=True):
+                self.add(name, crc32c=crc32c)
             return True
-        for name in names:
-            self.files.pop(name, None)
         write()
         self.keep(names)
         return False

@@ -1,3 +1,5 @@
+import os
+import shutil
 import threading
 import tracemalloc
 from contextlib import contextmanager
@@ -330,3 +332,46 @@ def test_neighbours_tell_much_more_than_features_alone(tmp_path):
     alone, together = accuracy(graph.features), accuracy(np.hstack([graph.features, one_hop, two_hop]))
     assert 0.3 < alone < 0.45
     assert 0.65 < together < 0.85
+
+
+class Killed(BaseException):
+    """Nobody handles it."""
+
+
+LARGER = SMALL | {"num_nodes": 30_000, "avg_degree": 2, "num_features": 512, "memory": "auto"}
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_killed_generation_goes_on(tmp_path, damaged):
+    """A kill costs some rows; a graph as small as this has units only if it is told so. Damage is made again."""
+    passes = []
+
+    def kill(after):
+        def at_each():
+            passes.append(point)
+            if len(passes) > after:
+                raise Killed
+
+        return at_each
+
+    point = "artifact.write"
+    with faults.pretending("unit.bytes", 1 << 10):
+        with faults.armed(point, kill(1 << 30)):
+            generate(tmp_path / "whole", **LARGER)
+        expected, whole = verify_artifact(tmp_path / "whole").digest, len(passes)
+        assert whole > 12
+        edges = whole - 12
+        for after in (1, edges + 5, whole - 2):
+            passes.clear()
+            with pytest.raises(Killed), faults.armed(point, kill(after)):
+                generate(tmp_path / "out", **LARGER)
+            if damaged:
+                for path in (tmp_path / ".out.partial").glob("*.npy"):
+                    os.truncate(path, path.stat().st_size // 2)
+            with faults.armed(point, kill(1 << 30)):
+                generate(tmp_path / "out", **LARGER)
+            assert verify_artifact(tmp_path / "out").digest == expected
+            again = len(passes) - whole
+            assert again <= (after + 1 if damaged or after == 1 else 2), (after, again, whole)
+            shutil.rmtree(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["whole"]

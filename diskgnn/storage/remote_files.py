@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ import numpy.typing as npt
 from diskgnn.errors import ArtifactError, StoreError
 from diskgnn.ordered import in_order
 from diskgnn.storage.object_stores import StoredPath, is_refused, named_errors, problem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Result = TypeVar("Result")
 
@@ -38,12 +41,19 @@ class RemoteFile:
     def __init__(self, location: StoredPath, *, front_to_back: bool = False) -> None:
         self._location, self._front_to_back = location, front_to_back
         self._pool: ThreadPoolExecutor | None = None
-        filesystem, path = location.locate()
-        self._file = attempted(f"opening {location}", partial(filesystem.open_input_file, path))
-        with named_errors(f"opening {location}"):
-            self.size: int = self._file.size()
+        self._file = self._opened()
+        self.size, self._version = self._state(self._file)
         self._coming: Iterator[bytes] = iter(())  # with `front_to_back`: the ranges from `_position` on
         self._begun, self._position = memoryview(b""), 0  # what is left of the range that came last, and where it is
+
+    def _opened(self) -> pa.NativeFile:
+        filesystem, path = self._location.locate()
+        return attempted(f"opening {self._location}", partial(filesystem.open_input_file, path))
+
+    def _state(self, file: pa.NativeFile) -> tuple[int, Any]:
+        """Length, and what else changes when another object takes its place: its ETag, where the store has such."""
+        with named_errors(f"opening {self._location}"):
+            return file.size(), (file.metadata() or {}).get("ETag")
 
     def __enter__(self) -> RemoteFile:
         return self
@@ -64,6 +74,7 @@ class RemoteFile:
 
         Raises:
             StoreError: a range did not come at any of ATTEMPTS attempts.
+            ArtifactError: read front to back, it was another object at the end.
         """
         end = min(offset + len(view), self.size)
         if end <= offset:
@@ -115,7 +126,15 @@ class RemoteFile:
             self._begun = self._begun[len(part) :]
             filled += len(part)
             self._position += len(part)
+        if self._position == self.size:
+            self._require_same()
         return filled
+
+    def _require_same(self) -> None:
+        """Refuse what was read if its parts may be of two objects."""
+        with self._opened() as now:
+            if self._state(now) != (self.size, self._version):
+                raise ArtifactError(f"{self._location} was replaced while it was read: run this again")
 
     def _next_range(self) -> bytes:
         """What follows `_position`, which is not the end."""

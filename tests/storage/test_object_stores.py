@@ -151,7 +151,7 @@ def test_paths_and_urls():
 # Reading and writing
 
 
-@pytest.mark.parametrize("memory", ["64MiB", "300KiB"], ids=["in memory", "swept"])
+@pytest.mark.parametrize("memory", ["1GiB", "300KiB"], ids=["in memory", "swept"])
 def test_prepare_from_and_to_a_store_makes_the_same_bytes_and_moves_each_once(
     store, there, graph, packed, tmp_path, memory
 ):
@@ -339,6 +339,27 @@ def test_an_object_that_is_replaced_while_it_is_read_is_refused(store, there, tm
     store.write(name, b"short")
     with pytest.raises((ArtifactError, StoreError), match=FEATURES):
         diskgnn.prepare(opened, tmp_path / "packed", **PREPARE)
+
+
+def test_a_source_that_is_replaced_while_it_streams_is_refused(store, tmp_path):
+    rows = np.random.default_rng(0).standard_normal((300_000, 16)).astype(np.float32)  # 19 MB: three ranges
+    np.save(tmp_path / "x.npy", rows)
+    name = f"{tmp_path.name}/x.npy"
+    data = (tmp_path / "x.npy").read_bytes()
+    store.write(name, data)
+    replacements = [data[:-4] + bytes(4)]
+
+    def replaced(request: Request) -> None:
+        streams = store.proxy.received_bytes > 1 << 20
+        if streams and replacements:
+            store.write(name, replacements.pop())
+
+    edges = np.random.default_rng(0).integers(0, len(rows), (2, 1000))
+    given = {"edges": edges, "labels": np.arange(len(rows)) % 3, "train": np.arange(20)}
+    store.proxy.reset()
+    with store.proxy.failing(replaced), pytest.raises(ArtifactError, match="was replaced while it was read"):
+        diskgnn.convert(tmp_path / "graph", features=store.url(name), **given)
+    assert not (tmp_path / "graph").exists()
 
 
 # Fetch

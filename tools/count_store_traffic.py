@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Bytes and requests between diskgnn and an S3 server on loopback, beside the least that could do.
+
+Example:
+    python tools/count_store_traffic.py --nodes 200000
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from object_store import BUCKET, ObjectStore, object_store
+
+import diskgnn
+from diskgnn.storage.manifest import read_manifest
+
+
+def main() -> None:
+    """Generate a graph, and move it and what is prepared from it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=200_000)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, object_store() as store:
+        count(store, Path(folder), arguments.nodes)
+
+
+def count(store: ObjectStore, folder: Path, num_nodes: int) -> None:
+    """Print a line for each thing done."""
+    os.environ["TMPDIR"] = str(folder)
+    diskgnn.generate(folder / "graph", num_nodes=num_nodes, avg_degree=12.5, num_classes=16, num_features=128,
+                     train_fraction=0.1, valid_fraction=0.02, test_fraction=0.02, homophily=0.7)  # fmt: skip
+    given = {"fanouts": [10, 10], "batch_size": 1024, "epochs": 2, "cpu_cache": "10%", "static_cache": 0}
+    url = store.url
+    graph, packed = url("graph"), url("packed")
+    graph_bytes = _bytes(folder / "graph")
+    less = diskgnn.Graph.open(folder / "graph").topology_bytes // 2
+    print(f"{'':34}{'to here':>14}{'/ least':>9}{'from here':>14}{'/ least':>9}{'requests':>10}")
+    _line(store, "push graph", lambda: diskgnn.push(folder / "graph", graph), 0, graph_bytes)
+    diskgnn.prepare(folder / "graph", folder / "packed", **given)
+    packed_bytes = _bytes(folder / "packed")
+    _line(store, "prepare, topology in memory", lambda: diskgnn.prepare(graph, packed, **given, memory="1GiB"),
+          graph_bytes, packed_bytes)  # fmt: skip
+    _line(store, "prepare, topology swept",
+          lambda: diskgnn.prepare(graph, packed, **given, memory=less, overwrite=True), graph_bytes, 0)  # fmt: skip
+    _line(store, "fetch packed", lambda: diskgnn.fetch(packed, folder / "fetched"), packed_bytes, 0)
+    assert read_manifest(folder / "fetched").digest == read_manifest(folder / "packed").digest
+    print(f"bucket {BUCKET}: the graph has {graph_bytes:,} bytes, what is packed {packed_bytes:,}")
+
+
+def _line(store: ObjectStore, what: str, call: Callable[[], object], received: int, sent: int) -> None:
+    store.proxy.reset()
+    call()
+    proxy = store.proxy
+    shares = [f"{found / least:9.4f}" if least else f"{'':9}"
+              for found, least in ((proxy.received_bytes, received), (proxy.sent_bytes, sent))]  # fmt: skip
+    print(f"{what:34}{proxy.received_bytes:14,}{shares[0]}{proxy.sent_bytes:14,}{shares[1]}{len(proxy.requests):10}")
+
+
+def _bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+if __name__ == "__main__":
+    main()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from diskgnn.errors import BusyError
+from diskgnn.storage.write_errors import write_error
 
 
 class FileLock:
@@ -60,10 +61,17 @@ def alone(path: Path, busy: str) -> Iterator[None]:
 
     Raises:
         BusyError: another process has it, or another lock of this one.
-        OSError: the file cannot be written.
+        DiskFullError, WriteError: the disk is full, or failed.
+        OSError: the file cannot be written for another reason.
     """
     lock = FileLock(path)
-    if not lock.acquire():
+    try:
+        acquired = lock.acquire()
+    except OSError as error:
+        if (named := write_error(error, path, "nothing was begun")) is not None:
+            raise named from error
+        raise
+    if not acquired:
         raise BusyError(busy)
     try:
         yield

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from diskgnn.graph.graph import Graph
-from diskgnn.graph.type_data import EdgeSet, read_at_random
+from diskgnn.graph.type_data import EdgeSet
 from diskgnn.inference.layer_steps import Panel
 from diskgnn.inference.network import FLOAT_BYTES, Network, NetworkLayer
 
@@ -113,8 +113,8 @@ class PassSizes:
 
 def _max_chunk_edges(edges: EdgeSet) -> int:
     """Edges into the CHUNK_ROWS destinations that have the most."""
-    read_at_random(edges.indptr)
-    bounds = np.append(edges.indptr[:-1:CHUNK_ROWS], edges.indptr[-1:])
+    firsts = np.append(np.arange(0, edges.num_destinations, CHUNK_ROWS), edges.num_destinations)
+    bounds = edges.manifest.take(edges.topology_files[0], firsts)
     return int(np.diff(bounds).max(initial=0))
 
 

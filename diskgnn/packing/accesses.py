@@ -29,6 +29,11 @@ _CHUNK_NODES = 1 << 20
 _READ_AHEAD = 4  # pieces
 
 
+def num_ranges(num_nodes: int) -> int:
+    """Ranges of nodes that threads can work on by themselves."""
+    return max(_MIN_RANGES, -(-num_nodes // _RANGE_NODES))
+
+
 class Accesses:
     """The nodes of each minibatch of one sequence, ascending, and where they were in the minibatch."""
 
@@ -39,8 +44,7 @@ class Accesses:
         self.read_bytes = 0  # from the scratch files so far
         self.dtype: np.dtype[Any] = INT32  # of the nodes
         self._order = scratch.with_suffix(".order")
-        num_ranges = max(_MIN_RANGES, -(-num_nodes // _RANGE_NODES))
-        self.range_starts = np.linspace(0, num_nodes, num_ranges + 1).astype(np.int64)
+        self.range_starts = np.linspace(0, num_nodes, num_ranges(num_nodes) + 1).astype(np.int64)
         self._range_bounds: list[npt.NDArray[np.int64]] = []  # per minibatch [num_ranges + 1], in its nodes
         self.offsets: npt.NDArray[np.int64] = np.zeros(1, np.int64)  # [B+1] in accesses
 

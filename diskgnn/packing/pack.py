@@ -18,6 +18,7 @@ from diskgnn._native import PageWriter
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.adopting import DamagedScratchError
+from diskgnn.packing.memory_division import for_packing, minibatch_bytes_of
 from diskgnn.packing.probes import probe_samples
 from diskgnn.packing.row_packing import pack_rows
 from diskgnn.packing.row_sets import RowSet, features_of, only_features, row_sets_of
@@ -124,6 +125,10 @@ def pack_samples(
         )
     warn_if_no_io_uring()
     row_sets = row_sets_of(graph, samples.config)
+    resources = for_packing(
+        sum(row_set.num_rows for row_set in row_sets), samples.config.splits, samples.config.spec.batch_size,
+        minibatch_bytes_of(samples), resources,
+    )  # fmt: skip
     config = _config(graph, samples, row_sets, keep_input_nodes=keep_input_nodes, keep_edge_ids=keep_edge_ids)
     made_with = {"records": _RECORDS, "config": config.to_json(), "tiers": _tiers_json(tiers)}
     with ArtifactWriter(

@@ -41,6 +41,7 @@ MIN_WINDOW_BYTES = 1 << 20  # whatever the budget
 # Where the budget allows it, a window adds this much to an extent on average: worth a write of its own. More would
 # only take memory that has to be found first, and keep the disk from writing while the first window is read.
 MEAN_RUN_BYTES = 2 << 20
+_ROW_OVERHEAD_BYTES = 72
 ENOUGH_WINDOW_BYTES = 16 << 20
 
 
@@ -245,4 +246,6 @@ def _window_bytes(placed: Placed, number: int, memory_bytes: int) -> int:
     mean_extent_bytes = 1 + num_rows * row_bytes // max(1, num_extents)
     needed_bytes = int(np.count_nonzero(placed.needed[number])) * row_bytes
     enough_bytes = max(ENOUGH_WINDOW_BYTES, needed_bytes * MEAN_RUN_BYTES // mean_extent_bytes)
-    return max(MIN_WINDOW_BYTES, min(memory_bytes // (2 * WINDOWS_IN_MEMORY), enough_bytes))
+    # What is known of each row of a window takes memory, too.
+    share_bytes = memory_bytes // (2 * WINDOWS_IN_MEMORY) * row_bytes // (row_bytes + _ROW_OVERHEAD_BYTES)
+    return max(MIN_WINDOW_BYTES, min(share_bytes, enough_bytes))

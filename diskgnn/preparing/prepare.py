@@ -10,14 +10,16 @@ from pathlib import Path
 
 from diskgnn.errors import ArtifactError, BusyError, OutputExistsError
 from diskgnn.graph.graph import Graph
+from diskgnn.packing.memory_division import for_packing
 from diskgnn.packing.probes import probe_by_sampling
-from diskgnn.packing.row_sets import only_features
+from diskgnn.packing.row_sets import features_of, only_features
 from diskgnn.packing.space import certain_bytes, most_disk_bytes
 from diskgnn.preparing.engine import Engine, LocalEngine, open_engine
 from diskgnn.preparing.outputs import preparing_alone, unfinished_ranks
 from diskgnn.preparing.repair import repair
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.sampling.memory_division import for_sampling, most_minibatch_bytes
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
 from diskgnn.specs import CacheSpec, Fanouts, NodeTarget, PathLike, SamplingSpec, Target, whole_number
@@ -27,7 +29,7 @@ from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.object_stores import local
 from diskgnn.storage.pushing import published
 from diskgnn.storage.writer import ArtifactWriter, staging_of
-from diskgnn.system.allocators import freed_memory_returned
+from diskgnn.system.allocators import freed_memory_returned, return_freed_memory
 from diskgnn.units import format_size
 from diskgnn.user_sampler import AnySampler, UserSampler
 
@@ -174,11 +176,26 @@ def prepare_request(
         except OutputExistsError:
             _remove_stale_scratch(request)
             raise
+        _require_memory(request)
         with _saying_what_is_kept(request):
-            reports = [*_sample(request, engine), engine.pack(request, overwrite)]
+            reports = _sample(request, engine)
+            return_freed_memory()
+            reports.append(engine.pack(request, overwrite))
         faults.point("prepare.packed")
         shutil.rmtree(request.scratch, ignore_errors=True)
     return reports
+
+
+def _require_memory(request: PrepareRequest) -> None:
+    """Refuse a budget that either stage would refuse.
+
+    Raises:
+        ConfigError: names the smallest that works.
+    """
+    plan, resources = request.plan, request.resources
+    for_sampling(plan, resources)
+    num_rows = sum(each.num_rows for each in features_of(plan.graph, plan.config()))
+    for_packing(num_rows, plan.sizes, plan.spec.batch_size, most_minibatch_bytes(plan), resources)
 
 
 def _sample(request: PrepareRequest, engine: Engine) -> list[StageReport]:

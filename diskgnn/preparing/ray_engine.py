@@ -25,8 +25,9 @@ from diskgnn.preparing import ray_tasks
 from diskgnn.preparing.ray_tasks import Advanced, Arrived, Closed, Event, Opened
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.progress import SILENT, Advance, Reporter, StageReport
+from diskgnn.sampling.memory_division import fits
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.sampling.sample_units import SampleUnit, fits, sample_units
+from diskgnn.sampling.sample_units import SampleUnit, sample_units
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.memory import thread_count

@@ -17,12 +17,12 @@ from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.sampling.memory_division import fits, for_sampling
 from diskgnn.sampling.plan import PlannedMinibatch, Sampler, SamplingPlan
 from diskgnn.sampling.sample_units import (
     MINIBATCHES_PER_SHARD,
     SampledUnit,
     SampleUnit,
-    fits,
     sample_units,
     write_units,
 )
@@ -147,6 +147,8 @@ def sample_plan(
     """
     started = time.perf_counter()
     graph = plan.graph
+    if sampler is None:
+        for_sampling(plan, resources)  # refuses before there is anything
     writer = ArtifactWriter(out, artifacts.SAMPLES, config=plan.config().to_json(), source=graph.manifest,
                             overwrite=overwrite, resumable=True)  # fmt: skip
     num_batches = sum(size.num_batches for size in plan.sizes.values())

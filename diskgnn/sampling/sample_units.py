@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from diskgnn.ordered import in_order
 from diskgnn.progress import Advance
+from diskgnn.sampling.memory_division import fits, for_sampling
 from diskgnn.sampling.plan import PlannedMinibatch, Sampler, SamplingPlan
 from diskgnn.sampling.sweeping import SweepingSampler
 from diskgnn.storage import artifacts, faults
@@ -67,11 +68,6 @@ def sample_units(plan: SamplingPlan, shard_minibatches: int = MINIBATCHES_PER_SH
     return units
 
 
-def fits(plan: SamplingPlan, memory_bytes: int) -> bool:
-    """Whether the topology is loaded for sampling; otherwise it is swept."""
-    return plan.sampler_bytes <= memory_bytes
-
-
 def write_units(
     plan: SamplingPlan,
     units: Iterable[SampleUnit],
@@ -106,6 +102,7 @@ def write_units(
     if sampler is not None:
         _sample_in_memory(write, planned, sampler, resources.threads)
         return 0
+    resources = for_sampling(plan, resources)
     if fits(plan, resources.memory_bytes):
         _sample_in_memory(write, planned, plan.load_sampler(), resources.threads)
         return plan.sampler_bytes

@@ -31,6 +31,7 @@ from diskgnn.storage.samples import SampledMinibatch
 _WAITING_SHARE = 0.4
 _BUFFER_SHARE = 8  # of the budget, one part in so many is for reading
 _MIN_WINDOW_BYTES, _MAX_WINDOW_BYTES = 64 << 10, 4 << 20
+MIN_READER_BYTES = _MIN_WINDOW_BYTES * 3 // 2
 
 _Expansions = list[Expansion32]
 

@@ -22,7 +22,7 @@ from diskgnn.storage.object_stores import StoredPath
 from diskgnn.storage.row_format import FeatureFile
 from diskgnn.storage.row_reading import GAP_BYTES, read_ranges_of, read_span, row_buffer
 
-_PIECE_NODES = 1 << 20  # looked through at a time
+_PIECE_NODES = 1 << 15  # whose chunks are found at a time
 _READERS = 2  # windows under way: the disk reads one while what was read of the other is compared with checksums
 WINDOWS_IN_MEMORY = _READERS + 1  # and one in use
 

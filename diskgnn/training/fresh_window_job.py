@@ -18,9 +18,9 @@ from diskgnn.packing.pack import pack_samples
 from diskgnn.packing.row_sets import row_sets_of
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.progress import Advance, Reporter
+from diskgnn.sampling.memory_division import fits
 from diskgnn.sampling.plan import Sampler, SamplingPlan
 from diskgnn.sampling.sample import sample_plan
-from diskgnn.sampling.sample_units import fits
 from diskgnn.sampling.window_plan import WindowPlan
 from diskgnn.storage import faults
 from diskgnn.storage.row_reading import GAP_BYTES

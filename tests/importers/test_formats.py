@@ -153,7 +153,7 @@ def test_wrong_files_are_called_what_they_are(tmp_path: Path, data: dict[str, An
 def test_the_benchmark_runs(tmp_path: Path) -> None:
     """On a tiny data set, so that it cannot rot; the three layouts hold the same edges."""
     tool = Path(__file__).parents[2] / "tools" / "bench_importing.py"
-    arguments = ["--nodes=2000", "--edges=5000", "--width=8", "--memory=64MiB", "--spare=none", "--compressed"]
+    arguments = ["--nodes=2000", "--edges=5000", "--width=8", "--memory=128MiB", "--spare=none", "--compressed"]
     done = subprocess.run(
         [sys.executable, tool, tmp_path / "bench", *arguments],
         env={**os.environ, "PYTHONPATH": str(tool.parents[1])}, stdout=subprocess.PIPE, text=True, check=True,

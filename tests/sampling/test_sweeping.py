@@ -250,7 +250,7 @@ def test_killed_half_way_then_run_again(graph, tmp_path):
         from diskgnn.system.resources import Resources
         plan = SamplingPlan(Graph.open(sys.argv[1]), SamplingSpec(**{spec!r}))
         with faults.armed("sample.minibatch", lambda: os.kill(os.getpid(), signal.SIGKILL), after=22):
-            sample_plan(plan, sys.argv[2], Resources.of("1MB", 2), shard_minibatches=3)
+            sample_plan(plan, sys.argv[2], Resources(10**6, 2), shard_minibatches=3)
     """)
     died = subprocess.run([sys.executable, "-c", script, graph.manifest.path, tmp_path / "killed"], check=False)
     assert died.returncode == -signal.SIGKILL
@@ -285,6 +285,7 @@ from contextlib import suppress
 from pathlib import Path
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.sample import sample
+from diskgnn.system.resources import held_bytes
 graph, memory = Graph.open(sys.argv[1]), int(sys.argv[3])
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 start = peak()
@@ -296,7 +297,7 @@ with suppress(OSError):  # not root, or a container: no limit that page cache co
     folder.mkdir()
     (folder / limit).write_text(str(memory + (24 << 20)))
     (folder / "cgroup.procs").write_text(str(os.getpid()))
-sample(graph, sys.argv[2], fanouts=[10, 10, 5], batch_size=256, memory=memory, threads=2)
+sample(graph, sys.argv[2], fanouts=[10, 10, 5], batch_size=256, memory=memory + held_bytes(2), threads=2)
 assert peak() - start < memory + (12 << 20), (start, peak(), memory)
 """
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from diskgnn.errors import ConfigError, InputError
-from diskgnn.graph.csc import EdgeOptions
+from diskgnn.graph.csc import EdgeOptions, least_memory_bytes
 from diskgnn.importers.completing import completed, is_of_one_type
 from diskgnn.importers.containers.arrays import Source
 from diskgnn.importers.formats.registry import AUTO, FORMATS, SourceFormat, read_source
@@ -162,7 +162,12 @@ def convert(
     user_ids = find_user_ids(described, owner_of)
     opened = None if user_ids.types else open_graph(described, typed=typed)
     resources = Resources.of(memory, reporter=reporter)  # what is open counts
-    resources = resources.within("to read the sources", _reading_bytes(described, source))
+    table_bytes = 0
+    if opened is not None:  # otherwise nobody knows how many nodes there are
+        table_bytes = max((least_memory_bytes(edges.list.num_nodes) for edges in opened.edges.values()), default=0)
+    resources = resources.within(
+        "to read the sources and sort edges", _reading_bytes(described, source), least_bytes=table_bytes
+    )
     making = identity({
         "source": source, "format": format, "options": options, "schema": None if schema is None else described,
         **topology, **on_nodes, **on_edges,

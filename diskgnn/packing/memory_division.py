@@ -16,7 +16,6 @@ _NODE_BYTES = 6  # of each row of all row sets: a count or a place, whether it i
 _BATCH_BYTES = 1024  # of each minibatch: its bounds by ranges of nodes, its records in indices
 _LABEL_BYTES = 40  # of each seed of the largest split, while labels are read
 _COPIES = 8  # of a minibatch: read, sorted, placed, encoded
-_UNEVEN = 2  # the largest minibatch over the mean one
 
 
 def for_packing(
@@ -28,7 +27,7 @@ def for_packing(
         num_rows: of all row sets.
         sizes: of the splits.
         batch_size: seeds of a minibatch.
-        minibatch_bytes: of the arrays of the largest one.
+        minibatch_bytes: of the arrays of a large one.
         resources: what it is given.
 
     Raises:
@@ -46,9 +45,9 @@ def for_packing(
 
 
 def minibatch_bytes_of(samples: Samples) -> int:
-    """Of the arrays of the largest minibatch, about."""
+    """Of the arrays of a minibatch, on average in the split that has the largest."""
     return max(
-        _UNEVEN * sum(entry.bytes for name, entry in samples.manifest.files.items() if name.startswith(f"{split}-"))
+        sum(entry.bytes for name, entry in samples.manifest.files.items() if name.startswith(f"{split}-"))
         // max(1, size.num_batches)
         for split, size in samples.config.splits.items()
     )  # fmt: skip

@@ -30,6 +30,7 @@ from diskgnn.storage.object_stores import local
 from diskgnn.storage.pushing import published
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned, return_freed_memory
+from diskgnn.system.resources import require_all
 from diskgnn.units import format_size
 from diskgnn.user_sampler import AnySampler, UserSampler
 
@@ -193,9 +194,9 @@ def _require_memory(request: PrepareRequest) -> None:
         ConfigError: names the smallest that works.
     """
     plan, resources = request.plan, request.resources
-    for_sampling(plan, resources)
     num_rows = sum(each.num_rows for each in features_of(plan.graph, plan.config()))
-    for_packing(num_rows, plan.sizes, plan.spec.batch_size, most_minibatch_bytes(plan), resources)
+    packing = (num_rows, plan.sizes, plan.spec.batch_size, most_minibatch_bytes(plan))
+    require_all(lambda: for_sampling(plan, resources), lambda: for_packing(*packing, resources))
 
 
 def _sample(request: PrepareRequest, engine: Engine) -> list[StageReport]:

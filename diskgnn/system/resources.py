@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from diskgnn.errors import ConfigError
@@ -13,6 +14,30 @@ from diskgnn.units import format_size
 _STAGE_BYTES = 6 << 20  # that a stage takes beside its arrays: modules loaded late, Python's objects, free lists
 _THREAD_BYTES = 1 << 19  # stack and the C library's arena of a thread, as far as they are touched
 _MARGIN_BYTES = 1 << 20  # that the next process may have more than this one
+
+
+class SmallBudgetError(ConfigError):
+    """A budget of memory is too small."""
+
+    def __init__(self, least_bytes: int, message: str) -> None:
+        super().__init__(message)
+        self.least_bytes = least_bytes  # the smallest budget that works
+
+
+def require_all(*stages: Callable[[], object]) -> None:
+    """Have each of `stages` say what it needs.
+
+    Raises:
+        SmallBudgetError: that of the one that needs most.
+    """
+    refusals = []
+    for stage in stages:
+        try:
+            stage()
+        except SmallBudgetError as error:
+            refusals.append(error)
+    if refusals:
+        raise max(refusals, key=lambda error: error.least_bytes)
 
 
 @dataclass(frozen=True)
@@ -80,10 +105,11 @@ class Resources:
             least_bytes = needed_bytes
             if self.held_bytes:
                 least_bytes = (self.held_bytes + needed_bytes + 2 * _MARGIN_BYTES - 1) // _MARGIN_BYTES * _MARGIN_BYTES
-            raise ConfigError(
+            raise SmallBudgetError(
+                least_bytes,
                 f"memory: expected at least {least_bytes} bytes ({format_size(least_bytes)}) {what}, of which "
                 f"{format_size(self.held_bytes)} are for what the process has loaded and for threads; found "
-                f"{format_size(max(0, self.held_bytes + self.memory_bytes))}"
+                f"{format_size(max(0, self.held_bytes + self.memory_bytes))}",
             )
 
     def less(self, taken_bytes: int) -> Resources:

@@ -29,7 +29,7 @@ from diskgnn.packing.split_placer import Placed
 from diskgnn.progress import Advance
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import allocated_bytes, require_free_bytes
-from diskgnn.storage.extents import ExtentIndex, align
+from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.feature_scan import WINDOWS_IN_MEMORY, scan_needed_rows
 from diskgnn.storage.pace import Pace
 from diskgnn.storage.writer import ArtifactWriter
@@ -221,13 +221,12 @@ def _require_space(writer: ArtifactWriter, placed: Placed) -> None:
     """Of what a killed run wrote, the space is taken already."""
     needed_bytes = 0
     for split in placed.splits:
-        header_bytes = sum(align(size, DIRECT_ALIGNMENT) for size in split.index.extents["header_bytes"].tolist())
-        taken_bytes = allocated_bytes(writer.path(artifacts.extents_file(split.name))) - header_bytes
-        rows_bytes = sum(
+        if allocated_bytes(writer.path(artifacts.extents_file(split.name))) >= split.index.num_bytes:
+            continue
+        needed_bytes += len(split.index) * DIRECT_ALIGNMENT + sum(
             int(rows.bounds[-1]) * row_bytes
             for rows, row_bytes in zip(split.row_sets, split.index.row_bytes, strict=True)
         )
-        needed_bytes += max(0, len(split.index) * DIRECT_ALIGNMENT + rows_bytes - max(0, taken_bytes))
     for number, row_set in enumerate(placed.row_sets):
         name = row_set.config.name
         rows = {artifacts.static_file(name): len(placed.static_nodes[number])}

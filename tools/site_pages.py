@@ -32,6 +32,7 @@ _LINK = re.compile(r"\]\(([^)#\s]+)((?:#[^)]*)?)\)")
 SECTIONS = {
     "Make a graph": ("graph", "importers"),
     "Prepare minibatches": ("preparing", "sampling", "packing", "specs"),
+    "Copy to and from object stores": ("storage",),
     "Load minibatches": ("loading", "minibatch", "batch_source", "pyg"),
     "Train, evaluate, predict": ("training", "inference"),
     "Errors and warnings": ("errors",),

@@ -53,7 +53,7 @@ def fetch(
 
     Example:
         >>> diskgnn.fetch("s3://bucket/packed", "packed")
-        >>> diskgnn.Loader("packed", batch_size=None)
+        >>> loader = diskgnn.Loader("packed")
     """
     source, started = located(url), time.perf_counter()
     if not isinstance(source, StoredPath):

@@ -90,10 +90,18 @@ class Resources:
             ConfigError: not even one thread fits; names the smallest budget that works.
         """
         needed_bytes = faults.reading("memory.overhead", taken_bytes + least_bytes + thread_bytes)
-        self.require(what, needed_bytes)
-        left = self.less(faults.reading("memory.overhead", taken_bytes))
-        fitting = (left.memory_bytes - least_bytes) // thread_bytes if thread_bytes else self.threads
-        return replace(left, threads=max(1, min(self.threads, fitting)))
+        found = self._for_fewer_threads(needed_bytes)
+        found.require(what, needed_bytes)
+        left = found.less(faults.reading("memory.overhead", taken_bytes))
+        fitting = (left.memory_bytes - least_bytes) // thread_bytes if thread_bytes else left.threads
+        return replace(left, threads=max(1, min(left.threads, fitting)))
+
+    def _for_fewer_threads(self, needed_bytes: int) -> Resources:
+        """The same with the memory of as many threads, but one, as `needed_bytes` take the place of."""
+        if not self.held_bytes or needed_bytes <= self.memory_bytes:
+            return self
+        fewer = min(self.threads - 1, -((self.memory_bytes - needed_bytes) // _THREAD_BYTES))
+        return replace(self.less(-fewer * _THREAD_BYTES), threads=self.threads - fewer)
 
     def require(self, what: str, needed_bytes: int) -> None:
         """Refuse a budget that has no room for `needed_bytes` of arrays and buffers.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from user_data import NUM_NODES, WIDTH, save_arrays, small_data
 
 from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, InputError, OutputExistsError
 from diskgnn.graph.graph import Graph
+from diskgnn.importers.containers.rows import RowReader, RowSource
 from diskgnn.importers.convert import convert
 from diskgnn.storage import faults
 from diskgnn.storage.row_format import FEATURE_STORAGE, RowFormat
@@ -40,6 +42,19 @@ def assert_holds(graph: Graph, data: dict[str, Any]) -> None:
     for split, ids in graph.splits.items():
         assert ids.dtype == np.int64
         np.testing.assert_array_equal(ids, data[split])
+
+
+def test_rows_are_taken_across_buffers_that_are_used_again() -> None:
+    values, buffer = np.arange(10), np.empty(4, np.int64)
+
+    def chunks() -> Iterator[np.ndarray]:
+        for start in range(0, 10, 4):
+            part = values[start : start + 4]
+            buffer[: len(part)] = part
+            yield buffer[: len(part)]
+
+    reader = RowReader(RowSource("values", 10, (), buffer.dtype, chunks))
+    assert [reader.take(count).tolist() for count in (1, 6, 3)] == [[0], [1, 2, 3, 4, 5, 6], [7, 8, 9]]
 
 
 def test_arrays_and_files_give_the_same_artifact(tmp_path: Path, data: dict[str, Any]) -> None:

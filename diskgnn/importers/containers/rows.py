@@ -74,11 +74,13 @@ class RowReader:
         """
         parts, found = [self._rest[:count]], min(count, len(self._rest))
         self._rest = self._rest[count:]
+        if found < count:
+            parts[0] = parts[0].copy()  # a chunk may be a buffer that the next one overwrites
         while found < count:
             chunk = next(self._chunks, None)
             if chunk is None:
                 raise InputError(f"{self._rows.name}: found fewer than {self._rows.num_rows}; was the file changed?")
-            parts.append(chunk[: count - found].copy())  # a chunk may be a buffer that the next one overwrites
+            parts.append(chunk[: count - found].copy())
             self._rest = chunk[count - found :]
             found += len(parts[-1])
         return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -94,7 +94,8 @@ class Loader(CursorSource):
             engine: 'io_uring', 'threads', or 'auto': io_uring where it is allowed.
             verify: compare the rows of extents, and all that a seek reads of them, with their checksums; what else is
                 read always is. Without it, a seek reads less, and damaged rows go unnoticed.
-            threads: threads that copy rows; half of the cores, at most 4, by default.
+            threads: threads that copy rows; by default half of the cores, at most 4. Under torchrun, the ranks of a
+                machine share its cores (LOCAL_WORLD_SIZE).
             rank, world_size: which rank of how many this process is; by default what RANK and WORLD_SIZE in the
                 environment say, which torchrun sets.
 

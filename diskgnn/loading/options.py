@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from diskgnn.specs import whole_number
+from diskgnn.storage.ranks import local_ranks
 from diskgnn.storage.read_engine import check_engine
 from diskgnn.system.memory import available_cores
 
@@ -54,5 +55,5 @@ class LoaderOptions:
 
     @property
     def gather_threads(self) -> int:
-        """Threads that copy rows; half of the cores, at most 4, by default."""
-        return self.threads or max(1, min(_MAX_DEFAULT_THREADS, available_cores() // 2))
+        """Threads that copy rows; by default half of this process's share of the cores, at most 4."""
+        return self.threads or max(1, min(_MAX_DEFAULT_THREADS, available_cores() // (2 * local_ranks())))

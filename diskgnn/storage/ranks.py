@@ -28,6 +28,18 @@ def shard_of_environment() -> Shard | None:
     return Shard(rank, world_size)
 
 
+def local_ranks() -> int:
+    """Processes of the same kind on this machine: LOCAL_WORLD_SIZE, which torchrun sets, or 1.
+
+    Raises:
+        ConfigError: it is no number of processes.
+    """
+    found = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    if not found.isdecimal() or int(found) < 1:
+        raise ConfigError(f"LOCAL_WORLD_SIZE: expected a whole number, at least 1, found {found!r}")
+    return int(found)
+
+
 def ranks_in(path: PathLike) -> list[Shard]:
     """The ranks whose packed directories the folder `path` has; none where it is no such folder."""
     folder = Path(path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import distributed
@@ -20,6 +20,9 @@ from diskgnn.specs import Shard
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.ranks import shard_of_environment
 
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
 T = TypeVar("T")
 
 
@@ -28,10 +31,11 @@ class Ranks:
 
     Args:
         rank, world_size: which of how many; those of torch's default process group, if there is more than one.
+        notes: what outlives these processes when torchrun starts others in their place, if anything does.
     """
 
-    def __init__(self, rank: int = 0, world_size: int = 1) -> None:
-        self.shard = Shard(rank, world_size)
+    def __init__(self, rank: int = 0, world_size: int = 1, notes: Store | None = None) -> None:
+        self.shard, self._notes = Shard(rank, world_size), notes
 
     @property
     def is_first(self) -> bool:
@@ -77,6 +81,20 @@ class Ranks:
 
         return wait
 
+    def note(self, what: str) -> None:
+        """Tell the processes that torchrun may start in place of these that `what` was done."""
+        if self._notes is not None:
+            self._notes.set(f"diskgnn/{what}", "")
+
+    def replace_others_after(self, what: str) -> bool:
+        """Whether torchrun started these processes because one of others, which had noted `what`, has died.
+
+        On several machines, where no notes are kept, whatever these others had done.
+        """
+        if not any(self.gathered(_num_restarts() > 0)):
+            return False
+        return self.by_first(lambda: self._notes is None or self._notes.check([f"diskgnn/{what}"]))
+
     def by_first(self, call: Callable[[], T]) -> T:
         """What `call` returns in the first rank, in all of them; so is what it raises of ours."""
         if self.world_size == 1:
@@ -114,23 +132,25 @@ def joined_ranks(device: torch.device) -> Iterator[Ranks]:
 
     The latter is left when the block ends: gloo, and NCCL between GPUs.
     """
+    keeps_notes = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    notes: Store | None = next(rendezvous("env://"))[0] if keeps_notes else None
     if distributed.is_available() and distributed.is_initialized():
-        yield Ranks(distributed.get_rank(), distributed.get_world_size())
+        yield Ranks(distributed.get_rank(), distributed.get_world_size(), notes)
         return
     shard = shard_of_environment()
     if shard is None or shard.world_size == 1:
-        yield Ranks()
+        yield Ranks(notes=notes)
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    store, _, _ = next(rendezvous("env://"))
+    store = notes or next(rendezvous("env://"))[0]
     if os.environ.get("GROUP_WORLD_SIZE") == "1":
         # torchrun keeps its store when it starts the ranks again, and one could read where another that died had been.
         # Of several machines, each counts restarts by itself: there TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 does it.
         store = distributed.PrefixStore(f"attempt-{_num_restarts()}", store)  # type: ignore[attr-defined]
     distributed.init_process_group(backend, store=store, rank=shard.rank, world_size=shard.world_size)
-    yield Ranks(shard.rank, shard.world_size)
+    yield Ranks(shard.rank, shard.world_size, notes)
     distributed.destroy_process_group()  # after an error the others are gone, and it could wait for them
 
 
@@ -138,11 +158,6 @@ def device_of_rank(device: str | torch.device) -> str | torch.device:
     """'cuda' as the GPU of this process among those of its machine, where torchrun started it; else `device`."""
     local = os.environ.get("LOCAL_RANK")
     return f"cuda:{local}" if str(device) == "cuda" and local is not None else device
-
-
-def are_restarted(ranks: Ranks) -> bool:
-    """Whether torchrun started these processes again because one of them had died, on whichever machine."""
-    return any(ranks.gathered(_num_restarts() > 0))
 
 
 def _num_restarts() -> int:

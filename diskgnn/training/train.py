@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.named_models import model_for
 from diskgnn.training.optimizers import make_optimizer
 from diskgnn.training.outputs import check_writable, traced
-from diskgnn.training.ranks import are_restarted, check_alike, device_of_rank, joined_ranks
+from diskgnn.training.ranks import Ranks, check_alike, device_of_rank, joined_ranks
 from diskgnn.training.results import EvalResult, Spent, TrainResult
 from diskgnn.training.sources import Evaluations, minibatches, open_sources
 from diskgnn.training.state import TrainingState
@@ -102,7 +103,7 @@ def train(
         checkpoint: directory to keep a checkpoint in (see `training.checkpoints`): written after every epoch, every
             `checkpoint_every_batches` minibatches, and on Ctrl-C.
         resume: go on exactly where the checkpoint was written, if there is one. Where torchrun has started the ranks
-            again because one of them died, they always do.
+            again because one of them died while they trained, they always do.
         metrics, tensorboard, callback: where records of `diskgnn.training.metrics` go: a JSON-lines file, a folder, a
             function; a step record every `record_every_batches` minibatches.
         amp: autocast to bfloat16.
@@ -141,7 +142,7 @@ def train(
     device = checked_device(device_of_rank(device))
     with ExitStack() as opened:
         ranks = opened.enter_context(joined_ranks(device))
-        if checkpoint is not None and are_restarted(ranks):
+        if checkpoint is not None and ranks.replace_others_after(_taking(checkpoint)):
             config = replace(config, resume=True)
         ranks.by_first(lambda: _refuse_to_overwrite(config))
         given = {"valid": valid_source, "test": test_source}
@@ -166,7 +167,7 @@ def train(
         optimizer = make_optimizer(net, config.lr, config.weight_decay)
         state = TrainingState(net, optimizer, source, identity, config.checkpoint, ranks, num_batches)
         state.optimizers_differ = averaging_period is not None
-        ranks.by_first(lambda: _take_checkpoint(config, opened))
+        ranks.by_first(lambda: _take_checkpoint(config, ranks, opened))
         if not ranks.is_first:
             metrics = tensorboard = callback = trace = None
             reporter = SILENT
@@ -203,11 +204,16 @@ class _AllStop(KeyboardInterrupt):
     """A process was interrupted, and all ranks have agreed to stop after the same step."""
 
 
-def _take_checkpoint(config: TrainingConfig, opened: ExitStack) -> None:
+def _taking(checkpoint: PathLike) -> str:
+    return f"taking checkpoint {Path(checkpoint).absolute()}"
+
+
+def _take_checkpoint(config: TrainingConfig, ranks: Ranks, opened: ExitStack) -> None:
     """Make sure that it can be written, now and not after the first epoch, and that nobody else writes it."""
     if config.checkpoint is not None:
         check_writable(config.checkpoint, "checkpoint")
         opened.enter_context(training_alone(config.checkpoint))
+        ranks.note(_taking(config.checkpoint))
 
 
 def _train_epochs(

@@ -70,3 +70,18 @@ def test_lightning_gets_the_minibatches_of_its_process(folder):
     module.trainer = SimpleNamespace(global_rank=0, world_size=2, strategy=SimpleNamespace(root_device="cpu"))
     with pytest.raises(ConfigError, match="prepare it with `--ranks 2`"):
         module.train_dataloader()
+
+
+def test_ranks_of_one_machine_share_its_cores(folder, monkeypatch):
+    monkeypatch.setattr("diskgnn.loading.options.available_cores", lambda: 8)
+    with Loader(folder / "one") as loader:
+        assert loader.options.gather_threads == 4
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+        assert loader.options.gather_threads == 2
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+        assert loader.options.gather_threads == 1
+    with Loader(folder / "one", threads=3) as loader:
+        assert loader.options.gather_threads == 3
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "two")
+    with pytest.raises(ConfigError, match="LOCAL_WORLD_SIZE: expected a whole number"):
+        list(Loader(folder / "one"))

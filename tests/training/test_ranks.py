@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 from rank_processes import in_ranks, trained
+from torch.distributed import TCPStore
 from torch.nn import functional as F
 from training_runs import make_class_graph, records
 from typed_batches import WRITES, TypedGraph
 from typed_directories import write_typed_graph
 
-from diskgnn import ArtifactError, ConfigError, Loader, evaluate, load_model, prepare, train
+from diskgnn import ArtifactError, ConfigError, Loader, OutputExistsError, evaluate, load_model, prepare, train
 from diskgnn.specs import LinkTarget, NodeTarget
 from diskgnn.storage import faults
 from diskgnn.training.checkpoints import load_checkpoint
@@ -238,3 +239,23 @@ def test_directories_of_other_ranks_are_refused(folder, tmp_path):
         assert "it was renamed" in found["renamed"]
         assert "rank 1 has minibatches of another preparation than rank 0: seed is 9" in found["mixed"]
         assert "rank 1 has minibatches of another preparation than rank 0: graph is" in found["other"]
+
+
+def test_a_restart_goes_on_with_nothing_but_what_its_own_launch_trained(folder, tmp_path, monkeypatch):
+    """What torchrun tells a process, and the store that it keeps from one attempt to the next."""
+    options = MODEL | {"train_source": folder / "plain", "checkpoint_every_batches": 2}
+    train(**options, checkpoint=tmp_path / "earlier")
+    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    told = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "MASTER_ADDR": "localhost", "MASTER_PORT": store.port,
+            "TORCHELASTIC_USE_AGENT_STORE": True}  # fmt: skip
+    for name, value in told.items():
+        monkeypatch.setenv(name, str(value))
+    for attempt in range(2):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(attempt))
+        with pytest.raises(OutputExistsError, match="earlier holds a checkpoint already"):
+            train(**options, checkpoint=tmp_path / "earlier")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+    with faults.armed("training.step", RuntimeError("died"), after=9), pytest.raises(RuntimeError, match="died"):
+        train(**options, checkpoint=tmp_path / "own")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert train(**options, checkpoint=tmp_path / "own").resumed_from == (0, 8)

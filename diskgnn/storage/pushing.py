@@ -8,13 +8,13 @@ import shutil
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError, ConfigError, OutputExistsError
@@ -172,6 +172,7 @@ def _check_output(target: StoredPath, format: str, manifest: Manifest | None, *,
         raise ConfigError(f"{target.root} is not there: make the bucket first, or choose another")
     there = _manifest_at(target)
     if there is not None:
+        _refuse_foreign(target, {MANIFEST, *there.files})
         if manifest is not None and there.digest == manifest.digest:
             return
         if there.format != format:
@@ -184,7 +185,10 @@ def _check_output(target: StoredPath, format: str, manifest: Manifest | None, *,
         return
     if _sent_file(target).exists():  # what is there was sent from here, and is gone on with or replaced
         return
-    known = set() if manifest is None else set(manifest.files)
+    _refuse_foreign(target, set() if manifest is None else set(manifest.files))
+
+
+def _refuse_foreign(target: StoredPath, known: Set[str]) -> None:
     if foreign := sorted(target.entries().keys() - known):
         raise OutputExistsError(
             f"{target} holds files that are no part of what is to be there ({', '.join(foreign[:5])}): choose another "
@@ -219,11 +223,12 @@ def _send(sending: _Sending, reporter: Reporter) -> int:
     busy = f"another process is sending {target} now; wait for it or stop it"
     with alone(scratch / "push.lock", busy), reporter.stage(f"send {target}", sending.num_bytes, "B") as advance:
         there = _manifest_at(target)
+        sent = _SentFiles(_sent_file(target), manifest.digest, set() if there is None else set(there.files))
         if there is not None and there.digest != manifest.digest:
             filesystem.delete_file(f"{root}/{MANIFEST}")  # from now on, nobody opens it
         if not target.has_buckets():
             filesystem.create_dir(root, recursive=True)
-        sent, found = _SentFiles(_sent_file(target), manifest.digest), target.entries()
+        found = target.entries()
         whole = {name for name, entry in manifest.files.items() if name in found and found[name].size == entry.bytes}
         if there is None or there.digest != manifest.digest:
             whole = {name for name in whole if sent.holds(name, found[name].mtime_ns)}
@@ -236,8 +241,8 @@ def _send(sending: _Sending, reporter: Reporter) -> int:
         faults.point("push.files")
         if there is None or there.digest != manifest.digest:
             attempted(f"writing {target / MANIFEST}", partial(_write, target / MANIFEST, sending.document()))
-        for name in found.keys() - manifest.files.keys() - {MANIFEST}:
-            filesystem.delete_file(f"{root}/{name}")  # of what was there before
+        for name in (found.keys() & sent.replaced) - manifest.files.keys():
+            filesystem.delete_file(f"{root}/{name}")
         sent.path.unlink(missing_ok=True)
     with suppress(OSError):  # unless something was made there
         scratch.rmdir()
@@ -280,17 +285,22 @@ class _SentFiles:
 
     path: Path
     digest: str
+    replaced: set[str]  # files of what was there before, of other artifacts that were sent in part, too
 
     def __post_init__(self) -> None:
         self._adding = threading.Lock()
-        self._sent: dict[str, int] = {}
-        lines: list[Any] = []
+        digest, self._sent = "", dict[str, int]()
         if self.path.exists():
             lines = [json.loads(line) for line in self.path.read_text().splitlines() if line.endswith("]")]
-        if lines and lines[0] == [self.digest]:
-            self._sent = dict(line for line in lines[1:] if len(line) == 2)
-        else:
-            self.path.write_text(json.dumps([self.digest]) + "\n")
+            (digest, *replaced), *sent = lines or [("",)]
+            self._sent, self.replaced = dict(sent), self.replaced.union(*replaced)
+        if digest != self.digest:
+            self.replaced, self._sent = self.replaced | self._sent.keys(), {}
+        begun = self.path.with_suffix(".begun")
+        begun.write_text(
+            "".join(f"{json.dumps(line)}\n" for line in [[self.digest, sorted(self.replaced)], *self._sent.items()])
+        )
+        begun.replace(self.path)  # without the end of a line that a kill cut off
 
     def holds(self, name: str, mtime_ns: int | None) -> bool:
         """Whether the file that was written then is the one that was sent."""

@@ -463,6 +463,21 @@ def test_push_replaces_only_what_it_is_told_to(store, there, graph, packed, tmp_
     assert store.names(f"{tmp_path.name}/graph") == sorted(file.name for file in (tmp_path / "other").iterdir())
 
 
+def test_push_deletes_nothing_but_files_of_what_it_replaces(store, there, graph, tmp_path):
+    make_graph(tmp_path / "other", num_nodes=50, splits={"train": 20})
+    folder = f"{tmp_path.name}/graph"
+    with faults.armed("push.files", OSError("stopped")), pytest.raises(OSError, match="stopped"):
+        diskgnn.push(tmp_path / "other", there, overwrite=True)  # now there is no manifest
+    store.write(f"{folder}/thesis.tex", b"mine")
+    diskgnn.push(tmp_path / "other", there, overwrite=True)
+    assert store.names(folder) == sorted({*(file.name for file in (tmp_path / "other").iterdir()), "thesis.tex"})
+    assert set(store.names(folder)) < {"thesis.tex", *(file.name for file in graph.iterdir())}  # valid.npy is gone
+    for made, overwrite in ((tmp_path / "other", False), (graph, True)):
+        with pytest.raises(OutputExistsError, match=r"thesis\.tex"):
+            diskgnn.push(made, there, overwrite=overwrite)
+    assert store.read(f"{folder}/thesis.tex") == b"mine"
+
+
 def test_push_refuses_a_damaged_directory(store, graph, tmp_path):
     shutil.copytree(graph, tmp_path / "graph")
     data = bytearray((tmp_path / "graph" / FEATURES).read_bytes())

@@ -189,12 +189,12 @@ def pack(request: PrepareRequest, tell: Tell, digest: str, there: str | None, ov
         samples = Samples.open(request.samples_path)
         if samples.manifest.digest != digest:
             raise ArtifactError(f"{request.samples_path} holds other samples")
-    if (found := published(request.out)) not in (None, there):
-        assert found is not None
-        return StageReport("pack", 0.0, 0, read_manifest(request.out).total_bytes)
     resources = Resources(request.resources.memory_bytes, request.resources.threads, _Told(tell))
-    report = _when_free(
-        lambda: pack_samples(
+
+    def write() -> StageReport:
+        if published(request.out) not in (None, there):
+            return StageReport("pack", 0.0, 0, read_manifest(request.out).total_bytes)
+        return pack_samples(
             request.graph,
             samples,
             request.out,
@@ -204,7 +204,8 @@ def pack(request: PrepareRequest, tell: Tell, digest: str, there: str | None, ov
             keep_edge_ids=request.keep_edge_ids,
             overwrite=overwrite,
         )
-    )
+
+    report = _when_free(write)
     faults.point("worker.packed")
     return report
 

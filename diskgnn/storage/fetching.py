@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.file_reading import read_into, reading
 from diskgnn.storage.journal import Journal
-from diskgnn.storage.manifest import Manifest, open_artifact
+from diskgnn.storage.manifest import Manifest, open_artifact, read_manifest
 from diskgnn.storage.object_stores import AnyPath, StoredPath, local, located
 from diskgnn.storage.writer import ArtifactWriter
 
@@ -35,7 +36,7 @@ def fetch(
     """Copy a graph, samples or packed directory from an object store to this machine.
 
     What comes is compared with the checksums of the manifest, and the directory appears whole or not at all. When it
-    stops half-way, the same call goes on where it was, also within a file.
+    stops half-way, the same call goes on where it was, also within a file. Of ranks, those that are there are done.
 
     Args:
         url: such as 's3://bucket/packed'; or of a folder with the directories of all ranks (`prepare --ranks`).
@@ -63,9 +64,17 @@ def fetch(
     if rank is not None or not (source / MANIFEST).is_file():
         pairs = [(source / name, folder / name) for name in _ranks(source, rank)] or pairs
     manifests = [(open_artifact(each), place) for each, place in pairs]
+    if not overwrite:  # of ranks that were fetched in part, those that are missing
+        manifests = [each for each in manifests if not _is_there(*each)] or manifests
     fetched = [_fetch(manifest, place, overwrite, reporter) for manifest, place in manifests]
     total_bytes = sum(manifest.total_bytes for manifest, _ in manifests)
     return StageReport("fetch", time.perf_counter() - started, sum(fetched), total_bytes)
+
+
+def _is_there(manifest: Manifest, path: Path) -> bool:
+    with suppress(ArtifactError):
+        return read_manifest(path).digest == manifest.digest
+    return False
 
 
 def _ranks(source: StoredPath, rank: int | None) -> Sequence[str]:

@@ -28,7 +28,13 @@ from diskgnn.errors import ArtifactError, ConfigError, UnavailableError, WorkerL
 from diskgnn.graph.graph import Graph
 from diskgnn.preparing import ray_tasks
 from diskgnn.preparing.ray_engine import PROCESS_BYTES
+from diskgnn.preparing.request import PrepareRequest
+from diskgnn.specs import CacheSpec, SamplingSpec
 from diskgnn.storage import faults
+from diskgnn.storage.locks import FileLock
+from diskgnn.storage.manifest import read_manifest
+from diskgnn.storage.writer import staging_of
+from diskgnn.system.resources import Resources
 
 ray = pytest.importorskip("ray", reason="pip install 'diskgnn[ray]'")
 from ray.cluster_utils import Cluster  # noqa: E402
@@ -290,6 +296,29 @@ def test_a_worker_refuses_what_would_not_give_the_same_bytes(tmp_path):
     given = pickle.dumps((None, None))
     with pytest.raises(ConfigError, match=r"does not see .*nowhere: the output must lie in a folder"):
         ray_tasks.work(ray_tasks.sample, given, here, no_tell, [], str(tmp_path / "nowhere"))
+
+
+def test_a_task_whose_predecessor_lives_and_publishes_has_nothing_left_to_do(graph, tmp_path):
+    """A node that is believed dead goes on: it has the lock, and publishes before it gives it back."""
+    diskgnn.prepare(graph, tmp_path / "made", **SETTINGS, samples=tmp_path / "samples")
+    cache, out = CacheSpec("10%", "auto"), tmp_path / "out"
+    request = PrepareRequest.of(
+        graph, SamplingSpec([4, 4], 2, 3), cache, Resources.of("256MiB", 1), out,
+        samples=tmp_path / "samples", keep_input_nodes=True,
+    )  # fmt: skip
+    lock = FileLock(staging_of(out).with_suffix(".lock"))
+    assert lock.acquire()
+
+    def publish():
+        shutil.move(tmp_path / "made", out)
+        lock.release()
+
+    later = threading.Timer(0.5, publish)
+    later.start()
+    digest = read_manifest(request.samples_path).digest
+    report = ray_tasks.pack(request, lambda _: None, digest, None, False)
+    later.join()
+    assert (report.read_bytes, report.written_bytes) == (0, read_manifest(out).total_bytes)
 
 
 def test_ray_is_asked_for_only_where_it_is_wanted(graph, tmp_path, monkeypatch):

@@ -405,6 +405,12 @@ def test_ranks_are_sent_and_fetched_together_or_one_by_one(store, there, graph, 
     diskgnn.prepare(there, out, **PREPARE, ranks=2)
     diskgnn.fetch(out, tmp_path / "one", rank=1)
     assert [entry.name for entry in (tmp_path / "one").iterdir()] == ["rank-1-of-2"]
+    with faults.armed("artifact.sync", OSError("stopped")), pytest.raises(OSError, match="stopped"):
+        diskgnn.fetch(out, tmp_path / "one")  # rank 0 is missing, and comes
+    fetched = diskgnn.fetch(out, tmp_path / "one")
+    assert fetched.read_bytes == 0
+    with pytest.raises(OutputExistsError, match="rank-0-of-2 exists already"):
+        diskgnn.fetch(out, tmp_path / "one")
     diskgnn.fetch(out, tmp_path / "all")
     diskgnn.prepare(graph, tmp_path / "local", **PREPARE, ranks=2)
     for name in ("rank-0-of-2", "rank-1-of-2"):

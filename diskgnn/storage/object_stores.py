@@ -179,7 +179,7 @@ def located(path: AnyPath) -> Location:
     if _ONE_SLASH.match(text) and not os.path.exists(text.partition("/")[0]):  # noqa: PTH110  (a path of any kind)
         raise ConfigError(f"expected a path or a URL, found {text!r}: pass URLs as text, a Path takes a slash away")
     if "://" not in text:
-        return Path(path)
+        return path if isinstance(path, Path) else Path(path)  # a path that is pinned stays that
     parts = urlsplit(text)
     if parts.scheme == "file":
         return Path(parts.path)

@@ -54,7 +54,7 @@ def count_rows(
     with steps.subfolder("counting") as folder:
         found = steps.needed("count", {
             "inputs": inputs.to_json(), "folder": str(folder), "cache_rows": cached_rows, "sweep": list(sweep),
-            "memory_bytes": inputs.memory_bytes // 2,
+            "memory_bytes": inputs.memory_bytes * 3 // 4,  # the process included
         })  # fmt: skip
     points = tuple(SweepPoint(**point) for point in found["sweep"])
     return Fewest(found["belady_rows"], found["belady_row_bytes"]), points
@@ -68,7 +68,7 @@ def prepare_evaluation(steps: Steps, job: Job, splits: Sequence[str]) -> Job:
         "inputs": replace(inputs, graph=str(steps.graph.path)).to_json(), "folder": str(folder),
         "splits": list(splits),
         "cache_bytes": inputs.cache_bytes // job.row_bytes // 4 * job.row_bytes,  # whole rows
-        "memory_bytes": inputs.memory_bytes // 2,
+        "memory_bytes": inputs.memory_bytes * 3 // 4,  # the process included
     })  # fmt: skip
     return replace(job, evaluation=folder / "packed", splits=tuple(splits))
 

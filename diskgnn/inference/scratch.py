@@ -25,7 +25,7 @@ from diskgnn.storage.checked_files import ChecksummedFile, sync
 from diskgnn.storage.journal import Journal
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.row_reading import row_buffer
-from diskgnn.storage.write_errors import write_error
+from diskgnn.storage.write_errors import raise_write_error
 from diskgnn.storage.writer import staging_of
 
 
@@ -79,7 +79,8 @@ class Scratch:
             if isinstance(error, BusyError):
                 raise
             self._lock.release()
-            raise write_error(error, self.output, "nothing is left") or ConfigError(
+            raise_write_error(error, self.output, "nothing is left")
+            raise ConfigError(
                 f"cannot write {self.output}: {error.strerror or error}; choose an output in another folder"
             ) from error
         return self
@@ -89,8 +90,7 @@ class Scratch:
     ) -> None:
         self._lock.release()
         kept = "what is complete was kept: the same command goes on with it"
-        if (named := write_error(error, self.output, kept)) is not None:
-            raise named from error
+        raise_write_error(error, self.output, kept)
 
     @property
     def stored_bytes(self) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from diskgnn.errors import BusyError
-from diskgnn.storage.write_errors import write_error
+from diskgnn.storage.write_errors import raise_write_error
 
 
 class FileLock:
@@ -68,8 +68,7 @@ def alone(path: Path, busy: str) -> Iterator[None]:
     try:
         acquired = lock.acquire()
     except OSError as error:
-        if (named := write_error(error, path, "nothing was begun")) is not None:
-            raise named from error
+        raise_write_error(error, path, "nothing was begun")
         raise
     if not acquired:
         raise BusyError(busy)

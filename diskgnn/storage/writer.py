@@ -38,7 +38,7 @@ from diskgnn.storage.manifest import (
     read_manifest,
 )
 from diskgnn.storage.pace import Pace
-from diskgnn.storage.write_errors import write_error
+from diskgnn.storage.write_errors import raise_write_error
 
 
 class ArtifactWriter:
@@ -121,7 +121,8 @@ class ArtifactWriter:
             if not self._lock.acquire():
                 raise BusyError(f"another process is writing {self.final} now; wait for it or stop it")
         except OSError as error:
-            raise write_error(error, self.final, "nothing is left") or ConfigError(
+            raise_write_error(error, self.final, "nothing is left")
+            raise ConfigError(
                 f"cannot write {self.final}: {error.strerror or error}; choose an output in another folder"
             ) from error
         try:
@@ -129,8 +130,7 @@ class ArtifactWriter:
                 self.restart()
         except BaseException as error:
             self._lock.release()
-            if (named := write_error(error, self.final, "nothing is left")) is not None:
-                raise named from error
+            raise_write_error(error, self.final, "nothing is left")
             raise
         return self
 
@@ -326,8 +326,7 @@ class ArtifactWriter:
             shutil.rmtree(self.staging, ignore_errors=True)
         self._lock.release()
         kept = "what is complete was kept: the same command goes on with it" if keeps else "nothing is left"
-        if (named := write_error(error, self.final, kept)) is not None:
-            raise named from error
+        raise_write_error(error, self.final, kept)
 
 
 def staging_of(path: Path) -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 from diskgnn.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DiskGNNError
 from diskgnn.specs import PathLike
-from diskgnn.storage.write_errors import write_error
+from diskgnn.storage.write_errors import raise_write_error
 from diskgnn.tracing import Timeline, write_trace
 
 
@@ -33,8 +33,7 @@ def writing(path: PathLike, argument: str) -> Iterator[None]:
             cause = cause.__context__
         if cause is None:
             raise
-        if (named := write_error(cause, Path(path), f"choose another `{argument}`, or make room")) is not None:
-            raise named from error
+        raise_write_error(cause, Path(path), f"choose another `{argument}`, or make room")
         reason = cause.strerror or str(cause)
         raise ConfigError(f"{argument}: cannot write {path} ({reason}); choose another place") from error
 

@@ -287,6 +287,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.sampling.sample import sample
 from diskgnn.system.resources import held_bytes
 graph, memory = Graph.open(sys.argv[1]), int(sys.argv[3])
+budget = memory + held_bytes(2)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 start = peak()
 root, limit = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
@@ -295,9 +296,9 @@ if not (root / limit).exists():
 with suppress(OSError):  # not root, or a container: no limit that page cache counts for
     folder = root / f"diskgnn-test-{os.getpid()}"
     folder.mkdir()
-    (folder / limit).write_text(str(memory + (24 << 20)))
+    (folder / limit).write_text(str(budget + (24 << 20)))
     (folder / "cgroup.procs").write_text(str(os.getpid()))
-sample(graph, sys.argv[2], fanouts=[10, 10, 5], batch_size=256, memory=memory + held_bytes(2), threads=2)
+sample(graph, sys.argv[2], fanouts=[10, 10, 5], batch_size=256, memory=budget, threads=2)
 assert peak() - start < memory + (12 << 20), (start, peak(), memory)
 """
 

@@ -260,6 +260,6 @@ def test_the_command_line_names_a_function_and_repair_calls_it_again(tmp_path, m
     assert [damage.file for damage in repair("samples", graph=Graph.open(graph.manifest.path),
                                              resources=Resources.of("auto", 1))] == [damaged.name]  # fmt: skip
     assert shards("samples") == before
-    assert functools.reduce(int.__add__, [len(each.only_nodes) for each in samples.read("train")]) == len(
-        graph.splits["train"]
-    )
+    assert functools.reduce(
+        int.__add__, [len(each.only_nodes) for each in Samples.open("samples").read("train")]
+    ) == len(graph.splits["train"])

@@ -51,7 +51,7 @@ class TierBudgets:
         """
         if cache.static == "auto":
             free_bytes = faults.reading("gpu.free", _free_gpu_bytes())
-            static_bytes = min(free_bytes // 2, memory_bytes // 4, MAX_AUTO_STATIC_BYTES)
+            static_bytes = max(0, min(free_bytes // 2, memory_bytes // 4, MAX_AUTO_STATIC_BYTES))
         else:
             static_bytes = _budget_bytes(cache.static, features)
         train_bytes = _budget_bytes(cache.cpu, features)

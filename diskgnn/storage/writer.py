@@ -74,8 +74,12 @@ class ArtifactWriter:
         self._journal = Journal(self.staging / JOURNAL, [format, VERSIONS[format], self.config, self.source])
         try:
             self.check_output()
-        except OutputExistsError:
-            self._clean()
+        except OutputExistsError as error:
+            if self._clean():
+                raise OutputExistsError(
+                    f"{error}. {self.staging} has what a run that replaces it was stopped at: the same command, with "
+                    f"overwrite, goes on with that, or remove it"
+                ) from error
             raise
 
     def check_output(self) -> None:
@@ -105,8 +109,11 @@ class ArtifactWriter:
         if not self._overwrite:
             raise OutputExistsError(f"{self.final} exists already; pass overwrite=True to replace it")
 
-    def _clean(self) -> None:
-        """Remove what killed runs left beside an output that is there; not what a run with `overwrite` goes on with."""
+    def _clean(self) -> bool:
+        """Remove what killed runs left beside an output that is there; not what a run with `overwrite` goes on with.
+
+        Whether there is such, and nobody is at work on it.
+        """
         with suppress(ArtifactError, OSError):  # no artifact, or a folder that cannot be written to: nothing of ours
             there = read_manifest(self.final)
             journal = Journal(self.staging / JOURNAL, [there.format, there.version, there.config, there.source])
@@ -114,6 +121,8 @@ class ArtifactWriter:
                 if not journal.path.exists() or journal.read():
                     shutil.rmtree(self.staging, ignore_errors=True)
                 self._lock.release()
+                return self.staging.exists()
+        return False
 
     def __enter__(self) -> ArtifactWriter:
         try:

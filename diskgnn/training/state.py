@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from diskgnn.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DivergedError
@@ -77,12 +77,6 @@ class TrainingState:
     def lags(self) -> bool:
         """Whether other ranks have a step of this epoch left where this one has no minibatch for it."""
         return self.ranks.world_size > 1 and self.batch < self.num_batches
-
-    def share_buffers(self) -> None:
-        """Give all ranks the buffers of the model in rank 0, such as running means: DDP does before each step."""
-        if self.ranks.world_size > 1:
-            for buffer in self.net.buffers():
-                distributed.broadcast(buffer, 0)
 
     @property
     def _spent(self) -> Spent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from diskgnn.errors import ConfigError
@@ -120,14 +120,16 @@ class _StepTogether:
     ) -> None:
         _refuse_vectors(net, device)
         self._optimizer, self._ranks, self._device, self._amp, self._timeline = optimizer, ranks, device, amp, timeline
-        self.loss = _MinibatchLoss(net, task)
+        self._net, self.loss = net, _MinibatchLoss(net, task)
         self._shared_loss = DistributedDataParallel(self.loss, find_unused_parameters=True)
 
     def begin_epoch(self, epoch: int) -> None:
         """Nothing depends on it."""
 
     def settle(self) -> None:
-        """There is one model."""
+        """Give all ranks the buffers of the model in rank 0, such as running means: DDP does before each step."""
+        for buffer in self._net.buffers():
+            distributed.broadcast(buffer, 0)
 
     def __call__(self, batch: AnyMiniBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
         faults.point("training.step")
@@ -182,6 +184,7 @@ class _StepApart:
 
     def settle(self) -> None:
         """Average now, in all ranks."""
+        self._together.settle()
         if self._epoch:
             self._averager.settle()
 

@@ -282,7 +282,6 @@ def _evaluate(
     listeners: _Listeners,
 ) -> dict[str, EvalResult]:
     found = {}
-    state.share_buffers()
     for split, opened in evaluations.items():
         with opened() as source, listeners.timeline.stage(f"evaluate {split}"):
             found[split] = evaluation(

@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 from diskgnn.packing.accesses import Accesses, count_histogram
 from diskgnn.packing.reuse import Reuse
 from diskgnn.packing.tier_budgets import Demand, divide_cpu_rows, divide_static_rows
+from diskgnn.packing.tiers import TierBudgets
+from diskgnn.specs import CacheSpec
+from diskgnn.storage import faults
+from diskgnn.system.resources import Resources
 
 
 def demand(folder, name, batches, row_bytes):
@@ -127,3 +131,11 @@ def test_static_rows_are_the_most_accessed_of_all_sets(counts, budget_rows):
     assert sum(found.rows) <= budget_rows
     for rows, each in zip(found.rows, counts, strict=True):
         assert rows <= sum(count > 0 for count in each)
+
+
+@pytest.mark.parametrize("free_bytes", [0, 1 << 40])
+def test_what_a_tiny_budget_leaves_is_no_negative_cache(free_bytes):
+    with faults.pretending("memory.held", 1 << 20), faults.pretending("gpu.free", free_bytes):
+        left = Resources.of(1, 1).memory_bytes
+        assert left < 0
+        assert TierBudgets.of(CacheSpec(0), (), left) == TierBudgets(0, 0, 0)

@@ -366,7 +366,7 @@ def test_what_overwriting_would_go_on_with_is_not_cleaned(tmp_path: Path) -> Non
     with pytest.raises(KeyboardInterrupt), begin(2, overwrite=True) as writer:  # noqa: PT012
         writer.record("stage", {"done": np.zeros(3)}, claims=[])
         raise KeyboardInterrupt
-    with pytest.raises(OutputExistsError):
+    with pytest.raises(OutputExistsError, match=r"exists already.*\.samples\.partial has what a run .* stopped at"):
         begin(2)
     assert names(tmp_path) == [".samples.partial", "samples"]
     with begin(1, overwrite=True):  # of the one that is there: nobody goes on with it

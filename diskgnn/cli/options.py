@@ -181,6 +181,10 @@ memory = click.option(
     "--memory", type=Size("auto"), default="auto", show_default=True,
     help="Memory that the stage may use; 'auto' is half of what this process has (a cgroup's limit counts).",
 )  # fmt: skip
+disk = click.option(
+    "--disk", type=Size(),
+    help="What files may take at any time, samples and scratch included.  [default: what is free]",
+)  # fmt: skip
 threads = click.option(
     "--threads", type=click.IntRange(min=1), help="Threads to use.  [default: as many as there are cores]"
 )

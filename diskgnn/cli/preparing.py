@@ -212,6 +212,7 @@ def generate(output: Output, /, out: Path, schema: Path | None, **arguments: Any
 @options.sampling
 @options.seed
 @options.memory
+@options.disk
 @options.threads
 @options.overwrite
 @options.serve
@@ -233,6 +234,7 @@ def sample(output: Output, /, graph: Path, out: Path, **arguments: Any) -> None:
 @click.argument("out", type=options.ARTIFACT)
 @options.caches
 @options.memory
+@options.disk
 @options.threads
 @options.overwrite
 @options.serve
@@ -252,6 +254,7 @@ def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: 
 @click.option("--samples", type=options.OUTPUT, help="Keep the samples here.  [default: they are removed]")
 @options.seed
 @options.memory
+@options.disk
 @options.threads
 @options.overwrite
 @options.serve
@@ -278,13 +281,8 @@ def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: 
     is_flag=True,
     help="Only sample some minibatches; predict time, memory and disk space, and compare other settings.",
 )
-@click.option(
-    "--disk",
-    type=options.Size(),
-    help="With --estimate: the disk space that there is.  [default: what is free]",
-)
 @click.pass_obj
-def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, disk: int | None, **arguments: Any) -> None:
+def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, **arguments: Any) -> None:
     """Sample, place and pack GRAPH into OUT, ready for `diskgnn train`."""
     arguments = sampling_arguments(arguments)
     if estimate:
@@ -296,11 +294,9 @@ def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, disk: int
             raise ConfigError("engine: an estimate is made here, and of this machine; leave it out with --estimate")
         if arguments.pop("ranks") > 1:
             raise ConfigError("ranks: an estimate is of one process that trains; leave it out with --estimate")
-        prediction = predict(graph, out, **arguments, disk=disk, reporter=output.reporter)
+        prediction = predict(graph, out, **arguments, reporter=output.reporter)
         show(output, prediction, graph, out)
         output.result(prediction)
-    elif disk is not None:
-        raise ConfigError("disk: only --estimate takes it; `prepare` refuses by itself what does not fit")
     else:
         from diskgnn.preparing.prepare import prepare
 

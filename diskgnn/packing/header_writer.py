@@ -52,6 +52,7 @@ class HeaderWriter:
         adopted: PlacedHeaders | None,
     ) -> None:
         num_batches = samples.config.splits[split].num_batches
+        self._disk = writer.disk
         self.split, self._samples, self._encoder, self._pages = split, samples, encoder, pages
         self._needed, self._num_static, self._tails = needed, num_static, tails
         self._path = str(writer.path(artifacts.extents_file(split)))
@@ -95,23 +96,23 @@ class HeaderWriter:
         number = self._number
         header = self._encoder.encode(minibatch, placements)
         num_rows = [len(placement.disk_nodes) for placement in placements]
+        disk_nodes_bytes = sum(placement.disk_nodes.nbytes for placement in placements)
+        self._disk.claim(align(header.message.size, DIRECT_ALIGNMENT) + disk_nodes_bytes)
         num_bytes = self._index.describe(number, self._offset, header, num_rows)
         self._index.extents["header_crc32c"][number] = start_extent(
             self._pages, self._path, self._offset, np.frombuffer(header.message, np.uint8),
             align(header.message.size, ROW_ALIGNMENT), self._tails[number * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT],
             True,
         )  # fmt: skip
-        written_bytes = int(header.message.size)
         for k, placement in enumerate(placements):
             self._nodes_files[k].write(placement.disk_nodes.data)
             self._node_bytes[k] = placement.disk_nodes.itemsize
             self._nodes_crc32c[k] = crc32c(placement.disk_nodes.view(np.uint8), int(self._nodes_crc32c[k]))
             mark_nodes(self._needed[k], placement.disk_nodes)
             self._static_accesses[k] += int(np.count_nonzero(placement.addresses < self._num_static[k]))
-            written_bytes += placement.disk_nodes.nbytes
         self._offset += num_bytes
         self._number += 1
-        return written_bytes
+        return int(header.message.size) + disk_nodes_bytes
 
     def headers(self) -> PlacedHeaders:
         """What is written so far."""

@@ -112,7 +112,7 @@ def reserve_extents(writer: ArtifactWriter, split: PlacedSplit) -> None:
     Raises:
         OSError: the disk has no room for it.
     """
-    reserve(writer.path(artifacts.extents_file(split.name)), split.index.num_bytes)
+    reserve(writer.path(artifacts.extents_file(split.name)), split.index.num_bytes, writer.disk)
 
 
 def register_extents(writer: ArtifactWriter, split: PlacedSplit) -> None:
@@ -152,7 +152,7 @@ class InitialCpuRowsFile:
     def start(self) -> None:
         """Make the file, and reserve its space."""
         header_bytes, is_complete = len(self._header), self._num_bytes == len(self._header)
-        reserve(self._path, align(self._num_bytes, DIRECT_ALIGNMENT))
+        reserve(self._path, align(self._num_bytes, DIRECT_ALIGNMENT), self._writer.disk)
         self._checksums[0] = start_extent(
             self._pages, str(self._path), 0, self._header, header_bytes, self._tail, is_complete
         )
@@ -172,7 +172,8 @@ class InitialCpuRowsFile:
         with opened_scratch(self._path) as descriptor:
             part = Part(0, len(self._header) + rows * self._row_bytes, crc)
             adopt_parts(descriptor, self._path, 0, [part], self._tail)
-        reserve(self._path, align(self._num_bytes, DIRECT_ALIGNMENT))  # it was cut off when it was complete
+        # It was cut off when it was complete.
+        reserve(self._path, align(self._num_bytes, DIRECT_ALIGNMENT), self._writer.disk)
 
     def register(self) -> None:
         """Cut off what fills the last page, and add the file to the artifact."""
@@ -197,7 +198,7 @@ class StaticFile:
     def start(self) -> None:
         """Make the file, and reserve its space."""
         self._path.write_bytes(self._header)
-        reserve(self._path, self._num_bytes)
+        reserve(self._path, self._num_bytes, self._writer.disk)
 
     def write(self, window: Window, threads: int, flush: bool) -> None:
         """Write the static rows of `window`. Not through a map: no SIGBUS."""

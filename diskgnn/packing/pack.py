@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,14 +29,14 @@ from diskgnn.packing.tiers import TierBudgets, Tiers
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.specs import CacheSpec, LinkTarget, PathLike
 from diskgnn.storage import artifacts
-from diskgnn.storage.disk_space import allocated_bytes, free_bytes, require_free_bytes
+from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.pushing import published
 from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.seed_files import read_given, write_given
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 
@@ -53,6 +54,7 @@ def pack(
     static_cache: int | str = "auto",
     eval_cpu_cache: int | str | None = None,
     memory: int | str = "auto",
+    disk: int | str | None = None,
     keep_input_nodes: bool = False,
     keep_edge_ids: bool = False,
     threads: int | None = None,
@@ -71,6 +73,7 @@ def pack(
             least of half of its free memory, a quarter of the `memory` budget and 4 GiB.
         eval_cpu_cache: the cpu tier of each other sequence, in memory while evaluating; a quarter of `cpu_cache`.
         memory: budget for packing itself.
+        disk: what files may take at any time, scratch included, as '100GiB'; what is free by default.
         keep_input_nodes: store each minibatch's node ids too, for `MiniBatch.input_nodes`. Those of node types without
             features are stored in any case.
         keep_edge_ids: store the ids of sampled edges, too, for `Block.edge_ids`; of samples that have their positions.
@@ -80,8 +83,8 @@ def pack(
     Raises:
         ConfigError: a cache or a budget that makes no sense.
         ArtifactError: samples made from another graph, damaged inputs.
-        DiskFullError: the disk cannot hold the result; names the bytes missing. Refused before placing when a few
-            minibatches say so for sure, otherwise after it, when the size is known exactly.
+        DiskFullError: the disk cannot hold the result, or it is more than `disk`; names the bytes missing. Refused
+            before placing when a few minibatches say so for sure, otherwise after it, when the size is known exactly.
         OutputExistsError: `out` exists.
 
     Example:
@@ -89,7 +92,8 @@ def pack(
     """
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     samples = samples if isinstance(samples, Samples) else Samples.open(samples)
-    resources = Resources.of(memory, threads, reporter)
+    budget = DiskBudget(disk, [staging_of(Path(out).resolve())])
+    resources = replace(Resources.of(memory, threads, reporter), disk=budget)
     cache = CacheSpec(cpu_cache, static_cache, eval_cpu_cache)
     tiers = TierBudgets.of(cache, features_of(graph, samples.config), resources.memory_bytes)
     return pack_samples(
@@ -132,12 +136,19 @@ def pack_samples(
     config = _config(graph, samples, row_sets, keep_input_nodes=keep_input_nodes, keep_edge_ids=keep_edge_ids)
     made_with = {"records": _RECORDS, "config": config.to_json(), "tiers": _tiers_json(tiers)}
     with ArtifactWriter(
-        out, artifacts.PACKED, config=made_with, source=samples.manifest, overwrite=overwrite, resumable=not once
+        out,
+        artifacts.PACKED,
+        config=made_with,
+        source=samples.manifest,
+        overwrite=overwrite,
+        resumable=not once,
+        disk=resources.disk,
     ) as writer:
         read_bytes = _require_space(writer, graph, samples, tiers, keep_input_nodes)
         given = read_given(samples.manifest, samples.config.spec)
 
         def place_and_pack() -> tuple[Placed, int]:
+            write_given(writer, given)
             with closing(PageWriter()) as pages:
                 placer = SplitPlacer(
                     writer, pages, graph, samples, config, row_sets, resources, once=once, unit_bytes=unit_bytes
@@ -155,7 +166,6 @@ def pack_samples(
             placed, rows_bytes = place_and_pack()
         read_bytes += 2 * samples.manifest.total_bytes  # to place, and to write the headers
         read_bytes += placed.read_bytes + rows_bytes
-        write_given(writer, given)
         writer.config = _placed_config(config, placed).to_json()
         manifest = writer.publish()
     seconds, details = time.perf_counter() - started, _details(Packed(manifest).config, placed)
@@ -194,12 +204,12 @@ def _require_space(
     rows = tiers.rows_of(features) if isinstance(tiers, TierBudgets) else tiers[0]
     taken_bytes = allocated_bytes(writer.staging)  # by a run that was killed
     most_bytes = most_packed_bytes(samples, rows, graph.id_dtype.itemsize, row_bytes)
-    if most_bytes - taken_bytes <= free_bytes(writer.staging):
+    if most_bytes - taken_bytes <= free_bytes(writer.staging, writer.disk):
         return 0
     probes = {split: probe_samples(samples, split) for split, size in samples.config.splits.items() if size.num_batches}
     certain = certain_bytes(probes, rows, row_bytes, keep_input_nodes)
     packed_bytes = max(certain.packed, samples.manifest.total_bytes)  # headers alone are as large
-    require_free_bytes(writer.staging, packed_bytes - taken_bytes, f"packing {writer.final}")
+    require_free_bytes(writer.staging, packed_bytes - taken_bytes, f"packing {writer.final}", disk=writer.disk)
     return sum(samples.manifest.files[artifacts.shard_file(split, 0, 0)].bytes for split in probes)
 
 

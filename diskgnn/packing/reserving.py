@@ -11,14 +11,17 @@ import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT
 from diskgnn.storage import faults
+from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
 
 
-def reserve(path: Path, num_bytes: int) -> None:
+def reserve(path: Path, num_bytes: int, disk: DiskBudget = UNLIMITED) -> None:
     """Make the file `path`, if it is not there, and at least `num_bytes` long, all of it on disk.
 
     Raises:
+        DiskFullError: that is more than what is left of `disk`.
         OSError: the disk has no room for it.
     """
+    disk.claim(max(0, file_bytes(num_bytes) - allocated_bytes(path)))
     path.touch()
     with path.open("r+b") as file:
         try:
@@ -32,7 +35,7 @@ def reserve(path: Path, num_bytes: int) -> None:
             os.ftruncate(file.fileno(), num_bytes)  # a file system without fallocate: the space was checked
 
 
-def scratch_pages(path: Path, num_pages: int) -> npt.NDArray[np.uint8]:
+def scratch_pages(path: Path, num_pages: int, disk: DiskBudget = UNLIMITED) -> npt.NDArray[np.uint8]:
     """[num_pages * 4096] memory that the kernel may move to the disk: a page for each extent, however many."""
-    reserve(path, num_pages * DIRECT_ALIGNMENT)
+    reserve(path, num_pages * DIRECT_ALIGNMENT, disk)
     return np.memmap(path, np.uint8, "r+")

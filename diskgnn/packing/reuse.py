@@ -19,7 +19,13 @@ from diskgnn._native import belady_misses, count_next_uses, exchange_next_uses
 from diskgnn.ordered import in_order
 from diskgnn.packing.accesses import INT32, Accesses
 
+SCRATCH_SUFFIXES = (".accesses", ".order", ".next", ".arcs")
 MAX_BATCHES = 1 << 29  # next uses are int32 and span two cycles
+
+
+def most_scratch_bytes(num_accesses: int, node_bytes: int, num_batches: int) -> int:
+    """What the scratch files take at most for a minibatch of so many accesses, in a sequence of `num_batches`."""
+    return num_accesses * (node_bytes + 2 * INT32.itemsize) + min(num_accesses, num_batches) * 2 * INT32.itemsize
 
 
 class Reuse:

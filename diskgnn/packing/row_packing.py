@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import DIRECT_ALIGNMENT, PageWriter
+from diskgnn._native import PageWriter
 from diskgnn.packing.adopting import DamagedScratchError, adopt_extents
 from diskgnn.packing.output_files import (
     ExtentRowsFile,
@@ -28,7 +28,7 @@ from diskgnn.packing.placed import Arrays, PlacedSplit
 from diskgnn.packing.split_placer import Placed
 from diskgnn.progress import Advance
 from diskgnn.storage import artifacts, faults
-from diskgnn.storage.disk_space import allocated_bytes, require_free_bytes
+from diskgnn.storage.disk_space import allocated_bytes, file_bytes, require_free_bytes
 from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.feature_scan import WINDOWS_IN_MEMORY, scan_needed_rows
 from diskgnn.storage.pace import Pace
@@ -36,6 +36,8 @@ from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
 _RECORD = "rows"
+_NPY_HEADER_BYTES = 128
+_MANIFEST_BYTES, _MANIFEST_ENTRY_BYTES = 8 << 10, 512  # at most, about: of the config, and of each file
 
 MIN_WINDOW_BYTES = 1 << 20  # whatever the budget
 # Where the budget allows it, a window adds this much to an extent on average: worth a write of its own. More would
@@ -76,8 +78,8 @@ def pack_rows(
     # Wait for the headers first: where a file system cannot reserve space, the C library writes zeros, and these must
     # not overlap with header writes.
     pages.finish()
-    _require_space(writer, placed)
     rows = _RowPacking(writer, pages, placed, resources, window_bytes, unit_bytes)
+    _require_space(writer, placed, rows.pace.has_units)
     # Headers that were written just now have overwritten the rows behind them.
     recorded = writer.recorded(_RECORD) or {} if all(split.adopted for split in placed.splits) else {}
     for split in placed.splits:
@@ -217,25 +219,46 @@ class _RowPacking:
             self._writer.save_array(artifacts.packed_codes_file(name), quantisation.to_array())
 
 
-def _require_space(writer: ArtifactWriter, placed: Placed) -> None:
-    """Of what a killed run wrote, the space is taken already."""
-    needed_bytes = 0
+def _require_space(writer: ArtifactWriter, placed: Placed, has_units: bool) -> None:
+    """Refuse what does not fit, now that all sizes are known. Of what a killed run wrote, the space is taken already.
+
+    Raises:
+        DiskFullError: names the bytes missing.
+    """
+    needed_bytes = _missing_bytes(writer, placed)
+    if has_units:
+        needed_bytes += 2 * sum(_record_bytes(split) for split in placed.splits)
+    writer.disk.look()
+    require_free_bytes(writer.staging, needed_bytes, f"packing {writer.final}", exact=True, disk=writer.disk)
+
+
+def _missing_bytes(writer: ArtifactWriter, placed: Placed) -> int:
+    """Of all files of the directory, what is not there yet."""
+    sizes = {}
     for split in placed.splits:
-        if allocated_bytes(writer.path(artifacts.extents_file(split.name))) >= split.index.num_bytes:
-            continue
-        needed_bytes += len(split.index) * DIRECT_ALIGNMENT + sum(
-            int(rows.bounds[-1]) * row_bytes
-            for rows, row_bytes in zip(split.row_sets, split.index.row_bytes, strict=True)
-        )
+        index = split.index
+        sizes[artifacts.extents_file(split.name)] = index.num_bytes
+        sizes[artifacts.index_file(split.name)] = _NPY_HEADER_BYTES + index.extents.nbytes
+        sizes[artifacts.rows_file(split.name)] = _NPY_HEADER_BYTES + index.rows.nbytes
     for number, row_set in enumerate(placed.row_sets):
         name = row_set.config.name
-        rows = {artifacts.static_file(name): len(placed.static_nodes[number])}
+        sizes[artifacts.static_file(name)] = _NPY_HEADER_BYTES + len(placed.static_nodes[number]) * row_set.row_bytes
         for split in placed.splits:
-            initial = len(split.row_sets[number].initial_cpu_nodes)
-            rows[artifacts.initial_cpu_rows_file(split.name, name)] = initial
-        for file, num_rows in rows.items():
-            needed_bytes += max(0, num_rows * row_set.row_bytes - allocated_bytes(writer.path(file)))
-    require_free_bytes(writer.staging, needed_bytes, f"packing {writer.final}")
+            rows = split.row_sets[number]
+            initial_bytes = len(rows.initial_cpu_nodes) * row_set.row_bytes
+            sizes[artifacts.initial_cpu_rows_file(split.name, name)] = _NPY_HEADER_BYTES + initial_bytes
+            sizes[artifacts.next_cycle_slots_file(split.name, name)] = _NPY_HEADER_BYTES + rows.next_cycle_slots.nbytes
+        if (quantisation := row_set.features.quantisation) is not None:
+            sizes[artifacts.packed_codes_file(name)] = _NPY_HEADER_BYTES + quantisation.to_array().nbytes
+    sizes[artifacts.MANIFEST] = _MANIFEST_BYTES + len(sizes) * _MANIFEST_ENTRY_BYTES
+    return sum(max(0, file_bytes(size) - allocated_bytes(writer.path(name))) for name, size in sizes.items())
+
+
+def _record_bytes(split: PlacedSplit) -> int:
+    """What a record takes at most of the split: of where it is placed, and of the rows that are written."""
+    index = split.index
+    tiers_bytes = sum(rows.initial_cpu_nodes.nbytes + rows.next_cycle_slots.nbytes for rows in split.row_sets)
+    return 2 * (index.extents.nbytes + index.rows.nbytes) + tiers_bytes
 
 
 def _window_bytes(placed: Placed, number: int, memory_bytes: int) -> int:

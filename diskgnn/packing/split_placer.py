@@ -26,7 +26,7 @@ from diskgnn.packing.header_writer import HeaderWriter
 from diskgnn.packing.placed import Arrays, PlacedHeaders, PlacedSplit
 from diskgnn.packing.placement import Placement, Schedule
 from diskgnn.packing.reserving import scratch_pages
-from diskgnn.packing.reuse import MAX_BATCHES, Reuse
+from diskgnn.packing.reuse import MAX_BATCHES, SCRATCH_SUFFIXES, Reuse, most_scratch_bytes
 from diskgnn.packing.row_sets import RowSet
 from diskgnn.packing.tier_budgets import Demand, Division, divide_cpu_rows, divide_static_rows
 from diskgnn.packing.tiers import TierBudgets, Tiers
@@ -81,9 +81,13 @@ class SplitPlacer:
         self.needed: list[npt.NDArray[np.bool_]] = [np.zeros(row_set.num_rows, np.bool_) for row_set in row_sets]
         self._divisions: dict[str, Division] = {}
         self._read_bytes = 0
+        self._scratch_bytes = 0  # claimed of the disk for the split that is being placed
         self._pace = Pace(samples.manifest.total_bytes, unit_bytes)
         self._splits: list[PlacedSplit] = []
         self._recorded = self._read_record()
+        for scratch in [path for suffix in SCRATCH_SUFFIXES for path in writer.staging.glob(f"*{suffix}")]:
+            scratch.unlink()  # of a split that a killed run was placing
+        writer.disk.look()
 
     def place_all(self, tiers: Tiers) -> Placed:
         """Place every split of the samples. `tiers` are rows [K] where those of each row set are known.
@@ -170,6 +174,8 @@ class SplitPlacer:
                 )  # fmt: skip
                 for _ in in_order(pool, calls, _MAX_WAITING):
                     advance(1)
+            self.writer.disk.release(self._scratch_bytes)
+            self._scratch_bytes = 0
         placed_split = headers.placed(schedules)
         self._read_bytes += sum(found.read_bytes for found in accesses)
         self._read_bytes += sum(
@@ -193,7 +199,9 @@ class SplitPlacer:
         )  # fmt: skip
 
     def _tails(self, split: str) -> npt.NDArray[np.uint8]:
-        return scratch_pages(self.writer.path(f"{split}.tails"), self.samples.config.splits[split].num_batches)
+        return scratch_pages(
+            self.writer.path(f"{split}.tails"), self.samples.config.splits[split].num_batches, self.writer.disk
+        )
 
     def _nodes_paths(self, split: str) -> list[Path]:
         """[K] scratch files of the nodes of the rows of extents."""
@@ -201,10 +209,15 @@ class SplitPlacer:
 
     def _accesses(self, split: str, advance: Advance) -> list[Accesses]:
         """Of each row set."""
+        num_batches = self.samples.config.splits[split].num_batches
 
         def needed() -> Iterator[list[npt.NDArray[Any]]]:
             for minibatch in self.samples.read(split):
-                yield [row_set.needed(minibatch) for row_set in self.row_sets]
+                nodes = [row_set.needed(minibatch) for row_set in self.row_sets]
+                scratch_bytes = sum(most_scratch_bytes(len(each), each.itemsize, num_batches) for each in nodes)
+                self.writer.disk.claim(scratch_bytes)
+                self._scratch_bytes += scratch_bytes
+                yield nodes
                 advance(1)
 
         scratch = [self.writer.path(f"{split}-{row_set.config.name}.accesses") for row_set in self.row_sets]

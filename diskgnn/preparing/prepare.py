@@ -6,9 +6,10 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
-from diskgnn.errors import ArtifactError, BusyError, OutputExistsError
+from diskgnn.errors import ArtifactError, BusyError, ConfigError, OutputExistsError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.memory_division import for_packing
 from diskgnn.packing.probes import probe_by_sampling
@@ -22,9 +23,9 @@ from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.sampling.memory_division import for_sampling, most_minibatch_bytes
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
-from diskgnn.specs import CacheSpec, Fanouts, NodeTarget, PathLike, SamplingSpec, Target, whole_number
+from diskgnn.specs import ENGINES, CacheSpec, Fanouts, NodeTarget, PathLike, SamplingSpec, Target, whole_number
 from diskgnn.storage import artifacts, faults
-from diskgnn.storage.disk_space import free_bytes, require_free_bytes
+from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.object_stores import local
 from diskgnn.storage.pushing import published
@@ -61,6 +62,7 @@ def prepare(
     sampler: AnySampler | None = None,
     seed: int = 0,
     memory: int | str = "auto",
+    disk: int | str | None = None,
     threads: int | None = None,
     keep_input_nodes: bool = False,
     samples: PathLike | None = None,
@@ -104,6 +106,8 @@ def prepare(
         sampler: a function `(seeds, rng)` that draws in place of ours, or its name; see `diskgnn.sample`.
         seed: same seed, same bytes.
         memory: budget in bytes or as '2GiB'; 'auto' means half of what is available.
+        disk: what files may take at any time, samples and scratch included, as '100GiB'; what is free by default. A
+            directory that `overwrite` replaces does not count, of several ranks it does. Engine 'local' only.
         threads: all cores by default.
         keep_input_nodes: store each minibatch's node ids too, for `MiniBatch.input_nodes`.
         samples: a directory to keep the samples in.
@@ -122,8 +126,8 @@ def prepare(
         The reports of both stages, of each rank in turn.
 
     Raises:
-        ConfigError, InputError, ArtifactError, OutputExistsError, DiskFullError: see both. A disk that samples and
-            packed data surely do not fit is refused before sampling, by the prediction that `estimate` makes.
+        ConfigError, InputError, ArtifactError, OutputExistsError, DiskFullError: see both. What samples and packed data
+            surely do not fit, a disk or `disk`, is refused before sampling. What would exceed `disk` later ends then.
         UnavailableError: engine 'ray' without Ray.
         WorkerLostError: Ray lost workers again and again.
 
@@ -150,10 +154,14 @@ def prepare(
     )
     cache, ranks = CacheSpec(cpu_cache, static_cache, eval_cpu_cache), whole_number("ranks", ranks)
     plan = SamplingPlan(graph if isinstance(graph, Graph) else Graph.open(graph), spec)
+    if disk is not None and engine != ENGINES[0]:
+        raise ConfigError(f"disk: only engine='{ENGINES[0]}' keeps to it; leave it out")
     kept = None if samples is None else local(samples, "keeping samples").absolute()
     with open_engine(engine, address) as opened:
         resources = opened.resources(memory, threads, reporter)
         request = PrepareRequest.of_plan(plan, cache, resources, out, samples=kept, keep_input_nodes=keep_input_nodes)
+        budget = DiskBudget(disk, request.written(ranks))
+        request = replace(request, resources=replace(resources, disk=budget))
         return prepare_ranks(request, ranks, opened, overwrite=overwrite)
 
 
@@ -171,6 +179,7 @@ def prepare_request(
     """`prepare` of one directory, once its arguments are checked."""
     engine = engine or LocalEngine()
     with preparing_alone(request.out):
+        request.resources.disk.look()
         try:
             # Refuse before hours of sampling, not after.
             ArtifactWriter(request.out, artifacts.PACKED, config={}, overwrite=overwrite)
@@ -234,20 +243,28 @@ def _remove_stale_scratch(request: PrepareRequest) -> None:
 
 @contextmanager
 def _saying_what_is_kept(request: PrepareRequest) -> Iterator[None]:
-    """When preparing ends early, warn of the hidden directory that holds what was sampled."""
+    """When preparing ends early, warn of the hidden directories that hold what was sampled and packed."""
     try:
         yield
     except BusyError:  # another process is at work there
         raise
     except BaseException:
-        kept = request.scratch if request.samples is None else staging_of(request.samples)
-        if (size := _bytes_in(kept)) > 0:
+        samples = request.scratch if request.samples is None else staging_of(request.samples)
+        sizes = {"sampled": (samples, _bytes_in(samples)), "packed": (out := staging_of(request.out), _bytes_in(out))}
+        kept = [f"what was {done} is kept in {path} ({format_size(size)})"
+                for done, (path, size) in sizes.items() if size]  # fmt: skip
+        if kept:
             warnings.warn(
-                f"what was sampled is kept in {kept} ({format_size(size)}): the same command goes on with it; "
-                f"to give it up, remove that directory",
+                f"{', and '.join(kept)}: the same command goes on with it; to give it up, remove that",
                 stacklevel=4,
             )
         raise
+
+
+def _bytes_in(folder: Path) -> int:
+    """Of all that a run would go on with, not of what only says that it began."""
+    files = (path for path in folder.glob("**/*") if path.is_file() and path.name != artifacts.JOURNAL)
+    return sum(path.stat().st_size for path in files)
 
 
 def _require_space(request: PrepareRequest) -> None:
@@ -262,23 +279,21 @@ def _require_space(request: PrepareRequest) -> None:
     if (features := only_features(request.graph, plan.config())) is None:
         return
     tiers = request.tiers.rows_of(features)
-    out, samples = request.out, request.samples_path
+    out, samples, disk = request.out, request.samples_path, request.resources.disk
     most_bytes = most_disk_bytes(plan, tiers, keep_input_nodes)
-    if most_bytes <= min(free_bytes(out.parent), free_bytes(samples.parent)):
+    if most_bytes <= min(free_bytes(out.parent, disk), free_bytes(samples.parent)):
         return
     probes = probe_by_sampling(plan, request.resources)
     certain = certain_bytes(probes, tiers, features.row_bytes, keep_input_nodes)
-    packed_bytes = max(0, certain.packed - _bytes_in(staging_of(out)))
-    samples_bytes = max(0, certain.samples - _bytes_in(staging_of(samples)))
+    packed_bytes = max(0, certain.packed - allocated_bytes(staging_of(out)))
+    samples_bytes = max(0, certain.samples - allocated_bytes(staging_of(samples)))
+    both = f"preparing {out}, samples included,"
+    disk.require(packed_bytes + samples_bytes, both)
     if _device(out) == _device(samples):
-        require_free_bytes(out.parent, packed_bytes + samples_bytes, f"preparing {out}, samples included,")
+        require_free_bytes(out.parent, packed_bytes + samples_bytes, both)
     else:
         require_free_bytes(samples.parent, samples_bytes, f"sampling {samples}")
         require_free_bytes(out.parent, packed_bytes, f"packing {out}")
-
-
-def _bytes_in(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.glob("**/*") if path.is_file())
 
 
 def _device(path: Path) -> int:

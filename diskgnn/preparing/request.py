@@ -14,6 +14,7 @@ from diskgnn.specs import CacheSpec, PathLike, SamplingSpec
 from diskgnn.storage import artifacts
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.samples import Samples
+from diskgnn.storage.writer import staging_of
 from diskgnn.system.resources import Resources
 
 
@@ -86,6 +87,12 @@ class PrepareRequest:
     def scratch(self) -> Path:
         """What is only needed while preparing, and goes when that is done."""
         return self.out.with_name(f".{self.out.name}.preparing")
+
+    def written(self, ranks: int) -> list[Path]:
+        """All places that preparing so many ranks writes to, but for an output that it replaces in one step."""
+        out = self.out.resolve()
+        samples = [] if self.samples is None else [self.samples, staging_of(self.samples.resolve())]
+        return [self.scratch, staging_of(out) if ranks == 1 else out, *samples]
 
     def is_sampled(self) -> bool:
         """Whether just the samples that would be made are there, damaged or not: those of a run that was killed."""

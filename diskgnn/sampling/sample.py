@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -29,10 +30,11 @@ from diskgnn.sampling.sample_units import (
 from diskgnn.sampling.sweeping import SweepingSampler
 from diskgnn.specs import SPLITS, Fanouts, NodeTarget, PathLike, SamplingSpec, Target
 from diskgnn.storage import artifacts
+from diskgnn.storage.disk_space import DiskBudget
 from diskgnn.storage.pushing import published
 from diskgnn.storage.samples import SampledMinibatch
 from diskgnn.storage.seed_files import write_given
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 from diskgnn.user_sampler import AnySampler, UserSampler
@@ -66,6 +68,7 @@ def sample(
     sampler: AnySampler | None = None,
     seed: int = 0,
     memory: int | str = "auto",
+    disk: int | str | None = None,
     threads: int | None = None,
     overwrite: bool = False,
     reporter: Reporter = SILENT,
@@ -103,6 +106,7 @@ def sample(
         seed: same seed, same bytes.
         memory: budget in bytes or as '2GiB'; topology is loaded when it fits, and
             otherwise read front to back, again and again, for as many minibatches at a time as fit.
+        disk: what files may take at any time, as '100GiB'; what is free by default.
         threads: sampling threads; all cores by default.
         overwrite: replace an existing `out`.
 
@@ -122,7 +126,9 @@ def sample(
     )  # fmt: skip
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     plan = SamplingPlan(graph, spec)
-    return sample_plan(plan, out, Resources.of(memory, threads, reporter), overwrite=overwrite)
+    budget = DiskBudget(disk, [staging_of(Path(out).resolve())])
+    resources = replace(Resources.of(memory, threads, reporter), disk=budget)
+    return sample_plan(plan, out, resources, overwrite=overwrite)
 
 
 def sample_plan(
@@ -150,7 +156,7 @@ def sample_plan(
     if sampler is None:
         for_sampling(plan, resources)  # refuses before there is anything
     writer = ArtifactWriter(out, artifacts.SAMPLES, config=plan.config().to_json(), source=graph.manifest,
-                            overwrite=overwrite, resumable=True)  # fmt: skip
+                            overwrite=overwrite, resumable=True, disk=resources.disk)  # fmt: skip
     num_batches = sum(size.num_batches for size in plan.sizes.values())
     write = write or partial(write_shards, shard_minibatches=shard_minibatches, sampler=sampler, verify=verify)
     with writer:

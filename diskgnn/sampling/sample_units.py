@@ -22,6 +22,7 @@ from diskgnn.sampling.plan import PlannedMinibatch, Sampler, SamplingPlan
 from diskgnn.sampling.sweeping import SweepingSampler
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import ChecksummedFile
+from diskgnn.storage.disk_space import DiskBudget
 from diskgnn.storage.extent_headers import require_header_fits
 from diskgnn.storage.manifest import verify_input
 from diskgnn.storage.samples import SampledMinibatch, one_row, samples_schema
@@ -94,10 +95,11 @@ def write_units(
     Raises:
         IndexError: the topology leads outside of itself.
         ArtifactError: a file of the topology is damaged.
+        DiskFullError: more than `resources.disk` would be taken.
         OSError: reading or writing failed.
     """
     schema = samples_schema(plan.config(), pa.from_numpy_dtype(plan.parts.id_dtype))
-    write = partial(_write, folder, schema, plan.spec.batch_size, finish, advance)
+    write = partial(_write, folder, schema, plan.spec.batch_size, finish, advance, resources.disk)
     planned = _planned(plan, units)
     if sampler is not None:
         _sample_in_memory(write, planned, sampler, resources.threads)
@@ -129,13 +131,14 @@ def _write(
     batch_size: int,
     finish: Callable[[SampledUnit, Path], None],
     advance: Advance,
+    disk: DiskBudget,
     unit: SampleUnit,
     sampled: Iterator[SampledMinibatch],
 ) -> None:
     """Write the minibatches of `unit`, the next ones of `sampled`."""
     edges = 0
     path = folder / f"{unit.name}.tmp"
-    with ChecksummedFile(path) as sink, pa.ipc.new_file(sink, schema) as file:
+    with ChecksummedFile(path, disk=disk) as sink, pa.ipc.new_file(sink, schema) as file:
         for _ in unit.numbers:
             faults.point("sample.minibatch")
             minibatch = next(sampled)

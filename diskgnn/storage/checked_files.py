@@ -17,6 +17,7 @@ import numpy.typing as npt
 from diskgnn._native import DIRECT_ALIGNMENT, crc32c, crc32c_chunks
 from diskgnn.errors import ArtifactError
 from diskgnn.storage import cache_hints
+from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, file_bytes
 from diskgnn.storage.file_reading import fill, forget, read_into, reading, size_of
 from diskgnn.storage.object_stores import Location
 from diskgnn.storage.row_reading import read_span
@@ -103,19 +104,19 @@ class ChunkChecksums:
 class ChecksummedFile(io.RawIOBase):
     """A file that is written front to back while its CRC-32C is computed (`crc32c`), for `ArtifactWriter.add`.
 
-    What is written is sent to the disk soon and does not stay in the page cache.
+    What is written is claimed of `disk`, sent to the disk soon, and does not stay in the page cache.
     """
 
     _WINDOW_BYTES = 16 << 20
 
-    def __init__(self, path: Path, *, kept_bytes: int = 0, crc32c: int = 0) -> None:
+    def __init__(self, path: Path, *, kept_bytes: int = 0, crc32c: int = 0, disk: DiskBudget = UNLIMITED) -> None:
         """Goes on after the first `kept_bytes` of a file that is there, whose checksum is `crc32c`."""
         super().__init__()
         self._file = path.open("r+b" if kept_bytes else "wb", buffering=0)
         self._file.seek(kept_bytes)
         self._file.truncate()
         self._written_bytes = self._dropped_bytes = kept_bytes
-        self.crc32c = crc32c
+        self.crc32c, self._disk = crc32c, disk
 
     def writable(self) -> bool:
         """True."""
@@ -124,6 +125,7 @@ class ChecksummedFile(io.RawIOBase):
     def write(self, data: Any) -> int:
         """Append all of `data`."""
         view = memoryview(data).cast("B")
+        self._disk.claim(file_bytes(self._written_bytes + len(view)) - file_bytes(self._written_bytes))
         for start in range(0, len(view), self._WINDOW_BYTES):
             self._write_window(view[start : start + self._WINDOW_BYTES])
         return len(view)

@@ -1,34 +1,108 @@
-"""Free disk space: asked for before anything is written."""
+"""Disk space: what is free, and what a command may take of it. Asked for before anything is written."""
 
 from __future__ import annotations
 
 import shutil
+import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 from diskgnn.errors import DiskFullError
 from diskgnn.storage import faults
-from diskgnn.units import format_size
+from diskgnn.units import format_size, parse_size
+
+_PAGE_BYTES = 4096  # files take whole pages
+_OWN_BYTES = 64 << 10  # of a budget, for what nobody claims: journals, locks, directories
+_claiming = threading.Lock()  # of all budgets, so that these can be pickled
 
 
-def free_bytes(folder: Path) -> int:
+class DiskBudget:
+    """What the files of a command may take together at any time, scratch included.
+
+    Whoever writes claims the bytes first, so that the budget is never exceeded, not even for a moment.
+
+    Example:
+        >>> disk = DiskBudget("1GiB", [Path("packed")])
+        >>> disk.claim(4096)
+    """
+
+    def __init__(self, size: int | str | None, folders: Iterable[Path]) -> None:
+        """At most `size`, such as '100GiB' (None is no bound), for all that is in `folders`.
+
+        Raises:
+            ConfigError: no size.
+        """
+        self.num_bytes = None if size is None else parse_size(size)
+        self._folders, self._taken_bytes = tuple(folders), 0
+        self.look()
+
+    def look(self) -> None:
+        """Ask the disk what is taken. For moments at which nobody writes."""
+        if self.num_bytes is not None:
+            self._taken_bytes = _OWN_BYTES + sum(allocated_bytes(folder) for folder in self._folders)
+
+    def claim(self, num_bytes: int) -> None:
+        """Say that so many bytes are about to be written.
+
+        Raises:
+            DiskFullError: that would be more than may be taken.
+        """
+        if self.num_bytes is None:
+            return
+        with _claiming:
+            self.require(num_bytes, "the next piece", exact=True)
+            self._taken_bytes += num_bytes
+
+    def release(self, num_bytes: int) -> None:
+        """Say that so many bytes that were claimed are removed."""
+        with _claiming:
+            self._taken_bytes -= num_bytes
+
+    @property
+    def left_bytes(self) -> int | None:
+        """What may still be taken; None without a bound."""
+        return None if self.num_bytes is None else max(0, self.num_bytes - self._taken_bytes)
+
+    def require(self, needed_bytes: int, what: str, *, exact: bool = False) -> None:
+        """Refuse to write `what`, which needs exactly or at least so many bytes more.
+
+        Raises:
+            DiskFullError: that is more than may be taken; names the bytes missing.
+        """
+        if self.num_bytes is None or (missing_bytes := self._taken_bytes + needed_bytes - self.num_bytes) <= 0:
+            return
+        raise DiskFullError(
+            f"disk: {what} needs {_figure(needed_bytes, exact)}, and {format_size(self._taken_bytes)} of the "
+            f"{format_size(self.num_bytes)} that may be taken are taken: {missing_bytes} bytes are missing. "
+            f"Allow more with `disk`; the same command then goes on with what is complete."
+        )
+
+
+UNLIMITED = DiskBudget(None, ())
+
+
+def free_bytes(folder: Path, disk: DiskBudget = UNLIMITED) -> int:
     """Bytes that a file written under `folder` (or its nearest existing parent) may take."""
     while not folder.exists():
         folder = folder.parent
-    return faults.reading("disk.free", shutil.disk_usage(folder).free)
+    free = faults.reading("disk.free", shutil.disk_usage(folder).free)
+    return free if disk.left_bytes is None else min(free, disk.left_bytes)
 
 
-def require_free_bytes(folder: Path, needed_bytes: int, what: str) -> None:
-    """Refuse to start writing `what` when the disk cannot hold it.
+def require_free_bytes(
+    folder: Path, needed_bytes: int, what: str, *, exact: bool = False, disk: DiskBudget = UNLIMITED
+) -> None:
+    """Refuse to start writing `what`, which needs exactly or at least so many bytes, when the disk cannot hold it.
 
     Raises:
-        DiskFullError: fewer than `needed_bytes` are free; names the bytes missing.
+        DiskFullError: fewer than `needed_bytes` are free, or may be taken; names the bytes missing.
     """
+    disk.require(needed_bytes, what, exact=exact)
     free = free_bytes(folder)
     if free < needed_bytes:
         raise DiskFullError(
-            f"{what} needs {format_size(needed_bytes)} ({needed_bytes} bytes) under {folder}, but only "
-            f"{format_size(free)} are free: {needed_bytes - free} bytes are missing. "
-            f"Free some space or choose an output on another disk."
+            f"{what} needs {_figure(needed_bytes, exact)} under {folder}, but only {format_size(free)} are free: "
+            f"{needed_bytes - free} bytes are missing. Free some space or choose an output on another disk."
         )
 
 
@@ -40,3 +114,12 @@ def allocated_bytes(path: Path) -> int:
         return path.stat().st_blocks * 512
     except FileNotFoundError:
         return 0
+
+
+def file_bytes(num_bytes: int) -> int:
+    """What a file of so many bytes takes of the disk, in whole pages."""
+    return -(-num_bytes // _PAGE_BYTES) * _PAGE_BYTES
+
+
+def _figure(num_bytes: int, exact: bool) -> str:
+    return f"{'exactly' if exact else 'at least'} {format_size(num_bytes)} ({num_bytes} bytes)"

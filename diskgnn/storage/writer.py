@@ -24,6 +24,7 @@ from diskgnn.storage import faults
 from diskgnn.storage.array_file import ArrayFile
 from diskgnn.storage.artifacts import JOURNAL, MANIFEST, VERSIONS
 from diskgnn.storage.checked_files import ChecksummedFile, checksum_file, npy_header, npy_header_bytes, sync
+from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
 from diskgnn.storage.exchange import exchange
 from diskgnn.storage.journal import Journal
 from diskgnn.storage.locks import FileLock
@@ -48,6 +49,8 @@ class ArtifactWriter:
     journal says that something is done: then the next writer with the same `config` and `source` may `adopt` the files
     that this one did `finish`, and go on where it did `record` how far it was.
 
+    What it writes by itself is claimed of `disk`; whoever writes to `path(name)` claims that.
+
     Raises:
         OutputExistsError: `path` exists and `overwrite` is False.
         BusyError: another process is writing the same artifact.
@@ -62,10 +65,12 @@ class ArtifactWriter:
         source: Manifest | None = None,
         overwrite: bool = False,
         resumable: bool = False,
+        disk: DiskBudget = UNLIMITED,
     ) -> None:
         self.final = Path(path).resolve()
         self.format, self.config = format, dict(config)
         self.source = None if source is None else {"format": source.format, "digest": source.digest}
+        self.disk = disk
         self.files: dict[str, FileEntry] = {}
         self.external: dict[str, ExternalFile] = {}
         self._overwrite, self._resumable, self._published = overwrite, resumable, False
@@ -135,7 +140,9 @@ class ArtifactWriter:
                 f"cannot write {self.final}: {error.strerror or error}; choose an output in another folder"
             ) from error
         try:
-            if not (self._resumable and self._journal.read()):
+            if self._resumable and self._journal.read():
+                self.disk.look()
+            else:
                 self.restart()
         except BaseException as error:
             self._lock.release()
@@ -151,6 +158,7 @@ class ArtifactWriter:
         self.staging.mkdir()
         if self._resumable:
             self._journal.begin()
+        self.disk.look()
 
     def path(self, name: str) -> Path:
         """Where to write file `name`; register it with `add` when it is complete."""
@@ -172,7 +180,7 @@ class ArtifactWriter:
     def save_array(self, name: str, array: npt.NDArray[Any]) -> None:
         """Write `array` as .npy file `name` and register it."""
         faults.point("artifact.write")
-        with ChecksummedFile(self.path(name)) as file:  # not np.save, which drops errno
+        with ChecksummedFile(self.path(name), disk=self.disk) as file:  # not np.save, which drops errno
             file.write(npy_header_bytes(array.dtype, array.shape))
             file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
         self.add(name, crc32c=file.crc32c)
@@ -243,6 +251,7 @@ class ArtifactWriter:
         np.savez(content, allow_pickle=False, **done)
         even, odd = self._records_of(name)
         file = odd if self._journal.newest((even, odd)) == even else even
+        self.disk.claim(max(0, file_bytes(content.getbuffer().nbytes) - allocated_bytes(self.path(file))))
         self.path(file).write_bytes(content.getbuffer())
         sync(self.path(file))
         faults.point("unit.written")
@@ -301,7 +310,9 @@ class ArtifactWriter:
         }
         external = {name: external_to_json(file) for name, file in sorted(self.external.items())}
         document = {**content, "external": external, "digest": content_digest(content)}
-        (self.staging / MANIFEST).write_text(json.dumps(document, indent=1) + "\n")
+        text = json.dumps(document, indent=1) + "\n"
+        self.disk.claim(file_bytes(len(text)))
+        (self.staging / MANIFEST).write_text(text)
         for entry in self.staging.iterdir():
             if entry.name == MANIFEST or entry.name in self.files:
                 self._sync(entry)

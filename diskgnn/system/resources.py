@@ -1,4 +1,4 @@
-"""What a stage may spend: memory, threads, and somebody to tell how far it is."""
+"""What a stage may spend: memory, threads, disk space, and somebody to tell how far it is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from diskgnn.errors import ConfigError
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.storage import faults
+from diskgnn.storage.disk_space import UNLIMITED, DiskBudget
 from diskgnn.system.memory import anonymous_bytes, memory_budget, thread_count
 from diskgnn.units import format_size
 
@@ -48,6 +49,7 @@ class Resources:
     threads: int
     reporter: Reporter = SILENT
     held_bytes: int = 0  # of the budget: what the process has already, and what code and threads take
+    disk: DiskBudget = UNLIMITED
 
     @staticmethod
     def of(memory: int | str = "auto", threads: int | None = None, reporter: Reporter = SILENT) -> Resources:

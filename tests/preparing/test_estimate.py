@@ -127,7 +127,10 @@ def test_one_table_compares_all_settings(graph, tmp_path):
     assert f"--quantise {best['feature_dtype']}" in told
     assert "no setting fits" in run(*arguments, "--estimate", "--disk", "1KiB").stdout
     assert not (tmp_path / "packed").exists()
-    assert "--disk: only --estimate takes it" in run(*arguments, "--disk", "1KiB", exit_code=2).stderr
+    refused = " ".join(run(*arguments, "--disk", "1KiB", exit_code=6).stderr.split())
+    assert "disk: preparing" in refused
+    assert "needs at least" in refused
+    assert not (tmp_path / "packed").exists()
 
 
 def drawn_json(settings, dtype):

@@ -26,13 +26,17 @@ class Place(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """A `Path`, a `StoredPath`, or text."""
-        if not is_url(value):
+        try:
+            found = located(value) if is_url(value) else None
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
+        if found is None:
             return super().convert(value, param, ctx)
         if not self.urls:
             self.fail(
                 f"expected a path of this machine, found the URL {value}; `diskgnn fetch` copies it here", param, ctx
             )
-        return str(located(value)) if self.as_text else located(value)
+        return str(found) if self.as_text else found
 
 
 # The library checks what is there: its messages name the command that makes it.

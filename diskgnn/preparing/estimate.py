@@ -17,6 +17,7 @@ from diskgnn.preparing.sequence_samples import SequenceSample, sample_sequences
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.specs import CacheSpec, Fanouts, NodeTarget, PathLike, SamplingSpec, Target
 from diskgnn.storage.disk_space import free_bytes
+from diskgnn.storage.object_stores import AnyPath, StoredPath, located
 from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.storage.row_format import FeatureFile, RowFormat
 from diskgnn.system.disk_rates import sequential_bytes_per_second
@@ -57,7 +58,7 @@ class Estimate:
 
 def estimate(
     graph: PathLike | Graph,
-    out: PathLike,
+    out: AnyPath,
     *,
     fanouts: Fanouts,
     batch_size: int,
@@ -145,6 +146,7 @@ def estimate(
     """
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     graph.only_nodes("estimate")
+    place = located(out)
     request = PrepareRequest.of(
         graph,
         SamplingSpec(
@@ -167,7 +169,7 @@ def estimate(
         ),
         CacheSpec(cpu_cache, static_cache, eval_cpu_cache),
         Resources.of(memory, threads, reporter),
-        out,
+        place.scratch if isinstance(place, StoredPath) else place,
         samples=samples,
         keep_input_nodes=keep_input_nodes,
     )

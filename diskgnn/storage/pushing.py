@@ -156,6 +156,8 @@ def _of_ranks(folder: Path, target: StoredPath) -> list[_Sending]:
     found = sorted(each for each in folder.glob("rank-*-of-*") if (each / MANIFEST).exists())
     if not found:
         open_artifact(folder)  # says what is wrong
+    if (there := _manifest_at(target)) is not None:
+        raise OutputExistsError(f"{target} exists and is a {there.format!r}, no folder of ranks. Choose another output")
     return [_Sending(each, target / each.name) for each in found]
 
 

@@ -417,6 +417,20 @@ def test_ranks_are_sent_and_fetched_together_or_one_by_one(store, there, graph, 
         assert same_files(tmp_path / "all" / name, tmp_path / "local" / name)
     with pytest.raises(ConfigError, match="rank: expected one that is in"):
         diskgnn.fetch(out, tmp_path / "other", rank=2)
+    with pytest.raises(OutputExistsError, match="no folder of ranks"):
+        diskgnn.push(tmp_path / "local", there)
+
+
+def test_an_output_on_a_store_is_estimated(there, store, tmp_path):
+    found = diskgnn.estimate(there, store.url(f"{tmp_path.name}/packed"), **PREPARE)
+    assert found.packed_bytes == diskgnn.estimate(there, tmp_path / "packed", **PREPARE).packed_bytes
+
+
+@pytest.mark.parametrize("url", ["s3://AKIA:hidden@bucket/graph", "s3:/bucket/graph", "s3://bucket/"])
+def test_a_wrong_url_is_a_wrong_argument(url, tmp_path):
+    found = run("fetch", url, tmp_path / "here", "--json", exit_code=2)
+    assert json.loads(found.stdout)["error"]["kind"] == "UsageError"
+    assert "hidden" not in found.output
 
 
 # Push

@@ -30,6 +30,13 @@ class _Silent:
 SILENT: Reporter = _Silent()
 
 
+def say(reporter: Reporter, line: Callable[[], str]) -> None:
+    """Tell `reporter` a line for people, if it has a method `say`. Only then it is made; an empty one is none."""
+    told = getattr(reporter, "say", None)
+    if told is not None and (made := line()):
+        told(made)
+
+
 @dataclass(frozen=True)
 class StageReport:
     """What one offline stage did."""

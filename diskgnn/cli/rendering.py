@@ -61,6 +61,10 @@ class BarReporter:
         )  # fmt: skip
         self._open_stages: list[TaskID] = []
 
+    def say(self, line: str) -> None:
+        """One line, above the bars."""
+        self._progress.console.print(escape(line), soft_wrap=True)
+
     @contextmanager
     def stage(self, description: str, total: int, unit: str) -> Iterator[Advance]:
         """One bar; bars of one run stay in view until the outermost is done."""

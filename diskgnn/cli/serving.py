@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from diskgnn.errors import ConfigError
-from diskgnn.progress import Advance, Reporter
+from diskgnn.progress import Advance, Reporter, say
 
 HOST = "127.0.0.1"  # nobody else's machine can ask
 _MAX_STAGES, _MAX_RECORDS = 200, 5000  # the last ones are kept
@@ -63,6 +63,10 @@ class Board:
 class _Both:
     def __init__(self, board: Board, inner: Reporter) -> None:
         self._board, self._inner = board, inner
+
+    def say(self, line: str) -> None:
+        """For the terminal alone."""
+        say(self._inner, lambda: line)
 
     @contextmanager
     def stage(self, description: str, total: int, unit: str) -> Iterator[Advance]:

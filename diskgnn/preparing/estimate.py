@@ -9,12 +9,14 @@ from pathlib import Path
 from diskgnn._native import READ_AHEAD_BYTES
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.row_forecast import RowForecast
-from diskgnn.packing.space import packed_bytes, read_bytes, scratch_bytes
+from diskgnn.packing.row_sets import only_features
+from diskgnn.packing.space import most_disk_bytes, packed_bytes, read_bytes, scratch_bytes
 from diskgnn.packing.tiers import TierBudgets, TierRows
 from diskgnn.preparing.alternatives import SettingEstimate, accuracy_held, alternatives, recommended, row_formats
 from diskgnn.preparing.request import PrepareRequest
-from diskgnn.preparing.sequence_samples import SequenceSample, sample_sequences
+from diskgnn.preparing.sequence_samples import LEAST_MINIBATCHES, SequenceSample, sample_sequences
 from diskgnn.progress import SILENT, Reporter
+from diskgnn.sampling.memory_division import most_minibatch_bytes
 from diskgnn.specs import CacheSpec, Fanouts, NodeTarget, PathLike, SamplingSpec, Target
 from diskgnn.storage.disk_space import free_bytes
 from diskgnn.storage.object_stores import AnyPath, StoredPath, located
@@ -23,9 +25,11 @@ from diskgnn.storage.row_format import FeatureFile, RowFormat
 from diskgnn.system.disk_rates import sequential_bytes_per_second
 from diskgnn.system.memory_rates import row_copy_bytes_per_second
 from diskgnn.system.resources import Resources
-from diskgnn.units import parse_size
+from diskgnn.units import format_size, parse_size
 from diskgnn.user_sampler import AnySampler, UserSampler
 
+_CHEAP_BYTES = 256 << 20  # of topology and minibatches, to say in a second what will be written
+_CHEAP_ACCESSES = 1_000_000
 MAX_SECONDS = 20.0  # of sampling
 _RATE_FILE_BYTES = 128 << 20
 # Measured on one core: placing costs about this much per access, all passes and the headers together.
@@ -229,6 +233,29 @@ def estimate_of(
         disk_bytes_per_second=rates.disk_bytes_per_second,
         settings=tuple(settings),
         recommended=recommended(settings),
+    )
+
+
+def disk_forecast(request: PrepareRequest) -> str:
+    """What preparing will write, in words; nothing where that is not known, as of several types.
+
+    A few minibatches say it, where sampling them takes no more than a second or so; otherwise the fanouts bound it.
+    """
+    plan, features = request.plan, only_features(request.graph, request.plan.config())
+    if features is None:
+        return ""
+    probe_bytes = plan.sampler_bytes + LEAST_MINIBATCHES * len(plan.splits) * most_minibatch_bytes(plan)
+    probe_bytes += 16 * (request.graph.num_nodes + _CHEAP_ACCESSES)  # counted, and in which order
+    if plan.spec.sampler is not None or probe_bytes > min(_CHEAP_BYTES, request.resources.memory_bytes // 4):
+        most = most_disk_bytes(plan, request.tiers.rows_of(features), request.keep_input_nodes)
+        return f"{request.out} and its samples will take at most {format_size(most)}"
+    resources = replace(request.resources, reporter=SILENT)
+    (samples,), _ = sample_sequences([plan], resources, max_seconds=0, max_accesses=_CHEAP_ACCESSES)
+    split = "train" if "train" in plan.splits else plan.splits[0]
+    found = _setting(request, plan.spec, samples, features.rows, split, 0, _Rates(1, 1))
+    return (
+        f"{request.out} will take about {format_size(found.packed_bytes)}, and samples and scratch beside it about "
+        f"{format_size(found.scratch_bytes)} until it is done"
     )
 
 

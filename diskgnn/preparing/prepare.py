@@ -16,10 +16,11 @@ from diskgnn.packing.probes import probe_by_sampling
 from diskgnn.packing.row_sets import features_of, only_features
 from diskgnn.packing.space import certain_bytes, most_disk_bytes
 from diskgnn.preparing.engine import Engine, LocalEngine, open_engine
+from diskgnn.preparing.estimate import disk_forecast
 from diskgnn.preparing.outputs import preparing_alone, unfinished_ranks
 from diskgnn.preparing.repair import repair
 from diskgnn.preparing.request import PrepareRequest
-from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.progress import SILENT, Reporter, StageReport, say
 from diskgnn.sampling.memory_division import for_sampling, most_minibatch_bytes
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
@@ -223,6 +224,7 @@ def _sample(request: PrepareRequest, engine: Engine) -> list[StageReport]:
             f"remove that directory"
         )
     _require_space(request)
+    say(resources.reporter, lambda: disk_forecast(request))
     return [sample_plan(plan, path, resources, write=engine.write_shards)]
 
 

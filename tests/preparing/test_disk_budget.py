@@ -14,6 +14,7 @@ from diskgnn.preparing.prepare import prepare
 from diskgnn.sampling.sample import sample
 from diskgnn.storage import faults
 from diskgnn.storage.manifest import open_artifact
+from diskgnn.units import parse_size
 
 SETTINGS = {"fanouts": [4, 3], "batch_size": 16, "epochs": 3, "static_cache": 0, "threads": 2}
 CACHE = {"cpu_cache": "10%"}
@@ -42,6 +43,27 @@ class Du:
         with self._measuring:
             told = subprocess.run(["du", "-s", "-B1", self.folder], capture_output=True, text=True, check=False)
             self.most = max(self.most, int(told.stdout.split()[0]))
+
+
+class Listener(Du):
+    """One that is also told lines."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.lines = []
+
+    def say(self, line):
+        self.lines.append(line)
+
+
+def test_what_will_be_written_is_said_before(graph, tmp_path, undisturbed):
+    listener = Listener(tmp_path)
+    prepare(graph, tmp_path / "packed", **SETTINGS, **CACHE, reporter=listener)
+    (line,) = listener.lines
+    packed, scratch = (parse_size(size.replace(" ", "")) for size in re.findall(r"about ([\d.]+ \w+)", line))
+    assert packed == pytest.approx(open_artifact(tmp_path / "packed").total_bytes, rel=0.25)
+    assert packed + scratch == pytest.approx(listener.most, rel=0.35)
+    assert open_artifact(tmp_path / "packed").digest == undisturbed[0]
 
 
 def attempt(graph, out, disk, **settings):

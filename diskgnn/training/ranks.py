@@ -150,8 +150,12 @@ def joined_ranks(device: torch.device) -> Iterator[Ranks]:
         # Of several machines, each counts restarts by itself: there TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 does it.
         store = distributed.PrefixStore(f"attempt-{_num_restarts()}", store)  # type: ignore[attr-defined]
     distributed.init_process_group(backend, store=store, rank=shard.rank, world_size=shard.world_size)
-    yield Ranks(shard.rank, shard.world_size, notes)
-    distributed.destroy_process_group()  # after an error the others are gone, and it could wait for them
+    try:
+        yield Ranks(shard.rank, shard.world_size, notes)
+    except DiskGNNError:  # all ranks refuse alike; threads that nobody joined would abort the process
+        distributed.destroy_process_group()
+        raise
+    distributed.destroy_process_group()  # after another error the others are gone, and it could wait for them
 
 
 def device_of_rank(device: str | torch.device) -> str | torch.device:

@@ -101,7 +101,7 @@ class _StepAlone:
 
 class _StepTogether:
     """The step that one process would take on the minibatches of all ranks as one: DDP averages gradients, each loss
-    counts as much as its minibatch has seeds. A rank without a minibatch takes part, and counts nothing.
+    counts as much as its minibatch has predictions. A rank without a minibatch takes part, and counts nothing.
 
     Gradients that no rank has are averaged of nothing and left as they are (`find_unused_parameters`); then DDP does
     not rearrange its buckets after the first step either, so a run that goes on adds up in the order of one that was
@@ -137,7 +137,7 @@ class _StepTogether:
         agreed = self._ranks.summing([weight, stopping])  # while the model computes
         loss = self.forward(self._shared_loss, batch, number)
         total, stops = agreed()
-        self.backward(loss * (weight * self._ranks.world_size / total), number)
+        self.backward(loss * (weight * self._ranks.world_size / max(total, 1)), number)
         return None if batch is None else loss.detach(), stops > 0
 
     def forward(self, loss: nn.Module, batch: AnyMiniBatch | None, number: int) -> Tensor:
@@ -215,8 +215,12 @@ class _MinibatchLoss(nn.Module):
 
 
 def _num_predictions(batch: AnyMiniBatch) -> int:
-    """Seeds, or pairs of nodes: what the loss is a mean over."""
-    return len(batch.seeds) if batch.pairs is None else len(batch.pairs.label)
+    """Seeds, numbers of seeds that are known, or pairs of nodes: what the loss is a mean over."""
+    if batch.pairs is not None:
+        return len(batch.pairs.label)
+    if batch.y is None or not batch.y.is_floating_point():
+        return len(batch.seeds)
+    return int((~batch.y.isnan()).sum())
 
 
 def _refuse_vectors(net: nn.Module, device: torch.device) -> None:

@@ -82,7 +82,7 @@ def open_rank(path: PathLike | Packed, shard: Shard | None = None) -> Packed:
         (first, *_) = sizes
         raise ConfigError(
             f"{path} was prepared for {first} ranks that train together: start them with `torchrun --nproc-per-node "
-            f"{first} -m diskgnn train {path}`, or name one (rank=0, world_size={first})"
+            f"{first} -m diskgnn train {path}`, or name one: {path}/rank-0-of-{first}"
         )
     if wanted.world_size not in sizes:
         raise ConfigError(

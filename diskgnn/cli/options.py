@@ -11,7 +11,7 @@ import click
 
 from diskgnn.errors import ConfigError
 from diskgnn.specs import DRAWS, EXCLUSIONS, TEMPORAL
-from diskgnn.storage.object_stores import is_url, located
+from diskgnn.storage.object_stores import located
 from diskgnn.units import parse_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -27,11 +27,11 @@ class Place(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """A `Path`, a `StoredPath`, or text."""
         try:
-            found = located(value) if is_url(value) else None
+            found = located(value)
         except ConfigError as error:
             self.fail(str(error), param, ctx)
-        if found is None:
-            return super().convert(value, param, ctx)
+        if isinstance(found, Path):
+            return super().convert(found, param, ctx)
         if not self.urls:
             self.fail(
                 f"expected a path of this machine, found the URL {value}; `diskgnn fetch` copies it here", param, ctx

@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from diskgnn.preparing.prepare import prepare
     from diskgnn.sampling.neighbourhood import Neighbourhood
     from diskgnn.sampling.sample import sample
-    from diskgnn.specs import LinkTarget, NodeTarget
+    from diskgnn.specs import SamplingSpec
     from diskgnn.storage.fetching import fetch
     from diskgnn.storage.pushing import push
+    from diskgnn.targets import LinkTarget, NodeTarget
     from diskgnn.training.checkpoints import load_model
     from diskgnn.training.evaluate import evaluate
     from diskgnn.training.fresh_epochs import FreshEpochs
@@ -55,14 +56,15 @@ _MODULES = {
     "Graph": "graph.graph",
     "GraphInput": "importers.convert",
     "LoadStats": "batch_source",
-    "LinkTarget": "specs",
+    "LinkTarget": "targets",
     "Loader": "loading.loader",
     "LoaderOptions": "loading.options",
     "MiniBatch": "minibatch",
     "Neighbourhood": "sampling.neighbourhood",
     "NodeInput": "importers.convert",
-    "NodeTarget": "specs",
+    "NodeTarget": "targets",
     "Pairs": "minibatch",
+    "SamplingSpec": "specs",
     "TableColumns": "importers.convert",
     "TypedMiniBatch": "minibatch",
     "convert": "importers.convert",
@@ -106,6 +108,7 @@ __all__ = [
     "NodeTarget",
     "OutputExistsError",
     "Pairs",
+    "SamplingSpec",
     "TableColumns",
     "TypedMiniBatch",
     "convert",

@@ -1,105 +1,61 @@
-"""What a user asks for, checked once: how to sample (`SamplingSpec`), how much to cache (`CacheSpec`).
+"""What a user asks of sampling, checked once: `SamplingSpec`.
 
-Public functions take keywords, build these in their first lines and hand them on.
+Public functions take its fields as keywords (`SamplingOptions`), make it in their first line and hand it on.
 """
 
 from __future__ import annotations
 
+import inspect
 import operator
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, SupportsIndex
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
 from diskgnn.errors import ConfigError
-from diskgnn.schema import EdgeType, check_type_name, edge_type_name, parse_edge_type
-from diskgnn.split_arrays import SPLIT_NAMES, SplitArrays
-from diskgnn.units import parse_size
-from diskgnn.user_sampler import UserSampler
+from diskgnn.fanouts import CheckedFanouts, Fanouts, by_layer, checked_fanouts, num_layers
+from diskgnn.schema import EdgeType
+from diskgnn.split_arrays import SPLIT_NAMES
+from diskgnn.targets import LinkTarget, NodeTarget, Target
+from diskgnn.units import whole_number
+from diskgnn.user_sampler import AnySampler, UserSampler
+
+if TYPE_CHECKING:
+    from typing_extensions import Required, Unpack
 
 PathLike = str | os.PathLike[str]
 SPLITS = SPLIT_NAMES
-MAX_FANOUT = (1 << 31) - 1
 ENGINES = ("local", "ray")
 DRAWS = ("independent", "coordinated")
-EXCLUSIONS = ("none", "self", "reverse")
 TEMPORAL = ("uniform", "last")
-# Per layer, from the seeds outwards; -1 takes all. Of each edge type, or one list for all of them.
-Fanouts = Sequence[int] | Mapping[EdgeType, Sequence[int]]
+Public = TypeVar("Public", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
-class NodeTarget:
-    """Seeds are nodes: those of a type's splits, or those that are given. Given ones need no labels.
+class DrawingOptions(TypedDict, total=False):
+    """Fields of `SamplingSpec` that say how minibatches are drawn, as keywords."""
 
-    A node is a seed once, however often it is given, unless draws are temporal: then it may be asked at several times.
-
-    Raises:
-        ConfigError: not the name of a type; ids that are none; times of other seeds, or of none.
-
-    Example:
-        >>> NodeTarget("paper", seeds={"test": [7, 7]}, times={"test": [2019, 2020]})
-    """
-
-    node_type: str | None = None  # None: the only node type that has a split
-    seeds: Mapping[str, Any] | None = None  # node ids [n] of each split, in place of the graph's own splits
-    times: Mapping[str, Any] | None = None  # [n] of each: what temporal draws go by, in place of the nodes' own
-
-    def __post_init__(self) -> None:
-        if self.node_type is not None:
-            check_type_name(self.node_type, "target")
-        _keep_seeds(self, ())
+    fanouts: Required[Fanouts]
+    batch_size: Required[int]
+    draws: str
+    draw_period: int
+    group_seeds: int
+    target: Target | None
+    temporal: str | None
+    strict_time: bool
+    weighted: bool
+    edge_ids: bool
+    sampler: AnySampler | None
+    seed: int
 
 
-@dataclass(frozen=True)
-class LinkTarget:
-    """Seeds are the two ends of edges, and of pairs without an edge: link prediction.
+class SamplingOptions(DrawingOptions, total=False):
+    """Fields of `SamplingSpec` that say which minibatches are prepared, too, as keywords."""
 
-    Raises:
-        ConfigError: a value that makes no sense.
-    """
-
-    edge_type: EdgeType  # whose splits of seed edges are the positive pairs
-    negatives: int = 1  # per positive pair in training; 0: only those that the task finds in the batch
-    eval_negatives: int = 100  # per positive pair in the other splits, the same ones in every epoch
-    exclude: str = "reverse"  # of a train minibatch's neighbourhood: 'none', its seed edges 'self', 'reverse' ones too
-    reverse_edge_type: EdgeType | None = None  # None: 'rev_NAME' if the graph has it, else the same type if it can be
-    seeds: Mapping[str, Any] | None = None  # (source, destination) [n, 2] of each split, in place of the graph's own
-    times: Mapping[str, Any] | None = None  # [n] of each: what temporal draws go by, in place of their ends' times
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "edge_type", parse_edge_type(self.edge_type, "target"))
-        _keep_seeds(self, (2,))
-        if self.reverse_edge_type is not None:
-            source, name, destination = parse_edge_type(self.reverse_edge_type, "reverse_edge_type")
-            if (source, destination) != (self.edge_type[2], self.edge_type[0]):
-                raise ConfigError(
-                    f"reverse_edge_type: expected one from {self.edge_type[2]!r} to {self.edge_type[0]!r}, found "
-                    f"{self.reverse_edge_type!r}"
-                )
-            object.__setattr__(self, "reverse_edge_type", (source, name, destination))
-        if self.exclude not in EXCLUSIONS:
-            raise ConfigError(f"exclude: expected one of {', '.join(EXCLUSIONS)}, found {self.exclude!r}")
-        object.__setattr__(self, "negatives", whole_number("negatives", self.negatives, least=0))
-        object.__setattr__(self, "eval_negatives", whole_number("eval_negatives", self.eval_negatives, least=0))
-
-
-Target = NodeTarget | LinkTarget
-
-
-def _keep_seeds(target: Target, row_shape: tuple[int, ...]) -> None:
-    """Turn what was given into `SplitArrays`."""
-    if target.seeds is not None:
-        object.__setattr__(target, "seeds", SplitArrays.of("seeds", target.seeds, row_shape))
-    if target.times is None:
-        return
-    times = SplitArrays.of("times", target.times)
-    if target.seeds is None:
-        raise ConfigError("times: expected the seeds that they are of, found no seeds")
-    sizes, found = ({split: len(each) for split, each in given.items()} for given in (target.seeds, times))
-    if sizes != found:
-        raise ConfigError(f"times: expected one for each seed ({sizes}), found {found}")
-    object.__setattr__(target, "times", times)
+    epochs: int
+    eval_fanouts: Fanouts | None
+    expand_once: bool
+    shuffle: bool
 
 
 @dataclass(frozen=True)
@@ -136,43 +92,83 @@ class Shard:
 class SamplingSpec:
     """How minibatches are sampled; with a graph, all that their content depends on.
 
+    Attributes:
+        fanouts: neighbours drawn per layer, from the seeds outwards; -1 takes all. With several edge types, one list
+            for all of them, or a mapping from edge types (as triples or names) to lists. In these, 0 follows no edge,
+            as for the types that are left out.
+        batch_size: seeds per minibatch; the last one of an epoch may have fewer.
+        epochs: epochs of the train split to prepare; other splits are sampled once.
+        eval_fanouts: fanouts of the splits other than train; `fanouts` by default.
+        seed: same seed, same bytes.
+        first_epoch: the train epochs are this one and those that follow.
+        splits: which splits to sample; those that the graph lacks are left out.
+        draws: 'independent', or 'coordinated': all nodes of a minibatch agree on which neighbours to draw, so that
+            minibatches have fewer input nodes (docs/guide/fewer-rows.md has figures).
+        draw_period: minibatches in which coordinated draws move round all neighbours once, so that consecutive ones
+            draw nearly the same; 1 draws anew for every minibatch.
+        group_seeds: train on seeds in groups of so many that are near each other, so that minibatches have fewer input
+            nodes; the groups are shuffled every epoch. 1 shuffles seeds one by one.
+        target: what the seeds are: `NodeTarget` names the type of the nodes, `LinkTarget` asks for seed edges and
+            negatives; either may bring seeds of its own. By default the nodes of the only type that has a train split.
+        temporal: 'uniform' or 'last': for graphs with times, nothing is drawn that is later than the seed, neither an
+            edge nor the node at its other end. Each seed has a tree of its own, and 'last' takes the latest edges.
+        strict_time: with `temporal`, nothing of the time of the seed either.
+        weighted: draw in proportion to weights, where edge types have them, without replacement.
+        edge_ids: keep where sampled edges lie, for all edge types; those with edge features keep it in any case.
+        expand_once: a node draws neighbours once, when it is found, for all layers, as in PyG's NeighborLoader: for
+            `to_pyg`. The blocks of such minibatches have no edges of nodes that were found earlier.
+        shuffle: the train split, anew in every epoch; False takes it in the given order.
+        sampler: a function `(seeds, rng)` that draws in place of ours, or its name 'module:function'; see
+            `diskgnn.sampling.neighbourhood`. `fanouts` are then -1 for each layer. Its name and its attribute `version`
+            are kept with the samples, its code is not: give it another version when you change it.
+        shard: of all minibatches, those of one rank.
+
     Raises:
         ConfigError: a value that makes no sense.
     """
 
-    # Neighbours drawn per layer, from the seeds outwards; -1 takes all. A mapping has a list for each edge type, as a
-    # triple or a name; there, 0 follows no edge of a type, as for the types that are left out.
     fanouts: Fanouts
-    batch_size: int  # seeds per minibatch; the last one of an epoch may have fewer
-    epochs: int = 1  # of the train split; other splits are sampled once
-    eval_fanouts: Fanouts | None = None  # of the splits other than train; `fanouts` by default
-    seed: int = 0  # same seed, same bytes
-    first_epoch: int = 0  # the train epochs are this one and those that follow
-    splits: Sequence[str] = SPLITS  # those that the graph lacks are left out
-    draws: str = "independent"  # or 'coordinated': all nodes of a minibatch agree on which neighbours to draw
-    draw_period: int = 1  # minibatches in which coordinated draws move round all neighbours once; 1: anew
-    group_seeds: int = 1  # seeds of the train split that stay together: near ones, where they are more than one
-    target: Target = NodeTarget()  # what the seeds are
-    temporal: str | None = None  # nothing later than the seed: drawn 'uniform'ly, or the 'last' ones
-    strict_time: bool = False  # nothing of the time of the seed either
-    weighted: bool = False  # draw in proportion to weights, where edges have them
-    edge_ids: bool = False  # keep where sampled edges lie; kept in any case where edges have features
-    expand_once: bool = False  # a node draws once for all layers, when it is found, as in PyG: for `to_pyg` only
-    shuffle: bool = True  # the train split, anew in every epoch; False: in the given order
-    sampler: UserSampler | None = None  # draws in place of ours; or a function, or its name
-    shard: Shard = field(default_factory=Shard)  # of all minibatches, those of one rank
+    batch_size: int
+    epochs: int = 1
+    eval_fanouts: Fanouts | None = None
+    seed: int = 0
+    first_epoch: int = 0
+    splits: Sequence[str] = SPLITS
+    draws: str = "independent"
+    draw_period: int = 1
+    group_seeds: int = 1
+    target: Target = field(default_factory=NodeTarget)
+    temporal: str | None = None
+    strict_time: bool = False
+    weighted: bool = False
+    edge_ids: bool = False
+    expand_once: bool = False
+    shuffle: bool = True
+    sampler: UserSampler | None = None
+    shard: Shard = field(default_factory=Shard)
+
+    @staticmethod
+    def of(splits: Sequence[str] = SPLITS, first_epoch: int = 0, **options: Unpack[SamplingOptions]) -> SamplingSpec:
+        """What a user's keywords say.
+
+        Raises:
+            ConfigError: a value that makes no sense.
+        """
+        given: dict[str, Any] = {"splits": splits, "first_epoch": first_epoch, **options}
+        return SamplingSpec(**given)
 
     def __post_init__(self) -> None:
-        fanouts = _checked("fanouts", self.fanouts)
-        eval_fanouts = fanouts if self.eval_fanouts is None else _checked("eval_fanouts", self.eval_fanouts)
-        if _num_layers(eval_fanouts) != _num_layers(fanouts):
+        object.__setattr__(self, "target", self.target or NodeTarget())
+        object.__setattr__(self, "sampler", UserSampler.of(self.sampler))
+        fanouts = checked_fanouts("fanouts", self.fanouts)
+        eval_fanouts = fanouts if self.eval_fanouts is None else checked_fanouts("eval_fanouts", self.eval_fanouts)
+        if num_layers(eval_fanouts) != num_layers(fanouts):
             raise ConfigError(
-                f"eval_fanouts has {_num_layers(eval_fanouts)} layers, fanouts has {_num_layers(fanouts)}: one model "
+                f"eval_fanouts has {num_layers(eval_fanouts)} layers, fanouts has {num_layers(fanouts)}: one model "
                 "needs both"
             )
         self._check_choice()
         if self.sampler is not None:
-            object.__setattr__(self, "sampler", UserSampler.of(self.sampler))
             self._check_own_draws(fanouts, eval_fanouts)
         if unknown := set(self.splits) - set(SPLITS):
             raise ConfigError(f"splits: expected some of {', '.join(SPLITS)}, found {sorted(unknown)}")
@@ -224,7 +220,7 @@ class SamplingSpec:
     @property
     def num_layers(self) -> int:
         """Blocks in each minibatch."""
-        return _num_layers(self._fanouts("train"))
+        return num_layers(self._fanouts("train"))
 
     def fanouts_of(self, split: str) -> tuple[int, ...]:
         """Fanouts of one split, the same for all edge types.
@@ -243,15 +239,7 @@ class SamplingSpec:
         Raises:
             ConfigError: they are given for an edge type that is not among `edge_types`.
         """
-        fanouts = self._fanouts(split)
-        if isinstance(fanouts, tuple):
-            return [[fanout] * len(edge_types) for fanout in fanouts]
-        if unknown := set(fanouts) - set(edge_types):
-            known = ", ".join(map(edge_type_name, edge_types))
-            raise ConfigError(
-                f"fanouts: the graph has no edge type {', '.join(sorted(map(edge_type_name, unknown)))}, only {known}"
-            )
-        return [[fanouts.get(each, (0,) * self.num_layers)[k] for each in edge_types] for k in range(self.num_layers)]
+        return by_layer(self._fanouts(split), edge_types)
 
     def _fanouts(self, split: str) -> CheckedFanouts:
         found = self.fanouts if split == "train" else self.eval_fanouts
@@ -259,84 +247,44 @@ class SamplingSpec:
         return found
 
 
-@dataclass(frozen=True)
-class CacheSpec:
-    """How much memory training may spend on feature rows: bytes, '2GiB', or a share of all rows such as '10%'."""
+def takes_options(options: type) -> Callable[[Public], Public]:
+    """Let a function that ends in `**name: Unpack[options]` show these fields of `SamplingSpec` in its signature, with
+    their defaults. Other names are a TypeError.
 
-    cpu: int | str  # the cpu tier of the train split
-    static: int | str = "auto"  # rows that stay: those of the device and pinned tiers; 'auto' is none without a GPU
-    evaluation: int | str | None = None  # the cpu tier of each other split; a quarter of `cpu` by default
-
-
-def cache_rows(cache: int | str, row_bytes: int, num_nodes: int) -> int:
-    """Rows that a cache holds: given in bytes, as '2GiB', or as a share of all rows, '10%'.
-
-    Raises:
-        ConfigError: neither a size nor a share, or a size above 0 with no room for a row: "10" is not "10%".
+    Example:
+        >>> @takes_options(DrawingOptions)
+        ... def source(graph: PathLike, **drawing: Unpack[DrawingOptions]) -> SamplingSpec:
+        ...     return SamplingSpec.of(**drawing)
     """
-    if isinstance(cache, str) and cache.strip().endswith("%"):
-        try:
-            share = float(cache.strip()[:-1]) / 100
-        except ValueError as error:
-            raise ConfigError(f"expected a cache size such as 2GiB or 10%, found {cache!r}") from error
-        if not 0 <= share <= 1:
-            raise ConfigError(f"expected a share between 0% and 100%, found {cache!r}")
-        return int(num_nodes * share)
-    num_bytes = parse_size(cache)
-    if 0 < num_bytes < row_bytes:
-        raise ConfigError(
-            f"expected a cache of 0 or of at least one row ({row_bytes} bytes), found {cache!r}, which is in bytes: "
-            "write 10% for a share of all rows, or a size such as 2GiB"
-        )
-    return min(num_bytes // row_bytes, num_nodes)
+
+    def decorate(function: Public) -> Public:
+        *own, _ = inspect.signature(function).parameters.values()
+        taken = [
+            inspect.Parameter(
+                each.name, inspect.Parameter.KEYWORD_ONLY, annotation=each.type,
+                default=_default_of(each),
+            )
+            for each in fields(SamplingSpec) if each.name in options.__annotations__
+        ]  # fmt: skip
+        by_place = [each for each in own if each.kind is not inspect.Parameter.KEYWORD_ONLY]
+        signature = inspect.Signature([*by_place, *taken, *own[len(by_place) :]])
+
+        @wraps(function)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{function.__qualname__}: {error}") from None
+            return function(*args, **kwargs)
+
+        checked.__signature__ = signature  # type: ignore[attr-defined]
+        return cast(Public, checked)
+
+    return decorate
 
 
-def whole_number(name: str, value: SupportsIndex, least: int = 1) -> int:
-    """`value` as an int: NumPy's numbers are welcome, but no JSON.
-
-    Raises:
-        ConfigError: no whole number, or less than `least`.
-    """
-    try:
-        number = operator.index(value)
-    except TypeError as error:
-        raise ConfigError(f"{name}: expected a whole number, found {value!r}") from error
-    if number < least:
-        raise ConfigError(f"{name}: expected at least {least}, found {number}")
-    return number
-
-
-CheckedFanouts = tuple[int, ...] | dict[EdgeType, tuple[int, ...]]
-
-
-def _checked(name: str, fanouts: Fanouts) -> CheckedFanouts:
-    if isinstance(fanouts, Mapping):
-        by_type = {
-            parse_edge_type(edge_type, name): checked_fanouts(f"{name} of {edge_type}", each, least=0)
-            for edge_type, each in fanouts.items()
-        }
-        if len({len(each) for each in by_type.values()}) != 1:
-            raise ConfigError(f"{name}: expected as many layers for each edge type, found {fanouts!r}")
-        return by_type
-    return checked_fanouts(name, fanouts)
-
-
-def checked_fanouts(name: str, fanouts: Sequence[int], least: int = 1) -> tuple[int, ...]:
-    """`fanouts` as ints.
-
-    Raises:
-        ConfigError: not one whole number per layer, each at least `least` or -1 for all.
-    """
-    try:
-        numbers = tuple(operator.index(fanout) for fanout in fanouts)
-    except TypeError:
-        numbers = ()
-    if not numbers or any(number != -1 and not least <= number <= MAX_FANOUT for number in numbers):
-        raise ConfigError(
-            f"{name}: expected one whole number per layer, each at least {least} or -1 for all, found {fanouts!r}"
-        )
-    return numbers
-
-
-def _num_layers(fanouts: CheckedFanouts) -> int:
-    return len(fanouts if isinstance(fanouts, tuple) else next(iter(fanouts.values())))
+def _default_of(of_spec: Field[Any]) -> Any:
+    """What a signature shows."""
+    if of_spec.default is not MISSING:
+        return of_spec.default
+    return inspect.Parameter.empty if of_spec.default_factory is MISSING else None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import re
-from typing import Any
+from typing import Any, SupportsIndex
 
 from diskgnn.errors import ConfigError
 
@@ -83,3 +84,18 @@ def label(name: str) -> str:
     for unit in ("_bytes_per_second", "_bytes", "_seconds"):
         name = name.removesuffix(unit)
     return name
+
+
+def whole_number(name: str, value: SupportsIndex, least: int = 1) -> int:
+    """`value` as an int: NumPy's numbers are welcome, but no JSON.
+
+    Raises:
+        ConfigError: no whole number, or less than `least`.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise ConfigError(f"{name}: expected a whole number, found {value!r}") from error
+    if number < least:
+        raise ConfigError(f"{name}: expected at least {least}, found {number}")
+    return number

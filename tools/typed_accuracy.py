@@ -24,7 +24,8 @@ from diskgnn.baselines.in_memory import in_memory_sources
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.schema import parse_edge_type
-from diskgnn.specs import LinkTarget, NodeTarget, SamplingSpec
+from diskgnn.specs import SamplingSpec
+from diskgnn.targets import LinkTarget, NodeTarget
 
 
 def main() -> None:

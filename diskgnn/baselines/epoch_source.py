@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,34 +24,18 @@ from diskgnn.graph.source_schema import source_schema
 from diskgnn.minibatch import AnyMiniBatch, TypedMiniBatch
 from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
 from diskgnn.schema import SourceSchema
-from diskgnn.specs import SPLITS, Fanouts, NodeTarget, PathLike, SamplingSpec, Target, whole_number
+from diskgnn.specs import SPLITS, DrawingOptions, PathLike, SamplingSpec, takes_options
 from diskgnn.storage.samples_config import spec_to_json
 from diskgnn.system.memory import available_cores
+from diskgnn.targets import NodeTarget
 from diskgnn.tracing import TraceEvent
-from diskgnn.user_sampler import UserSampler
+from diskgnn.units import whole_number
 
 if TYPE_CHECKING:
-    from typing_extensions import Required, Unpack
+    from typing_extensions import Unpack
 
 
-class SpecOptions(TypedDict, total=False):
-    """Keyword arguments that `SamplingSpec` has, too."""
-
-    fanouts: Required[Fanouts]
-    batch_size: Required[int]
-    seed: int
-    draws: str
-    draw_period: int
-    group_seeds: int
-    target: Target
-    temporal: str | None
-    strict_time: bool
-    weighted: bool
-    edge_ids: bool
-    sampler: UserSampler | None
-
-
-class SamplingOptions(SpecOptions, total=False):
+class SourceOptions(DrawingOptions, total=False):
     """Keyword arguments of `EpochSource`, as the sources that derive from it take them."""
 
     threads: int | None
@@ -87,6 +71,7 @@ class EpochSource(CursorSource):
     name = "?"  # as in diskgnn.compare; threads are named after it
     takes_samplers = False  # of the user
 
+    @takes_options(DrawingOptions)
     def __init__(
         self,
         graph: PathLike | Graph,
@@ -94,12 +79,12 @@ class EpochSource(CursorSource):
         *,
         threads: int | None = None,
         sample_epochs: int | None = None,
-        **sampling: Unpack[SpecOptions],
+        **drawing: Unpack[DrawingOptions],
     ) -> None:
         self._graph = graph = graph if isinstance(graph, Graph) else Graph.open(graph)
         if split not in SPLITS:
             raise ConfigError(f"split: expected one of {', '.join(SPLITS)}, found {split!r}")
-        self.spec = SamplingSpec(**sampling, splits=(split,))
+        self.spec = SamplingSpec.of((split,), **drawing)
         if self.spec.sampler is not None and not self.takes_samplers:
             raise ConfigError(f"sampler: {self.name} draws in its own way; leave it out")
         if threads is not None:

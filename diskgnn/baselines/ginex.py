@@ -15,17 +15,19 @@ import numpy.typing as npt
 
 from diskgnn._native import NeighborSampler
 from diskgnn.baselines.cached_reads import RowsOnDisk
-from diskgnn.baselines.epoch_source import EpochSource, SamplingOptions
+from diskgnn.baselines.epoch_source import EpochSource, SourceOptions
 from diskgnn.baselines.neighbor_cache import sampler_with_neighbor_cache
 from diskgnn.baselines.sampling_source import draw
 from diskgnn.baselines.superbatches import SUPERBATCH, SuperbatchFiles, changeset, place_superbatch
 from diskgnn.batch_source import LoadStats
+from diskgnn.caches import cache_rows
 from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import MiniBatch
 from diskgnn.ordered import in_order
 from diskgnn.sampling.plan import PlannedMinibatch
-from diskgnn.specs import PathLike, cache_rows, whole_number
+from diskgnn.specs import PathLike
 from diskgnn.storage import faults
+from diskgnn.units import whole_number
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -85,7 +87,7 @@ class Ginex(EpochSource):
         engine: str = "auto",
         prefetch: int = 1,
         share: Ginex | None = None,
-        **sampling: Unpack[SamplingOptions],
+        **sampling: Unpack[SourceOptions],
     ) -> None:
         super().__init__(graph, split, **sampling)
         whole_number("superbatch", superbatch)

@@ -11,14 +11,15 @@ import psutil
 from torch import Tensor
 
 from diskgnn._native import gather_rows
-from diskgnn.baselines.epoch_source import SamplingOptions, SpecOptions
+from diskgnn.baselines.epoch_source import SourceOptions
 from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.baselines.sampling_source import SamplingSource
 from diskgnn.batch_source import LoadStats
+from diskgnn.fanouts import Fanouts
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.row_sets import feature_files
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import Fanouts, PathLike, SamplingSpec
+from diskgnn.specs import DrawingOptions, PathLike, SamplingSpec
 from diskgnn.storage import faults
 from diskgnn.storage.row_format import FeatureFile
 from diskgnn.system.memory import cgroup_limit_bytes
@@ -90,7 +91,7 @@ class InMemory(SamplingSource):
         split: str = "train",
         *,
         share: InMemory | None = None,
-        **sampling: Unpack[SamplingOptions],
+        **sampling: Unpack[SourceOptions],
     ) -> None:
         graph = graph if isinstance(graph, Graph) else Graph.open(graph)
         if share is None:
@@ -99,7 +100,7 @@ class InMemory(SamplingSource):
 
 
 def in_memory_sources(
-    graph: PathLike | Graph, *, eval_fanouts: Fanouts | None = None, **sampling: Unpack[SpecOptions]
+    graph: PathLike | Graph, *, eval_fanouts: Fanouts | None = None, **sampling: Unpack[DrawingOptions]
 ) -> dict[str, InMemory]:
     """Sources of all splits that the graph has, over the same arrays, as `diskgnn.train` takes them.
 
@@ -108,11 +109,11 @@ def in_memory_sources(
     Example:
         >>> diskgnn.train(**in_memory_sources("graph", fanouts=[10, 10], batch_size=1024), epochs=10)
     """
-    spec = SamplingSpec(**sampling, eval_fanouts=eval_fanouts)
+    spec = SamplingSpec.of(**sampling, eval_fanouts=eval_fanouts)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     sources: dict[str, InMemory] = {}
     for split in SamplingPlan(graph, spec).splits:
         fanouts = sampling["fanouts"] if split == "train" or eval_fanouts is None else eval_fanouts
-        options: SpecOptions = {**sampling, "fanouts": fanouts}
+        options: DrawingOptions = {**sampling, "fanouts": fanouts}
         sources[f"{split}_source"] = InMemory(graph, split, share=sources.get("train_source"), **options)
     return sources

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diskgnn.baselines.epoch_source import EpochSource, SamplingOptions
+from diskgnn.baselines.epoch_source import EpochSource, SourceOptions
 from diskgnn.baselines.mmap import bytes_read_by_process, map_features
 from diskgnn.batch_source import LoadStats
 from diskgnn.errors import ConfigError
@@ -33,7 +33,7 @@ class Loaded:
     x: Tensor  # [U, D]
 
 
-class LibraryOptions(SamplingOptions, total=False):
+class LibraryOptions(SourceOptions, total=False):
     """Keyword arguments of `LibrarySource`, as the sources that derive from it take them."""
 
     workers: int
@@ -72,7 +72,7 @@ class LibrarySource(EpochSource):
         workers: int = 0,
         advice: str = "random",
         share: LibrarySource | None = None,
-        **sampling: Unpack[SamplingOptions],
+        **sampling: Unpack[SourceOptions],
     ) -> None:
         if workers < 0:
             raise ConfigError(f"workers: expected at least 0, found {workers}")

@@ -15,9 +15,10 @@ from diskgnn.baselines.sampling_source import SamplingSource, SamplingSourceOpti
 from diskgnn.batch_source import LoadStats
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.specs import PathLike, whole_number
+from diskgnn.specs import PathLike
 from diskgnn.storage.row_format import FeatureFile
 from diskgnn.system.disk_rates import device_bytes
+from diskgnn.units import whole_number
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diskgnn._native import gather_rows
-from diskgnn.baselines.epoch_source import EpochSource, SamplingOptions
+from diskgnn.baselines.epoch_source import EpochSource, SourceOptions
 from diskgnn.baselines.partition_memory import BufferState, PartitionMemory
 from diskgnn.baselines.partition_order import BufferSpec, EpochOrder, epoch_shape, order_epoch
 from diskgnn.baselines.partition_sizes import resident_partitions
@@ -28,9 +28,9 @@ from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import MiniBatch
 from diskgnn.sampling.plan import PlannedMinibatch
-from diskgnn.specs import PathLike, whole_number
+from diskgnn.specs import PathLike
 from diskgnn.storage.read_engine import warn_if_no_io_uring
-from diskgnn.units import parse_size
+from diskgnn.units import parse_size, whole_number
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -93,7 +93,7 @@ class PartitionBuffer(EpochSource):
         order: str = "comet",
         prefetch: int | None = None,
         engine: str = "auto",
-        **sampling: Unpack[SamplingOptions],
+        **sampling: Unpack[SourceOptions],
     ) -> None:
         super().__init__(graph, "train", **sampling)
         self._require_independent_draws()  # what is in memory is a graph of its own, in another order

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from diskgnn._native import NeighborSampler
-from diskgnn.baselines.epoch_source import EpochSource, SamplingOptions
+from diskgnn.baselines.epoch_source import EpochSource, SourceOptions
 from diskgnn.baselines.row_sets import FeatureRows, TypedRows, typed_minibatch
 from diskgnn.batch_source import LoadStats
 from diskgnn.errors import ConfigError
@@ -21,10 +21,11 @@ from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import AnyMiniBatch, Block, MiniBatch
 from diskgnn.ordered import in_order, submitted
 from diskgnn.sampling.plan import PlannedMinibatch, Sampler, SamplingPlan
-from diskgnn.specs import PathLike, whole_number
+from diskgnn.specs import PathLike
 from diskgnn.storage import faults
 from diskgnn.storage.row_format import FeatureFile
 from diskgnn.storage.samples import SampledMinibatch
+from diskgnn.units import whole_number
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -51,7 +52,7 @@ class SampledBlocks:
         )
 
 
-class SamplingSourceOptions(SamplingOptions, total=False):
+class SamplingSourceOptions(SourceOptions, total=False):
     """Keyword arguments of `SamplingSource` but `rows`, as the sources that derive from it take them."""
 
     topology: str
@@ -90,7 +91,7 @@ class SamplingSource(EpochSource):
         topology: str = "memory",
         prefetch: int | None = None,
         share: SamplingSource | None = None,
-        **sampling: Unpack[SamplingOptions],
+        **sampling: Unpack[SourceOptions],
     ) -> None:
         super().__init__(graph, split, **sampling)
         if prefetch is not None:

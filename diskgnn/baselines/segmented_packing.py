@@ -24,13 +24,14 @@ from diskgnn.baselines.segments import (
     SegmentedConfig,
     SegmentedRowCounts,
 )
+from diskgnn.caches import cache_rows
 from diskgnn.draws import batch_key, permutation
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.accesses import hottest_nodes
 from diskgnn.progress import SILENT, Advance, Reporter, StageReport
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
-from diskgnn.specs import PathLike, SamplingSpec, cache_rows, whole_number
+from diskgnn.specs import PathLike, SamplingSpec
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.extent_headers import EncodedHeader, Header, HeaderLayout, RowPlaces
@@ -38,7 +39,7 @@ from diskgnn.storage.extents import align
 from diskgnn.storage.samples import SampledMinibatch, Samples
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
-from diskgnn.units import parse_size
+from diskgnn.units import parse_size, whole_number
 
 SEGMENT_BATCHES = 200  # what the authors' program takes by default
 

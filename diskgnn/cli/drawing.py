@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from diskgnn.errors import ConfigError
-from diskgnn.specs import Fanouts, LinkTarget, NodeTarget, Target
+from diskgnn.fanouts import Fanouts
+from diskgnn.targets import LinkTarget, NodeTarget, Target
 
 FanoutsOption = tuple[str | None, list[int]]  # an edge type, or None for all of them
 _LINK_OPTIONS = ("negatives", "eval_negatives", "exclude", "reverse_edge_type")

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import click
 
 from diskgnn.errors import ConfigError
-from diskgnn.specs import DRAWS, EXCLUSIONS, TEMPORAL
+from diskgnn.specs import DRAWS, TEMPORAL
 from diskgnn.storage.object_stores import located
+from diskgnn.targets import EXCLUSIONS
 from diskgnn.units import parse_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -12,10 +12,11 @@ import numpy.typing as npt
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.schema import EdgeType, edge_type_name
-from diskgnn.specs import SPLITS, LinkTarget, SamplingSpec
+from diskgnn.specs import SPLITS, SamplingSpec
 from diskgnn.storage import artifacts
 from diskgnn.storage.object_stores import local
 from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.targets import LinkTarget
 
 
 def make_training_graph(graph: Graph, out: Path, sampling: SamplingSpec, max_batches: int | None) -> Graph:

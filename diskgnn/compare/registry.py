@@ -12,7 +12,8 @@ from diskgnn.compare.drawing import Drawing
 from diskgnn.compare.loader_setup import MAX_SEVERAL_EPOCHS, PREPARED_EPOCHS, PYG_PLUS_THREADS, LoaderInputs
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.specs import LinkTarget, SamplingSpec
+from diskgnn.specs import SamplingSpec
+from diskgnn.targets import LinkTarget
 
 SEQUENTIAL, RANDOM, MEMORY = "sequential reads", "random reads", "memory"
 # What minibatches may need that a loader lacks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.schema import SourceSchema
-from diskgnn.specs import LinkTarget, Target
+from diskgnn.targets import LinkTarget, Target
 
 
 def source_schema(graph: Graph, target: Target) -> SourceSchema:

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from diskgnn.errors import ConfigError
+from diskgnn.fanouts import Fanouts
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, fanouts_of, kinds_of, link_model
@@ -26,12 +27,13 @@ from diskgnn.minibatch import AnyMiniBatch
 from diskgnn.preparing.prepare import prepare
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.schema import NO_LABELS, EdgeType, edge_type_name
-from diskgnn.specs import Fanouts, LinkTarget, NodeTarget, PathLike, Target
+from diskgnn.specs import PathLike
 from diskgnn.storage.artifacts import PACKED
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.object_stores import local
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.device import checked_device
+from diskgnn.targets import LinkTarget, NodeTarget, Target
 from diskgnn.training.decoders import DotProduct
 from diskgnn.training.model_output import model_output
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diskgnn.specs import whole_number
 from diskgnn.storage.ranks import local_ranks
 from diskgnn.storage.read_engine import check_engine
 from diskgnn.system.memory import available_cores
+from diskgnn.units import whole_number
 
 if TYPE_CHECKING:
     import torch

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from diskgnn._native import PageWriter
+from diskgnn.caches import CacheSpec
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.adopting import DamagedScratchError
@@ -27,7 +28,7 @@ from diskgnn.packing.space import certain_bytes, most_packed_bytes
 from diskgnn.packing.split_placer import Placed, SplitPlacer
 from diskgnn.packing.tiers import TierBudgets, Tiers
 from diskgnn.progress import SILENT, Reporter, StageReport
-from diskgnn.specs import CacheSpec, LinkTarget, PathLike
+from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.packed import Packed
@@ -39,6 +40,7 @@ from diskgnn.storage.seed_files import read_given, write_given
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
+from diskgnn.targets import LinkTarget
 
 _RECORDS = 1  # what they consist of: those of another version are not believed
 

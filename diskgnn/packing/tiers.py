@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from diskgnn.specs import CacheSpec, cache_rows
+from diskgnn.caches import CacheSpec, cache_rows
 from diskgnn.storage import faults
 from diskgnn.storage.row_format import FeatureFile
 from diskgnn.units import parse_size
@@ -47,7 +47,7 @@ class TierBudgets:
         half of its free memory, a quarter of `memory_bytes` and 4 GiB.
 
         Raises:
-            ConfigError: see `specs.cache_rows`.
+            ConfigError: see `caches.cache_rows`.
         """
         if cache.static == "auto":
             free_bytes = faults.reading("gpu.free", _free_gpu_bytes())

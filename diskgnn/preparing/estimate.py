@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from diskgnn._native import READ_AHEAD_BYTES
+from diskgnn.caches import CacheSpec
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.row_forecast import RowForecast
 from diskgnn.packing.row_sets import only_features
@@ -17,7 +19,7 @@ from diskgnn.preparing.request import PrepareRequest
 from diskgnn.preparing.sequence_samples import LEAST_MINIBATCHES, SequenceSample, sample_sequences
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.memory_division import most_minibatch_bytes
-from diskgnn.specs import CacheSpec, Fanouts, NodeTarget, PathLike, SamplingSpec, Target
+from diskgnn.specs import PathLike, SamplingOptions, SamplingSpec, takes_options
 from diskgnn.storage.disk_space import free_bytes
 from diskgnn.storage.object_stores import AnyPath, StoredPath, located
 from diskgnn.storage.read_engine import warn_if_no_io_uring
@@ -26,7 +28,9 @@ from diskgnn.system.disk_rates import sequential_bytes_per_second
 from diskgnn.system.memory_rates import row_copy_bytes_per_second
 from diskgnn.system.resources import Resources
 from diskgnn.units import format_size, parse_size
-from diskgnn.user_sampler import AnySampler, UserSampler
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _CHEAP_BYTES = 256 << 20  # of topology and minibatches, to say in a second what will be written
 _CHEAP_ACCESSES = 1_000_000
@@ -60,29 +64,14 @@ class Estimate:
     recommended: SettingEstimate | None  # the fewest bytes read, of those that fit and whose accuracy was shown to hold
 
 
+@takes_options(SamplingOptions)
 def estimate(
     graph: PathLike | Graph,
     out: AnyPath,
     *,
-    fanouts: Fanouts,
-    batch_size: int,
-    epochs: int = 1,
     cpu_cache: int | str,
     static_cache: int | str = "auto",
     eval_cpu_cache: int | str | None = None,
-    eval_fanouts: Fanouts | None = None,
-    draws: str = "independent",
-    draw_period: int = 1,
-    group_seeds: int = 1,
-    target: Target | None = None,
-    temporal: str | None = None,
-    strict_time: bool = False,
-    weighted: bool = False,
-    edge_ids: bool = False,
-    expand_once: bool = False,
-    shuffle: bool = True,
-    sampler: AnySampler | None = None,
-    seed: int = 0,
     memory: int | str = "auto",
     threads: int | None = None,
     keep_input_nodes: bool = False,
@@ -91,6 +80,7 @@ def estimate(
     disk: int | str | None = None,
     max_seconds: float = MAX_SECONDS,
     reporter: Reporter = SILENT,
+    **sampling: Unpack[SamplingOptions],
 ) -> Estimate:
     """Predict what `prepare` with the same arguments would take, and with other draws and narrower rows.
 
@@ -108,30 +98,11 @@ def estimate(
     Args:
         graph: graph directory, or an opened one.
         out: the packed directory that `prepare` would write.
-        fanouts: neighbours drawn per layer, from the seeds outwards; -1 takes all. With several edge types, one list
-            for all of them, or a mapping from edge types to lists.
-        batch_size: seeds per minibatch; the last one of an epoch may have fewer.
-        epochs: epochs of the train split to prepare; other splits are prepared once.
+        sampling: `fanouts`, `batch_size`, `epochs` and what else `SamplingSpec` says of minibatches.
         cpu_cache: the cpu tier of the train sequence: bytes, '2GiB', or '10%' of all rows.
         static_cache: rows for the device and pinned tiers together, alike; 'auto' is nothing without a GPU, and with
             one the least of half of its free memory, a quarter of the `memory` budget and 4 GiB.
         eval_cpu_cache: the cpu tier of each other sequence; a quarter of `cpu_cache` by default.
-        eval_fanouts: of the splits other than train; `fanouts` by default.
-        draws: 'independent', or 'coordinated': all nodes of a minibatch agree on which neighbours to draw.
-        draw_period: minibatches in which coordinated draws move round all neighbours once, so that consecutive ones
-            draw nearly the same; 1 draws anew for every minibatch.
-        group_seeds: train on seeds in groups of so many that are near each other, the groups shuffled.
-        target: what the seeds are: `NodeTarget` names the type of the nodes, `LinkTarget` asks for seed edges and
-            negatives; either may bring seeds of its own. By default the nodes of the only type that has a train split.
-        temporal: 'uniform' or 'last': nothing is drawn that is later than the seed; see `diskgnn.sample`.
-        strict_time: with `temporal`, nothing of the time of the seed either.
-        weighted: draw in proportion to weights, where edge types have them.
-        edge_ids: keep where sampled edges lie; those with edge features keep it in any case.
-        expand_once: a node draws neighbours once, when it is found, for all layers, as in PyG's NeighborLoader: for
-            `to_pyg`. The blocks of such minibatches have no edges of nodes that were found earlier.
-        shuffle: the train split, anew in every epoch; False takes it in the given order.
-        sampler: a function `(seeds, rng)` that draws in place of ours, or its name; see `diskgnn.sample`.
-        seed: same seed, same bytes.
         memory: budget in bytes or as '2GiB'; 'auto' means half of what is available.
         threads: all cores by default.
         keep_input_nodes: store each minibatch's node ids too, for `MiniBatch.input_nodes`.
@@ -153,24 +124,7 @@ def estimate(
     place = located(out)
     request = PrepareRequest.of(
         graph,
-        SamplingSpec(
-            fanouts,
-            batch_size,
-            epochs,
-            eval_fanouts,
-            seed,
-            draws=draws,
-            draw_period=draw_period,
-            group_seeds=group_seeds,
-            target=target or NodeTarget(),
-            temporal=temporal,
-            strict_time=strict_time,
-            weighted=weighted,
-            edge_ids=edge_ids,
-            expand_once=expand_once,
-            shuffle=shuffle,
-            sampler=UserSampler.of(sampler),
-        ),
+        SamplingSpec.of(**sampling),
         CacheSpec(cpu_cache, static_cache, eval_cpu_cache),
         Resources.of(memory, threads, reporter),
         place.scratch if isinstance(place, StoredPath) else place,

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from diskgnn.caches import CacheSpec
 from diskgnn.errors import ArtifactError, BusyError, ConfigError, OutputExistsError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.memory_division import for_packing
@@ -24,7 +26,7 @@ from diskgnn.progress import SILENT, Reporter, StageReport, say
 from diskgnn.sampling.memory_division import for_sampling, most_minibatch_bytes
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
-from diskgnn.specs import ENGINES, CacheSpec, Fanouts, NodeTarget, PathLike, SamplingSpec, Target, whole_number
+from diskgnn.specs import ENGINES, PathLike, SamplingOptions, SamplingSpec, takes_options
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.manifest import read_manifest
@@ -33,35 +35,22 @@ from diskgnn.storage.pushing import published
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned, return_freed_memory
 from diskgnn.system.resources import require_all
-from diskgnn.units import format_size
-from diskgnn.user_sampler import AnySampler, UserSampler
+from diskgnn.units import format_size, whole_number
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @published(artifacts.PACKED)
 @freed_memory_returned()
+@takes_options(SamplingOptions)
 def prepare(
     graph: PathLike | Graph,
     out: PathLike,
     *,
-    fanouts: Fanouts,
-    batch_size: int,
-    epochs: int = 1,
     cpu_cache: int | str,
     static_cache: int | str = "auto",
     eval_cpu_cache: int | str | None = None,
-    eval_fanouts: Fanouts | None = None,
-    draws: str = "independent",
-    draw_period: int = 1,
-    group_seeds: int = 1,
-    target: Target | None = None,
-    temporal: str | None = None,
-    strict_time: bool = False,
-    weighted: bool = False,
-    edge_ids: bool = False,
-    expand_once: bool = False,
-    shuffle: bool = True,
-    sampler: AnySampler | None = None,
-    seed: int = 0,
     memory: int | str = "auto",
     disk: int | str | None = None,
     threads: int | None = None,
@@ -72,6 +61,7 @@ def prepare(
     address: str | None = None,
     overwrite: bool = False,
     reporter: Reporter = SILENT,
+    **sampling: Unpack[SamplingOptions],
 ) -> list[StageReport]:
     """Make the packed directory `out`, ready to train from: `diskgnn.sample`, then `diskgnn.pack`.
 
@@ -81,31 +71,12 @@ def prepare(
     Args:
         graph: graph directory, or an opened one.
         out: the packed directory to write.
-        fanouts: neighbours drawn per layer, from the seeds outwards; -1 takes all. With several edge types, one list
-            for all of them, or a mapping from edge types to lists.
-        batch_size: seeds per minibatch; the last one of an epoch may have fewer.
-        epochs: epochs of the train split to prepare; other splits are prepared once.
+        sampling: `fanouts`, `batch_size`, `epochs` and what else `SamplingSpec` says of minibatches.
         cpu_cache: the cpu tier of the train sequence: bytes, '2GiB', or '10%' of all rows. With the features of several
             types it is divided among them by what the next byte saves, and so is `static_cache`.
         static_cache: rows for the device and pinned tiers together, alike; 'auto' is nothing without a GPU, and with
             one the least of half of its free memory, a quarter of the `memory` budget and 4 GiB.
         eval_cpu_cache: the cpu tier of each other sequence; a quarter of `cpu_cache` by default.
-        eval_fanouts: of the splits other than train; `fanouts` by default.
-        draws: 'independent', or 'coordinated': all nodes of a minibatch agree on which neighbours to draw.
-        draw_period: minibatches in which coordinated draws move round all neighbours once, so that consecutive ones
-            draw nearly the same; 1 draws anew for every minibatch.
-        group_seeds: train on seeds in groups of so many that are near each other, the groups shuffled.
-        target: what the seeds are: `NodeTarget` names the type of the nodes, `LinkTarget` asks for seed edges and
-            negatives; either may bring seeds of its own. By default the nodes of the only type that has a train split.
-        temporal: 'uniform' or 'last': nothing is drawn that is later than the seed; see `diskgnn.sample`.
-        strict_time: with `temporal`, nothing of the time of the seed either.
-        weighted: draw in proportion to weights, where edge types have them.
-        edge_ids: keep where sampled edges lie; those with edge features keep it in any case.
-        expand_once: a node draws neighbours once, when it is found, for all layers, as in PyG's NeighborLoader: for
-            `to_pyg`. The blocks of such minibatches have no edges of nodes that were found earlier.
-        shuffle: the train split, anew in every epoch; False takes it in the given order.
-        sampler: a function `(seeds, rng)` that draws in place of ours, or its name; see `diskgnn.sample`.
-        seed: same seed, same bytes.
         memory: budget in bytes or as '2GiB'; 'auto' means half of what is available.
         disk: what files may take at any time, samples and scratch included, as '100GiB'; what is free by default. A
             directory that `overwrite` replaces does not count, of several ranks it does. Engine 'local' only.
@@ -135,24 +106,7 @@ def prepare(
     Example:
         >>> diskgnn.prepare("graph", "packed", fanouts=[10, 10], batch_size=1024, epochs=4, cpu_cache="10%")
     """
-    spec = SamplingSpec(
-        fanouts,
-        batch_size,
-        epochs,
-        eval_fanouts,
-        seed,
-        draws=draws,
-        draw_period=draw_period,
-        group_seeds=group_seeds,
-        target=target or NodeTarget(),
-        temporal=temporal,
-        strict_time=strict_time,
-        weighted=weighted,
-        edge_ids=edge_ids,
-        expand_once=expand_once,
-        shuffle=shuffle,
-        sampler=UserSampler.of(sampler),
-    )
+    spec = SamplingSpec.of(**sampling)
     cache, ranks = CacheSpec(cpu_cache, static_cache, eval_cpu_cache), whole_number("ranks", ranks)
     plan = SamplingPlan(graph if isinstance(graph, Graph) else Graph.open(graph), spec)
     if disk is not None and engine != ENGINES[0]:

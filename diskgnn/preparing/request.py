@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from diskgnn.caches import CacheSpec
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.row_sets import features_of
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import CacheSpec, PathLike, SamplingSpec
+from diskgnn.specs import PathLike, SamplingSpec
 from diskgnn.storage import artifacts
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.samples import Samples

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from diskgnn.caches import CacheSpec
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
@@ -26,7 +27,7 @@ from diskgnn.progress import SILENT, Advance, Reporter
 from diskgnn.pyg.sources import Source, update
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_a_few
-from diskgnn.specs import CacheSpec, PathLike
+from diskgnn.specs import PathLike
 from diskgnn.storage.artifacts import VERSIONS
 from diskgnn.storage.disk_space import free_bytes
 from diskgnn.storage.packed import Packed

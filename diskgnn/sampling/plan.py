@@ -18,9 +18,10 @@ from diskgnn.sampling.grouping import nearness_order
 from diskgnn.sampling.seeds import Excluded, NodeSeeds, SeedBatch, Seeds, seeds_of
 from diskgnn.sampling.topology import TopologyParts
 from diskgnn.sampling.user_sampling import UserDraws
-from diskgnn.specs import LinkTarget, SamplingSpec, Shard
+from diskgnn.specs import SamplingSpec, Shard
 from diskgnn.storage.samples import PairSample, SampledBlock, SampledMinibatch
 from diskgnn.storage.samples_config import SamplesConfig, SamplesLayout, SequenceSize
+from diskgnn.targets import LinkTarget
 
 # What native samplers return: input nodes of each node type, trees of each, blocks outermost first by edge type,
 # [layers + 1, node types] counts of nodes

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
@@ -28,7 +29,7 @@ from diskgnn.sampling.sample_units import (
     write_units,
 )
 from diskgnn.sampling.sweeping import SweepingSampler
-from diskgnn.specs import SPLITS, Fanouts, NodeTarget, PathLike, SamplingSpec, Target
+from diskgnn.specs import SPLITS, PathLike, SamplingOptions, SamplingSpec, takes_options
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import DiskBudget
 from diskgnn.storage.pushing import published
@@ -37,7 +38,9 @@ from diskgnn.storage.seed_files import write_given
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
-from diskgnn.user_sampler import AnySampler, UserSampler
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # Writes and registers the shards of a plan; (edges sampled, bytes read)
 WriteShards = Callable[[ArtifactWriter, SamplingPlan, Resources], tuple[int, int]]
@@ -45,65 +48,28 @@ WriteShards = Callable[[ArtifactWriter, SamplingPlan, Resources], tuple[int, int
 
 @published(artifacts.SAMPLES)
 @freed_memory_returned()
+@takes_options(SamplingOptions)
 def sample(
     graph: PathLike | Graph,
     out: PathLike,
     *,
-    fanouts: Fanouts,
-    batch_size: int,
-    epochs: int = 1,
     first_epoch: int = 0,
-    eval_fanouts: Fanouts | None = None,
     splits: Sequence[str] = SPLITS,
-    draws: str = "independent",
-    draw_period: int = 1,
-    group_seeds: int = 1,
-    target: Target | None = None,
-    temporal: str | None = None,
-    strict_time: bool = False,
-    weighted: bool = False,
-    edge_ids: bool = False,
-    expand_once: bool = False,
-    shuffle: bool = True,
-    sampler: AnySampler | None = None,
-    seed: int = 0,
     memory: int | str = "auto",
     disk: int | str | None = None,
     threads: int | None = None,
     overwrite: bool = False,
     reporter: Reporter = SILENT,
+    **sampling: Unpack[SamplingOptions],
 ) -> StageReport:
     """Sample `epochs` epochs of the train split, and one of each other split, into the samples directory `out`.
 
     Args:
         graph: graph directory, or an opened one.
         out: the samples directory to write. A killed run with the same arguments goes on where it stopped.
-        fanouts: neighbours drawn per layer, from the seeds outwards; -1 takes all. For a graph of several edge types,
-            one list for each of them or a mapping from edge types to lists, where 0 follows no edge.
-        batch_size: seeds per minibatch; the last one of an epoch may have fewer.
         first_epoch: the train epochs sampled are `first_epoch` and those that follow.
-        eval_fanouts: fanouts for the other splits; the same as `fanouts` by default.
         splits: which splits to sample; those that the graph lacks are left out.
-        draws: 'independent', or 'coordinated': all nodes of a minibatch agree on which neighbours to draw, so that
-            minibatches have fewer input nodes (docs/guide/fewer-rows.md has figures).
-        draw_period: minibatches in which coordinated draws move round all neighbours once, so that consecutive ones
-            draw nearly the same; 1 draws anew for every minibatch.
-        group_seeds: train on seeds in groups of so many that are near each other, so that minibatches have fewer input
-            nodes; the groups are shuffled every epoch. 1 shuffles seeds one by one.
-        target: what the seeds are: `NodeTarget` names the type of the nodes, `LinkTarget` asks for seed edges and
-            negatives; either may bring seeds of its own. By default the nodes of the only type that has a train split.
-        temporal: 'uniform' or 'last': for graphs with times, nothing is drawn that is later than the seed, neither an
-            edge nor the node at its other end. Each seed has a tree of its own, and 'last' takes the latest edges.
-        strict_time: with `temporal`, nothing of the time of the seed either.
-        weighted: draw in proportion to weights, where edge types have them, without replacement.
-        edge_ids: keep where sampled edges lie, for all edge types; those with edge features keep it in any case.
-        expand_once: a node draws neighbours once, when it is found, for all layers, as in PyG's NeighborLoader: for
-            `to_pyg`. The blocks of such minibatches have no edges of nodes that were found earlier.
-        shuffle: the train split, anew in every epoch; False takes it in the given order.
-        sampler: a function `(seeds, rng)` that draws in place of ours, or its name 'module:function'; see
-            `diskgnn.sampling.neighbourhood`. `fanouts` are then -1 for each layer. Its name and its attribute `version`
-            are kept with the samples, its code is not: give it another version when you change it.
-        seed: same seed, same bytes.
+        sampling: `fanouts`, `batch_size`, `epochs` and what else `SamplingSpec` says of minibatches.
         memory: budget in bytes or as '2GiB'; topology is loaded when it fits, and
             otherwise read front to back, again and again, for as many minibatches at a time as fit.
         disk: what files may take at any time, as '100GiB'; what is free by default.
@@ -111,19 +77,14 @@ def sample(
         overwrite: replace an existing `out`.
 
     Raises:
-        ConfigError: fanouts, batch_size, epochs, first_epoch, draws, draw_period or threads that make no sense; types,
-            weights or times that the graph does not have.
+        ConfigError: arguments that make no sense; types, weights or times that the graph does not have.
         InputError: the graph has no training nodes.
         ArtifactError, OutputExistsError, DiskFullError: see `diskgnn.storage.writer`.
 
     Example:
         >>> diskgnn.sample("graph", "samples", fanouts=[10, 10], batch_size=1024, epochs=4)
     """
-    spec = SamplingSpec(
-        fanouts, batch_size, epochs, eval_fanouts, seed, first_epoch, splits, draws, draw_period, group_seeds,
-        target or NodeTarget(), temporal, strict_time, weighted, edge_ids, expand_once, shuffle,
-        UserSampler.of(sampler),
-    )  # fmt: skip
+    spec = SamplingSpec.of(splits, first_epoch, **sampling)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     plan = SamplingPlan(graph, spec)
     budget = DiskBudget(disk, [staging_of(Path(out).resolve())])

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn.fanouts import Fanouts
 from diskgnn.schema import EdgeType, edge_type_name, parse_edge_type
-from diskgnn.specs import Fanouts, LinkTarget, NodeTarget, SamplingSpec, Shard, Target
+from diskgnn.specs import SamplingSpec, Shard
 from diskgnn.split_arrays import SplitArrays
 from diskgnn.storage.manifest import typed
+from diskgnn.targets import LinkTarget, NodeTarget, Target
 from diskgnn.user_sampler import UserSampler
 
 

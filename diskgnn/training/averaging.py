@@ -9,7 +9,7 @@ from torch import Tensor, distributed
 from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
 from torch.nn.utils import parameters_to_vector
 
-from diskgnn.specs import whole_number
+from diskgnn.units import whole_number
 
 
 class OverlappedAverager(ModelAverager):

@@ -7,7 +7,8 @@ import operator
 from dataclasses import dataclass
 
 from diskgnn.errors import ConfigError
-from diskgnn.specs import PathLike, whole_number
+from diskgnn.specs import PathLike
+from diskgnn.units import whole_number
 
 
 @dataclass(frozen=True)

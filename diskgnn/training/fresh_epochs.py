@@ -7,11 +7,13 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from diskgnn._native import KeptPages
 from diskgnn.batch_source import Cursor, CursorSource, LoadStats
+from diskgnn.caches import CacheSpec
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import source_schema
 from diskgnn.loading.loader import Loader
@@ -21,7 +23,7 @@ from diskgnn.packing.row_sets import features_of
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import CacheSpec, Fanouts, NodeTarget, PathLike, SamplingSpec, Target, whole_number
+from diskgnn.specs import DrawingOptions, PathLike, SamplingSpec, takes_options
 from diskgnn.storage.samples_config import spec_to_json
 from diskgnn.system.memory import available_cores
 from diskgnn.system.resources import Resources
@@ -29,7 +31,10 @@ from diskgnn.tracing import TraceEvent
 from diskgnn.training.fresh_scratch import ScratchFolder
 from diskgnn.training.fresh_window_job import WindowJob, WindowPreparer
 from diskgnn.training.fresh_windows import WindowSizes
-from diskgnn.user_sampler import AnySampler, UserSampler
+from diskgnn.units import whole_number
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class FreshEpochs(CursorSource):
@@ -45,15 +50,8 @@ class FreshEpochs(CursorSource):
     Args:
         graph: graph directory, or an opened one.
         folder: where to make that directory; on the disk to read from.
-        fanouts: neighbours drawn per layer, from the seeds outwards; -1 takes all.
-        batch_size: seeds per minibatch; the last one of an epoch may have fewer.
         cpu_cache: the cpu tier, as `pack` takes it.
         static_cache: the static tiers, as `pack` takes them; none by default.
-        draws: 'independent' or 'coordinated', as `sample` takes it.
-        draw_period: as `sample` takes it.
-        group_seeds: as `sample` takes it.
-        target, temporal, strict_time, weighted, edge_ids, sampler: as `sample` takes them.
-        seed: same seed, same minibatches.
         window: minibatches in a window. By default the first ones are small, so that training starts soon, and each is
             larger than the one before, up to an epoch, or what the free disk space holds.
         overlap: prepare the next window while one trains; otherwise each is prepared when it is asked for.
@@ -65,6 +63,8 @@ class FreshEpochs(CursorSource):
         device: where the minibatches' tensors are wanted.
         reporter: told about preparing, from another thread.
         loader_options: of the `Loader` of each window.
+        drawing: `fanouts`, `batch_size` and what else `SamplingSpec` says of how minibatches are drawn, as `sample`
+            takes it.
 
     Raises:
         ConfigError, InputError: arguments that make no sense, see `sample`.
@@ -74,25 +74,14 @@ class FreshEpochs(CursorSource):
         ...     diskgnn.train(source, epochs=10)
     """
 
+    @takes_options(DrawingOptions)
     def __init__(
         self,
         graph: PathLike | Graph,
         folder: PathLike,
         *,
-        fanouts: Fanouts,
-        batch_size: int,
         cpu_cache: int | str,
         static_cache: int | str = 0,
-        draws: str = "independent",
-        draw_period: int = 1,
-        group_seeds: int = 1,
-        target: Target | None = None,
-        temporal: str | None = None,
-        strict_time: bool = False,
-        weighted: bool = False,
-        edge_ids: bool = False,
-        sampler: AnySampler | None = None,
-        seed: int = 0,
         window: int | None = None,
         overlap: bool = True,
         num_epochs: int | None = None,
@@ -102,13 +91,10 @@ class FreshEpochs(CursorSource):
         device: str | torch.device = "cpu",
         reporter: Reporter = SILENT,
         loader_options: LoaderOptions | None = None,
+        **drawing: Unpack[DrawingOptions],
     ) -> None:
         graph = graph if isinstance(graph, Graph) else Graph.open(graph)
-        spec = SamplingSpec(
-            fanouts, batch_size, seed=seed, splits=("train",), draws=draws, draw_period=draw_period,
-            group_seeds=group_seeds, target=target or NodeTarget(), temporal=temporal, strict_time=strict_time,
-            weighted=weighted, edge_ids=edge_ids, sampler=UserSampler.of(sampler),
-        )  # fmt: skip
+        spec = SamplingSpec.of(("train",), **drawing)
         plan = SamplingPlan(graph, spec)
         if num_epochs is not None:
             whole_number("num_epochs", num_epochs)

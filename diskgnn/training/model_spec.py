@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 from diskgnn.errors import ConfigError
 from diskgnn.schema import SourceSchema
-from diskgnn.specs import whole_number
-from diskgnn.units import parse_size
+from diskgnn.units import parse_size, whole_number
 
 ONE_TYPE_MODELS = ("sage", "gat", "gcn")
 TYPED_MODELS = ("rgcn", "rgat", "hgt")

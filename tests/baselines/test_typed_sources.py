@@ -18,7 +18,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import TypedMiniBatch, tensors_of
 from diskgnn.packing.pack import pack
 from diskgnn.sampling.sample import sample
-from diskgnn.specs import LinkTarget
+from diskgnn.targets import LinkTarget
 from diskgnn.training.train import train
 
 LINKS = LinkTarget(WRITES, negatives=2, eval_negatives=9)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from graphs import make_graph
 
+from diskgnn.caches import CacheSpec
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.packing.pack import pack_samples
@@ -24,12 +25,12 @@ from diskgnn.packing.row_sets import features_of
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.progress import SILENT, Advance, Reporter
 from diskgnn.sampling.sample import sample
-from diskgnn.specs import CacheSpec, NodeTarget
 from diskgnn.storage import faults
 from diskgnn.storage.pace import UNITS_PER_STAGE
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.verification import verify_artifact
 from diskgnn.system.resources import Resources
+from diskgnn.targets import NodeTarget
 
 WINDOW_BYTES = 16 << 10
 UNIT_BYTES = 1 << 10  # so that a stage has as many units as it has if it takes long
@@ -158,7 +159,7 @@ def test_killed_again_and_again(one_type: Packing, tmp_path: Path) -> None:
         from diskgnn.packing.pack import pack_samples
         from diskgnn.packing.tiers import TierBudgets
         from diskgnn.packing.row_sets import features_of
-        from diskgnn.specs import CacheSpec
+        from diskgnn.caches import CacheSpec
         from diskgnn.storage.samples import Samples
         from diskgnn.system.resources import Resources
         graph, samples = Graph.open(sys.argv[1]), Samples.open(sys.argv[2])

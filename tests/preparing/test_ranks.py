@@ -12,10 +12,11 @@ from typed_directories import write_typed_graph
 from diskgnn import ArtifactError, ConfigError, Loader, OutputExistsError, prepare
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import SPLITS, LinkTarget, NodeTarget, SamplingSpec, Shard
+from diskgnn.specs import SPLITS, SamplingSpec, Shard
 from diskgnn.storage import faults
 from diskgnn.storage.manifest import open_artifact
 from diskgnn.storage.verification import verify_artifact
+from diskgnn.targets import LinkTarget, NodeTarget
 
 SETTINGS = {"fanouts": [3, 2], "batch_size": 8, "epochs": 2, "seed": 5, "cpu_cache": "10%", "keep_input_nodes": True}
 WAYS = {

@@ -24,12 +24,13 @@ import pytest
 from graphs import INDICES, make_graph
 
 import diskgnn
+from diskgnn.caches import CacheSpec
 from diskgnn.errors import ArtifactError, ConfigError, UnavailableError, WorkerLostError
 from diskgnn.graph.graph import Graph
 from diskgnn.preparing import ray_tasks
 from diskgnn.preparing.ray_engine import PROCESS_BYTES
 from diskgnn.preparing.request import PrepareRequest
-from diskgnn.specs import CacheSpec, SamplingSpec
+from diskgnn.specs import SamplingSpec
 from diskgnn.storage import faults
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest import read_manifest

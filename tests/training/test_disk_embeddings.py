@@ -20,8 +20,8 @@ from diskgnn.batch_source import schema_of
 from diskgnn.cli import main
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.loading.loader import Loader
-from diskgnn.specs import NodeTarget
 from diskgnn.storage import faults
+from diskgnn.targets import NodeTarget
 from diskgnn.training.checkpoints import load_model
 from diskgnn.training.disk_embeddings import FOLDER, DiskEmbedding, EmbeddingTable
 from diskgnn.training.model_spec import ModelSpec

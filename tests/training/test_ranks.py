@@ -17,8 +17,8 @@ from typed_batches import WRITES, TypedGraph
 from typed_directories import write_typed_graph
 
 from diskgnn import ArtifactError, ConfigError, Loader, OutputExistsError, evaluate, load_model, prepare, train
-from diskgnn.specs import LinkTarget, NodeTarget
 from diskgnn.storage import faults
+from diskgnn.targets import LinkTarget, NodeTarget
 from diskgnn.training.checkpoints import load_checkpoint
 
 SETTINGS = {"fanouts": [3, 2], "batch_size": 8, "epochs": 2, "cpu_cache": "10%", "static_cache": 0}

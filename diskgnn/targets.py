@@ -1,0 +1,88 @@
+"""What seeds are: nodes (`NodeTarget`), or the ends of edges to predict (`LinkTarget`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from diskgnn.errors import ConfigError
+from diskgnn.schema import EdgeType, check_type_name, parse_edge_type
+from diskgnn.split_arrays import SplitArrays
+from diskgnn.units import whole_number
+
+EXCLUSIONS = ("none", "self", "reverse")
+
+
+@dataclass(frozen=True)
+class NodeTarget:
+    """Seeds are nodes: those of a type's splits, or those that are given. Given ones need no labels.
+
+    A node is a seed once, however often it is given, unless draws are temporal: then it may be asked at several times.
+
+    Raises:
+        ConfigError: not the name of a type; ids that are none; times of other seeds, or of none.
+
+    Example:
+        >>> NodeTarget("paper", seeds={"test": [7, 7]}, times={"test": [2019, 2020]})
+    """
+
+    node_type: str | None = None  # None: the only node type that has a split
+    seeds: Mapping[str, Any] | None = None  # node ids [n] of each split, in place of the graph's own splits
+    times: Mapping[str, Any] | None = None  # [n] of each: what temporal draws go by, in place of the nodes' own
+
+    def __post_init__(self) -> None:
+        if self.node_type is not None:
+            check_type_name(self.node_type, "target")
+        _keep_seeds(self, ())
+
+
+@dataclass(frozen=True)
+class LinkTarget:
+    """Seeds are the two ends of edges, and of pairs without an edge: link prediction.
+
+    Raises:
+        ConfigError: a value that makes no sense.
+    """
+
+    edge_type: EdgeType  # whose splits of seed edges are the positive pairs
+    negatives: int = 1  # per positive pair in training; 0: only those that the task finds in the batch
+    eval_negatives: int = 100  # per positive pair in the other splits, the same ones in every epoch
+    exclude: str = "reverse"  # of a train minibatch's neighbourhood: 'none', its seed edges 'self', 'reverse' ones too
+    reverse_edge_type: EdgeType | None = None  # None: 'rev_NAME' if the graph has it, else the same type if it can be
+    seeds: Mapping[str, Any] | None = None  # (source, destination) [n, 2] of each split, in place of the graph's own
+    times: Mapping[str, Any] | None = None  # [n] of each: what temporal draws go by, in place of their ends' times
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "edge_type", parse_edge_type(self.edge_type, "target"))
+        _keep_seeds(self, (2,))
+        if self.reverse_edge_type is not None:
+            source, name, destination = parse_edge_type(self.reverse_edge_type, "reverse_edge_type")
+            if (source, destination) != (self.edge_type[2], self.edge_type[0]):
+                raise ConfigError(
+                    f"reverse_edge_type: expected one from {self.edge_type[2]!r} to {self.edge_type[0]!r}, found "
+                    f"{self.reverse_edge_type!r}"
+                )
+            object.__setattr__(self, "reverse_edge_type", (source, name, destination))
+        if self.exclude not in EXCLUSIONS:
+            raise ConfigError(f"exclude: expected one of {', '.join(EXCLUSIONS)}, found {self.exclude!r}")
+        object.__setattr__(self, "negatives", whole_number("negatives", self.negatives, least=0))
+        object.__setattr__(self, "eval_negatives", whole_number("eval_negatives", self.eval_negatives, least=0))
+
+
+Target = NodeTarget | LinkTarget
+
+
+def _keep_seeds(target: Target, row_shape: tuple[int, ...]) -> None:
+    """Turn what was given into `SplitArrays`."""
+    if target.seeds is not None:
+        object.__setattr__(target, "seeds", SplitArrays.of("seeds", target.seeds, row_shape))
+    if target.times is None:
+        return
+    times = SplitArrays.of("times", target.times)
+    if target.seeds is None:
+        raise ConfigError("times: expected the seeds that they are of, found no seeds")
+    sizes, found = ({split: len(each) for split, each in given.items()} for given in (target.seeds, times))
+    if sizes != found:
+        raise ConfigError(f"times: expected one for each seed ({sizes}), found {found}")
+    object.__setattr__(target, "times", times)

@@ -21,13 +21,15 @@ import diskgnn
 from diskgnn.errors import ArtifactError
 from diskgnn.minibatch import Block
 from diskgnn.storage import artifacts
+from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.checked_files import load_npy, npy_header
 from diskgnn.storage.extent_headers import HeaderLayout
 from diskgnn.storage.extents import ROWS_DTYPE
 from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.header_checks import checked_header
 from diskgnn.storage.journal import Journal
-from diskgnn.storage.manifest import MANIFEST, content_digest, read_manifest
+from diskgnn.storage.manifest import read_manifest
+from diskgnn.storage.manifest_document import content_digest
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.samples_config import SamplesConfig

@@ -27,7 +27,9 @@ from diskgnn.graph.graph import Graph
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.extents import align
-from diskgnn.storage.manifest import Manifest, open_pinned, typed, verify_file
+from diskgnn.storage.manifest import Manifest, open_pinned
+from diskgnn.storage.manifest_document import typed
+from diskgnn.storage.verification import verify_file
 
 NODES, STARTS, FEATURES, EDGES, BUCKETS, TRAIN = (
     "nodes.npy", "starts.npy", "features.bin", "edges.bin", "buckets.npy", "train.npy",

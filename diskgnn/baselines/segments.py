@@ -25,7 +25,9 @@ from diskgnn.graph.graph import Graph
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.extent_headers import HeaderLayout
-from diskgnn.storage.manifest import Manifest, open_pinned, typed, verify_file
+from diskgnn.storage.manifest import Manifest, open_pinned
+from diskgnn.storage.manifest_document import typed
+from diskgnn.storage.verification import verify_file
 
 STATIC, EXTENTS, INDEX, CACHES = "static.bin", "extents.bin", "index.npy", "caches.bin"
 INDEX_DTYPE = np.dtype(

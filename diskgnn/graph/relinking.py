@@ -14,7 +14,8 @@ from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import MANIFEST, node_file
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, checksum_file, npy_header, sync
 from diskgnn.storage.locks import alone
-from diskgnn.storage.manifest import ExternalFile, Manifest, external_to_json, read_manifest
+from diskgnn.storage.manifest import Manifest, read_manifest
+from diskgnn.storage.manifest_document import ExternalFile, external_to_json
 from diskgnn.storage.object_stores import local
 from diskgnn.storage.writer import staging_of
 

@@ -20,8 +20,8 @@ from diskgnn.inference.scratch import Scratch, check_output
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.specs import PathLike
 from diskgnn.storage.disk_space import require_free_bytes
-from diskgnn.storage.manifest import verify_file
 from diskgnn.storage.object_stores import local
+from diskgnn.storage.verification import verify_file
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 from diskgnn.units import parse_size

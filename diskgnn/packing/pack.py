@@ -146,6 +146,8 @@ def pack_samples(
         resumable=not once,
         disk=resources.disk,
     ) as writer:
+        if isinstance(tiers, TierBudgets) and tiers.static_is_auto:
+            tiers = replace(tiers, static=writer.decided("static_cache", tiers.static))
         read_bytes = _require_space(writer, graph, samples, tiers, keep_input_nodes)
         given = read_given(samples.manifest, samples.config.spec)
 
@@ -175,7 +177,10 @@ def pack_samples(
 
 
 def _tiers_json(tiers: Tiers) -> Any:
-    return asdict(tiers) if isinstance(tiers, TierBudgets) else [asdict(rows) for rows in tiers]
+    """What was asked for, not what it came to on this machine at this moment."""
+    if not isinstance(tiers, TierBudgets):
+        return [asdict(rows) for rows in tiers]
+    return asdict(tiers) | ({"static": "auto"} if tiers.static_is_auto else {})
 
 
 def _details(config: PackedConfig, placed: Placed) -> dict[str, int | float | str]:

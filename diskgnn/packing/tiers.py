@@ -38,6 +38,7 @@ class TierBudgets:
     static: int  # of all sequences together
     train: int  # of the cpu tier of the train sequence
     evaluation: int  # of the cpu tier of each other sequence
+    static_is_auto: bool = False  # chosen by what is free now: what was chosen before would do as well
 
     @staticmethod
     def of(cache: CacheSpec, features: Sequence[FeatureFile], memory_bytes: int) -> TierBudgets:
@@ -58,7 +59,7 @@ class TierBudgets:
         evaluation_bytes = (
             train_bytes // EVALUATION_SHARE if cache.evaluation is None else _budget_bytes(cache.evaluation, features)
         )
-        return TierBudgets(static_bytes, train_bytes, evaluation_bytes)
+        return TierBudgets(static_bytes, train_bytes, evaluation_bytes, cache.static == "auto")
 
     def cpu(self, split: str) -> int:
         """Bytes of the cpu tier of the sequence of `split`."""

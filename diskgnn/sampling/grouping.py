@@ -18,7 +18,7 @@ from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.file_reading import read_array
-from diskgnn.storage.manifest import verify_input
+from diskgnn.storage.verification import verify_input
 
 # Each sweep lets labels grow by this factor, from the size of a group on: small labels first, which larger ones hold.
 _GROWTH = 4

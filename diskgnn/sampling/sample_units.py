@@ -24,8 +24,8 @@ from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import ChecksummedFile
 from diskgnn.storage.disk_space import DiskBudget
 from diskgnn.storage.extent_headers import require_header_fits
-from diskgnn.storage.manifest import verify_input
 from diskgnn.storage.samples import SampledMinibatch, one_row, samples_schema
+from diskgnn.storage.verification import verify_input
 from diskgnn.system.resources import Resources
 
 MINIBATCHES_PER_SHARD = 32

@@ -23,12 +23,12 @@ T = TypeVar("T")
 
 # All names, so that a test that misspells one fails instead of testing nothing.
 POINTS = frozenset({
-    "artifact.exchange", "artifact.exchanged", "artifact.pin", "artifact.sync", "artifact.write", "baseline.gather",
-    "baseline.load", "baseline.sample", "cgroup.delegate", "checkpoint.sync", "csc.scatter", "csc.sort",
-    "disk.reserve", "embeddings.saved", "embeddings.write", "fetch.range", "fresh_epochs.pack", "ginex.inspect",
-    "ids.spill", "loading.minibatch", "loading.page_lock", "loading.transfer", "pack.header", "pack.rows",
-    "pack.window", "partition.read", "prepare.packed", "push.file", "push.files", "sample.minibatch", "sample.sweep",
-    "training.step", "unit.renamed", "unit.written", "worker.packed", "worker.sampled",
+    "artifact.exchange", "artifact.exchanged", "artifact.pin", "artifact.publish", "artifact.sync", "artifact.write",
+    "baseline.gather", "baseline.load", "baseline.sample", "cgroup.delegate", "checkpoint.sync", "csc.scatter",
+    "csc.sort", "disk.reserve", "embeddings.saved", "embeddings.write", "fetch.range", "fresh_epochs.pack",
+    "ginex.inspect", "ids.spill", "loading.minibatch", "loading.page_lock", "loading.transfer", "pack.header",
+    "pack.rows", "pack.window", "partition.read", "prepare.packed", "push.file", "push.files", "sample.minibatch",
+    "sample.sweep", "training.step", "unit.renamed", "unit.written", "worker.packed", "worker.sampled",
 })  # fmt: skip
 READINGS = frozenset({
     "disk.free", "gpu.free", "header.most_bytes", "loading.runs_kernel", "loading.transfers_ahead", "memory.anonymous",

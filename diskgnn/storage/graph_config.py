@@ -16,7 +16,7 @@ from diskgnn.schema import (
     parse_edge_type,
 )
 from diskgnn.specs import SPLITS
-from diskgnn.storage.manifest import typed
+from diskgnn.storage.manifest_document import typed
 from diskgnn.storage.row_format import RowFormat
 
 

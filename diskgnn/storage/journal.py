@@ -1,20 +1,30 @@
 """The journal of a staging directory: what is being made there, and which of its files are finished.
 
-One JSON document a line, appended and made durable. The first says what is made; each other one names a finished
-file, its length and its CRC-32C. A run that goes on after a kill believes a file only as far as the journal does.
+One JSON document a line, appended and made durable. The first says what is made. Each other one names a finished file,
+its length and its CRC-32C, or says what was decided, which whoever goes on keeps to. A run that goes on after a kill
+believes a file only as far as the journal does.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import crc32c as checksum_of
+from diskgnn.storage import faults
 from diskgnn.storage.checked_files import checksum_file, sync
-from diskgnn.storage.manifest import typed
+from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
+from diskgnn.storage.manifest_document import typed
+
+_DECIDED = "decided"
 
 
 class Journal:
@@ -23,6 +33,7 @@ class Journal:
     def __init__(self, path: Path, making: Any) -> None:
         self.path = path
         self._finished: dict[str, tuple[int, int]] = {}  # bytes, CRC-32C
+        self._decided: dict[str, int] = {}
         self._lock = threading.Lock()
         self._first_line = json.dumps(making, sort_keys=True)
 
@@ -37,7 +48,10 @@ class Journal:
         for line in lines:
             try:
                 record = typed(json.loads(line), dict)
-                self._finish(typed(record["file"], str), typed(record["bytes"], int), typed(record["crc32c"], int))
+                if _DECIDED in record:
+                    self._decided[typed(record[_DECIDED], str)] = typed(record["value"], int)
+                else:
+                    self._finish(typed(record["file"], str), typed(record["bytes"], int), typed(record["crc32c"], int))
             except (ValueError, KeyError, RecursionError):  # the end of a line that a kill cut off, or damage
                 continue
         self._append("")  # ends a line that was cut off
@@ -46,6 +60,7 @@ class Journal:
     def begin(self) -> None:
         """Start it."""
         self._finished.clear()
+        self._decided.clear()
         self.path.unlink(missing_ok=True)
         self._append(self._first_line)
         sync(self.path.parent)
@@ -54,7 +69,17 @@ class Journal:
         """File `name` of the directory is finished, and durable."""
         with self._lock:
             self._finish(name, num_bytes, crc32c)
-            self._append(json.dumps({"file": name, "bytes": num_bytes, "crc32c": crc32c}))
+            self.note({"file": name, "bytes": num_bytes, "crc32c": crc32c})
+
+    def decide(self, name: str, value: int) -> int:
+        """What was decided under `name` when it was asked first, by a run before, too; durable."""
+        if name not in self._decided:
+            self.note({_DECIDED: name, "value": value})
+        return self._decided.setdefault(name, value)
+
+    def note(self, line: Mapping[str, Any]) -> None:
+        """Append a line."""
+        self._append(json.dumps(line))
 
     def recorded(self, name: str) -> tuple[int, int] | None:
         """Bytes and CRC-32C that file `name` had when it was added last; None if it never was."""
@@ -69,15 +94,47 @@ class Journal:
             return None
         return found[1] if found == self._finished.get(name) else None
 
-    def newest(self, names: Collection[str]) -> str | None:
-        """Which of some files was finished last, of those that are what they were then."""
-        known = (name for name in reversed(self._finished) if name in names)
-        return next((name for name in known if self.checksum(name) is not None), None)
-
     @property
     def has_finished(self) -> bool:
         """Whether any file was finished."""
         return bool(self._finished)
+
+    def record(
+        self, name: str, done: Mapping[str, npt.NDArray[Any]], claims: Iterable[str], disk: DiskBudget = UNLIMITED
+    ) -> None:
+        """Note durably how far a stage is, in two files that take turns: one is whole whenever a kill comes.
+
+        Args:
+            name: of the stage. Its record before is believed until this one is durable.
+            done: arrays that say what is done, with the checksums that whoever goes on compares.
+            claims: the files that hold what is done; they are made durable first.
+            disk: of which the record is claimed.
+        """
+        folder = self.path.parent
+        for claimed in claims:
+            sync(folder / claimed)
+        content = io.BytesIO()
+        np.savez(content, allow_pickle=False, **done)
+        even, odd = _records_of(name)
+        file = odd if self._newest((even, odd)) == even else even
+        disk.claim(max(0, file_bytes(content.getbuffer().nbytes) - allocated_bytes(folder / file)))
+        (folder / file).write_bytes(content.getbuffer())
+        sync(folder / file)
+        faults.point("unit.written")
+        self.add(file, len(content.getbuffer()), checksum_of(content.getbuffer()))
+
+    def last_record(self, name: str) -> dict[str, npt.NDArray[Any]] | None:
+        """What the last `record` of a stage said that is whole; None if there is none."""
+        newest = self._newest(_records_of(name))
+        if newest is None:
+            return None
+        with np.load(self.path.parent / newest, allow_pickle=False) as found:
+            return dict(found)
+
+    def _newest(self, names: Collection[str]) -> str | None:
+        """Which of some files was finished last, of those that are what they were then."""
+        known = (name for name in reversed(self._finished) if name in names)
+        return next((name for name in known if self.checksum(name) is not None), None)
 
     def _finish(self, name: str, num_bytes: int, crc32c: int) -> None:
         self._finished.pop(name, None)  # so that the last one comes last
@@ -90,3 +147,8 @@ class Journal:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _records_of(name: str) -> tuple[str, str]:
+    """The files that take a stage's records in turn."""
+    return f"{name}.even.npz", f"{name}.odd.npz"

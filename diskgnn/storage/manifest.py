@@ -5,10 +5,8 @@ Nothing in a manifest is trusted before it was checked: an artifact may come fro
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,10 +16,19 @@ import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError, ReadError
 from diskgnn.storage import faults
-from diskgnn.storage.artifacts import JOURNAL, MADE_BY, MANIFEST, VERSIONS
+from diskgnn.storage.artifacts import MADE_BY, MANIFEST, VERSIONS
 from diskgnn.storage.checked_files import checksum_file, load_npy, map_npy, npy_data_offset, npy_header, npy_parts
 from diskgnn.storage.file_reading import read_whole
 from diskgnn.storage.local_copies import LocalCopies
+from diskgnn.storage.manifest_document import (
+    ExternalFile,
+    FileEntry,
+    content_digest,
+    file_name,
+    parse_entry,
+    parse_external,
+    typed,
+)
 from diskgnn.storage.object_stores import AnyPath, Location, StoredPath, local, located
 from diskgnn.storage.pinning import PinnedFiles, version_of
 
@@ -29,25 +36,6 @@ T = TypeVar("T")
 
 _MAX_MANIFEST_BYTES = 64 << 20
 _MAX_OPENINGS = 5  # of a directory that is replaced meanwhile
-
-
-@dataclass(frozen=True)
-class FileEntry:
-    """One file of an artifact. `dtype` and `shape` are set for .npy files."""
-
-    bytes: int
-    crc32c: int
-    dtype: str | None = None
-    shape: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True)
-class ExternalFile:
-    """A file that the artifact refers to instead of holding it (`convert --reference-features`)."""
-
-    path: str
-    mtime_ns: int
-    headerless: bool = False  # it holds nothing but the numbers of an array
 
 
 @dataclass(frozen=True)
@@ -192,26 +180,6 @@ class Manifest:
         return sum(entry.bytes for entry in self.files.values())
 
 
-def content_digest(content: Mapping[str, Any]) -> str:
-    """Names an artifact by its content: everything in the manifest but where external files lie."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def entry_to_json(entry: FileEntry) -> dict[str, Any]:
-    """`entry` as it stands in manifest.json."""
-    record: dict[str, Any] = {"bytes": entry.bytes, "crc32c": f"{entry.crc32c:08x}"}
-    if entry.dtype is not None and entry.shape is not None:
-        record |= {"dtype": entry.dtype, "shape": list(entry.shape)}
-    return record
-
-
-def external_to_json(external: ExternalFile) -> dict[str, Any]:
-    """`external` as it stands in manifest.json."""
-    record: dict[str, Any] = {"path": external.path, "mtime_ns": external.mtime_ns}
-    return record | ({"headerless": True} if external.headerless else {})
-
-
 def open_artifact(path: AnyPath, format: str | None = None) -> Manifest:  # noqa: A002
     """Open an artifact and check everything but its files' contents (`verification` checks those too).
 
@@ -303,21 +271,10 @@ def read_manifest(path: AnyPath, format: str | None = None) -> Manifest:  # noqa
     return manifest
 
 
-def typed(value: Any, kind: type[T]) -> T:
-    """`value`, if JSON gave exactly this type (a bool is no int).
-
-    Raises:
-        ValueError: it is of another type.
-    """
-    if type(value) is not kind:
-        raise ValueError(f"expected {kind.__name__}, found {str(value)[:80]!r}")
-    return value
-
-
 def _parse_manifest(path: Location, document: dict[str, Any]) -> Manifest:
     """Raises ValueError or KeyError for whatever `ArtifactWriter.publish` would not have written."""
-    files = {_file_name(name): _parse_entry(record) for name, record in typed(document["files"], dict).items()}
-    external = {name: _parse_external(record) for name, record in typed(document["external"], dict).items()}
+    files = {file_name(name): parse_entry(record) for name, record in typed(document["files"], dict).items()}
+    external = {name: parse_external(record) for name, record in typed(document["external"], dict).items()}
     for name, entry in files.items():
         if name.endswith(".npy") and entry.dtype is None:
             raise ValueError(f"{name} has no dtype")
@@ -331,31 +288,6 @@ def _parse_manifest(path: Location, document: dict[str, Any]) -> Manifest:
         files, external, source, typed(document["digest"], str),
         copies=LocalCopies(path) if isinstance(path, StoredPath) else None,
     )  # fmt: skip
-
-
-def _file_name(name: str) -> str:
-    """`name`, if it names a file in the artifact's own directory and nowhere else."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,250}", name) or name in (MANIFEST, JOURNAL):
-        raise ValueError(f"{name!r} is no file name of an artifact")
-    return name
-
-
-def _parse_external(record: Any) -> ExternalFile:
-    record = typed(record, dict)
-    return ExternalFile(
-        typed(record["path"], str), typed(record["mtime_ns"], int), typed(record.get("headerless", False), bool)
-    )
-
-
-def _parse_entry(record: Any) -> FileEntry:
-    record = typed(record, dict)
-    size, checksum = typed(record["bytes"], int), typed(record["crc32c"], str)
-    if size < 0 or not re.fullmatch(r"[0-9a-f]{8}", checksum):
-        raise ValueError(f"{size} bytes with CRC-32C {checksum[:80]!r}")
-    if "dtype" not in record:
-        return FileEntry(size, int(checksum, 16))
-    shape = tuple(typed(length, int) for length in typed(record["shape"], list))
-    return FileEntry(size, int(checksum, 16), typed(record["dtype"], str), shape)
 
 
 def _check_listing(manifest: Manifest, folder: StoredPath) -> None:
@@ -397,24 +329,3 @@ def check_file(manifest: Manifest, name: str) -> None:
     if entry.dtype is not None and (found := npy_header(file)) != (entry.dtype, entry.shape):
         expected = (entry.dtype, entry.shape)
         raise ArtifactError(f"{file} holds {found}, expected {expected}: the file was replaced; {again}")
-
-
-def verify_input(manifest: Manifest, name: str, advance: Callable[[int], None] = lambda _: None) -> None:
-    """As `verify_file`, for a file that is read again from this machine: of a store, its copy is made.
-
-    Raises:
-        ArtifactError, DiskFullError, StoreError: see `Manifest.local`.
-    """
-    if manifest.copies is None:
-        verify_file(manifest, name, advance)
-    else:
-        manifest.local(name, advance)
-
-
-def verify_file(manifest: Manifest, name: str, advance: Callable[[int], None] = lambda _: None) -> None:
-    """Compare one file of an artifact with its checksum.
-
-    Raises:
-        ArtifactError: its content is not what was written.
-    """
-    manifest.check(name, checksum_file(manifest.file(name), advance))

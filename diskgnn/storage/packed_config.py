@@ -10,7 +10,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.schema import NO_LABELS, EdgeType, SourceSchema, edge_type_name, parse_edge_type
 from diskgnn.storage.extent_headers import LABEL_DTYPES, HeaderLayout, RowSetLayout
 from diskgnn.storage.graph_config import TargetConfig
-from diskgnn.storage.manifest import typed
+from diskgnn.storage.manifest_document import typed
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.samples_config import SamplesConfig
 from diskgnn.targets import LinkTarget, NodeTarget

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError
-from diskgnn.storage.manifest import typed
+from diskgnn.storage.manifest_document import typed
 from diskgnn.storage.object_stores import Location, local
 from diskgnn.storage.quantisation import Quantisation
 

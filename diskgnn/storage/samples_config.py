@@ -13,7 +13,7 @@ from diskgnn.fanouts import Fanouts
 from diskgnn.schema import EdgeType, edge_type_name, parse_edge_type
 from diskgnn.specs import SamplingSpec, Shard
 from diskgnn.split_arrays import SplitArrays
-from diskgnn.storage.manifest import typed
+from diskgnn.storage.manifest_document import typed
 from diskgnn.targets import LinkTarget, NodeTarget, Target
 from diskgnn.user_sampler import UserSampler
 

@@ -9,9 +9,10 @@ from diskgnn._native import DIRECT_ALIGNMENT, crc32c
 from diskgnn.errors import ArtifactError, ReadError
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.storage import artifacts
+from diskgnn.storage.checked_files import checksum_file
 from diskgnn.storage.extents import Part
 from diskgnn.storage.file_reading import fill, reading, size_of
-from diskgnn.storage.manifest import Manifest, check_file, read_manifest, verify_file
+from diskgnn.storage.manifest import Manifest, check_file, read_manifest
 from diskgnn.storage.object_stores import AnyPath
 from diskgnn.storage.packed import Packed
 
@@ -35,6 +36,27 @@ class DamagedError(ArtifactError):
         problems = "; ".join(damage.problem for damage in damages)
         super().__init__(f"{len(damages)} of {len(manifest.files)} files of {manifest.path} are damaged: {problems}")
         self.damages = damages
+
+
+def verify_input(manifest: Manifest, name: str, advance: Callable[[int], None] = lambda _: None) -> None:
+    """As `verify_file`, for a file that is read again from this machine: of a store, its copy is made.
+
+    Raises:
+        ArtifactError, DiskFullError, StoreError: see `Manifest.local`.
+    """
+    if manifest.copies is None:
+        verify_file(manifest, name, advance)
+    else:
+        manifest.local(name, advance)
+
+
+def verify_file(manifest: Manifest, name: str, advance: Callable[[int], None] = lambda _: None) -> None:
+    """Compare one file of an artifact with its checksum.
+
+    Raises:
+        ArtifactError: its content is not what was written.
+    """
+    manifest.check(name, checksum_file(manifest.file(name), advance))
 
 
 def verify_artifact(path: AnyPath, *, reporter: Reporter = SILENT) -> Manifest:

@@ -5,7 +5,6 @@ Whoever is killed half-way leaves no half-published artifact. docs/FORMAT.md has
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,28 +16,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import crc32c as checksum
-from diskgnn.errors import ArtifactError, BusyError, ConfigError, OutputExistsError
+from diskgnn.errors import BusyError, ConfigError, OutputExistsError
 from diskgnn.specs import PathLike
 from diskgnn.storage import faults
 from diskgnn.storage.array_file import ArrayFile
 from diskgnn.storage.artifacts import JOURNAL, MANIFEST, VERSIONS
 from diskgnn.storage.checked_files import ChecksummedFile, checksum_file, npy_header, npy_header_bytes, sync
-from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
+from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, file_bytes
 from diskgnn.storage.exchange import exchange
 from diskgnn.storage.journal import Journal
 from diskgnn.storage.locks import FileLock
-from diskgnn.storage.manifest import (
+from diskgnn.storage.manifest import Manifest, open_artifact, read_manifest
+from diskgnn.storage.manifest_document import (
     ExternalFile,
     FileEntry,
-    Manifest,
     content_digest,
     entry_to_json,
     external_to_json,
-    open_artifact,
-    read_manifest,
 )
 from diskgnn.storage.pace import Pace
+from diskgnn.storage.replacing import clean_beside, note_leaving, remove_left, require_replaceable
 from diskgnn.storage.write_errors import raise_write_error
 
 
@@ -78,56 +75,17 @@ class ArtifactWriter:
         self._lock = FileLock(self.staging.with_suffix(".lock"))
         self._journal = Journal(self.staging / JOURNAL, [format, VERSIONS[format], self.config, self.source])
         try:
-            self.check_output()
+            self._require_replaceable()
         except OutputExistsError as error:
-            if self._clean():
+            if clean_beside(self.final, self.staging, self._lock):
                 raise OutputExistsError(
                     f"{error}. {self.staging} has what a run that replaces it was stopped at: the same command, with "
                     f"overwrite, goes on with that, or remove it"
                 ) from error
             raise
 
-    def check_output(self) -> None:
-        """Refuse an output that exists (unless overwriting an artifact), before any work is done."""
-        if not self.final.exists() or (self.final.is_dir() and not any(self.final.iterdir())):
-            return
-        # Overwriting deletes a directory: only one that holds the same kind of artifact and nothing else. Anything else
-        # is a slip, such as the input's name given as the output.
-        try:
-            manifest = read_manifest(self.final)
-        except ArtifactError as error:
-            raise OutputExistsError(
-                f"{self.final} exists and is no artifact ({error}): it is never overwritten. Choose another output, or "
-                f"remove it by hand."
-            ) from error
-        if manifest.format != self.format:
-            raise OutputExistsError(
-                f"{self.final} exists and is a {manifest.format!r}: it is never overwritten with a {self.format!r}. "
-                f"Choose another output."
-            )
-        known = {MANIFEST, *manifest.files}
-        if foreign := sorted(entry.name for entry in self.final.iterdir() if entry.name not in known):
-            raise OutputExistsError(
-                f"{self.final} holds files that are no part of the artifact ({', '.join(foreign[:5])}): refusing to "
-                f"delete them. Choose another output, or move them away."
-            )
-        if not self._overwrite:
-            raise OutputExistsError(f"{self.final} exists already; pass overwrite=True to replace it")
-
-    def _clean(self) -> bool:
-        """Remove what killed runs left beside an output that is there; not what a run with `overwrite` goes on with.
-
-        Whether there is such, and nobody is at work on it.
-        """
-        with suppress(ArtifactError, OSError):  # no artifact, or a folder that cannot be written to: nothing of ours
-            there = read_manifest(self.final)
-            journal = Journal(self.staging / JOURNAL, [there.format, there.version, there.config, there.source])
-            if (self.staging.exists() or self._lock.path.exists()) and self._lock.acquire():
-                if not journal.path.exists() or journal.read():
-                    shutil.rmtree(self.staging, ignore_errors=True)
-                self._lock.release()
-                return self.staging.exists()
-        return False
+    def _require_replaceable(self) -> None:
+        require_replaceable(self.final, self.format, overwrite=self._overwrite)
 
     def __enter__(self) -> ArtifactWriter:
         try:
@@ -140,6 +98,8 @@ class ArtifactWriter:
                 f"cannot write {self.final}: {error.strerror or error}; choose an output in another folder"
             ) from error
         try:
+            if (self.final / JOURNAL).exists():
+                remove_left(read_manifest(self.final))
             if self._resumable and self._journal.read():
                 self.disk.look()
             else:
@@ -243,32 +203,16 @@ class ArtifactWriter:
             done: arrays that say what is done, with the checksums that whoever goes on compares.
             claims: the files that hold what is done; they are made durable first.
         """
-        if not self._resumable:
-            return
-        for claimed in claims:
-            sync(self.path(claimed))
-        content = io.BytesIO()
-        np.savez(content, allow_pickle=False, **done)
-        even, odd = self._records_of(name)
-        file = odd if self._journal.newest((even, odd)) == even else even
-        self.disk.claim(max(0, file_bytes(content.getbuffer().nbytes) - allocated_bytes(self.path(file))))
-        self.path(file).write_bytes(content.getbuffer())
-        sync(self.path(file))
-        faults.point("unit.written")
-        self._journal.add(file, len(content.getbuffer()), checksum(content.getbuffer()))
+        if self._resumable:
+            self._journal.record(name, done, claims, self.disk)
 
     def recorded(self, name: str) -> dict[str, npt.NDArray[Any]] | None:
         """What the last `record` of a stage said that is whole; None if there is none."""
-        newest = self._journal.newest(self._records_of(name)) if self._resumable else None
-        if newest is None:
-            return None
-        with np.load(self.path(newest), allow_pickle=False) as found:
-            return dict(found)
+        return self._journal.last_record(name) if self._resumable else None
 
-    @staticmethod
-    def _records_of(name: str) -> tuple[str, str]:
-        """The files that take a stage's records in turn."""
-        return f"{name}.even.npz", f"{name}.odd.npz"
+    def decided(self, name: str, value: int) -> int:
+        """`value`, or what a killed run, which this one goes on with, decided in its place."""
+        return self._journal.decide(name, value) if self._resumable else value
 
     def discard(self) -> None:
         """Keep nothing for another run: what was read is wrong, and may be corrected."""
@@ -313,16 +257,17 @@ class ArtifactWriter:
         text = json.dumps(document, indent=1) + "\n"
         self.disk.claim(file_bytes(len(text)))
         (self.staging / MANIFEST).write_text(text)
+        scratch = []
         for entry in self.staging.iterdir():
             if entry.name == MANIFEST or entry.name in self.files:
                 self._sync(entry)
-            elif entry.is_dir():
-                shutil.rmtree(entry)  # scratch
-            elif entry != self._journal.path:
-                entry.unlink()
+            elif entry.name != JOURNAL:
+                scratch.append(entry.name)
         self._sync(self.staging)
-        self.check_output()
-        self._journal.path.unlink(missing_ok=True)
+        self._require_replaceable()
+        # Until the directory has its name, the next run goes on with all of this; afterwards it removes it.
+        note_leaving(self.staging, scratch)
+        faults.point("artifact.publish")
         if self.final.exists():
             exchange(self.staging, self.final)
             faults.point("artifact.exchanged")
@@ -331,7 +276,10 @@ class ArtifactWriter:
             self.staging.rename(self.final)
         self._sync(self.final.parent)
         self._published = True
-        return open_artifact(self.final, self.format)
+        manifest = open_artifact(self.final, self.format)
+        with suppress(OSError):  # the next run does it
+            remove_left(manifest)
+        return manifest
 
     @staticmethod
     def _sync(path: Path) -> None:

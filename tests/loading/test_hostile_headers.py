@@ -13,8 +13,9 @@ from packed_directories import forge, key
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
 from diskgnn.loading.loader import Loader
+from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.extents import ExtentIndex, align
-from diskgnn.storage.manifest import MANIFEST, content_digest
+from diskgnn.storage.manifest_document import content_digest
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples import SampledBlock
 from diskgnn.training.models import make_model

@@ -132,6 +132,39 @@ def test_a_kill_anywhere_changes_no_byte(packing: Packing, tmp_path: Path, point
         shutil.rmtree(out)
 
 
+def test_a_kill_while_publishing_costs_nothing(packing: Packing, tmp_path: Path) -> None:
+    """Up to the rename, all of it is gone on with; after that, it is there."""
+    with pytest.raises(Killed), faults.armed("artifact.publish", Killed()):
+        packing.pack(tmp_path / "packed")
+    headers, windows = Passes(), Passes()
+    with faults.armed("pack.header", headers), faults.armed("pack.window", windows):
+        packing.pack(tmp_path / "packed")
+    assert (headers.count, windows.count) == (0, 0)
+    assert verify_artifact(tmp_path / "packed").digest == packing.digest
+    assert [path.name for path in tmp_path.iterdir()] == ["packed"]
+
+
+def test_a_static_tier_that_is_chosen_stays_chosen(one_type: Packing, tmp_path: Path) -> None:
+    """Free memory of the GPU decided at first; a run that goes on finds less of it."""
+
+    def pack_auto(out: Path, free_bytes: int) -> None:
+        with faults.pretending("gpu.free", free_bytes):
+            tiers = TierBudgets.of(CacheSpec("20%"), features_of(one_type.graph, one_type.samples.config), 1 << 30)
+        pack_samples(one_type.graph, one_type.samples, out, tiers, Resources.of("1GiB", 1), unit_bytes=UNIT_BYTES,
+                     window_bytes=WINDOW_BYTES)  # fmt: skip
+
+    pack_auto(tmp_path / "whole", 200_000)
+    pack_auto(tmp_path / "other", 20_000)
+    assert verify_artifact(tmp_path / "whole").digest != verify_artifact(tmp_path / "other").digest
+    with pytest.raises(Killed), faults.armed("pack.window", Killed(), after=10):
+        pack_auto(tmp_path / "killed", 200_000)
+    headers = Passes()
+    with faults.armed("pack.header", headers):
+        pack_auto(tmp_path / "killed", 20_000)
+    assert headers.count == 0
+    assert verify_artifact(tmp_path / "killed").digest == verify_artifact(tmp_path / "whole").digest
+
+
 @pytest.mark.parametrize("point", ["pack.header", "pack.window"])
 def test_a_kill_costs_a_unit(one_type: Packing, tmp_path: Path, point: str) -> None:
     """Of headers and windows, which are all that takes long, no more than a unit is made again."""

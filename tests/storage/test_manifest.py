@@ -17,7 +17,8 @@ from small_artifacts import write
 
 from diskgnn.errors import ArtifactError
 from diskgnn.storage.artifacts import FEATURES, GRAPH, SAMPLES
-from diskgnn.storage.manifest import content_digest, open_artifact
+from diskgnn.storage.manifest import open_artifact
+from diskgnn.storage.manifest_document import content_digest
 from diskgnn.storage.verification import verify_artifact
 
 DAMAGE: list[tuple[Callable[[Path], object], str]] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import signal
@@ -129,6 +130,54 @@ def test_killed_half_way(tmp_path: Path, point: str, after: int, overwrite: bool
     after = write(path, overwrite=overwrite or renamed)
     assert verify_artifact(path) == after
     assert names(tmp_path) == ["graph"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("resumable", [False, True])
+def test_killed_between_the_rename_and_the_end(tmp_path: Path, overwrite: bool, resumable: bool) -> None:
+    """The artifact is whole, and what its writer left in it goes with the next run; what a user put there stays."""
+    path = tmp_path / "graph"
+
+    def write_all(config: int) -> None:
+        with ArtifactWriter(path, GRAPH, config={"n": config}, overwrite=True, resumable=resumable) as writer:
+            writer.save_array("a.npy", np.zeros(3))
+            writer.path("scratch.bin").write_bytes(b"1")
+            writer.path("scratch").mkdir()
+            writer.path("scratch").joinpath("more.bin").write_bytes(b"2")
+            writer.publish()
+
+    if overwrite:
+        write_all(0)
+    if (child := os.fork()) == 0:
+        try:
+            with faults.armed("artifact.sync", die, after=3):  # a.npy, the manifest, the directory; then its parent
+                write_all(1)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert verify_artifact(path).config == {"n": 1}
+    assert names(path) == ["a.npy", "journal.jsonl", "manifest.json", "scratch", "scratch.bin"]
+    with pytest.raises(OutputExistsError, match="exists already"):
+        ArtifactWriter(path, GRAPH, config={}, resumable=resumable)
+    assert names(path) == ["a.npy", "manifest.json"]
+    assert names(tmp_path) == ["graph"]
+    (path / "mine.txt").touch()
+    with pytest.raises(OutputExistsError, match=r"mine\.txt"):
+        write_all(2)
+
+
+def test_what_a_journal_says_of_leftovers_is_not_trusted(tmp_path: Path) -> None:
+    path = write(tmp_path / "graph").folder
+    (tmp_path / "precious").touch()
+    hostile = ["../precious", "/etc/passwd", "..", "", ".", "a.npy", "manifest.json", 3]
+    for leaving in (*([name] for name in hostile), None, "a.npy", {"a.npy": 1}):
+        (path / "journal.jsonl").write_text("[\n" + json.dumps({"leaving": leaving}) + "\n{")
+        with pytest.raises(OutputExistsError, match="exists already"):
+            ArtifactWriter(path, GRAPH, config={})
+        assert names(tmp_path) == ["graph", "precious"]
+        assert "journal.jsonl" not in names(path)
+        verify_artifact(path)
 
 
 def test_resuming(tmp_path: Path) -> None:

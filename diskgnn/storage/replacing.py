@@ -1,0 +1,98 @@
+"""What lies where an artifact is to be written: whether it may be replaced, and what killed runs left of their own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from diskgnn.errors import ArtifactError, OutputExistsError
+from diskgnn.storage.artifacts import JOURNAL, MANIFEST
+from diskgnn.storage.journal import Journal
+from diskgnn.storage.locks import FileLock
+from diskgnn.storage.manifest import Manifest, read_manifest
+from diskgnn.storage.manifest_document import file_name, typed
+
+_LEAVING = "leaving"
+
+
+def require_replaceable(final: Path, format: str, *, overwrite: bool) -> None:  # noqa: A002  (the manifest's word)
+    """Refuse an output that exists, unless an artifact is to be overwritten, before any work is done.
+
+    Raises:
+        OutputExistsError: something is there, and `overwrite` is False; or it is not just such an artifact.
+    """
+    if not final.exists() or (final.is_dir() and not any(final.iterdir())):
+        return
+    # Overwriting deletes a directory: only one that holds the same kind of artifact and nothing else. Anything else
+    # is a slip, such as the input's name given as the output.
+    try:
+        manifest = read_manifest(final)
+    except ArtifactError as error:
+        raise OutputExistsError(
+            f"{final} exists and is no artifact ({error}): it is never overwritten. Choose another output, or "
+            f"remove it by hand."
+        ) from error
+    if manifest.format != format:
+        raise OutputExistsError(
+            f"{final} exists and is a {manifest.format!r}: it is never overwritten with a {format!r}. "
+            f"Choose another output."
+        )
+    known = {MANIFEST, *manifest.files, *_left(manifest)}
+    if foreign := sorted(entry.name for entry in final.iterdir() if entry.name not in known):
+        raise OutputExistsError(
+            f"{final} holds files that are no part of the artifact ({', '.join(foreign[:5])}): refusing to "
+            f"delete them. Choose another output, or move them away."
+        )
+    if not overwrite:
+        raise OutputExistsError(f"{final} exists already; pass overwrite=True to replace it")
+
+
+def note_leaving(folder: Path, names: Sequence[str]) -> None:
+    """Note durably, in the journal of a directory that is about to be published, what in it is scratch."""
+    Journal(folder / JOURNAL, None).note({_LEAVING: list(names)})
+
+
+def remove_left(manifest: Manifest) -> None:
+    """Remove the journal and the scratch of the run that published a directory, if it was killed before it did.
+
+    Whoever calls this has the lock of whoever writes the directory.
+    """
+    for name in _left(manifest):  # the journal last, which knows the others
+        path = manifest.folder / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _left(manifest: Manifest) -> list[str]:
+    """What a killed run left in the directory that it published, and is no part of it; the journal comes last."""
+    found: list[str] = []
+    journal = manifest.folder / JOURNAL
+    if not journal.is_file():
+        return found
+    for line in journal.read_bytes().splitlines():
+        with suppress(ValueError, KeyError, RecursionError):  # other lines, and the end of one that was cut off
+            found = [file_name(typed(name, str)) for name in typed(typed(json.loads(line), dict)[_LEAVING], list)]
+    return [name for name in found if name not in manifest.files] + [JOURNAL]
+
+
+def clean_beside(final: Path, staging: Path, lock: FileLock) -> bool:
+    """Remove what killed runs left in an output that is there and beside it; not what a run with `overwrite` goes on
+    with.
+
+    Whether there is such, and nobody is at work on it.
+    """
+    with suppress(ArtifactError, OSError):  # no artifact, or a folder that cannot be written to: nothing of ours
+        there = read_manifest(final)
+        journal = Journal(staging / JOURNAL, [there.format, there.version, there.config, there.source])
+        if (staging.exists() or lock.path.exists() or _left(there)) and lock.acquire():
+            remove_left(there)
+            if not journal.path.exists() or journal.read():
+                shutil.rmtree(staging, ignore_errors=True)
+            lock.release()
+            return staging.exists()
+    return False

@@ -1,5 +1,6 @@
 #include "storage/read_engine.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,13 +27,17 @@ constexpr unsigned kMaxPoolThreads = 16;
 constexpr unsigned kReadAttempts = 4;
 
 bool worth_another_attempt(int error) {
-  return error == EIO || error == EAGAIN || error == EBUSY || error == ETIMEDOUT;
+  return error == EIO || error == EAGAIN || error == EBUSY || error == ETIMEDOUT || error == ECANCELED;
 }
 
 [[noreturn]] void throw_read_error(int error, const DirectFile& file, std::uint64_t offset, std::uint64_t bytes) {
-  throw std::system_error(
-      error, std::generic_category(),
-      "reading " + std::to_string(bytes) + " bytes at offset " + std::to_string(offset) + " of " + file.path());
+  std::string what =
+      "reading " + std::to_string(bytes) + " bytes at offset " + std::to_string(offset) + " of " + file.path();
+  if (worth_another_attempt(error) && error != EIO) {  // whatever it was, it is a disk that does not give its data
+    what += " (" + std::generic_category().message(error) + ", again and again)";
+    error = EIO;
+  }
+  throw std::system_error(error, std::generic_category(), what);
 }
 
 [[noreturn]] void throw_short_read(const DirectFile& file, const ReadRequest& request, std::uint64_t done) {
@@ -44,6 +49,16 @@ bool worth_another_attempt(int error) {
 // A direct read that stops between two multiples of the alignment has met the end of the file; asking for the rest
 // from there would be refused.
 bool met_end(const DirectFile& file, std::uint64_t done) { return file.is_direct() && done % kDirectAlignment != 0; }
+
+// Whether a file has bytes from `offset` on. A read that stopped there has not met the end, whatever it was told.
+bool goes_on(const DirectFile& file, std::uint64_t offset) {
+  struct stat status{};
+  return fstat(file.descriptor(), &status) == 0 && S_ISREG(status.st_mode) &&
+         offset < static_cast<std::uint64_t>(status.st_size);
+}
+
+// Where a read that stopped after `done` bytes begins again: direct reads begin at multiples of the alignment.
+std::uint64_t begin_again(std::uint64_t done) { return done - done % kDirectAlignment; }
 
 class ThreadEngine final : public ReadEngine {
  public:
@@ -122,9 +137,13 @@ class ThreadEngine final : public ReadEngine {
                                   request.destination.size() - done, static_cast<off_t>(request.offset + done));
       if (count < 0 && (errno == EINTR || (worth_another_attempt(errno) && attempts++ < kReadAttempts))) continue;
       if (count < 0) return {request, done, errno};
-      if (count == 0) break;
       done += static_cast<std::uint64_t>(count);
-      if (done >= request.required_bytes || met_end(file_, done)) break;
+      if (done >= request.required_bytes) break;
+      if (count == 0 || met_end(file_, done)) {
+        if (!goes_on(file_, request.offset + done)) break;
+        if (attempts++ >= kReadAttempts) return {request, done, EIO};
+        done = begin_again(done);
+      }
     }
     return {request, done, 0};
   }
@@ -178,7 +197,13 @@ class UringEngine final : public ReadEngine {
       if (result < 0) throw_read_error(-result, file_, request.offset, request.destination.size());
       state.done += static_cast<std::uint64_t>(result);
       if (state.done < request.required_bytes) {
-        if (result == 0 || met_end(file_, state.done)) throw_short_read(file_, request, state.done);
+        if (result == 0 || met_end(file_, state.done)) {
+          if (!goes_on(file_, request.offset + state.done)) throw_short_read(file_, request, state.done);
+          if (state.attempts++ >= kReadAttempts) {
+            throw_read_error(EIO, file_, request.offset, request.destination.size());
+          }
+          state.done = begin_again(state.done);
+        }
         enqueue(slot);
         continue;
       }

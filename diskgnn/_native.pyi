@@ -453,27 +453,67 @@ class Tiers:
         next_cycle_slots: Int32,
     ) -> None: ...
 
+REQUEST_BYTES: int  # of a request at most
+REQUEST_DEPTH: int  # requests that wait, or are taken and not finished
+
+class FailedRequestError(RuntimeError):
+    """A request that whoever took it could not bring."""
+
+class ReadRequest:
+    """Bytes that are wanted."""
+
+    @property
+    def offset(self) -> int:
+        """The first of them."""
+
+    @property
+    def destination(self) -> npt.NDArray[np.uint8]:
+        """Where they go: memory that is valid until the request is finished."""
+
+class ReadRequests:
+    """What a `Pipeline` asks for where others read: any number of threads `take` and `finish`."""
+
+    def __init__(self) -> None: ...
+    def take(self) -> ReadRequest | None:
+        """The next request, once there is one; None after `close`. What is taken has to be finished."""
+
+    def finish(self, request: ReadRequest, failed: bool) -> None:
+        """Its bytes are there, or will not be."""
+
+    def close(self) -> None:
+        """Whoever waits in `take` gets None."""
+
 class PipelineOptions:
     """How a `Pipeline` reads.
 
     Raises:
-        ValueError: `prefetch` or `threads` is 0, or there is no such engine.
+        ValueError: `prefetch` or `threads` is 0.
     """
 
-    def __init__(self, *, engine: str = "auto", prefetch: int = 2, threads: int = 1, verify: bool = True) -> None: ...
+    def __init__(self, *, prefetch: int = 2, threads: int = 1, verify: bool = True) -> None: ...
 
 class Pipeline:
     """Reads extents ahead, assembles minibatches from the tiers, hands them out (native/loading/extent_pipeline.h).
 
     `extents` is [T, 3], the fields of `storage.extents.EXTENT_DTYPE`, and `rows` [T, K, 7], those of `ROWS_DTYPE`.
-    `tiers` are those of the K row sets.
+    `tiers` are those of the K row sets. `engine` reads the file `path`; or, with `requests`, somebody else does, and it
+    has `num_bytes`.
 
     Raises:
-        ValueError: the index does not fit the file, or the tiers do not fit each other.
+        ValueError: the index does not fit the file, or the tiers do not fit each other; or there is no such engine.
     """
 
     def __init__(
-        self, path: str, extents: Int64, rows: Int64, tiers: Sequence[Tiers], options: PipelineOptions
+        self,
+        path: str,
+        extents: Int64,
+        rows: Int64,
+        tiers: Sequence[Tiers],
+        options: PipelineOptions,
+        *,
+        engine: str = "auto",
+        requests: ReadRequests | None = None,
+        num_bytes: int = 0,
     ) -> None: ...
     def set_order(self, order: Int64) -> None:
         """From now on, position i of the sequence is extent order[i].

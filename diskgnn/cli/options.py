@@ -44,6 +44,7 @@ class Place(click.Path):
 ARTIFACT = Place(urls=True)
 OUTPUT = LOCAL = Place(urls=False)
 EXISTING = Place(exists=True, urls=False)
+PACKED = Place(urls=True, as_text=True)  # of what trains, which reads a store only when asked to
 SOURCE = Place(exists=True, urls=True, as_text=True)  # of convert
 
 

@@ -11,6 +11,7 @@ from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.options import CACHE, Size, combined
 from diskgnn.cli.rendering import Output
+from diskgnn.storage.object_stores import located
 from diskgnn.training.model_spec import DECODERS, EMBEDDINGS, ONE_TYPE_MODELS, TYPED_MODELS
 from diskgnn.units import format_seconds, format_size
 
@@ -24,6 +25,8 @@ _reading_options = combined(
              help="How the disk is read."),
     _reading("--verify/--no-verify", default=True, show_default=True,
              help="Compare rows with their checksums as they are read."),
+    _reading("--stream", is_flag=True,
+             help="PACKED is the URL of an object store: read it from there in every epoch."),
 )  # fmt: skip
 _device = click.option("--device", default="cpu", show_default=True, help="Where the model is: cpu, cuda, cuda:1.")
 _model = options.section("Model")
@@ -33,7 +36,7 @@ _records = options.section("Records")
 
 
 @click.command(cls=Command, short_help="Train a model on prepared minibatches.")
-@click.argument("packed", type=options.LOCAL)
+@click.argument("packed", type=options.PACKED)
 @_model(
     "--model",
     type=click.Choice([*ONE_TYPE_MODELS, *TYPED_MODELS]),
@@ -110,8 +113,8 @@ _records = options.section("Records")
 @options.serve
 @click.pass_obj
 def train(
-    output: Output, /, packed: Path, device_cache: int | str | None, prefetch: int | None, engine: str, verify: bool,
-    **arguments: Any,
+    output: Output, /, packed: Path | str, device_cache: int | str | None, prefetch: int | None, engine: str,
+    verify: bool, stream: bool, **arguments: Any,
 ) -> None:  # fmt: skip
     """Train a model on the minibatches in PACKED and report the best epoch's scores.
 
@@ -129,7 +132,9 @@ def train(
         result = train(
             packed,
             **arguments,
-            loader_options=LoaderOptions(device_cache=device_cache, prefetch=prefetch, engine=engine, verify=verify),
+            loader_options=LoaderOptions(
+                device_cache=device_cache, prefetch=prefetch, engine=engine, verify=verify, stream=stream
+            ),
             callback=lambda record: _show_record(output, record),
             reporter=output.epochs_reporter(),
         )
@@ -150,10 +155,17 @@ def train(
     output.result({"epochs": [epoch.as_record() for epoch in result.epochs], "best_epoch": result.best_epoch,
                    **scores, "resumed_from": result.resumed_from})  # fmt: skip
     if arguments["checkpoint"] is None:
-        output.next("diskgnn", "train", packed, "--checkpoint", packed.with_name(f"{packed.name}-run"),
+        output.next("diskgnn", "train", packed, "--checkpoint", _beside(packed),
                     why="the same with a checkpoint: this model was not kept")  # fmt: skip
     else:
         output.next("diskgnn", "evaluate", packed, "--checkpoint", arguments["checkpoint"])
+
+
+def _beside(packed: Path | str) -> Path:
+    """A folder for a checkpoint."""
+    found = located(packed)
+    name = f"{found.name}-run"
+    return found.with_name(name) if isinstance(found, Path) else Path(name)
 
 
 def _show_record(output: Output, record: dict[str, Any]) -> None:
@@ -176,7 +188,7 @@ def _score_text(name: str, value: float) -> str:
 
 
 @click.command(cls=Command, short_help="Measure a trained model's loss and scores.")
-@click.argument("packed", type=options.LOCAL)
+@click.argument("packed", type=options.PACKED)
 @click.option(
     "--checkpoint",
     type=options.LOCAL,
@@ -196,7 +208,7 @@ def _score_text(name: str, value: float) -> str:
 @options.serve
 @click.pass_obj
 def evaluate(
-    output: Output, /, packed: Path, checkpoint: Path, split: str, device: str, **reading: Any
+    output: Output, /, packed: Path | str, checkpoint: Path, split: str, device: str, **reading: Any
 ) -> None:  # fmt: skip
     """Loss and scores of a trained model on one split of PACKED."""
     from diskgnn.loading.options import LoaderOptions

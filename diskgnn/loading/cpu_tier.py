@@ -17,7 +17,7 @@ from diskgnn.errors import ArtifactError
 from diskgnn.loading.row_file_check import does_not_fit, open_row_file
 from diskgnn.storage import artifacts
 from diskgnn.storage.extents import ExtentIndex
-from diskgnn.storage.file_reading import fill, opened
+from diskgnn.storage.file_reading import fill, reading
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.row_reading import read_rows, row_buffer
 
@@ -96,15 +96,14 @@ class CpuTier:
 
     def _admissions(self, index: ExtentIndex, position: int) -> Iterator[npt.NDArray[np.int32]]:
         """[A, 2] extent row and slot, of each extent before `position`; none where the tier has no slots."""
-        name = artifacts.extents_file(self._split)
         numbers = range(position) if len(self.next_cycle_slots) else range(0)
-        path = self._packed.file(name)
-        with opened(path) as descriptor:
+        path = self._packed.extents(self._split)
+        with reading(path) as file:
             for number in numbers:
                 extent, record = index.extents[number], index.rows[number, self._number]
                 offset, length = int(record["admissions_offset"]), 8 * int(record["num_admissions"])
                 first, last = (0, int(extent["header_bytes"])) if self._verify else (offset, offset + length)
-                data = fill(descriptor, int(extent["offset"]) + first, bytearray(last - first), path)
+                data = fill(file, int(extent["offset"]) + first, bytearray(last - first), path)
                 if self._verify and crc32c(data) != extent["header_crc32c"]:
                     raise self._damaged(number, "its header does not have the checksum that was written")
                 admissions = np.frombuffer(data, np.int32, length // 4, offset - first).reshape(-1, 2)
@@ -122,7 +121,7 @@ class CpuTier:
         window_bytes: int,
     ) -> int:
         """Copy `rows` (ascending) of extent `number` to `slots`; to verify, all rows are read. Returns bytes read."""
-        path, record = self._packed.file(artifacts.extents_file(self._split)), index.rows[number, self._number]
+        path, record = self._packed.extents(self._split), index.rows[number, self._number]
         data_offset = int(index.extents["offset"][number] + record["rows_offset"])
         num_rows = int(record["num_rows"])
         window_rows = min(max(1, window_bytes // self._row_bytes), num_rows)
@@ -144,8 +143,8 @@ class CpuTier:
 
     def _damaged(self, number: int, what: str) -> ArtifactError:
         return ArtifactError(
-            f"extent {number} of {self._packed.file(artifacts.extents_file(self._split))} is damaged: {what}; check "
-            f"with `diskgnn verify {self._packed.path}`, prepare it again"
+            f"extent {number} of {self._packed.extents(self._split)} is damaged: {what}; check "
+            f"with `diskgnn verify {self._packed.location}`, prepare it again"
         )
 
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from diskgnn._native import DamagedExtentError
 from diskgnn.minibatch import Block, MiniBatch, Pairs, TypedMiniBatch
 from diskgnn.schema import EdgeType
-from diskgnn.storage import artifacts
 from diskgnn.storage.extent_headers import Header
 from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.header_checks import checked_header
@@ -61,7 +60,7 @@ class HeaderReader:
         self._layout, self._schema, self._is_typed = config.header_layout(), config.schema(), config.is_typed
         self._types = [row_set.type for row_set in config.row_sets]
         self._node_types, self._edge_types = config.samples.node_types, config.samples.edge_types
-        self._path, self._index, self._device = packed.file(artifacts.extents_file(split)), index, device
+        self._path, self._index, self._device = packed.extents(split), index, device
 
     def read(
         self, extent: int, header: npt.NDArray[np.uint8], rows: Rows, epoch: int, number: int

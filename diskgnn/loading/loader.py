@@ -68,6 +68,7 @@ class Loader(CursorSource):
         threads: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
+        stream: bool = False,
     ) -> None:
         """Open a packed directory for training or evaluation. Memory is taken when the first epoch starts.
 
@@ -98,19 +99,25 @@ class Loader(CursorSource):
                 machine share its cores (LOCAL_WORLD_SIZE).
             rank, world_size: which rank of how many this process is; by default what RANK and WORLD_SIZE in the
                 environment say, which torchrun sets.
+            stream: `packed` may be the URL of an object store, such as 's3://bucket/packed'. Extents are read there in
+                every epoch, at most 8 requests of 4 MiB at a time, and 48 MiB ahead (32 MiB more are on the way); what
+                the tiers start with is copied to TMPDIR until the loader is dropped. A request that fails is made
+                again, see `StoreError`. `diskgnn.fetch` copies a directory once instead.
 
         Raises:
             ArtifactError: not a packed directory, damaged, or without this split; the rank's is missing.
             ConfigError: options that cannot work; a directory that was prepared for other ranks.
+            StoreError: the store failed; while iterating, too.
         """
         options = LoaderOptions(
             device_cache=device_cache, zero_copy=zero_copy, dtype=dtype, scale=scale, zero_point=zero_point,
             prefetch=prefetch, shuffle_seed=shuffle_seed, engine=engine, verify=verify, threads=threads,
+            stream=stream,
         )  # fmt: skip
         if (rank is None) != (world_size is None):
             raise ConfigError("rank and world_size: expected both, or none of them")
         shard = None if rank is None or world_size is None else Shard(rank, world_size)
-        self._open(open_rank(packed, shard), split, device, options)
+        self._open(open_rank(packed, shard, stream=stream), split, device, options)
 
     @classmethod
     def with_options(
@@ -122,7 +129,7 @@ class Loader(CursorSource):
             ArtifactError, ConfigError: see `Loader`.
         """
         loader = Loader.__new__(cls)
-        loader._open(open_rank(packed), split, device, options)
+        loader._open(open_rank(packed, stream=options.stream), split, device, options)
         return loader
 
     def _open(self, packed: Packed, split: str, device: str | torch.device, options: LoaderOptions) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from diskgnn.errors import ConfigError
 from diskgnn.storage.ranks import local_ranks
 from diskgnn.storage.read_engine import check_engine
 from diskgnn.system.memory import available_cores
@@ -22,7 +23,8 @@ class LoaderOptions:
     """The keyword arguments of `diskgnn.Loader` but `device`, `rank` and `world_size`: see there.
 
     Raises:
-        ConfigError: `engine`, `prefetch` or `threads` make no sense, or `engine` cannot be used here.
+        ConfigError: `engine`, `prefetch` or `threads` make no sense, or `engine` cannot be used here; `stream` without
+            `verify`.
 
     Example:
         diskgnn.train("packed", device="cuda", loader_options=LoaderOptions(device_cache="4GiB"))
@@ -38,9 +40,12 @@ class LoaderOptions:
     engine: str = "auto"
     verify: bool = True
     threads: int | None = None
+    stream: bool = False
 
     def __post_init__(self) -> None:
         check_engine(self.engine)
+        if self.stream and not self.verify:
+            raise ConfigError("verify: what is streamed from a store is compared with its checksums; leave it on")
         for name in ("prefetch", "threads"):
             if (given := getattr(self, name)) is not None:
                 whole_number(name, given)

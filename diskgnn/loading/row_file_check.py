@@ -53,4 +53,4 @@ def open_row_file(packed: Packed, name: str, rows: RowFormat, num_rows: int) -> 
 
 def does_not_fit(packed: Packed) -> ArtifactError:
     """The error for files that the config of `packed` does not speak of."""
-    return ArtifactError(f"{packed.path}: its files do not have the rows that it speaks of; prepare it again")
+    return ArtifactError(f"{packed.location}: its files do not have the rows that it speaks of; prepare it again")

@@ -18,7 +18,6 @@ from diskgnn.loading.header_decoding import HeaderReader
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.loading.transfer import IN_FLIGHT
 from diskgnn.specs import PathLike
-from diskgnn.storage import artifacts
 from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.file_reading import read_array
 from diskgnn.storage.packed import Packed
@@ -49,14 +48,14 @@ class MinibatchSequence:
             ArtifactError: not a packed directory, damaged, or without this split.
             ConfigError: a device that cannot be used, or options that do not fit the directory.
         """
-        packed = Packed.open(path)
+        packed = Packed.open(path, stream=options.stream)
         size = packed.sequence(split)
         found = checked_device(device)
         if found.type == "cuda" and found.index is None:  # threads have a current device of their own
             found = torch.device("cuda", torch.cuda.current_device())
         if options.shuffle_seed is not None and size.cpu_rows:
             raise ConfigError(
-                f"shuffle_seed: {packed.path} has a cpu tier, which is planned for one order; prepare it with "
+                f"shuffle_seed: {packed.location} has a cpu tier, which is planned for one order; prepare it with "
                 "cpu_cache=0"
             )
         conversions = _conversions(packed, options, found)
@@ -97,7 +96,7 @@ class MinibatchSequence:
 
     def damaged(self, error: Exception) -> ArtifactError:
         """The error to raise for an extent that is not what was packed."""
-        return ArtifactError(f"{error}; check with `diskgnn verify {self.packed.path}`, prepare it again")
+        return ArtifactError(f"{error}; check with `diskgnn verify {self.packed.location}`, prepare it again")
 
     @property
     def device_bytes_ahead(self) -> int:
@@ -118,13 +117,10 @@ class MinibatchSequence:
         x_row_bytes = np.array([conversion.x_row_bytes for conversion in self.conversions], np.int64)
         memory_bytes = self.index.extents["header_bytes"] + self.index.rows["num_inputs"] @ x_row_bytes
         number = int(np.argmax(memory_bytes))
-        record, name = self.index.extents[number], artifacts.extents_file(self.split)
-        path = self.packed.file(name)
+        record, path = self.index.extents[number], self.packed.extents(self.split)
         header = read_array(path, np.uint8, int(record["header_bytes"]), int(record["offset"]))
         if crc32c(header) != record["header_crc32c"]:
-            raise self.damaged(
-                DamagedExtentError(f"extent {number} of {self.packed.file(name)} is damaged: its header")
-            )
+            raise self.damaged(DamagedExtentError(f"extent {number} of {path} is damaged: its header"))
 
         def zeros(row_set: int, addresses: Tensor, _: Tensor) -> Tensor:
             conversion = self.conversions[row_set]
@@ -145,14 +141,16 @@ def _conversions(packed: Packed, options: LoaderOptions, device: torch.device) -
     """
     row_sets, found = packed.config.row_sets, []
     if options.scale is not None and len(row_sets) > 1:
-        raise ConfigError(f"scale: {packed.path} has rows of several types; `convert --quantise` says what each means")
+        raise ConfigError(
+            f"scale: {packed.location} has rows of several types; `convert --quantise` says what each means"
+        )
     for row_set, quantisation in zip(row_sets, packed.quantisations, strict=True):
         scale, zero_point = options.scale, options.zero_point
         if quantisation is not None:
             if scale is not None:
                 raise ConfigError(
-                    f"scale: {packed.path} says itself what its {row_set.rows.dtype} rows mean; leave out scale and "
-                    "zero_point"
+                    f"scale: {packed.location} says itself what its {row_set.rows.dtype} rows mean; leave out scale "
+                    "and zero_point"
                 )
             scale, zero_point = (torch.from_numpy(each) for each in (quantisation.scale, quantisation.zero_point))
         found.append(

@@ -5,20 +5,31 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
+from pathlib import Path
 
 import numpy as np
 
-from diskgnn._native import EXTENT_FIELDS, ROWS_FIELDS, DamagedExtentError, Pipeline, PipelineOptions, Tiers
+from diskgnn._native import (
+    EXTENT_FIELDS,
+    ROWS_FIELDS,
+    DamagedExtentError,
+    FailedRequestError,
+    Pipeline,
+    PipelineOptions,
+    Tiers,
+)
 from diskgnn.batch_source import LoadStats
 from diskgnn.errors import ArtifactError
 from diskgnn.loading.assembly import Assembler
 from diskgnn.loading.cpu_tier import CpuTier
 from diskgnn.loading.options import LoaderOptions
+from diskgnn.loading.requested_ranges import RequestedRanges
 from diskgnn.loading.sequence import MinibatchSequence
 from diskgnn.loading.static_rows import StaticRows, open_static_rows
 from diskgnn.loading.transfer import Transfer
 from diskgnn.minibatch import MiniBatch, TypedMiniBatch
-from diskgnn.storage import artifacts, faults
+from diskgnn.storage import faults
+from diskgnn.storage.object_stores import StoredPath
 from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.tracing import TraceEvent
 
@@ -56,24 +67,32 @@ class SequenceReader:
             for rows, assembler, cpu_tier in zip(static, assemblers, self._cpu_tiers, strict=True)
         ]
         pipeline_options = PipelineOptions(
-            engine=options.engine, prefetch=options.prefetch_for(sequence.device), threads=options.gather_threads,
-            verify=options.verify,
+            prefetch=options.prefetch_for(sequence.device), threads=options.gather_threads, verify=options.verify
         )  # fmt: skip
-        path = sequence.packed.file(artifacts.extents_file(sequence.split))
         extents = np.ascontiguousarray(index.extents).view(np.int64).reshape(-1, len(EXTENT_FIELDS))
         records = np.ascontiguousarray(index.rows).view(np.int64).reshape(*index.rows.shape, len(ROWS_FIELDS))
+        path = sequence.packed.extents(sequence.split)
+        self._ranges = RequestedRanges(path) if isinstance(path, StoredPath) else None
         try:
-            self._pipeline = Pipeline(os.fspath(path), extents, records, tiers, pipeline_options)
-        except ValueError as error:
-            raise ArtifactError(f"{error}; prepare {sequence.packed.path} again") from error
-        faults.point("loading.page_lock")
-        self._transfer = Transfer(self._pipeline, assemblers, sequence.header_reader(), sequence.device)
+            self._pipeline = Pipeline(
+                os.fspath(path) if isinstance(path, Path) else str(path), extents, records, tiers, pipeline_options,
+                engine=options.engine, requests=None if self._ranges is None else self._ranges.requests,
+                num_bytes=0 if self._ranges is None else self._ranges.num_bytes,
+            )  # fmt: skip
+            faults.point("loading.page_lock")
+            self._transfer = Transfer(self._pipeline, assemblers, sequence.header_reader(), sequence.device)
+        except BaseException as error:
+            if self._ranges is not None:
+                self._ranges.close()
+            if isinstance(error, ValueError):
+                raise ArtifactError(f"{error}; prepare {sequence.packed.location} again") from error
+            raise
         self._next_position: int | None = None  # that the running pipeline delivers; None when that is not known
         self._pending = 0  # minibatches that it will deliver without being asked again
         self._filled = LoadStats(filled_rows=sum(rows.num_static for rows in static))
         self._epoch = self._number = 0  # of the next minibatch
         # Also when the reader is dropped without being closed, no thread and no locked memory stays behind.
-        self._finalizer = weakref.finalize(self, self._transfer.close)
+        self._finalizer = weakref.finalize(self, _close, self._transfer, self._ranges)
 
     def start(self, epoch: int, first: int) -> None:
         """Let `next` deliver minibatches `first` and later of `epoch`.
@@ -87,6 +106,8 @@ class SequenceReader:
         goes_on = self._next_position == position and self._pending == 0
         if not goes_on:
             self._transfer.stop()
+            if self._ranges is not None:
+                self._ranges.forget()
             self._next_position = None
             restored_bytes = sum(tier.restore(sequence.index, position) for tier in self._cpu_tiers)
             filled_rows = sum(tier.initial_rows for tier in self._cpu_tiers)
@@ -97,7 +118,8 @@ class SequenceReader:
             self._pipeline.extend(count)
         else:
             self._pipeline.start(position, count)
-            warn_if_no_io_uring(self._options.engine)
+            if self._ranges is None:
+                warn_if_no_io_uring(self._options.engine)
         self._transfer.start(epoch, first, count)
         self._epoch, self._number = epoch, first
         self._next_position, self._pending = position, count
@@ -107,7 +129,7 @@ class SequenceReader:
 
         Raises:
             ArtifactError: its extent is damaged.
-            OSError: the disk failed.
+            OSError: the disk, or the store, failed.
             RuntimeError: the reader was closed, or there is too little memory.
         """
         expected, self._next_position = self._next_position, None  # not known any more when what follows fails
@@ -115,6 +137,9 @@ class SequenceReader:
             position, batch = self._transfer.take(self._epoch, self._number)
         except DamagedExtentError as error:
             raise self._sequence.damaged(error) from error
+        except FailedRequestError as error:
+            assert self._ranges is not None
+            raise self._ranges.failure(error) from error
         assert position == expected
         self._next_position = (position + 1) % len(self._sequence.index)
         self._pending -= 1
@@ -153,6 +178,12 @@ class SequenceReader:
     def close(self) -> None:
         """Join all threads and unlock memory. Idempotent."""
         self._finalizer()
+
+
+def _close(transfer: Transfer, ranges: RequestedRanges | None) -> None:
+    transfer.close()
+    if ranges is not None:
+        ranges.close()
 
 
 def _tiers(static: StaticRows, assembler: Assembler, cpu_tier: CpuTier) -> Tiers:

@@ -103,8 +103,8 @@ def _rows_on_device(packed: Packed, device: torch.device, device_cache: int | st
         wanted = _wanted(row_sets, device_cache)
         if any(wanted) and packed.config.num_static == 0:
             warnings.warn(
-                f"{packed.path} has no static rows for the device and pinned tiers: prepare it with static_cache to "
-                "use them",
+                f"{packed.location} has no static rows for the device and pinned tiers: prepare it with static_cache "
+                "to use them",
                 stacklevel=3,
             )
     elif in_use := {

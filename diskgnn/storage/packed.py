@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from diskgnn.errors import ArtifactError
-from diskgnn.specs import PathLike
+from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.storage import artifacts, extents
 from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.manifest import Manifest, open_pinned
-from diskgnn.storage.object_stores import local
+from diskgnn.storage.object_stores import AnyPath, Location, StoredPath, located
 from diskgnn.storage.packed_config import PackedConfig, PackedSplit
 from diskgnn.storage.quantisation import Quantisation
 
@@ -23,19 +22,20 @@ class Packed:
     manifest: Manifest
 
     @staticmethod
-    def open(path: PathLike | Packed) -> Packed:
+    def open(path: AnyPath | Packed, *, stream: bool = False) -> Packed:
         """Open a packed directory; one that is open is returned as it is.
 
-        Its files stay open until it is dropped. So they are read to the end, although the directory is replaced.
+        Its files stay open until it is dropped. So they are read to the end, although the directory is replaced. With
+        `stream`, it may lie on a store: extents are read there, and what memory holds is copied first.
 
         Raises:
             ArtifactError: see `open_pinned`, or its config is not one.
-            ConfigError: it lies on a store.
+            ConfigError: it lies on a store, and `stream` is not set.
+            StoreError: the store failed.
         """
         if isinstance(path, Packed):
             return path
-        path = local(path, "training")
-        packed = Packed(open_pinned(path, artifacts.PACKED))
+        packed = Packed(open_pinned(path if stream else _fetched(path), artifacts.PACKED))
         assert packed.config
         return packed
 
@@ -60,8 +60,17 @@ class Packed:
 
     @property
     def path(self) -> Path:
-        """The directory."""
+        """The directory.
+
+        Raises:
+            ConfigError: it lies on a store.
+        """
         return self.manifest.folder
+
+    @property
+    def location(self) -> Location:
+        """The directory, or its URL: for messages."""
+        return self.manifest.path
 
     @property
     def digest(self) -> str:
@@ -76,7 +85,7 @@ class Packed:
         """
         if split not in self.config.splits:
             raise ArtifactError(
-                f"{self.path} has no {split!r} sequence, only {', '.join(self.config.splits)}: "
+                f"{self.location} has no {split!r} sequence, only {', '.join(self.config.splits)}: "
                 "prepare it with that split"
             )
         return self.config.splits[split]
@@ -93,17 +102,31 @@ class Packed:
         if (found.dtype, rows.dtype) != (extents.EXTENT_DTYPE, extents.ROWS_DTYPE) or (
             (found.shape, rows.shape) != shapes
         ):
-            raise ArtifactError(f"{self.path}: the index of {split!r} is not one; prepare it again")
+            raise ArtifactError(f"{self.location}: the index of {split!r} is not one; prepare it again")
         index = ExtentIndex(found, rows, tuple(row_set.rows.row_bytes for row_set in row_sets))
         most = index.max_inputs, index.max_header_bytes
         expected = tuple(each.max_inputs for each in size.row_sets), size.max_header_bytes
         if most != expected:
             raise ArtifactError(
-                f"{self.path}: the index of {split!r} has at most (inputs, header bytes) {most}, expected {expected}; "
-                "prepare it again"
+                f"{self.location}: the index of {split!r} has at most (inputs, header bytes) {most}, "
+                f"expected {expected}; prepare it again"
             )
         return index
 
     def file(self, name: str) -> Path:
-        """Where file `name` lies: see `Manifest.file`."""
+        """Where file `name` lies, or its copy: see `Manifest.local`."""
         return self.manifest.local(name)
+
+    def extents(self, split: str) -> Location:
+        """Where the extents of `split` lie, on this machine or on a store."""
+        return self.manifest.file(artifacts.extents_file(split))
+
+
+def _fetched(path: AnyPath) -> Path:
+    found = located(path)
+    if isinstance(found, StoredPath):
+        raise ConfigError(
+            f"{found} lies on a store: copy it here with `diskgnn fetch {found} DIRECTORY`, or pass stream=True "
+            f"(--stream) to read it from there in every epoch"
+        )
+    return found

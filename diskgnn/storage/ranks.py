@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 from diskgnn.errors import ArtifactError, ConfigError
-from diskgnn.specs import PathLike, Shard
+from diskgnn.specs import Shard
 from diskgnn.storage import artifacts
+from diskgnn.storage.object_stores import AnyPath, StoredPath, located
 from diskgnn.storage.packed import Packed
 
 
@@ -40,23 +40,25 @@ def local_ranks() -> int:
     return int(found)
 
 
-def ranks_in(path: PathLike) -> list[Shard]:
+def ranks_in(path: AnyPath) -> list[Shard]:
     """The ranks whose packed directories the folder `path` has; none where it is no such folder."""
-    folder = Path(path)
+    folder = located(path)
     if not folder.is_dir() or (folder / artifacts.MANIFEST).exists():
         return []
-    named = (re.fullmatch(r"rank-(\d+)-of-(\d+)", entry.name) for entry in folder.iterdir())
+    names = folder.entries() if isinstance(folder, StoredPath) else [entry.name for entry in folder.iterdir()]
+    named = (re.fullmatch(r"rank-(\d+)-of-(\d+)", name) for name in names)
     found = [(int(match[2]), int(match[1])) for match in named if match]
     return [Shard(rank, world_size) for world_size, rank in sorted(found) if rank < world_size]
 
 
-def open_rank(path: PathLike | Packed, shard: Shard | None = None) -> Packed:
+def open_rank(path: AnyPath | Packed, shard: Shard | None = None, *, stream: bool = False) -> Packed:
     """The packed directory of one rank, or one that is for a process alone.
 
     Args:
         path: a folder of ranks, or a packed directory. One that is open is returned as it is.
         shard: which rank; by default what torchrun says. A packed directory of a rank is opened in any process, unless
             a rank is asked for.
+        stream: they may lie on a store; see `Packed.open`.
 
     Raises:
         ConfigError: the folder was prepared for another number of ranks, or the directory for another one; there are
@@ -68,7 +70,7 @@ def open_rank(path: PathLike | Packed, shard: Shard | None = None) -> Packed:
     wanted = shard_of_environment() if shard is None else shard
     ranks = ranks_in(path)
     if not ranks:
-        packed = Packed.open(path)
+        packed = Packed.open(path, stream=stream)
         found = packed.config.samples.spec.shard
         if found.world_size > 1 and shard is None:
             return packed
@@ -89,13 +91,13 @@ def open_rank(path: PathLike | Packed, shard: Shard | None = None) -> Packed:
             f"{path} was prepared for {' and '.join(map(str, sizes))} ranks, this is {_named(wanted)}: start "
             f"{sizes[0]} processes, or {_remedy(wanted.world_size)}"
         )
-    directory = Path(path) / artifacts.rank_directory(wanted.rank, wanted.world_size)
+    directory = located(path) / artifacts.rank_directory(wanted.rank, wanted.world_size)
     if wanted not in ranks:
         raise ArtifactError(
             f"{directory} is not there: finish preparing with `diskgnn prepare --ranks {wanted.world_size}`, or copy "
             "it here"
         )
-    packed = Packed.open(directory)
+    packed = Packed.open(directory, stream=stream)
     if (found := packed.config.samples.spec.shard) != wanted:
         raise ArtifactError(f"{directory} was prepared for {_named(found)}: it was renamed; prepare it again")
     return packed

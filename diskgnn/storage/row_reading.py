@@ -31,7 +31,7 @@ def requests(rows: npt.NDArray[Any], row_bytes: int) -> tuple[npt.NDArray[np.int
 
 
 def read_rows(
-    path: Path,
+    path: Location,
     data_offset_bytes: int,
     row_bytes: int,
     rows: npt.NDArray[Any],
@@ -57,7 +57,8 @@ def read_rows(
     starts, lengths = requests(rows, row_bytes)
     begin = data_offset_bytes + int(rows[0]) * row_bytes
     base = begin // DIRECT_ALIGNMENT * DIRECT_ALIGNMENT
-    read_ranges(os.fspath(path), engine, data_offset_bytes + starts, lengths, data_offset_bytes + starts - base, buffer)
+    offsets = data_offset_bytes + starts
+    read_ranges_of(path, offsets, lengths, offsets - base, buffer, engine=engine)
     total_bytes = (int(rows[-1]) - int(rows[0]) + 1) * row_bytes
     return buffer[begin - base : begin - base + total_bytes], int(lengths.sum())
 

@@ -62,7 +62,7 @@ def evaluate(
         return evaluation(model, task, source, device, amp=amp, reporter=reporter)
     tally: Tally | None = None
     spent = Spent()
-    for packed in _all_ranks(source):
+    for packed in _all_ranks(source, stream=loader_options is not None and loader_options.stream):
         prepared = packed.config.samples.spec.num_layers
         if isinstance(model, BlockModel | TypedModel) and len(model.layers) != prepared:
             raise ConfigError(
@@ -77,13 +77,13 @@ def evaluate(
     return _result(Ranks(), tally, spent, device)
 
 
-def _all_ranks(path: PathLike) -> list[Packed]:
+def _all_ranks(path: PathLike, *, stream: bool) -> list[Packed]:
     """The packed directory, or those of all ranks in a folder of them: this process has them all to itself."""
     ranks = ranks_in(path)
     return (
-        [open_rank(path, Shard(rank, ranks[0].world_size)) for rank in range(ranks[0].world_size)]
+        [open_rank(path, Shard(rank, ranks[0].world_size), stream=stream) for rank in range(ranks[0].world_size)]
         if ranks
-        else [Packed.open(path)]
+        else [Packed.open(path, stream=stream)]
     )
 
 

@@ -55,7 +55,8 @@ def open_sources(
     """
     evaluations: dict[str, Callable[[], AbstractContextManager[BatchSource]]] = {}
     if isinstance(train_source, (str, os.PathLike)):
-        packed = open_rank(train_source, shard)  # once: all splits are of one preparation, also if another replaces it
+        # Once: all splits are of one preparation, also if another replaces it.
+        packed = open_rank(train_source, shard, stream=options is not None and options.stream)
         for split in packed.config.splits:
             if split != "train":
                 evaluations[split] = partial(open_loader, packed, split, device, options)

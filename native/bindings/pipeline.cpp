@@ -1,4 +1,7 @@
 // The online pipeline.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstring>
@@ -8,6 +11,7 @@
 #include "bindings/arrays.h"
 #include "loading/extent_pipeline.h"
 #include "storage/block_check.h"
+#include "storage/byte_source.h"
 
 namespace diskgnn {
 namespace {
@@ -31,6 +35,15 @@ struct TierArrays {
   }
 };
 
+// A request that a thread of Python has taken, and its memory until it is finished.
+struct TakenRequest {
+  ReadRequest request;
+
+  nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> destination() const {
+    return {reinterpret_cast<std::uint8_t*>(request.destination.data()), {request.destination.size()}, nb::handle()};
+  }
+};
+
 template <typename Record>
 constexpr std::size_t kFields = sizeof(Record) / sizeof(std::int64_t);
 using Extents = nb::ndarray<const std::int64_t, nb::shape<-1, kFields<ExtentRecord>>, nb::c_contig, nb::device::cpu>;
@@ -46,17 +59,26 @@ std::vector<Record> to_records(const Index& index) {
 class Pipeline {
  public:
   Pipeline(const std::string& path, const Extents& extents, const Rows& rows, const std::vector<TierArrays>& tiers,
-           const PipelineOptions& options)
+           const PipelineOptions& options, EngineKind engine, std::shared_ptr<ReadRequests> requests,
+           std::uint64_t num_bytes)
       : tiers_(tiers) {
     std::vector<Tiers> row_sets;
     for (const TierArrays& arrays : tiers_) row_sets.push_back(arrays.tiers());
-    pipeline_ = std::make_unique<ExtentPipeline>(DirectFile(path), to_records<ExtentRecord>(extents),
+    std::unique_ptr<ByteSource> source;
+    if (requests == nullptr) {
+      source = std::make_unique<FileSource>(path, engine);
+    } else {
+      source = std::make_unique<RequestedSource>(path, num_bytes, std::move(requests));
+    }
+    pipeline_ = std::make_unique<ExtentPipeline>(std::move(source), to_records<ExtentRecord>(extents),
                                                  to_records<RowsRecord>(rows), row_sets, options);
   }
 
   Pipeline(Pipeline&&) = default;
   ~Pipeline() {
     if (pipeline_ != nullptr && !pipeline_->in_own_process()) static_cast<void>(pipeline_.release());
+    nb::gil_scoped_release release;  // for threads of Python that bring what was asked for
+    pipeline_.reset();
   }
 
   void start(std::int64_t position, std::int64_t count) {
@@ -194,18 +216,45 @@ void bind_pipeline(nb::module_& m) {
           },
           nb::kw_only(), "row_bytes"_a, "num_device"_a, "num_static"_a, "pinned"_a.noconvert(), "cpu"_a.noconvert(),
           "next_cycle_slots"_a.noconvert());
+  m.attr("REQUEST_BYTES") = kRequestBytes;
+  m.attr("REQUEST_DEPTH") = kRequestDepth;
+  nb::exception<FailedRequest>(m, "FailedRequestError", PyExc_RuntimeError);
+  nb::class_<TakenRequest>(m, "ReadRequest")
+      .def_prop_ro("offset", [](const TakenRequest& taken) { return taken.request.offset; })
+      .def_prop_ro("destination", &TakenRequest::destination, nb::rv_policy::reference);
+  nb::class_<ReadRequests>(m, "ReadRequests")
+      .def(nb::init<>())
+      .def("take",
+           [](ReadRequests& self) -> std::optional<TakenRequest> {
+             nb::gil_scoped_release release;
+             const std::optional<ReadRequest> request = self.take();
+             if (!request.has_value()) return std::nullopt;
+             return TakenRequest{*request};
+           })
+      .def(
+          "finish",
+          [](ReadRequests& self, const TakenRequest& taken, bool failed) { self.finish(taken.request, failed); },
+          "request"_a, "failed"_a)
+      .def("close", &ReadRequests::close);
   nb::class_<PipelineOptions>(m, "PipelineOptions")
       .def(
           "__init__",
-          [](PipelineOptions* self, const std::string& engine, std::size_t prefetch, unsigned threads, bool verify) {
+          [](PipelineOptions* self, std::size_t prefetch, unsigned threads, bool verify) {
             require(prefetch > 0 && threads > 0, "prefetch and threads are at least 1");
-            new (self) PipelineOptions{engine_kind(engine), prefetch, threads, verify};
+            new (self) PipelineOptions{prefetch, threads, verify};
           },
-          nb::kw_only(), "engine"_a = "auto", "prefetch"_a = 2, "threads"_a = 1, "verify"_a = true);
+          nb::kw_only(), "prefetch"_a = 2, "threads"_a = 1, "verify"_a = true);
   nb::class_<Pipeline>(m, "Pipeline")
-      .def(nb::init<const std::string&, const Extents&, const Rows&, const std::vector<TierArrays>&,
-                    const PipelineOptions&>(),
-           "path"_a, "extents"_a.noconvert(), "rows"_a.noconvert(), "tiers"_a, "options"_a)
+      .def(
+          "__init__",
+          [](Pipeline* self, const std::string& path, const Extents& extents, const Rows& rows,
+             const std::vector<TierArrays>& tiers, const PipelineOptions& options, const std::string& engine,
+             std::shared_ptr<ReadRequests> requests, std::uint64_t num_bytes) {
+            new (self)
+                Pipeline(path, extents, rows, tiers, options, engine_kind(engine), std::move(requests), num_bytes);
+          },
+          "path"_a, "extents"_a.noconvert(), "rows"_a.noconvert(), "tiers"_a, "options"_a, nb::kw_only(),
+          "engine"_a = "auto", "requests"_a.none() = nb::none(), "num_bytes"_a = 0)
       .def("start", &Pipeline::start, "position"_a, "count"_a)
       .def("set_order", &Pipeline::set_order, "order"_a.noconvert())
       .def("extend", &Pipeline::extend, "count"_a)

@@ -4,23 +4,16 @@
 #include <utility>
 
 namespace diskgnn {
-namespace {
-
-constexpr std::size_t kChunkBytes = 512 << 10;
-constexpr unsigned kDepth = 16;                                    // chunks in flight
-constexpr std::size_t kNumChunks = kReadAheadBytes / kChunkBytes;  // in flight or waiting to be taken
-
-}  // namespace
-
-ChunkStream::ChunkStream(const DirectFile& file, EngineKind engine, StageTrace& trace, PositionOf position_of)
-    : file_(file),
+ChunkStream::ChunkStream(const ByteSource& source, StageTrace& trace, PositionOf position_of)
+    : chunk_bytes_(source.chunk_bytes()),
+      depth_(source.depth()),
       trace_(trace),
       position_of_(std::move(position_of)),
-      memory_(kChunkBytes * kNumChunks),
-      chunks_(kNumChunks),
-      engine_(make_read_engine(engine, file_, kDepth, memory_.bytes())) {
-  for (std::size_t i = 0; i < kNumChunks; ++i) {
-    chunks_[i].memory = memory_.bytes().subspan(i * kChunkBytes, kChunkBytes);
+      memory_(kReadAheadBytes),
+      chunks_(kReadAheadBytes / chunk_bytes_),
+      engine_(source.engine(memory_.bytes())) {
+  for (std::size_t i = 0; i < chunks_.size(); ++i) {
+    chunks_[i].memory = memory_.bytes().subspan(i * chunk_bytes_, chunk_bytes_);
   }
   reader_ = std::thread([this] { read_ahead(); });
 }
@@ -61,17 +54,17 @@ ChunkStream::Reads ChunkStream::completed() const {
 
 void ChunkStream::read_ahead() {
   unsigned in_flight = 0;
-  const auto can_submit = [this] { return !ranges_.empty() && submitted_ - taken_ < kNumChunks; };
+  const auto can_submit = [this] { return !ranges_.empty() && submitted_ - taken_ < chunks_.size(); };
   try {
     std::unique_lock lock(mutex_);
     while (!stopping_) {
-      while (in_flight < kDepth && can_submit()) {
-        Chunk& chunk = chunks_[submitted_ % kNumChunks];
+      while (in_flight < depth_ && can_submit()) {
+        Chunk& chunk = chunks_[submitted_ % chunks_.size()];
         ByteRange& range = ranges_.front();
         chunk.offset = range.offset;
-        chunk.bytes = std::min(std::uint64_t{kChunkBytes}, range.bytes);
+        chunk.bytes = std::min(std::uint64_t{chunk_bytes_}, range.bytes);
         chunk.submitted_ns = trace_.is_on() ? now_ns() : 0;
-        engine_->submit({chunk.offset, chunk.memory.first(chunk.bytes), chunk.bytes, submitted_ % kNumChunks});
+        engine_->submit({chunk.offset, chunk.memory.first(chunk.bytes), chunk.bytes, submitted_ % chunks_.size()});
         ++submitted_;
         ++in_flight;
         range = {range.offset + chunk.bytes, range.bytes - chunk.bytes};
@@ -105,7 +98,7 @@ void ChunkStream::trace_read(const Chunk& chunk) {
 
 std::span<const std::byte> ChunkStream::peek() {
   std::unique_lock lock(mutex_);
-  Chunk& chunk = chunks_[taken_ % kNumChunks];
+  Chunk& chunk = chunks_[taken_ % chunks_.size()];
   ready_.wait(lock, [&] { return chunk.ready || stopping_ || failure_ != nullptr; });
   if (chunk.ready) return chunk.memory.subspan(position_, chunk.bytes - position_);
   if (failure_ != nullptr) std::rethrow_exception(failure_);
@@ -114,15 +107,15 @@ std::span<const std::byte> ChunkStream::peek() {
 
 std::span<const std::byte> ChunkStream::peek_ready() {
   std::lock_guard lock(mutex_);
-  const Chunk& chunk = chunks_[taken_ % kNumChunks];
+  const Chunk& chunk = chunks_[taken_ % chunks_.size()];
   return chunk.ready ? chunk.memory.subspan(position_, chunk.bytes - position_) : std::span<const std::byte>();
 }
 
 std::vector<std::span<const std::byte>> ChunkStream::peek_all_ready(std::size_t limit) {
   std::vector<std::span<const std::byte>> pieces;
   std::lock_guard lock(mutex_);
-  while (pieces.size() < std::min(limit, kNumChunks)) {
-    const Chunk& chunk = chunks_[(taken_ + pieces.size()) % kNumChunks];
+  while (pieces.size() < std::min(limit, chunks_.size())) {
+    const Chunk& chunk = chunks_[(taken_ + pieces.size()) % chunks_.size()];
     if (!chunk.ready) break;
     const std::size_t read = pieces.empty() ? position_ : 0;
     pieces.push_back(chunk.memory.subspan(read, chunk.bytes - read));
@@ -132,7 +125,7 @@ std::vector<std::span<const std::byte>> ChunkStream::peek_all_ready(std::size_t 
 
 void ChunkStream::consume(std::size_t bytes) {
   std::lock_guard lock(mutex_);
-  Chunk& chunk = chunks_[taken_ % kNumChunks];
+  Chunk& chunk = chunks_[taken_ % chunks_.size()];
   position_ += bytes;
   if (position_ == chunk.bytes) {
     chunk.ready = false;

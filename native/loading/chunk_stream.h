@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "loading/stage_clock.h"
-#include "storage/direct_file.h"
+#include "storage/byte_source.h"
 #include "storage/page_memory.h"
 #include "storage/read_engine.h"
 
@@ -29,8 +29,8 @@ class ChunkStream {
   // The position of the minibatch that a byte of the file, at this offset, belongs to. Asked by the reader's thread.
   using PositionOf = std::function<std::int64_t(std::uint64_t offset)>;
 
-  // Streams the ranges of `file` that `allow` names. `trace` gets every read, from submission to completion.
-  ChunkStream(const DirectFile& file, EngineKind engine, StageTrace& trace, PositionOf position_of);
+  // Streams the ranges of `source` that `allow` names. `trace` gets every read, from submission to completion.
+  ChunkStream(const ByteSource& source, StageTrace& trace, PositionOf position_of);
   ~ChunkStream();  // stops and joins
 
   // Appends ranges to the stream; offsets and lengths are multiples of kDirectAlignment.
@@ -70,7 +70,8 @@ class ChunkStream {
   void read_ahead();
   void trace_read(const Chunk& chunk);
 
-  const DirectFile& file_;
+  const std::size_t chunk_bytes_;
+  const unsigned depth_;  // chunks in flight
   StageTrace& trace_;
   const PositionOf position_of_;
   PageMemory memory_;

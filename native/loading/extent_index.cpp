@@ -23,7 +23,7 @@ std::uint64_t aligned(std::uint64_t bytes, std::uint64_t alignment) {
 }  // namespace
 
 ExtentIndex::ExtentIndex(std::vector<ExtentRecord> extents, std::vector<RowsRecord> rows,
-                         std::vector<std::size_t> row_bytes, const DirectFile& file)
+                         std::vector<std::size_t> row_bytes, const ByteSource& file)
     : extents_(std::move(extents)), rows_(std::move(rows)), row_bytes_(std::move(row_bytes)) {
   if (extents_.empty()) throw std::invalid_argument("the index of " + file.path() + " has no extents");
   if (rows_.size() != extents_.size() * row_bytes_.size()) {

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "storage/direct_file.h"
+#include "storage/byte_source.h"
 
 namespace diskgnn {
 
@@ -36,7 +36,7 @@ class ExtentIndex {
  public:
   // `rows` are [T * K], `row_bytes` [K]. Throws std::invalid_argument when they do not fit each other and the file.
   ExtentIndex(std::vector<ExtentRecord> extents, std::vector<RowsRecord> rows, std::vector<std::size_t> row_bytes,
-              const DirectFile& file);
+              const ByteSource& file);
 
   std::size_t size() const { return extents_.size(); }
   const ExtentRecord& operator[](std::int64_t extent) const { return extents_[static_cast<std::size_t>(extent)]; }

@@ -31,10 +31,10 @@ std::vector<std::size_t> row_bytes_of(std::span<const Tiers> tiers) {
 
 }  // namespace
 
-ExtentPipeline::ExtentPipeline(DirectFile file, std::vector<ExtentRecord> extents, std::vector<RowsRecord> rows,
-                               std::span<const Tiers> tiers, PipelineOptions options)
+ExtentPipeline::ExtentPipeline(std::unique_ptr<ByteSource> file, std::vector<ExtentRecord> extents,
+                               std::vector<RowsRecord> rows, std::span<const Tiers> tiers, PipelineOptions options)
     : file_(std::move(file)),
-      index_(std::move(extents), std::move(rows), row_bytes_of(tiers), file_),
+      index_(std::move(extents), std::move(rows), row_bytes_of(tiers), *file_),
       row_sets_(tiers.begin(), tiers.end()),
       options_(options) {
   order_.resize(index_.size());
@@ -65,8 +65,8 @@ void ExtentPipeline::start(std::int64_t position, std::int64_t count) {
   std::lock_guard control(control_mutex_);
   stop_threads();
   buffers_->reopen();
-  auto stream = std::make_unique<ChunkStream>(file_, options_.engine, trace_,
-                                              [this](std::uint64_t offset) { return position_of(offset); });
+  auto stream =
+      std::make_unique<ChunkStream>(*file_, trace_, [this](std::uint64_t offset) { return position_of(offset); });
   {
     std::lock_guard lock(mutex_);
     failure_ = nullptr;
@@ -172,7 +172,7 @@ std::int64_t ExtentPipeline::position_of(std::uint64_t offset) const {
 }
 
 void ExtentPipeline::throw_damaged(std::int64_t extent, const char* what) const {
-  throw DamagedExtent("extent " + std::to_string(extent) + " of " + file_.path() + " is damaged: " + what);
+  throw DamagedExtent("extent " + std::to_string(extent) + " of " + file_->path() + " is damaged: " + what);
 }
 
 void ExtentPipeline::assemble_all(std::int64_t position) {

@@ -23,8 +23,7 @@
 #include "loading/extent_index.h"
 #include "loading/row_set.h"
 #include "loading/stage_clock.h"
-#include "storage/direct_file.h"
-#include "storage/read_engine.h"
+#include "storage/byte_source.h"
 
 namespace diskgnn {
 
@@ -35,7 +34,6 @@ class DamagedExtent : public std::runtime_error {
 };
 
 struct PipelineOptions {
-  EngineKind engine = EngineKind::kAuto;
   std::size_t prefetch = 2;  // minibatches assembled ahead of the user
   unsigned threads = 1;      // that gather cached rows, and scatter rows of which many wait
   bool verify = true;        // compare rows with their checksum, too
@@ -66,7 +64,7 @@ struct PipelineStats {
 class ExtentPipeline {
  public:
   // `tiers` are those of each row set. Throws std::invalid_argument when they, the index and the file do not fit.
-  ExtentPipeline(DirectFile file, std::vector<ExtentRecord> extents, std::vector<RowsRecord> rows,
+  ExtentPipeline(std::unique_ptr<ByteSource> file, std::vector<ExtentRecord> extents, std::vector<RowsRecord> rows,
                  std::span<const Tiers> tiers, PipelineOptions options);
   ~ExtentPipeline();
   ExtentPipeline(const ExtentPipeline&) = delete;
@@ -121,7 +119,7 @@ class ExtentPipeline {
   [[noreturn]] void throw_damaged(std::int64_t extent, const char* what) const;
 
   const pid_t owner_ = getpid();
-  DirectFile file_;
+  const std::unique_ptr<ByteSource> file_;
   const ExtentIndex index_;
   std::vector<RowSet> row_sets_;         // the assembler's
   std::vector<std::int64_t> order_;      // position in the sequence to extent, a permutation

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
 
 Record = dict[str, Any]
-_RECORD_START = '{"event": "'
+_RECORD_START = b'{"event": "'
 
 
 def start_record(config: Mapping[str, Any], resumed_from: tuple[int, int] | None) -> Record:
@@ -102,8 +102,10 @@ class MetricsWriter:
             self._path = Path(path)
             with writing(path, "metrics"):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                if resumed_at is not None and self._path.exists():
-                    _drop_records_after(self._path, *resumed_at)
+                if self._path.is_file():
+                    _drop_torn_line(self._path)
+                    if resumed_at is not None:
+                        _drop_records_after(self._path, *resumed_at)
                 self._file = self._path.open("a", encoding="utf-8")
 
     def write(self, record: Record, global_step: int) -> None:
@@ -148,11 +150,18 @@ def _open_board(folder: PathLike, purge_step: int | None) -> SummaryWriter:
     return SummaryWriter(str(folder), purge_step=purge_step)
 
 
+def _drop_torn_line(path: Path) -> None:
+    """Cut the start of a record off the end of `path`, which a crash left there."""
+    with path.open("rb+") as file:
+        torn = file.read().rpartition(b"\n")[2]
+        if torn and torn.startswith(_RECORD_START[: len(torn)]):
+            file.seek(-len(torn), os.SEEK_END)
+            file.truncate()
+
+
 def _drop_records_after(path: Path, epoch: int, batch: int) -> None:
-    """Cut from `path` what its last run recorded after (epoch, batch), and a last line torn by a crash."""
+    """Cut from `path` what its last run recorded after (epoch, batch)."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    if lines and not lines[-1].endswith("\n") and lines[-1].startswith(_RECORD_START[: len(lines[-1])]):
-        lines.pop()
     try:
         records = [json.loads(line) for line in lines]
         last_start = max((i for i, record in enumerate(records) if record["event"] == "start"), default=0)

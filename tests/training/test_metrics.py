@@ -65,6 +65,17 @@ def test_resuming_cuts_what_was_recorded_after_the_checkpoint(sources, tmp_path)
     assert (resumed["epoch"], resumed["batch"]) == (1, 2)
 
 
+def test_a_run_after_one_that_a_crash_ended_in_the_middle_of_a_line_is_read(sources, tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    train(sources["train"], model=make_net(), epochs=1, metrics=path)
+    earlier = path.read_text()
+    for torn in ('{"event": "step", "epo', "{", '{"event": "step", "epoch": 0}'):
+        path.write_text(earlier + torn)
+        train(sources["train"], model=make_net(), epochs=1, metrics=path)
+        events = [json.loads(line)["event"] for line in path.read_text()[len(earlier) :].splitlines()]
+        assert events == ["start", "step", "epoch", "end"], torn
+
+
 def test_resuming_does_not_touch_a_file_that_holds_no_metrics(sources, tmp_path):
     path = tmp_path / "notes.txt"
     train(sources["train"], model=make_net(), epochs=1, checkpoint=tmp_path)

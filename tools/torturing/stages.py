@@ -160,9 +160,10 @@ def load(inputs: Path, out: Path) -> str:
 
 
 def digest_of_training(out: Path) -> str:
-    """Losses of all steps, and the weights."""
+    """Losses of all steps of the last run, and the weights. One killed before its first checkpoint is a run before."""
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    losses = [record["loss"] for record in records if record["event"] == "step"]
+    last_start = max(i for i, record in enumerate(records) if record["event"] == "start")
+    losses = [record["loss"] for record in records[last_start:] if record["event"] == "step"]
     state = torch.load(out / "checkpoint.pt", weights_only=True)
     found = hashlib.blake2b(json.dumps(losses).encode())
     for name, value in sorted(state["model"].items()):

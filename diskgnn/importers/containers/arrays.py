@@ -28,6 +28,7 @@ from diskgnn.storage.object_stores import Location, StoredPath, bytes_of, locate
 from diskgnn.storage.row_format import FEATURE_STORAGE, dtype_stored_as
 
 Source = str | os.PathLike[str] | npt.ArrayLike | RowSource  # a path, what NumPy takes as an array, or a stream
+_CHUNK_NODES = CHUNK_EDGES // 8  # of a CSC matrix: several arrays of that length are held at once
 
 
 def load(name: str, source: Source) -> npt.NDArray[Any]:
@@ -165,14 +166,14 @@ def _csc_edges(starts: RowSource, sources: RowSource) -> Iterator[EdgeChunk]:
     bounds, reader = RowReader(starts), RowReader(sources)
     node, start = 0, int(bounds.take(1)[0])
     while node < starts.num_rows - 1:
-        ends = as_signed(bounds.take(min(CHUNK_EDGES, starts.num_rows - 1 - node))).astype(np.int64, copy=False)
+        ends = as_signed(bounds.take(min(_CHUNK_NODES, starts.num_rows - 1 - node))).astype(np.int64, copy=False)
         nodes = np.arange(node, node + len(ends), dtype=np.int64)
         first = start
         while start < ends[-1]:
             stop = min(start + CHUNK_EDGES, int(ends[-1]))
             src = as_signed(reader.take(stop - start))
             clipped = np.clip(np.concatenate([[first], ends]), start, stop)
-            yield src, np.repeat(nodes, np.diff(clipped)).astype(src.dtype)
+            yield src, np.repeat(nodes.astype(src.dtype), np.diff(clipped))
             start = stop
         node += len(ends)
 

@@ -249,9 +249,12 @@ def crc32c_of_remainder(remainder: int, total_bytes: int) -> int:
 def io_uring_refusal() -> str:
     """Why io_uring cannot be used here; empty when it can."""
 
+LEAST_KEPT_BYTES: int  # of memory that `KeptPages` keeps
+
 class KeptPages:
-    """While one is alive, memory of `page_memory`, of loaders and of packing that is given back is kept, up to
-    `most_bytes`, for what takes as much next. The system takes it if it lacks memory.
+    """While one is alive, memory of `page_memory`, of loaders, of packing and of the arrays that functions of this
+    module return is kept when it is given back, up to `most_bytes`, for what takes as much next. The system takes it if
+    it lacks memory.
     """
 
     def __init__(self, most_bytes: int) -> None: ...

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import count_nodes, sort_nodes
+from diskgnn._native import count_nodes, page_memory, sort_nodes
 from diskgnn.ordered import in_order
 from diskgnn.storage import cache_hints
 from diskgnn.storage.file_reading import fill, opened
@@ -116,7 +116,8 @@ class Accesses:
         The next few are asked for in advance: backwards, the kernel does not read ahead by itself.
         """
         size = dtype.itemsize
-        buffer = np.empty(max((last - first for first, last in pieces), default=0), dtype)
+        most = max((last - first for first, last in pieces), default=0)
+        buffer = page_memory(most * size).view(dtype)
         with opened(path) as descriptor:
             for position, (first, last) in enumerate(pieces):
                 for begin, end in pieces[position + _READ_AHEAD :][:1] if position else pieces[: _READ_AHEAD + 1]:

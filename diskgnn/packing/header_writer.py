@@ -109,7 +109,8 @@ class HeaderWriter:
             self._node_bytes[k] = placement.disk_nodes.itemsize
             self._nodes_crc32c[k] = crc32c(placement.disk_nodes.view(np.uint8), int(self._nodes_crc32c[k]))
             mark_nodes(self._needed[k], placement.disk_nodes)
-            self._static_accesses[k] += int(np.count_nonzero(placement.addresses < self._num_static[k]))
+            if self._num_static[k] > 0:
+                self._static_accesses[k] += int(np.count_nonzero(placement.addresses < self._num_static[k]))
         self._offset += num_bytes
         self._number += 1
         return int(header.message.size) + disk_nodes_bytes

@@ -15,7 +15,7 @@ _PAGES_BYTES = 16 << 20  # of `PageWriter`
 _NODE_BYTES = 6  # of each row of all row sets: a count or a place, whether it is needed
 _BATCH_BYTES = 1024  # of each minibatch: its bounds by ranges of nodes, its records in indices
 _LABEL_BYTES = 40  # of each seed of the largest split, while labels are read
-_COPIES = 8  # of a minibatch: read, sorted, placed, encoded
+COPIES = 8  # of a minibatch: read, sorted, placed, encoded
 
 
 def for_packing(
@@ -38,7 +38,7 @@ def for_packing(
     taken_bytes = _PAGES_BYTES + num_rows * _NODE_BYTES + num_batches * _BATCH_BYTES + seeds * _LABEL_BYTES
     return resources.within(
         "to pack",
-        taken_bytes + _COPIES * minibatch_bytes,
+        taken_bytes + COPIES * minibatch_bytes,
         least_bytes=2 * WINDOWS_IN_MEMORY * MIN_WINDOW_BYTES,
         thread_bytes=2 * minibatch_bytes + 4 * num_rows // num_ranges(num_rows),
     )

@@ -20,7 +20,7 @@ from diskgnn.caches import CacheSpec
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.adopting import DamagedScratchError
-from diskgnn.packing.memory_division import for_packing, minibatch_bytes_of
+from diskgnn.packing.memory_division import COPIES, for_packing, minibatch_bytes_of
 from diskgnn.packing.probes import probe_samples
 from diskgnn.packing.row_packing import pack_rows
 from diskgnn.packing.row_sets import RowSet, features_of, only_features, row_sets_of
@@ -38,7 +38,7 @@ from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.seed_files import read_given, write_given
 from diskgnn.storage.writer import ArtifactWriter, staging_of
-from diskgnn.system.allocators import freed_memory_returned
+from diskgnn.system.allocators import freed_memory_returned, pages_kept
 from diskgnn.system.resources import Resources
 from diskgnn.targets import LinkTarget
 
@@ -131,9 +131,10 @@ def pack_samples(
         )
     warn_if_no_io_uring()
     row_sets = row_sets_of(graph, samples.config)
+    minibatch_bytes = minibatch_bytes_of(samples)
     resources = for_packing(
         sum(row_set.num_rows for row_set in row_sets), samples.config.splits, samples.config.spec.batch_size,
-        minibatch_bytes_of(samples), resources,
+        minibatch_bytes, resources,
     )  # fmt: skip
     config = _config(graph, samples, row_sets, keep_input_nodes=keep_input_nodes, keep_edge_ids=keep_edge_ids)
     made_with = {"records": _RECORDS, "config": config.to_json(), "tiers": _tiers_json(tiers)}
@@ -157,7 +158,8 @@ def pack_samples(
                 placer = SplitPlacer(
                     writer, pages, graph, samples, config, row_sets, resources, once=once, unit_bytes=unit_bytes
                 )
-                placed = placer.place_all(tiers)
+                with pages_kept(COPIES * minibatch_bytes):
+                    placed = placer.place_all(tiers)
                 return placed, pack_rows(
                     writer, pages, placed, resources,
                     window_bytes=window_bytes, unit_bytes=unit_bytes, before_units=placer.record,

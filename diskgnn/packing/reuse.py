@@ -114,9 +114,12 @@ class Reuse:
     def _count(self, pool: ThreadPoolExecutor, threads: int) -> npt.NDArray[np.int64]:
         """Count the next uses of each minibatch into the file of arcs."""
         num_batches, bounds = self.accesses.num_batches, [0]
-        pieces = self.accesses.pieces(range(num_batches))
-        next_uses = self.accesses.read(self._next_uses, INT32, pieces)
-        calls = (partial(count_next_uses, uses.copy(), num_batches) for uses in next_uses)
+
+        def count(piece: tuple[int, int]) -> npt.NDArray[np.int32]:
+            (next_uses,) = self.accesses.read(self._next_uses, INT32, [piece])
+            return count_next_uses(next_uses, num_batches)
+
+        calls = (partial(count, piece) for piece in self.accesses.pieces(range(num_batches)))
         with self._arcs.open("wb") as file:
             for pairs in in_order(pool, calls, threads):
                 file.write(pairs.data)

@@ -12,12 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from diskgnn._native import page_memory
 from diskgnn.errors import ConfigError
 from diskgnn.storage import faults
 from diskgnn.storage.samples import PairSample, SampledBlock, SampledMinibatch, one_row
 from diskgnn.units import format_size
 
 MAX_HEADER_BYTES = (1 << 31) - 1  # the native reader counts them in 31 bits
+_END_OF_STREAM_BYTES = 8
 LABEL_DTYPES = {"class": "int64", "multilabel": "uint8", "regression": "float32"}  # by kind of target
 
 
@@ -97,6 +99,11 @@ class HeaderLayout:
         """The columns, in order."""
         return pa.schema([(name, pa.list_(pa.from_numpy_dtype(np.dtype(dtype)))) for name, dtype in self._columns()])
 
+    @cached_property
+    def _schema_bytes(self) -> int:
+        """Of a stream, before its first message."""
+        return int(self.schema.serialize().size)
+
     def _columns(self) -> Iterator[tuple[str, str]]:
         yield "seeds", "int64"
         if self.label_dtype is not None:
@@ -122,7 +129,13 @@ class HeaderLayout:
 
     def encode(self, header: Header) -> EncodedHeader:
         """The bytes of `header`."""
-        message = one_row(self.schema, list(arrays_of(header))).serialize()
+        batch = one_row(self.schema, list(arrays_of(header)))
+        # What `batch.serialize()` returns, but in memory that is kept for the next header.
+        schema_bytes = self._schema_bytes
+        memory = pa.py_buffer(page_memory(schema_bytes + pa.ipc.get_record_batch_size(batch) + _END_OF_STREAM_BYTES))
+        with pa.ipc.new_stream(pa.FixedSizeBufferWriter(memory), self.schema) as stream:
+            stream.write_batch(batch)
+        message = memory[schema_bytes:-_END_OF_STREAM_BYTES]
         batch = pa.ipc.read_record_batch(message, self.schema)
 
         def span(name: str, width: int) -> Span:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn._native import LEAST_KEPT_BYTES, page_memory
 from diskgnn.errors import ArtifactError, ReadError
 from diskgnn.storage import cache_hints
 from diskgnn.storage.object_stores import Location, StoredPath
@@ -178,6 +179,11 @@ class ReadableFile(io.RawIOBase):
         read = read_into(self._file, self._position, buffer, self._path)
         self._position += read
         return read
+
+    def read_buffer(self, num_bytes: int) -> memoryview:
+        """The next `num_bytes`, fewer at the end: what Arrow asks for in place of `read`, which would copy them."""
+        buffer = page_memory(num_bytes) if num_bytes >= LEAST_KEPT_BYTES else bytearray(num_bytes)
+        return memoryview(buffer)[: self.readinto(memoryview(buffer))]
 
     def close(self) -> None:
         """Close the file. Idempotent."""

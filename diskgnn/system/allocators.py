@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from diskgnn._native import KeptPages
+
 # glibc serves what is larger from pages of its own, and gives these back at once; by itself it raises the limit to
 # 32 MiB as such pieces are freed, and then keeps up to 64 MiB in each thread's arena.
 _OWN_PAGES_BYTES, _KEPT_BYTES = 256 << 10, 1 << 20
@@ -34,6 +36,20 @@ def freed_memory_returned() -> Iterator[None]:
         pa.set_memory_pool(pool)
         _enter(-1)
         return_freed_memory()
+
+
+@contextmanager
+def pages_kept(most_bytes: int) -> Iterator[None]:
+    """Within the block, large arrays of the native core that are given back serve the next ones, up to so many bytes.
+
+    For work on one minibatch after another: with `freed_memory_returned` alone, half of it would be clearing fresh
+    pages. The system takes what it lacks.
+    """
+    kept = KeptPages(most_bytes)
+    try:
+        yield
+    finally:
+        del kept
 
 
 def _enter(step: int) -> None:

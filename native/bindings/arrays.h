@@ -36,10 +36,11 @@ std::span<T> span_of(const nb::ndarray<T, Options...>& array) {
 }
 
 // A NumPy array that owns what was a vector, without copying it.
-template <typename T>
-nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T>&& values) {
-  auto* owned = new std::vector<T>(std::move(values));
-  nb::capsule owner(owned, [](void* pointer) noexcept { delete static_cast<std::vector<T>*>(pointer); });
+template <typename T, typename Allocator>
+nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T, Allocator>&& values) {
+  using Values = std::vector<T, Allocator>;
+  auto* owned = new Values(std::move(values));
+  nb::capsule owner(owned, [](void* pointer) noexcept { delete static_cast<Values*>(pointer); });
   return nb::ndarray<nb::numpy, T, nb::ndim<1>>(owned->data(), {owned->size()}, owner);
 }
 

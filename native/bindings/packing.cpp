@@ -51,7 +51,7 @@ nb::tuple sort_nodes_of(In<Node> nodes, std::uint64_t num_nodes) {
 template <typename Node>
 nb::ndarray<nb::numpy, std::int32_t, nb::ndim<1>> exchange_next_uses_of(Out<std::int32_t> next_use, In<Node> nodes,
                                                                         std::int32_t batch, Node first_node) {
-  std::vector<std::int32_t> before;
+  PageArray<std::int32_t> before;
   {
     nb::gil_scoped_release release;
     require_in_range<Node>(span_of(nodes), first_node, next_use.size(), "node");

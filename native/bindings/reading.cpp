@@ -90,6 +90,7 @@ void bind_reading(nb::module_& m) {
       "data"_a, "bytes_after"_a);
   m.def("crc32c_of_remainder", &crc32c_of_remainder, "remainder"_a, "total_bytes"_a);
   m.def("io_uring_refusal", &io_uring_refusal);
+  m.attr("LEAST_KEPT_BYTES") = kLeastKeptBytes;
   nb::class_<KeptPages>(m, "KeptPages").def(nb::init<std::size_t>(), "most_bytes"_a);
   m.def(
       "page_memory",

@@ -10,14 +10,15 @@
 #include "sampling/neighbor_sampler.h"
 #include "sampling/sweep_sampler.h"
 #include "storage/direct_file.h"
+#include "storage/page_memory.h"
 
 namespace diskgnn {
 namespace {
 
 // int32 where that is enough for all positions of an edge type.
-nb::object positions_to_numpy(std::vector<std::int64_t>&& positions, std::int64_t num_edges) {
+nb::object positions_to_numpy(PageArray<std::int64_t>&& positions, std::int64_t num_edges) {
   if (num_edges > std::numeric_limits<std::int32_t>::max()) return nb::cast(to_numpy(std::move(positions)));
-  return nb::cast(to_numpy(std::vector<std::int32_t>(positions.begin(), positions.end())));
+  return nb::cast(to_numpy(PageArray<std::int32_t>(positions.begin(), positions.end())));
 }
 
 // ([input nodes of each node type], [trees of each] or None, [[(indptr, indices, positions or None)]] outermost first,
@@ -26,8 +27,8 @@ template <typename Id>
 nb::tuple to_tuple(SampledMinibatch<Id>&& sampled, const std::vector<bool>& positions,
                    std::span<const std::int64_t> num_edges) {
   nb::list input_nodes, trees, layers;
-  for (std::vector<Id>& nodes : sampled.input_nodes) input_nodes.append(to_numpy(std::move(nodes)));
-  for (std::vector<std::int32_t>& of_type : sampled.trees) trees.append(to_numpy(std::move(of_type)));
+  for (PageArray<Id>& nodes : sampled.input_nodes) input_nodes.append(to_numpy(std::move(nodes)));
+  for (PageArray<std::int32_t>& of_type : sampled.trees) trees.append(to_numpy(std::move(of_type)));
   for (SampledLayer& layer : sampled.layers) {
     nb::list blocks;
     for (std::size_t number = 0; number < layer.size(); ++number) {
@@ -131,6 +132,8 @@ class RelationArrays {
   NodeArray cached_;
 };
 
+constexpr std::size_t kKeptBytes = 32 << 20;
+
 using NodeTimes = std::vector<std::optional<In<std::int64_t>>>;
 
 // Samples from arrays in memory, or mapped.
@@ -212,6 +215,7 @@ class NeighborSampler {
   NodeTimes node_times_;
   std::vector<std::int64_t> num_edges_;
   bool is_wide_ = false;
+  const KeptPages kept_pages_{kKeptBytes};  // of minibatches, for the next ones
 };
 
 template <typename T>

@@ -30,9 +30,9 @@ std::vector<std::int32_t> belady_misses(const ArcCounts& arcs, std::int64_t capa
 // Where one minibatch's rows are. Addresses: [0, S) static row, [S, S+C) slot, [S+C, S+C+R) row of the extent.
 template <typename Node>
 struct Placement {
-  std::vector<std::int32_t> addresses;   // [U]
-  std::vector<Node> disk_nodes;          // [R] ascending: the extent's rows
-  std::vector<std::int32_t> admissions;  // [A * 2]: extent row, slot; applied after the minibatch is assembled
+  PageArray<std::int32_t> addresses;   // [U]
+  PageArray<Node> disk_nodes;          // [R] ascending: the extent's rows
+  PageArray<std::int32_t> admissions;  // [A * 2]: extent row, slot; applied after the minibatch is assembled
 };
 
 // Gives slots to the arcs that are kept, in one pass over the sequence, once `find_initial` went over its end.

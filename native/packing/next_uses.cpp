@@ -54,7 +54,7 @@ SortedNodes<Node> sort_nodes(std::span<const Node> nodes, std::uint64_t num_node
     if (i % digits.values() == 0) total = 0;
     total += static_cast<std::size_t>(std::exchange(ends[i], static_cast<std::int32_t>(total)));
   }
-  SortedNodes<Node> sorted{std::vector<Node>(nodes.size()), std::vector<std::int32_t>(nodes.size())};
+  SortedNodes<Node> sorted{PageArray<Node>(nodes.size()), PageArray<std::int32_t>(nodes.size())};
   const int last = digits.count() - 1;
   const auto put = [&](Node node, std::int32_t position, int digit) {
     const auto place = static_cast<std::size_t>(end_of(node, digit)++);
@@ -91,9 +91,9 @@ void mark_nodes(std::span<std::uint8_t> flags, std::span<const Node> nodes) {
 }
 
 template <typename Node>
-std::vector<std::int32_t> exchange_next_uses(std::span<std::int32_t> next_use, std::span<const Node> nodes,
-                                             Node first_node, std::int32_t batch) {
-  std::vector<std::int32_t> before(nodes.size());
+PageArray<std::int32_t> exchange_next_uses(std::span<std::int32_t> next_use, std::span<const Node> nodes,
+                                           Node first_node, std::int32_t batch) {
+  PageArray<std::int32_t> before(nodes.size());
   const auto of = [&](std::size_t i) -> std::int32_t& {
     return next_use[static_cast<std::size_t>(nodes[i] - first_node)];
   };
@@ -122,9 +122,9 @@ template void count_nodes(std::span<std::int32_t>, std::span<const std::int32_t>
 template void count_nodes(std::span<std::int32_t>, std::span<const std::int64_t>);
 template void mark_nodes(std::span<std::uint8_t>, std::span<const std::int32_t>);
 template void mark_nodes(std::span<std::uint8_t>, std::span<const std::int64_t>);
-template std::vector<std::int32_t> exchange_next_uses(std::span<std::int32_t>, std::span<const std::int32_t>,
-                                                      std::int32_t, std::int32_t);
-template std::vector<std::int32_t> exchange_next_uses(std::span<std::int32_t>, std::span<const std::int64_t>,
-                                                      std::int64_t, std::int32_t);
+template PageArray<std::int32_t> exchange_next_uses(std::span<std::int32_t>, std::span<const std::int32_t>,
+                                                    std::int32_t, std::int32_t);
+template PageArray<std::int32_t> exchange_next_uses(std::span<std::int32_t>, std::span<const std::int64_t>,
+                                                    std::int64_t, std::int32_t);
 
 }  // namespace diskgnn

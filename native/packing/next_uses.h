@@ -7,12 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "storage/page_array.h"
+
 namespace diskgnn {
 
 template <typename Node>
 struct SortedNodes {
-  std::vector<Node> nodes;          // [U] ascending
-  std::vector<std::int32_t> order;  // [U] nodes[i] was at order[i]
+  PageArray<Node> nodes;          // [U] ascending
+  PageArray<std::int32_t> order;  // [U] nodes[i] was at order[i]
 };
 
 // Sorts what is in [0, num_nodes). Stable.
@@ -30,8 +32,8 @@ void mark_nodes(std::span<std::uint8_t> flags, std::span<const Node> nodes);
 // One step of the backward pass that finds next uses: returns what `next_use` said for `nodes` and then sets it to
 // `batch` for them, but for nodes where it is negative (static rows: it stays). next_use[0] is that of `first_node`.
 template <typename Node>
-std::vector<std::int32_t> exchange_next_uses(std::span<std::int32_t> next_use, std::span<const Node> nodes,
-                                             Node first_node, std::int32_t batch);
+PageArray<std::int32_t> exchange_next_uses(std::span<std::int32_t> next_use, std::span<const Node> nodes,
+                                           Node first_node, std::int32_t batch);
 
 // How many of a minibatch's accesses have each next use, in [0, 2 * num_batches): ascending by use, none of no rows.
 // Negative uses are left out.

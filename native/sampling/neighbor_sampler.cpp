@@ -63,7 +63,7 @@ void enter_trees(std::span<const std::int32_t> indptr, std::span<const std::int6
 
 template <typename Id, bool kTrees>
 void insert_seeds(const DrawRequest& request, std::span<const std::int64_t> num_nodes,
-                  std::vector<std::vector<typename NodeKeys<Id, kTrees>::Key>>& nodes) {
+                  std::vector<PageArray<typename NodeKeys<Id, kTrees>::Key>>& nodes) {
   using Key = typename NodeKeys<Id, kTrees>::Key;
   if (request.seeds.size() != num_nodes.size()) throw std::invalid_argument("seeds: expected some of each node type");
   std::int64_t tree = 0;
@@ -104,7 +104,7 @@ std::vector<std::int64_t> tree_times(const DrawRequest& request) {
 }
 
 template <typename Id, bool kTrees>
-SampledMinibatch<Id> finished_minibatch(std::vector<std::vector<typename NodeKeys<Id, kTrees>::Key>>&& nodes,
+SampledMinibatch<Id> finished_minibatch(std::vector<PageArray<typename NodeKeys<Id, kTrees>::Key>>&& nodes,
                                         std::vector<SampledLayer>&& layers,
                                         std::span<const std::vector<std::size_t>> counts,
                                         std::span<const std::int64_t> num_nodes) {
@@ -115,8 +115,8 @@ SampledMinibatch<Id> finished_minibatch(std::vector<std::vector<typename NodeKey
   }
   if constexpr (kTrees) {
     for (std::size_t type = 0; type < nodes.size(); ++type) {
-      std::vector<Id> ids(nodes[type].size());
-      std::vector<std::int32_t> trees(nodes[type].size());
+      PageArray<Id> ids(nodes[type].size());
+      PageArray<std::int32_t> trees(nodes[type].size());
       for (std::size_t i = 0; i < ids.size(); ++i) {
         ids[i] = static_cast<Id>(nodes[type][i] % num_nodes[type]);
         trees[i] = static_cast<std::int32_t>(nodes[type][i] / num_nodes[type]);
@@ -176,10 +176,10 @@ class Lists {
 template <typename Key>
 struct Scratch {
   std::vector<RelabelTable<Key>> tables;  // by node type
-  std::vector<std::vector<Key>> nodes;    // by node type
+  std::vector<PageArray<Key>> nodes;      // by node type
   std::vector<std::int64_t> positions;
   std::vector<const void*> places;
-  std::vector<Key> neighbors;
+  PageArray<Key> neighbors;
   std::vector<Candidate> slots;
 };
 
@@ -311,7 +311,7 @@ class Turn {
   std::int64_t node(std::size_t i) const { return Keys::node_of(nodes_[i], num_destinations_); }
 
   void append(std::int64_t begin, std::span<const Index> list, std::size_t first, std::size_t count) {
-    std::vector<Key>& neighbors = scratch_.neighbors;
+    PageArray<Key>& neighbors = scratch_.neighbors;
     const std::size_t filled = neighbors.size();
     neighbors.resize(filled + count);
     copy_short(list.data() + first, count, neighbors.data() + filled);
@@ -361,7 +361,7 @@ class Turn {
   const int fanout_;
   const std::size_t first_, count_;
   const std::int64_t num_destinations_;
-  const std::vector<Key>& nodes_;
+  const PageArray<Key>& nodes_;
   Scratch<Key>& scratch_;
   SampledBlock& block_;
   const bool wants_positions_;
@@ -384,7 +384,7 @@ SampledMinibatch<Id> sample_minibatch(const TypedTopology& topology, const DrawR
   Scratch<Key>& scratch = scratch_of_this_thread<Key>();
   scratch.tables.resize(num_types);
   scratch.nodes.resize(num_types);
-  for (std::vector<Key>& nodes : scratch.nodes) nodes.clear();
+  for (PageArray<Key>& nodes : scratch.nodes) nodes.clear();
   insert_seeds<Id, kTrees>(request, topology.num_nodes, scratch.nodes);
   for (std::size_t type = 0; type < num_types; ++type) {
     scratch.tables[type].restart(scratch.nodes[type]);
@@ -394,7 +394,7 @@ SampledMinibatch<Id> sample_minibatch(const TypedTopology& topology, const DrawR
   std::vector<std::vector<std::size_t>> counts;  // of nodes known before each layer
   for (std::size_t layer = 0; layer < request.fanouts.size() / num_relations; ++layer) {
     counts.emplace_back();
-    for (const std::vector<Key>& nodes : scratch.nodes) counts.back().push_back(nodes.size());
+    for (const PageArray<Key>& nodes : scratch.nodes) counts.back().push_back(nodes.size());
     layers.emplace_back(num_relations);
     for (std::size_t number = 0; number < num_relations; ++number) {
       const Relation& relation = topology.relations[number];
@@ -436,17 +436,17 @@ SampledMinibatch<Id> sample_minibatch(const TypedTopology& topology, const DrawR
     }
   }
   // Scratch keeps its memory: the minibatch gets copies of just the size.
-  std::vector<std::vector<Key>> nodes;
-  for (const std::vector<Key>& of_type : scratch.nodes) nodes.emplace_back(of_type.begin(), of_type.end());
+  std::vector<PageArray<Key>> nodes;
+  for (const PageArray<Key>& of_type : scratch.nodes) nodes.emplace_back(of_type.begin(), of_type.end());
   return finished_minibatch<Id, kTrees>(std::move(nodes), std::move(layers), counts, topology.num_nodes);
 }
 
-#define DISKGNN_INSTANTIATE(Id, kTrees)                                                         \
-  template void insert_seeds<Id, kTrees>(const DrawRequest&, std::span<const std::int64_t>,     \
-                                         std::vector<std::vector<NodeKeys<Id, kTrees>::Key>>&); \
-  template SampledMinibatch<Id> finished_minibatch<Id, kTrees>(                                 \
-      std::vector<std::vector<NodeKeys<Id, kTrees>::Key>>&&, std::vector<SampledLayer>&&,       \
-      std::span<const std::vector<std::size_t>>, std::span<const std::int64_t>);                \
+#define DISKGNN_INSTANTIATE(Id, kTrees)                                                       \
+  template void insert_seeds<Id, kTrees>(const DrawRequest&, std::span<const std::int64_t>,   \
+                                         std::vector<PageArray<NodeKeys<Id, kTrees>::Key>>&); \
+  template SampledMinibatch<Id> finished_minibatch<Id, kTrees>(                               \
+      std::vector<PageArray<NodeKeys<Id, kTrees>::Key>>&&, std::vector<SampledLayer>&&,       \
+      std::span<const std::vector<std::size_t>>, std::span<const std::int64_t>);              \
   template SampledMinibatch<Id> sample_minibatch<Id, kTrees>(const TypedTopology&, const DrawRequest&);
 
 DISKGNN_INSTANTIATE(std::int32_t, false)

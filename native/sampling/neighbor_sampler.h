@@ -24,13 +24,14 @@
 #include "sampling/edge_choice.h"
 #include "sampling/relabel_table.h"
 #include "sampling/relation.h"
+#include "storage/page_array.h"
 
 namespace diskgnn {
 
 struct SampledBlock {
-  std::vector<std::int32_t> indptr;     // [num_dst + 1]
-  std::vector<std::int32_t> indices;    // local source numbers
-  std::vector<std::int64_t> positions;  // of these edges in the CSC, if they are wanted
+  PageArray<std::int32_t> indptr;     // [num_dst + 1]
+  PageArray<std::int32_t> indices;    // local source numbers
+  PageArray<std::int64_t> positions;  // of these edges in the CSC, if they are wanted
 };
 
 // The blocks of one layer, by edge type.
@@ -38,9 +39,9 @@ using SampledLayer = std::vector<SampledBlock>;
 
 template <typename Id>
 struct SampledMinibatch {
-  std::vector<std::vector<Id>> input_nodes;      // by node type: the seeds first, then in order of first appearance
-  std::vector<std::vector<std::int32_t>> trees;  // by node type: whose each of these is; empty without times
-  std::vector<SampledLayer> layers;              // outermost first
+  std::vector<PageArray<Id>> input_nodes;      // by node type: the seeds first, then in order of first appearance
+  std::vector<PageArray<std::int32_t>> trees;  // by node type: whose each of these is; empty without times
+  std::vector<SampledLayer> layers;            // outermost first
   // [layers + 1, node types]: how many of the nodes are sources of layer l, and then how many are seeds.
   std::vector<std::int32_t> node_counts;
 };
@@ -64,7 +65,7 @@ struct NodeKeys {
 // not in a tree of its own.
 template <typename Id, bool kTrees>
 void insert_seeds(const DrawRequest& request, std::span<const std::int64_t> num_nodes,
-                  std::vector<std::vector<typename NodeKeys<Id, kTrees>::Key>>& nodes);
+                  std::vector<PageArray<typename NodeKeys<Id, kTrees>::Key>>& nodes);
 
 // The times of all seeds: what the trees may see.
 std::vector<std::int64_t> tree_times(const DrawRequest& request);
@@ -72,7 +73,7 @@ std::vector<std::int64_t> tree_times(const DrawRequest& request);
 // Nodes as ids, and whose trees they are in. `layers` and `counts`, of nodes known before each layer, are from the
 // seeds outwards.
 template <typename Id, bool kTrees>
-SampledMinibatch<Id> finished_minibatch(std::vector<std::vector<typename NodeKeys<Id, kTrees>::Key>>&& nodes,
+SampledMinibatch<Id> finished_minibatch(std::vector<PageArray<typename NodeKeys<Id, kTrees>::Key>>&& nodes,
                                         std::vector<SampledLayer>&& layers,
                                         std::span<const std::vector<std::size_t>> counts,
                                         std::span<const std::int64_t> num_nodes);

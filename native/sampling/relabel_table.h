@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "draws.h"
+#include "storage/page_array.h"
 #include "storage/page_memory.h"
 
 namespace diskgnn {
@@ -20,7 +21,7 @@ class RelabelTable {
 
   // Holds just `nodes`, which are distinct. It keeps its size: what a minibatch has needed, the next one like it will.
   // The caller may expect more.
-  void restart(const std::vector<Node>& nodes, std::size_t expected_nodes = 0) {
+  void restart(const PageArray<Node>& nodes, std::size_t expected_nodes = 0) {
     const std::size_t wanted = std::max({nodes.size(), expected_nodes, entries_.size() / 2});
     // A table has at most 2^31 nodes, so that the numbers of the next one do not overflow.
     if (bits_for(wanted) != 64 - shift_ || base_ + used_ > std::numeric_limits<std::uint32_t>::max() / 2) {
@@ -32,7 +33,7 @@ class RelabelTable {
   }
 
   // The local number of `node`; a new node gets the next one and is appended to `nodes`.
-  std::int32_t insert(Node node, std::vector<Node>& nodes) {
+  std::int32_t insert(Node node, PageArray<Node>& nodes) {
     std::size_t slot = slot_of(node);
     for (;;) {
       Entry& entry = entries_[slot];
@@ -50,7 +51,7 @@ class RelabelTable {
   }
 
   // The local numbers of `neighbors` in `locals`; new nodes are appended to `nodes`.
-  void insert_all(std::span<const Node> neighbors, std::vector<Node>& nodes, std::span<std::int32_t> locals) {
+  void insert_all(std::span<const Node> neighbors, PageArray<Node>& nodes, std::span<std::int32_t> locals) {
     // How far ahead memory is asked for: the table is far larger than the caches, so latency is the cost.
     constexpr std::size_t kPrefetchDistance = 32;
     for (std::size_t e = 0; e < neighbors.size(); ++e) {
@@ -93,12 +94,12 @@ class RelabelTable {
     base_ = 1;
   }
 
-  void rehash(const std::vector<Node>& nodes) {
+  void rehash(const PageArray<Node>& nodes) {
     resize(nodes.size() * 2);
     place(nodes);
   }
 
-  void place(const std::vector<Node>& nodes) {
+  void place(const PageArray<Node>& nodes) {
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       std::size_t slot = slot_of(nodes[i]);
       while (entries_[slot].number >= base_) slot = (slot + 1) & mask_;

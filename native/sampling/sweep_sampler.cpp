@@ -80,7 +80,7 @@ bool Expansion<Id, kTrees>::keeps_candidates(std::size_t number) const {
 template <typename Id, bool kTrees>
 std::uint64_t Expansion<Id, kTrees>::memory_bytes() const {
   std::uint64_t bytes = 0;
-  for (const std::vector<Key>& nodes : nodes_) bytes += nodes.capacity() * sizeof(Key);
+  for (const PageArray<Key>& nodes : nodes_) bytes += nodes.capacity() * sizeof(Key);
   for (const std::vector<std::int32_t>& order : orders_) bytes += order.capacity() * 4;
   for (const SampledLayer& layer : layers_) {
     for (const SampledBlock& block : layer) {
@@ -208,8 +208,7 @@ std::span<const std::int32_t> Expansion<Id, kTrees>::between(std::size_t type, s
 }
 
 template <typename Id, bool kTrees>
-auto Expansion<Id, kTrees>::drawn_sources(std::size_t number, std::vector<std::int64_t>& positions)
-    -> std::vector<Key> {
+auto Expansion<Id, kTrees>::drawn_sources(std::size_t number, PageArray<std::int64_t>& positions) -> PageArray<Key> {
   Turn& turn = turns_[number];
   if (!keeps_candidates(number)) {
     const std::span<const Key> drawn(reinterpret_cast<const Key*>(turn.drawn->bytes().data()), turn.num_drawn());
@@ -217,7 +216,7 @@ auto Expansion<Id, kTrees>::drawn_sources(std::size_t number, std::vector<std::i
   }
   const std::span<Candidate> drawn(reinterpret_cast<Candidate*>(turn.drawn->bytes().data()), turn.num_drawn());
   const auto destination = static_cast<std::size_t>(files_.relations[number].destination);
-  std::vector<Key> sources;
+  PageArray<Key> sources;
   sources.reserve(drawn.size());
   if (wants_positions(number)) positions.reserve(drawn.size());
   std::int32_t begin = 0;
@@ -244,7 +243,7 @@ void Expansion<Id, kTrees>::relabel() {
   if (!turns_[0].drawn) throw std::logic_error("relabel comes after draw");
   orders_.assign(nodes_.size(), {});
   std::vector<std::size_t> counts;
-  for (const std::vector<Key>& nodes : nodes_) counts.push_back(nodes.size());
+  for (const PageArray<Key>& nodes : nodes_) counts.push_back(nodes.size());
   std::vector<RelabelTable<Key>> tables(nodes_.size());
   for (std::size_t type = 0; type < nodes_.size(); ++type) {
     if (num_drawn_from(type) == 0) continue;
@@ -258,7 +257,7 @@ void Expansion<Id, kTrees>::relabel() {
     const auto destination = static_cast<std::size_t>(relation.destination);
     Turn& turn = turns_[number];
     SampledBlock& block = layer[number];
-    std::vector<Key> sources = drawn_sources(number, block.positions);
+    PageArray<Key> sources = drawn_sources(number, block.positions);
     turn.drawn.reset();
     turn.filled = {};
     block.indptr = std::move(turn.indptr);
@@ -269,14 +268,14 @@ void Expansion<Id, kTrees>::relabel() {
     block.indices.resize(sources.size());
     tables[source].insert_all(sources, nodes_[source], block.indices);
   }
-  for (std::vector<Key>& nodes : nodes_) nodes.shrink_to_fit();
+  for (PageArray<Key>& nodes : nodes_) nodes.shrink_to_fit();
   layers_.push_back(std::move(layer));
   counts_.push_back(std::move(counts));
 }
 
 template <typename Id, bool kTrees>
 SampledMinibatch<Id> Expansion<Id, kTrees>::take() {
-  std::vector<std::vector<Key>> nodes(nodes_.size());
+  std::vector<PageArray<Key>> nodes(nodes_.size());
   nodes.swap(nodes_);
   return finished_minibatch<Id, kTrees>(std::move(nodes), std::exchange(layers_, {}), counts_, files_.num_nodes);
 }

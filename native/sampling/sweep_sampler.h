@@ -80,7 +80,7 @@ class Expansion {
   // One edge type in the layer under way.
   struct Turn {
     // Of the block to be, as long as nothing is filtered; while counting, the number of edges one place further on.
-    std::vector<std::int32_t> indptr;
+    PageArray<std::int32_t> indptr;
     std::optional<PageMemory> drawn;   // a Key or a Candidate for each edge, sources without trees
     std::vector<std::int32_t> filled;  // [num_dst] of them in use, where edges are chosen
 
@@ -104,12 +104,12 @@ class Expansion {
   // The positions in `nodes_` of destinations of an edge type that are in [first, last), ascending by node.
   std::span<const std::int32_t> between(std::size_t type, std::int64_t first, std::int64_t last) const;
   // The sources that a turn drew; its indptr becomes the block's.
-  std::vector<Key> drawn_sources(std::size_t number, std::vector<std::int64_t>& positions);
+  PageArray<Key> drawn_sources(std::size_t number, PageArray<std::int64_t>& positions);
 
   DrawRequest request_;
   const GraphFiles& files_;
   std::vector<std::int64_t> tree_times_;
-  std::vector<std::vector<Key>> nodes_;            // by type: seeds first, then in order of first appearance
+  std::vector<PageArray<Key>> nodes_;              // by type: seeds first, then in order of first appearance
   std::vector<std::vector<std::int32_t>> orders_;  // by type: positions in `nodes_`, ascending by node
   std::vector<Turn> turns_;                        // by edge type
   std::vector<SampledLayer> layers_;               // finished ones, from the seeds outwards

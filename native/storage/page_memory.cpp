@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <deque>
 #include <mutex>
@@ -11,8 +12,6 @@
 
 namespace diskgnn {
 namespace {
-
-constexpr std::size_t kLeastKeptBytes = 1 << 20;
 
 // What is taken for `bytes`: large blocks come in eight sizes from one power of two to the next, so that one that was
 // given back fits whoever needs nearly as much. Pages that nobody touches cost nothing.
@@ -69,11 +68,11 @@ class Shelf {
 
   // Whether it was kept.
   bool give(std::span<std::byte> block) {
-    if (block.size() < kLeastKeptBytes) return false;
+    if (block.size() < kLeastKeptBytes || block.size() > most_bytes_) return false;
+    forget_pages(block);  // takes a while: not with the lock
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock() || block.size() > most_bytes_) return false;
     shrink(most_bytes_ - block.size());
-    forget_pages(block);
     blocks_.push_back(block);
     kept_bytes_ += block.size();
     return true;
@@ -101,7 +100,8 @@ class Shelf {
 
   std::mutex mutex_;
   std::deque<std::span<std::byte>> blocks_;
-  std::size_t most_bytes_ = 0, kept_bytes_ = 0;
+  std::atomic<std::size_t> most_bytes_ = 0;
+  std::size_t kept_bytes_ = 0;
 };
 
 // Never destroyed: memory is given back until the process ends.
@@ -112,18 +112,23 @@ Shelf& shelf() {
 
 }  // namespace
 
-PageMemory::PageMemory(std::size_t bytes, Content content) {
-  if (bytes == 0) return;
+std::byte* take_pages(std::size_t bytes, Content content) {
   const std::size_t capacity = capacity_for(bytes);
-  std::byte* memory = content == Content::kAny ? shelf().take(capacity) : nullptr;
-  if (memory == nullptr) memory = map_pages(capacity);
-  bytes_ = {memory, bytes};
+  std::byte* const kept = content == Content::kAny ? shelf().take(capacity) : nullptr;
+  return kept != nullptr ? kept : map_pages(capacity);
+}
+
+void give_pages(std::span<std::byte> pages) noexcept {
+  const std::span<std::byte> block(pages.data(), capacity_for(pages.size()));
+  if (!shelf().give(block)) munmap(block.data(), block.size());
+}
+
+PageMemory::PageMemory(std::size_t bytes, Content content) {
+  if (bytes > 0) bytes_ = {take_pages(bytes, content), bytes};
 }
 
 PageMemory::~PageMemory() {
-  if (bytes_.empty()) return;
-  const std::span<std::byte> block(bytes_.data(), capacity_for(bytes_.size()));
-  if (!shelf().give(block)) munmap(block.data(), block.size());
+  if (!bytes_.empty()) give_pages(bytes_);
 }
 
 void PageMemory::forget() {

@@ -9,7 +9,15 @@ namespace diskgnn {
 // What is in memory that was just taken.
 enum class Content { kAny, kZeros };
 
-// Anonymous memory, page-aligned, with huge pages where the system has them. Move-only.
+// Blocks that are smaller are never kept: the C library serves them from memory that it has.
+constexpr std::size_t kLeastKeptBytes = 256 << 10;
+
+// Anonymous memory, page-aligned, with huge pages where the system has them. Throws std::bad_alloc. What was taken is
+// given back with as many bytes.
+std::byte* take_pages(std::size_t bytes, Content content = Content::kAny);
+void give_pages(std::span<std::byte> pages) noexcept;
+
+// Such memory. Move-only.
 class PageMemory {
  public:
   explicit PageMemory(std::size_t bytes, Content content = Content::kAny);

@@ -1,4 +1,4 @@
-"""The rows that each minibatch of a sequence needs, in scratch files that can be read again, and backwards, cheaply.
+"""The rows that each minibatch of a sequence needs, kept so that they can be read again, and backwards, cheaply.
 
 Rows are numbered by node. Nodes of a minibatch are sorted, so that passes over node-sized arrays go from front to
 back, and so that a range of nodes is one piece of each minibatch: threads take ranges of their own.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import count_nodes, page_memory, sort_nodes
+from diskgnn._native import count_nodes, sort_nodes
 from diskgnn.ordered import in_order
-from diskgnn.storage import cache_hints
-from diskgnn.storage.file_reading import fill, opened
+from diskgnn.packing.access_columns import AccessColumn, ScratchMemory
 
-INT32 = np.dtype(np.int32)
 _MIN_RANGES = 8  # of nodes
 _RANGE_NODES = 1 << 21  # at most, so that an int32 for each of a range's nodes stays in the processor's cache
 _CHUNK_NODES = 1 << 20
-_READ_AHEAD = 4  # pieces
 
 
 def num_ranges(num_nodes: int) -> int:
@@ -37,46 +33,58 @@ def num_ranges(num_nodes: int) -> int:
 class Accesses:
     """The nodes of each minibatch of one sequence, ascending, and where they were in the minibatch."""
 
-    def __init__(self, num_nodes: int, scratch: Path) -> None:
-        """Of no minibatch yet; `scratch` and a file beside it take them."""
+    def __init__(self, num_nodes: int, scratch: Path, memory: ScratchMemory) -> None:
+        """Of no minibatch yet; `scratch` and a file beside it take what has no room in `memory`."""
         self.num_nodes = num_nodes
         self.scratch = scratch
-        self.read_bytes = 0  # from the scratch files so far
-        self.dtype: np.dtype[Any] = INT32  # of the nodes
-        self._order = scratch.with_suffix(".order")
+        self._memory = memory
         self.range_starts = np.linspace(0, num_nodes, num_ranges(num_nodes) + 1).astype(np.int64)
         self._range_bounds: list[npt.NDArray[np.int64]] = []  # per minibatch [num_ranges + 1], in its nodes
         self.offsets: npt.NDArray[np.int64] = np.zeros(1, np.int64)  # [B+1] in accesses
+        self._columns: list[AccessColumn] = []
+        self._nodes, self._order = self.column(scratch.suffix), self.column(".order")
 
     @staticmethod
-    def sort(minibatches: Iterable[npt.NDArray[Any]], num_nodes: int, scratch: Path, *, threads: int = 1) -> Accesses:
-        """Sorts the nodes of each minibatch, int32 or int64 and none twice, into `scratch` and a file beside it.
+    def sort(
+        minibatches: Iterable[npt.NDArray[Any]],
+        num_nodes: int,
+        scratch: Path,
+        *,
+        threads: int = 1,
+        memory_bytes: int = 0,
+    ) -> Accesses:
+        """Sorts the nodes of each minibatch, int32 or int64 and none twice. What `memory_bytes` have no room for goes
+        to `scratch` and files beside it.
 
         Raises:
             IndexError: a node that is not in [0, num_nodes).
         """
-        (found,) = Accesses.sort_all(((nodes,) for nodes in minibatches), [(num_nodes, scratch)], threads=threads)
+        (found,) = Accesses.sort_all(
+            ((nodes,) for nodes in minibatches), [(num_nodes, scratch)], threads=threads, memory_bytes=memory_bytes
+        )
         return found
 
     @staticmethod
     def sort_all(
-        minibatches: Iterable[Sequence[npt.NDArray[Any]]], row_sets: Sequence[tuple[int, Path]], *, threads: int = 1
+        minibatches: Iterable[Sequence[npt.NDArray[Any]]],
+        row_sets: Sequence[tuple[int, Path]],
+        *,
+        threads: int = 1,
+        memory_bytes: int = 0,
     ) -> list[Accesses]:
-        """Those of each row set, of which `minibatches` have the nodes and `row_sets` `num_nodes` and `scratch`."""
-        found = [Accesses(num_nodes, scratch) for num_nodes, scratch in row_sets]
+        """Those of each row set, of which `minibatches` have the nodes and `row_sets` `num_nodes` and `scratch`. They
+        and what is added to them may keep `memory_bytes` in memory."""
+        memory = ScratchMemory(memory_bytes)
+        found = [Accesses(num_nodes, scratch, memory) for num_nodes, scratch in row_sets]
         sorting = (
             partial(sort_nodes, nodes, accesses.num_nodes)
             for minibatch in minibatches
             for nodes, accesses in zip(minibatch, found, strict=True)
         )
-        with ExitStack() as opened, ThreadPoolExecutor(threads) as pool:
-            files = [[opened.enter_context(path.open("wb")) for path in (each.scratch, each._order)] for each in found]
-            for (nodes, order), accesses, (nodes_file, order_file) in zip(
-                in_order(pool, sorting, threads), itertools.cycle(found), itertools.cycle(files)
-            ):
-                accesses.dtype = nodes.dtype
-                nodes_file.write(nodes.data)  # not tofile: it drops errno
-                order_file.write(order.data)
+        with ThreadPoolExecutor(threads) as pool:
+            for (nodes, order), accesses in zip(in_order(pool, sorting, threads), itertools.cycle(found)):
+                accesses._nodes.append(nodes)
+                accesses._order.append(order)
                 accesses._range_bounds.append(np.searchsorted(nodes, accesses.range_starts.astype(nodes.dtype)))
         for accesses in found:
             lengths = [int(bounds[-1]) for bounds in accesses._range_bounds]
@@ -102,30 +110,24 @@ class Accesses:
             for batch, bounds in ((batch, self._range_bounds[batch]) for batch in order)
         ]
 
-    def nodes(self, order: range) -> Iterator[npt.NDArray[Any]]:
+    def nodes(self, order: range, node_range: int | None = None) -> Iterator[npt.NDArray[Any]]:
         """The nodes of each minibatch in `order`, ascending; valid until the next one."""
-        return self.read(self.scratch, self.dtype, self.pieces(order))
+        return self._nodes.read(self.pieces(order, node_range))
 
     def order(self, order: range) -> Iterator[npt.NDArray[np.int32]]:
         """Where the nodes of each minibatch in `order` were in the minibatch; valid until the next one."""
-        return self.read(self._order, INT32, self.pieces(order))
+        return self._order.read(self.pieces(order))
 
-    def read(self, path: Path, dtype: np.dtype[Any], pieces: Sequence[tuple[int, int]]) -> Iterator[npt.NDArray[Any]]:
-        """Pieces of a file that holds one `dtype` per access; each is valid until the next one.
+    def column(self, suffix: str) -> AccessColumn:
+        """For one more number of each access."""
+        column = AccessColumn(self.scratch.with_suffix(suffix), self._memory)
+        self._columns.append(column)
+        return column
 
-        The next few are asked for in advance: backwards, the kernel does not read ahead by itself.
-        """
-        size = dtype.itemsize
-        most = max((last - first for first, last in pieces), default=0)
-        buffer = page_memory(most * size).view(dtype)
-        with opened(path) as descriptor:
-            for position, (first, last) in enumerate(pieces):
-                for begin, end in pieces[position + _READ_AHEAD :][:1] if position else pieces[: _READ_AHEAD + 1]:
-                    cache_hints.read_soon(descriptor, begin * size, (end - begin) * size)
-                values = buffer[: last - first]
-                fill(descriptor, first * size, values.view(np.uint8).data, path)
-                yield values
-        self.read_bytes += sum(last - first for first, last in pieces) * size
+    @property
+    def read_bytes(self) -> int:
+        """From scratch files so far."""
+        return sum(column.read_bytes for column in self._columns)
 
     def counts(self) -> npt.NDArray[np.int32]:
         """[N] how many minibatches need each node."""
@@ -135,9 +137,9 @@ class Accesses:
         return counts
 
     def remove(self) -> None:
-        """Delete the scratch files."""
-        self.scratch.unlink()
-        self._order.unlink()
+        """Delete the scratch files, those of all columns."""
+        for column in self._columns:
+            column.remove()
 
 
 def count_histogram(counts: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:

@@ -15,6 +15,7 @@ _PAGES_BYTES = 16 << 20  # of `PageWriter`
 _NODE_BYTES = 6  # of each row of all row sets: a count or a place, whether it is needed
 _BATCH_BYTES = 1024  # of each minibatch: its bounds by ranges of nodes, its records in indices
 _LABEL_BYTES = 40  # of each seed of the largest split, while labels are read
+_LEAST_BYTES = 2 * WINDOWS_IN_MEMORY * MIN_WINDOW_BYTES
 COPIES = 8  # of a minibatch: read, sorted, placed, encoded
 
 
@@ -39,9 +40,15 @@ def for_packing(
     return resources.within(
         "to pack",
         taken_bytes + COPIES * minibatch_bytes,
-        least_bytes=2 * WINDOWS_IN_MEMORY * MIN_WINDOW_BYTES,
+        least_bytes=_LEAST_BYTES,
         thread_bytes=2 * minibatch_bytes + 4 * num_rows // num_ranges(num_rows),
     )
+
+
+def scratch_memory_bytes(resources: Resources) -> int:
+    """What placing may keep in memory instead of in scratch files, of what `for_packing` says: windows of features are
+    not there yet. The rest is for slots."""
+    return max(0, resources.memory_bytes - _LEAST_BYTES) * 3 // 4
 
 
 def minibatch_bytes_of(samples: Samples) -> int:

@@ -20,7 +20,7 @@ from diskgnn.caches import CacheSpec
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.adopting import DamagedScratchError
-from diskgnn.packing.memory_division import COPIES, for_packing, minibatch_bytes_of
+from diskgnn.packing.memory_division import COPIES, for_packing, minibatch_bytes_of, scratch_memory_bytes
 from diskgnn.packing.probes import probe_samples
 from diskgnn.packing.row_packing import pack_rows
 from diskgnn.packing.row_sets import RowSet, features_of, only_features, row_sets_of
@@ -156,8 +156,9 @@ def pack_samples(
             write_given(writer, given)
             with closing(PageWriter()) as pages:
                 placer = SplitPlacer(
-                    writer, pages, graph, samples, config, row_sets, resources, once=once, unit_bytes=unit_bytes
-                )
+                    writer, pages, graph, samples, config, row_sets, resources,
+                    scratch_memory_bytes=scratch_memory_bytes(resources), once=once, unit_bytes=unit_bytes,
+                )  # fmt: skip
                 with pages_kept(COPIES * minibatch_bytes):
                     placed = placer.place_all(tiers)
                 return placed, pack_rows(

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from diskgnn._native import belady_misses, count_next_uses, exchange_next_uses
 from diskgnn.ordered import in_order
-from diskgnn.packing.accesses import INT32, Accesses
+from diskgnn.packing.access_columns import INT32
+from diskgnn.packing.accesses import Accesses
 
 SCRATCH_SUFFIXES = (".accesses", ".order", ".next", ".arcs")
 MAX_BATCHES = 1 << 29  # next uses are int32 and span two cycles
@@ -36,10 +37,9 @@ class Reuse:
     ) -> None:
         """Reads the sequence backwards; of an int32 per node, `threads` / 8 are in memory at once."""
         self.accesses, self.static_nodes, self._once = accesses, static_nodes, once
-        self._next_uses = accesses.scratch.with_suffix(".next")
+        self._next_uses = accesses.column(".next")
         self._arcs = accesses.scratch.with_suffix(".arcs")
-        with self._next_uses.open("wb") as file:
-            file.truncate(int(accesses.offsets[-1]) * INT32.itemsize)
+        self._next_uses.resize(accesses.offsets[1:])
         with ThreadPoolExecutor(threads) as pool:
             for _ in pool.map(self._find_next_uses, range(accesses.num_ranges)):
                 pass
@@ -77,19 +77,18 @@ class Reuse:
         A next use is a minibatch, counted on into the next cycle; -1 for static rows.
         """
         batches = range(self.accesses.num_batches)
-        next_uses = self.accesses.read(self._next_uses, INT32, self.accesses.pieces(batches))
+        next_uses = self._next_uses.read(self.accesses.pieces(batches))
         return zip(self.accesses.nodes(batches), self.accesses.order(batches), next_uses, strict=True)
 
     def read_backwards(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32]]]:
         """Nodes and next uses of each minibatch from the last one on; valid until the next one."""
         batches = range(self.accesses.num_batches)[::-1]
-        next_uses = self.accesses.read(self._next_uses, INT32, self.accesses.pieces(batches))
+        next_uses = self._next_uses.read(self.accesses.pieces(batches))
         return zip(self.accesses.nodes(batches), next_uses, strict=True)
 
     def remove(self) -> None:
         """Delete the scratch files, those of the accesses, too."""
         self.accesses.remove()
-        self._next_uses.unlink()
         self._arcs.unlink()
 
     def _find_next_uses(self, node_range: int) -> None:
@@ -100,23 +99,20 @@ class Reuse:
         next_use = np.zeros(end_node - first_node, np.int32)
         static = self.static_nodes[(self.static_nodes >= first_node) & (self.static_nodes < end_node)]
         next_use[static - first_node] = -1
-        pieces = accesses.pieces(range(num_batches), node_range)[::-1]
         backwards = range(num_batches)[::-1]
-        for batch, nodes in zip(backwards, accesses.read(accesses.scratch, accesses.dtype, pieces), strict=True):
+        for batch, nodes in zip(backwards, accesses.nodes(backwards, node_range), strict=True):
             # What stays in the end is each node's first use, one cycle on.
             exchange_next_uses(next_use, nodes, num_batches + batch, first_node)
-        with self._next_uses.open("r+b") as file:
-            found = accesses.read(accesses.scratch, accesses.dtype, pieces)
-            for batch, (first, _), nodes in zip(backwards, pieces, found, strict=True):
-                file.seek(first * INT32.itemsize)
-                file.write(exchange_next_uses(next_use, nodes, batch, first_node).data)
+        pieces = accesses.pieces(backwards, node_range)
+        for batch, (first, _), nodes in zip(backwards, pieces, accesses.nodes(backwards, node_range), strict=True):
+            self._next_uses.write(first, exchange_next_uses(next_use, nodes, batch, first_node))
 
     def _count(self, pool: ThreadPoolExecutor, threads: int) -> npt.NDArray[np.int64]:
         """Count the next uses of each minibatch into the file of arcs."""
         num_batches, bounds = self.accesses.num_batches, [0]
 
         def count(piece: tuple[int, int]) -> npt.NDArray[np.int32]:
-            (next_uses,) = self.accesses.read(self._next_uses, INT32, [piece])
+            (next_uses,) = self._next_uses.read([piece])
             return count_next_uses(next_uses, num_batches)
 
         calls = (partial(count, piece) for piece in self.accesses.pieces(range(num_batches)))

@@ -70,13 +70,15 @@ class SplitPlacer:
         row_sets: tuple[RowSet, ...],
         resources: Resources,
         *,
+        scratch_memory_bytes: int = 0,
         once: bool = False,
         unit_bytes: int | None = None,
     ) -> None:
-        """`config` is that of the directory, as far as it is known before placing; `once` is that of `Reuse`;
-        `unit_bytes` that of `Pace`."""
+        """`config` is that of the directory, as far as it is known before placing; `scratch_memory_bytes` is what may
+        be in memory instead of in scratch files; `once` is that of `Reuse`; `unit_bytes` that of `Pace`."""
         self.writer, self.pages, self.graph, self.samples, self.config = writer, pages, graph, samples, config
         self.row_sets, self.resources, self._once = row_sets, resources, once
+        self._scratch_memory_bytes = scratch_memory_bytes
         self.static_nodes: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64) for _ in row_sets]
         self.needed: list[npt.NDArray[np.bool_]] = [np.zeros(row_set.num_rows, np.bool_) for row_set in row_sets]
         self._divisions: dict[str, Division] = {}
@@ -222,7 +224,10 @@ class SplitPlacer:
 
         scratch = [self.writer.path(f"{split}-{row_set.config.name}.accesses") for row_set in self.row_sets]
         sizes = [row_set.num_rows for row_set in self.row_sets]
-        return Accesses.sort_all(needed(), list(zip(sizes, scratch, strict=True)), threads=self.resources.threads)
+        return Accesses.sort_all(
+            needed(), list(zip(sizes, scratch, strict=True)), threads=self.resources.threads,
+            memory_bytes=self._scratch_memory_bytes,
+        )  # fmt: skip
 
     def _choose_static(self, accesses: Sequence[Accesses], tiers: Tiers) -> None:
         """The rows that the first split accesses most often."""

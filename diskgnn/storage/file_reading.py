@@ -182,8 +182,9 @@ class ReadableFile(io.RawIOBase):
 
     def read_buffer(self, num_bytes: int) -> memoryview:
         """The next `num_bytes`, fewer at the end: what Arrow asks for in place of `read`, which would copy them."""
-        buffer = page_memory(num_bytes) if num_bytes >= LEAST_KEPT_BYTES else bytearray(num_bytes)
-        return memoryview(buffer)[: self.readinto(memoryview(buffer))]
+        large = num_bytes >= LEAST_KEPT_BYTES
+        buffer = page_memory(num_bytes).data if large else memoryview(bytearray(num_bytes))
+        return buffer[: self.readinto(buffer)]
 
     def close(self) -> None:
         """Close the file. Idempotent."""

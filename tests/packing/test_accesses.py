@@ -20,8 +20,11 @@ def minibatches() -> list[list[np.ndarray]]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_several_row_sets_are_sorted_in_one_pass(tmp_path: Path, threads: int) -> None:
+ALL_BYTES = sum(nodes.nbytes + 4 * len(nodes) for minibatch in minibatches() for nodes in minibatch)
+
+
+@pytest.mark.parametrize(("threads", "memory_bytes"), [(1, 0), (3, 0), (1, ALL_BYTES // 2), (3, 2 * ALL_BYTES)])
+def test_several_row_sets_are_sorted_in_one_pass(tmp_path: Path, threads: int, memory_bytes: int) -> None:
     given, passes = minibatches(), []
 
     def once():
@@ -29,7 +32,7 @@ def test_several_row_sets_are_sorted_in_one_pass(tmp_path: Path, threads: int) -
         yield from given
 
     row_sets = [(size, tmp_path / f"{number}.accesses") for number, size in enumerate(SIZES)]
-    found = Accesses.sort_all(once(), row_sets, threads=threads)
+    found = Accesses.sort_all(once(), row_sets, threads=threads, memory_bytes=memory_bytes)
     assert len(passes) == 1
     for number, accesses in enumerate(found):
         expected = [nodes[number] for nodes in given]
@@ -41,6 +44,10 @@ def test_several_row_sets_are_sorted_in_one_pass(tmp_path: Path, threads: int) -
             np.testing.assert_array_equal(sorted_nodes, np.sort(nodes))
         for nodes, order in zip(expected, accesses.order(batches), strict=True):
             np.testing.assert_array_equal(order, np.argsort(nodes))
+    read_bytes = sum(accesses.read_bytes for accesses in found)
+    assert read_bytes == {0: ALL_BYTES, 2 * ALL_BYTES: 0}.get(memory_bytes, read_bytes)
+    assert memory_bytes + read_bytes >= ALL_BYTES
+    for accesses in found:
         accesses.remove()
     assert not list(tmp_path.iterdir())
 

@@ -21,7 +21,9 @@ from diskgnn.packing.reuse import Reuse
 def reuse_of(folder, batches, *, num_static=0, num_nodes=None, dtype=np.int32, threads=1, once=False):
     num_nodes = num_nodes or 1 + max(itertools.chain(*batches))
     arrays = (np.array(batch, dtype) for batch in batches)
-    accesses = Accesses.sort(arrays, num_nodes, folder / "x.accesses", threads=threads)
+    some_bytes = 6 * sum(map(len, batches))  # half of what there is: some minibatches are in memory, others in files
+    scratch = folder / "x.accesses"
+    accesses = Accesses.sort(arrays, num_nodes, scratch, threads=threads, memory_bytes=some_bytes)
     return Reuse(accesses, hottest_nodes(accesses.counts(), num_static), threads=threads, once=once)
 
 

@@ -217,6 +217,10 @@ class SamplingSpec:
                 "without them"
             )
 
+    def __hash__(self) -> int:
+        fields_of = (frozenset(each.items()) if isinstance(each, dict) else each for each in vars(self).values())
+        return hash(tuple(fields_of))
+
     @property
     def num_layers(self) -> int:
         """Blocks in each minibatch."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from diskgnn.cli.rendering import Output
-from diskgnn.preparing.alternatives import SettingEstimate
+from diskgnn.preparing.alternatives import RowSetEstimate, SettingEstimate
 from diskgnn.preparing.estimate import Estimate
 from diskgnn.units import format_seconds, format_size
 
@@ -21,6 +21,9 @@ def show(output: Output, estimate: Estimate, graph: Path, out: Path) -> None:
     """For people."""
     given = {name: value for name, value in vars(estimate).items() if name not in _NOT_SHOWN}
     output.fields(f"preparing {graph} would take", given)
+    if len(estimate.settings[0].row_sets) > 1:
+        columns = ["type", "rows as", "static", "cpu tier", "rows a minibatch", "from disk", "±", "bytes from disk"]
+        output.table("feature rows of each type, with these settings", columns, _types(estimate.settings[0].row_sets))
     dtypes = list(dict.fromkeys(setting.feature_dtype for setting in estimate.settings))
     columns = ["draws", "period", "groups", "rows", "±", *dtypes, f"packed, {dtypes[0]}", "epoch"]
     output.table("all settings", columns, _lines(estimate.settings, dtypes))
@@ -36,12 +39,25 @@ def _lines(settings: Sequence[SettingEstimate], dtypes: Sequence[str]) -> list[l
     for first in (setting for setting in settings if setting.feature_dtype == dtypes[0]):
         same = [each for each in settings if _way(each) == _way(first)]
         read = [format_size(each.read_bytes) + ("" if each.accuracy_held else " *") for each in same]
-        error = "" if first.disk_rows_error == 0 else f"{max(0.01, first.disk_rows_error):.0%}"
         period = first.draw_period if first.draws == "coordinated" else ""
         groups = first.group_seeds if first.group_seeds > 1 else ""
         packed, epoch = format_size(first.packed_bytes), format_seconds(first.epoch_seconds)
-        lines.append([first.draws, period, groups, first.disk_rows, error, *read, packed, epoch])
+        rows = first.disk_rows, _error(first.disk_rows_error)
+        lines.append([first.draws, period, groups, *rows, *read, packed, epoch])
     return lines
+
+
+def _types(row_sets: Sequence[RowSetEstimate]) -> list[list[int | str]]:
+    """One for each."""
+    return [
+        [each.name, each.feature_dtype, each.static_rows, each.cpu_rows, round(each.rows_per_minibatch),
+         each.disk_rows, _error(each.disk_rows_error), format_size(each.read_bytes)]
+        for each in row_sets
+    ]  # fmt: skip
+
+
+def _error(share: float) -> str:
+    return "" if share == 0 else f"{max(0.01, share):.0%}"
 
 
 def _way(setting: SettingEstimate) -> tuple[str, int, int]:

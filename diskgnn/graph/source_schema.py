@@ -5,7 +5,13 @@ from __future__ import annotations
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.schema import SourceSchema
+from diskgnn.storage.graph_config import TargetConfig
 from diskgnn.targets import LinkTarget, Target
+
+
+def label_target(graph: Graph, target: Target) -> TargetConfig | None:
+    """What the y of seeds of `target`, which names a type, is; None of links, and of seeds without labels."""
+    return None if isinstance(target, LinkTarget) else graph.nodes[str(target.node_type)].config.target
 
 
 def source_schema(graph: Graph, target: Target) -> SourceSchema:
@@ -25,7 +31,7 @@ def source_schema(graph: Graph, target: Target) -> SourceSchema:
     if isinstance(target, LinkTarget):
         return SourceSchema(nodes, edges, target.edge_type, "link", 1)
     assert target.node_type is not None
-    labels = graph.nodes[target.node_type].config.target
+    labels = label_target(graph, target)
     if labels is None:
         raise ConfigError(f"{graph.manifest.path}: {target.node_type} nodes have no labels; convert with some")
     return SourceSchema(nodes, edges, target.node_type, labels.kind, labels.num_outputs)

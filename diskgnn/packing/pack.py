@@ -19,6 +19,7 @@ from diskgnn._native import PageWriter
 from diskgnn.caches import CacheSpec
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.source_schema import label_target
 from diskgnn.packing.adopting import DamagedScratchError
 from diskgnn.packing.memory_division import COPIES, for_packing, minibatch_bytes_of, scratch_memory_bytes
 from diskgnn.packing.probes import probe_samples
@@ -40,7 +41,6 @@ from diskgnn.storage.seed_files import read_given, write_given
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned, pages_kept
 from diskgnn.system.resources import Resources
-from diskgnn.targets import LinkTarget
 
 _RECORDS = 1  # what they consist of: those of another version are not believed
 
@@ -236,7 +236,7 @@ def _config(
         raise ConfigError("keep_edge_ids: expected samples with the positions of all edges; sample again with them")
     return PackedConfig(
         samples=config,
-        target=None if isinstance(target, LinkTarget) else graph.nodes[str(target.node_type)].config.target,
+        target=label_target(graph, target),
         node_dtypes=tuple(
             np.dtype(np.int32 if num_nodes < 1 << 31 else np.int64).name for num_nodes in config.num_nodes.values()
         ),

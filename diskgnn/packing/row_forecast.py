@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ import numpy.typing as npt
 
 from diskgnn._native import belady_misses, count_nodes
 from diskgnn.packing.access_sample import AccessSample
-from diskgnn.packing.accesses import hottest_nodes
-from diskgnn.packing.reuse_model import cyclic_interval_rates, extended, interval_rates, missed_rows, next_uses
+from diskgnn.packing.accesses import count_histogram, hottest_nodes
+from diskgnn.packing.reuse_model import Floats, cyclic_interval_rates, extended, interval_rates, missed_rows, next_uses
 
 _MODEL_SHARE = 0.02  # of the rows needed: where the model reads fewer, its part of what is planned says nothing
 _PARTS = 4  # of the nodes that are kept, to tell how far they differ
@@ -38,7 +39,7 @@ class RowForecast:
 
 
 class SequenceForecast:
-    """Predicts one sequence from a run of its minibatches.
+    """Predicts what one sequence needs of one row set from a run of its minibatches.
 
     Where the run is the whole sequence, rows are counted as `prepare` counts them. Otherwise the reuse model says how
     many there are, corrected by what it says of the run alone, for which the count is known.
@@ -47,72 +48,143 @@ class SequenceForecast:
     def __init__(self, sample: AccessSample, sequence: int, num_seeds: npt.NDArray[np.int64]) -> None:
         """`num_seeds` [B]: of each minibatch of the sequence."""
         run = sample.runs[sequence]
-        self._share, self._num_nodes, self._num_batches = sample.share, sample.num_nodes, len(num_seeds)
+        self.share, self._num_nodes, self.num_batches = sample.share, sample.num_nodes, len(num_seeds)
         positions, scale = run.positions, 1.0
         self.is_whole = len(positions) == len(num_seeds)
         if not self.is_whole:  # the shorter minibatches that end epochs count for more in a run than in all
             positions = positions[num_seeds[positions] == num_seeds.max()]
             scale = float(num_seeds.sum() / num_seeds.max()) / len(positions)
-        self._scale = scale / self._share  # accesses of the sequence for each of the run
+        self.scale = scale / self.share  # accesses of the sequence for each of the run
         self._minibatches = run.nodes(positions)
         self.requested = round(run.requested(positions) * scale)
 
-    def hottest(self, num_rows: int) -> npt.NDArray[np.int64]:
-        """What would be the `num_rows` static rows: of those nodes that the sample keeps, by their numbers there."""
+    @property
+    def is_exact(self) -> bool:
+        """Whether all accesses are known."""
+        return self.is_whole and self.share == 1
+
+    @cached_property
+    def _counts(self) -> npt.NDArray[np.int32]:
         counts: npt.NDArray[np.int32] = np.zeros(self._num_nodes, np.int32)
         for nodes in self._minibatches:
             count_nodes(counts, nodes)
-        return hottest_nodes(counts, round(num_rows * self._share))
+        return counts
+
+    def histogram(self) -> npt.NDArray[np.int64]:
+        """How many rows the run needs 0, 1, 2, ... times."""
+        return np.round(count_histogram(self._counts) / self.share).astype(np.int64)
+
+    def hottest(self, num_rows: int) -> npt.NDArray[np.int64]:
+        """What would be the `num_rows` static rows: of those nodes that the sample keeps, by their numbers there."""
+        return hottest_nodes(self._counts, round(num_rows * self.share))
+
+    def without(self, static_nodes: npt.NDArray[np.int64]) -> UncachedForecast:
+        """What is left to the cpu tier and the disk where these are static."""
+        is_static = np.zeros(self._num_nodes, bool)
+        is_static[static_nodes] = True
+        return UncachedForecast(self, [nodes[~is_static[nodes]] for nodes in self._minibatches], self._num_nodes)
 
     def rows(self, static_nodes: npt.NDArray[np.int64], cpu_rows: int) -> RowForecast:
         """What is read where these nodes are static, and the cpu tier has `cpu_rows` slots."""
-        is_static = np.zeros(self._num_nodes, bool)
-        is_static[static_nodes] = True
-        minibatches = [nodes[~is_static[nodes]] for nodes in self._minibatches]
-        slots, num = cpu_rows * self._share, len(minibatches)
-        counted = _counted(minibatches, slots)
-        error = _node_error(minibatches, slots) * (1 - self._share) ** 0.5 if self._share < 1 else 0.0
-        if self.is_whole:
-            needed = len(np.unique(np.concatenate(minibatches)))
-            return RowForecast(
-                self.requested, round(counted * self._scale), error, min(cpu_rows, round(needed * self._scale))
-            )
-        disk = self._modelled(minibatches, slots, counted)
-        error = math.hypot(error, self._run_error(minibatches, slots))
-        return RowForecast(self.requested, round(disk * num * self._scale), error, cpu_rows)
+        return self.without(static_nodes).rows(cpu_rows)
 
-    def _modelled(self, minibatches: Minibatches, slots: float, counted: int | None = None) -> float:
+
+class UncachedForecast:
+    """Accesses of a sequence that no static row serves, and what a cpu tier of any size leaves of them to the disk."""
+
+    def __init__(self, of: SequenceForecast, minibatches: Minibatches, num_nodes: int) -> None:
+        """`minibatches` of the run, of `num_nodes` nodes that the sample keeps."""
+        self._of, self._minibatches, self._num_nodes = of, minibatches, num_nodes
+        self._run, self._model = _Run(minibatches), _Model(minibatches, of.num_batches, num_nodes)
+
+    @cached_property
+    def num_rows(self) -> int:
+        """Different rows that are needed, as far as the run says."""
+        needed = len(np.unique(np.concatenate(self._minibatches)))
+        return round(needed * self._of.scale if self._of.is_whole else needed / self._of.share)
+
+    def total_misses(self, cache_rows: int) -> int:
+        """Rows that a cycle of the sequence reads with so many slots."""
+        return round(self._disk(cache_rows * self._of.share))
+
+    def rows(self, cpu_rows: int) -> RowForecast:
+        """The same, with what may be wrong about it."""
+        share, slots = self._of.share, cpu_rows * self._of.share
+        error = _node_error(self._minibatches, slots) * (1 - share) ** 0.5 if share < 1 else 0.0
+        if self._of.is_whole:
+            cpu_rows = min(cpu_rows, self.num_rows)
+        else:
+            error = math.hypot(error, self._run_error(slots))
+        return RowForecast(self._of.requested, round(self._disk(slots)), error, cpu_rows)
+
+    def _disk(self, slots: float) -> float:
+        counted = self._run.misses(slots)
+        if self._of.is_whole:
+            return counted * self._of.scale
+        return self._modelled(slots, counted) * len(self._minibatches) * self._of.scale
+
+    def _modelled(self, slots: float, counted: int) -> float:
         """Rows a minibatch from disk in the sequence; `counted` are those of this run of it by itself."""
-        num = len(minibatches)
-        rows = sum(map(len, minibatches)) / num
-        rates = extended(interval_rates(minibatches), rows, self._num_batches, self._num_nodes)
-        missed, longest = missed_rows(rates, rows, slots)
-        if counted is not None and 2 * longest <= num:
-            alone, _ = missed_rows(cyclic_interval_rates(minibatches), rows, slots)
-            missed *= counted / num / alone if alone > _MODEL_SHARE * rows else 1.0
+        num = len(self._minibatches)
+        missed, longest = self._model.missed(slots)
+        if 2 * longest <= num:
+            alone, _ = missed_rows(self._run.rates, self._model.rows, slots)
+            missed *= counted / num / alone if alone > _MODEL_SHARE * self._model.rows else 1.0
         return missed
 
-    def _run_error(self, minibatches: Minibatches, slots: float) -> float:
+    def _run_error(self, slots: float) -> float:
         """What parts of the run say differently, as a share: its inner half, and half of how its ends differ."""
-        num = len(minibatches)
+        num = len(self._minibatches)
         parts = [slice(None), slice(num // 4, num - num // 4), slice(num // 2), slice(num // 2, None)]
-        whole, inner, left, right = (self._modelled(minibatches[each], slots) for each in parts)
+        models = (_Model(self._minibatches[each], self._of.num_batches, self._num_nodes) for each in parts)
+        whole, inner, left, right = (model.missed(slots)[0] for model in models)
         return math.hypot(inner - whole, (left - right) / 2) / max(1.0, whole)
 
 
-def _counted(minibatches: Minibatches, slots: float) -> int:
-    """The rows that Belady's MIN reads in a cycle of just these minibatches."""
-    num = len(minibatches)
-    starts, uses = next_uses(minibatches)
-    arcs, rows = np.unique(starts * (2 * num) + uses, return_counts=True)
-    bounds = np.searchsorted(arcs, np.arange(num + 1) * (2 * num))
-    pairs = np.stack([arcs % (2 * num), rows], axis=1).astype(np.int32).ravel()
-    return int(belady_misses(bounds.astype(np.int64), pairs, round(slots)).sum(dtype=np.int64))
+class _Run:
+    """A sequence of just these minibatches, again and again."""
+
+    def __init__(self, minibatches: Minibatches) -> None:
+        self._minibatches = minibatches
+
+    @cached_property
+    def rates(self) -> Floats:
+        """Of the reuse model."""
+        return cyclic_interval_rates(self._minibatches)
+
+    @cached_property
+    def _arcs(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        num = len(self._minibatches)
+        starts, uses = next_uses(self._minibatches)
+        arcs, rows = np.unique(starts * (2 * num) + uses, return_counts=True)
+        bounds = np.searchsorted(arcs, np.arange(num + 1) * (2 * num))
+        return bounds.astype(np.int64), np.stack([arcs % (2 * num), rows], axis=1).astype(np.int32).ravel()
+
+    def misses(self, slots: float) -> int:
+        """The rows that Belady's MIN reads in a cycle."""
+        bounds, pairs = self._arcs
+        return int(belady_misses(bounds, pairs, round(slots)).sum(dtype=np.int64))
+
+
+class _Model:
+    """The reuse model of a sequence of `num_batches` minibatches of which these are a run."""
+
+    def __init__(self, minibatches: Minibatches, num_batches: int, num_nodes: int) -> None:
+        self._minibatches, self._num_batches, self._num_nodes = minibatches, num_batches, num_nodes
+        self.rows = sum(map(len, minibatches)) / len(minibatches)  # a minibatch
+
+    @cached_property
+    def _rates(self) -> Floats:
+        return extended(interval_rates(self._minibatches), self.rows, self._num_batches, self._num_nodes)
+
+    def missed(self, slots: float) -> tuple[float, int]:
+        """See `missed_rows`."""
+        return missed_rows(self._rates, self.rows, slots)
 
 
 def _node_error(minibatches: Minibatches, slots: float) -> float:
-    """The standard error of `_counted`, as a share, for nodes that are some of many: how parts of them differ."""
+    """The standard error of what a run misses, as a share, for nodes that are some of many: how parts differ."""
     parts = [
-        _counted([nodes[nodes % _PARTS == part] for nodes in minibatches], slots / _PARTS) for part in range(_PARTS)
+        _Run([nodes[nodes % _PARTS == part] for nodes in minibatches]).misses(slots / _PARTS) for part in range(_PARTS)
     ]
     return statistics.stdev(parts) / max(1.0, statistics.mean(parts)) / math.sqrt(_PARTS)

@@ -33,9 +33,19 @@ class RowSet:
         return RowSetConfig(found, self.features.rows, self.features.num_rows, num_static=0)
 
     @property
+    def is_edges(self) -> bool:
+        """Whether the rows are those of edges."""
+        return isinstance(self.data, EdgeSet)
+
+    @property
     def num_rows(self) -> int:
         """Nodes or edges of the graph."""
         return self.features.num_rows
+
+    @property
+    def id_bytes(self) -> int:
+        """Bytes of what names a row: a node, or a place in the list of edges."""
+        return 4 if self.num_rows < 1 << 31 else 8
 
     @property
     def row_bytes(self) -> int:
@@ -53,6 +63,10 @@ class RowSet:
             return None
         _, spread = np.unique(self._wanted(minibatch), return_inverse=True)
         return spread.astype(np.int32).reshape(-1)
+
+    def num_places(self, minibatch: SampledMinibatch) -> int:
+        """Input nodes or edges of the type, each of which takes a row."""
+        return len(self._wanted(minibatch))
 
     def _wanted(self, minibatch: SampledMinibatch) -> npt.NDArray[Any]:
         number = self.data.number

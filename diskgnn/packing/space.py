@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from diskgnn._native import DIRECT_ALIGNMENT
@@ -15,7 +15,7 @@ from diskgnn.storage.samples import Samples
 
 # A few minibatches stand for all: what they say is trusted to this part when a disk is refused.
 _CERTAIN_PART = 0.9
-_MESSAGE_BYTES = 800  # of Arrow's around the arrays of a minibatch, about
+_INDEX_BYTES = 128  # of an extent in the indices
 
 
 def least_disk_share(share: float) -> float:
@@ -56,23 +56,30 @@ def certain_bytes(probes: Mapping[str, Probe], tiers: TierRows, row_bytes: int, 
     return CertainBytes(int(packed), int(_CERTAIN_PART * samples))
 
 
-def read_bytes(
-    rows: RowForecast, num_batches: int, structure_bytes: float, row_bytes: int, kept_node_bytes: int
-) -> int:
-    """Bytes of a sequence's extents, which training reads in a cycle; `kept_node_bytes` are those of a node's id."""
-    headers = structure_bytes + rows.requested * (4 + kept_node_bytes) + 8 * rows.admitted
-    return int(headers + rows.disk * row_bytes + num_batches * (_MESSAGE_BYTES + DIRECT_ALIGNMENT / 2))
+def extents_bytes(rows: Sequence[RowForecast], row_bytes: Sequence[int], num_batches: int, header_bytes: float) -> int:
+    """Bytes of a sequence's extents, which training reads in a cycle.
+
+    Args:
+        rows: [K] of each row set.
+        row_bytes: [K] of a row.
+        num_batches: of the sequence.
+        header_bytes: of all headers together but addresses and admissions, see `MinibatchBytes`.
+    """
+    places = sum(4 * each.requested + 8 * each.admitted for each in rows)
+    from_disk = sum(each.disk * width for each, width in zip(rows, row_bytes, strict=True))
+    return int(header_bytes + places + from_disk + num_batches * (_INDEX_BYTES + DIRECT_ALIGNMENT / 2))
 
 
-def packed_bytes(rows: RowForecast, extents_bytes: int, row_bytes: int) -> int:
+def packed_bytes(rows: Sequence[RowForecast], row_bytes: Sequence[int], sequence_bytes: int) -> int:
     """Bytes of a sequence's files: its extents, the rows that its slots start with, and where these go in the end."""
-    return extents_bytes + rows.cpu * (row_bytes + 4)
+    return sequence_bytes + sum(each.cpu * (width + 4) for each, width in zip(rows, row_bytes, strict=True))
 
 
-def scratch_bytes(rows: RowForecast, num_batches: int, structure_bytes: float, node_bytes: int) -> int:
-    """Bytes of a sequence's samples, and of what is written while its rows are placed."""
-    samples_bytes = structure_bytes + rows.requested * node_bytes + num_batches * _MESSAGE_BYTES
-    return int(samples_bytes + rows.requested * (2 * node_bytes + 4))
+def scratch_bytes(rows: Sequence[RowForecast], id_bytes: Sequence[int], samples_bytes: float) -> int:
+    """Bytes of a sequence's samples, and of what is written while its rows are placed; `id_bytes` [K] of a row's."""
+    return int(
+        samples_bytes + sum(each.requested * (2 * width + 4) for each, width in zip(rows, id_bytes, strict=True))
+    )
 
 
 def most_disk_bytes(plan: SamplingPlan, tiers: TierRows, keep_input_nodes: bool) -> int:

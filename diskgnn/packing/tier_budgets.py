@@ -14,12 +14,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-from diskgnn.packing.reuse import Reuse
 
 _NUM_SIZES = 16  # at which a set is counted, before and after the interval that matters is known
 
@@ -34,10 +32,23 @@ class Division:
     even_read_bytes: int
 
 
+class Misses(Protocol):
+    """What one sequence reads of one row set, static rows left out: counted (`Reuse`), or predicted."""
+
+    @property
+    def num_rows(self) -> int:
+        """Different rows that it needs."""
+        ...
+
+    def total_misses(self, cache_rows: int) -> int:
+        """The rows that a cycle reads with so many slots."""
+        ...
+
+
 class Demand(NamedTuple):
     """What one row set asks of the cpu tier."""
 
-    reuse: Reuse  # of one sequence, static rows left out
+    reuse: Misses
     row_bytes: int
 
 

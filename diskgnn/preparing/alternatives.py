@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from diskgnn.packing.row_sets import RowSet
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs import SamplingSpec
-from diskgnn.storage.row_format import RowFormat
+from diskgnn.storage.row_format import FeatureFile, RowFormat
+from diskgnn.targets import LinkTarget
 
 DRAW_PERIODS = (1, 16, 64)  # compared beside that of a whole epoch, which is the longest
 GROUPS = (32, 128)  # seeds that stay together, compared beside none
@@ -25,13 +27,30 @@ ACCURACY_HELD = (
 
 
 @dataclass(frozen=True)
+class RowSetEstimate:
+    """What a setting is predicted to do with the feature rows of one type of nodes or edges, while training."""
+
+    name: str  # of the type
+    feature_dtype: str
+    row_bytes: int
+    static_rows: int
+    cpu_rows: int  # of the cpu tier, whose bytes are divided among all types
+    rows_per_minibatch: float
+    disk_rows: int  # from disk in an epoch, of all rows needed
+    disk_rows_error: float  # as a share: about one deviation; 0 where every minibatch was sampled
+    read_bytes: int  # of these rows, from disk in an epoch
+
+
+@dataclass(frozen=True)
 class SettingEstimate:
     """What one way of preparing is predicted to come to."""
 
     draws: str
     draw_period: int
     group_seeds: int
-    feature_dtype: str  # 'convert --quantise' makes narrower rows
+    feature_dtype: str  # 'convert --quantise' makes narrower rows; 'as stored' where types have several
+    row_sets: tuple[RowSetEstimate, ...]  # of each type that has features
+    # Of all types together:
     rows_per_minibatch: float  # of the train split
     disk_rows: int  # from disk in an epoch of training, of all rows needed
     disk_rows_error: float  # as a share: about one deviation; 0 where every minibatch was sampled
@@ -50,7 +69,7 @@ def alternatives(plan: SamplingPlan) -> list[SamplingPlan]:
     most = max(size.batches_per_epoch for split, size in plan.sizes.items() if split == "train" or len(plan.sizes) == 1)
     periods = sorted({min(period, most) for period in (*DRAW_PERIODS, most)})
     groups = {plan.spec.group_seeds, 1}
-    if plan.graph.num_edges <= MAX_GROUPED_EDGES:
+    if _may_group(plan):
         groups |= set(GROUPS)
     plans = {plan.spec: plan}
     for group_seeds in sorted(groups):
@@ -61,15 +80,45 @@ def alternatives(plan: SamplingPlan) -> list[SamplingPlan]:
     return list(plans.values())
 
 
-def row_formats(stored: RowFormat) -> list[RowFormat]:
-    """`stored`, and then the narrower ones that `convert --quantise` makes."""
-    narrower = [RowFormat(dtype, stored.num_features) for dtype in NARROWER_DTYPES]
-    return [stored, *(rows for rows in narrower if rows.row_bytes < stored.row_bytes)]
+def _may_group(plan: SamplingPlan) -> bool:
+    """Whether groups can be found in little time, and leave alone what is learned."""
+    spec, num_edges = plan.spec, sum(edges.num_edges for edges in plan.graph.edges.values())
+    in_batch = isinstance(spec.target, LinkTarget) and spec.target.negatives == 0
+    return num_edges <= MAX_GROUPED_EDGES and spec.shuffle and not in_batch and "train" in plan.splits
 
 
-def accuracy_held(spec: SamplingSpec, rows: RowFormat, stored: RowFormat) -> bool:
+@dataclass(frozen=True)
+class Width:
+    """The features of all types, as they are stored or as `convert --quantise` would make those of nodes."""
+
+    dtype: str  # of those that it is about; AS_STORED where types have several
+    is_stored: bool
+    features: tuple[FeatureFile, ...]  # [K] of each row set; those that are not made yet have no codes
+
+
+def widths(row_sets: Sequence[RowSet]) -> list[Width]:
+    """As stored, and then with each narrower dtype, which types take whose rows it makes narrower."""
+    stored = tuple(each.features for each in row_sets)
+    dtypes = {file.rows.dtype for file in stored}
+    found = [Width(dtypes.pop() if len(dtypes) == 1 else AS_STORED, True, stored)]
+    for dtype in NARROWER_DTYPES:
+        narrowed = tuple(_narrowed(each, dtype) for each in row_sets)
+        if narrowed != stored:
+            found.append(Width(dtype, False, narrowed))
+    return found
+
+
+def _narrowed(row_set: RowSet, dtype: str) -> FeatureFile:
+    stored = row_set.features
+    rows = RowFormat(dtype, stored.rows.num_features)
+    if row_set.is_edges or rows.row_bytes >= stored.row_bytes:
+        return stored
+    return replace(stored, rows=rows, quantisation=None)
+
+
+def accuracy_held(spec: SamplingSpec, width: Width) -> bool:
     """Whether a measurement showed that training loses nothing by these settings."""
-    dtype = AS_STORED if rows == stored else rows.dtype
+    dtype = AS_STORED if width.is_stored else width.dtype
     return spec.group_seeds == 1 and any(
         (spec.draws, dtype) == (draws, narrowed) and spec.draw_period <= period
         for draws, period, narrowed in ACCURACY_HELD

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,19 +13,29 @@ from diskgnn._native import READ_AHEAD_BYTES
 from diskgnn.caches import CacheSpec
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.row_forecast import RowForecast
-from diskgnn.packing.row_sets import only_features
-from diskgnn.packing.space import most_disk_bytes, packed_bytes, read_bytes, scratch_bytes
-from diskgnn.packing.tiers import TierBudgets, TierRows
-from diskgnn.preparing.alternatives import SettingEstimate, accuracy_held, alternatives, recommended, row_formats
+from diskgnn.packing.row_sets import RowSet, only_features, row_sets_of
+from diskgnn.packing.space import extents_bytes, most_disk_bytes, packed_bytes, scratch_bytes
+from diskgnn.packing.tier_forecast import predict_rows, predict_static_rows
+from diskgnn.packing.tiers import TierBudgets
+from diskgnn.preparing.alternatives import (
+    RowSetEstimate,
+    SettingEstimate,
+    Width,
+    accuracy_held,
+    alternatives,
+    recommended,
+    widths,
+)
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.preparing.sequence_samples import LEAST_MINIBATCHES, SequenceSample, sample_sequences
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.memory_division import most_minibatch_bytes
+from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs import PathLike, SamplingOptions, SamplingSpec, takes_options
 from diskgnn.storage.disk_space import free_bytes
 from diskgnn.storage.object_stores import AnyPath, StoredPath, located
 from diskgnn.storage.read_engine import warn_if_no_io_uring
-from diskgnn.storage.row_format import FeatureFile, RowFormat
+from diskgnn.storage.row_format import FeatureFile
 from diskgnn.system.disk_rates import sequential_bytes_per_second
 from diskgnn.system.memory_rates import row_copy_bytes_per_second
 from diskgnn.system.resources import Resources
@@ -86,10 +98,10 @@ def estimate(
 
     Nothing is written where `out` is, and no features are read. For each way of drawing, minibatches are sampled until
     `max_seconds` are over, but at least 8 of each split. Where that is all of them, rows are placed as `prepare` does
-    it, and the counts are those of the packed directory. Otherwise rows from disk are predicted from how soon rows are
-    needed again in a run of minibatches (`diskgnn.packing.reuse_model`), and `disk_rows_error` says how far off that
-    may be. The disk's rate is measured with a file that has no name, of the size
-    of the features but at most 128 MiB.
+    it, and the counts are those of the packed directory, of each type of nodes and edges. Otherwise rows from disk are
+    predicted from how soon rows are needed again in a run of minibatches (`diskgnn.packing.reuse_model`), and
+    `disk_rows_error` says how far off that may be. The disk's rate is measured with a file that has no name, of the
+    size of the features but at most 128 MiB.
 
     `training_memory_bytes` is the loader's: static rows (in GPU memory as far as `device_cache` goes), the cpu tiers
     of training and of evaluation, the minibatches in flight and the read ring. The model, its optimizer and
@@ -113,14 +125,12 @@ def estimate(
         reporter: told of the sampling of minibatches.
 
     Raises:
-        ConfigError, InputError, ArtifactError: as `prepare`; a graph with several types, too, is a ConfigError.
+        ConfigError, InputError, ArtifactError: as `prepare`.
 
     Example:
         >>> found = diskgnn.estimate("graph", "packed", fanouts=[10, 10], batch_size=1024, cpu_cache="10%")
         >>> print(found.packed_bytes, found.missing_disk_bytes, found.recommended)
     """
-    graph = graph if isinstance(graph, Graph) else Graph.open(graph)
-    graph.only_nodes("estimate")
     place = located(out)
     request = PrepareRequest.of(
         graph,
@@ -144,45 +154,45 @@ def estimate_of(
 ) -> Estimate:
     """`estimate`, once its arguments are checked."""
     graph, plan, resources = request.graph, request.plan, request.resources
-    features = graph.feature_file
-    tiers = request.tiers.rows_of(features)
-    train_split = "train" if "train" in plan.splits else plan.splits[0]
+    row_sets = row_sets_of(graph, plan.config())
+    train_split = _train_split(plan)
     plans = alternatives(plan)
-    samples, sample_seconds = sample_sequences(plans, resources, max_seconds=max_seconds)
+    samples, sample_seconds = sample_sequences(
+        plans, resources, keep_input_nodes=request.keep_input_nodes, max_seconds=max_seconds
+    )
     warn_if_no_io_uring()
+    feature_bytes = sum(each.features.num_bytes for each in row_sets)
     rates = _Rates(
-        sequential_bytes_per_second(
-            _existing(request.out.parent), file_bytes=min(features.num_bytes, _RATE_FILE_BYTES)
-        ),
-        row_copy_bytes_per_second(features.x_row_bytes),
+        sequential_bytes_per_second(_existing(request.out.parent), file_bytes=min(feature_bytes, _RATE_FILE_BYTES)),
+        {width: row_copy_bytes_per_second(width) for width in {each.features.x_row_bytes for each in row_sets}},
     )
     free = free_bytes(request.out.parent) if disk_bytes is None else disk_bytes
     settings = [
-        _setting(request, each.spec, sampled, rows, train_split, free, rates)
-        for rows in row_formats(features.rows)
+        _setting(request, each.spec, sampled, width, row_sets, free, rates)
+        for width in widths(row_sets)
         for each, sampled in zip(plans, samples, strict=True)
     ]
     given, sampled = settings[0], samples[0]
     train = sampled[train_split]
-    accesses = sum(each.forecast.requested for each in sampled.values())
+    accesses = sum(each.requested for each in sampled.values())
     needed_bytes = given.packed_bytes + given.scratch_bytes
     # Sampling holds the topology if it fits, packing some windows of the features, of half of the budget together.
-    used_bytes = max(graph.topology_bytes, 2 * features.num_bytes)
+    used_bytes, num_rows = max(graph.topology_bytes, 2 * feature_bytes), sum(each.num_rows for each in row_sets)
     return Estimate(
         minibatches=sum(each.size.num_batches for each in sampled.values()),
         sampled_minibatches=sum(each.sampled for each in sampled.values()),
         rows_per_minibatch=given.rows_per_minibatch,
         edges_per_minibatch=train.edges,
-        train_disk_row_share=given.disk_rows * train.size.epochs / max(1, train.forecast.requested),
+        train_disk_row_share=given.disk_rows * train.size.epochs / max(1, train.requested),
         packed_bytes=given.packed_bytes,
         scratch_bytes=given.scratch_bytes,
         free_disk_bytes=free,
         missing_disk_bytes=max(0, needed_bytes - free),
-        prepare_memory_bytes=max(min(resources.memory_bytes, used_bytes), 5 * graph.num_nodes + graph.num_nodes // 8),
-        training_memory_bytes=_training_memory_bytes(sampled, features, tiers, prefetch),
+        prepare_memory_bytes=max(min(resources.memory_bytes, used_bytes), 5 * num_rows + num_rows // 8),
+        training_memory_bytes=_training_memory_bytes(sampled, row_sets, request.tiers, prefetch),
         sample_seconds=sum(each.size.num_batches for each in sampled.values()) * sample_seconds,
         place_seconds=accesses * _PLACE_SECONDS_PER_ACCESS,
-        pack_seconds=(features.num_bytes + given.packed_bytes) / rates.disk_bytes_per_second,
+        pack_seconds=(feature_bytes + given.packed_bytes) / rates.disk_bytes_per_second,
         epoch_seconds=given.epoch_seconds,
         disk_bytes_per_second=rates.disk_bytes_per_second,
         settings=tuple(settings),
@@ -191,92 +201,134 @@ def estimate_of(
 
 
 def disk_forecast(request: PrepareRequest) -> str:
-    """What preparing will write, in words; nothing where that is not known, as of several types.
+    """What preparing will write, in words; nothing where that would take long to know.
 
-    A few minibatches say it, where sampling them takes no more than a second or so; otherwise the fanouts bound it.
+    A few minibatches say it, where sampling them takes no more than a second or so; otherwise, of one type, the fanouts
+    bound it.
     """
-    plan, features = request.plan, only_features(request.graph, request.plan.config())
-    if features is None:
-        return ""
+    plan = request.plan
+    row_sets = row_sets_of(request.graph, plan.config())
     probe_bytes = plan.sampler_bytes + LEAST_MINIBATCHES * len(plan.splits) * most_minibatch_bytes(plan)
-    probe_bytes += 16 * (request.graph.num_nodes + _CHEAP_ACCESSES)  # counted, and in which order
+    probe_bytes += 16 * (sum(each.num_rows for each in row_sets) + _CHEAP_ACCESSES)  # counted, and in which order
     if plan.spec.sampler is not None or probe_bytes > min(_CHEAP_BYTES, request.resources.memory_bytes // 4):
+        if (features := only_features(request.graph, plan.config())) is None:
+            return ""
         most = most_disk_bytes(plan, request.tiers.rows_of(features), request.keep_input_nodes)
         return f"{request.out} and its samples will take at most {format_size(most)}"
     resources = replace(request.resources, reporter=SILENT)
-    (samples,), _ = sample_sequences([plan], resources, max_seconds=0, max_accesses=_CHEAP_ACCESSES)
-    split = "train" if "train" in plan.splits else plan.splits[0]
-    found = _setting(request, plan.spec, samples, features.rows, split, 0, _Rates(1, 1))
+    (samples,), _ = sample_sequences(
+        [plan], resources, keep_input_nodes=request.keep_input_nodes, max_seconds=0, max_accesses=_CHEAP_ACCESSES
+    )
+    found = _setting(request, plan.spec, samples, widths(row_sets)[0], row_sets, 0, None)
     return (
         f"{request.out} will take about {format_size(found.packed_bytes)}, and samples and scratch beside it about "
         f"{format_size(found.scratch_bytes)} until it is done"
     )
 
 
+def _train_split(plan: SamplingPlan) -> str:
+    """The split whose epochs are loaded while training, or the first one."""
+    return "train" if "train" in plan.splits else plan.splits[0]
+
+
 @dataclass(frozen=True)
 class _Rates:
     disk_bytes_per_second: float
-    copy_bytes_per_second: float  # of rows of x to their minibatch, by one thread
+    copy_bytes_per_second: Mapping[int, float]  # of rows of x to their minibatch, by one thread; by their bytes
+
+    def epoch_seconds(self, read_bytes: int, x_rows: Sequence[tuple[float, int]]) -> float:
+        """Of reading and of assembling `x_rows` (how many, stored x_row_bytes) what takes longer."""
+        assembling = sum(rows * width / self.copy_bytes_per_second[width] for rows, width in x_rows)
+        return max(read_bytes / self.disk_bytes_per_second, assembling)
 
 
 def _setting(
     request: PrepareRequest,
     spec: SamplingSpec,
     samples: Mapping[str, SequenceSample],
-    rows: RowFormat,
-    train_split: str,
+    width: Width,
+    row_sets: Sequence[RowSet],
     free: int,
-    rates: _Rates,
+    rates: _Rates | None,
 ) -> SettingEstimate:
-    stored = request.graph.feature_file
-    features = stored if rows == stored.rows else replace(stored, rows=rows, quantisation=None)  # not made yet
-    tiers = TierBudgets.of(request.cache, [features], request.resources.memory_bytes).rows_of(features)
-    first = next(iter(samples.values())).forecast
-    static_nodes = first.hottest(tiers.static)
-    node_bytes = request.graph.id_dtype.itemsize
-    found: dict[str, RowForecast] = {}
-    packed = tiers.static * rows.row_bytes
-    scratch = read = 0
+    """One way of preparing; without `rates`, of 0 seconds."""
+    threads, memory_bytes = request.resources.threads, request.resources.memory_bytes
+    tiers = TierBudgets.of(request.cache, width.features, memory_bytes)
+    static_rows = predict_static_rows(next(iter(samples.values())).forecasts, width.features, tiers.static)
+    static_nodes = [
+        each.hottest(rows) for each, rows in zip(next(iter(samples.values())).forecasts, static_rows, strict=True)
+    ]
+    row_bytes = [file.row_bytes for file in width.features]
+    packed = sum(rows * each for rows, each in zip(static_rows, row_bytes, strict=True))
+    scratch, found, read = 0, dict[str, list[RowForecast]](), dict[str, int]()
     for split, sample in samples.items():
-        found[split] = forecast = sample.forecast.rows(static_nodes, tiers.cpu(split))
-        header_bytes = sample.structure_bytes * sample.size.num_batches
-        sequence_bytes = read_bytes(
-            forecast, sample.size.num_batches, header_bytes, rows.row_bytes, node_bytes * request.keep_input_nodes
+        left = [each.without(nodes) for each, nodes in zip(sample.forecasts, static_nodes, strict=True)]
+        found[split] = rows = predict_rows(left, width.features, tiers.cpu(split), threads=threads)
+        num_batches = sample.size.num_batches
+        read[split] = extents_bytes(rows, row_bytes, num_batches, sample.header_bytes * num_batches)
+        packed += packed_bytes(rows, row_bytes, read[split])
+        scratch += scratch_bytes(rows, [each.id_bytes for each in row_sets], sample.samples_bytes * num_batches)
+    train_split = _train_split(request.plan)
+    size = samples[train_split].size
+    sets = [
+        RowSetEstimate(
+            name=row_set.config.name,
+            feature_dtype=file.rows.dtype,
+            row_bytes=file.row_bytes,
+            static_rows=static,
+            cpu_rows=rows.cpu,
+            rows_per_minibatch=rows.requested / size.num_batches,
+            disk_rows=rows.disk // size.epochs,
+            disk_rows_error=rows.disk_error,
+            read_bytes=rows.disk * file.row_bytes // size.epochs,
         )
-        packed += packed_bytes(forecast, sequence_bytes, rows.row_bytes)
-        scratch += scratch_bytes(forecast, sample.size.num_batches, header_bytes, node_bytes)
-        if split == train_split:
-            read = sequence_bytes // sample.size.epochs
-    train, epochs = found[train_split], samples[train_split].size.epochs
-    widened = rows.exponent_bits is None and rows != stored.rows  # codes of `convert --quantise`, to float32
-    assembled = train.requested / epochs * (4 * rows.num_features if widened else features.x_row_bytes)
+        for row_set, file, static, rows in zip(row_sets, width.features, static_rows, found[train_split], strict=True)
+    ]
+    disk_rows, read_bytes = sum(each.disk for each in found[train_split]), read[train_split] // size.epochs
+    x_rows = [
+        (each.rows_per_minibatch * size.batches_per_epoch * _widening(file, row_set.features), row_set.features)
+        for each, file, row_set in zip(sets, width.features, row_sets, strict=True)
+    ]
     return SettingEstimate(
         draws=spec.draws,
         draw_period=spec.draw_period,
         group_seeds=spec.group_seeds,
-        feature_dtype=rows.dtype,
-        rows_per_minibatch=train.requested / samples[train_split].size.num_batches,
-        disk_rows=train.disk // epochs,
-        disk_rows_error=train.disk_error,
-        read_bytes=read,
+        feature_dtype=width.dtype,
+        row_sets=tuple(sets),
+        rows_per_minibatch=sum(each.rows_per_minibatch for each in sets),
+        disk_rows=disk_rows // size.epochs,
+        disk_rows_error=math.hypot(*(each.disk * each.disk_error for each in found[train_split])) / max(1, disk_rows),
+        read_bytes=read_bytes,
         packed_bytes=packed,
         scratch_bytes=scratch,
-        epoch_seconds=max(read / rates.disk_bytes_per_second, assembled / rates.copy_bytes_per_second),
+        epoch_seconds=0.0
+        if rates is None
+        else rates.epoch_seconds(read_bytes, [(rows, file.x_row_bytes) for rows, file in x_rows]),
         fits=packed + scratch <= free,
-        accuracy_held=accuracy_held(spec, rows, stored.rows),
+        accuracy_held=accuracy_held(spec, width),
     )
 
 
+def _widening(file: FeatureFile, stored: FeatureFile) -> float:
+    """Bytes of a row of x, as a part of those of a stored one: codes that are not made yet become float32."""
+    widened = file.rows.exponent_bits is None and file.rows != stored.rows
+    return (4 * file.rows.num_features if widened else file.x_row_bytes) / stored.x_row_bytes
+
+
 def _training_memory_bytes(
-    samples: Mapping[str, SequenceSample], features: FeatureFile, tiers: TierRows, prefetch: int
+    samples: Mapping[str, SequenceSample], row_sets: Sequence[RowSet], tiers: TierBudgets, prefetch: int
 ) -> int:
     """Static rows, slots, minibatches in flight, and the read ring."""
+    files = [each.features for each in row_sets]
     # A minibatch ahead lies there as it is stored; widening takes x for the user's, and for the next one.
-    widened_bytes = 2 * features.x_row_bytes if features.quantisation is not None else 0
-    x_bytes = max(each.max_rows for each in samples.values()) * widened_bytes
-    largest_bytes = max(int(each.max_rows * features.row_bytes + each.structure_bytes) for each in samples.values())
-    evaluated_rows = tiers.valid if set(samples) - {"train"} else 0
-    kept_bytes = (tiers.static + tiers.train + evaluated_rows) * features.row_bytes
+    widened = [2 * file.x_row_bytes if file.quantisation is not None else 0 for file in files]
+    x_bytes: int = max(sum(map(operator.mul, each.max_rows, widened)) for each in samples.values())
+    stored = [file.row_bytes for file in files]
+    largest_bytes: int = max(
+        int(sum(map(operator.mul, each.max_rows, stored)) + each.header_bytes) for each in samples.values()
+    )
+    evaluated_bytes = tiers.evaluation if set(samples) - {"train"} else 0
+    kept_bytes = min(tiers.static, sum(file.num_bytes for file in files)) + tiers.train + evaluated_bytes
     return kept_bytes + (prefetch + 1) * largest_bytes + x_bytes + READ_AHEAD_BYTES
 
 

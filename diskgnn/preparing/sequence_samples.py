@@ -5,16 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn.graph.source_schema import label_target
 from diskgnn.packing.access_sample import AccessSample
-from diskgnn.packing.probes import structure_bytes_of
+from diskgnn.packing.minibatch_bytes import MinibatchBytes
 from diskgnn.packing.row_forecast import SequenceForecast
+from diskgnn.packing.row_sets import row_sets_of
 from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
 from diskgnn.sampling.sample import damage_named, sample_a_few
 from diskgnn.specs import SamplingSpec
+from diskgnn.storage.extent_headers import LABEL_DTYPES
 from diskgnn.storage.samples import SampledMinibatch
 from diskgnn.storage.samples_config import SequenceSize
 from diskgnn.system.resources import Resources
@@ -28,17 +32,24 @@ class SequenceSample:
     """One split under one plan, as far as it was sampled."""
 
     size: SequenceSize
-    forecast: SequenceForecast
+    forecasts: tuple[SequenceForecast, ...]  # [K] of each row set
     edges: float  # mean per minibatch
-    structure_bytes: float  # of seeds, labels and blocks, mean per minibatch
-    max_rows: int  # of the largest minibatch
+    samples_bytes: float  # mean per minibatch, see `MinibatchBytes`
+    header_bytes: float  # the same
+    max_rows: tuple[int, ...]  # [K] of the largest minibatch
     sampled: int  # minibatches
+
+    @property
+    def requested(self) -> int:
+        """Rows that the sequence needs, of all row sets."""
+        return sum(each.requested for each in self.forecasts)
 
 
 def sample_sequences(
     plans: Sequence[SamplingPlan],
     resources: Resources,
     *,
+    keep_input_nodes: bool,
     max_seconds: float,
     max_accesses: int = MAX_ACCESSES,
 ) -> tuple[list[Mapping[str, SequenceSample]], float]:
@@ -54,7 +65,9 @@ def sample_sequences(
     for plan in plans:
         for split in plan.splits:
             growing.setdefault(_same_minibatches(plan, split), _Growing(plan, split, len(growing)))
-    accesses = AccessSample(plans[0].graph.num_nodes, len(growing), max_accesses)
+    row_sets = row_sets_of(plans[0].graph, plans[0].config())
+    accesses = [AccessSample(each.num_rows, len(growing), max_accesses // max(1, len(row_sets))) for each in row_sets]
+    label_bytes = _label_bytes(plans[0])
     order: list[tuple[_Growing, int]] = []
     deadline = time.monotonic() + max_seconds
 
@@ -74,12 +87,21 @@ def sample_sequences(
     with damage_named(plans[0].graph), resources.reporter.stage("sample some", most, "minibatches") as advance:
         for number, minibatch in enumerate(sample_a_few(plans[0], planned(), resources)):
             sequence, position = order[number]
-            sequence.add(minibatch)
-            accesses.add(sequence.number, position, minibatch.only_nodes)
+            taken = MinibatchBytes.of(minibatch, row_sets, keep_input_nodes=keep_input_nodes, label_bytes=label_bytes)
+            needed = [each.needed(minibatch) for each in row_sets]
+            sequence.add(minibatch, taken, needed)
+            for of_set, nodes in zip(accesses, needed, strict=True):
+                of_set.add(sequence.number, position, nodes)
             seconds = (time.monotonic() - started) / (number + 1)
             advance(1)
     samples = {key: sequence.sample(accesses) for key, sequence in growing.items()}
     return [{split: samples[_same_minibatches(plan, split)] for split in plan.splits} for plan in plans], seconds
+
+
+def _label_bytes(plan: SamplingPlan) -> int:
+    """Of one seed's y in a header."""
+    target = label_target(plan.graph, plan.config().spec.target)
+    return 0 if target is None else np.dtype(LABEL_DTYPES[target.kind]).itemsize * target.num_outputs
 
 
 def _same_minibatches(plan: SamplingPlan, split: str) -> tuple[str, SamplingSpec]:
@@ -98,8 +120,9 @@ class _Growing:
     number: int
     epochs: dict[int, Sequence[PlannedMinibatch]] = field(default_factory=dict)
     edges: int = 0
-    structure_bytes: int = 0
-    max_rows: int = 0
+    samples_bytes: int = 0
+    header_bytes: int = 0
+    max_rows: tuple[int, ...] = ()
     sampled: int = 0
 
     @property
@@ -115,23 +138,25 @@ class _Growing:
             self.epochs[epoch] = self.plan.minibatches(self.split, prepared[epoch])
         return self.epochs[epoch][number]
 
-    def add(self, minibatch: SampledMinibatch) -> None:
-        """Counts what it consists of."""
+    def add(self, minibatch: SampledMinibatch, taken: MinibatchBytes, needed: Sequence[npt.NDArray[Any]]) -> None:
+        """Counts what it consists of; it needs the rows `needed` [K]."""
         self.edges += minibatch.num_edges
-        self.structure_bytes += structure_bytes_of(minibatch)
-        self.max_rows = max(self.max_rows, len(minibatch.only_nodes))
+        self.samples_bytes += taken.samples
+        self.header_bytes += taken.header
+        self.max_rows = tuple(map(max, map(len, needed), self.max_rows or [0] * len(needed)))
         self.sampled += 1
 
-    def sample(self, accesses: AccessSample) -> SequenceSample:
+    def sample(self, accesses: Sequence[AccessSample]) -> SequenceSample:
         """What was found."""
-        forecast = SequenceForecast(accesses, self.number, self._num_seeds())
+        num_seeds = self._num_seeds()
         return SequenceSample(
-            self.size, forecast, self.edges / self.sampled, self.structure_bytes / self.sampled, self.max_rows,
-            self.sampled,
+            self.size, tuple(SequenceForecast(of_set, self.number, num_seeds) for of_set in accesses),
+            self.edges / self.sampled, self.samples_bytes / self.sampled, self.header_bytes / self.sampled,
+            self.max_rows, self.sampled,
         )  # fmt: skip
 
     def _num_seeds(self) -> npt.NDArray[np.int64]:
         """[B] of each minibatch."""
         num_seeds = np.full(self.size.batches_per_epoch, self.plan.spec.batch_size)
-        num_seeds[-1] = len(self.minibatch(self.size.batches_per_epoch - 1).seeds)
+        num_seeds[-1] = self.plan.last_size(self.split)
         return np.tile(num_seeds, self.size.epochs)

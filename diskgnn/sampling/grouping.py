@@ -7,7 +7,7 @@ near seeds, shuffled as wholes, save reads is COMM-RAND's idea (Balaji et al. 20
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ import numpy.typing as npt
 from diskgnn._native import MOST_LABEL_NEIGHBORS, propagate_labels
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.type_data import EdgeSet
+from diskgnn.schema import EdgeType
 from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.file_reading import read_array
 from diskgnn.storage.verification import verify_input
@@ -25,24 +27,32 @@ _GROWTH = 4
 _SWEEPS = 3
 _CHUNK_NODES, _CHUNK_EDGES = 1 << 18, 1 << 20  # that are in memory at a time: 10 MiB at most
 
-# (first node, offsets [n + 1] int64 in the third, in-neighbours)
+# (first node, offsets [n + 1] int64 in the third, in-neighbours), nodes numbered over all types
 _Chunk = tuple[int, npt.NDArray[np.int64], npt.NDArray[Any]]
+Ends = Sequence[tuple[str, npt.NDArray[np.int64]]]  # of seeds: (node type, [n] ids), and the same of the other ends
 
 
 def nearness_order(
     graph: Graph,
-    nodes: npt.NDArray[np.int64],
-    group_nodes: int,
+    seeds: Ends,
+    group_size: int,
     *,
+    edge_types: Collection[EdgeType] | None = None,
     chunk_nodes: int = _CHUNK_NODES,
     chunk_edges: int = _CHUNK_EDGES,
 ) -> npt.NDArray[np.int64]:
-    """[n] positions in `nodes`, in an order where every `group_nodes` consecutive ones are near each other in `graph`.
+    """[n] positions of seeds, in an order where every `group_size` consecutive ones are near each other in `graph`.
 
-    A pure function of the graph, the nodes and the size. The topology is checked, then read three times, a chunk at a
-    time. Memory is 8 bytes per node of the graph (12 from 2^31 nodes on), and that of a chunk.
+    A pure function of the graph, the seeds and the size. The topology is checked, then read three times, a chunk at a
+    time. Memory is 8 bytes per node of all types (12 from 2^31 nodes on), and that of a chunk. Nodes of all types have
+    labels in common, and a node takes that of most of its neighbours through all edge types together.
 
     Args:
+        graph: what is sampled.
+        seeds: the type and ids of seed nodes; of seed edges both ends, and those are near whose sources are, and among
+            these whose destinations are.
+        group_size: seeds.
+        edge_types: along which labels spread; all by default.
         chunk_nodes, chunk_edges: read at a time; no fewer edges than `MOST_LABEL_NEIGHBORS`.
 
     Raises:
@@ -51,39 +61,93 @@ def nearness_order(
 
     Example:
         >>> nodes = graph.splits["train"]
-        >>> groups = np.array_split(nodes[nearness_order(graph, nodes, 32)], range(32, len(nodes), 32))
+        >>> groups = np.array_split(nodes[nearness_order(graph, [("node", nodes)], 32)], range(32, len(nodes), 32))
     """
     assert chunk_edges >= MOST_LABEL_NEIGHBORS, chunk_edges
-    for name in graph.only_edges("grouping seeds").topology_files:
-        verify_input(graph.manifest, name)
-    labels = np.arange(graph.num_nodes, dtype=graph.id_dtype)
-    sizes = np.ones(graph.num_nodes, np.int32)
+    followed = [edges for name, edges in graph.edges.items() if edge_types is None or name in edge_types]
+    for edges in followed:
+        for name in edges.topology_files:
+            verify_input(graph.manifest, name)
+    sizes_of_types = [nodes.num_nodes for nodes in graph.nodes.values()]
+    first_nodes = dict(zip(graph.nodes, np.cumsum([0, *sizes_of_types]).tolist(), strict=False))
+    num_nodes = sum(sizes_of_types)
+    labels = np.arange(num_nodes, dtype=np.int32 if num_nodes < 1 << 31 else np.int64)
+    sizes = np.ones(num_nodes, np.int32)
     found = []
     for sweep in range(_SWEEPS):
-        most_nodes = min(group_nodes * _GROWTH**sweep, np.iinfo(np.int32).max)
-        for first, offsets, neighbours in _neighbourhoods(graph, chunk_nodes, chunk_edges):
+        most_nodes = min(group_size * _GROWTH**sweep, np.iinfo(np.int32).max)
+        for chunk in _neighbourhoods(followed, first_nodes, labels.dtype, chunk_nodes, chunk_edges):
             try:
-                propagate_labels(labels, sizes, most_nodes, first, offsets, neighbours)
+                propagate_labels(labels, sizes, most_nodes, *chunk)
             except IndexError as error:
                 raise ArtifactError(f"{graph.manifest.path} is damaged ({error}); make it again") from error
-        found.append(labels[nodes])
+        found += [labels[first_nodes[node_type] + nodes] for node_type, nodes in reversed(seeds)]
     return np.lexsort(found)  # by the last labels, which are the largest
 
 
-def _neighbourhoods(graph: Graph, chunk_nodes: int, chunk_edges: int) -> Iterator[_Chunk]:
-    """All nodes with their in-neighbours, front to back; of a list longer than a chunk, the beginning."""
-    indptr, indices = (graph.manifest.local(name) for name in graph.only_edges("grouping seeds").topology_files)
-    indptr_start, indices_start = npy_data_offset(indptr), npy_data_offset(indices)
-    dtype = graph.id_dtype
-    for first in range(0, graph.num_nodes, chunk_nodes):
-        num_nodes = min(chunk_nodes, graph.num_nodes - first)
-        edges = read_array(indptr, np.int64, num_nodes + 1, indptr_start + 8 * first)
-        begin = 0
-        while begin < num_nodes:
-            end = max(begin + 1, int(np.searchsorted(edges, edges[begin] + chunk_edges, "right")) - 1)
-            offsets = edges[begin : end + 1] - edges[begin]
-            num_edges = min(int(offsets[-1]), chunk_edges)
-            start = indices_start + int(edges[begin]) * dtype.itemsize
-            neighbours = read_array(indices, dtype, num_edges, start)
-            yield first + begin, np.minimum(offsets, len(neighbours)), neighbours
-            begin = end
+def _neighbourhoods(
+    followed: Sequence[EdgeSet],
+    first_nodes: Mapping[str, int],
+    dtype: np.dtype[Any],
+    chunk_nodes: int,
+    chunk_edges: int,
+) -> Iterator[_Chunk]:
+    """All nodes that edges lead to, front to back, with their in-neighbours of all types: of a long list, of each edge
+    type, the beginning.
+    """
+    for node_type, first_node in first_nodes.items():
+        into = [_Lists(edges, first_nodes[edges.type[0]]) for edges in followed if edges.type[2] == node_type]
+        num_destinations = into[0].num_destinations if into else 0
+        for first in range(0, num_destinations, chunk_nodes):
+            num_nodes = min(chunk_nodes, num_destinations - first)
+            bounds = [each.bounds(first, num_nodes) for each in into]  # each [num_nodes + 1]
+            together = np.sum(bounds, axis=0)
+            begin = 0
+            while begin < num_nodes:
+                end = max(begin + 1, int(np.searchsorted(together, together[begin] + chunk_edges, "right")) - 1)
+                lists = [
+                    each.read(found[begin : end + 1], chunk_edges, MOST_LABEL_NEIGHBORS // len(into), dtype)
+                    for each, found in zip(into, bounds, strict=True)
+                ]
+                yield first_node + first + begin, *_merged(lists)
+                begin = end
+
+
+class _Lists:
+    """The in-neighbours through one edge type, whose sources are numbered from `first_source` on."""
+
+    def __init__(self, edges: EdgeSet, first_source: int) -> None:
+        self.num_destinations, self._dtype, self._first_source = edges.num_destinations, edges.id_dtype, first_source
+        self._indptr, self._indices = (edges.manifest.local(name) for name in edges.topology_files)
+        self._starts = npy_data_offset(self._indptr), npy_data_offset(self._indices)
+
+    def bounds(self, first: int, num_nodes: int) -> npt.NDArray[np.int64]:
+        """[num_nodes + 1] where the lists of these destinations begin and end."""
+        return read_array(self._indptr, np.int64, num_nodes + 1, self._starts[0] + 8 * first)
+
+    def read(
+        self, bounds: npt.NDArray[np.int64], most_edges: int, most_neighbors: int, dtype: np.dtype[Any]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+        """(lengths [n], sources) of these lists, no more than `most_edges` read and `most_neighbors` of each kept."""
+        offsets = np.clip(bounds - bounds[0], 0, most_edges)
+        start = self._starts[1] + int(bounds[0]) * self._dtype.itemsize
+        sources = read_array(self._indices, self._dtype, int(offsets[-1]), start)
+        lengths = np.diff(offsets)
+        if len(lengths) and lengths.max() > most_neighbors:
+            place = np.arange(len(sources)) - np.repeat(offsets[:-1], lengths)
+            sources, lengths = sources[place < most_neighbors], np.minimum(lengths, most_neighbors)
+        return lengths, sources.astype(dtype) + dtype.type(self._first_source)
+
+
+def _merged(
+    lists: Sequence[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    """(offsets [n + 1], neighbours): the lists of each node one after the other."""
+    lengths = np.stack([each for each, _ in lists])  # [edge types, n]
+    offsets = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))])
+    merged = np.empty(int(offsets[-1]), lists[0][1].dtype)
+    starts = offsets[:-1] + np.cumsum(lengths, axis=0) - lengths
+    for (of_type, sources), start in zip(lists, starts, strict=True):
+        shift = start - (np.cumsum(of_type) - of_type)
+        merged[np.arange(len(sources)) + np.repeat(shift, of_type)] = sources
+    return offsets, merged

@@ -15,7 +15,7 @@ from diskgnn.draws import batch_key, moving_slice_start, permutation, slice_star
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.grouping import nearness_order
-from diskgnn.sampling.seeds import Excluded, NodeSeeds, SeedBatch, Seeds, seeds_of
+from diskgnn.sampling.seeds import Excluded, SeedBatch, Seeds, seeds_of
 from diskgnn.sampling.topology import TopologyParts
 from diskgnn.sampling.user_sampling import UserDraws
 from diskgnn.specs import SamplingSpec, Shard
@@ -140,7 +140,7 @@ class SamplingPlan:
         self._fanouts = {split: np.array(spec.fanouts_by_type(split, edge_types), np.int32) for split in self.splits}
         _require_edge_data(graph, spec)
         if spec.group_seeds > 1:
-            graph.only_edges("`group_seeds`")
+            _require_groups(spec)
         self.layout = SamplesLayout(
             trees=spec.temporal is not None,
             pairs=isinstance(spec.target, LinkTarget),
@@ -230,6 +230,11 @@ class SamplingPlan:
             return count * (2 + (target.negatives if split == "train" else target.eval_negatives))
         return count
 
+    def last_size(self, split: str) -> int:
+        """Seed nodes or seed edges of the last minibatch of an epoch."""
+        size, last = self.spec.batch_size, self.spec.shard.numbers(self._num_batches[split])[-1]
+        return min(size, self._seeds.count(split) - last * size)
+
     def order(self, split: str, epoch: int) -> npt.NDArray[np.int64]:
         """[n] positions in the split in the order in which an epoch has its seeds, those of all ranks.
 
@@ -278,8 +283,14 @@ class SamplingPlan:
         seeds, size = self._seeds, self.spec.group_seeds
         if size == 1:
             return np.arange(seeds.count("train"))
-        assert isinstance(seeds, NodeSeeds)
-        return nearness_order(self.graph, seeds.nodes["train"], size)
+        target, listed = seeds.target, seeds.listed("train")
+        if isinstance(target, LinkTarget):
+            ends = [(target.edge_type[0], listed[:, 0]), (target.edge_type[2], listed[:, 1])]
+        else:
+            ends = [(str(target.node_type), listed)]
+        is_followed = (self._fanouts["train"] != 0).any(axis=0)
+        followed = [each for each, follow in zip(self.graph.edges, is_followed, strict=True) if follow]
+        return nearness_order(self.graph, ends, size, edge_types=followed)
 
     def _shuffled_positions(self, epoch: int) -> npt.NDArray[np.int64]:
         """[n] positions in `_grouped_positions` in the order of one epoch."""
@@ -297,6 +308,15 @@ class SamplingPlan:
             return moving_slice_start(self.spec.seed, split, position, self.spec.draw_period)
         # Scores are to be those of many draws, not of some that lie side by side.
         return slice_start(self.spec.seed, split, epoch, number)
+
+
+def _require_groups(spec: SamplingSpec) -> None:
+    """Refuse groups where they would change what is learned, not only what is read."""
+    if isinstance(spec.target, LinkTarget) and spec.target.negatives == 0:
+        raise ConfigError(
+            "group_seeds: with negatives=0 the other edges of a minibatch are its negatives, and these are not to be "
+            "near ones; sample at least 1 negative per edge, or leave group_seeds out"
+        )
 
 
 def _require_edge_data(graph: Graph, spec: SamplingSpec) -> None:

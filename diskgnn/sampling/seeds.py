@@ -127,8 +127,6 @@ class EdgeSeeds:
                 f"target: the graph has no edge type {edge_type_name(target.edge_type)}, only "
                 f"{', '.join(map(edge_type_name, graph.edges))}"
             )
-        if spec.group_seeds > 1:
-            raise ConfigError(f"group_seeds: seed edges cannot be grouped, found {spec.group_seeds}; leave it out")
         self._graph, self._spec = graph, spec
         edges = graph.edges[target.edge_type]
         self._ends = graph.nodes[target.edge_type[0]], graph.nodes[target.edge_type[2]]

@@ -78,7 +78,7 @@ def test_narrower_rows_are_what_prepare_packs_of_a_quantised_graph(graph, tmp_pa
 
 def setting(**changes):
     fields = {
-        "draws": "independent", "draw_period": 1, "group_seeds": 1, "feature_dtype": "float32",
+        "draws": "independent", "draw_period": 1, "group_seeds": 1, "feature_dtype": "float32", "row_sets": (),
         "rows_per_minibatch": 10.0, "disk_rows": 5, "disk_rows_error": 0.0,
         "read_bytes": 100, "packed_bytes": 200, "scratch_bytes": 50,
         "epoch_seconds": 1.0, "fits": True, "accuracy_held": True,

@@ -61,7 +61,7 @@ def seeds_of(plan, epoch):
 def test_every_seed_once_an_epoch_in_groups_that_stay_together(communities):
     graph, _ = communities
     plan, seeds = plan_of(graph, 32), graph.splits["train"]
-    grouped = seeds[nearness_order(graph, seeds, 32)]
+    grouped = seeds[nearness_order(graph, [("node", seeds)], 32)]
     groups = {tuple(grouped[first : first + 32]) for first in range(0, len(grouped), 32)}
     orders = []
     for epoch in range(3):
@@ -101,7 +101,7 @@ def test_planted_communities_are_found(communities, group_seeds):
         return np.mean(found[1:] == found[:-1])
 
     assert alike(np.arange(len(seeds))) < 0.1
-    assert alike(nearness_order(graph, seeds, group_seeds)) > 0.9
+    assert alike(nearness_order(graph, [("node", seeds)], group_seeds)) > 0.9
 
 
 def labels_by_hand(indptr, indices, num_nodes, sweeps):
@@ -140,8 +140,8 @@ def test_labels_and_order_are_those_by_hand_through_any_chunks(tmp_path_factory,
         "chunk_nodes": data.draw(st.integers(1, 50)),
         "chunk_edges": data.draw(st.integers(MOST_LABEL_NEIGHBORS, 3000)),
     }
-    assert nearness_order(graph, seeds, size, **chunks).tolist() == expected
-    assert nearness_order(graph, seeds, size).tolist() == expected
+    assert nearness_order(graph, [("node", seeds)], size, **chunks).tolist() == expected
+    assert nearness_order(graph, [("node", seeds)], size).tolist() == expected
 
 
 def test_two_cliques_by_hand():

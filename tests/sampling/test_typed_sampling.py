@@ -304,7 +304,7 @@ def test_excluded_edges_are_not_drawn(graph):
         ({"temporal": "first"}, "temporal: expected one of uniform, last"),
         ({"strict_time": True}, "strict_time: draws have no times"),
         ({"temporal": "last", "weighted": True}, "weighted: temporal='last'"),
-        ({"target": LINKS, "group_seeds": 4}, "group_seeds"),
+        ({"target": LinkTarget(WRITES, negatives=0), "group_seeds": 4}, "group_seeds: with negatives=0"),
     ],
 )
 def test_what_makes_no_sense_is_refused(graph, options, message):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from diskgnn.packing.row_sets import RowSet
 from diskgnn.storage.samples import SampledMinibatch
 
-_COLUMN_BYTES = 90  # of Arrow's around one array, about
+_COLUMN_BYTES = 116  # of Arrow's around one array, about
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ class RowForecast:
 
     @property
     def admitted(self) -> int:
-        """Of those from disk, the most that can get a slot: each is used from there once at least."""
-        return min(self.disk, self.requested - self.disk)
+        """Of those from disk, how many get a slot, if all accesses are as likely to be followed by one from there."""
+        return (self.requested - self.disk) * self.disk // max(1, self.requested)
 
 
 class SequenceForecast:

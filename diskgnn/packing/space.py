@@ -67,12 +67,16 @@ def extents_bytes(rows: Sequence[RowForecast], row_bytes: Sequence[int], num_bat
     """
     places = sum(4 * each.requested + 8 * each.admitted for each in rows)
     from_disk = sum(each.disk * width for each, width in zip(rows, row_bytes, strict=True))
-    return int(header_bytes + places + from_disk + num_batches * (_INDEX_BYTES + DIRECT_ALIGNMENT / 2))
+    return int(header_bytes + places + from_disk + num_batches * DIRECT_ALIGNMENT / 2)
 
 
-def packed_bytes(rows: Sequence[RowForecast], row_bytes: Sequence[int], sequence_bytes: int) -> int:
-    """Bytes of a sequence's files: its extents, the rows that its slots start with, and where these go in the end."""
-    return sequence_bytes + sum(each.cpu * (width + 4) for each, width in zip(rows, row_bytes, strict=True))
+def packed_bytes(rows: Sequence[RowForecast], row_bytes: Sequence[int], num_batches: int, sequence_bytes: int) -> int:
+    """Bytes of a sequence's files: extents, their index, the rows that slots start with, where these go in the end."""
+    return (
+        sequence_bytes
+        + num_batches * _INDEX_BYTES
+        + sum(each.cpu * (width + 4) for each, width in zip(rows, row_bytes, strict=True))
+    )
 
 
 def scratch_bytes(rows: Sequence[RowForecast], id_bytes: Sequence[int], samples_bytes: float) -> int:

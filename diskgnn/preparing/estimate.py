@@ -266,7 +266,7 @@ def _setting(
         found[split] = rows = predict_rows(left, width.features, tiers.cpu(split), threads=threads)
         num_batches = sample.size.num_batches
         read[split] = extents_bytes(rows, row_bytes, num_batches, sample.header_bytes * num_batches)
-        packed += packed_bytes(rows, row_bytes, read[split])
+        packed += packed_bytes(rows, row_bytes, num_batches, read[split])
         scratch += scratch_bytes(rows, [each.id_bytes for each in row_sets], sample.samples_bytes * num_batches)
     train_split = _train_split(request.plan)
     size = samples[train_split].size

@@ -3,6 +3,7 @@
     python datasets/genes.py OUT                          fetch the database, write the graph directory OUT
     python datasets/genes.py OUT --database FILE.sqlite   the same from a database that is there
     python datasets/genes.py OUT --typed                  a graph with types, times and seed edges
+    python datasets/genes.py OUT --typed --papers-and-terms vectors    they have none, so that vectors are trained
 
 The database is that of Bioconductor's annotation of the human genome, in Debian's package r-bioc-org.hs.eg.db: what
 NCBI's Entrez Gene says of each gene. Nodes are genes, then papers (PubMed ids), then terms of the Gene Ontology. A gene
@@ -131,6 +132,22 @@ def load_typed(database: Path, *, min_class_members: int = MIN_CLASS_MEMBERS) ->
     }  # fmt: skip
 
 
+def told_apart(description: dict[str, Any], by: str) -> dict[str, Any]:
+    """The description with papers and terms told apart by their 'words' as it is, by nothing but trained 'vectors', or
+    not at all ('constant').
+    """
+    if by == "words":
+        return description
+    nodes = dict(description["nodes"])
+    for name in ("paper", "term"):
+        kept = {key: value for key, value in nodes[name].items() if key != "features"}
+        count = len(nodes[name]["features"])
+        nodes[name] = kept | (
+            {"num_nodes": count} if by == "vectors" else {"features": np.ones((count, 1), np.float32)}
+        )
+    return {**description, "nodes": nodes}
+
+
 def _seeds(links: Arrays) -> Arrays:
     """Links [2, n] of each split that has some."""
     return {split: pairs for split, pairs in links.items() if pairs.shape[1]}
@@ -210,15 +227,19 @@ def main(command_line: list[str] | None = None) -> None:
     parser.add_argument("out", type=Path, help="graph directory to write")
     parser.add_argument("--database", type=Path, help="org.Hs.eg.sqlite; fetched by default (needs a Debian machine)")
     parser.add_argument("--typed", action="store_true", help="with types of nodes and edges, times and seed edges")
+    parser.add_argument("--papers-and-terms", choices=("words", "vectors", "constant"), default="words",
+                        help="features of these types, with --typed: of their words, none, or a constant")  # fmt: skip
     parser.add_argument("--quantise", help="store the features in fewer bits: int8, int4, float16 or bfloat16")
     parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
     arguments = parser.parse_args(command_line)
     if arguments.typed and arguments.quantise:
         parser.error("--quantise: expected a graph without types, found --typed; leave out one of them")
+    if arguments.papers_and_terms != "words" and not arguments.typed:
+        parser.error("--papers-and-terms: expected --typed with it")
     with tempfile.TemporaryDirectory() as folder:
         database = arguments.database or fetch(Path(folder))
         description = (
-            {"schema": load_typed(database)}
+            {"schema": told_apart(load_typed(database), arguments.papers_and_terms)}
             if arguments.typed
             else {**load(database), "reverse": True, "quantise": arguments.quantise}
         )

@@ -1,27 +1,11 @@
-"""Trained vectors of nodes that lie on disk, with the state of their optimizer: for tables larger than memory.
+"""Trained vectors of nodes that lie on disk: modules of a model, their place in its checkpoint, their read-ahead.
 
-A table is a file of rows: the vector of a node, and Adam's two moments of it, side by side, so that a minibatch reads
-and writes each of its rows once. Reads and writes go through the page cache, which is memory that the kernel takes back
-when others need it. All pages of a minibatch are asked for before the first is read, so the disk works on many at once.
-
-**Checkpoints.** The file holds what training has come to; a checkpoint holds a number, its generation. Before a row is
-written for the first time after a checkpoint, the row as it was goes to a journal of that generation. Going on from a
-checkpoint puts back what its journal holds. So what a kill or a power cut interrupts is undone, whenever it comes:
-
-    write rows      journal (old rows, made durable) -> rows
-    checkpoint g    rows made durable -> checkpoint file with generation g -> an empty journal g, the one before removed
-    resume from g   journal g, if there is one -> rows
-
-A journal grows to what was touched since the last checkpoint, at most to the size of the table.
+`embedding_table.py` has the file of one table, `embedding_journal.py` what undoes its writes.
 """
 
 from __future__ import annotations
 
-import math
-import os
-import struct
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,164 +14,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from diskgnn.batch_source import BatchSource
 from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.minibatch import AnyMiniBatch, TypedMiniBatch
 from diskgnn.storage import faults
 from diskgnn.storage.checked_files import sync
-from diskgnn.storage.disk_space import require_free_bytes
+from diskgnn.training.embedding_journal import Ids, Rows
+from diskgnn.training.embedding_table import PARTS, EmbeddingTable, FetchedRows, chunks
+from diskgnn.training.sources import minibatches
 
 FOLDER = "embeddings"  # in the folder of the checkpoint
-_PARTS = 3  # of a row: the vector and two moments
-_BETAS, _EPS = (0.9, 0.999), 1e-8  # torch.optim.SparseAdam's
-_CHUNK_VALUES = 1 << 20  # of vectors that are made or copied at a time; a multiple of 16
-_HEADER = struct.Struct("<QI")  # of a record in a journal: how many rows, and the checksum of what follows
-_PAGE_BYTES = 4096
-
-Rows = npt.NDArray[np.float32]
-Ids = npt.NDArray[np.int64]
-
-
-class EmbeddingTable:
-    """The file of one table, and its journal.
-
-    Args:
-        path: of the rows; journals and copies lie beside it.
-        num_rows, width: vectors, and numbers in each.
-        generation: of the checkpoint that the rows are of.
-    """
-
-    def __init__(self, path: Path, num_rows: int, width: int, generation: int) -> None:
-        self.path, self.generation = path, generation
-        self._rows = np.memmap(path, np.float32, "r+", shape=(num_rows, _PARTS, width))
-        self._touched = np.zeros(num_rows, np.bool_)  # since the checkpoint
-        self._descriptor = os.open(path, os.O_RDONLY)
-        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-
-    @staticmethod
-    def create(path: Path, num_rows: int, width: int, vectors: Callable[[int, int], Rows]) -> EmbeddingTable:
-        """A new table, of generation 0; `vectors(first, count)` gives those to start from.
-
-        Raises:
-            DiskFullError: there is no room for it.
-        """
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for old in path.parent.glob(f"{path.name}*"):
-            old.unlink()
-        require_free_bytes(path.parent, num_rows * _PARTS * width * 4, f"vectors of nodes {path}")
-        with path.open("wb") as file:
-            for first, count in _chunks(num_rows, width):
-                rows = np.zeros((count, _PARTS, width), np.float32)
-                rows[:, 0] = vectors(first, count)
-                file.write(rows.data)
-        return EmbeddingTable(path, num_rows, width, 0)
-
-    def read(self, ids: Ids) -> Rows:
-        """[n, width] vectors."""
-        self._ask_for(ids)
-        found: Rows = self._rows[ids, 0]
-        return found
-
-    def step(self, ids: Ids, gradients: Rows, lr: float, number: int) -> None:
-        """`torch.optim.SparseAdam`'s step of this number, counted from 1, for rows that are each there once."""
-        rows = self._rows[ids]
-        self._journal(ids, rows)
-        vector, mean, square = (torch.from_numpy(rows[:, part]) for part in range(_PARTS))
-        # In SparseAdam's order of operations, so that numbers are the same to the last bit.
-        gradient = torch.from_numpy(gradients)
-        mean_change = gradient.sub(mean).mul_(1 - _BETAS[0])
-        square_change = gradient.pow(2).sub_(square).mul_(1 - _BETAS[1])
-        mean.add_(mean_change)
-        square.add_(square_change)
-        step_size = lr * math.sqrt(1 - _BETAS[1] ** number) / (1 - _BETAS[0] ** number)
-        vector.add_(-step_size * mean.div(square.sqrt().add_(_EPS)))
-        faults.point("embeddings.write")
-        self._rows[ids] = rows
-
-    def make_durable(self) -> None:
-        """Everything written is on the disk when this returns."""
-        self._rows.flush()
-
-    def begin(self, generation: int) -> None:
-        """The checkpoint of this generation is durable: what is written from now on can be undone to there."""
-        before = self._journal_file
-        self.generation = generation
-        self._touched[:] = False
-        before.unlink(missing_ok=True)
-
-    def undo(self, generation: int) -> None:
-        """Make the rows those of the checkpoint of `generation`, the latest one.
-
-        Raises:
-            ArtifactError: the journal is damaged where it should not be.
-        """
-        self.generation = generation
-        for file in self.path.parent.glob(f"{self.path.name}.undo-*"):
-            if file != self._journal_file:
-                file.unlink()
-        for ids, rows in self._journalled():
-            self._rows[ids] = rows
-        self.make_durable()
-        self.begin(generation)
-
-    def copy_vectors(self, path: Path) -> None:
-        """Write the vectors alone to a file, made durable."""
-        num_rows, _, width = self._rows.shape
-        require_free_bytes(path.parent, num_rows * width * 4, f"the best vectors of nodes {path}")
-        with path.open("wb") as file:
-            for first, count in _chunks(num_rows, width):
-                file.write(np.ascontiguousarray(self._rows[first : first + count, 0]).data)
-            file.flush()
-            os.fsync(file.fileno())
-
-    @property
-    def _journal_file(self) -> Path:
-        return self.path.with_name(f"{self.path.name}.undo-{self.generation}")
-
-    def _journal(self, ids: Ids, rows: Rows) -> None:
-        """Keep rows as they are now, of those that were not touched since the checkpoint, if there is one."""
-        if self.generation == 0:
-            return
-        new = ~self._touched[ids]
-        if not new.any():
-            return
-        content = ids[new].tobytes() + rows[new].tobytes()
-        with self._journal_file.open("ab") as file:
-            file.write(_HEADER.pack(int(new.sum()), zlib.crc32(content)) + content)
-            file.flush()
-            os.fdatasync(file.fileno())
-        self._touched[ids] = True
-
-    def _journalled(self) -> Iterator[tuple[Ids, Rows]]:
-        """The records of the journal. One that is cut short was being written: its rows are as they were."""
-        if not self._journal_file.exists():
-            return
-        _, parts, width = self._rows.shape
-        with self._journal_file.open("rb") as file:
-            while len(header := file.read(_HEADER.size)) == _HEADER.size:
-                count, checksum = _HEADER.unpack(header)
-                content = file.read(min(count * (8 + parts * width * 4), os.fstat(file.fileno()).st_size))
-                if zlib.crc32(content) != checksum:
-                    if file.read(1):
-                        raise ArtifactError(f"{self._journal_file} is damaged; train again")
-                    return
-                ids = np.frombuffer(content, np.int64, count)
-                yield ids, np.frombuffer(content, np.float32, offset=8 * count).reshape(count, parts, width)
-
-    def _ask_for(self, ids: Ids) -> None:
-        """Have the kernel read the pages of these rows, all at once."""
-        row_bytes = self._rows[0].nbytes
-        starts = ids * row_bytes
-        pages = np.unique(np.concatenate([starts // _PAGE_BYTES, (starts + row_bytes - 1) // _PAGE_BYTES]))
-        breaks = np.flatnonzero(np.diff(pages) != 1)
-        firsts, lasts = pages[np.concatenate([[0], breaks + 1])], pages[np.concatenate([breaks, [len(pages) - 1]])]
-        for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
-            length = (last - first + 1) * _PAGE_BYTES
-            os.posix_fadvise(self._descriptor, first * _PAGE_BYTES, length, os.POSIX_FADV_WILLNEED)
-
-    def close(self) -> None:
-        """Close the file. Idempotent."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+_MOST_AHEAD = 2  # minibatches whose rows are fetched and not asked for yet
 
 
 class DiskEmbedding(nn.Module):
@@ -203,21 +40,47 @@ class DiskEmbedding(nn.Module):
         self.table: EmbeddingTable | None = None
         self.kept: npt.NDArray[np.float32] | None = None  # [num_embeddings, width] those of an epoch, to read alone
         self.steps = 0
-        self._pending: list[tuple[Ids, Tensor]] = []  # what was handed out to be trained
+        self._ahead: list[FetchedRows] = []  # of the next minibatches
+        self._pending: list[tuple[FetchedRows, Tensor]] = []  # what was handed out to be trained
+
+    def read_ahead(self, ids: Tensor) -> None:
+        """These will be asked for, once each, in the order of these calls."""
+        if self.table is None or self.kept is not None:
+            return
+        self._ahead.append(self.table.fetch(torch.unique(ids.cpu()).numpy()))
+        self._forget(len(self._ahead) - _MOST_AHEAD)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Rows of these ids; in training they may repeat."""
         wanted, places = torch.unique(ids.cpu(), return_inverse=True)
-        found = self._read(wanted.numpy())
-        if not (self.training and torch.is_grad_enabled()):
-            return found[places].to(ids.device)
-        found.requires_grad_()
-        self._pending.append((wanted.numpy(), found))
+        if self.table is None or self.kept is not None:
+            return self._read(wanted.numpy())[places].to(ids.device)
+        fetched = self._fetched(wanted.numpy())
+        found = torch.from_numpy(fetched.rows()[:, 0].copy())
+        if self.training and torch.is_grad_enabled():
+            found.requires_grad_()
+            self._pending.append((fetched, found))
+        else:
+            self.table.drop(fetched)
         return found[places].to(ids.device)
+
+    def _fetched(self, ids: Ids) -> FetchedRows:
+        """What was read ahead if it is these; what should have been asked for before them is dropped."""
+        assert self.table is not None
+        place = next((place for place, each in enumerate(self._ahead) if np.array_equal(each.ids, ids)), None)
+        if place is None:
+            return self.table.fetch(ids)
+        self._forget(place)
+        return self._ahead.pop(0)
+
+    def _forget(self, count: int) -> None:
+        for _ in range(count):
+            assert self.table is not None
+            self.table.drop(self._ahead.pop(0))
 
     def all_vectors(self) -> Iterator[Rows]:
         """Those that are read now, some at a time in the order of their ids."""
-        for first, count in _chunks(self.num_embeddings, self.embedding_dim):
+        for first, count in chunks(self.num_embeddings, self.embedding_dim):
             yield self._read(np.arange(first, first + count)).numpy()
 
     def _read(self, ids: Ids) -> Tensor:
@@ -230,12 +93,13 @@ class DiskEmbedding(nn.Module):
     def step(self, lr: float) -> None:
         """Train the rows that have gradients; forget what was handed out."""
         pending, self._pending = self._pending, []
-        for ids, rows in pending:
+        for fetched, rows in pending:
+            assert self.table is not None
             if rows.grad is None:
+                self.table.drop(fetched)
                 continue
             self.steps += 1
-            if self.table is not None and len(ids):
-                self.table.step(ids, rows.grad.numpy(), lr, self.steps)
+            self.table.step(fetched, rows.grad.numpy(), lr, self.steps)
 
     def first_vectors(self, first: int, count: int) -> Rows:
         """[count, width] those to start from, for chunks that are asked for in order."""
@@ -282,7 +146,7 @@ class DiskEmbeddings:
         """
         self._folder = checkpoint / FOLDER
         for name, module in self._modules.items():
-            path = _checked(self._folder / name, module.num_embeddings * _PARTS * module.embedding_dim * 4)
+            path = _checked(self._folder / name, module.num_embeddings * PARTS * module.embedding_dim * 4)
             module.table = EmbeddingTable(path, module.num_embeddings, module.embedding_dim, saved["generation"])
             module.table.undo(saved["generation"])
             module.steps = saved["steps"][name]
@@ -337,14 +201,21 @@ class DiskEmbeddings:
                 best = _checked(path.with_name(f"{name}.best-{epoch}"), module.num_embeddings * width * 4)
                 module.kept = np.memmap(best, np.float32, "r", shape=(module.num_embeddings, width))
                 continue
-            _checked(path, module.num_embeddings * _PARTS * width * 4)
+            _checked(path, module.num_embeddings * PARTS * width * 4)
             if any(file.stat().st_size for file in path.parent.glob(f"{name}.undo-*")):
                 raise ConfigError(
                     f"checkpoint: the run in {checkpoint} was stopped after its last checkpoint; go on with it first "
                     "(resume=True), then its vectors are those of a checkpoint"
                 )
-            rows = np.memmap(path, np.float32, "r", shape=(module.num_embeddings, _PARTS, width))
+            rows = np.memmap(path, np.float32, "r", shape=(module.num_embeddings, PARTS, width))
             module.kept = rows[:, 0]
+
+    def read_ahead(self, batch: AnyMiniBatch) -> None:
+        """The model will be called with this minibatch, after those that this was told of before."""
+        nodes = batch.input_nodes if isinstance(batch, TypedMiniBatch) else None
+        for name, module in self._modules.items():
+            if nodes is not None and name in nodes:
+                module.read_ahead(nodes[name])
 
     def step(self, lr: float) -> None:
         """Train the rows that have gradients."""
@@ -358,11 +229,49 @@ class DiskEmbeddings:
                 module.table.close()
 
 
-def _chunks(num_rows: int, width: int) -> Iterator[tuple[int, int]]:
-    """(first, count) of rows."""
-    step = max(1, _CHUNK_VALUES // width)
-    for first in range(0, num_rows, step):
-        yield first, min(step, num_rows - first)
+class ReadingAhead:
+    """A source whose next minibatch is taken while one is computed, so that its nodes' vectors are read meanwhile.
+
+    `state_dict` is that of what was received. Everything else is the source's.
+    """
+
+    def __init__(self, source: BatchSource, tables: DiskEmbeddings) -> None:
+        self._source, self._tables, self._state = source, tables, source.state_dict()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `BatchSource.state_dict`."""
+        return self._state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `BatchSource.load_state_dict`."""
+        self._source.load_state_dict(state)
+        self._state = self._source.state_dict()
+
+    def epoch(self, epoch: int) -> Iterator[AnyMiniBatch]:
+        """See `BatchSource.epoch`."""
+        with minibatches(self._source, epoch) as batches:
+            coming, state = self._next(batches)
+            while coming is not None:
+                batch, self._state = coming, state
+                coming, state = self._next(batches)
+                yield batch
+
+    def _next(self, batches: Iterator[AnyMiniBatch]) -> tuple[AnyMiniBatch | None, dict[str, Any]]:
+        batch = next(batches, None)
+        if batch is not None:
+            self._tables.read_ahead(batch)
+        return batch, self._source.state_dict()
+
+
+def reading_ahead(source: BatchSource, net: nn.Module) -> BatchSource:
+    """The source, its minibatches' vectors read ahead where the model has some on disk."""
+    tables = DiskEmbeddings(net)
+    ahead: Any = ReadingAhead(source, tables) if tables else source
+    found: BatchSource = ahead
+    return found
 
 
 def _checked(path: Path, num_bytes: int) -> Path:

@@ -24,6 +24,7 @@ from diskgnn.tracing import UNTRACED, Stages
 from diskgnn.training.checkpoints import checkpoint_exists, training_alone
 from diskgnn.training.config import TrainingConfig
 from diskgnn.training.device_memory import size_device_tier
+from diskgnn.training.disk_embeddings import reading_ahead
 from diskgnn.training.evaluate import evaluation
 from diskgnn.training.interrupts import interrupts_deferred
 from diskgnn.training.metrics import MetricsWriter, Record, end_record, epoch_record, start_record, step_record
@@ -165,6 +166,7 @@ def train(
             torch.manual_seed(batch_key(config.seed, "train/rank", ranks.shard.rank))
         size_device_tier(net, task, source, evaluations, device, amp=config.amp)
         optimizer = make_optimizer(net, config.lr, config.weight_decay)
+        source = reading_ahead(source, net)
         state = TrainingState(net, optimizer, source, identity, config.checkpoint, ranks, num_batches)
         state.optimizers_differ = averaging_period is not None
         ranks.by_first(lambda: _take_checkpoint(config, ranks, opened))
@@ -285,7 +287,13 @@ def _evaluate(
     for split, opened in evaluations.items():
         with opened() as source, listeners.timeline.stage(f"evaluate {split}"):
             found[split] = evaluation(
-                state.net, task, source, device, amp=config.amp, reporter=listeners.reporter, ranks=state.ranks
+                state.net,
+                task,
+                reading_ahead(source, state.net),
+                device,
+                amp=config.amp,
+                reporter=listeners.reporter,
+                ranks=state.ranks,
             )
     return found
 

@@ -5,6 +5,7 @@
 #include "baselines/row_gather.h"
 #include "baselines/row_reader.h"
 #include "bindings/arrays.h"
+#include "storage/row_io.h"
 #include "storage/row_widening.h"
 
 namespace diskgnn {
@@ -67,6 +68,18 @@ void dequantise(Bytes codes, unsigned bits, In<float> scale, In<float> zero_poin
   dequantise_rows(span_of(codes), bits, span_of(scale), span_of(zero_point), span_of(out), threads);
 }
 
+void read_file_rows(int descriptor, std::uint64_t row_bytes, In<std::int64_t> rows, Out<std::uint8_t> x) {
+  require(x.size() == rows.size() * row_bytes, "x has not the size of its rows");
+  nb::gil_scoped_release release;
+  read_rows(descriptor, row_bytes, span_of(rows), bytes_of(x).data());
+}
+
+void write_file_rows(int descriptor, std::uint64_t row_bytes, In<std::int64_t> rows, Bytes x) {
+  require(x.size() == rows.size() * row_bytes, "x has not the size of its rows");
+  nb::gil_scoped_release release;
+  write_rows(descriptor, row_bytes, span_of(rows), std::as_bytes(span_of(x)).data());
+}
+
 }  // namespace
 
 void bind_rows(nb::module_& m) {
@@ -86,6 +99,8 @@ void bind_rows(nb::module_& m) {
       .def_prop_ro("engine", &RowReader::engine);
   m.def("gather_rows", &gather_mapped, "source"_a.noconvert(), "row_bytes"_a, "nodes"_a, "x"_a.noconvert(),
         "threads"_a);
+  m.def("read_file_rows", &read_file_rows, "descriptor"_a, "row_bytes"_a, "rows"_a.noconvert(), "x"_a.noconvert());
+  m.def("write_file_rows", &write_file_rows, "descriptor"_a, "row_bytes"_a, "rows"_a.noconvert(), "x"_a.noconvert());
   m.def("dequantise_rows", &dequantise, "codes"_a.noconvert(), "bits"_a, "scale"_a.noconvert(),
         "zero_point"_a.noconvert(), "out"_a.noconvert(), "threads"_a);
 }

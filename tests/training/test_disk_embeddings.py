@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -18,12 +19,13 @@ from typed_directories import write_typed_graph
 import diskgnn
 from diskgnn.batch_source import schema_of
 from diskgnn.cli import main
-from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.errors import ArtifactError, ConfigError, ReadError
 from diskgnn.loading.loader import Loader
 from diskgnn.storage import faults
 from diskgnn.targets import NodeTarget
 from diskgnn.training.checkpoints import load_model
-from diskgnn.training.disk_embeddings import FOLDER, DiskEmbedding, EmbeddingTable
+from diskgnn.training.disk_embeddings import FOLDER, DiskEmbedding
+from diskgnn.training.embedding_table import EmbeddingTable
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.typed_models import TypedModel, make_typed_model
 
@@ -53,8 +55,48 @@ def test_steps_are_those_of_torch(tmp_path):
         optimizer.zero_grad()
         (embedding(torch.from_numpy(ids)) * torch.from_numpy(gradient)).sum().backward()
         optimizer.step()
-        table.step(ids, gradient, 0.03, step)
+        table.step(table.fetch(ids), gradient, 0.03, step)
         np.testing.assert_array_equal(table.read(np.arange(300)), embedding.weight.detach().numpy())
+    table.close()
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_rows_fetched_ahead_are_those_of_the_latest_step(tmp_path, ahead):
+    """Minibatches share most rows; some are fetched and never used, some have none; checkpoints lie in between."""
+    rng = np.random.default_rng(ahead)
+    embedding = nn.Embedding(60, 4, sparse=True)
+    optimizer = torch.optim.SparseAdam(embedding.parameters(), lr=0.03)
+    start = embedding.weight.detach().numpy().copy()
+    table = EmbeddingTable.create(tmp_path / "table", 60, 4, lambda first, count: start[first : first + count])
+    wanted = [np.sort(rng.permutation(60)[: rng.integers(0, 50)]) for _ in range(40)]
+    fetched = [table.fetch(ids) for ids in wanted[:ahead]]
+    for step, ids in enumerate(wanted, 1):
+        fetched += [table.fetch(each) for each in wanted[step + ahead - 1 : step + ahead]]
+        rows = fetched.pop(0)
+        np.testing.assert_array_equal(rows.rows()[:, 0], embedding.weight.detach().numpy()[ids])
+        gradient = rng.normal(size=(len(ids), 4)).astype(np.float32)
+        table.step(rows, gradient, 0.03, step)
+        table.drop(table.fetch(ids))
+        if step % 7 == 0:
+            table.make_durable()
+            table.begin(step)
+        optimizer.zero_grad()
+        (embedding(torch.from_numpy(ids)) * torch.from_numpy(gradient)).sum().backward()
+        optimizer.step()
+    np.testing.assert_array_equal(table.read(np.arange(60)), embedding.weight.detach().numpy())
+    table.close()
+
+
+def test_a_disk_that_fails_behind_the_loop_is_an_error(tmp_path):
+    table = EmbeddingTable.create(tmp_path / "table", 20, 4, lambda first, count: np.ones((count, 4), np.float32))
+    ids, gradient = np.arange(5), np.ones((5, 4), np.float32)
+    with faults.armed("embeddings.write", OSError(errno.EIO, "the disk failed")):
+        table.step(table.fetch(ids), gradient, 0.1, 1)
+        with pytest.raises(OSError, match="the disk failed"):
+            table.make_durable()
+    os.truncate(tmp_path / "table", 60)
+    with pytest.raises(ReadError, match="cannot read vectors of nodes in .*table"):
+        table.fetch(ids).rows()
     table.close()
 
 
@@ -122,7 +164,7 @@ def table_with_a_journal(path):
     table.begin(1)
     before = path.read_bytes()
     for step in (1, 2):
-        table.step(np.arange(10 * step), np.ones((10 * step, 8), np.float32), 0.1, step)
+        table.step(table.fetch(np.arange(10 * step)), np.ones((10 * step, 8), np.float32), 0.1, step)
     table.close()
     assert path.read_bytes() != before
     return before

@@ -345,7 +345,7 @@ def gather_rows(
     """
 
 def read_file_rows(descriptor: int, row_bytes: int, rows: npt.NDArray[np.int64], x: npt.NDArray[np.uint8]) -> None:
-    """x [U * row_bytes] = rows of a file, asked for all at once; fastest for rows that ascend (native/storage/row_io.h).
+    """x [U * row_bytes] = rows of a file, asked for all at once, best in ascending order (native/storage/row_io.h).
 
     Raises:
         OSError: the disk failed, or the file ends before a row does.

@@ -1,4 +1,4 @@
-"""Whole numbers that a user gives for each split: seeds in place of a graph's own, and times of them."""
+"""What a user gives for each split: seeds in place of a graph's own, and their times and labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPLIT_NAMES = ("train", "valid", "test")
 
 
 class SplitArrays(Mapping[str, Any]):
-    """An int64 array for each split, in the order given. Two are equal if their digests are.
+    """An array for each split, in the order given: int64, or of labels. Two are equal if their digests are.
 
     The config of an artifact has only the digest; its arrays lie beside it (`storage.seed_files`).
 
@@ -24,7 +24,7 @@ class SplitArrays(Mapping[str, Any]):
         digest: names the arrays by their content.
     """
 
-    def __init__(self, arrays: Mapping[str, npt.NDArray[np.int64]], digest: str | None = None) -> None:
+    def __init__(self, arrays: Mapping[str, npt.NDArray[Any]], digest: str | None = None) -> None:
         self._arrays = {split: arrays[split] for split in SPLIT_NAMES if split in arrays}
         self.digest = _digest(self._arrays) if digest is None else digest
 
@@ -49,7 +49,27 @@ class SplitArrays(Mapping[str, Any]):
             raise ConfigError(f"{name}: expected ids for some of {', '.join(SPLIT_NAMES)}, found {found}")
         return SplitArrays({split: _checked(f"{name}[{split!r}]", each, row_shape) for split, each in given.items()})
 
-    def __getitem__(self, split: str) -> npt.NDArray[np.int64]:
+    @staticmethod
+    def of_labels(given: Any) -> SplitArrays:
+        """Labels that a user gives.
+
+        Args:
+            given: by split, classes [n] (whole numbers from 0 on, or truth values), several labels [n, C] (0 and 1), or
+                numbers [n] or [n, C], NaN for none. Kept as int64, uint8 and float32.
+
+        Raises:
+            ConfigError: something else, or splits with labels of several kinds.
+        """
+        if isinstance(given, SplitArrays):
+            return given
+        if not isinstance(given, Mapping) or not given or set(given) - set(SPLIT_NAMES):
+            raise ConfigError("labels: expected a mapping such as {'train': labels}, with the splits of the seeds")
+        found = SplitArrays({split: _checked_labels(f"labels[{split!r}]", each) for split, each in given.items()})
+        if len(kinds := {(array.dtype.name, array.shape[1:]) for array in found.values()}) > 1:
+            raise ConfigError(f"labels: expected the same kind in all splits, found {sorted(map(str, kinds))}")
+        return found
+
+    def __getitem__(self, split: str) -> npt.NDArray[Any]:
         return self._arrays[split]
 
     def __iter__(self) -> Iterator[str]:
@@ -90,9 +110,31 @@ def _checked(name: str, given: Any, row_shape: tuple[int, ...]) -> npt.NDArray[n
     return np.ascontiguousarray(array, np.int64).copy()
 
 
-def _digest(arrays: Mapping[str, npt.NDArray[np.int64]]) -> str:
+def _checked_labels(name: str, given: Any) -> npt.NDArray[Any]:
+    import numpy as np
+
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"{name}: expected numbers, found {type(given).__name__} ({error})") from error
+    if array.dtype.kind not in "biuf" or array.ndim not in (1, 2) or 0 in array.shape:
+        raise ConfigError(f"{name}: expected numbers [n] or [n, C], found {array.dtype} {list(array.shape)}")
+    if array.dtype.kind == "f":
+        if np.isinf(array).any():
+            raise ConfigError(f"{name}: expected finite numbers, or NaN for none, found an infinite one")
+        return np.ascontiguousarray(array, np.float32).copy()
+    least, most = int(array.min()), int(array.max())
+    if array.ndim == 2 and not 0 <= least <= most <= 1:
+        raise ConfigError(f"{name}: expected 0 and 1 for each of {array.shape[1]} labels, found {least} to {most}")
+    if least < 0:
+        raise ConfigError(f"{name}: expected classes of 0 or more, found {least}; leave seeds without a label out")
+    return np.ascontiguousarray(array, np.int64 if array.ndim == 1 else np.uint8).copy()
+
+
+def _digest(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     found = hashlib.blake2b(digest_size=16)
     for split, array in arrays.items():
-        found.update(f"{split} {array.shape}".encode())
-        found.update(array.astype("<i8", copy=False).tobytes())
+        dtype = "" if array.dtype.kind == "i" else f" {array.dtype.name}"
+        found.update(f"{split} {array.shape}{dtype}".encode())
+        found.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
     return found.hexdigest()

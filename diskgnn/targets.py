@@ -18,23 +18,50 @@ EXCLUSIONS = ("none", "self", "reverse")
 class NodeTarget:
     """Seeds are nodes: those of a type's splits, or those that are given. Given ones need no labels.
 
-    A node is a seed once, however often it is given, unless draws are temporal: then it may be asked at several times.
+    A node is a seed once, however often it is given, unless draws are temporal: then it may be asked at several times,
+    and have another label each time.
+
+    Attributes:
+        node_type: of the seeds; None is the only node type that has a split.
+        seeds: node ids [n] of each split, in place of the graph's own splits.
+        times: [n] of each: what temporal draws go by, in place of the nodes' own.
+        labels: [n] or [n, C] of each, in place of the nodes' own: whole numbers are classes, 0 and 1 [n, C] are several
+            labels, floats are to be regressed.
+        num_classes: of labels that are classes; the largest one plus 1 by default.
 
     Raises:
-        ConfigError: not the name of a type; ids that are none; times of other seeds, or of none.
+        ConfigError: not the name of a type; ids that are none; times or labels of other seeds, or of none.
 
     Example:
-        >>> NodeTarget("paper", seeds={"test": [7, 7]}, times={"test": [2019, 2020]})
+        >>> NodeTarget("user", seeds={"train": [7, 7]}, times={"train": [2019, 2020]}, labels={"train": [0, 1]})
     """
 
-    node_type: str | None = None  # None: the only node type that has a split
-    seeds: Mapping[str, Any] | None = None  # node ids [n] of each split, in place of the graph's own splits
-    times: Mapping[str, Any] | None = None  # [n] of each: what temporal draws go by, in place of the nodes' own
+    node_type: str | None = None
+    seeds: Mapping[str, Any] | None = None
+    times: Mapping[str, Any] | None = None
+    labels: Mapping[str, Any] | None = None
+    num_classes: int | None = None
 
     def __post_init__(self) -> None:
         if self.node_type is not None:
             check_type_name(self.node_type, "target")
         _keep_seeds(self, ())
+        if self.labels is not None:
+            labels = SplitArrays.of_labels(self.labels)
+            _require_for_seeds("labels", labels, self.seeds)
+            object.__setattr__(self, "labels", labels)
+        if self.num_classes is not None:
+            self._check_classes(whole_number("num_classes", self.num_classes, least=2))
+
+    def _check_classes(self, num_classes: int) -> None:
+        if self.labels is None:
+            raise ConfigError("num_classes: expected the `labels` that these are of, found none")
+        for split, labels in self.labels.items():
+            if labels.dtype.kind != "i" or labels.max() >= num_classes:
+                raise ConfigError(
+                    f"num_classes: expected labels[{split!r}] to be classes below {num_classes}, found "
+                    f"{labels.dtype} up to {labels.max()}"
+                )
 
 
 @dataclass(frozen=True)
@@ -80,9 +107,14 @@ def _keep_seeds(target: Target, row_shape: tuple[int, ...]) -> None:
     if target.times is None:
         return
     times = SplitArrays.of("times", target.times)
-    if target.seeds is None:
-        raise ConfigError("times: expected the seeds that they are of, found no seeds")
-    sizes, found = ({split: len(each) for split, each in given.items()} for given in (target.seeds, times))
-    if sizes != found:
-        raise ConfigError(f"times: expected one for each seed ({sizes}), found {found}")
+    _require_for_seeds("times", times, target.seeds)
     object.__setattr__(target, "times", times)
+
+
+def _require_for_seeds(name: str, given: SplitArrays, seeds: Mapping[str, Any] | None) -> None:
+    """Whether there is one for each seed."""
+    if seeds is None:
+        raise ConfigError(f"{name}: expected the seeds that they are of, found no seeds")
+    sizes, found = ({split: len(each) for split, each in arrays.items()} for arrays in (seeds, given))
+    if sizes != found:
+        raise ConfigError(f"{name}: expected one for each seed ({sizes}), found {found}")

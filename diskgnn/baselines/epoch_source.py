@@ -70,6 +70,7 @@ class EpochSource(CursorSource):
 
     name = "?"  # as in diskgnn.compare; threads are named after it
     takes_samplers = False  # of the user
+    takes_labels = False  # of seeds that are given
 
     @takes_options(DrawingOptions)
     def __init__(
@@ -87,6 +88,8 @@ class EpochSource(CursorSource):
         self.spec = SamplingSpec.of((split,), **drawing)
         if self.spec.sampler is not None and not self.takes_samplers:
             raise ConfigError(f"sampler: {self.name} draws in its own way; leave it out")
+        if isinstance(self.spec.target, NodeTarget) and self.spec.target.labels is not None and not self.takes_labels:
+            raise ConfigError(f"labels: {self.name} takes those of the graph; leave them out")
         if threads is not None:
             whole_number("threads", threads)
         if sample_epochs is not None:
@@ -198,10 +201,14 @@ class EpochSource(CursorSource):
         (file,) = files.values()
         return replace(batch, x=file.x(batch.x))
 
-    def _labels(self, seeds: npt.NDArray[np.int64]) -> Tensor:
-        """y of seeds that are nodes."""
+    def _labels(self, seeds: npt.NDArray[np.int64], places: npt.NDArray[np.int64] | None = None) -> Tensor:
+        """y of seeds that are nodes, at these `places` of the split if they have labels of their own."""
         target = self.schema.target
         assert isinstance(target, str)
+        if isinstance(self.spec.target, NodeTarget) and self.spec.target.labels is not None:
+            assert places is not None
+            found = torch.from_numpy(self.spec.target.labels[self.split][places])
+            return found if self.schema.target_kind == "class" else found.view(len(seeds), -1)
         labels = self._graph.nodes[target].labels
         assert labels is not None
         found = torch.from_numpy(labels[seeds])

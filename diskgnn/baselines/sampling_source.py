@@ -80,7 +80,7 @@ class SamplingSource(EpochSource):
         ConfigError: `share` of another graph or class.
     """
 
-    takes_samplers = True
+    takes_samplers = takes_labels = True
 
     def __init__(
         self,
@@ -127,7 +127,11 @@ class SamplingSource(EpochSource):
         faults.point("baseline.gather")
         with self._traced("gather", number):
             rows = self._rows.gather(sampled)
-        y = self._labels(sampled.seeds) if sampled.pairs is None else torch.from_numpy(sampled.pairs.label)
+        y = (
+            self._labels(sampled.seeds, sampled.places)
+            if sampled.pairs is None
+            else torch.from_numpy(sampled.pairs.label)
+        )
         batch = typed_minibatch(sampled, self._graph, rows, y, self.schema.target, (epoch, number))
         return (batch if self._graph.is_typed else batch.of_one_type()), rows.cost
 

@@ -11,7 +11,14 @@ from diskgnn.targets import LinkTarget, Target
 
 def label_target(graph: Graph, target: Target) -> TargetConfig | None:
     """What the y of seeds of `target`, which names a type, is; None of links, and of seeds without labels."""
-    return None if isinstance(target, LinkTarget) else graph.nodes[str(target.node_type)].config.target
+    if isinstance(target, LinkTarget):
+        return None
+    if target.labels is None:
+        return graph.nodes[str(target.node_type)].config.target
+    first, *_ = arrays = list(target.labels.values())
+    if first.dtype.kind == "i":
+        return TargetConfig("class", target.num_classes or max(2, 1 + max(int(each.max()) for each in arrays)))
+    return TargetConfig("multilabel" if first.dtype.kind == "u" else "regression", first.size // len(first))
 
 
 def source_schema(graph: Graph, target: Target) -> SourceSchema:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.placement import Placement
 from diskgnn.packing.row_sets import RowSet
@@ -16,6 +17,7 @@ from diskgnn.storage.extent_headers import LABEL_DTYPES, EncodedHeader, Header, 
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.samples import SampledBlock, SampledMinibatch, Samples
 from diskgnn.storage.seed_files import read_given
+from diskgnn.targets import NodeTarget
 
 
 class HeaderEncoder:
@@ -42,7 +44,7 @@ class HeaderEncoder:
         return layout.encode(
             Header(
                 seeds=minibatch.seeds,
-                y=None if self._labels is None else self._labels.of_seeds(minibatch.seeds),
+                y=None if self._labels is None else self._labels.of_seeds(minibatch),
                 node_counts=minibatch.node_counts,
                 blocks=self._blocks(minibatch),
                 rows=tuple(
@@ -73,20 +75,29 @@ class HeaderEncoder:
 
 @dataclass(frozen=True)
 class _Labels:
-    """Those of a split's nodes, read once: each minibatch's own would be read at random from a cold file."""
+    """Those of a split's seeds, read once: each minibatch's own would be read at random from a cold file."""
 
-    nodes: npt.NDArray[np.int64]  # ascending
-    y: npt.NDArray[Any]  # [len(nodes)] or [len(nodes), C], in the dtype of a header's y
+    nodes: npt.NDArray[np.int64] | None  # ascending; None where each seed that was given has its own
+    y: npt.NDArray[Any]  # [n] or [n, C], in the dtype of a header's y: of these nodes, or of the seeds as given
 
     @staticmethod
     def of(graph: Graph, samples: Samples, config: PackedConfig, split: str) -> _Labels:
         """Raises ArtifactError: the labels are damaged."""
         assert config.target is not None
+        dtype, target = LABEL_DTYPES[config.target.kind], read_given(samples.manifest, samples.config.spec).target
+        if isinstance(target, NodeTarget) and target.labels is not None:
+            return _Labels(None, target.labels[split].astype(dtype, copy=False))
         nodes = graph.nodes[str(config.schema().target)]
-        given = read_given(samples.manifest, samples.config.spec).target.seeds
-        of_split = np.unique((nodes.splits if given is None else given)[split])
-        return _Labels(of_split, nodes.labels_of(of_split).astype(LABEL_DTYPES[config.target.kind], copy=False))
+        of_split = np.unique((nodes.splits if target.seeds is None else target.seeds)[split])
+        return _Labels(of_split, nodes.labels_of(of_split).astype(dtype, copy=False))
 
-    def of_seeds(self, seeds: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """[B] or [B * C] y of seeds of the split."""
-        return self.y[np.searchsorted(self.nodes, seeds)].reshape(-1)
+    def of_seeds(self, minibatch: SampledMinibatch) -> npt.NDArray[Any]:
+        """[B] or [B * C] y of the seeds of a minibatch of the split.
+
+        Raises:
+            ArtifactError: they are none of those that have labels.
+        """
+        places = minibatch.places if self.nodes is None else np.searchsorted(self.nodes, minibatch.seeds)
+        if places is None or places.max() >= len(self.y):
+            raise ArtifactError("the samples have seeds that are not in the split; sample again")
+        return self.y[places].reshape(-1)

@@ -32,6 +32,7 @@ from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
+from diskgnn.storage.graph_config import TargetConfig
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.pushing import published
@@ -136,7 +137,9 @@ def pack_samples(
         sum(row_set.num_rows for row_set in row_sets), samples.config.splits, samples.config.spec.batch_size,
         minibatch_bytes, resources,
     )  # fmt: skip
-    config = _config(graph, samples, row_sets, keep_input_nodes=keep_input_nodes, keep_edge_ids=keep_edge_ids)
+    given = read_given(samples.manifest, samples.config.spec)
+    target = label_target(graph, given.target)
+    config = _config(graph, samples, target, row_sets, keep_input_nodes=keep_input_nodes, keep_edge_ids=keep_edge_ids)
     made_with = {"records": _RECORDS, "config": config.to_json(), "tiers": _tiers_json(tiers)}
     with ArtifactWriter(
         out,
@@ -150,7 +153,6 @@ def pack_samples(
         if isinstance(tiers, TierBudgets) and tiers.static_is_auto:
             tiers = replace(tiers, static=writer.decided("static_cache", tiers.static))
         read_bytes = _require_space(writer, graph, samples, tiers, keep_input_nodes)
-        given = read_given(samples.manifest, samples.config.spec)
 
         def place_and_pack() -> tuple[Placed, int]:
             write_given(writer, given)
@@ -224,19 +226,25 @@ def _require_space(
 
 
 def _config(
-    graph: Graph, samples: Samples, row_sets: Sequence[RowSet], *, keep_input_nodes: bool, keep_edge_ids: bool
+    graph: Graph,
+    samples: Samples,
+    target: TargetConfig | None,
+    row_sets: Sequence[RowSet],
+    *,
+    keep_input_nodes: bool,
+    keep_edge_ids: bool,
 ) -> PackedConfig:
     """What the packed directory says of itself, as far as it is known before placing.
 
     Raises:
         ConfigError: the samples lack what is to be kept.
     """
-    target, config = samples.config.spec.target, samples.config
+    config = samples.config
     if keep_edge_ids and set(config.layout.positions) != set(config.num_edges):
         raise ConfigError("keep_edge_ids: expected samples with the positions of all edges; sample again with them")
     return PackedConfig(
         samples=config,
-        target=label_target(graph, target),
+        target=target,
         node_dtypes=tuple(
             np.dtype(np.int32 if num_nodes < 1 << 31 else np.int64).name for num_nodes in config.num_nodes.values()
         ),

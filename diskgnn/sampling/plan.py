@@ -21,7 +21,7 @@ from diskgnn.sampling.user_sampling import UserDraws
 from diskgnn.specs import SamplingSpec, Shard
 from diskgnn.storage.samples import PairSample, SampledBlock, SampledMinibatch
 from diskgnn.storage.samples_config import SamplesConfig, SamplesLayout, SequenceSize
-from diskgnn.targets import LinkTarget
+from diskgnn.targets import LinkTarget, NodeTarget
 
 # What native samplers return: input nodes of each node type, trees of each, blocks outermost first by edge type,
 # [layers + 1, node types] counts of nodes
@@ -58,6 +58,7 @@ class PlannedMinibatch:
     times: npt.NDArray[np.int64] | None = None  # [B] nothing later is drawn for a seed; None: times do not matter
     excluded: tuple[Excluded | None, ...] = ()  # by edge type: edges that are not drawn; (): none
     pairs: PairSample | None = None  # of link prediction
+    places: npt.NDArray[np.int64] | None = None  # [B] where seeds stand among the given ones, if these have labels
     rules: DrawRules = DrawRules()
     name: str = ""  # which minibatch it is, for people
 
@@ -89,6 +90,7 @@ class PlannedMinibatch:
             tuple(tuple(SampledBlock(*block) for block in layer) for layer in layers),
             None if trees is None else tuple(trees),
             self.pairs,
+            self.places,
         )
 
     def seeds_by_type(self) -> list[npt.NDArray[np.int64]]:
@@ -144,6 +146,7 @@ class SamplingPlan:
         self.layout = SamplesLayout(
             trees=spec.temporal is not None,
             pairs=isinstance(spec.target, LinkTarget),
+            places=isinstance(spec.target, NodeTarget) and spec.target.labels is not None,
             positions=tuple(each for each in edge_types if spec.edge_ids or graph.edges[each].config.rows is not None),
         )
         positions = tuple(each in self.layout.positions for each in edge_types) if self.layout.positions else ()
@@ -274,7 +277,7 @@ class SamplingPlan:
         """The minibatch of these seeds, drawn as those of `split` are."""
         return PlannedMinibatch(
             batch.seeds, self._fanouts[split], key, number, slice_start, batch.seed_counts, batch.times,
-            batch.excluded, batch.pairs, self._rules, name,
+            batch.excluded, batch.pairs, batch.places, self._rules, name,
         )  # fmt: skip
 
     @cached_property

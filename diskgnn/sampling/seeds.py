@@ -32,6 +32,7 @@ class SeedBatch:
     times: npt.NDArray[np.int64] | None = None  # [B] nothing later is drawn for a seed; None: times do not matter
     excluded: tuple[Excluded | None, ...] = ()  # by edge type; (): none
     pairs: PairSample | None = None
+    places: npt.NDArray[np.int64] | None = None  # [B] positions among the seeds of the split, if these have labels
 
 
 class Seeds(Protocol):
@@ -97,6 +98,9 @@ class NodeSeeds:
         keeps_all = self._is_timed and target.seeds is not None
         self.nodes = {split: given[split] if keeps_all else _distinct(given[split]) for split in self.splits}
         self._times = {split: self._moments(split) for split in self.splits} if self._is_timed else {}
+        if target.labels is not None:
+            for split, nodes in self.nodes.items():
+                _require_once(split, len(nodes), given[split])
 
     def count(self, split: str) -> int:
         """Distinct nodes of a split, or all that were given with times."""
@@ -115,7 +119,7 @@ class NodeSeeds:
         seeds = self.nodes[split][positions]
         counts = tuple(len(seeds) if nodes is self._nodes else 0 for nodes in self._graph.nodes.values())
         times = self._times[split][positions] - int(self._strict) if self._is_timed else None
-        return SeedBatch(seeds, counts, times)
+        return SeedBatch(seeds, counts, times, places=None if self.target.labels is None else positions)
 
 
 class EdgeSeeds:
@@ -324,6 +328,17 @@ def _check_nodes(graph: Graph, split: str, ids: npt.NDArray[Any], nodes: NodeSet
                 f"{ids.min()} to {ids.max()}"
             )
         raise ArtifactError(f"{graph.manifest.path}: {split} has nodes that are not in the graph; make it again")
+
+
+def _require_once(split: str, num_nodes: int, given: npt.NDArray[np.int64]) -> None:
+    """Refuse a node with several labels in one split where it would be one seed."""
+    if num_nodes < len(given):
+        nodes, counts = np.unique(given, return_counts=True)
+        raise ConfigError(
+            f"labels: expected each node once in seeds[{split!r}], found node {nodes[counts > 1][0]} "
+            f"{counts[counts > 1][0]} times; pass temporal='uniform' or 'last' with `times`, which give each seed a "
+            "neighbourhood of its own"
+        )
 
 
 def _distinct(nodes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

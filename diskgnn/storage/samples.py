@@ -55,6 +55,7 @@ class SampledMinibatch:
     blocks: tuple[tuple[SampledBlock, ...], ...]  # [L] outermost first, each with one block per edge type
     trees: tuple[npt.NDArray[np.int32], ...] | None = None  # [U_t] the seed whose tree a node is in; ids may repeat
     pairs: PairSample | None = None  # of link prediction
+    places: npt.NDArray[np.int64] | None = None  # [B] where seeds stand among the given ones, if these have labels
 
     @property
     def only_nodes(self) -> npt.NDArray[Any]:
@@ -77,6 +78,8 @@ class SampledMinibatch:
         columns: list[npt.NDArray[Any]] = [self.seeds, self.node_counts.ravel(), *self.input_nodes, *(self.trees or ())]
         if self.pairs is not None:
             columns += [self.pairs.src, self.pairs.dst, self.pairs.label]
+        if self.places is not None:
+            columns.append(self.places)
         for block in itertools.chain(*self.blocks):
             columns += [block.indptr, block.indices]
             if block.positions is not None:
@@ -93,6 +96,8 @@ def samples_schema(config: SamplesConfig, id_type: pa.DataType) -> pa.Schema:
         fields += [(f"trees_{t}", pa.int32()) for t in node_types]
     if layout.pairs:
         fields += [("pair_src", pa.int32()), ("pair_dst", pa.int32()), ("pair_label", pa.float32())]
+    if layout.places:
+        fields.append(("places", pa.int64()))
     for layer in range(config.spec.num_layers):
         for number, (edge_type, num_edges) in enumerate(config.num_edges.items()):
             fields += [(f"indptr_{layer}_{number}", pa.int32()), (f"indices_{layer}_{number}", pa.int32())]
@@ -204,6 +209,7 @@ def _minibatch(batch: pa.RecordBatch, config: SamplesConfig) -> SampledMinibatch
         counts.reshape(num_layers + 1, num_types),
         trees=tuple(itertools.islice(columns, num_types)) if layout.trees else None,
         pairs=PairSample(next(columns), next(columns), next(columns)) if layout.pairs else None,
+        places=next(columns) if layout.places else None,
         blocks=tuple(
             tuple(
                 SampledBlock(next(columns), next(columns), next(columns) if edge_type in layout.positions else None)
@@ -235,6 +241,8 @@ def _check_minibatch(minibatch: SampledMinibatch, config: SamplesConfig) -> None
                 raise pa.ArrowInvalid("a minibatch has a block of another size than it counts")
             if block.positions is not None and len(block.positions) != len(block.indices):
                 raise pa.ArrowInvalid("a minibatch has edges without a position")
+    if (places := minibatch.places) is not None and (len(places) != len(minibatch.seeds) or places.min() < 0):
+        raise pa.ArrowInvalid("a minibatch has seeds that are none of those given")
     if (pairs := minibatch.pairs) is not None:
         for side in (pairs.src, pairs.dst):
             if len(side) != len(pairs.label) or (len(side) and side.min() < 0):

@@ -38,16 +38,20 @@ class SamplesLayout:
     trees: bool = False
     pairs: bool = False
     positions: tuple[EdgeType, ...] = ()  # the edge types whose edges say where they lie
+    places: bool = False  # where seeds stand among those that were given: these have labels of their own
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the manifest."""
-        return {"trees": self.trees, "pairs": self.pairs, "positions": [edge_type_name(e) for e in self.positions]}
+        positions = [edge_type_name(edge_type) for edge_type in self.positions]
+        places = {"places": True} if self.places else {}
+        return {"trees": self.trees, "pairs": self.pairs, "positions": positions, **places}
 
     @staticmethod
     def parse(config: Mapping[str, Any]) -> SamplesLayout:
         """Raises ValueError or KeyError for what `to_json` would not have written."""
         positions = tuple(parse_edge_type(name) for name in typed(config["positions"], list))
-        return SamplesLayout(typed(config["trees"], bool), typed(config["pairs"], bool), positions)
+        places = typed(config.get("places", False), bool)
+        return SamplesLayout(typed(config["trees"], bool), typed(config["pairs"], bool), positions, places)
 
 
 @dataclass(frozen=True)
@@ -193,7 +197,8 @@ def target_to_json(target: Target) -> dict[str, Any]:
     """What the seeds are. Of those that were given it has the digest."""
     given = {name: arrays.digest for name, arrays in given_arrays(target).items()}
     if isinstance(target, NodeTarget):
-        return {"node_type": target.node_type, **given}
+        classes = {} if target.num_classes is None else {"num_classes": target.num_classes}
+        return {"node_type": target.node_type, **given, **classes}
     return {
         "edge_type": edge_type_name(target.edge_type),
         "negatives": target.negatives,
@@ -205,8 +210,8 @@ def target_to_json(target: Target) -> dict[str, Any]:
 
 
 def given_arrays(target: Target) -> dict[str, SplitArrays]:
-    """`seeds` and `times`, where they were given."""
-    found = {"seeds": target.seeds, "times": target.times}
+    """`seeds`, `times` and `labels`, where they were given."""
+    found = {"seeds": target.seeds, "times": target.times, "labels": getattr(target, "labels", None)}
     return {name: arrays for name, arrays in found.items() if isinstance(arrays, SplitArrays)}
 
 
@@ -215,9 +220,10 @@ def parse_target(config: Mapping[str, Any]) -> Target:
 
     Raises ValueError or KeyError for what `target_to_json` would not have written.
     """
-    given = {name: SplitArrays({}, typed(config[name], str)) for name in ("seeds", "times") if name in config}
+    given = {name: SplitArrays({}, typed(config[name], str)) for name in ("seeds", "times", "labels") if name in config}
     if "node_type" in config:
-        return NodeTarget(typed(config["node_type"], str), **given)
+        num_classes = typed(config["num_classes"], int) if "num_classes" in config else None
+        return NodeTarget(typed(config["node_type"], str), **given, num_classes=num_classes)
     reverse = config["reverse_edge_type"]
     return LinkTarget(
         parse_edge_type(config["edge_type"]), typed(config["negatives"], int), typed(config["eval_negatives"], int),

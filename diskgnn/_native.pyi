@@ -152,11 +152,6 @@ class NeighborSampler:
             IndexError: the topology leads outside of itself.
         """
 
-    def sample(
-        self, seeds: Int64, fanouts: Int32, key: int, minibatch: int, slice_start: int | None = None
-    ) -> tuple[npt.NDArray[Any], list[tuple[Int32, Int32]]]:
-        """`draw` for a graph of one type: (input_nodes [U], (indptr, indices) per block, outermost first)."""
-
 def count_nodes(counts: Int32, nodes: npt.NDArray[Any]) -> None:
     """counts[nodes] += 1, also where a node is repeated.
 
@@ -710,7 +705,7 @@ class GraphGenerator:
         """`out` [rows, row bytes]."""
 
 class Expansion32:
-    """A minibatch that is sampled layer by layer, its nodes int32 (native/sampling/sweep_sampler.h).
+    """A minibatch that is sampled layer by layer, its nodes int32 (native/sampling/expansion.h).
 
     For each layer: `TopologySweep.count`, `TopologySweep.draw`, `relabel`; after the last one, `take`. Those of one
     call have as many finished layers, and are of the same class.

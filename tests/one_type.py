@@ -11,7 +11,7 @@ from diskgnn.storage.checked_files import npy_data_offset
 
 
 def request(seeds, fanouts, key=0, minibatch=0, slice_start=None):
-    """What `NeighborSampler.sample` takes."""
+    """Of one minibatch."""
     return DrawRequest([np.asarray(seeds)], np.asarray(fanouts, np.int32), key, minibatch, slice_start=slice_start)
 
 
@@ -37,8 +37,17 @@ def expansion(files, id_dtype, *arguments):
     return (Expansion32 if id_dtype == np.int32 else Expansion64)(request(*arguments), files)
 
 
+def sampled_by(sampler, *arguments):
+    """What `sampler` draws for `request(*arguments)`, see `take`."""
+    return _only(sampler.draw(request(*arguments)))
+
+
 def take(grown):
     """(input nodes, (indptr, indices) of each block, outermost first) of a finished expansion."""
-    (nodes,), trees, layers, _ = grown.take()
+    return _only(grown.take())
+
+
+def _only(minibatch):
+    (nodes,), trees, layers, _ = minibatch
     assert trees is None
     return nodes, [block[:2] for (block,) in layers]

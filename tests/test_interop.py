@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from one_type import sampled_by
 from torch import Tensor, nn
 
 from diskgnn import Block, ConfigError, MiniBatch
@@ -50,7 +51,7 @@ def draw(edges: Tensor, x: Tensor, fanouts: list[int]) -> MiniBatch:
     """A minibatch of 30 seeds."""
     whole, seeds = whole_block(edges), torch.arange(10, 40)
     sampler = NeighborSampler(whole.indptr.long().numpy(), whole.indices.numpy())
-    nodes, sampled = sampler.sample(seeds.numpy(), np.array(fanouts, np.int32), 0, 0)
+    nodes, sampled = sampled_by(sampler, seeds.numpy(), np.array(fanouts, np.int32), 0, 0)
     input_nodes, num_src, blocks = torch.from_numpy(nodes).long(), len(nodes), []
     for indptr, indices in sampled:
         blocks.append(Block(torch.from_numpy(indptr), torch.from_numpy(indices), num_src))

@@ -59,6 +59,7 @@ inline EngineKind engine_kind(const std::string& name) {
 void bind_reading(nb::module_& m);
 void bind_graphs(nb::module_& m);
 void bind_sampling(nb::module_& m);
+void bind_sweeping(nb::module_& m);
 void bind_packing(nb::module_& m);
 void bind_pipeline(nb::module_& m);
 void bind_rows(nb::module_& m);

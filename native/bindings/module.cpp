@@ -36,6 +36,7 @@ NB_MODULE(_native, m) {
   bind_reading(m);
   bind_graphs(m);
   bind_sampling(m);
+  bind_sweeping(m);
   bind_packing(m);
   bind_pipeline(m);
   bind_rows(m);

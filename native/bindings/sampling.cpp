@@ -1,59 +1,17 @@
-// Sampling, in memory and by sweeps.
+// Sampling in memory.
 #include <nanobind/stl/optional.h>
 
-#include <limits>
 #include <optional>
 #include <variant>
 
 #include "bindings/arrays.h"
+#include "bindings/minibatches.h"
 #include "sampling/label_propagation.h"
 #include "sampling/neighbor_sampler.h"
-#include "sampling/sweep_sampler.h"
-#include "storage/direct_file.h"
 #include "storage/page_memory.h"
 
 namespace diskgnn {
 namespace {
-
-// int32 where that is enough for all positions of an edge type.
-nb::object positions_to_numpy(PageArray<std::int64_t>&& positions, std::int64_t num_edges) {
-  if (num_edges > std::numeric_limits<std::int32_t>::max()) return nb::cast(to_numpy(std::move(positions)));
-  return nb::cast(to_numpy(PageArray<std::int32_t>(positions.begin(), positions.end())));
-}
-
-// ([input nodes of each node type], [trees of each] or None, [[(indptr, indices, positions or None)]] outermost first,
-// [layers + 1, node types] counts of nodes).
-template <typename Id>
-nb::tuple to_tuple(SampledMinibatch<Id>&& sampled, const std::vector<bool>& positions,
-                   std::span<const std::int64_t> num_edges) {
-  nb::list input_nodes, trees, layers;
-  for (PageArray<Id>& nodes : sampled.input_nodes) input_nodes.append(to_numpy(std::move(nodes)));
-  for (PageArray<std::int32_t>& of_type : sampled.trees) trees.append(to_numpy(std::move(of_type)));
-  for (SampledLayer& layer : sampled.layers) {
-    nb::list blocks;
-    for (std::size_t number = 0; number < layer.size(); ++number) {
-      SampledBlock& block = layer[number];
-      nb::object where = nb::none();
-      if (!positions.empty() && positions[number]) {
-        where = positions_to_numpy(std::move(block.positions), num_edges[number]);
-      }
-      blocks.append(nb::make_tuple(to_numpy(std::move(block.indptr)), to_numpy(std::move(block.indices)), where));
-    }
-    layers.append(blocks);
-  }
-  return nb::make_tuple(input_nodes, sampled.trees.empty() ? nb::none() : nb::object(trees), layers,
-                        to_numpy(std::move(sampled.node_counts)));
-}
-
-// The same of a graph of one type: (input nodes, [(indptr, indices)]).
-template <typename Id>
-nb::tuple to_plain_tuple(SampledMinibatch<Id>&& sampled) {
-  nb::list blocks;
-  for (SampledLayer& layer : sampled.layers) {
-    blocks.append(nb::make_tuple(to_numpy(std::move(layer[0].indptr)), to_numpy(std::move(layer[0].indices))));
-  }
-  return nb::make_tuple(to_numpy(std::move(sampled.input_nodes[0])), blocks);
-}
 
 using NodeArray = std::variant<In<std::int32_t>, In<std::int64_t>>;
 
@@ -65,11 +23,6 @@ NodeArray node_array(const nb::object& array, const char* what) {
 
 NodeSpan span_of_nodes(const NodeArray& array) {
   return std::visit([](const auto& each) -> NodeSpan { return span_of(each); }, array);
-}
-
-template <typename T>
-std::span<const T> span_or_empty(const std::optional<In<T>>& array) {
-  return array ? span_of(*array) : std::span<const T>{};
 }
 
 // The arrays of one edge type: Python keeps them alive, their dtypes are checked once.
@@ -134,8 +87,6 @@ class RelationArrays {
 
 constexpr std::size_t kKeptBytes = 32 << 20;
 
-using NodeTimes = std::vector<std::optional<In<std::int64_t>>>;
-
 // Samples from arrays in memory, or mapped.
 class NeighborSampler {
  public:
@@ -171,33 +122,12 @@ class NeighborSampler {
   }
 
   nb::tuple draw(const DrawRequest& request) const {
-    return sampled(request, [&](auto&& found) { return to_tuple(std::move(found), request.positions, num_edges_); });
-  }
-
-  nb::tuple sample(In<std::int64_t> seeds, In<std::int32_t> fanouts, std::uint64_t key, std::uint64_t minibatch,
-                   std::optional<std::uint64_t> slice_start) const {
-    return sampled(plain_request(seeds, fanouts, {key, minibatch, slice_start}),
-                   [](auto&& found) { return to_plain_tuple(std::move(found)); });
-  }
-
-  static DrawRequest plain_request(const In<std::int64_t>& seeds, const In<std::int32_t>& fanouts, DrawKey key) {
-    const std::span<const std::int64_t> nodes = span_of(seeds);
-    const std::span<const std::int32_t> layers = span_of(fanouts);
-    DrawRequest request;
-    request.seeds = {{nodes.begin(), nodes.end()}};
-    request.fanouts.assign(layers.begin(), layers.end());
-    request.key = key;
-    return request;
+    return is_wide_ ? draw_as<std::int64_t>(request) : draw_as<std::int32_t>(request);
   }
 
  private:
-  template <typename Convert>
-  nb::tuple sampled(const DrawRequest& request, const Convert& convert) const {
-    return is_wide_ ? sampled_as<std::int64_t>(request, convert) : sampled_as<std::int32_t>(request, convert);
-  }
-
-  template <typename Id, typename Convert>
-  nb::tuple sampled_as(const DrawRequest& request, const Convert& convert) const {
+  template <typename Id>
+  nb::tuple draw_as(const DrawRequest& request) const {
     SampledMinibatch<Id> found;
     {
       nb::gil_scoped_release release;
@@ -207,7 +137,7 @@ class NeighborSampler {
       found = request.has_trees() ? sample_minibatch<Id, true>(topology, request)
                                   : sample_minibatch<Id, false>(topology, request);
     }
-    return convert(std::move(found));
+    return to_tuple(std::move(found), request.positions, num_edges_);
   }
 
   std::vector<std::int64_t> num_nodes_;
@@ -273,97 +203,6 @@ void bind_requests(nb::module_& m) {
            "times"_a = nb::none());
 }
 
-std::vector<std::int64_t> num_edges_of(const GraphFiles& files) {
-  std::vector<std::int64_t> num_edges;
-  for (const RelationFiles& relation : files.relations) num_edges.push_back(relation.num_edges);
-  return num_edges;
-}
-
-template <typename Id, bool kTrees>
-void bind_expansion(nb::module_& m, const char* name, nb::class_<TopologySweep>& sweep) {
-  using Growing = Expansion<Id, kTrees>;
-  using Group = std::vector<Growing*>;
-  nb::class_<Growing>(m, name)
-      .def(nb::init<DrawRequest, const GraphFiles&>(), "request"_a, "files"_a, nb::keep_alive<1, 3>())
-      .def("relabel", &Growing::relabel, nb::call_guard<nb::gil_scoped_release>())
-      .def("take",
-           [](Growing& self) {
-             const std::vector<std::int64_t> num_edges = num_edges_of(self.files());
-             return to_tuple(self.take(), self.request().positions, num_edges);
-           })
-      .def_prop_ro("layer", &Growing::layer)
-      .def_prop_ro("memory_bytes", &Growing::memory_bytes)
-      .def_prop_ro("drawn_bytes", &Growing::drawn_bytes)
-      .def_prop_ro("relabel_bytes", &Growing::relabel_bytes)
-      .def_prop_ro("next_layer_bytes", &Growing::next_layer_bytes);
-  sweep
-      .def(
-          "count", [](TopologySweep& self, const Group& group) { self.count<Id, kTrees>(group); }, "group"_a,
-          nb::call_guard<nb::gil_scoped_release>())
-      .def(
-          "draw", [](TopologySweep& self, const Group& group) { self.draw<Id, kTrees>(group); }, "group"_a,
-          nb::call_guard<nb::gil_scoped_release>());
-}
-
-// The files of a graph, and the arrays of times that it keeps alive.
-struct BoundGraphFiles : GraphFiles {
-  NodeTimes held_times;
-};
-
-using ColumnPlace = std::tuple<std::string, std::uint64_t, unsigned>;  // path, offset, bytes of an item
-
-Column open_column(const ColumnPlace& place) {
-  const auto& [path, offset, item_bytes] = place;
-  return {DirectFile(path), offset, item_bytes};
-}
-
-std::optional<Column> open_optional_column(const std::optional<ColumnPlace>& place) {
-  if (!place) return std::nullopt;
-  return open_column(*place);
-}
-
-void bind_sweep_sampler(nb::module_& m) {
-  nb::class_<GraphFiles>(m, "_GraphFiles");
-  nb::class_<BoundGraphFiles, GraphFiles>(m, "GraphFiles")
-      .def(
-          "__init__",
-          [](BoundGraphFiles* self, std::vector<std::int64_t> num_nodes, NodeTimes node_times) {
-            require(node_times.size() == num_nodes.size(), "node_times: expected one entry per node type");
-            new (self) BoundGraphFiles;
-            self->num_nodes = std::move(num_nodes);
-            for (const auto& times : node_times) self->node_times.push_back(span_or_empty(times));
-            self->held_times = std::move(node_times);
-          },
-          "num_nodes"_a, "node_times"_a)
-      .def(
-          "add_relation",
-          [](BoundGraphFiles& self, std::int32_t source, std::int32_t destination, std::int64_t num_edges,
-             const ColumnPlace& indptr, const ColumnPlace& indices, const std::optional<ColumnPlace>& weights,
-             const std::optional<ColumnPlace>& times) {
-            const auto num_types = static_cast<std::int32_t>(self.num_nodes.size());
-            require(source >= 0 && source < num_types && destination >= 0 && destination < num_types,
-                    "source, destination: expected numbers of node types");
-            self.relations.push_back({source, destination, num_edges, open_column(indptr), open_column(indices),
-                                      open_optional_column(weights), open_optional_column(times)});
-          },
-          "source"_a, "destination"_a, nb::kw_only(), "num_edges"_a, "indptr"_a, "indices"_a, "weights"_a = nb::none(),
-          "times"_a = nb::none());
-  nb::class_<TopologySweep> sweep(m, "TopologySweep");
-  sweep
-      .def(
-          "__init__",
-          [](TopologySweep* self, const GraphFiles& files, const std::string& engine, std::size_t window_bytes,
-             unsigned threads) { new (self) TopologySweep(files, engine_kind(engine), window_bytes, threads); },
-          "files"_a, nb::kw_only(), "engine"_a, "window_bytes"_a, "threads"_a, nb::keep_alive<1, 2>())
-      .def("stop", &TopologySweep::stop)
-      .def_prop_ro("read_bytes", &TopologySweep::read_bytes);
-  sweep.attr("READERS_PER_THREAD") = TopologySweep::kReadersPerThread;
-  bind_expansion<std::int32_t, false>(m, "Expansion32", sweep);
-  bind_expansion<std::int64_t, false>(m, "Expansion64", sweep);
-  bind_expansion<std::int32_t, true>(m, "TreeExpansion32", sweep);
-  bind_expansion<std::int64_t, true>(m, "TreeExpansion64", sweep);
-}
-
 template <typename Node>
 void propagate_labels(Out<Node> labels, Out<std::int32_t> sizes, std::int32_t most_nodes, std::size_t first,
                       In<std::int64_t> offsets, In<Node> neighbors) {
@@ -391,10 +230,7 @@ void bind_sampling(nb::module_& m) {
       .def(nb::init<std::vector<std::int64_t>, std::vector<RelationArrays>, NodeTimes>(), nb::kw_only(), "num_nodes"_a,
            "relations"_a, "node_times"_a)
       .def("draw", &NeighborSampler::draw, "request"_a)
-      .def("cache_neighbors", &NeighborSampler::cache_neighbors, "starts"_a.noconvert(), "neighbors"_a)
-      .def("sample", &NeighborSampler::sample, "seeds"_a.noconvert(), "fanouts"_a.noconvert(), "key"_a, "minibatch"_a,
-           "slice_start"_a = nb::none());
-  bind_sweep_sampler(m);
+      .def("cache_neighbors", &NeighborSampler::cache_neighbors, "starts"_a.noconvert(), "neighbors"_a);
 }
 
 }  // namespace diskgnn

@@ -78,4 +78,10 @@ struct DrawRequest {
   bool has_trees() const { return !seed_times.empty(); }
 };
 
+// Whether every edge of a type has to be looked at: not all may be drawn, or not all alike. The type has times if its
+// edges or its sources do.
+inline bool scans_lists(const DrawRequest& request, bool has_times, bool has_weights) {
+  return (request.has_trees() && has_times) || (request.weighted && has_weights);
+}
+
 }  // namespace diskgnn

@@ -9,87 +9,13 @@
 // minibatch agree on whom to look at. Lists of in-neighbours are in the order of a hash (graph/neighbor_order.h), and
 // a node draws the slice of its list that begins at the first hash from `slice_start` on; the end of the list goes on
 // at its beginning. sampling/edge_choice.h has the draws from lists of which not every edge may be drawn.
-//
-// With times, each seed grows a tree of its own. Nodes of trees are known by one number, tree * N + node, where N is
-// the number of nodes of the type: sampling trees is sampling in a graph that has a copy of each node for each seed.
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <string>
-#include <type_traits>
-#include <vector>
-
 #include "sampling/draw_request.h"
-#include "sampling/edge_choice.h"
-#include "sampling/relabel_table.h"
 #include "sampling/relation.h"
-#include "storage/page_array.h"
+#include "sampling/sampled_minibatch.h"
 
 namespace diskgnn {
-
-struct SampledBlock {
-  PageArray<std::int32_t> indptr;     // [num_dst + 1]
-  PageArray<std::int32_t> indices;    // local source numbers
-  PageArray<std::int64_t> positions;  // of these edges in the CSC, if they are wanted
-};
-
-// The blocks of one layer, by edge type.
-using SampledLayer = std::vector<SampledBlock>;
-
-template <typename Id>
-struct SampledMinibatch {
-  std::vector<PageArray<Id>> input_nodes;      // by node type: the seeds first, then in order of first appearance
-  std::vector<PageArray<std::int32_t>> trees;  // by node type: whose each of these is; empty without times
-  std::vector<SampledLayer> layers;            // outermost first
-  // [layers + 1, node types]: how many of the nodes are sources of layer l, and then how many are seeds.
-  std::vector<std::int32_t> node_counts;
-};
-
-// How a minibatch knows its nodes: `Id`, or in trees tree * num_nodes + node.
-template <typename Id, bool kTrees>
-struct NodeKeys {
-  using Key = std::conditional_t<kTrees, std::int64_t, Id>;
-
-  static std::int64_t node_of(Key key, std::int64_t num_nodes) {
-    if constexpr (kTrees) return key % num_nodes;
-    return key;
-  }
-  static std::int64_t tree_of(Key key, std::int64_t num_nodes) {
-    if constexpr (kTrees) return key / num_nodes;
-    return 0;
-  }
-};
-
-// Makes seeds the first of each type's `nodes`. Throws std::invalid_argument when one is out of range, or repeated and
-// not in a tree of its own.
-template <typename Id, bool kTrees>
-void insert_seeds(const DrawRequest& request, std::span<const std::int64_t> num_nodes,
-                  std::vector<PageArray<typename NodeKeys<Id, kTrees>::Key>>& nodes);
-
-// The times of all seeds: what the trees may see.
-std::vector<std::int64_t> tree_times(const DrawRequest& request);
-
-// Nodes as ids, and whose trees they are in. `layers` and `counts`, of nodes known before each layer, are from the
-// seeds outwards.
-template <typename Id, bool kTrees>
-SampledMinibatch<Id> finished_minibatch(std::vector<PageArray<typename NodeKeys<Id, kTrees>::Key>>&& nodes,
-                                        std::vector<SampledLayer>&& layers,
-                                        std::span<const std::vector<std::size_t>> counts,
-                                        std::span<const std::int64_t> num_nodes);
-
-// Which of a node's `degree` in-edges are drawn independently: appends min(fanout, degree) distinct positions in
-// [0, degree) to `positions`; fanout -1 takes all. A pure function of its arguments: the in-memory and the sweeping
-// sampler share it.
-void draw_positions(std::uint64_t state, std::int64_t degree, int fanout, std::vector<std::int64_t>& positions);
-
-// Whether every edge of a type has to be looked at: not all may be drawn, or not all alike. The type has times if its
-// edges or its sources do.
-bool scans_lists(const DrawRequest& request, bool has_times, bool has_weights);
-
-// Puts drawn sources into the trees of their destinations.
-void enter_trees(std::span<const std::int32_t> indptr, std::span<const std::int64_t> destinations,
-                 std::int64_t num_destinations, std::int64_t num_sources, std::span<std::int64_t> sources);
 
 // Samples what `request` asks for. `Id` is std::int64_t if the indices of an edge type are. Throws
 // std::invalid_argument when a seed is out of range or repeated, or when a block would need more than 2^31 - 1 edges;

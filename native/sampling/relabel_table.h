@@ -42,7 +42,7 @@ class RelabelTable {
         entry = {node, base_ + local};
         nodes.push_back(node);
         used_ = local + 1;
-        if (nodes.size() * 2 > entries_.size()) rehash(nodes);
+        if (nodes.size() * 2 > entries_.size()) rehash(nodes, nodes.size());
         return static_cast<std::int32_t>(local);
       }
       if (entry.node == node) return static_cast<std::int32_t>(entry.number - base_);
@@ -52,11 +52,30 @@ class RelabelTable {
 
   // The local numbers of `neighbors` in `locals`; new nodes are appended to `nodes`.
   void insert_all(std::span<const Node> neighbors, PageArray<Node>& nodes, std::span<std::int32_t> locals) {
-    // How far ahead memory is asked for: the table is far larger than the caches, so latency is the cost.
-    constexpr std::size_t kPrefetchDistance = 32;
-    for (std::size_t e = 0; e < neighbors.size(); ++e) {
-      if (e + kPrefetchDistance < neighbors.size()) prefetch(neighbors[e + kPrefetchDistance]);
-      locals[e] = insert(neighbors[e], nodes);
+    for (std::size_t first = 0; first < neighbors.size(); first += kBlock) {
+      const std::size_t last = std::min(first + kBlock, neighbors.size());
+      const std::size_t most = nodes.size() + last - first;
+      if (most * 2 > entries_.size()) rehash(nodes, most);
+      std::size_t count = nodes.size();
+      nodes.resize(most);
+      for (std::size_t e = first; e < last; ++e) {
+        if (e + kPrefetchDistance < neighbors.size()) prefetch(neighbors[e + kPrefetchDistance]);
+        const Node node = neighbors[e];
+        std::size_t slot = slot_of(node);
+        while (static_cast<int>(entries_[slot].number >= base_) & static_cast<int>(entries_[slot].node != node)) {
+          slot = (slot + 1) & mask_;
+        }
+        // Everything is written and the count decides what stays: nobody could predict which nodes are new.
+        const std::uint32_t found = entries_[slot].number, next = base_ + static_cast<std::uint32_t>(count);
+        const bool is_new = found < base_;
+        const std::uint32_t number = is_new ? next : found;
+        entries_[slot] = {node, number};
+        nodes[count] = node;
+        count += static_cast<std::size_t>(is_new);
+        locals[e] = static_cast<std::int32_t>(number - base_);
+      }
+      nodes.resize(count);
+      used_ = static_cast<std::uint32_t>(count);
     }
   }
 
@@ -68,6 +87,10 @@ class RelabelTable {
   void prefetch(Node node) const { __builtin_prefetch(&entries_[slot_of(node)], 1); }
 
  private:
+  // How far ahead memory is asked for: the table is far larger than the caches, so latency is the cost.
+  static constexpr std::size_t kPrefetchDistance = 32;
+  static constexpr std::size_t kBlock = 1024;  // nodes between two looks at whether the table is large enough
+
   struct Entry {
     Node node;
     std::uint32_t number;  // base_ + the local number; below base_ where there is no node
@@ -94,8 +117,8 @@ class RelabelTable {
     base_ = 1;
   }
 
-  void rehash(const PageArray<Node>& nodes) {
-    resize(nodes.size() * 2);
+  void rehash(const PageArray<Node>& nodes, std::size_t most) {
+    resize(most * 2);
     place(nodes);
   }
 

@@ -7,6 +7,7 @@ import pytest
 from graphs import make_graph, write_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_type import sampled_by
 
 from diskgnn._native import NeighborSampler
 from diskgnn.baselines.ginex import Ginex
@@ -137,7 +138,7 @@ def test_sampling_with_a_neighbour_cache_draws_the_same(tmp_path, id_dtype, shar
     plain = NeighborSampler(np.array(graph.indptr), np.array(graph.indices))
     for number in range(3):
         arguments = np.arange(20 * number, 20 * number + 20), np.array([3, -1, 2], np.int32), 7, number
-        (nodes, blocks), (expected, expected_blocks) = cached.sample(*arguments), plain.sample(*arguments)
+        (nodes, blocks), (expected, expected_blocks) = sampled_by(cached, *arguments), sampled_by(plain, *arguments)
         np.testing.assert_array_equal(nodes, expected)
         for one, other in zip(blocks, expected_blocks, strict=True):
             np.testing.assert_array_equal(one[0], other[0])
@@ -181,4 +182,4 @@ def test_a_damaged_neighbour_cache_is_no_crash(graph):
         sampler.cache_neighbors(np.zeros(graph.num_nodes, np.int64), neighbors.astype(np.int64))
     sampler.cache_neighbors(np.full(graph.num_nodes, 2), neighbors)
     with pytest.raises(IndexError, match="cache is damaged"):
-        sampler.sample(np.arange(5), np.array([2], np.int32), 0, 0)
+        sampled_by(sampler, np.arange(5), np.array([2], np.int32), 0, 0)

@@ -7,7 +7,7 @@ from graphs import random_bits, write_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from neighbor_order import in_order, neighbor_slice, order_hash
-from one_type import expansion, files_of, take
+from one_type import expansion, files_of, sampled_by, take
 from sources import assert_same
 
 from diskgnn._native import NeighborSampler, TopologySweep
@@ -36,7 +36,7 @@ def one_list(neighbors, id_dtype=np.int32):
 
 def drawn(sampler, fanout, start):
     """What node 0 draws, in order; it is no in-neighbour of its own."""
-    nodes, blocks = sampler.sample(np.zeros(1, np.int64), np.array([fanout], np.int32), 0, 0, start)
+    nodes, blocks = sampled_by(sampler, np.zeros(1, np.int64), np.array([fanout], np.int32), 0, 0, start)
     return nodes[blocks[0][1]].tolist()
 
 
@@ -96,7 +96,7 @@ def test_nodes_agree():
     indices = in_order(indptr, np.concatenate([neighbors, neighbors[::-1], part]).astype(np.int32))
     sampler = NeighborSampler(indptr, indices)
     for start in random.integers(0, LAST, 50, np.uint64):
-        nodes, (block,) = sampler.sample(np.arange(3), np.array([8], np.int32), 0, 0, int(start))
+        nodes, (block,) = sampled_by(sampler, np.arange(3), np.array([8], np.int32), 0, 0, int(start))
         lists = [nodes[block[1][block[0][i] : block[0][i + 1]]].tolist() for i in range(3)]
         assert lists[0] == lists[1]
         shared = [node for node in lists[0] if node in part]
@@ -163,7 +163,7 @@ def test_epochs_cover_the_neighbours(graph):
     met = set()
     for epoch in range(100):
         start = plan.minibatches("train", epoch)[0].slice_start
-        nodes, _ = sampler.sample(np.array([node]), np.array([5], np.int32), 0, 0, start)
+        nodes, _ = sampled_by(sampler, np.array([node]), np.array([5], np.int32), 0, 0, start)
         met |= set(nodes[1:].tolist())
     assert met <= neighbors
     assert len(met) > 0.95 * len(neighbors - {node})
@@ -211,7 +211,7 @@ def test_sweeps_draw_the_same_through_any_window(tmp_path_factory, data):
     for grown, minibatch in zip(group, minibatches, strict=True):
         grown.relabel()
         nodes, blocks = take(grown)
-        expected_nodes, expected_blocks = sampler.sample(*minibatch)
+        expected_nodes, expected_blocks = sampled_by(sampler, *minibatch)
         np.testing.assert_array_equal(nodes, expected_nodes)
         for left, right in zip(blocks[0], expected_blocks[0], strict=True):
             np.testing.assert_array_equal(left, right)

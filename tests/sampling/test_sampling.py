@@ -8,6 +8,7 @@ import scipy.sparse as sp
 import scipy.stats
 import torch
 from graphs import make_graph, random_bits, write_graph
+from one_type import sampled_by
 
 from diskgnn._native import NeighborSampler
 from diskgnn.errors import ArtifactError, ConfigError, InputError
@@ -115,7 +116,7 @@ def test_neighbours_are_drawn_uniformly(fanout):
     sampler = NeighborSampler(indptr, indices)
     drawn = np.stack(
         [
-            sampler.sample(np.zeros(1, np.int64), np.array([fanout], np.int32), 7, number)[0][1:]
+            sampled_by(sampler, np.zeros(1, np.int64), np.array([fanout], np.int32), 7, number)[0][1:]
             for number in range(rounds)
         ]
     )
@@ -147,7 +148,7 @@ def test_draws_are_independent_over_all_that_names_them(varied):
     sampler = NeighborSampler(indptr, indices)
     one = np.array([1], np.int32)
     if varied == "node":
-        nodes, blocks = sampler.sample(np.arange(num_nodes), one, 3, 0)
+        nodes, blocks = sampled_by(sampler, np.arange(num_nodes), one, 3, 0)
         drawn = nodes[blocks[0][1]] - num_nodes
     elif varied == "layer":
         # 0 -> 1..8 -> all of 1..8 again: what layer 1 draws for a node against what layer 2 draws for it.
@@ -155,14 +156,14 @@ def test_draws_are_independent_over_all_that_names_them(varied):
         sampler = NeighborSampler(indptr, indices)
         pairs = []
         for number in range(rounds):
-            nodes, (outer, inner) = sampler.sample(np.zeros(1, np.int64), np.array([1, 1], np.int32), 3, number)
+            nodes, (outer, inner) = sampled_by(sampler, np.zeros(1, np.int64), np.array([1, 1], np.int32), 3, number)
             pairs.append((nodes[inner[1][0]], nodes[outer[1][0]]))
         drawn = np.array(pairs).ravel()
     else:
 
         def draw(number):
             key, minibatch = (number, 0) if varied == "key" else (0, number)
-            return sampler.sample(np.zeros(1, np.int64), one, key, minibatch)[0][1] - num_nodes
+            return sampled_by(sampler, np.zeros(1, np.int64), one, key, minibatch)[0][1] - num_nodes
 
         drawn = np.array([draw(number) for number in range(rounds)])
     table = np.zeros((degree, degree))
@@ -185,10 +186,10 @@ def test_offsets_past_2_to_31(tmp_path):
     indptr[4:] = num_edges - 3  # node 3: five, node 4: three
     indptr[5:] = num_edges
     sampler = NeighborSampler(indptr, np.memmap(path, np.int32, "r"))
-    nodes, blocks = sampler.sample(np.array([3, 4, 5]), np.array([-1], np.int32), 0, 0)
+    nodes, blocks = sampled_by(sampler, np.array([3, 4, 5]), np.array([-1], np.int32), 0, 0)
     assert nodes.tolist() == [3, 4, 5, *range(30, 38)]
     assert blocks[0][0].tolist() == [0, 5, 8, 8]
-    nodes, blocks = sampler.sample(np.array([4, 0]), np.array([2, 1], np.int32), 1, 0)
+    nodes, blocks = sampled_by(sampler, np.array([4, 0]), np.array([2, 1], np.int32), 1, 0)
     assert set(nodes[2:].tolist()) <= {35, 36, 37}
     assert len(blocks[1][1]) == 4
 
@@ -269,15 +270,13 @@ def test_native_sampler_checks_its_arguments():
     one = np.array([1], np.int32)
     for seeds, message in (([2], "not in"), ([-1], "not in"), ([0, 0], "repeated")):
         with pytest.raises(ValueError, match=message):
-            sampler.sample(np.array(seeds), one, 0, 0)
-    with pytest.raises(TypeError):
-        sampler.sample(np.array([0], np.int32), one, 0, 0)
+            sampled_by(sampler, np.array(seeds), one, 0, 0)
     for bad_indptr in ([], [1, 1, 2], [0, 1, 3]):
         with pytest.raises(ValueError, match="indptr"):
             NeighborSampler(np.array(bad_indptr, np.int64), indices)
     with pytest.raises(TypeError, match="int32 or int64"):
         NeighborSampler(indptr, np.array([1, 0], np.int16))
-    nodes, blocks = sampler.sample(np.empty(0, np.int64), one, 0, 0)
+    nodes, blocks = sampled_by(sampler, np.empty(0, np.int64), one, 0, 0)
     assert (len(nodes), blocks[0][0].tolist(), blocks[0][1].tolist()) == (0, [0], [])
 
 

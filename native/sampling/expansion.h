@@ -1,50 +1,17 @@
-// Neighbour sampling for topologies larger than memory: many minibatches grow together, one layer at a time, while
-// indptr and indices of each edge type pass by from front to back, with weights and times where they are needed. The
-// draws are those of `sample_minibatch`, hence the same bytes.
+// A minibatch that grows one layer at a time, while the topology passes by.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "sampling/neighbor_sampler.h"
-#include "storage/direct_file.h"
+#include "sampling/graph_files.h"
+#include "sampling/sampled_minibatch.h"
 #include "storage/page_memory.h"
-#include "storage/read_engine.h"
 
 namespace diskgnn {
-
-// Numbers in a file, one per node or edge.
-struct Column {
-  DirectFile file;
-  std::uint64_t offset;  // of the data in the file, in bytes
-  unsigned item_bytes;
-};
-
-// The edges of one type: a CSC topology on disk.
-struct RelationFiles {
-  std::int32_t source = 0, destination = 0;  // numbers of node types
-  std::int64_t num_edges = 0;
-  Column indptr, indices;                // int64 [N + 1]; int32 or int64 [E]
-  std::optional<Column> weights, times;  // float [E]; int64 [E]
-};
-
-struct GraphFiles {
-  GraphFiles() = default;
-  GraphFiles(const GraphFiles&) = delete;
-
-  std::vector<std::int64_t> num_nodes;                    // by node type
-  std::vector<std::span<const std::int64_t>> node_times;  // by node type: [N] in memory or mapped, or empty
-  std::vector<RelationFiles> relations;                   // by number of the edge type
-
-  bool has_times(const RelationFiles& relation) const {
-    return relation.times || !node_times[static_cast<std::size_t>(relation.source)].empty();
-  }
-};
 
 // A minibatch that is being sampled. Layer by layer: `TopologySweep::count`, `TopologySweep::draw`, `relabel`; after
 // the last layer, `take`.
@@ -114,49 +81,6 @@ class Expansion {
   std::vector<Turn> turns_;                        // by edge type
   std::vector<SampledLayer> layers_;               // finished ones, from the seeds outwards
   std::vector<std::vector<std::size_t>> counts_;   // of nodes known before each of them, by type
-};
-
-class TopologySweep {
- public:
-  // Each of `threads * kReadersPerThread` readers holds `window_bytes` of edges (a multiple of kDirectAlignment)
-  // and half as much of indptr. `files` must outlive this.
-  TopologySweep(const GraphFiles& files, EngineKind engine, std::size_t window_bytes, unsigned threads);
-
-  // Sweeps indptr of each edge type: how many edges each minibatch of `group` will draw in its next layer, at most.
-  // Throws std::out_of_range when the topology leads outside of itself (a damaged file), std::invalid_argument when a
-  // block would need more than 2^31 - 1 edges, std::system_error when a read fails.
-  template <typename Id, bool kTrees>
-  void count(std::span<Expansion<Id, kTrees>* const> group);
-
-  // Sweeps indptr and indices of each edge type: draws the neighbours. `group` may be any part of what was counted
-  // together.
-  template <typename Id, bool kTrees>
-  void draw(std::span<Expansion<Id, kTrees>* const> group);
-
-  // Makes `count` and `draw` throw soon, now and from now on.
-  void stop() { stopping_ = true; }
-
-  std::uint64_t read_bytes() const { return read_bytes_; }
-
-  // While some wait for the disk, others compute.
-  static constexpr unsigned kReadersPerThread = 2;
-
- private:
-  struct Panel;
-  template <typename Id, bool kTrees, typename Index>
-  class Reader;
-
-  template <typename Id, bool kTrees>
-  void sweep_all(std::span<Expansion<Id, kTrees>* const> group, bool draw);
-  template <typename Id, bool kTrees, typename Index>
-  void sweep(std::size_t number, std::span<Expansion<Id, kTrees>* const> group, bool draw);
-
-  const GraphFiles& files_;
-  EngineKind engine_;
-  std::size_t window_bytes_;
-  unsigned threads_;
-  std::atomic<bool> stopping_ = false;
-  std::atomic<std::uint64_t> read_bytes_ = 0;
 };
 
 }  // namespace diskgnn

@@ -6,7 +6,7 @@ were prepared starts over, so the last minibatches already keep what the first o
 starts with an empty tier instead.
 
 Node-sized memory is one int32 per node (counts, then next uses, then locations); packing adds one byte (what is
-needed). Per-access data streams through scratch files.
+needed). Per-access data is in memory as far as the budget reaches; the rest streams through scratch files.
 """
 
 from __future__ import annotations

@@ -191,6 +191,9 @@ disk = click.option(
     "--disk", type=Size(),
     help="What files may take at any time, samples and scratch included.  [default: what is free]",
 )  # fmt: skip
+output_disk = click.option(
+    "--disk", type=Size(), help="What files may take at any time, scratch included.  [default: what is free]"
+)
 threads = click.option(
     "--threads", type=click.IntRange(min=1), help="Threads to use.  [default: as many as there are cores]"
 )

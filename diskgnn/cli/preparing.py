@@ -115,6 +115,7 @@ _tables = options.section("Tables: Parquet or CSV, one file or a folder of parts
     "types=id:string.",
 )
 @options.memory
+@options.output_disk
 @options.overwrite
 @options.serve
 @click.pass_obj
@@ -187,16 +188,20 @@ def relink(output: Output, /, graph: Path, **arguments: Any) -> None:
 )
 @options.seed
 @options.memory
+@options.output_disk
 @options.threads
 @options.overwrite
 @options.serve
 @click.pass_obj
 def generate(output: Output, /, out: Path, schema: Path | None, **arguments: Any) -> None:
-    """Make a synthetic graph directory OUT of any size, with labels that a GNN can learn."""
+    """Make a synthetic graph directory OUT of any size, with labels that a GNN can learn.
+
+    Stopped half-way, the same command goes on where it was, if the graph is a large one.
+    """
     if schema is not None:
         from diskgnn.importers.generating import generate_typed
 
-        kept = {name: arguments[name] for name in ("seed", "memory", "threads", "overwrite")}
+        kept = {name: arguments[name] for name in ("seed", "memory", "disk", "threads", "overwrite")}
         _graph_made(output, generate_typed(out, schema, **kept, reporter=output.reporter), out)
         return
     if arguments["num_nodes"] is None:

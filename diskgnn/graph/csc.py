@@ -9,8 +9,9 @@ edge of the whole graph, except in memory when everything fits.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -19,19 +20,30 @@ import numpy.typing as npt
 
 from diskgnn._native import count_edges, sort_bucket, sort_bucket_with_order
 from diskgnn.errors import InputError
-from diskgnn.graph.edge_buckets import EdgeBuckets, EdgeSource, directions, index_dtype, lay_out_buckets
+from diskgnn.graph.edge_buckets import (
+    DamagedScratchError,
+    EdgeBuckets,
+    EdgeChunk,
+    EdgeSource,
+    directions,
+    index_dtype,
+    lay_out_buckets,
+)
+from diskgnn.graph.edge_progress import EdgeProgress, State
 from diskgnn.graph.edge_records import EdgeColumn, EdgeRecords, RecordFiles, record_dtype, require_weights
 from diskgnn.ordered import in_order
 from diskgnn.progress import Reporter
 from diskgnn.schema import EdgeType
 from diskgnn.storage import artifacts, faults
+from diskgnn.storage.array_file import ArrayFile
 from diskgnn.storage.artifacts import edge_file
-from diskgnn.storage.disk_space import require_free_bytes
+from diskgnn.storage.disk_space import allocated_bytes, file_bytes, require_free_bytes
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
 _MAX_BINS = 1 << 16
 _TABLES = 8  # of 8 bytes for each bin, while buckets are laid out
+_COUNTED = ("bin_edges", "counted", "all_counted")  # of a record: what does not depend on memory
 _SCRATCH, _RECORDS = "edges.scratch", "records.scratch"
 
 
@@ -56,6 +68,19 @@ class EdgeList:
     columns: tuple[EdgeColumn, ...] = ()  # what edges carry; then none may be added or dropped, but by `reverse`
     num_input_edges: int = 0  # how many edges `edges` yields, if known; only for the progress bar
     name: str = ""  # for messages
+    seek: Callable[[int], Iterator[EdgeChunk]] | None = None  # as `edges`, from one on, without making those before it
+
+    def edges_from(self, first: int) -> Iterator[EdgeChunk]:
+        """`edges`, without the first `first`."""
+        if self.seek is not None:
+            yield from self.seek(first)
+            return
+        position = 0
+        for src, dst in self.edges():
+            if position + len(src) > first:
+                skipped = max(0, first - position)
+                yield src[skipped:], dst[skipped:]
+            position += len(src)
 
 
 def _bin_shift(num_nodes: int) -> int:
@@ -90,48 +115,83 @@ def write_csc(writer: ArtifactWriter, given: EdgeList, resources: Resources) -> 
         ConfigError: the memory cannot hold the in-edges of the node (or few nodes) that has the most.
         DiskFullError: the disk cannot hold the scratch file and the output.
     """
-    reporter, num_nodes, options = resources.reporter, given.num_nodes, given.options
+    num_nodes, options = given.num_nodes, given.options
     assert not given.columns or not (options.self_loops or options.drop_duplicates)
     shift = _bin_shift(num_nodes)
-    record_bytes = record_dtype(given.columns).itemsize
     resources = resources.within("to sort edges", least_bytes=least_memory_bytes(num_nodes))
+    progress = EdgeProgress(writer, given.type, given.num_input_edges, has_units=not given.columns)
+    try:
+        return _go_on(writer, given, shift, resources, progress)
+    except DamagedScratchError:  # of a killed run, or of this one: once more
+        progress.forget()
+        return _go_on(writer, given, shift, resources, progress)
+
+
+def _go_on(writer: ArtifactWriter, given: EdgeList, shift: int, resources: Resources, progress: EdgeProgress) -> int:
+    reporter, num_nodes, options = resources.reporter, given.num_nodes, given.options
+    record_bytes = record_dtype(given.columns).itemsize
     layout = lay_out_buckets(
-        _count(given, shift, reporter), shift, num_nodes, resources, options.self_loops,
-        num_sources=given.num_sources, record_bytes=record_bytes,
+        _count(given, shift, reporter, progress), shift, num_nodes, resources, options.self_loops,
+        num_sources=given.num_sources, record_bytes=record_bytes, node_starts=progress.state.get("node_starts"),
     )  # fmt: skip
+    if not np.array_equal(layout.node_starts, progress.state.get("node_starts", layout.node_starts)):
+        progress.forget(but=_COUNTED)  # less memory than there was
+    if "flushed" in progress.state:
+        layout = replace(layout, in_memory=False)
+    progress.state["node_starts"] = layout.node_starts
     scratch_bytes = layout.num_edges * (record_bytes + (0 if layout.in_memory else 2 * layout.dtype.itemsize))
     index_bytes = index_dtype(given.num_sources).itemsize
     output_bytes = (layout.num_edges + options.self_loops * num_nodes) * index_bytes + (num_nodes + 1) * 8
     output_bytes += layout.num_edges * record_bytes
-    require_free_bytes(writer.staging, scratch_bytes + output_bytes, "sorting the edges")
+    names = [edge_file(kind, given.type) for kind in (artifacts.INDPTR, artifacts.INDICES)]
+    paths = [writer.path(name) for name in (_SCRATCH, _RECORDS, *names)]
+    needed_bytes = max(0, scratch_bytes + output_bytes - sum(map(allocated_bytes, paths)))
+    require_free_bytes(writer.staging, needed_bytes, "sorting the edges", disk=writer.disk)
+    claimed_bytes = file_bytes(max(0, scratch_bytes - sum(map(allocated_bytes, paths[:2]))))
+    writer.disk.claim(claimed_bytes)
 
     buckets = EdgeBuckets(layout, writer.path(_SCRATCH))
     records = EdgeRecords(layout, given.columns, writer.path(_RECORDS), resources.memory_bytes)
-    buckets.fill(records.following(given.edges, options.reverse), options.reverse, reporter)
-    num_edges = _write_sorted(writer, given, buckets, records, resources)
-    for path in (writer.path(_SCRATCH), writer.path(_RECORDS)):
+    source = records.following(given.edges, options.reverse)
+    buckets.fill((lambda _: source()) if given.columns else given.edges_from, options.reverse, reporter, progress)
+    num_edges = _write_sorted(writer, given, buckets, records, resources, progress)
+    if not given.columns:  # these are not gone on with
+        writer.keep(names)  # before what they are made from goes
+    scratch_bytes = sum(map(allocated_bytes, paths[:2]))
+    for path in paths[:2]:
         path.unlink(missing_ok=True)
+    writer.disk.release(scratch_bytes)
     return num_edges
 
 
 def _write_sorted(
-    writer: ArtifactWriter, given: EdgeList, buckets: EdgeBuckets, records: EdgeRecords, resources: Resources
+    writer: ArtifactWriter,
+    given: EdgeList,
+    buckets: EdgeBuckets,
+    records: EdgeRecords,
+    resources: Resources,
+    progress: EdgeProgress,
 ) -> int:
     layout, options, columns = buckets.layout, given.options, given.columns
-    sorts = (partial(_sort, bucket, buckets, options, bool(columns)) for bucket in range(layout.num_buckets))
+    names = [edge_file(kind, given.type) for kind in (artifacts.INDPTR, artifacts.INDICES)]
+    begun = [_of_file(progress.state, name) if progress.number("sorted") else None for name in names]
     exact = not (options.self_loops or options.drop_duplicates)
     dtype = index_dtype(given.num_sources)
     with (
         ThreadPoolExecutor(min(resources.threads, layout.buckets_at_once)) as pool,
-        writer.array_file(edge_file(artifacts.INDPTR, given.type), np.int64, given.num_nodes + 1) as indptr,
-        writer.array_file(
-            edge_file(artifacts.INDICES, given.type), dtype, layout.num_edges if exact else None
-        ) as indices,
+        writer.array_file(names[0], np.int64, given.num_nodes + 1, begun=begun[0]) as indptr,
+        writer.array_file(names[1], dtype, layout.num_edges if exact else None, begun=begun[1]) as indices,
         RecordFiles(writer, given.type, columns, layout.num_edges) as files,
         resources.reporter.stage("sort edges", layout.num_edges, "edges") as advance,
     ):
-        indptr.write(np.zeros(1, np.int64))
-        for bucket, column in enumerate(in_order(pool, sorts, ahead=layout.buckets_at_once - 1)):
+        first = progress.number("sorted")
+        if first and not (indptr.found and indices.found):
+            raise DamagedScratchError(f"{writer.staging} does not hold what was written")
+        if not first:
+            indptr.write(np.zeros(1, np.int64))
+        advance(int(layout.edge_starts[first]))
+        sorts = (partial(_sort, each, buckets, options, bool(columns)) for each in range(first, layout.num_buckets))
+        for bucket, column in enumerate(in_order(pool, sorts, ahead=layout.buckets_at_once - 1), first):
             indptr.write(indices.rows_written + np.cumsum(column.degrees, dtype=np.int64))
             indices.write(column.indices.astype(dtype, copy=False))
             if columns:
@@ -139,25 +199,46 @@ def _write_sorted(
                 parts = records.of_bucket(bucket, column.order)
                 for part in require_weights(parts, column.degrees, first_node, given.name):
                     files.write(part)
-            advance(int(layout.edge_starts[bucket + 1] - layout.edge_starts[bucket]))
+            num_edges = int(layout.edge_starts[bucket + 1] - layout.edge_starts[bucket])
+            advance(num_edges)
+            progress.done(num_edges, partial(_sorted_so_far, bucket + 1, indptr, indices), names)
             del column  # before the next bucket is sorted
     return indices.rows_written
 
 
-def _count(given: EdgeList, shift: int, reporter: Reporter) -> npt.NDArray[np.int64]:
+def _sorted_so_far(num_buckets: int, *files: ArrayFile) -> dict[str, npt.NDArray[Any]]:
+    """What a run needs to know that goes on after so many buckets."""
+    found = {f"{file.name}/{key}": array for file in files for key, array in file.done().items()}
+    return {"sorted": np.array(num_buckets), **found}
+
+
+def _of_file(state: State, name: str) -> dict[str, npt.NDArray[Any]]:
+    return {key.removeprefix(f"{name}/"): array for key, array in state.items() if key.startswith(f"{name}/")}
+
+
+def _count(given: EdgeList, shift: int, reporter: Reporter, progress: EdgeProgress) -> npt.NDArray[np.int64]:
     """Edges per bin of destinations [number of bins]; checks every id."""
     num_sources, num_nodes = given.num_sources, given.num_nodes
-    bin_edges = np.zeros(_num_bins(num_nodes, shift), np.int64)
-    position = 0
+    bin_edges = progress.state.get("bin_edges", np.zeros(_num_bins(num_nodes, shift), np.int64))
+    position = progress.number("counted")
+    if "all_counted" in progress.state:
+        return bin_edges
     with reporter.stage("count edges", given.num_input_edges, "edges") as advance:
-        for src, dst in given.edges():
+        advance(position)
+        for src, dst in given.edges_from(position):
             for tail, head in directions(src, dst, given.options.reverse):
                 valid = count_edges(tail, head, num_sources, num_nodes, shift, bin_edges)
                 if valid < len(src):
                     raise InputError(_out_of_range(given, position + valid, src[valid], dst[valid]))
             position += len(src)
             advance(len(src))
+            progress.done(len(src), partial(_counted, bin_edges, position))
+    progress.record(_counted(bin_edges, position) | {"all_counted": np.array(1)})
     return bin_edges
+
+
+def _counted(bin_edges: npt.NDArray[np.int64], position: int) -> dict[str, npt.NDArray[Any]]:
+    return {"bin_edges": bin_edges.copy(), "counted": np.array(position)}
 
 
 def _out_of_range(given: EdgeList, edge: int, src: int, dst: int) -> str:

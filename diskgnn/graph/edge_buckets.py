@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import EdgeBuffers
-from diskgnn.errors import InputError
+from diskgnn._native import EdgeBuffers, crc32c
+from diskgnn.errors import ArtifactError, InputError
+from diskgnn.graph.edge_progress import EdgeProgress
 from diskgnn.progress import Reporter
 from diskgnn.storage import cache_hints, faults
 from diskgnn.storage.file_reading import fill, opened
@@ -82,11 +84,13 @@ def lay_out_buckets(
     *,
     num_sources: int | None = None,
     record_bytes: int = 0,
+    node_starts: npt.NDArray[np.int64] | None = None,
 ) -> BucketLayout:
     """Cut the nodes into buckets of which one for each thread, and one more, can be sorted at once within the memory.
 
     Edges lead from `num_sources` nodes (None: `num_nodes`). If each carries a record of `record_bytes`, a quarter of
-    the memory is kept for those of one bucket, and another for copying them.
+    the memory is kept for those of one bucket, and another for copying them. `node_starts` are
+    those of a layout before, which is kept where it fits.
 
     Raises:
         ConfigError: one bin alone does not fit.
@@ -115,6 +119,8 @@ def lay_out_buckets(
     sums = np.concatenate([[0], np.cumsum(bin_bytes)])
     share_bytes = min(sort_bytes // (threads + 1), max(int(sums[-1]) // _MAX_BUCKETS, _MIN_SHARE_BYTES))
     starts = [0]
+    if node_starts is not None and np.diff(sums[found := -(-node_starts >> shift)]).max(initial=0) <= sort_bytes:
+        starts = found.tolist()
     edges = np.concatenate([[0], np.cumsum(bin_edges)])
     while starts[-1] < len(bin_edges):
         fitting = int(np.searchsorted(sums, sums[starts[-1]] + share_bytes, side="right")) - 1
@@ -136,6 +142,10 @@ def lay_out_buckets(
         buffer_edges=max(1, buffer_bytes // edge_bytes),
         buckets_at_once=max(1, min(threads + 1, sort_bytes // bucket_bytes)),
     )
+
+
+class DamagedScratchError(ArtifactError):
+    """The scratch file does not hold what was written to it: the disk does not keep it, or somebody changed it."""
 
 
 class EdgeBuckets:
@@ -165,23 +175,31 @@ class EdgeBuckets:
         )
         # Where the next flush of each bucket goes in the scratch file, in edges.
         self._flushed = layout.edge_starts[:-1].copy()
+        self._crcs = np.zeros(layout.num_buckets, np.uint32)  # of what was flushed of each bucket
         self._scratch: int | None = None
 
-    def fill(self, edges: EdgeSource, reverse: bool, reporter: Reporter) -> None:
-        """Bring every edge to its bucket.
+    def fill(
+        self, edges: Callable[[int], Iterator[EdgeChunk]], reverse: bool, reporter: Reporter, progress: EdgeProgress
+    ) -> None:
+        """Bring every edge to its bucket; `edges` yields them from a number on. Goes on where a killed run was.
 
         Raises:
             InputError: these are not the edges that were counted.
         """
-        if not self.layout.in_memory:
-            self._scratch = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        first = self._go_on(progress)
         try:
             with reporter.stage("scatter edges", self.layout.num_edges, "edges") as advance:
-                for chunk in edges():
+                advance(first * (1 + reverse))
+                for chunk in edges(first) if not self._is_full() else ():
                     for src, dst in directions(*chunk, reverse):
                         self._append(src, dst)
                         advance(len(src))
+                    first += len(chunk[0])
+                    if not self.layout.in_memory:
+                        progress.done(len(chunk[0]), partial(self._so_far, first), [self.path.name])
             complete = self._complete()
+            if complete and not self.layout.in_memory:
+                progress.record(self._so_far(first), [self.path.name])
         except IndexError as error:
             raise InputError(_CHANGED) from error
         finally:
@@ -192,15 +210,49 @@ class EdgeBuckets:
         if not self.layout.in_memory:
             del self._buffers, self._buffer
 
+    def _go_on(self, progress: EdgeProgress) -> int:
+        """Open the scratch file, if there is to be one; the first edge that it lacks."""
+        if self.layout.in_memory:
+            return 0
+        begun = "flushed" in progress.state and self.path.exists()
+        self._scratch = os.open(self.path, os.O_RDWR | os.O_CREAT | (0 if begun else os.O_TRUNC), 0o600)
+        if not begun:
+            return 0
+        self._flushed[:], self._crcs[:] = progress.state["flushed"], progress.state["flushed_crcs"]
+        return progress.number("scattered")
+
+    def _so_far(self, num_edges: int) -> dict[str, npt.NDArray[Any]]:
+        """What a run needs to know that goes on after so many edges; all of them are handed to the system."""
+        for bucket in np.flatnonzero(self._cursors > self._starts).tolist():
+            self._flush(bucket)
+        return {
+            "flushed": self._flushed.copy(),
+            "flushed_crcs": self._crcs.copy(),
+            "scattered": np.array(num_edges),
+        }
+
+    def _is_full(self) -> bool:
+        return not self.layout.in_memory and bool((self._flushed == self.layout.edge_starts[1:]).all())
+
     def read(self, bucket: int) -> npt.NDArray[Any]:
-        """[number, 2] edges of a bucket: src, dst."""
+        """[number, 2] edges of a bucket: src, dst.
+
+        Raises:
+            DamagedScratchError: they are not what was written.
+        """
         start, stop = (int(edge) for edge in self.layout.edge_starts[bucket : bucket + 2])
         if self.layout.in_memory:
             return self._buffer[start:stop]
         offset_bytes, edges = start * 2 * self.layout.dtype.itemsize, np.empty((stop - start, 2), self.layout.dtype)
-        with opened(self.path) as descriptor:
-            fill(descriptor, offset_bytes, edges.reshape(-1).view(np.uint8).data, self.path)
-            cache_hints.forget(descriptor, offset_bytes, edges.nbytes)
+        content = edges.reshape(-1).view(np.uint8)
+        try:
+            with opened(self.path) as descriptor:
+                fill(descriptor, offset_bytes, content.data, self.path)
+                cache_hints.forget(descriptor, offset_bytes, edges.nbytes)
+        except ArtifactError as error:
+            raise DamagedScratchError(str(error)) from error
+        if crc32c(content) != self._crcs[bucket]:
+            raise DamagedScratchError(f"{self.path} is not what was written from byte {offset_bytes} on")
         return edges
 
     def _append(self, src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> None:
@@ -218,6 +270,7 @@ class EdgeBuckets:
             raise IndexError("more edges than were counted")
         faults.point("csc.scatter")
         write_at(self._scratch, content, int(first) * content.strides[0])
+        self._crcs[bucket] = crc32c(content.reshape(-1).view(np.uint8), int(self._crcs[bucket]))
         self._flushed[bucket] += len(content)
         self._cursors[bucket] = self._starts[bucket]
 

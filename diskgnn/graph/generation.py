@@ -23,6 +23,7 @@ import numpy.typing as npt
 from diskgnn._native import FeatureType, GraphGenerator
 from diskgnn.graph.csc import EdgeList, EdgeOptions, least_memory_bytes, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk, index_dtype
+from diskgnn.graph.edge_progress import EdgeProgress
 from diskgnn.graph.generation_spec import GenerationSpec
 from diskgnn.ordered import in_order
 from diskgnn.progress import SILENT, Reporter, StageReport
@@ -30,11 +31,11 @@ from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import edge_file, node_file
-from diskgnn.storage.disk_space import allocated_bytes, require_free_bytes
+from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, require_free_bytes
 from diskgnn.storage.pace import Pace
 from diskgnn.storage.pushing import published
 from diskgnn.storage.row_format import RowFormat
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 
@@ -65,6 +66,7 @@ def generate(
     homophily: float,
     seed: int = 0,
     memory: int | str = "auto",
+    disk: int | str | None = None,
     threads: int | None = None,
     overwrite: bool = False,
     reporter: Reporter = SILENT,
@@ -88,6 +90,7 @@ def generate(
         homophily: expected share of edges between nodes of one class. It differs from node to node.
         seed: 0 to 2^64 - 1.
         memory: what the whole process may have: bytes, a text such as '1GiB', or 'auto'.
+        disk: what files may take at any time, scratch included, as '100GiB'; what is free by default.
         threads: None means one per core that this process may use.
         overwrite: replace `out` if it is a diskgnn artifact.
         reporter: told about progress.
@@ -115,11 +118,12 @@ def generate(
         thread_bytes=4 * rows.row_bytes,
     )
     chunks = Chunks.within(resources)
-    pace = Pace(num_nodes * rows.row_bytes)
+    pace, budget = Pace(num_nodes * rows.row_bytes), DiskBudget(disk, [staging_of(Path(out).resolve())])
+    is_large = pace.has_units or EdgeProgress.has_units_of(spec.num_drawn_edges)
     writer = ArtifactWriter(
-        out, artifacts.GRAPH, config=spec.to_json(0), overwrite=overwrite, resumable=pace.has_units
-    )  # fmt: skip
-    _require_space(spec, writer.final.parent, allocated_bytes(writer.staging))
+        out, artifacts.GRAPH, config=spec.to_json(0), overwrite=overwrite, resumable=is_large, disk=budget
+    )
+    _require_space(spec, writer.final.parent, allocated_bytes(writer.staging), budget)
     with writer:
         generator = GraphGenerator(
             num_nodes=num_nodes,
@@ -188,13 +192,13 @@ def _parts(numbers: range, step: int) -> Iterator[range]:
         yield numbers[first : first + step]
 
 
-def _require_space(spec: GenerationSpec, folder: Path, taken_bytes: int) -> None:
+def _require_space(spec: GenerationSpec, folder: Path, taken_bytes: int, disk: DiskBudget) -> None:
     index_bytes = index_dtype(spec.num_nodes).itemsize
     topology_bytes = spec.num_drawn_edges * index_bytes + spec.num_nodes * 8
     scratch_bytes = spec.num_drawn_edges * 2 * index_bytes  # gone before the features are written
     other_bytes = spec.num_nodes * (spec.rows.row_bytes + 8) + sum(spec.split_sizes.values()) * 8
     needed_bytes = topology_bytes + max(scratch_bytes, other_bytes)
-    require_free_bytes(folder, needed_bytes - taken_bytes, "the graph")
+    require_free_bytes(folder, needed_bytes - taken_bytes, "the graph", disk=disk)
 
 
 def _write_edges(
@@ -208,9 +212,12 @@ def _write_edges(
         generator.edges(first, src, dst)
         return src, dst
 
+    def edges_from(first: int) -> Iterator[EdgeChunk]:
+        return chunks.of(make, range(first, spec.num_drawn_edges), 2 * dtype.itemsize)
+
     edges = EdgeList(
-        ONE_EDGE_TYPE, lambda: chunks.of(make, range(spec.num_drawn_edges), 2 * dtype.itemsize), spec.num_nodes,
-        spec.num_nodes, EdgeOptions(drop_duplicates=True), num_input_edges=spec.num_drawn_edges,
+        ONE_EDGE_TYPE, partial(edges_from, 0), spec.num_nodes, spec.num_nodes, EdgeOptions(drop_duplicates=True),
+        num_input_edges=spec.num_drawn_edges, seek=edges_from,
     )  # fmt: skip
     return write_csc(writer, edges, resources.less(chunks.total_bytes + least_memory_bytes(spec.num_nodes)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from diskgnn.errors import ConfigError, InputError
@@ -22,9 +23,9 @@ from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
-from diskgnn.storage.disk_space import require_free_bytes
+from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, require_free_bytes
 from diskgnn.storage.pushing import published
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.memory import memory_budget
 from diskgnn.system.resources import Resources
@@ -63,6 +64,7 @@ def convert(
     reference_features: bool = False,
     quantise: str | None = None,
     memory: int | str = "auto",
+    disk: int | str | None = None,
     overwrite: bool = False,
     reporter: Reporter = SILENT,
 ) -> StageReport:
@@ -76,8 +78,8 @@ def convert(
     torch, or an array in memory; `edges` may also be the path of a Parquet file, or of a folder of them. Sources are
     read in pieces.
 
-    After a kill the same call goes on: finished files of edge types and of features are kept, unless sources lie in
-    memory.
+    After a kill the same call goes on: what is finished of edges and features is kept, unless sources are objects in
+    memory other than arrays.
 
     Args:
         out: the directory to make.
@@ -109,6 +111,7 @@ def convert(
             its own, or as 'float16' or 'bfloat16'. The report says what that changes, in standard deviations.
         memory: what the whole process may have, in bytes or as '2GiB'; 'auto' is half of what is available beside what
             it has. Sources in memory, and formats that are read as a whole, count.
+        disk: what files may take at any time, scratch included, as '100GiB'; what is free by default.
         overwrite: replace `out` if it is an artifact.
         reporter: told about every pass over the data.
 
@@ -173,14 +176,17 @@ def convert(
         **topology, **on_nodes, **on_edges,
     })  # fmt: skip
     config = {} if making is None else {"making": making}
+    budget = DiskBudget(disk, [staging_of(Path(out).resolve())])
     with ArtifactWriter(
-        out, artifacts.GRAPH, config=config, overwrite=overwrite, resumable=making is not None
+        out, artifacts.GRAPH, config=config, overwrite=overwrite, resumable=making is not None, disk=budget
     ) as writer:
         try:
             if opened is None:
                 dense = replace_user_ids(described, user_ids, owner_of, writer, resources)
                 opened = open_graph(dense.given, typed=typed, topologies=dense.topologies)
-            require_free_bytes(writer.staging, opened.needed_bytes, f"the graph {out}")
+                budget.look()
+            needed_bytes = opened.needed_bytes - allocated_bytes(writer.staging)  # what a killed run made is there
+            require_free_bytes(writer.staging, needed_bytes, f"the graph {out}", disk=budget)
             written = write_graph(writer, opened, resources)
         except (InputError, ConfigError):
             writer.discard()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,10 +36,10 @@ from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.specs import SPLITS, PathLike
 from diskgnn.storage import artifacts
-from diskgnn.storage.disk_space import require_free_bytes
+from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, require_free_bytes
 from diskgnn.storage.pushing import published
 from diskgnn.storage.row_format import FEATURE_STORAGE, RowFormat
-from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
 
@@ -55,6 +56,7 @@ def generate_typed(
     *,
     seed: int = 0,
     memory: int | str = "auto",
+    disk: int | str | None = None,
     threads: int | None = None,
     overwrite: bool = False,
     reporter: Reporter = SILENT,
@@ -67,6 +69,7 @@ def generate_typed(
             `nodes`, of `EdgeTypeSpec` for each type in `edges`.
         seed: 0 to 2^64 - 1.
         memory: what this may allocate: bytes, a text such as '1GiB', or 'auto'.
+        disk: what files may take at any time, scratch included, as '100GiB'; what is free by default.
         threads: None means one per core that this process may use.
         overwrite: replace `out` if it is a diskgnn artifact.
         reporter: told about progress.
@@ -93,10 +96,15 @@ def generate_typed(
     spec, resources = read_spec(schema), Resources.of(memory, threads, reporter)
     generator = _TypedGenerator(spec, seed, resources.threads)
     graph = generator.graph()
-    with ArtifactWriter(out, artifacts.GRAPH, config={}, overwrite=overwrite) as writer:
-        require_free_bytes(writer.staging, graph.needed_bytes, "the graph")
+    made_with = {"generator": spec.to_json(), "seed": seed}
+    budget = DiskBudget(disk, [staging_of(Path(out).resolve())])
+    with ArtifactWriter(
+        out, artifacts.GRAPH, config=made_with, overwrite=overwrite, resumable=True, disk=budget
+    ) as writer:
+        needed_bytes = graph.needed_bytes - allocated_bytes(writer.staging)
+        require_free_bytes(writer.staging, needed_bytes, "the graph", disk=budget)
         written = write_graph(writer, graph, resources)
-        writer.config = written.config.to_json({"generator": spec.to_json(), "seed": seed})
+        writer.config = written.config.to_json(made_with)
         manifest = writer.publish()
     return StageReport("generate", time.perf_counter() - started, read_bytes=0, written_bytes=manifest.total_bytes,
                        details=written.details)  # fmt: skip

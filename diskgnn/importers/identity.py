@@ -1,16 +1,25 @@
-"""What a conversion is of: the same arguments, and files that were not changed, have the same name."""
+"""What a conversion is of: the same arguments, files that were not changed, and equal arrays have the same name."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
+import mmap
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import crc32c_chunks
 from diskgnn.importers.containers.raw_files import RawFile
+from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES
 from diskgnn.storage.object_stores import Location, StoredPath, located
+
+_PIECE_BYTES = 4 << 20
 
 
 class _InMemoryError(TypeError):
@@ -18,9 +27,9 @@ class _InMemoryError(TypeError):
 
 
 def identity(arguments: Mapping[str, Any]) -> str | None:
-    """Names what is converted; None if something lies in memory, which nothing could say of the next run's.
+    """Names what is converted; None if something lies in memory that is no array, or is a stream.
 
-    Files count by path, length and time of change.
+    Files count by path, length and time of change, arrays by their numbers, which are read once for it.
     """
     try:
         document = json.dumps(_named(arguments), sort_keys=True)
@@ -35,6 +44,8 @@ def _named(value: Any) -> Any:
     if isinstance(value, (str, os.PathLike)):
         raw = RawFile.parse(value)
         return [os.fspath(value), _files(located(value) if raw is None else raw.path)]
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return _array(value)
     if isinstance(value, Mapping):
         return [[_named(key), _named(part)] for key, part in value.items()]
     if isinstance(value, (tuple, list)) and all(isinstance(part, (str, int, tuple, list)) for part in value):
@@ -45,6 +56,19 @@ def _named(value: Any) -> Any:
             raise _InMemoryError
         return [type(value).__name__, _named(parts)]
     raise _InMemoryError
+
+
+def _array(array: npt.NDArray[Any]) -> Any:
+    """A mapped file, or the checksums of an array's bytes."""
+    form = [array.dtype.str, array.shape, array.strides]
+    if isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.filename is not None:
+        return [_files(Path(array.filename)), array.offset, form]
+    digest, rows = hashlib.blake2b(digest_size=16), np.atleast_1d(array)
+    step = max(1, _PIECE_BYTES // max(1, rows[:1].nbytes))
+    for first in range(0, len(rows), step):
+        piece = np.ascontiguousarray(rows[first : first + step]).reshape(-1).view(np.uint8)
+        digest.update(crc32c_chunks(piece.data, CHECKSUM_CHUNK_BYTES, 0)[0].data)
+    return [form[:2], digest.hexdigest()]
 
 
 def _files(path: Location) -> list[tuple[str, int, int]]:

@@ -17,6 +17,7 @@ from diskgnn.progress import Reporter
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import node_file
 from diskgnn.storage.checked_files import ChunkChecksums, npy_data_offset
+from diskgnn.storage.pace import Pace
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.writer import ArtifactWriter
 
@@ -63,12 +64,16 @@ def write_features(
             writer.add_external(file_name, rows.path, crc32c=checksums.crc32c, headerless=headerless)
             writer.save_array(checksums_name, checksums.chunks())
         else:
+            pace = Pace(rows.total_bytes)
             with writer.array_file(
-                file_name, rows.dtype, rows.num_rows, rows.row_shape, checksums=checksums_name
-            ) as file:
-                for chunk in rows.chunks():
+                file_name, rows.dtype, rows.num_rows, rows.row_shape, checksums=checksums_name,
+                pace=pace if pace.has_units else None,
+            ) as file:  # fmt: skip
+                scan.go_on(file.rows_written, file.found)
+                advance(file.rows_written * rows.row_bytes)
+                for chunk in rows.chunks_from(file.rows_written):
                     scan.add(chunk)
-                    file.write(chunk)
+                    file.write(chunk, scan.done)
                     advance(chunk.nbytes)
     scan.warn()
 
@@ -85,6 +90,16 @@ class NonFiniteScan:
         self._mask, self._rows, self._name = rows.exponent_bits, 0, name
         self.nan = self.infinite = self.nodes = 0
         self.first_node = -1  # none
+
+    def done(self) -> dict[str, npt.NDArray[Any]]:
+        """What was found so far, for a record."""
+        return {"nonfinite": np.array([self.nan, self.infinite, self.nodes, self.first_node])}
+
+    def go_on(self, num_rows: int, done: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on after `num_rows`, if there are any, of which `done` was said."""
+        if num_rows:
+            self._rows = num_rows
+            self.nan, self.infinite, self.nodes, self.first_node = done["nonfinite"].tolist()
 
     def add(self, chunk: npt.NDArray[Any]) -> None:
         """`chunk` [some rows, D] follows what was added before."""

@@ -7,7 +7,7 @@ Integer-Arithmetic-Only Inference, CVPR 2018). Memory is that of one chunk, what
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ from diskgnn.importers.containers.rows import RowSource
 from diskgnn.progress import Reporter
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import node_file
+from diskgnn.storage.checked_files import load_npy
+from diskgnn.storage.pace import Pace
 from diskgnn.storage.quantisation import Quantisation
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.writer import ArtifactWriter
@@ -89,13 +91,19 @@ def write_quantised(
     values = _Values(source, given)
     quantisation = None
     if stored.dtype in _CODES:
-        with reporter.stage("scan features", source.total_bytes, "B") as advance:
-            low, high = np.full(given.num_features, np.inf), np.full(given.num_features, -np.inf)
-            for part in values.parts(advance):
-                np.minimum(low, part.min(axis=0), out=low)
-                np.maximum(high, part.max(axis=0), out=high)
-        quantisation = affine(low, high, stored.dtype)
-        writer.save_array(node_file(artifacts.FEATURE_CODES, node_type), quantisation.to_array())
+        codes_file = node_file(artifacts.FEATURE_CODES, node_type)
+
+        def scan() -> None:
+            with reporter.stage("scan features", source.total_bytes, "B") as advance:
+                low, high = np.full(given.num_features, np.inf), np.full(given.num_features, -np.inf)
+                for part in values.parts(advance):
+                    np.minimum(low, part.min(axis=0), out=low)
+                    np.maximum(high, part.max(axis=0), out=high)
+            writer.save_array(codes_file, affine(low, high, stored.dtype).to_array())
+
+        writer.unit([codes_file], scan)
+        quantisation = Quantisation(*load_npy(writer.path(codes_file))[0])
+    pace = Pace(stored.row_bytes * source.num_rows)
     errors = _Errors(given.num_features)
     with (
         writer.array_file(
@@ -104,18 +112,22 @@ def write_quantised(
             source.num_rows,
             (stored.stored_columns,),
             checksums=node_file(artifacts.FEATURE_CHECKSUMS, node_type),
+            pace=pace if pace.has_units else None,
         ) as file,  # fmt: skip
         reporter.stage("quantise features", source.total_bytes, "B") as advance,
     ):
-        for part in values.parts(advance):
+        if file.rows_written:
+            errors.go_on(file.rows_written, file.found)
+            advance(file.rows_written * source.row_bytes)
+        for part in values.parts(advance, file.rows_written):
             if quantisation is None:
                 bits, found = (_to_float16 if stored.dtype == "float16" else _to_bfloat16)(part, values)
             else:
                 codes = encode(part, quantisation, stored.dtype)
                 found = (codes.astype(np.float32) - quantisation.zero_point) * quantisation.scale
                 bits = pack_nibbles(codes) if stored.dtype == "int4" else codes
-            file.write(bits)
             errors.add(part, found)
+            file.write(bits, errors.done)
     return errors.result()
 
 
@@ -126,14 +138,14 @@ class _Values:
     def __init__(self, source: RowSource, rows: RowFormat) -> None:
         self._source, self._rows, self.first = source, rows, 0
 
-    def parts(self, advance: Any) -> Iterator[npt.NDArray[np.float32]]:
-        """[some rows, D], all finite.
+    def parts(self, advance: Any, first: int = 0) -> Iterator[npt.NDArray[np.float32]]:
+        """[some rows, D] from row `first` on, all finite.
 
         Raises:
             InputError: one is not.
         """
-        step, self.first = max(1, _PART_VALUES // self._rows.num_features), 0
-        for chunk in self._source.chunks():
+        step, self.first = max(1, _PART_VALUES // self._rows.num_features), first
+        for chunk in self._source.chunks_from(first):
             for start in range(0, len(chunk), step):
                 part = _as_float32(chunk[start : start + step], self._rows)
                 self.require(np.isfinite(part), part, "finite numbers; replace them, e.g. with np.nan_to_num(features)")
@@ -228,6 +240,15 @@ class _Errors:
         error = np.abs(exact - found)
         self._sum += error.sum(axis=0)
         np.maximum(self._max, error.max(axis=0), out=self._max)
+
+    def done(self) -> dict[str, npt.NDArray[Any]]:
+        """All that is known so far, for a record."""
+        return {"errors": np.stack([self._mean, self._squares, self._sum, self._max])}
+
+    def go_on(self, num_rows: int, done: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on after `num_rows`, of which `done` was said."""
+        self._count = num_rows
+        self._mean, self._squares, self._sum, self._max = done["errors"]
 
     def result(self) -> QuantisationError:
         """Of all that was added."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,8 @@ class ArrayFile:
     Use as a context manager; leaving it without an error registers the file. `rows` None means as many as will
     have been written, which costs one read of the file for its checksum. `checksums` names a .npy file for those of
     its chunks (see `ChunkChecksums`). With `pace`, and a writer that is resumable, a killed run goes on where it was:
-    after `rows_written` rows, once it is entered.
+    after `rows_written` rows, once it is entered, when it had said what `found` has. Or it goes on where `begun` says,
+    which is what `done` said, where somebody else makes the records.
     """
 
     def __init__(
@@ -35,47 +37,56 @@ class ArrayFile:
         row_shape: tuple[int, ...] = (),
         checksums: str | None = None,
         pace: Pace | None = None,
+        begun: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> None:
         assert checksums is None or rows is not None
-        self._writer, self._name, self._rows, self._row_shape = writer, name, rows, row_shape
+        self._begun = begun
+        self._writer, self.name, self._rows, self._row_shape = writer, name, rows, row_shape
         self._checksums, self._chunks = checksums, ChunkChecksums()
         self._dtype, self._pace = np.dtype(dtype), pace
         assert pace is None or rows is not None
         self.rows_written = self._num_bytes = 0
+        self.found: Mapping[str, npt.NDArray[Any]] = {}
 
     def __enter__(self) -> ArrayFile:
-        if self._pace is not None and self._goes_on():
+        begun = self._writer.recorded(self.name) if self._pace is not None else self._begun
+        if begun and self._goes_on(begun):
             return self
-        self._file = ChecksummedFile(self._writer.path(self._name))
+        self._file = ChecksummedFile(self._writer.path(self.name), disk=self._writer.disk)
         self._write(npy_header_bytes(self._dtype, (self._rows or 0, *self._row_shape)))
         return self
 
-    def write(self, rows: npt.NDArray[Any]) -> None:
-        """Append `rows` [any number, *row_shape] of the file's dtype."""
+    def write(self, rows: npt.NDArray[Any], beside: Callable[[], Mapping[str, npt.NDArray[Any]]] = dict) -> None:
+        """Append `rows` [any number, *row_shape] of the file's dtype. `beside` says what else is to be known by whoever
+        goes on after them."""
         assert (rows.shape[1:], rows.dtype) == (self._row_shape, self._dtype), (rows.shape, rows.dtype)
         self.rows_written += len(rows)
         assert self._rows is None or self.rows_written <= self._rows, (self.rows_written, self._rows)
         faults.point("artifact.write")
         self._write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8))
         if self._pace is not None and self._pace.done(rows.nbytes):
-            done = {"rows": np.array(self.rows_written), "written": np.array([self._num_bytes, self._file.crc32c])}
-            self._writer.record(self._name, done | self._chunks.done(), claims=[self._name])
+            self._writer.record(self.name, {**beside(), **self.done()}, claims=[self.name])
 
-    def _goes_on(self) -> bool:
+    def done(self) -> dict[str, npt.NDArray[Any]]:
+        """What is written, for a record: `begun` of the file that goes on."""
+        written = {"rows": np.array(self.rows_written), "written": np.array([self._num_bytes, self._file.crc32c])}
+        return written | (self._chunks.done() if self._checksums is not None else {})
+
+    def _goes_on(self, done: Mapping[str, npt.NDArray[Any]]) -> bool:
         """Open the file where a killed run recorded how far it was, if what it wrote is what it was."""
-        path, done = self._writer.path(self._name), self._writer.recorded(self._name)
-        if done is None:
-            return False
-        num_bytes, crc32c = done["written"].tolist()
+        path, (num_bytes, crc32c) = self._writer.path(self.name), done["written"].tolist()
         try:
             os.truncate(path, num_bytes)
+            if self._rows is None:
+                self._write_length(0)  # it has the right one if the run was killed after it was complete
             if checksum_file(path) != crc32c:
                 return False
         except OSError:  # it is not there, or the disk cannot read it any more
             return False
-        self.rows_written, self._num_bytes = int(done["rows"]), num_bytes
-        self._chunks = ChunkChecksums.after(done)
-        self._file = ChecksummedFile(path, kept_bytes=num_bytes, crc32c=crc32c)
+        self.rows_written, self._num_bytes, self.found = int(done["rows"]), num_bytes, done
+        if self._checksums is not None:
+            self._chunks = ChunkChecksums.after(done)
+        self._file = ChecksummedFile(path, kept_bytes=num_bytes, crc32c=crc32c, disk=self._writer.disk)
         return True
 
     def _write(self, data: Any) -> None:
@@ -91,8 +102,11 @@ class ArrayFile:
             return
         assert self._rows in (None, self.rows_written), (self._rows, self.rows_written)
         if self._rows is None:
-            with self._writer.path(self._name).open("r+b") as file:
-                file.write(npy_header_bytes(self._dtype, (self.rows_written, *self._row_shape)))
-        self._writer.add(self._name, crc32c=None if self._rows is None else self._file.crc32c)
+            self._write_length(self.rows_written)
+        self._writer.add(self.name, crc32c=None if self._rows is None else self._file.crc32c)
         if self._checksums is not None:
             self._writer.save_array(self._checksums, self._chunks.chunks())
+
+    def _write_length(self, rows: int) -> None:
+        with self._writer.path(self.name).open("r+b") as file:
+            file.write(npy_header_bytes(self._dtype, (rows, *self._row_shape)))

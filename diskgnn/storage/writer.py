@@ -133,9 +133,10 @@ class ArtifactWriter:
         *,
         checksums: str | None = None,
         pace: Pace | None = None,
+        begun: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> ArrayFile:
         """A .npy file `name` of shape [rows, *row_shape] to write front to back; see `ArrayFile`."""
-        return ArrayFile(self, name, dtype, rows, row_shape, checksums, pace)
+        return ArrayFile(self, name, dtype, rows, row_shape, checksums, pace, begun)
 
     def save_array(self, name: str, array: npt.NDArray[Any]) -> None:
         """Write `array` as .npy file `name` and register it."""
@@ -187,13 +188,17 @@ class ArtifactWriter:
 
     def keep(self, names: Sequence[str]) -> None:
         """Note durably that registered files are finished, for `adopt`. Nothing, unless the writer is resumable."""
-        if not self._resumable:
+        unknown = [name for name in names if self._journal.recorded(name) != self._entry(name)]
+        if not self._resumable or not unknown:
             return
-        for name in names:
+        for name in unknown:
             sync(self.path(name))
         faults.point("unit.written")
-        for name in names:
-            self._journal.add(name, self.files[name].bytes, self.files[name].crc32c)
+        for name in unknown:
+            self._journal.add(name, *self._entry(name))
+
+    def _entry(self, name: str) -> tuple[int, int]:
+        return self.files[name].bytes, self.files[name].crc32c
 
     def record(self, name: str, done: Mapping[str, npt.NDArray[Any]], *, claims: Iterable[str]) -> None:
         """Note durably how far a stage is. Nothing, unless the writer is resumable.

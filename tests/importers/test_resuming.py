@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 from user_data import save_arrays, small_data
 
-from diskgnn.errors import InputError
+from diskgnn.errors import DataWarning, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.progress import SILENT
@@ -75,12 +77,64 @@ def test_what_changed_is_converted_anew(tmp_path: Path, schema: dict[str, Any]) 
     assert Graph.open(damaged).manifest.digest == Graph.open(tmp_path / "out").manifest.digest
 
 
-def test_wrong_data_and_arrays_in_memory_leave_nothing(tmp_path: Path, schema: dict[str, Any]) -> None:
+def test_wrong_data_leave_nothing(tmp_path: Path, schema: dict[str, Any]) -> None:
     before = sorted(tmp_path.iterdir())
     np.save(tmp_path / "more.npy", np.full((2, 70), 50))
     with pytest.raises(InputError, match="found source 50"):
         convert(tmp_path / "out", schema=schema)
     assert sorted(tmp_path.iterdir()) == before
-    with faults.armed("artifact.sync", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
-        convert(tmp_path / "out", **small_data())
-    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_arrays_in_memory_are_known_again(tmp_path: Path, mapped: bool) -> None:
+    """By what is in them; mapped ones by their files."""
+    given: dict[str, Any] = small_data()
+    if mapped:
+        files = save_arrays(tmp_path, given)
+        given |= {name: np.load(path, mmap_mode="r") for name, path in files.items() if name != "memory"}
+    convert(tmp_path / "whole", **given)
+
+    def killed_and_again(then: dict[str, Any]) -> list[str]:
+        with faults.armed("artifact.sync", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
+            convert(tmp_path / "out", overwrite=True, **given)
+        stages = Stages()
+        convert(tmp_path / "out", overwrite=True, **then, reporter=stages)
+        return stages.names
+
+    assert killed_and_again(dict(given)) == []
+    assert Graph.open(tmp_path / "out").manifest.digest == Graph.open(tmp_path / "whole").manifest.digest
+    other = np.array(given["features"])
+    other[3, 1] += 1
+    assert "copy features" in killed_and_again(given | {"features": other})
+    assert Graph.open(tmp_path / "out").manifest.digest != Graph.open(tmp_path / "whole").manifest.digest
+
+
+@pytest.mark.parametrize("quantise", [None, "int8", "int4", "float16"])
+def test_a_kill_costs_some_rows_of_the_features(tmp_path: Path, quantise: str | None) -> None:
+    """Rows that are written twice; what is said of them is the same."""
+    rng = np.random.default_rng(0)
+    given = small_data() | {"features": rng.standard_normal((50, 40_000)).astype(np.float32), "quantise": quantise}
+    given["features"][7, 7] = 0 if quantise else np.nan
+    np.save(tmp_path / "features.npy", given["features"])  # read in chunks of six rows
+    given["features"] = tmp_path / "features.npy"
+    writes: list[int] = []
+    with warnings.catch_warnings(), faults.pretending("unit.bytes", 1 << 10):
+        warnings.simplefilter("ignore")
+        with faults.armed("artifact.write", lambda: writes.append(1)):
+            whole = convert(tmp_path / "whole", **given)
+        for after in range(len(writes) - 6, len(writes) - 2):
+            with pytest.raises(KeyboardInterrupt), faults.armed("artifact.write", KeyboardInterrupt(), after=after):
+                convert(tmp_path / "out", **given)
+            again: list[int] = []
+            with faults.armed("artifact.write", lambda again=again: again.append(1)):
+                if quantise is None:
+                    with pytest.warns(DataWarning, match="1 NaN values in 1 nodes, the first of them node 7"):
+                        resumed = convert(tmp_path / "out", **given)
+                else:
+                    resumed = convert(tmp_path / "out", **given)
+            assert resumed.details == whole.details
+            assert (tmp_path / "out" / "manifest.json").read_bytes() == (
+                tmp_path / "whole" / "manifest.json"
+            ).read_bytes()
+            assert len(again) < len(writes) - 4, (after, len(again), len(writes))
+            shutil.rmtree(tmp_path / "out")

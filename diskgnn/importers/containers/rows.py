@@ -47,6 +47,14 @@ class RowSource:
         """Bytes of all rows."""
         return self.num_rows * self.row_bytes
 
+    def chunks_from(self, first: int) -> Iterator[npt.NDArray[Any]]:
+        """`chunks`, without the first `first` rows. They are read nevertheless."""
+        position = 0
+        for chunk in self.chunks():
+            if position + len(chunk) > first:
+                yield chunk[max(0, first - position) :]
+            position += len(chunk)
+
     def mapped(
         self,
         row_shape: tuple[int, ...],

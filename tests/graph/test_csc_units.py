@@ -1,0 +1,131 @@
+"""Sorting edges that is killed: the next run goes on with whole units of each pass, and no byte changes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from diskgnn.graph.csc import EdgeList, EdgeOptions, write_csc
+from diskgnn.graph.edge_buckets import EdgeChunk
+from diskgnn.progress import SILENT
+from diskgnn.schema import ONE_EDGE_TYPE
+from diskgnn.storage import faults
+from diskgnn.storage.artifacts import GRAPH, INDICES, INDPTR, edge_file
+from diskgnn.storage.pace import UNITS_PER_STAGE
+from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.system.resources import Resources
+
+NODES, EDGES, CHUNK = 3000, 60_000, 500
+SMALL, LARGE = 400_000, 8 << 20  # of memory: with scratch, and without
+SRC, DST = np.random.default_rng(0).integers(0, NODES, (2, EDGES)).astype(np.int32)
+
+
+class Killed(BaseException):
+    """Nobody handles it."""
+
+
+class Edges:
+    """The edges, from any on; counts those that it gave."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def __call__(self, first: int = 0) -> Iterator[EdgeChunk]:
+        for start in range(first, EDGES, CHUNK):
+            self.given += len(SRC[start : start + CHUNK])
+            yield SRC[start : start + CHUNK], DST[start : start + CHUNK]
+
+
+def sort(
+    out: Path, memory_bytes: int, *, drop_duplicates: bool, seeks: bool = True, source: Edges | None = None
+) -> int:
+    """Edges that the source was asked for."""
+    source = source or Edges()
+    given = EdgeList(
+        ONE_EDGE_TYPE, source, NODES, NODES, EdgeOptions(drop_duplicates=drop_duplicates), num_input_edges=EDGES,
+        seek=source if seeks else None,
+    )  # fmt: skip
+    with (
+        faults.pretending("unit.bytes", 1),
+        ArtifactWriter(out, GRAPH, config={}, resumable=True) as writer,
+    ):
+        names = [edge_file(kind, ONE_EDGE_TYPE) for kind in (INDPTR, INDICES)]
+        writer.unit(names, lambda: write_csc(writer, given, Resources(memory_bytes, 2, SILENT)))
+        writer.publish()
+    return source.given
+
+
+def content(out: Path) -> list[bytes]:
+    return [(out / edge_file(kind, ONE_EDGE_TYPE)).read_bytes() for kind in (INDPTR, INDICES)]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["all", "distinct"])
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[bool, list[bytes]]:
+    out = tmp_path_factory.mktemp("whole") / "graph"
+    assert sort(out, SMALL, drop_duplicates=request.param) == 2 * EDGES
+    found = np.load(out / edge_file(INDPTR, ONE_EDGE_TYPE))
+    oracle = scipy.sparse.csc_array((np.ones(EDGES, np.int64), (SRC, DST)), (NODES, NODES))
+    oracle.sum_duplicates()
+    degrees = np.diff(oracle.indptr) if request.param else np.bincount(DST, minlength=NODES)
+    np.testing.assert_array_equal(np.diff(found), degrees)
+    return request.param, content(out)
+
+
+@pytest.mark.parametrize("point", ["csc.scatter", "csc.sort", "unit.written", "artifact.write", "artifact.publish"])
+def test_a_kill_costs_a_unit(whole: tuple[bool, list[bytes]], tmp_path: Path, point: str) -> None:
+    distinct, expected = whole
+    passes: list[int] = []
+    with faults.armed(point, lambda: passes.append(1)):
+        sort(tmp_path / "counted", SMALL, drop_duplicates=distinct)
+    for after in np.unique(np.linspace(0, len(passes) - 1, 5).astype(int)).tolist():
+        out = tmp_path / "killed"
+        source = Edges()
+        with pytest.raises(Killed), faults.armed(point, Killed(), after=after):
+            sort(out, SMALL, drop_duplicates=distinct, source=source)
+        first = source.given
+        again = sort(out, SMALL, drop_duplicates=distinct)
+        # A unit is a part of three passes; the source is asked for a chunk more than it has.
+        assert first + again <= 2 * EDGES + 2 * (3 * EDGES // UNITS_PER_STAGE + CHUNK), (after, first, again)
+        assert content(out) == expected
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+        shutil.rmtree(out)
+
+
+@pytest.mark.parametrize(("first_bytes", "then_bytes"), [(SMALL, LARGE), (LARGE, SMALL), (SMALL, SMALL // 2)])
+def test_another_budget_changes_no_byte(
+    whole: tuple[bool, list[bytes]], tmp_path: Path, first_bytes: int, then_bytes: int
+) -> None:
+    distinct, expected = whole
+    for point, after in (("csc.sort", 0), ("unit.written", 3), ("unit.written", 10)):
+        with pytest.raises(Killed), faults.armed(point, Killed(), after=after):
+            sort(tmp_path / "killed", first_bytes, drop_duplicates=distinct)
+        sort(tmp_path / "killed", then_bytes, drop_duplicates=distinct, seeks=False)
+        assert content(tmp_path / "killed") == expected
+        shutil.rmtree(tmp_path / "killed")
+
+
+@pytest.mark.parametrize(
+    "damaged", ["edges.scratch", edge_file(INDPTR, ONE_EDGE_TYPE), edge_file(INDICES, ONE_EDGE_TYPE)]
+)
+@pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
+def test_what_was_damaged_meanwhile_is_made_again(
+    whole: tuple[bool, list[bytes]], tmp_path: Path, damaged: str, how: str
+) -> None:
+    distinct, expected = whole
+    with pytest.raises(Killed), faults.armed("csc.sort", Killed(), after=5):
+        sort(tmp_path / "killed", SMALL, drop_duplicates=distinct)
+    path = tmp_path / ".killed.partial" / damaged
+    bits = bytearray(path.read_bytes())
+    if how == "flipped":
+        bits[len(bits) // 3] ^= 1
+        bits[-1 - len(bits) // 5] ^= 1
+    path.unlink()
+    if how != "gone":
+        path.write_bytes(bits[: len(bits) // 2] if how == "cut" else bits)
+    sort(tmp_path / "killed", SMALL, drop_duplicates=distinct)
+    assert content(tmp_path / "killed") == expected

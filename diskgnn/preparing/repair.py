@@ -117,39 +117,35 @@ def _repair_packed(
 ) -> None:
     if packed.config.graph != graph.manifest.digest:
         raise ArtifactError(f"{packed.path} was made from another graph than {graph.manifest.path}")
+    samples = None if given is None else Samples.open(given)
+    if samples is not None:
+        _require_source(packed.manifest, artifacts.SAMPLES, samples.manifest.digest)
     if all(can_be_made_alone(packed, damage) for damage in damages):
-        kept = None if given is None else Samples.open(given)
-        if kept is not None:
-            _require_source(packed.manifest, artifacts.SAMPLES, kept.manifest.digest)
         for damage in damages:
-            make_extents_alone(packed, damage, graph, kept, scratch, resources)
+            make_extents_alone(packed, damage, graph, samples, scratch, resources)
         return
-    _repair_packed_whole(packed, damages, graph, given, scratch, resources)
+    if samples is None:
+        plan = SamplingPlan(graph, read_given(packed.manifest, packed.config.samples.spec))
+        sample_plan(plan, scratch / "samples", resources, overwrite=True)
+        samples = Samples.open(scratch / "samples")
+        _require_source(packed.manifest, artifacts.SAMPLES, samples.manifest.digest)
+    _replace_from(_packed_again(packed, graph, samples, scratch / "packed", resources), packed, damages)
     verify_artifact(packed.path, reporter=resources.reporter)
 
 
-def _repair_packed_whole(
-    packed: Packed,
-    damages: Sequence[Damage],
-    graph: Graph,
-    given: PathLike | None,
-    scratch: Path,
-    resources: Resources,
-) -> None:
-    """Make all of it again beside it, and take what is damaged from there."""
-    if given is None:
-        given = scratch / "samples"
-        plan = SamplingPlan(graph, read_given(packed.manifest, packed.config.samples.spec))
-        sample_plan(plan, given, resources, overwrite=True)
-    samples = Samples.open(given)
-    _require_source(packed.manifest, artifacts.SAMPLES, samples.manifest.digest)
-    again = scratch / "packed"
-    pack_samples(graph, samples, again, _tiers(packed.config), resources,
+def _packed_again(packed: Packed, graph: Graph, samples: Samples, out: Path, resources: Resources) -> Packed:
+    """All of it, beside it."""
+    pack_samples(graph, samples, out, _tiers(packed.config), resources,
                  keep_input_nodes=packed.config.keep_input_nodes, keep_edge_ids=packed.config.keep_edge_ids,
                  overwrite=True)  # fmt: skip
-    made = Packed.open(again)
+    made = Packed.open(out)
     if made.digest != packed.digest:
         raise ArtifactError(f"{packed.path} cannot be made again by this diskgnn: prepare it again")
+    return made
+
+
+def _replace_from(made: Packed, packed: Packed, damages: Sequence[Damage]) -> None:
+    """Take what is damaged from `made`, which is equal to what `packed` was."""
     for damage in damages:
         if damage.extents:
             _copy_extents(made, packed, damage)

@@ -1,8 +1,9 @@
 """What going on after a kill costs a run that nobody kills: python tools/measure_units.py FOLDER.
 
-Each stage runs with units of 1/32 of it, and without any, in turns. Counted are the CPU seconds of the process (the
-least of R), the bytes of its records, and how often it waited for the disk (fsync): these do not depend on what else
-the machine does, as seconds would.
+Each stage runs with units of 1/32 of it, however small that is, and without any, in turns. Counted are the CPU seconds
+of the process (the least of some runs), its records and their bytes, and how often it waited for the disk (fsync):
+these do not depend on what else the machine does, as seconds would. A unit is no less than 512 MiB in truth, so the CPU
+seconds of a record are put beside those that the stage takes for so much.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from diskgnn import convert, generate, pack, sample
 from diskgnn.storage import faults
 from diskgnn.storage.journal import Journal
+from diskgnn.storage.pace import LEAST_UNIT_BYTES
 
 WITH, WITHOUT = 1, 1 << 60  # bytes of a unit, at least
 
@@ -27,7 +29,7 @@ class Counts:
     """What is waited for and recorded in this process."""
 
     def __init__(self) -> None:
-        self.fsyncs = self.record_bytes = 0
+        self.fsyncs = self.record_bytes = self.records = 0
         fsync, add = os.fsync, Journal.add
 
         def counted_fsync(descriptor: int) -> None:
@@ -35,7 +37,8 @@ class Counts:
             fsync(descriptor)
 
         def counted_add(journal: Journal, name: str, num_bytes: int, crc32c: int) -> None:
-            self.record_bytes += num_bytes if name.endswith(".npz") else 0
+            if name.endswith(".npz"):
+                self.records, self.record_bytes = self.records + 1, self.record_bytes + num_bytes
             add(journal, name, num_bytes, crc32c)
 
         os.fsync, Journal.add = counted_fsync, counted_add  # type: ignore[method-assign]
@@ -75,25 +78,29 @@ def main() -> None:
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     counts, out = Counts(), given.folder / "out"
-    print("| stage | CPU without | with units | more | written | records | more | fsync without | with |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+    print("| stage | written | CPU without | with | records | CPU each | of 512 MiB | bytes | fsync without | with |")
+    print("|---|" + "---:|" * 9)
     for name, run in stages(given.folder, given.nodes).items():
         seconds: dict[int, list[float]] = {WITH: [], WITHOUT: []}
-        found: dict[int, tuple[int, int]] = {}
+        found: dict[int, tuple[int, int, int]] = {}
         for unit_bytes in (WITHOUT, WITH) * given.repeat:
-            counts.fsyncs = counts.record_bytes = 0
+            counts.fsyncs = counts.record_bytes = counts.records = 0
             before = cpu_seconds()
             with faults.pretending("unit.bytes", unit_bytes):
                 run(out)
             seconds[unit_bytes].append(cpu_seconds() - before)
-            found[unit_bytes] = counts.fsyncs, counts.record_bytes
+            found[unit_bytes] = counts.fsyncs, counts.record_bytes, counts.records
             written = sum(path.stat().st_size for path in out.iterdir())
             shutil.rmtree(out)
         without, with_units = min(seconds[WITHOUT]), min(seconds[WITH])
-        fsyncs, record_bytes = found[WITH]
-        print(f"| {name} | {without:.2f} s | {with_units:.2f} s | {with_units / without - 1:+.1%} "
-              f"| {written / 1e6:.0f} MB | {record_bytes / 1e6:.1f} MB | {record_bytes / written:+.1%} | {found[WITHOUT][0]} | {fsyncs} |",
-              flush=True)  # fmt: skip
+        fsyncs, record_bytes, records = found[WITH]
+        of_unit = (with_units - without) / max(records, 1) / (without * LEAST_UNIT_BYTES / written)
+        cells = [
+            name, f"{written / 1e6:.0f} MB", f"{without:.2f} s", f"{with_units:.2f} s", str(records),
+            f"{1e3 * (with_units - without) / max(records, 1):.1f} ms", f"{of_unit:+.2%}", f"{record_bytes / 1e6:.1f} MB",
+            str(found[WITHOUT][0]), str(fsyncs),
+        ]  # fmt: skip
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -97,8 +97,8 @@ def main() -> None:
         of_unit = (with_units - without) / max(records, 1) / (without * LEAST_UNIT_BYTES / written)
         cells = [
             name, f"{written / 1e6:.0f} MB", f"{without:.2f} s", f"{with_units:.2f} s", str(records),
-            f"{1e3 * (with_units - without) / max(records, 1):.1f} ms", f"{of_unit:+.2%}", f"{record_bytes / 1e6:.1f} MB",
-            str(found[WITHOUT][0]), str(fsyncs),
+            f"{1e3 * (with_units - without) / max(records, 1):.1f} ms", f"{of_unit:+.2%}",
+            f"{record_bytes / 1e6:.1f} MB", str(found[WITHOUT][0]), str(fsyncs),
         ]  # fmt: skip
         print(f"| {' | '.join(cells)} |", flush=True)
 

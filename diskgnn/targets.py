@@ -12,6 +12,7 @@ from diskgnn.split_arrays import SplitArrays
 from diskgnn.units import whole_number
 
 EXCLUSIONS = ("none", "self", "reverse")
+AVOIDED = ("seeds", "known", "none")
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,9 @@ class LinkTarget:
     reverse_edge_type: EdgeType | None = None  # None: 'rev_NAME' if the graph has it, else the same type if it can be
     seeds: Mapping[str, Any] | None = None  # (source, destination) [n, 2] of each split, in place of the graph's own
     times: Mapping[str, Any] | None = None  # [n] of each: what temporal draws go by, in place of their ends' times
+    # What negatives are not: seed edges of any split ('seeds'), nor edges of the type in the graph ('known'), which
+    # makes ranks 'filtered' as in benchmarks of knowledge graphs; 'none' is uniform over all nodes, as in PyG
+    avoid: str = "seeds"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "edge_type", parse_edge_type(self.edge_type, "target"))
@@ -93,6 +97,8 @@ class LinkTarget:
             object.__setattr__(self, "reverse_edge_type", (source, name, destination))
         if self.exclude not in EXCLUSIONS:
             raise ConfigError(f"exclude: expected one of {', '.join(EXCLUSIONS)}, found {self.exclude!r}")
+        if self.avoid not in AVOIDED:
+            raise ConfigError(f"avoid: expected one of {', '.join(AVOIDED)}, found {self.avoid!r}")
         object.__setattr__(self, "negatives", whole_number("negatives", self.negatives, least=0))
         object.__setattr__(self, "eval_negatives", whole_number("eval_negatives", self.eval_negatives, least=0))
 

@@ -12,7 +12,7 @@ import click
 from diskgnn.errors import ConfigError
 from diskgnn.specs import DRAWS, TEMPORAL
 from diskgnn.storage.object_stores import located
-from diskgnn.targets import EXCLUSIONS
+from diskgnn.targets import AVOIDED, EXCLUSIONS
 from diskgnn.units import parse_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -231,6 +231,9 @@ minibatches = combined(
     _types("--negatives", type=click.IntRange(min=0),
            help="Of links: pairs without an edge for each seed edge in training; 0: those of the batch.  [default: 1]"),
     _types("--eval-negatives", type=click.IntRange(min=0), help="The same in the other splits.  [default: 100]"),
+    _types("--avoid", type=click.Choice(AVOIDED),
+           help="Of links: what negatives are not; seed edges of any split, all known edges (filtered ranks), or none "
+                "as in PyG.  [default: seeds]"),
     _types("--exclude", type=click.Choice(EXCLUSIONS),
            help="Of links: what a train minibatch does not draw; its seed edges themselves, or the reverse ones too.  "
                 "[default: reverse]"),

@@ -7,9 +7,7 @@ that fails below one of them ends the process, so stages read the files instead:
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -19,27 +17,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from diskgnn.errors import ArtifactError
+from diskgnn.graph.type_files import AGAIN, Expected, RowFiles, TypeData, expect, read_at_random
 from diskgnn.schema import ONE_NODE_TYPE, EdgeType, edge_type_name
 from diskgnn.specs import SPLITS
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import edge_file, node_file
-from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, checksum_file, npy_data_offset
+from diskgnn.storage.checked_files import checksum_file, npy_data_offset
 from diskgnn.storage.file_reading import read_array
 from diskgnn.storage.graph_config import EdgeTypeConfig, NodeTypeConfig
 from diskgnn.storage.manifest import Manifest
 from diskgnn.storage.object_stores import Location
-from diskgnn.storage.quantisation import Quantisation
-from diskgnn.storage.row_format import FeatureFile, RowFormat
-
-_AGAIN = "make it with `diskgnn convert` again"
 
 
 @dataclass(frozen=True)
-class NodeSet:
+class NodeSet(TypeData):
     """The nodes of one type: N of them, D features each."""
 
-    manifest: Manifest = field(repr=False)
-    number: int  # of the type: its position among the graph's
     config: NodeTypeConfig
     splits: dict[str, npt.NDArray[np.int64]]  # split name -> node ids, in the order given; loaded and checked
 
@@ -52,8 +45,6 @@ class NodeSet:
         """
         name, num_nodes, target = config.name, config.num_nodes, config.target
         what = f"its {num_nodes} nodes" if name == ONE_NODE_TYPE else f"its {num_nodes} nodes of type {name}"
-        _check_rows(manifest, node_file(artifacts.FEATURES, name),
-                    node_file(artifacts.FEATURE_CHECKSUMS, name), num_nodes, config.rows, what)  # fmt: skip
         if target is not None:
             matrix = (num_nodes, target.num_outputs)
             kinds: dict[str, Expected] = {
@@ -62,25 +53,26 @@ class NodeSet:
                 "regression": [("<f4", matrix), *([("<f4", (num_nodes,))] if target.num_outputs == 1 else [])],
             }
             file = node_file(artifacts.LABELS, name)
-            _expect(manifest, file, kinds[target.kind], f"label for each of {what}")
+            expect(manifest, file, kinds[target.kind], f"label for each of {what}")
         if config.has_times:
-            _expect(manifest, node_file(artifacts.TIMES, name), [("<i8", (num_nodes,))], f"time for {what}")
+            expect(manifest, node_file(artifacts.TIMES, name), [("<i8", (num_nodes,))], f"time for {what}")
         files = {split: node_file(split, name) for split in SPLITS}
         splits = {split: manifest.checked_array(file) for split, file in files.items() if file in manifest.files}
         if splits and target is None:
-            raise ArtifactError(f"{manifest.path} has no label for each of {what}; {_AGAIN}")
-        return NodeSet(manifest, number, config, splits)
+            raise ArtifactError(f"{manifest.path} has no label for each of {what}; {AGAIN}")
+        found = NodeSet(manifest, number, config, splits)
+        found.row_files.check(manifest, what)
+        return found
 
     @cached_property
     def labels(self) -> npt.NDArray[Any] | None:
         """int64 [N], -1: none; uint8 [N, C] of 0 and 1; float32 [N] or [N, C], NaN: none."""
-        has = self.config.target is not None
-        return self.manifest.array(node_file(artifacts.LABELS, self.name)) if has else None
+        return self._mapped(artifacts.LABELS, has=self.config.target is not None)
 
     @cached_property
     def times(self) -> npt.NDArray[np.int64] | None:
         """[N]."""
-        return self.manifest.array(node_file(artifacts.TIMES, self.name)) if self.config.has_times else None
+        return self._mapped(artifacts.TIMES, has=self.config.has_times)
 
     @property
     def user_ids(self) -> pq.ParquetFile | None:
@@ -103,9 +95,7 @@ class NodeSet:
         try:
             file = pq.ParquetFile(path)
         except (OSError, pa.ArrowException) as error:
-            raise ArtifactError(
-                f"{self.manifest.file(name)} is no readable Parquet file ({error}); {_AGAIN}"
-            ) from error
+            raise ArtifactError(f"{self.manifest.file(name)} is no readable Parquet file ({error}); {AGAIN}") from error
         if file.metadata.num_rows != self.num_nodes or file.schema_arrow.names != ["id"]:
             file.close()
             raise ArtifactError(f"{self.manifest.file(name)} does not hold an id for each of {self.num_nodes} nodes")
@@ -121,38 +111,17 @@ class NodeSet:
         """N."""
         return self.config.num_nodes
 
-    @cached_property
-    def feature_file(self) -> FeatureFile | None:
-        """Where the feature rows lie, and what they mean; None if nodes of this type have none.
+    @property
+    def row_files(self) -> RowFiles:
+        """The files of feature rows."""
+        return RowFiles(
+            self.file(artifacts.FEATURES), self.file(artifacts.FEATURE_CHECKSUMS), self.file(artifacts.FEATURE_CODES),
+            self.num_nodes, self.config.rows,
+        )  # fmt: skip
 
-        Raises:
-            ArtifactError: what the codes of quantised rows mean is damaged.
-        """
-        rows, file = self.config.rows, node_file(artifacts.FEATURES, self.name)
-        if rows is None:
-            return None
-        codes = node_file(artifacts.FEATURE_CODES, self.name)
-        quantisation = Quantisation.read(self.manifest, rows.dtype, rows.num_features, codes)
-        path = self.manifest.file(file)
-        return FeatureFile(path, self.manifest.data_offset_bytes(file), self.num_nodes, rows, quantisation)
-
-    @cached_property
-    def feature_checksums(self) -> npt.NDArray[np.uint32]:
-        """CRC-32C of each CHECKSUM_CHUNK_BYTES of the feature file, its header included.
-
-        Raises:
-            ArtifactError: they are damaged themselves, or there are no features.
-        """
-        return self.manifest.checked_array(node_file(artifacts.FEATURE_CHECKSUMS, self.name))
-
-    @cached_property
-    def features(self) -> npt.NDArray[Any]:
-        """[N, D] memory map of the features as stored: bfloat16 as uint16, int4 as uint8 [N, ceil(D / 2)].
-
-        Raises:
-            ArtifactError: there are none.
-        """
-        return self.manifest.array(node_file(artifacts.FEATURES, self.name))
+    def file(self, kind: str) -> str:
+        """Of what all nodes have."""
+        return node_file(kind, self.name)
 
     def labels_of(self, nodes: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """[n] or [n, C] labels of ascending `nodes` [n]; all labels are read, front to back, and checked.
@@ -173,11 +142,9 @@ class NodeSet:
 
 
 @dataclass(frozen=True)
-class EdgeSet:
+class EdgeSet(TypeData):
     """The edges of one type: E of them to N destination nodes, in CSC order."""
 
-    manifest: Manifest = field(repr=False)
-    number: int  # of the type: its position among the graph's
     config: EdgeTypeConfig
     num_destinations: int  # N
     id_dtype: np.dtype[Any]  # of `indices`: int32 when there are fewer than 2^31 source nodes, otherwise int64
@@ -198,11 +165,8 @@ class EdgeSet:
         if not valid or _ends(manifest.file(names[0]), num_nodes) != (0, num_edges):
             raise ArtifactError(
                 f"{manifest.path} holds no CSC matrix ({' and '.join(names)} do not fit each other, or not "
-                f"{num_nodes} nodes); {_AGAIN}"
+                f"{num_nodes} nodes); {AGAIN}"
             )
-        _check_rows(manifest, edge_file(artifacts.EDGE_FEATURES, edge_type),
-                    edge_file(artifacts.EDGE_FEATURE_CHECKSUMS, edge_type), num_edges, config.rows,
-                    f"its {num_edges} edges of type {edge_type_name(edge_type)}")  # fmt: skip
         for kind, dtype, has in (
             (artifacts.WEIGHTS, "<f4", config.has_weights),
             (artifacts.TIMES, "<i8", config.has_times),
@@ -210,27 +174,26 @@ class EdgeSet:
         ):
             if has:
                 expected, what = [(dtype, (num_edges,))], f"{kind} of {edge_type_name(edge_type)}"
-                _expect(manifest, edge_file(kind, edge_type), expected, what)
+                expect(manifest, edge_file(kind, edge_type), expected, what)
         assert indices is not None
-        return EdgeSet(manifest, number, config, num_nodes, np.dtype(indices.dtype))
+        found = EdgeSet(manifest, number, config, num_nodes, np.dtype(indices.dtype))
+        found.row_files.check(manifest, f"its {num_edges} edges of type {edge_type_name(edge_type)}")
+        return found
 
     @cached_property
     def weights(self) -> npt.NDArray[np.float32] | None:
         """[E] above or equal to 0; not all 0 in any list."""
-        return self._mapped(artifacts.WEIGHTS) if self.config.has_weights else None
+        return self._mapped(artifacts.WEIGHTS, has=self.config.has_weights)
 
     @cached_property
     def times(self) -> npt.NDArray[np.int64] | None:
         """[E]."""
-        return self._mapped(artifacts.TIMES) if self.config.has_times else None
+        return self._mapped(artifacts.TIMES, has=self.config.has_times)
 
     @cached_property
     def edge_ids(self) -> npt.NDArray[np.int64] | None:
         """[E] positions in the user's input; None: not kept."""
-        return self._mapped(artifacts.EDGE_IDS) if self.config.has_ids else None
-
-    def _mapped(self, kind: str) -> npt.NDArray[Any]:
-        return self.manifest.array(edge_file(kind, self.type))
+        return self._mapped(artifacts.EDGE_IDS, has=self.config.has_ids)
 
     @property
     def type(self) -> EdgeType:
@@ -289,35 +252,20 @@ class EdgeSet:
         for split in self.config.link_splits:
             name = edge_file(split, self.type)
             splits[split] = self.manifest.checked_array(name)
-            _expect(self.manifest, name, [("<i8", (len(splits[split]), 2))], "seed edges")
+            expect(self.manifest, name, [("<i8", (len(splits[split]), 2))], "seed edges")
         return splits
 
-    @cached_property
-    def feature_file(self) -> FeatureFile | None:
-        """Where the feature rows of edges lie, in CSC order; None if edges of this type have none."""
-        if self.config.rows is None:
-            return None
-        file = edge_file(artifacts.EDGE_FEATURES, self.type)
-        path = self.manifest.file(file)
-        return FeatureFile(path, self.manifest.data_offset_bytes(file), self.num_edges, self.config.rows)
+    @property
+    def row_files(self) -> RowFiles:
+        """The files of feature rows, in CSC order."""
+        return RowFiles(
+            self.file(artifacts.EDGE_FEATURES), self.file(artifacts.EDGE_FEATURE_CHECKSUMS), None, self.num_edges,
+            self.config.rows,
+        )  # fmt: skip
 
-    @cached_property
-    def feature_checksums(self) -> npt.NDArray[np.uint32]:
-        """CRC-32C of each CHECKSUM_CHUNK_BYTES of the feature file, its header included.
-
-        Raises:
-            ArtifactError: they are damaged themselves, or there are no features.
-        """
-        return self.manifest.checked_array(edge_file(artifacts.EDGE_FEATURE_CHECKSUMS, self.type))
-
-    @cached_property
-    def features(self) -> npt.NDArray[Any]:
-        """[E, D] memory map of the features as stored, in CSC order.
-
-        Raises:
-            ArtifactError: there are none.
-        """
-        return self.manifest.array(edge_file(artifacts.EDGE_FEATURES, self.type))
+    def file(self, kind: str) -> str:
+        """Of what all edges have."""
+        return edge_file(kind, self.type)
 
 
 def _ends(indptr: Location, num_nodes: int) -> tuple[int, int]:
@@ -325,35 +273,3 @@ def _ends(indptr: Location, num_nodes: int) -> tuple[int, int]:
     start = npy_data_offset(indptr)
     first, last = (int(read_array(indptr, np.int64, 1, start + 8 * number)[0]) for number in (0, num_nodes))
     return first, last
-
-
-Expected = Sequence[tuple[str, tuple[int, ...]]]  # (dtype, shape) of which one is to be found
-
-
-def _expect(manifest: Manifest, name: str, expected: Expected, what: str) -> None:
-    entry = manifest.files.get(name)
-    if entry is None or (entry.dtype, entry.shape) not in expected:
-        raise ArtifactError(f"{manifest.path} has no {what} ({name}); {_AGAIN}")
-
-
-def _check_rows(
-    manifest: Manifest, file: str, checksums_file: str, num_rows: int, rows: RowFormat | None, what: str
-) -> None:
-    """Whether the feature file and its checksums fit each other and `num_rows`."""
-    if rows is None:
-        return
-    features, checksums = manifest.files.get(file), manifest.files.get(checksums_file)
-    shape = (num_rows, rows.stored_columns)
-    valid = features is not None and (features.dtype, features.shape) == (rows.storage.str, shape)
-    if features is not None and valid:
-        num_chunks = -(-features.bytes // CHECKSUM_CHUNK_BYTES)
-        valid = checksums is not None and (checksums.dtype, checksums.shape) == ("<u4", (num_chunks,))
-    if not valid:
-        raise ArtifactError(f"{manifest.path} has no row of features for each of {what} ({file}); {_AGAIN}")
-
-
-def read_at_random(mapped: npt.NDArray[Any]) -> None:
-    """Let a memory map read no more than what is touched: read-ahead would read megabytes for each value."""
-    memory = getattr(mapped, "_mmap", None)  # NumPy's own; an empty array has none
-    if memory is not None:
-        memory.madvise(mmap.MADV_RANDOM)

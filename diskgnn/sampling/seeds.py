@@ -14,7 +14,7 @@ from diskgnn.draws import batch_key
 from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
-from diskgnn.sampling.negatives import NegativeDestinations, negative_bits
+from diskgnn.sampling.negatives import NegativeDestinations, known_edges, negative_bits
 from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.specs import SamplingSpec
 from diskgnn.storage.samples import PairSample
@@ -162,7 +162,13 @@ class EdgeSeeds:
 
     @cached_property
     def _negatives(self) -> NegativeDestinations:
-        return NegativeDestinations(np.concatenate(list(self._edges.values())), self._ends[1].num_nodes)
+        avoided, target = np.concatenate(list(self._edges.values())), self.target
+        if target.avoid == "none":
+            avoided = avoided[:0]
+        if target.avoid == "known":
+            known = known_edges(self._graph.edges[target.edge_type], np.unique(avoided[:, 0]))
+            avoided = np.concatenate([avoided, known])
+        return NegativeDestinations(avoided, self._ends[1].num_nodes)
 
     def batch(self, split: str, epoch: int, positions: npt.NDArray[np.int64]) -> SeedBatch:
         """Negatives of train are drawn for each epoch, those of other splits are the same in all."""

@@ -205,6 +205,7 @@ def target_to_json(target: Target) -> dict[str, Any]:
         "eval_negatives": target.eval_negatives,
         "exclude": target.exclude,
         "reverse_edge_type": target.reverse_edge_type and edge_type_name(target.reverse_edge_type),
+        **({} if target.avoid == "seeds" else {"avoid": target.avoid}),
         **given,
     }
 
@@ -227,7 +228,8 @@ def parse_target(config: Mapping[str, Any]) -> Target:
     reverse = config["reverse_edge_type"]
     return LinkTarget(
         parse_edge_type(config["edge_type"]), typed(config["negatives"], int), typed(config["eval_negatives"], int),
-        typed(config["exclude"], str), None if reverse is None else parse_edge_type(reverse), **given,
+        typed(config["exclude"], str), None if reverse is None else parse_edge_type(reverse),
+        avoid=typed(config.get("avoid", "seeds"), str), **given,
     )  # fmt: skip
 
 

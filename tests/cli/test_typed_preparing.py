@@ -57,8 +57,6 @@ def test_links_are_prepared_trained_and_evaluated(typed, tmp_path):
         (["--fanouts", "3", "--target", "a:b"], "--target: expected 'source:name:destination', found 'a:b'"),
         (["--fanouts", "3", "--target", "a:b:c"], "--target: the graph has no edge type a:b:c, only"),
         (["--fanouts", "3", "--target", "author"], "give --target one of paper, author:writes:paper"),
-        (["--fanouts", "3", "--group-seeds", "4"], "typed graph (paper, author, venue): --group-seeds needs one type"),
-        (["--fanouts", "3", "--estimate"], "typed graph (paper, author, venue): estimate needs one type"),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_nothing_is_left(typed, tmp_path, flags, message):

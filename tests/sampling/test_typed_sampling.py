@@ -1,5 +1,7 @@
 """Sampling from graphs of types: against an oracle in Python, in memory and by sweeps; times, weights, exclusion."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -341,3 +343,30 @@ def test_a_complete_graph_has_no_negatives():
     assert negatives.draw(np.array([1, 1]), bits).tolist() == [[0, 0, 0], [0, 1, 1]]
     with pytest.raises(ConfigError, match="source 0 has seed edges to all 3 destinations"):
         negatives.draw(np.array([1, 0]), bits)
+
+
+@pytest.mark.parametrize("avoid", ["seeds", "known", "none"])
+def test_negatives_avoid_what_they_are_told(graph, tmp_path, avoid):
+    target = LinkTarget(WRITES, negatives=60, eval_negatives=60, exclude="none", avoid=avoid)
+    known = {(int(author), paper) for paper in range(70) for author in neighbours(graph, paper)}
+    seeds = {tuple(pair) for pairs in graph.edges[WRITES].splits.values() for pair in pairs.tolist()}
+    sample(graph, tmp_path / "samples", target=target, fanouts=[1], batch_size=8)
+    drawn = Counter()
+    for split in ("train", "valid"):
+        for minibatch in Samples.open(tmp_path / "samples").read(split):
+            papers, authors = np.split(minibatch.seeds, [minibatch.node_counts[-1][0]])
+            negative = minibatch.pairs.label == 0
+            found = zip(authors[minibatch.pairs.src[negative]], papers[minibatch.pairs.dst[negative]], strict=True)
+            drawn.update((int(author), int(paper)) for author, paper in found)
+    assert sum(drawn.values()) == 60 * 80
+    forbidden = {"seeds": seeds, "known": seeds | known, "none": set()}[avoid]
+    assert not forbidden & drawn.keys()
+    # Every other pair of a seed's author comes up sooner or later.
+    possible = {(author, paper) for author, _ in seeds for paper in range(70)} - forbidden
+    assert len(possible & drawn.keys()) > 0.6 * len(possible)
+    assert drawn.keys() <= possible
+
+
+def neighbours(graph, paper):
+    edges = graph.edges[WRITES]
+    return edges.indices[edges.indptr[paper] : edges.indptr[paper + 1]]

@@ -1,0 +1,123 @@
+"""What types of nodes and types of edges have alike: files in a graph directory, and feature rows in some of them."""
+
+from __future__ import annotations
+
+import mmap
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import ArtifactError
+from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES
+from diskgnn.storage.manifest import Manifest
+from diskgnn.storage.quantisation import Quantisation
+from diskgnn.storage.row_format import FeatureFile, RowFormat
+
+AGAIN = "make it with `diskgnn convert` again"
+Expected = Sequence[tuple[str, tuple[int, ...]]]  # (dtype, shape) of which one is to be found
+
+
+@dataclass(frozen=True)
+class RowFiles:
+    """The files of the feature rows of one type."""
+
+    features: str
+    checksums: str
+    codes: str | None  # what the codes of quantised rows mean; None: rows of this kind are never quantised
+    num_rows: int
+    rows: RowFormat | None  # None: there are none
+
+    def check(self, manifest: Manifest, what: str) -> None:
+        """Whether features and checksums fit each other and the number of rows, each of which is for one of `what`.
+
+        Raises:
+            ArtifactError: they do not.
+        """
+        if self.rows is None:
+            return
+        features, checksums = manifest.files.get(self.features), manifest.files.get(self.checksums)
+        shape = (self.num_rows, self.rows.stored_columns)
+        valid = features is not None and (features.dtype, features.shape) == (self.rows.storage.str, shape)
+        if features is not None and valid:
+            num_chunks = -(-features.bytes // CHECKSUM_CHUNK_BYTES)
+            valid = checksums is not None and (checksums.dtype, checksums.shape) == ("<u4", (num_chunks,))
+        if not valid:
+            raise ArtifactError(f"{manifest.path} has no row of features for each of {what} ({self.features}); {AGAIN}")
+
+
+@dataclass(frozen=True)
+class TypeData(ABC):
+    """What a graph has of one type."""
+
+    manifest: Manifest = field(repr=False)
+    number: int  # of the type: its position among the graph's
+
+    @property
+    @abstractmethod
+    def row_files(self) -> RowFiles:
+        """The files of feature rows."""
+
+    @abstractmethod
+    def file(self, kind: str) -> str:
+        """Of what all of the type have."""
+
+    @cached_property
+    def feature_file(self) -> FeatureFile | None:
+        """Where the feature rows lie, and what they mean; None if there are none.
+
+        Raises:
+            ArtifactError: what the codes of quantised rows mean is damaged.
+        """
+        files, manifest = self.row_files, self.manifest
+        if files.rows is None:
+            return None
+        quantisation = None
+        if files.codes is not None:
+            quantisation = Quantisation.read(manifest, files.rows.dtype, files.rows.num_features, files.codes)
+        offset = manifest.data_offset_bytes(files.features)
+        return FeatureFile(manifest.file(files.features), offset, files.num_rows, files.rows, quantisation)
+
+    @cached_property
+    def feature_checksums(self) -> npt.NDArray[np.uint32]:
+        """CRC-32C of each CHECKSUM_CHUNK_BYTES of the feature file, its header included.
+
+        Raises:
+            ArtifactError: they are damaged themselves, or there are no features.
+        """
+        return self.manifest.checked_array(self.row_files.checksums)
+
+    @cached_property
+    def features(self) -> npt.NDArray[Any]:
+        """[rows, D] memory map of the features as stored: bfloat16 as uint16, int4 as uint8 [rows, ceil(D / 2)].
+
+        Raises:
+            ArtifactError: there are none.
+        """
+        return self.manifest.array(self.row_files.features)
+
+    def _mapped(self, kind: str, *, has: bool) -> npt.NDArray[Any] | None:
+        """The memory map of a file, if there `has` to be one."""
+        return self.manifest.array(self.file(kind)) if has else None
+
+
+def expect(manifest: Manifest, name: str, expected: Expected, what: str) -> None:
+    """Refuse a graph without `what` in its file, in one of the forms expected.
+
+    Raises:
+        ArtifactError: it has no such file, or one of another dtype or shape.
+    """
+    entry = manifest.files.get(name)
+    if entry is None or (entry.dtype, entry.shape) not in expected:
+        raise ArtifactError(f"{manifest.path} has no {what} ({name}); {AGAIN}")
+
+
+def read_at_random(mapped: npt.NDArray[Any]) -> None:
+    """Let a memory map read no more than what is touched: read-ahead would read megabytes for each value."""
+    memory = getattr(mapped, "_mmap", None)  # NumPy's own; an empty array has none
+    if memory is not None:
+        memory.madvise(mmap.MADV_RANDOM)

@@ -341,7 +341,7 @@ def test_a_complete_graph_has_no_negatives():
     negatives = NegativeDestinations(edges, 3)
     bits = np.arange(6, dtype=np.uint64).reshape(2, 3) << np.uint64(61)
     assert negatives.draw(np.array([1, 1]), bits).tolist() == [[0, 0, 0], [0, 1, 1]]
-    with pytest.raises(ConfigError, match="source 0 has seed edges to all 3 destinations"):
+    with pytest.raises(ConfigError, match="source 0 has edges to all 3 destinations"):
         negatives.draw(np.array([1, 0]), bits)
 
 

@@ -2,7 +2,7 @@
 """What docs/guide/ranks.md says of training on many ranks, measured on this machine's processor.
 
     tools/measure_ranks.py kills FOLDER [--ranks 2] [--kills 10]
-    tools/measure_ranks.py accuracy FOLDER --graph GRAPH [--ranks 2] [--seeds 5] [--epochs 6] [--periods 4 16]
+    tools/measure_ranks.py accuracy FOLDER --graph GRAPH [--ranks 2 4] [--seeds 5] [--epochs 6] [--periods 4 16]
 
 `kills` ends a rank with SIGKILL at a random moment of each run, lets torchrun start the group again, and compares
 losses and weights with those of a run that nobody disturbed. `accuracy` trains each seed on one rank, on several with
@@ -153,28 +153,27 @@ def scores(rank: int, world_size: int, folder: Path, runs: list[dict[str, Any]])
 
 def accuracy(options: argparse.Namespace) -> None:
     """Print the test accuracy of each way: mean and deviation over seeds."""
-    folder, ranks, seeds = options.folder, options.ranks, range(options.seeds)
+    folder, seeds = options.folder, range(options.seeds)
     folder.mkdir(parents=True, exist_ok=True)
-    for number in (1, ranks):
+    world_sizes = (1, *options.ranks)
+    for number in world_sizes:
         if not (folder / f"packed-{number}").exists():
             diskgnn.prepare(options.graph, folder / f"packed-{number}", batch_size=options.batch_size // number,
                             epochs=4, seed=1, ranks=number, **PREPARED)  # fmt: skip
-    ways: dict[str, tuple[int, dict[str, Any]]] = {
-        "1 rank": (1, {}),
-        f"{ranks} ranks, gradients averaged in every step": (ranks, {}),
-        **{
-            f"{ranks} ranks, parameters averaged every {period} steps": (ranks, {"averaging_period": period})
-            for period in options.periods
-        },
-    }
+    ways: list[tuple[str, int, dict[str, Any]]] = [("1 rank", 1, {})]
+    for number in options.ranks:
+        ways.append((f"{number} ranks, gradients averaged in every step", number, {}))
+        for period in options.periods:
+            name = f"{number} ranks, parameters averaged every {period} steps"
+            ways.append((name, number, {"averaging_period": period}))
     common = {"epochs": options.epochs, "hidden": 64, "lr": 0.005}
-    for world_size in (1, ranks):
-        names = [name for name, (number, _) in ways.items() if number == world_size]
-        runs = [{**common, **ways[name][1], "seed": seed} for name in names for seed in seeds]
+    for world_size in world_sizes:
+        of_size = [(name, chosen) for name, number, chosen in ways if number == world_size]
+        runs = [{**common, **chosen, "seed": seed} for _, chosen in of_size for seed in seeds]
         (folder / "store").unlink(missing_ok=True)
         multiprocessing.spawn(scores, (world_size, folder, runs), nprocs=world_size)
         found = json.loads((folder / f"scores-{world_size}.json").read_text())
-        for number, name in enumerate(names):
+        for number, (name, _) in enumerate(of_size):
             of_way = [each["test_accuracy"] for each in found[number * len(seeds) :][: len(seeds)]]
             print(f"{name}: {statistics.mean(of_way):.4f} +- {statistics.stdev(of_way):.4f}", flush=True)
 
@@ -194,7 +193,7 @@ def main() -> None:
     comparing.set_defaults(call=accuracy)
     comparing.add_argument("folder", type=Path)
     comparing.add_argument("--graph", type=Path, required=True)
-    comparing.add_argument("--ranks", type=int, default=2)
+    comparing.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     comparing.add_argument("--seeds", type=int, default=5)
     comparing.add_argument("--epochs", type=int, default=6)
     comparing.add_argument("--batch-size", type=int, default=512, help="of all ranks together")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -60,36 +61,55 @@ def make_step(
     Raises:
         ConfigError: the model has vectors that several ranks cannot train, or there is nothing to average.
     """
+    compute, loss = _Computing(optimizer, device, amp, timeline), _MinibatchLoss(net, task)
     if ranks.world_size == 1:
         if averaging_period is not None:
             raise ConfigError("averaging_period: expected several ranks, found one process; start them with torchrun")
-        return _StepAlone(net, optimizer, task, amp, timeline)
-    together = _StepTogether(net, optimizer, task, ranks, device, amp, timeline)
+        return _StepAlone(loss, compute)
+    _refuse_vectors(net, device)
+    together = _StepTogether(loss, compute, ranks)
     if averaging_period is None:
         return together
-    if together.loss.has_tables:
+    if loss.has_tables:
         raise ConfigError("averaging_period: vectors of nodes are too many to average; leave it out")
-    return _StepApart(together, OverlappedAverager(list(net.parameters()), averaging_period))
+    return _StepApart(loss, compute, together, OverlappedAverager(list(net.parameters()), averaging_period))
+
+
+@dataclass(frozen=True)
+class _Computing:
+    """What a process computes in a step, whatever others do."""
+
+    optimizer: Optimizer
+    device: torch.device
+    amp: bool
+    timeline: Stages
+
+    def forward(self, loss: nn.Module, batch: AnyMiniBatch | None, number: int) -> Tensor:
+        """[] the loss of a minibatch."""
+        faults.point("training.step")
+        with (
+            self.timeline.stage("forward", number),
+            torch.autocast(self.device.type, torch.bfloat16, enabled=self.amp),
+        ):
+            found: Tensor = loss(batch)
+        return found
+
+    def backward(self, loss: Tensor, number: int) -> None:
+        """Change the parameters by the gradients of `loss`."""
+        self.optimizer.zero_grad(set_to_none=True)
+        with self.timeline.stage("backward", number):
+            loss.backward()  # type: ignore[no-untyped-call]
+        with self.timeline.stage("step", number):
+            self.optimizer.step()
 
 
 class _StepAlone:
-    def __init__(self, net: nn.Module, optimizer: Optimizer, task: Task, amp: bool, timeline: Stages) -> None:
-        self._net, self._optimizer, self._task, self._amp, self._timeline = net, optimizer, task, amp, timeline
+    def __init__(self, loss: _MinibatchLoss, compute: _Computing) -> None:
+        self._loss, self._compute = loss, compute
 
     def __call__(self, batch: AnyMiniBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
-        assert batch is not None
-        faults.point("training.step")
-        timeline, task = self._timeline, self._task
-        with (
-            timeline.stage("forward", number),
-            torch.autocast(batch.seeds.device.type, torch.bfloat16, enabled=self._amp),
-        ):
-            loss = task.loss(task.outputs(self._net, batch), batch)
-        self._optimizer.zero_grad(set_to_none=True)
-        with timeline.stage("backward", number):
-            loss.backward()  # type: ignore[no-untyped-call]
-        with timeline.stage("step", number):
-            self._optimizer.step()
+        loss = self._compute.forward(self._loss, batch, number)
+        self._compute.backward(loss, number)
         return loss.detach(), stopping
 
     def begin_epoch(self, epoch: int) -> None:
@@ -108,54 +128,25 @@ class _StepTogether:
     never stopped.
     """
 
-    def __init__(
-        self,
-        net: nn.Module,
-        optimizer: Optimizer,
-        task: Task,
-        ranks: Ranks,
-        device: torch.device,
-        amp: bool,
-        timeline: Stages,
-    ) -> None:
-        _refuse_vectors(net, device)
-        self._optimizer, self._ranks, self._device, self._amp, self._timeline = optimizer, ranks, device, amp, timeline
-        self._net, self.loss = net, _MinibatchLoss(net, task)
-        self._shared_loss = DistributedDataParallel(self.loss, find_unused_parameters=True)
+    def __init__(self, loss: _MinibatchLoss, compute: _Computing, ranks: Ranks) -> None:
+        self._loss, self._compute, self._ranks = loss, compute, ranks
+        self._shared_loss = DistributedDataParallel(loss, find_unused_parameters=True)
 
     def begin_epoch(self, epoch: int) -> None:
         """Nothing depends on it."""
 
     def settle(self) -> None:
         """Give all ranks the buffers of the model in rank 0, such as running means: DDP does before each step."""
-        for buffer in self._net.buffers():
+        for buffer in self._loss.net.buffers():
             distributed.broadcast(buffer, 0)
 
     def __call__(self, batch: AnyMiniBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
-        faults.point("training.step")
         weight = 0 if batch is None else _num_predictions(batch)
         agreed = self._ranks.summing([weight, stopping])  # while the model computes
-        loss = self.forward(self._shared_loss, batch, number)
+        loss = self._compute.forward(self._shared_loss, batch, number)
         total, stops = agreed()
-        self.backward(loss * (weight * self._ranks.world_size / max(total, 1)), number)
+        self._compute.backward(loss * (weight * self._ranks.world_size / max(total, 1)), number)
         return None if batch is None else loss.detach(), stops > 0
-
-    def forward(self, loss: nn.Module, batch: AnyMiniBatch | None, number: int) -> Tensor:
-        """[] the loss of a minibatch."""
-        with (
-            self._timeline.stage("forward", number),
-            torch.autocast(self._device.type, torch.bfloat16, enabled=self._amp),
-        ):
-            found: Tensor = loss(batch)
-        return found
-
-    def backward(self, loss: Tensor, number: int) -> None:
-        """Change the parameters by the gradients of `loss`."""
-        self._optimizer.zero_grad(set_to_none=True)
-        with self._timeline.stage("backward", number):
-            loss.backward()  # type: ignore[no-untyped-call]
-        with self._timeline.stage("step", number):
-            self._optimizer.step()
 
 
 class _StepApart:
@@ -163,8 +154,11 @@ class _StepApart:
     few of them (post-local SGD: Lin et al., Don't Use Large Mini-Batches, Use Local SGD, ICLR 2020).
     """
 
-    def __init__(self, together: _StepTogether, averager: OverlappedAverager) -> None:
-        self._together, self._averager, self._epoch = together, averager, 0
+    def __init__(
+        self, loss: _MinibatchLoss, compute: _Computing, together: _StepTogether, averager: OverlappedAverager
+    ) -> None:
+        self._loss, self._compute, self._together, self._averager = loss, compute, together, averager
+        self._epoch = 0
 
     def begin_epoch(self, epoch: int) -> None:
         """The first one is of steps together."""
@@ -173,11 +167,10 @@ class _StepApart:
     def __call__(self, batch: AnyMiniBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
         if self._epoch == 0:
             return self._together(batch, number, stopping)
-        faults.point("training.step")
         loss = None
         if batch is not None:
-            loss = self._together.forward(self._together.loss, batch, number)
-            self._together.backward(loss, number)
+            loss = self._compute.forward(self._loss, batch, number)
+            self._compute.backward(loss, number)
             loss = loss.detach()
         stops = self._averager.after_step(stopping) if (number + 1) % self._averager.period == 0 else False
         return loss, stops
@@ -190,12 +183,13 @@ class _StepApart:
 
 
 class _MinibatchLoss(nn.Module):
-    """What DDP wraps: all that gradients come from, a decoder that is no part of the model's forward included."""
+    """All that gradients come from, a decoder that is no part of the model's forward included: what DDP wraps."""
 
     def __init__(self, net: nn.Module, task: Task) -> None:
         super().__init__()
         self.net, self._task = net, task
-        self.unused = nn.Parameter(torch.empty(0))  # DDP warns where it looks for such parameters and finds none
+        device = next((each.device for each in net.parameters()), None)  # DDP takes parameters of one kind of device
+        self.unused = nn.Parameter(torch.empty(0, device=device))  # it warns where it looks for such and finds none
         self._tables = [module for module in net.modules() if isinstance(module, nn.Embedding) and module.sparse]
 
     @property

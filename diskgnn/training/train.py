@@ -1,12 +1,10 @@
-"""Training: one visible loop over any `BatchSource`."""
+"""`train`: a model, what it is trained on, and a checkpoint, ready for the loop."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -14,30 +12,27 @@ from torch import nn
 
 from diskgnn.batch_source import BatchSource, schema_of
 from diskgnn.draws import batch_key
-from diskgnn.errors import OutputExistsError
 from diskgnn.loading.options import LoaderOptions
-from diskgnn.minibatch import AnyMiniBatch
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.specs import PathLike
 from diskgnn.system.device import checked_device
-from diskgnn.tracing import UNTRACED, Stages
-from diskgnn.training.checkpoints import checkpoint_exists, training_alone
+from diskgnn.tracing import UNTRACED
+from diskgnn.training import run_checkpoint
 from diskgnn.training.config import TrainingConfig
 from diskgnn.training.device_memory import size_device_tier
 from diskgnn.training.disk_embeddings import reading_ahead
-from diskgnn.training.evaluate import evaluation
-from diskgnn.training.interrupts import interrupts_deferred
-from diskgnn.training.metrics import MetricsWriter, Record, end_record, epoch_record, start_record, step_record
+from diskgnn.training.loop import Listeners, train_epochs
+from diskgnn.training.metrics import MetricsWriter, Record, end_record, start_record
 from diskgnn.training.model_check import check_model
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.named_models import model_for
 from diskgnn.training.optimizers import make_optimizer
-from diskgnn.training.outputs import check_writable, traced
+from diskgnn.training.outputs import traced
 from diskgnn.training.ranks import Ranks, check_alike, device_of_rank, joined_ranks
-from diskgnn.training.results import EvalResult, Spent, TrainResult
-from diskgnn.training.sources import Evaluations, minibatches, open_sources
+from diskgnn.training.results import TrainResult
+from diskgnn.training.sources import open_sources
 from diskgnn.training.state import TrainingState
-from diskgnn.training.steps import Step, make_step
+from diskgnn.training.steps import make_step
 from diskgnn.training.tasks import Task, task_of
 
 
@@ -143,9 +138,7 @@ def train(
     device = checked_device(device_of_rank(device))
     with ExitStack() as opened:
         ranks = opened.enter_context(joined_ranks(device))
-        if checkpoint is not None and ranks.replace_others_after(_taking(checkpoint)):
-            config = replace(config, resume=True)
-        ranks.by_first(lambda: _refuse_to_overwrite(config))
+        config = run_checkpoint.going_on_after_a_death(config, ranks)
         given = {"valid": valid_source, "test": test_source}
         shard = ranks.shard if ranks.world_size > 1 else None
         source, evaluations = ranks.in_all(
@@ -153,23 +146,15 @@ def train(
         )
         check_alike(ranks, source)
         task = task_of(schema_of(source), task, loss) if task is None or isinstance(task, str) else task
-        torch.manual_seed(config.seed)
-        net, shape = ranks.in_all(lambda: _fitting_model(model, spec, task, source, device))
-        num_batches = max(ranks.gathered(source.num_batches))
-        identity = {**shape, "lr": config.lr, "weight_decay": config.weight_decay, "seed": config.seed,
-                    "amp": config.amp, "num_batches": num_batches}  # fmt: skip
-        if ranks.world_size > 1:
-            identity["world_size"] = ranks.world_size
+        net, identity = _seeded_model(model, spec, task, source, config, device, ranks)
         if averaging_period is not None:
             identity["averaging_period"] = averaging_period
-        if not ranks.is_first:  # the initial weights are rank 0's, dropout is each rank's own
-            torch.manual_seed(batch_key(config.seed, "train/rank", ranks.shard.rank))
         size_device_tier(net, task, source, evaluations, device, amp=config.amp)
         optimizer = make_optimizer(net, config.lr, config.weight_decay)
         source = reading_ahead(source, net)
-        state = TrainingState(net, optimizer, source, identity, config.checkpoint, ranks, num_batches)
+        state = TrainingState(net, optimizer, source, identity, config.checkpoint, ranks, identity["num_batches"])
         state.optimizers_differ = averaging_period is not None
-        ranks.by_first(lambda: _take_checkpoint(config, ranks, opened))
+        run_checkpoint.take(config, ranks, opened)
         if not ranks.is_first:
             metrics = tensorboard = callback = trace = None
             reporter = SILENT
@@ -177,151 +162,39 @@ def train(
         step = make_step(
             net, optimizer, task, ranks, device, amp=config.amp, timeline=timeline, averaging_period=averaging_period
         )
-        resumed_from = _resume(state, config)
+        resumed_from = run_checkpoint.start(state, config)
         writer = opened.enter_context(MetricsWriter(metrics, tensorboard, callback, resumed_from, state.num_steps))
         writer.write(start_record({**identity, "epochs": config.epochs}, resumed_from), 0)
-        try:
-            _train_epochs(state, step, task, config, evaluations, device, _Listeners(writer, timeline, reporter))
-        except KeyboardInterrupt as interrupt:
-            if ranks.world_size == 1 or isinstance(interrupt, _AllStop):
-                with interrupts_deferred():  # of an impatient second one
-                    step.settle()
-                    state.save(config.checkpoint)
-            raise
+        train_epochs(state, step, task, config, evaluations, device, Listeners(writer, timeline, reporter))
         result = state.finished(resumed_from)
         writer.write(end_record(result), state.num_steps)
         return result
 
 
-@dataclass(frozen=True)
-class _Listeners:
-    """Who is told of what training does."""
-
-    writer: MetricsWriter
-    timeline: Stages
-    reporter: Reporter
-
-
-class _AllStop(KeyboardInterrupt):
-    """A process was interrupted, and all ranks have agreed to stop after the same step."""
-
-
-def _taking(checkpoint: PathLike) -> str:
-    return f"taking checkpoint {Path(checkpoint).absolute()}"
-
-
-def _take_checkpoint(config: TrainingConfig, ranks: Ranks, opened: ExitStack) -> None:
-    """Make sure that it can be written, now and not after the first epoch, and that nobody else writes it."""
-    if config.checkpoint is not None:
-        check_writable(config.checkpoint, "checkpoint")
-        opened.enter_context(training_alone(config.checkpoint))
-        ranks.note(_taking(config.checkpoint))
-
-
-def _train_epochs(
-    state: TrainingState,
-    step: Step,
+def _seeded_model(
+    model: str | nn.Module | None,
+    spec: ModelSpec,
     task: Task,
+    source: BatchSource,
     config: TrainingConfig,
-    evaluations: Evaluations,
     device: torch.device,
-    listeners: _Listeners,
-) -> None:
-    """The loop: train an epoch, evaluate, save; from where `state` stands."""
-    source, writer, timeline, ranks = state.source, listeners.writer, listeners.timeline, state.ranks
-    # Of several ranks none stops by itself: the others would wait for it.
-    noted: AbstractContextManager[Sequence[int]] = interrupts_deferred() if ranks.world_size > 1 else nullcontext(())
-    with noted as interrupts:
-        for epoch in range(state.epoch, config.epochs):
-            state.begin_epoch()
-            step.begin_epoch(epoch)
-            recorded = Spent.until_now(source)
-            with (
-                minibatches(source, epoch) as batches,
-                listeners.reporter.stage(f"epoch {epoch}", state.num_batches, "minibatches") as advance,
-            ):
-                advance(state.batch)
-                while (batch := _next(batches, timeline, state.batch)) is not None or state.lags:
-                    with interrupts_deferred():
-                        if batch is not None:
-                            batch = batch.to(device, non_blocking=True)
-                        loss, stops = step(batch, state.batch, bool(interrupts))
-                        state.trained_on(state.batch if batch is None else batch.batch_index, loss)
-                        if unrecorded := config.records_after(state.batch, state.num_batches):
-                            mean_loss = state.mean_loss(unrecorded)
-                            now = Spent.until_now(source)
-                            spent = Spent.together(ranks.gathered(now - recorded))
-                            writer.write(step_record(epoch, state.batch, mean_loss, spent), state.num_steps)
-                            recorded = now
-                        if config.saves_after(state.batch):
-                            step.settle()
-                            state.save(config.checkpoint)
-                        if stops:
-                            raise _AllStop
-                    advance(1)
-            step.settle()
-            result = state.epoch_result()
-            if config.evaluates_after(epoch):
-                evaluated = _evaluate(state, task, evaluations, device, config, listeners)
-                result = replace(result, evaluations=evaluated)
-            with interrupts_deferred():
-                state.end_epoch(result, task)
-                writer.write(epoch_record(result), state.num_steps)
-                state.save(config.checkpoint)
+    ranks: Ranks,
+) -> tuple[nn.Module, dict[str, Any]]:
+    """The model with the weights that the seed says, and what a checkpoint of this run is of.
 
-
-def _next(batches: Iterator[AnyMiniBatch], timeline: Stages, number: int) -> AnyMiniBatch | None:
-    with timeline.stage("wait", number):
-        return next(batches, None)
-
-
-def _evaluate(
-    state: TrainingState,
-    task: Task,
-    evaluations: Evaluations,
-    device: torch.device,
-    config: TrainingConfig,
-    listeners: _Listeners,
-) -> dict[str, EvalResult]:
-    found = {}
-    for split, opened in evaluations.items():
-        with opened() as source, listeners.timeline.stage(f"evaluate {split}"):
-            found[split] = evaluation(
-                state.net,
-                task,
-                reading_ahead(source, state.net),
-                device,
-                amp=config.amp,
-                reporter=listeners.reporter,
-                ranks=state.ranks,
-            )
-    return found
-
-
-def _refuse_to_overwrite(config: TrainingConfig) -> None:
-    if config.checkpoint is not None and not config.resume and checkpoint_exists(config.checkpoint):
-        raise OutputExistsError(
-            f"{config.checkpoint} holds a checkpoint already; pass resume=True to go on from it, or choose "
-            f"another directory"
-        )
-
-
-def _resume(state: TrainingState, config: TrainingConfig) -> tuple[int, int] | None:
-    """Go on from the checkpoint, if there is one; the epoch and minibatch that it was written at."""
-    exists = config.checkpoint is not None and state.ranks.by_first(lambda: checkpoint_exists(str(config.checkpoint)))
-    if config.checkpoint is not None and exists:
-        state.restore(config.checkpoint)
-        resumed_from = (state.epoch, state.batch)
-        if state.epoch >= config.epochs and state.ranks.is_first:
-            warnings.warn(
-                f"the run in {config.checkpoint} is complete already: {state.epoch} epochs; for more, raise `epochs`",
-                stacklevel=3,
-            )
-        return resumed_from
-    if config.checkpoint is not None and config.resume and state.ranks.is_first:
-        warnings.warn(f"no checkpoint in {config.checkpoint}, starting from the beginning", stacklevel=3)
-    state.start()
-    return None
+    The initial weights are those of rank 0; dropout is each rank's own.
+    """
+    torch.manual_seed(config.seed)
+    net, shape = ranks.in_all(lambda: _fitting_model(model, spec, task, source, device))
+    identity = {
+        **shape, "lr": config.lr, "weight_decay": config.weight_decay, "seed": config.seed, "amp": config.amp,
+        "num_batches": max(ranks.gathered(source.num_batches)),
+    }  # fmt: skip
+    if ranks.world_size > 1:
+        identity["world_size"] = ranks.world_size
+    if not ranks.is_first:
+        torch.manual_seed(batch_key(config.seed, "train/rank", ranks.shard.rank))
+    return net, identity
 
 
 def _fitting_model(

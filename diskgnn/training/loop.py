@@ -1,0 +1,135 @@
+"""The loop: train an epoch, evaluate, save."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+import torch
+
+from diskgnn.minibatch import AnyMiniBatch
+from diskgnn.progress import Reporter
+from diskgnn.tracing import Stages
+from diskgnn.training.config import TrainingConfig
+from diskgnn.training.disk_embeddings import reading_ahead
+from diskgnn.training.evaluate import evaluation
+from diskgnn.training.interrupts import interrupts_deferred
+from diskgnn.training.metrics import MetricsWriter, epoch_record, step_record
+from diskgnn.training.results import EvalResult, Spent
+from diskgnn.training.sources import Evaluations, minibatches
+from diskgnn.training.state import TrainingState
+from diskgnn.training.steps import Step
+from diskgnn.training.tasks import Task
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """Who is told of what training does."""
+
+    writer: MetricsWriter
+    timeline: Stages
+    reporter: Reporter
+
+
+class _AllStop(KeyboardInterrupt):
+    """A process was interrupted, and all ranks have agreed to stop after the same step."""
+
+
+def train_epochs(
+    state: TrainingState,
+    step: Step,
+    task: Task,
+    config: TrainingConfig,
+    evaluations: Evaluations,
+    device: torch.device,
+    listeners: Listeners,
+) -> None:
+    """Train from where `state` stands to the end.
+
+    Raises:
+        DivergedError: a loss is not finite.
+        KeyboardInterrupt: after the checkpoint was written.
+    """
+    try:
+        _train_epochs(state, step, task, config, evaluations, device, listeners)
+    except KeyboardInterrupt as interrupt:
+        if state.ranks.world_size == 1 or isinstance(interrupt, _AllStop):
+            with interrupts_deferred():  # of an impatient second one
+                step.settle()
+                state.save(config.checkpoint)
+        raise
+
+
+def _train_epochs(
+    state: TrainingState,
+    step: Step,
+    task: Task,
+    config: TrainingConfig,
+    evaluations: Evaluations,
+    device: torch.device,
+    listeners: Listeners,
+) -> None:
+    source, writer, timeline, ranks = state.source, listeners.writer, listeners.timeline, state.ranks
+    # Of several ranks none stops by itself: the others would wait for it.
+    noted: AbstractContextManager[Sequence[int]] = interrupts_deferred() if ranks.world_size > 1 else nullcontext(())
+    with noted as interrupts:
+        for epoch in range(state.epoch, config.epochs):
+            state.begin_epoch()
+            step.begin_epoch(epoch)
+            recorded = Spent.until_now(source)
+            with (
+                minibatches(source, epoch) as batches,
+                listeners.reporter.stage(f"epoch {epoch}", state.num_batches, "minibatches") as advance,
+            ):
+                advance(state.batch)
+                while (batch := _next(batches, timeline, state.batch)) is not None or state.lags:
+                    with interrupts_deferred():
+                        if batch is not None:
+                            batch = batch.to(device, non_blocking=True)
+                        loss, stops = step(batch, state.batch, bool(interrupts))
+                        state.trained_on(state.batch if batch is None else batch.batch_index, loss)
+                        if unrecorded := config.records_after(state.batch, state.num_batches):
+                            mean_loss = state.mean_loss(unrecorded)
+                            now = Spent.until_now(source)
+                            spent = Spent.together(ranks.gathered(now - recorded))
+                            writer.write(step_record(epoch, state.batch, mean_loss, spent), state.num_steps)
+                            recorded = now
+                        if config.saves_after(state.batch):
+                            step.settle()
+                            state.save(config.checkpoint)
+                        if stops:
+                            raise _AllStop
+                    advance(1)
+            step.settle()
+            result = state.epoch_result()
+            if config.evaluates_after(epoch):
+                evaluated = _evaluate(state, task, evaluations, device, config, listeners)
+                result = replace(result, evaluations=evaluated)
+            with interrupts_deferred():
+                state.end_epoch(result, task)
+                writer.write(epoch_record(result), state.num_steps)
+                state.save(config.checkpoint)
+
+
+def _next(batches: Iterator[AnyMiniBatch], timeline: Stages, number: int) -> AnyMiniBatch | None:
+    with timeline.stage("wait", number):
+        return next(batches, None)
+
+
+def _evaluate(
+    state: TrainingState,
+    task: Task,
+    evaluations: Evaluations,
+    device: torch.device,
+    config: TrainingConfig,
+    listeners: Listeners,
+) -> dict[str, EvalResult]:
+    found = {}
+    for split, opened in evaluations.items():
+        with opened() as source, listeners.timeline.stage(f"evaluate {split}"):
+            found[split] = evaluation(
+                state.net, task, reading_ahead(source, state.net), device, amp=config.amp,
+                reporter=listeners.reporter, ranks=state.ranks,
+            )  # fmt: skip
+    return found

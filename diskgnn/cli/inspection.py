@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +15,7 @@ from diskgnn.cli.rendering import Output
 from diskgnn.units import format_count, format_size
 
 if TYPE_CHECKING:
+    from diskgnn.storage.object_stores import AnyPath
     from diskgnn.storage.verification import Damage
 
 
@@ -21,11 +23,17 @@ if TYPE_CHECKING:
 @click.argument("artifact", type=options.ARTIFACT)
 @click.pass_obj
 def inspect(output: Output, /, artifact: Path) -> None:
-    """Say what a graph, samples or packed directory holds and how it was made."""
+    """Say what a graph, samples or packed directory holds and how it was made, or a folder of several ranks."""
     from diskgnn.graph.inspection import describe
+    from diskgnn.storage.ranks import rank_directories
 
-    description = describe(artifact)
+    ranks = [describe(directory) for directory in rank_directories(artifact)]
+    description = ranks[0] if ranks else describe(artifact)
     facts = dict(description.facts)
+    if ranks:
+        columns = [name for name in facts if name.endswith(("_bytes", "_minibatches", "_disk_share"))]
+        rows = [(number, *(each.facts.get(name, "") for name in columns)) for number, each in enumerate(ranks)]
+        output.table(f"{artifact}: {description.kind}, of {len(ranks)} ranks", ["rank", *columns], rows)
     types = [facts.pop(name, []) for name in ("node_types", "edge_types")]
     output.fields(f"{description.path}: {description.kind}", facts)
     for title, listed in zip(("node types", "edge types"), types, strict=True):
@@ -34,9 +42,9 @@ def inspect(output: Output, /, artifact: Path) -> None:
             shown = [name for name in listed[0] if name in kept or any(each[name] for each in listed)]
             output.table(title, shown, [tuple(_told(each[name]) for name in shown) for each in listed])
     output.fields("made with", description.config)
-    rows = [(file.name, file.bytes, _dtype(file.dtype), _shape(file.shape)) for file in description.files]
-    output.table("files", ["name", "size_bytes", "dtype", "shape"], rows)
-    output.result(description)
+    files = [(file.name, file.bytes, _dtype(file.dtype), _shape(file.shape)) for file in description.files]
+    output.table("files", ["name", "size_bytes", "dtype", "shape"], files)
+    output.result({"path": artifact, "ranks": ranks} if ranks else description)
 
 
 def _told(value: object) -> object:
@@ -75,20 +83,38 @@ def verify(
 ) -> None:
     """Compare every byte of a graph, samples or packed directory with its checksum, and list all that is damaged.
 
-    With --repair, make damaged samples and packed data again, equal to the byte.
+    With --repair, make damaged samples and packed data again, equal to the byte. A folder of several ranks is taken
+    rank by rank.
     """
-    from diskgnn.storage.verification import DamagedError, find_damage
+    from diskgnn.storage.ranks import rank_directories
 
     output: Output = ctx.obj
-    repaired: list[Damage] = []
-    if repair:
+
+    def made_again(path: AnyPath, samples: Path | None) -> list[Damage]:
         from diskgnn.preparing.repair import repair as make_again
         from diskgnn.system.resources import Resources
 
-        resources = Resources.of(memory, threads, output.reporter)
-        repaired = make_again(artifact, graph=graph, samples=samples, resources=resources)
-        for damage in repaired:
-            output.text(f"made again: {damage.file}{_which(damage)}")
+        if not repair:
+            return []
+        return make_again(path, graph=graph, samples=samples, resources=Resources.of(memory, threads, output.reporter))
+
+    if ranks := rank_directories(artifact):
+        found = [_verified(output, each, made_again(each, samples and samples / each.name)) for each in ranks]
+        result: dict[str, Any] = {"path": artifact, "ranks": found}
+    else:
+        result = _verified(output, artifact, made_again(artifact, samples))
+        found = [result]
+    output.result(result)
+    if codes := [each["error"]["exit_code"] for each in found if "error" in each]:
+        ctx.exit(codes[0])
+
+
+def _verified(output: Output, artifact: AnyPath, repaired: Sequence[Damage]) -> dict[str, Any]:
+    """Say what is damaged of one directory, if anything is; the same for --json."""
+    from diskgnn.storage.verification import DamagedError, find_damage
+
+    for damage in repaired:
+        output.text(f"made again: {damage.file}{_which(damage)}")
     manifest, damages = find_damage(artifact, reporter=output.reporter)
     for damage in damages:
         output.error(damage.problem)
@@ -96,12 +122,9 @@ def verify(
              "digest": manifest.digest, "damaged": damages, "repaired": repaired}  # fmt: skip
     if damages:
         error = DamagedError(manifest, damages)
-        output.result(
-            {**found, "error": {"kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code}}
-        )
-        ctx.exit(error.exit_code)
+        return {**found, "error": {"kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code}}
     output.text(f"{artifact} is whole: {len(manifest.files)} files, {format_size(manifest.total_bytes)}")
-    output.result(found)
+    return found
 
 
 def _which(damage: Damage) -> str:

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.schema_facts import is_plain, schema_facts
 from diskgnn.schema import ONE_NODE_TYPE
-from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.file_reading import read_array
 from diskgnn.storage.manifest import Manifest, open_artifact
+from diskgnn.storage.object_stores import AnyPath
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedSplit
 from diskgnn.storage.samples import Samples
@@ -60,7 +60,7 @@ class Description:
     files: tuple[FileFacts, ...]
 
 
-def describe(path: PathLike) -> Description:
+def describe(path: AnyPath) -> Description:
     """Open an artifact and say what it holds. Offsets and labels of a graph are read front to back, twice.
 
     Raises:

@@ -1,7 +1,8 @@
 """The device tier and the pinned tier: static rows in memory, the hottest ones first.
 
-They are shared by all loaders of one packed directory in this process. With device="cpu" the device tier is a tensor in
-host memory, and everything runs through the same code.
+They are shared by all loaders of one packed directory in this process, and the pinned tier by all ranks that train
+together on this machine. With device="cpu" the device tier is a tensor in host memory, and everything runs through the
+same code.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from diskgnn.storage.packed_config import RowSetConfig
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.row_reading import read_rows, row_buffer
 from diskgnn.system.page_locking import PageLock
+from diskgnn.system.shared_memory import SharedMemory
 from diskgnn.units import parse_size
 
 _LOAD_WINDOW_BYTES = 16 << 20
@@ -38,6 +40,7 @@ class StaticRows:
     rows: RowFormat
     on_device: Tensor  # [num_device, stored_columns] on the device
     pinned: npt.NDArray[np.uint8]  # [(num_static - num_device) * row_bytes] in host memory
+    shared: SharedMemory | None = None  # what `pinned` is, if other processes have it, too
     _locks: list[PageLock] = field(default_factory=list)
 
     @property
@@ -62,7 +65,8 @@ class StaticRows:
             ConfigError: the system refuses; names the limit.
         """
         if not self._locks:
-            lock = PageLock([(self.pinned.ctypes.data, self.pinned.nbytes)], self.device)
+            memory = self.pinned if self.shared is None else self.shared.data
+            lock = PageLock([(memory.ctypes.data, memory.nbytes)], self.device)
             self._locks.append(lock)
             finalize(self, lock.release)
 
@@ -91,7 +95,7 @@ def open_static_rows(
         key = (packed.digest, str(device), number, num_device)
         rows = _shared.get(key)
         if rows is None:
-            rows = _shared[key] = _load(file, device, num_device, engine)
+            rows = _shared[key] = _load(file, device, num_device, engine, _name_among_ranks(packed, number))
         found.append(rows)
     return tuple(found)
 
@@ -131,12 +135,35 @@ def _divided(row_sets: Sequence[RowSetConfig], num_bytes: int) -> list[int]:
     return [row_set.num_static * num_bytes // max(1, static_bytes) for row_set in row_sets]
 
 
-def _load(row_file: RowFile, device: torch.device, num_device: int, engine: str) -> StaticRows:
-    """The rows in memory, compared with their checksum: whoever shares them need not ask."""
-    file, crc = row_file.file, row_file.header_crc32c
-    row_bytes, num_pinned = file.row_bytes, file.num_rows - num_device
-    on_device = torch.empty((num_device, file.rows.stored_columns), dtype=file.rows.torch_dtype, device=device)
-    pinned = row_buffer(num_pinned, row_bytes)[: num_pinned * row_bytes]
+def _name_among_ranks(packed: Packed, number: int) -> str | None:
+    """Names the static rows of a row set in all ranks that have the same ones; None if they are for one process."""
+    name = packed.config.row_sets[number].name
+    nodes = packed.manifest.files.get(artifacts.static_nodes_file(name))
+    if nodes is None:
+        return None
+    rows = packed.manifest.files[artifacts.static_file(name)]
+    return f"{packed.config.graph} {name} {nodes.crc32c} {rows.crc32c} {rows.bytes}"
+
+
+def _load(row_file: RowFile, device: torch.device, num_device: int, engine: str, name: str | None) -> StaticRows:
+    """The rows in memory: if `name` names them, in that of all ranks here, where one may have read them already."""
+    rows, row_bytes, num_rows = row_file.file.rows, row_file.file.row_bytes, row_file.file.num_rows
+    on_device = torch.empty((num_device, rows.stored_columns), dtype=rows.torch_dtype, device=device)
+    if name is None or num_device == num_rows:
+        num_bytes = (num_rows - num_device) * row_bytes
+        pinned = row_buffer(num_rows - num_device, row_bytes)[:num_bytes]
+        _read(row_file, on_device, pinned, engine)
+        return StaticRows(rows, on_device, pinned)
+    # All rows: how many of them a rank has on its device is its own matter.
+    shared = SharedMemory(name, num_rows * row_bytes, lambda data: _read(row_file, on_device[:0], data, engine))
+    on_device.copy_(rows.as_tensor(shared.data[: num_device * row_bytes]))
+    return StaticRows(rows, on_device, shared.data[num_device * row_bytes :], shared)
+
+
+def _read(row_file: RowFile, on_device: Tensor, pinned: npt.NDArray[np.uint8], engine: str) -> None:
+    """Read the first rows to the device and the others to host memory, compared with their checksum."""
+    file, crc, num_device = row_file.file, row_file.header_crc32c, len(on_device)
+    row_bytes = file.row_bytes
     window_rows = max(1, _LOAD_WINDOW_BYTES // row_bytes)
     buffer = row_buffer(window_rows, row_bytes)
     for first in range(0, file.num_rows, window_rows):
@@ -151,4 +178,3 @@ def _load(row_file: RowFile, device: torch.device, num_device: int, engine: str)
             (split - first) * row_bytes :
         ]
     row_file.check(crc)
-    return StaticRows(file.rows, on_device, pinned)

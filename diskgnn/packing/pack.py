@@ -7,15 +7,16 @@ their rows (`row_packing`).
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from diskgnn._native import PageWriter
+from diskgnn._native import PageWriter, crc32c
 from diskgnn.caches import CacheSpec
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph.graph import Graph
@@ -118,11 +119,13 @@ def pack_samples(
     once: bool = False,
     window_bytes: int | None = None,
     unit_bytes: int | None = None,
+    static_nodes: Mapping[str, npt.NDArray[np.int64]] | None = None,
 ) -> StageReport:
     """`pack`, once its arguments are nouns. `tiers` are rows [K] where those of each row set are known.
 
     The sequences are to be repeated, or, if `once`, not: then their cpu tiers are empty at the start, and a killed run
-    starts from the beginning. `window_bytes` is that of `row_packing.pack_rows`, `unit_bytes` that of `Pace`.
+    starts from the beginning. `window_bytes` is that of `row_packing.pack_rows`, `unit_bytes` that of `Pace`. By row
+    set, `static_nodes` are those whose rows are to be static, where other samples had a say in that.
     """
     started = time.perf_counter()
     if samples.manifest.source != {"format": artifacts.GRAPH, "digest": graph.manifest.digest}:
@@ -141,6 +144,9 @@ def pack_samples(
     target = label_target(graph, given.target)
     config = _config(graph, samples, target, row_sets, keep_input_nodes=keep_input_nodes, keep_edge_ids=keep_edge_ids)
     made_with = {"records": _RECORDS, "config": config.to_json(), "tiers": _tiers_json(tiers)}
+    if static_nodes is not None:
+        made_with["static"] = {name: crc32c(nodes.view(np.uint8)) for name, nodes in static_nodes.items()}
+    chosen = None if static_nodes is None else [static_nodes[each.config.name] for each in row_sets]
     with ArtifactWriter(
         out,
         artifacts.PACKED,
@@ -160,9 +166,12 @@ def pack_samples(
                 placer = SplitPlacer(
                     writer, pages, graph, samples, config, row_sets, resources,
                     scratch_memory_bytes=scratch_memory_bytes(resources), once=once, unit_bytes=unit_bytes,
+                    static_nodes=chosen,
                 )  # fmt: skip
                 with pages_kept(COPIES * minibatch_bytes):
                     placed = placer.place_all(tiers)
+                if static_nodes is not None:
+                    _write_static_nodes(writer, placed)
                 return placed, pack_rows(
                     writer, pages, placed, resources,
                     window_bytes=window_bytes, unit_bytes=unit_bytes, before_units=placer.record,
@@ -179,6 +188,13 @@ def pack_samples(
         manifest = writer.publish()
     seconds, details = time.perf_counter() - started, _details(Packed(manifest).config, placed)
     return StageReport("pack", seconds, read_bytes, manifest.total_bytes, details)
+
+
+def _write_static_nodes(writer: ArtifactWriter, placed: Placed) -> None:
+    """Say which rows are static: other directories have the same, and their readers may share them in memory."""
+    for row_set, nodes in zip(placed.row_sets, placed.static_nodes, strict=True):
+        if len(nodes):
+            writer.save_array(artifacts.static_nodes_file(row_set.config.name), nodes)
 
 
 def _tiers_json(tiers: Tiers) -> Any:

@@ -20,7 +20,7 @@ from diskgnn._native import PageWriter
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
-from diskgnn.packing.accesses import Accesses, count_histogram, hottest_nodes
+from diskgnn.packing.accesses import Accesses
 from diskgnn.packing.header_encoder import HeaderEncoder
 from diskgnn.packing.header_writer import HeaderWriter
 from diskgnn.packing.placed import Arrays, PlacedHeaders, PlacedSplit
@@ -28,7 +28,8 @@ from diskgnn.packing.placement import Placement, Schedule
 from diskgnn.packing.reserving import scratch_pages
 from diskgnn.packing.reuse import MAX_BATCHES, SCRATCH_SUFFIXES, Reuse, most_scratch_bytes
 from diskgnn.packing.row_sets import RowSet
-from diskgnn.packing.tier_budgets import Demand, Division, divide_cpu_rows, divide_static_rows
+from diskgnn.packing.static_choice import choose_static
+from diskgnn.packing.tier_budgets import Demand, Division, divide_cpu_rows
 from diskgnn.packing.tiers import TierBudgets, Tiers
 from diskgnn.progress import Advance
 from diskgnn.storage import artifacts
@@ -73,13 +74,16 @@ class SplitPlacer:
         scratch_memory_bytes: int = 0,
         once: bool = False,
         unit_bytes: int | None = None,
+        static_nodes: Sequence[npt.NDArray[np.int64]] | None = None,
     ) -> None:
         """`config` is that of the directory, as far as it is known before placing; `scratch_memory_bytes` is what may
-        be in memory instead of in scratch files; `once` is that of `Reuse`; `unit_bytes` that of `Pace`."""
+        be in memory instead of in scratch files; `once` is that of `Reuse`; `unit_bytes` that of `Pace`;
+        `static_nodes` [K] are chosen already."""
         self.writer, self.pages, self.graph, self.samples, self.config = writer, pages, graph, samples, config
         self.row_sets, self.resources, self._once = row_sets, resources, once
         self._scratch_memory_bytes = scratch_memory_bytes
         self.static_nodes: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64) for _ in row_sets]
+        self._given_static = static_nodes
         self.needed: list[npt.NDArray[np.bool_]] = [np.zeros(row_set.num_rows, np.bool_) for row_set in row_sets]
         self._divisions: dict[str, Division] = {}
         self._read_bytes = 0
@@ -230,18 +234,11 @@ class SplitPlacer:
         )  # fmt: skip
 
     def _choose_static(self, accesses: Sequence[Accesses], tiers: Tiers) -> None:
-        """The rows that the first split accesses most often."""
-        wanted = [tiers.static] if isinstance(tiers, TierBudgets) else [each.static for each in tiers]
-        if not any(wanted):
-            return
-        counts = [found.counts() for found in accesses]
-        if isinstance(tiers, TierBudgets):
-            widths = [row_set.row_bytes for row_set in self.row_sets]
-            histograms = [count_histogram(of_set) for of_set in counts]
-            wanted = list(divide_static_rows(list(zip(histograms, widths, strict=True)), tiers.static).rows)
-        for number, num_rows in enumerate(wanted):
-            self.static_nodes[number] = hottest_nodes(counts[number], num_rows)
-            self.needed[number][self.static_nodes[number]] = True
+        """Those that are given, or the rows that the first split accesses most often."""
+        chosen = self._given_static or choose_static(self.row_sets, tiers, lambda: [each.counts() for each in accesses])
+        for number, nodes in enumerate(chosen):
+            self.static_nodes[number] = nodes
+            self.needed[number][nodes] = True
 
     def _schedules(self, split: str, reuses: Sequence[Reuse], tiers: Tiers) -> list[Schedule]:
         if not isinstance(tiers, TierBudgets):

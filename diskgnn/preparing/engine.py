@@ -71,6 +71,7 @@ class LocalEngine:
             request.resources,
             keep_input_nodes=request.keep_input_nodes,
             keep_edge_ids=request.keep_edge_ids,
+            static_nodes=request.static_nodes(),
             overwrite=overwrite,
         )
 

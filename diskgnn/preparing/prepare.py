@@ -22,6 +22,7 @@ from diskgnn.preparing.estimate import disk_forecast
 from diskgnn.preparing.outputs import preparing_alone, unfinished_ranks
 from diskgnn.preparing.repair import repair
 from diskgnn.preparing.request import PrepareRequest
+from diskgnn.preparing.static_sets import with_one_static_set
 from diskgnn.progress import SILENT, Reporter, StageReport, say
 from diskgnn.sampling.memory_division import for_sampling, most_minibatch_bytes
 from diskgnn.sampling.plan import SamplingPlan
@@ -125,7 +126,17 @@ def prepare_ranks(request: PrepareRequest, ranks: int, engine: Engine, *, overwr
     if ranks == 1:
         return prepare_request(request, engine, overwrite=overwrite)
     with unfinished_ranks(request, ranks, overwrite=overwrite) as unfinished:
-        return engine.each(unfinished, lambda each: prepare_request(each, engine, overwrite=overwrite))
+        sampled: list[StageReport] = []
+        if request.tiers.static:
+            sampled = engine.each(unfinished, lambda each: sample_request(each, engine, overwrite=overwrite))
+            unfinished = with_one_static_set(request, unfinished)
+        return sampled + engine.each(unfinished, lambda each: prepare_request(each, engine, overwrite=overwrite))
+
+
+def sample_request(request: PrepareRequest, engine: Engine, *, overwrite: bool = False) -> list[StageReport]:
+    """The first half of `prepare_request`, which then goes on with it."""
+    with _ready(request, overwrite=overwrite):
+        return _sample(request, engine)
 
 
 def prepare_request(
@@ -133,6 +144,18 @@ def prepare_request(
 ) -> list[StageReport]:
     """`prepare` of one directory, once its arguments are checked."""
     engine = engine or LocalEngine()
+    with _ready(request, overwrite=overwrite):
+        reports = _sample(request, engine)
+        return_freed_memory()
+        reports.append(engine.pack(request, overwrite))
+        faults.point("prepare.packed")
+        shutil.rmtree(request.scratch, ignore_errors=True)
+    return reports
+
+
+@contextmanager
+def _ready(request: PrepareRequest, *, overwrite: bool) -> Iterator[None]:
+    """Nobody else prepares this, and nothing says that it cannot be done. What is done stays if the block fails."""
     with preparing_alone(request.out):
         request.resources.disk.look()
         try:
@@ -143,12 +166,7 @@ def prepare_request(
             raise
         _require_memory(request)
         with _saying_what_is_kept(request):
-            reports = _sample(request, engine)
-            return_freed_memory()
-            reports.append(engine.pack(request, overwrite))
-        faults.point("prepare.packed")
-        shutil.rmtree(request.scratch, ignore_errors=True)
-    return reports
+            yield
 
 
 def _require_memory(request: PrepareRequest) -> None:

@@ -202,6 +202,7 @@ def pack(request: PrepareRequest, tell: Tell, digest: str, there: str | None, ov
             resources,
             keep_input_nodes=request.keep_input_nodes,
             keep_edge_ids=request.keep_edge_ids,
+            static_nodes=request.static_nodes(),
             overwrite=overwrite,
         )
 

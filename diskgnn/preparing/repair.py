@@ -9,9 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from diskgnn.errors import ArtifactError, ConfigError
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import ArtifactError, ConfigError, ReadError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack_samples
 from diskgnn.packing.tiers import TierRows
@@ -23,7 +27,7 @@ from diskgnn.storage import artifacts
 from diskgnn.storage.checked_files import sync
 from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import Manifest, read_manifest
-from diskgnn.storage.object_stores import local
+from diskgnn.storage.object_stores import AnyPath, local
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.samples import Samples
@@ -34,7 +38,7 @@ from diskgnn.system.resources import Resources
 
 
 def repair(
-    path: PathLike,
+    path: AnyPath,
     *,
     graph: PathLike | Graph | None,
     samples: PathLike | None = None,
@@ -71,7 +75,7 @@ def repair(
 
 
 def _repair(
-    path: PathLike, given: PathLike | Graph | None, samples: PathLike | None, scratch: Path, resources: Resources
+    path: AnyPath, given: PathLike | Graph | None, samples: PathLike | None, scratch: Path, resources: Resources
 ) -> list[Damage]:
     manifest, damages = find_damage(path, reporter=resources.reporter)
     if not damages:
@@ -137,7 +141,7 @@ def _packed_again(packed: Packed, graph: Graph, samples: Samples, out: Path, res
     """All of it, beside it."""
     pack_samples(graph, samples, out, _tiers(packed.config), resources,
                  keep_input_nodes=packed.config.keep_input_nodes, keep_edge_ids=packed.config.keep_edge_ids,
-                 overwrite=True)  # fmt: skip
+                 overwrite=True, static_nodes=_static_nodes(packed))  # fmt: skip
     made = Packed.open(out)
     if made.digest != packed.digest:
         raise ArtifactError(f"{packed.path} cannot be made again by this diskgnn: prepare it again")
@@ -152,6 +156,27 @@ def _replace_from(made: Packed, packed: Packed, damages: Sequence[Damage]) -> No
         else:
             _replace(made.path / damage.file, packed.path / damage.file)
     sync(packed.path)
+
+
+def _static_nodes(packed: Packed) -> dict[str, npt.NDArray[np.int64]] | None:
+    """Which rows are static, where several ranks have decided that together: as one of them says it, undamaged."""
+    names = [row_set.name for row_set in packed.config.row_sets]
+    if not any(artifacts.static_nodes_file(name) in packed.manifest.files for name in names):
+        return None
+    shard = packed.config.samples.spec.shard
+    others = [packed.path.with_name(artifacts.rank_directory(rank, shard.world_size))
+              for rank in range(shard.world_size)]  # fmt: skip
+    for path in (packed.path, *others):
+        with suppress(ArtifactError, ReadError):
+            said_by = Packed.open(path)
+            found = {name: said_by.static_nodes(name) for name in names}
+            expected = [packed.manifest.files.get(artifacts.static_nodes_file(name)) for name in names]
+            if expected == [said_by.manifest.files.get(artifacts.static_nodes_file(name)) for name in names]:
+                return found
+    raise ArtifactError(
+        f"{packed.path} does not say any more which rows are static, and no other rank's directory is beside it: copy "
+        f"one to {others[0] if others[0] != packed.path else others[-1]}"
+    )
 
 
 def _require_source(manifest: Manifest, format: str, digest: str) -> None:  # noqa: A002  (the manifest's word)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from diskgnn.caches import CacheSpec
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
-from diskgnn.packing.row_sets import features_of
+from diskgnn.packing.row_sets import features_of, row_sets_of
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs import PathLike, SamplingSpec
@@ -31,6 +34,7 @@ class PrepareRequest:
     samples: Path | None  # where to keep the samples; None for scratch beside `out`
     keep_input_nodes: bool
     keep_edge_ids: bool = False
+    static_from: Path | None = None  # a folder that says which rows are static, if all ranks have decided that together
 
     @staticmethod
     def of(
@@ -88,6 +92,13 @@ class PrepareRequest:
     def scratch(self) -> Path:
         """What is only needed while preparing, and goes when that is done."""
         return self.out.with_name(f".{self.out.name}.preparing")
+
+    def static_nodes(self) -> dict[str, npt.NDArray[np.int64]] | None:
+        """By row set, the nodes that `static_from` names."""
+        if self.static_from is None:
+            return None
+        names = [row_set.config.name for row_set in row_sets_of(self.graph, self.plan.config())]
+        return {name: np.load(self.static_from / artifacts.static_nodes_file(name)) for name in names}
 
     def written(self, ranks: int) -> list[Path]:
         """All places that preparing so many ranks writes to, but for an output that it replaces in one step."""

@@ -74,6 +74,11 @@ def static_file(row_set: str) -> str:
     return f"static-{row_set}.npy"
 
 
+def static_nodes_file(row_set: str) -> str:
+    """packed/ of one of several ranks: whose rows the static ones are; the same in all of them."""
+    return f"static_nodes-{row_set}.npy"
+
+
 def extents_file(split: str) -> str:
     """packed/: the extents of one split's sequence."""
     return f"{split}.bin"

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.storage import artifacts, extents
 from diskgnn.storage.extents import ExtentIndex
@@ -112,6 +115,19 @@ class Packed:
                 f"expected {expected}; prepare it again"
             )
         return index
+
+    def static_nodes(self, row_set: str) -> npt.NDArray[np.int64]:
+        """[S] whose rows the static ones of a row set are: of a directory for one of several ranks; none of others.
+
+        Raises:
+            ArtifactError: they are damaged.
+        """
+        name = artifacts.static_nodes_file(row_set)
+        found = self.manifest.checked_array(name) if name in self.manifest.files else np.empty(0, np.int64)
+        (config,) = (each for each in self.config.row_sets if each.name == row_set)
+        if found.dtype != np.int64 or found.ndim != 1 or ((found < 0) | (found >= config.num_rows)).any():
+            raise ArtifactError(f"{self.path}: {name} names no rows of {row_set}; prepare it again")
+        return found
 
     def file(self, name: str) -> Path:
         """Where file `name` lies, or its copy: see `Manifest.local`."""

@@ -8,7 +8,7 @@ import re
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.specs import Shard
 from diskgnn.storage import artifacts
-from diskgnn.storage.object_stores import AnyPath, StoredPath, located
+from diskgnn.storage.object_stores import AnyPath, Location, StoredPath, located
 from diskgnn.storage.packed import Packed
 
 
@@ -49,6 +49,27 @@ def ranks_in(path: AnyPath) -> list[Shard]:
     named = (re.fullmatch(r"rank-(\d+)-of-(\d+)", name) for name in names)
     found = [(int(match[2]), int(match[1])) for match in named if match]
     return [Shard(rank, world_size) for world_size, rank in sorted(found) if rank < world_size]
+
+
+def rank_directories(path: AnyPath) -> list[Location]:
+    """The directories of all ranks in the folder `path`, by rank; none where it is no such folder.
+
+    Raises:
+        ArtifactError: one is missing.
+    """
+    if not (found := ranks_in(path)):
+        return []
+    world_size, folder = found[0].world_size, located(path)
+    wanted = [Shard(rank, world_size) for rank in range(world_size)]
+    if missing := [each for each in wanted if each not in found]:
+        raise _missing(folder / artifacts.rank_directory(missing[0].rank, world_size), world_size)
+    return [folder / artifacts.rank_directory(each.rank, each.world_size) for each in found]
+
+
+def _missing(directory: Location, world_size: int) -> ArtifactError:
+    return ArtifactError(
+        f"{directory} is not there: finish preparing with `diskgnn prepare --ranks {world_size}`, or copy it here"
+    )
 
 
 def open_rank(path: AnyPath | Packed, shard: Shard | None = None, *, stream: bool = False) -> Packed:
@@ -93,10 +114,7 @@ def open_rank(path: AnyPath | Packed, shard: Shard | None = None, *, stream: boo
         )
     directory = located(path) / artifacts.rank_directory(wanted.rank, wanted.world_size)
     if wanted not in ranks:
-        raise ArtifactError(
-            f"{directory} is not there: finish preparing with `diskgnn prepare --ranks {wanted.world_size}`, or copy "
-            "it here"
-        )
+        raise _missing(directory, wanted.world_size)
     packed = Packed.open(directory, stream=stream)
     if (found := packed.config.samples.spec.shard) != wanted:
         raise ArtifactError(f"{directory} was prepared for {_named(found)}: it was renamed; prepare it again")

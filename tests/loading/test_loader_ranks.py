@@ -1,9 +1,12 @@
 """Which directory of a folder of ranks a Loader opens: that of torchrun's environment, or of its arguments."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from graphs import make_graph
+from graphs import bits_of, make_graph
+from rank_processes import in_ranks
+from torch.distributed import barrier
 
 from diskgnn import ArtifactError, ConfigError, Loader, prepare
 from diskgnn.storage.verification import verify_artifact
@@ -34,6 +37,33 @@ def test_the_environment_or_arguments_name_the_rank(folder, monkeypatch):
         assert seeds_of(Loader(folder / "two")) == dealt[rank::2]
         assert seeds_of(Loader(folder / "two", rank=1, world_size=2)) == dealt[1::2]
         assert seeds_of(Loader(folder / "one", rank=0, world_size=1)) == dealt
+
+
+@pytest.mark.parametrize("device_cache", ["0%", "2%"])
+def test_ranks_have_static_rows_in_memory_once(folder, tmp_path, device_cache):
+    """Each in a process of its own reads the rows of one rank, and finds the static ones in the same memory."""
+    settings = SETTINGS | {"static_cache": "5%"}
+    prepare(folder / "graph", tmp_path / "one", **settings)
+    prepare(folder / "graph", tmp_path / "three", **settings, ranks=3)
+    with Loader(tmp_path / "one") as loader:
+        dealt = [bits_of(batch) for batch in loader.epoch(0)]
+    found = in_ranks(3, rows_and_memory, str(tmp_path / "three"), device_cache)
+    for rank, (rows, pinned_rows, maps) in enumerate(found):
+        assert rows == dealt[rank::3]
+        assert pinned_rows > 0
+        assert len(maps) == 1
+    assert len({maps[0] for _, _, maps in found}) == 1
+
+
+def rows_and_memory(rank: int, folder: str, device_cache: str):
+    """x of an epoch, how many rows came from the pinned tier, and the files in memory that are mapped."""
+    with Loader(folder, rank=rank, world_size=3, device_cache=device_cache) as loader:
+        rows = [bits_of(batch) for batch in loader.epoch(0)]
+        barrier()  # all have loaded, and still have it
+        maps = Path("/proc/self/maps").read_text().splitlines()
+        shared = sorted({line.split()[4] for line in maps if "memfd:diskgnn" in line})
+        barrier()
+        return rows, loader.stats().pinned_rows, shared
 
 
 def test_what_does_not_fit_is_refused_with_what_makes_it_right(folder, monkeypatch):

@@ -11,11 +11,13 @@ from typed_directories import write_typed_graph
 
 from diskgnn import ArtifactError, ConfigError, Loader, OutputExistsError, prepare
 from diskgnn.graph.graph import Graph
+from diskgnn.preparing.repair import repair
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs import SPLITS, SamplingSpec, Shard
 from diskgnn.storage import faults
 from diskgnn.storage.manifest import open_artifact
 from diskgnn.storage.verification import verify_artifact
+from diskgnn.system.resources import Resources
 from diskgnn.targets import LinkTarget, NodeTarget
 
 SETTINGS = {"fanouts": [3, 2], "batch_size": 8, "epochs": 2, "seed": 5, "cpu_cache": "10%", "keep_input_nodes": True}
@@ -117,24 +119,84 @@ def test_a_rank_that_is_none_is_refused(rank, world_size):
         Shard(rank, world_size)
 
 
+def static_sets(folders):
+    """By row set, the static nodes and rows that the directories of ranks say, the same in all of them."""
+    found = [{path.name: path.read_bytes() for path in folder.glob("static*")} for folder in folders]
+    assert all(each == found[0] for each in found)
+    return {name: np.load(folders[0] / name) for name in found[0]}
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_all_ranks_have_the_rows_static_that_they_need_most_often_together(graph, tmp_path, world_size):
+    prepare(graph, tmp_path / "ranks", **SETTINGS | {"static_cache": "5%"}, ranks=world_size)
+    folders = [tmp_path / "ranks" / f"rank-{rank}-of-{world_size}" for rank in range(world_size)]
+    accesses = []
+    for folder in folders:
+        with Loader(folder) as loader:
+            accesses += [batch.input_nodes.numpy() for epoch in range(2) for batch in loader.epoch(epoch)]
+    nodes, counts = np.unique(np.concatenate(accesses), return_counts=True)
+    found, features = static_sets(folders), Graph.open(graph).feature_file
+    num_static = int(0.05 * features.num_rows)
+    expected = nodes[np.lexsort((nodes, -counts))][:num_static]
+    np.testing.assert_array_equal(found["static_nodes-node.npy"], expected)
+    rows = np.fromfile(features.path, features.rows.storage, offset=features.data_offset_bytes)
+    np.testing.assert_array_equal(
+        found["static-node.npy"].view(np.uint8), rows.reshape(-1, features.rows.stored_columns)[expected].view(np.uint8)
+    )
+
+
+def test_static_rows_of_several_types_are_divided_by_all_ranks_together(typed_graph, tmp_path):
+    """The budget goes to what all ranks access most often: a single rank would have chosen others."""
+    settings = SETTINGS | TYPED_WAYS["nodes"] | {"batch_size": 5, "static_cache": "20%"}
+    prepare(typed_graph, tmp_path / "one", **settings)
+    prepare(typed_graph, tmp_path / "ranks", **settings, ranks=2)
+    found = static_sets([tmp_path / "ranks" / f"rank-{rank}-of-2" for rank in range(2)])
+    of_one = {path.name: np.load(path) for path in (tmp_path / "one").glob("static*")}
+    assert len(of_one) > 1
+    for name, rows in of_one.items():
+        np.testing.assert_array_equal(found[name].view(np.uint8), rows.view(np.uint8))
+
+
+@pytest.mark.parametrize("damaged", ["static_nodes-node.npy", "static-node.npy", "train-index.npy"])
+def test_a_rank_is_repaired_with_the_static_rows_of_all(graph, tmp_path, damaged):
+    prepare(graph, tmp_path / "ranks", **SETTINGS | {"static_cache": "5%"}, ranks=2)
+    path = tmp_path / "ranks" / "rank-1-of-2" / damaged
+    written = path.read_bytes()
+    path.write_bytes(written[:-1] + bytes([written[-1] ^ 1]))
+    repair(path.parent, graph=graph, resources=Resources.of("1GiB", 1))
+    assert path.read_bytes() == written
+    verify_artifact(path.parent)
+
+
+def test_what_no_rank_says_any_more_cannot_be_repaired(graph, tmp_path):
+    prepare(graph, tmp_path / "ranks", **SETTINGS | {"static_cache": "5%"}, ranks=2)
+    (tmp_path / "ranks" / "rank-1-of-2").rename(tmp_path / "alone")
+    path = tmp_path / "alone" / "static_nodes-node.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(ArtifactError, match=r"no other rank's directory is beside it: copy one to .*rank-0-of-2"):
+        repair(tmp_path / "alone", graph=graph, resources=Resources.of("1GiB", 1))
+
+
+@pytest.mark.parametrize("static_cache", [0, "5%"])
 @pytest.mark.filterwarnings("ignore:what was sampled")
-def test_a_run_that_was_stopped_goes_on_with_the_ranks_that_are_missing(graph, tmp_path):
-    prepare(graph, tmp_path / "whole", **SETTINGS, ranks=3)
+def test_a_run_that_was_stopped_goes_on_with_the_ranks_that_are_missing(graph, tmp_path, static_cache):
+    settings = SETTINGS | {"static_cache": static_cache}
+    prepare(graph, tmp_path / "whole", **settings, ranks=3)
     out = tmp_path / "ranks"
     with faults.armed("prepare.packed", KeyboardInterrupt(), after=1), pytest.raises(KeyboardInterrupt):
-        prepare(graph, out, **SETTINGS, ranks=3)
+        prepare(graph, out, **settings, ranks=3)
     before = (out / "rank-0-of-3").stat().st_ino
     with pytest.raises(OutputExistsError, match="of other settings"):
-        prepare(graph, out, **SETTINGS | {"seed": 6}, ranks=3)
-    prepare(graph, out, **SETTINGS, ranks=3)
+        prepare(graph, out, **settings | {"seed": 6}, ranks=3)
+    prepare(graph, out, **settings, ranks=3)
     assert (out / "rank-0-of-3").stat().st_ino == before
     for rank in range(3):
         name = f"rank-{rank}-of-3"
         assert open_artifact(out / name).digest == open_artifact(tmp_path / "whole" / name).digest
     assert sorted(path.name for path in out.iterdir()) == [f"rank-{rank}-of-3" for rank in range(3)]
     with pytest.raises(OutputExistsError, match="all of 3 ranks already"):
-        prepare(graph, out, **SETTINGS, ranks=3)
-    prepare(graph, out, **SETTINGS | {"seed": 6}, ranks=3, overwrite=True)
+        prepare(graph, out, **settings, ranks=3)
+    prepare(graph, out, **settings | {"seed": 6}, ranks=3, overwrite=True)
     assert open_artifact(out / "rank-0-of-3").digest != open_artifact(tmp_path / "whole" / "rank-0-of-3").digest
 
 

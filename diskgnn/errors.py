@@ -60,7 +60,7 @@ class ReadError(DiskGNNError, OSError):
 
 
 class WorkerLostError(DiskGNNError):
-    """A cluster that lost its workers again and again; what they finished was kept."""
+    """A cluster that lost its workers again and again; what they finished was kept. Or a rank that lost the others."""
 
     exit_code = 9
 

@@ -3,6 +3,7 @@
 import json
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,10 @@ def test_a_ring_sends_each_part_twice_but_for_a_ranks_own():
     rates = Rates(1.0, 1.0, 0.0, gradient_bytes=400, network_bytes=100.0, latency_seconds=0.5)
     assert rates.all_reduce_seconds(4) == 6 * (1 + 0.5)
     assert replay([work([0, 0])] * 4, rates).seconds == 2 * 9
+    # What a step costs several ranks beside that, it does not cost one.
+    costly = replace(rates, step_seconds=3.0)
+    assert replay([work([0, 0])] * 4, costly).seconds == 2 * (9 + 3)
+    assert replay([work([0, 0])], costly).seconds == 0
 
 
 def test_it_runs_as_written(graph, tmp_path, monkeypatch, capsys):

@@ -3,10 +3,14 @@
 
     tools/measure_ranks.py kills FOLDER [--ranks 2] [--kills 10]
     tools/measure_ranks.py accuracy FOLDER --graph GRAPH [--ranks 2 4] [--seeds 5] [--epochs 6] [--periods 4 16]
+    tools/measure_ranks.py memory FOLDER [--ranks 2 4] [--static 5%]
 
 `kills` ends a rank with SIGKILL at a random moment of each run, lets torchrun start the group again, and compares
 losses and weights with those of a run that nobody disturbed. `accuracy` trains each seed on one rank, on several with
-the same global batch, and on several that average their parameters every few steps. Everything is written in FOLDER.
+the same global batch, and on several that average their parameters every few steps. `memory` adds up what ranks have in
+memory (PSS: a shared page counts in parts), with static rows that they share and with as many of their own; and what
+they read from disk, if each has a part of the same memory by itself, and if they share all of it. Everything is written
+in FOLDER.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from torch import distributed, multiprocessing
 
 import diskgnn
 from diskgnn import train
+from diskgnn.storage.packed import Packed
 from diskgnn.training.checkpoints import load_checkpoint
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -178,6 +183,62 @@ def accuracy(options: argparse.Namespace) -> None:
             print(f"{name}: {statistics.mean(of_way):.4f} +- {statistics.stdev(of_way):.4f}", flush=True)
 
 
+def resident(rank: int, world_size: int, packed: Path, shares: bool) -> None:
+    """Write how much more memory this process has (PSS) with an epoch loaded, beside others that do the same."""
+    distributed.init_process_group("gloo", init_method=f"file://{packed}.store", rank=rank, world_size=world_size)
+    before = pss_bytes()
+    with diskgnn.Loader(packed, rank=rank if shares else 0, world_size=world_size if shares else 1) as loader:
+        for _ in loader.epoch(0):
+            pass
+        distributed.barrier()
+        found = [0] * world_size
+        distributed.all_gather_object(found, pss_bytes() - before)
+        distributed.barrier()
+    if rank == 0:
+        Path(f"{packed}.pss").write_text(json.dumps(found))
+    distributed.destroy_process_group()
+
+
+def pss_bytes() -> int:
+    """Of this process."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+def memory(options: argparse.Namespace) -> None:
+    """Print what static rows take, shared and not, and what they save."""
+    folder, share = options.folder, float(options.static.rstrip("%"))
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "graph").exists():
+        diskgnn.generate(folder / "graph", num_nodes=400_000, avg_degree=12.5, num_classes=8, num_features=128,
+                         train_fraction=0.1, valid_fraction=0, test_fraction=0, homophily=0.7)  # fmt: skip
+    print(f"static rows of {share}% of {400_000 * 512 / 1e6:.0f} MB for each rank")
+    for ranks in options.ranks:
+        packed = {"own": (1, share * ranks), "alone": (ranks, share), "shared": (ranks, share * ranks)}
+        for name, (number, percent) in packed.items():
+            if not (out := folder / f"{name}-{ranks}").exists():
+                diskgnn.prepare(folder / "graph", out, fanouts=[10, 10], batch_size=256 // ranks, ranks=number, seed=1,
+                                cpu_cache="1%", static_cache=f"{percent}%")  # fmt: skip
+        total = {}
+        for name in ("own", "shared"):
+            Path(f"{folder / name}-{ranks}.store").unlink(missing_ok=True)
+            multiprocessing.spawn(resident, (ranks, folder / f"{name}-{ranks}", name == "shared"), nprocs=ranks)
+            total[name] = sum(json.loads(Path(f"{folder / name}-{ranks}.pss").read_text()))
+        read = {name: sum(disk_rows(folder / f"{name}-{ranks}", ranks)) for name in ("alone", "shared")}
+        print(
+            f"{ranks} ranks, {share * ranks}% static: {total['own'] / 1e6:.0f} MB more if each has them, "
+            f"{total['shared'] / 1e6:.0f} MB if they share them; rows from disk {read['alone']} with {share}% each, "
+            f"{read['shared']} with {share * ranks}% shared: {read['shared'] / read['alone']:.2f}",
+            flush=True,
+        )
+
+
+def disk_rows(packed: Path, ranks: int) -> list[int]:
+    """Of each rank, in an epoch."""
+    directories = [packed / f"rank-{rank}-of-{ranks}" for rank in range(ranks)]
+    return [Packed.open(each).sequence("train").rows.disk for each in directories]
+
+
 def main() -> None:
     """Parse arguments and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -198,6 +259,11 @@ def main() -> None:
     comparing.add_argument("--epochs", type=int, default=6)
     comparing.add_argument("--batch-size", type=int, default=512, help="of all ranks together")
     comparing.add_argument("--periods", type=int, nargs="*", default=[4, 16])
+    sharing = commands.add_parser("memory")
+    sharing.set_defaults(call=memory)
+    sharing.add_argument("folder", type=Path)
+    sharing.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    sharing.add_argument("--static", default="10%", help="of each rank, in percent of all rows")
     options = parser.parse_args()
     options.call(options)
 

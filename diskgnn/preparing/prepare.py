@@ -87,7 +87,8 @@ def prepare(
         ranks: processes that will train together, on one machine or on several. Of more than 1, `out` and `samples` are
             folders with a directory for each rank, `rank-0-of-4` and so on: rank r of W has the minibatches r, r + W,
             r + 2 W, ... of each epoch, so that step t of all ranks is minibatches t W to t W + W - 1 of one.
-            `batch_size` and the caches are those of each rank. Ranks that are there when a run stops are done.
+            `batch_size` and the cpu tiers are those of each rank. Static rows are the same in all ranks; those of one
+            machine share them in memory. Ranks that are there when a run stops are done.
         engine: 'local', this process; or 'ray', workers of a cluster that see graph and output at the same paths
             (docs/guide/cluster.md). The bytes are the same. `memory` and `threads` are then those of each worker, by
             default half of the smallest node and all of its cores.
@@ -125,6 +126,13 @@ def prepare_ranks(request: PrepareRequest, ranks: int, engine: Engine, *, overwr
     """`prepare` for so many ranks, once its arguments are checked."""
     if ranks == 1:
         return prepare_request(request, engine, overwrite=overwrite)
+    num_batches = next(iter(request.plan.sizes.values())).batches_per_epoch  # of train, if it is there
+    if num_batches < ranks:
+        warnings.warn(
+            f"ranks: an epoch has {num_batches} minibatches, so {ranks - num_batches} of {ranks} ranks will have none "
+            f"and train on nothing; pass ranks={num_batches} at most, or a smaller batch_size",
+            stacklevel=2,
+        )
     with unfinished_ranks(request, ranks, overwrite=overwrite) as unfinished:
         sampled: list[StageReport] = []
         if request.tiers.static:

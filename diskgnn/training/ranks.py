@@ -6,16 +6,17 @@ All of them call the methods of `Ranks` in the same order, with the same number 
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch import distributed
 from torch.distributed.rendezvous import rendezvous
 
 from diskgnn.batch_source import BatchSource
-from diskgnn.errors import ConfigError, DiskGNNError
+from diskgnn.errors import ConfigError, DiskGNNError, WorkerLostError
 from diskgnn.specs import Shard
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.ranks import shard_of_environment
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 T = TypeVar("T")
+
+# In what torch.distributed raises when another process has gone.
+_NETWORK_ERRORS = ("gloo", "NCCL", "TCPStore", "Connection closed", "Connection reset", "Broken pipe")
 
 
 class Ranks:
@@ -96,34 +100,65 @@ class Ranks:
         return self.by_first(lambda: self._notes is None or self._notes.check([f"diskgnn/{what}"]))
 
     def by_first(self, call: Callable[[], T]) -> T:
-        """What `call` returns in the first rank, in all of them; so is what it raises of ours."""
+        """What `call` returns in the first rank, in all of them; and so is what it raises.
+
+        Raises:
+            WorkerLostError: in the others, for what is no error of ours.
+        """
         if self.world_size == 1:
             return call()
-        found: list[Any] = [None]
+        found: list[Any] = [None, None]
+        error = None
         if self.is_first:
             try:
-                found = [call()]
-            except DiskGNNError as error:
-                found = [error]
+                found = [call(), None]
+            except Exception as caught:
+                error, found = caught, [None, _told(caught, 0)]
         distributed.broadcast_object_list(found)
-        if isinstance(found[0], DiskGNNError):
-            raise found[0]
+        if found[1] is not None:
+            raise error or found[1]
         result: T = found[0]
         return result
 
     def in_all(self, call: Callable[[], T]) -> T:
-        """What `call` returns here, once it has returned in every rank; an error of ours in one is raised in all."""
+        """What `call` returns here, once it has returned in every rank; what is raised in one is raised in all.
+
+        Raises:
+            WorkerLostError: in the others, for what is no error of ours.
+        """
         if self.world_size == 1:
             return call()
-        error: DiskGNNError | None = None
+        error: Exception | None = None
         try:
             result = call()
-        except DiskGNNError as caught:
+        except Exception as caught:
             error = caught
-        errors = [each for each in self.gathered(error) if each is not None]
-        if errors:
+        told = self.gathered(None if error is None else _told(error, self.shard.rank))
+        if errors := [each for each in told if each is not None]:
             raise error or errors[0]
         return result
+
+
+def _told(error: Exception, rank: int) -> DiskGNNError:
+    """What other ranks raise for an error of this one."""
+    if isinstance(error, DiskGNNError):
+        with suppress(Exception):  # what cannot be sent is told in words
+            return cast("DiskGNNError", pickle.loads(pickle.dumps(error)))
+    return WorkerLostError(f"rank {rank} failed ({type(error).__name__}: {error}): see what it says itself")
+
+
+@contextmanager
+def _others_lost() -> Iterator[None]:
+    """What torch.distributed raises when another rank is gone becomes an error of ours: that rank says why."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not any(word in str(error) for word in _NETWORK_ERRORS):
+            raise
+        raise WorkerLostError(
+            "another rank has ended, and this one with it: see what the other says. With `--checkpoint`, the same "
+            "command and --resume go on; torchrun --max-restarts does that by itself"
+        ) from error
 
 
 @contextmanager
@@ -131,11 +166,15 @@ def joined_ranks(device: torch.device) -> Iterator[Ranks]:
     """The ranks of torch's default process group, or of the one that torchrun's environment describes.
 
     The latter is left when the block ends: gloo, and NCCL between GPUs.
+
+    Raises:
+        WorkerLostError: another rank has ended.
     """
     keeps_notes = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     notes: Store | None = next(rendezvous("env://"))[0] if keeps_notes else None
     if distributed.is_available() and distributed.is_initialized():
-        yield Ranks(distributed.get_rank(), distributed.get_world_size(), notes)
+        with _others_lost():
+            yield Ranks(distributed.get_rank(), distributed.get_world_size(), notes)
         return
     shard = shard_of_environment()
     if shard is None or shard.world_size == 1:
@@ -151,7 +190,8 @@ def joined_ranks(device: torch.device) -> Iterator[Ranks]:
         store = distributed.PrefixStore(f"attempt-{_num_restarts()}", store)  # type: ignore[attr-defined]
     distributed.init_process_group(backend, store=store, rank=shard.rank, world_size=shard.world_size)
     try:
-        yield Ranks(shard.rank, shard.world_size, notes)
+        with _others_lost():
+            yield Ranks(shard.rank, shard.world_size, notes)
     except DiskGNNError:  # all ranks refuse alike; threads that nobody joined would abort the process
         distributed.destroy_process_group()
         raise

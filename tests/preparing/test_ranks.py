@@ -63,6 +63,7 @@ def dealt(ranks):
     return [batch for batch in chain(*zip_longest(*ranks)) if batch is not None]
 
 
+@pytest.mark.filterwarnings("ignore:ranks. an epoch has 8 minibatches, so 3 of 11")
 @pytest.mark.parametrize(("way", "world_size"), [("independent", 2), ("independent", 11), *((way, 3) for way in WAYS)])
 def test_the_minibatches_of_all_ranks_are_those_of_one(graph, tmp_path, way, world_size):
     settings = SETTINGS | WAYS[way]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
@@ -79,6 +80,50 @@ def test_training_goes_on_exactly_from_any_checkpoint(packed, straight, tmp_path
     trainer(tmp_path, max_epochs=3).fit(model, datamodule=data, ckpt_path=folder / f"step={step}.ckpt")
     assert model.seen == uninterrupted.seen[step:]
     assert all(map(torch.equal, model.state_dict().values(), uninterrupted.state_dict().values()))
+
+
+class Seen(pl.Callback):
+    """Writes what a process trained on and came to, and the scores of all of them together."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_fit_end(self, trainer, module) -> None:
+        weights = {name: value.tolist() for name, value in module.state_dict().items()}
+        found = {"seen": module.seen, "weights": weights, "valid_seeds": float(trainer.callback_metrics["seeds"])}
+        (self.folder / f"{trainer.global_rank}.json").write_text(json.dumps(found))
+
+
+class MeanOfRanks(Mean):
+    def validation_step(self, batch, number):
+        self.log("seeds", float(batch.y.numel()), batch_size=1, reduce_fx="sum", sync_dist=True)
+
+
+def test_processes_of_lightning_train_together(packed, tmp_path):
+    """Lightning starts the processes and its DDP averages gradients: as one process with the minibatches of both."""
+    diskgnn.prepare(make_graph(tmp_path / "graph"), tmp_path / "packed", fanouts=[3, 2], batch_size=8, epochs=2,
+                    cpu_cache="10%", static_cache=0, keep_input_nodes=True, ranks=2)  # fmt: skip
+    data = PackedDataModule(tmp_path / "packed")
+    pl.Trainer(
+        max_epochs=2, accelerator="cpu", devices=2, strategy="ddp_spawn", logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, use_distributed_sampler=False, callbacks=Seen(tmp_path),
+    ).fit(MeanOfRanks(data.num_features), datamodule=data)  # fmt: skip
+    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    model = Mean(data.num_features)
+    optimizer = model.configure_optimizers()
+    with diskgnn.Loader(packed) as loader:
+        for epoch in range(2):
+            batches = list(loader.epoch(epoch))
+            for step in zip(batches[::2], batches[1::2], strict=True):
+                optimizer.zero_grad()
+                (sum(model.training_step(batch, 0) for batch in step) / 2).backward()
+                optimizer.step()
+    for rank in range(2):
+        nodes = [(epoch, input_nodes) for epoch, _, input_nodes in model.seen[rank::2]]
+        assert [(epoch, input_nodes) for epoch, _, input_nodes in found[rank]["seen"]] == nodes
+        assert found[rank]["valid_seeds"] == 21.0
+        for name, value in model.state_dict().items():
+            torch.testing.assert_close(torch.tensor(found[rank]["weights"][name]), value)
 
 
 def test_other_minibatches_are_refused(straight, tmp_path):

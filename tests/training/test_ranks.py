@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shutil
 import signal
+from contextlib import nullcontext
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from rank_processes import in_ranks, trained
@@ -16,10 +19,13 @@ from training_runs import make_class_graph, records
 from typed_batches import WRITES, TypedGraph
 from typed_directories import write_typed_graph
 
-from diskgnn import ArtifactError, ConfigError, Loader, OutputExistsError, evaluate, load_model, prepare, train
+from diskgnn import ArtifactError, ConfigError, Loader, OutputExistsError, convert, evaluate, load_model, prepare, train
 from diskgnn.storage import faults
+from diskgnn.storage.manifest import open_artifact
+from diskgnn.storage.verification import DamagedError
 from diskgnn.targets import LinkTarget, NodeTarget
 from diskgnn.training.checkpoints import load_checkpoint
+from diskgnn.training.ranks import Ranks
 
 SETTINGS = {"fanouts": [3, 2], "batch_size": 8, "epochs": 2, "cpu_cache": "10%", "static_cache": 0}
 TYPED = SETTINGS | {"batch_size": 5}
@@ -39,7 +45,11 @@ def folder(tmp_path_factory):
     for ranks in (2, 3):
         prepare(graph, folder / f"plain-{ranks}", **SETTINGS, ranks=ranks)
     prepare(graph, folder / "few", **SETTINGS | {"batch_size": 64})
-    prepare(graph, folder / "few-3", **SETTINGS | {"batch_size": 64}, ranks=3)
+    with pytest.warns(UserWarning, match="an epoch has 2 minibatches, so 1 of 3 ranks will have none"):
+        prepare(graph, folder / "few-3", **SETTINGS | {"batch_size": 64}, ranks=3)
+    unknown = make_regression_graph(folder / "graph-unknown")
+    prepare(unknown, folder / "unknown", **SETTINGS)
+    prepare(unknown, folder / "unknown-2", **SETTINGS, ranks=2)
     for kind, target in TARGETS.items():
         typed = folder / f"graph-{kind}"
         write_typed_graph(typed, TypedGraph(), "class" if kind == "link" else kind)
@@ -48,8 +58,22 @@ def folder(tmp_path_factory):
     return folder
 
 
+def make_regression_graph(path: Path) -> Path:
+    """Two numbers for each node, of which either may be unknown: minibatches have different numbers of known ones."""
+    random = np.random.default_rng(4)
+    labels = random.standard_normal((120, 2)).astype(np.float32)
+    labels[np.arange(40, 110), random.integers(0, 2, 70)] = np.nan
+    nodes = random.permutation(120)
+    x = random.standard_normal((120, 6)).astype(np.float32)
+    splits = dict(zip(("train", "valid", "test"), np.split(nodes, [100, 110]), strict=True))
+    convert(path, schema={"nodes": {"node": {"features": x, "labels": labels, "task": "regression", **splits}},
+                          "edges": {"node:to:node": {"edges": random.integers(0, 120, (2, 600))}}})  # fmt: skip
+    return path
+
+
 def one_process(packed: Path, ranks: int, epochs: int):
-    """A plain loop over the minibatches of `packed` that a step of so many ranks has, each counting by its seeds."""
+    """A plain loop over the minibatches of `packed` that a step of so many ranks has, as the mean over all of them: of
+    seeds that have classes, of numbers that are known."""
     options = MODEL | {"epochs": epochs}
     torch.manual_seed(0)
     model = train(packed, **options | {"epochs": 1, "lr": 0.0}).model.train()  # as `train` makes it
@@ -59,18 +83,26 @@ def one_process(packed: Path, ranks: int, epochs: int):
             batches = list(loader.epoch(epoch))
             for step in zip_longest(*(batches[rank::ranks] for rank in range(ranks))):
                 there = [batch for batch in step if batch is not None]
-                losses = [F.cross_entropy(model(batch.blocks, batch.x), batch.y, reduction="sum") for batch in there]
+                losses = [predicted_losses(model(batch.blocks, batch.x), batch.y) for batch in there]
                 optimizer.zero_grad()
-                (sum(losses) / sum(len(batch.y) for batch in there)).backward()
+                torch.cat(losses).mean().backward()
                 optimizer.step()
     model.optimizer = optimizer
     return model
 
 
+def predicted_losses(output, y):
+    """[n] of each prediction."""
+    if y.is_floating_point():
+        known = ~y.isnan()
+        return (output[known] - y[known]) ** 2
+    return F.cross_entropy(output, y, reduction="none")
+
+
 @pytest.fixture(scope="module")
 def two_ranks(folder):
     """What two ranks come to with each directory; minibatches of typed graphs leave some weights without gradients."""
-    runs = {kind: MODEL | {"train_source": str(folder / f"{kind}-2")} for kind in ("plain", *TARGETS)}
+    runs = {kind: MODEL | {"train_source": str(folder / f"{kind}-2")} for kind in ("plain", "unknown", *TARGETS)}
     runs["apart"] = runs["plain"] | {"averaging_period": 2, "epochs": 3}
     return in_ranks(2, trained, runs)
 
@@ -88,9 +120,10 @@ def test_all_ranks_come_to_the_same_model_and_say_the_same(two_ranks):
         assert second[run][1:] == (losses, best_epoch)
 
 
-def test_a_step_of_ranks_is_one_on_all_their_minibatches(folder, two_ranks):
-    weights, _, best_epoch = two_ranks[0]["plain"]
-    model = one_process(folder / "plain", 2, epochs=best_epoch + 1)
+@pytest.mark.parametrize("name", ["plain", "unknown"])
+def test_a_step_of_ranks_is_one_on_all_their_minibatches(folder, two_ranks, name):
+    weights, _, best_epoch = two_ranks[0][name]
+    model = one_process(folder / name, 2, epochs=best_epoch + 1)
     assert_same_weights(weights, model.state_dict())
 
 
@@ -147,7 +180,7 @@ def _meet(models):
             model.get_parameter(name).copy_(average)
 
 
-@pytest.mark.parametrize("kind", ["plain", *TARGETS])
+@pytest.mark.parametrize("kind", ["plain", "unknown", *TARGETS])
 def test_scores_of_ranks_are_those_of_all_predictions_together(folder, two_ranks, kind):
     """One process counts the same minibatches, with the same weights."""
     weights, losses, best = two_ranks[0][kind]
@@ -174,18 +207,25 @@ def resumed(rank: int, packed: str, options: dict, after: int) -> dict:
     with pytest.raises(ConfigError, match=r"lr=0\.01, this run has lr=0\.02"):
         train(packed, **options | {"resume": True, "lr": 0.02})
     result = train(packed, **options | {"resume": True})
-    again = options | {"train_source": packed, "checkpoint": None, "metrics": options["metrics"] + "-whole"}
+    again = options | {"train_source": packed, **{name: f"{options[name]}-whole" for name in ("checkpoint", "metrics")}}
     return {"weights": result.model.state_dict(), "losses": [each.loss for each in result.epochs],
             "resumed_from": result.resumed_from, "whole": trained(rank, {"whole": again})["whole"]}  # fmt: skip
 
 
-def test_ranks_stop_together_and_go_on_from_one_checkpoint(folder, tmp_path):
+@pytest.mark.parametrize(
+    ("more", "stopped_after"),
+    # 7 steps an epoch. All do the one in which they agreed, too; local updates learn of it with the next average, and
+    # come together for each checkpoint: every third step here.
+    [({}, (1, 4)), ({"averaging_period": 2, "checkpoint_every_batches": 3, "epochs": 3}, (1, 6))],
+    ids=["together", "apart"],
+)
+def test_ranks_stop_together_and_go_on_from_one_checkpoint(folder, tmp_path, more, stopped_after):
     packed, metrics = str(folder / "plain-2"), tmp_path / "metrics.jsonl"
-    options = MODEL | {"dropout": 0.5, "checkpoint": str(tmp_path / "checkpoint"), "metrics": str(metrics)}
+    options = MODEL | {"dropout": 0.5, "checkpoint": str(tmp_path / "checkpoint"), "metrics": str(metrics)} | more
     found = in_ranks(2, resumed, packed, options, 9)
     for each in found:
         weights, told, _ = each["whole"]
-        assert each["resumed_from"] == (1, 4)  # 7 steps an epoch: all did the one in which they agreed, too
+        assert each["resumed_from"] == stopped_after
         assert_same_weights(each["weights"], weights, rtol=0, atol=0)
         assert each["losses"] == [loss for loss, _, _ in told]
     assert _told(metrics) == _told(Path(f"{metrics}-whole"))
@@ -200,6 +240,47 @@ def _told(metrics: Path) -> list[dict]:
     """Losses and scores; a resumed run reads some rows once more."""
     return [{key: value for key, value in line.items() if "rate" not in key and "read" not in key}
             for line in records(metrics)]  # fmt: skip
+
+
+def failing(rank: int, packed: str) -> list[str]:
+    """What two ranks raise where one of them fails: in the first, in one of all, and in the second while it trains."""
+    ranks, said = Ranks(rank, 2), []
+    errors = [ConfigError("epochs: wrong"), DamagedError(open_artifact(f"{packed}/rank-0-of-2"), []), OSError("a disk")]
+    for error in errors:
+        for who, call in ((0, ranks.by_first), (1, ranks.in_all)):
+            try:
+                call(partial(_raise, error) if rank == who else int)
+            except Exception as caught:
+                said.append(f"{type(caught).__name__}: {caught}")
+    died = faults.armed("training.step", RuntimeError("died"), after=9) if rank else nullcontext()
+    try:
+        with died:
+            train(packed, **MODEL)
+    except Exception as caught:
+        said.append(f"{type(caught).__name__}: {caught}")
+    return said
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def test_what_fails_in_one_rank_ends_all_of_them_with_what_it_was(folder):
+    first, second = in_ranks(2, failing, str(folder / "plain-2"))
+    assert first[:2] == second[:2] == ["ConfigError: epochs: wrong"] * 2
+    assert first[2].startswith("DamagedError: 0 of 13 files")
+    assert second[2].startswith("WorkerLostError: rank 0 failed (DamagedError: 0 of 13 files")
+    assert second[3].startswith("DamagedError: 0 of 13 files")
+    assert first[4:6] == [
+        "OSError: a disk",
+        "WorkerLostError: rank 1 failed (OSError: a disk): see what it says itself",
+    ]
+    assert second[4:6] == [
+        "WorkerLostError: rank 0 failed (OSError: a disk): see what it says itself",
+        "OSError: a disk",
+    ]
+    assert second[6] == "RuntimeError: died"
+    assert first[6].startswith("WorkerLostError: another rank has ended, and this one with it")
 
 
 def refused(rank: int, folder: str) -> list[str]:

@@ -12,7 +12,8 @@ and a ring all-reduce that all ranks wait for. No feature is read: `--row-bytes`
 `--rates` measures a packed directory of this machine: its disk, its assembling thread, steps of SAGE on its CPU. The
 other options replace what was measured, for the machines that are asked about. Network rate and latency are never
 measured. All rates are those of a rank beside the others of its machine: `--ranks-per-machine` measures so many at
-once, with `--threads` threads each. docs/SCALE.md has results.
+once, with `--threads` threads each, and what a step costs them beside computing: DDP and gloo on the loopback.
+docs/SCALE.md has results.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ _RATES = {  # option: (field, unit)
     "gradient-bytes": ("gradient_bytes", 1.0),
     "network-rate": ("network_bytes", 1.0),
     "latency-us": ("latency_seconds", 1e-6),
+    "step-ms": ("step_seconds", 1e-3),
     "cores": ("cores", 1.0),
 }
 

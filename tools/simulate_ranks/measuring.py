@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import statistics
+import tempfile
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -15,62 +17,95 @@ from pathlib import Path
 import numpy as np
 import torch
 from replay import Rates
+from torch import distributed, nn
 
 import diskgnn
 from diskgnn._native import DIRECT_ALIGNMENT, measure_reads
+from diskgnn.minibatch import MiniBatch
 from diskgnn.storage import artifacts
 from diskgnn.storage.packed import Packed
+from diskgnn.tracing import UNTRACED
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.named_models import model_for
 from diskgnn.training.optimizers import make_optimizer
-from diskgnn.training.tasks import task_of
+from diskgnn.training.ranks import Ranks
+from diskgnn.training.steps import make_step
+from diskgnn.training.tasks import Task, task_of
 
 _READ_BYTES, _READ_DEPTH, _MAX_READ_BYTES = 1 << 20, 16, 2 << 30
 
 
 def measure_at_once(processes: int, packed: Path, *, hidden: int, minibatches: int, threads: int) -> Rates:
     """The means of so many processes that are measured at the same time: they share disk, cores and memory."""
-    work = partial(measure, hidden=hidden, minibatches=minibatches, threads=threads)
+    work = partial(measure, packed, hidden=hidden, minibatches=minibatches, threads=threads)
     if processes == 1:
-        return work(packed)
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        found = list(pool.map(work, [packed] * processes))
-    names = ("read_bytes", "assembled_bytes", "edge_seconds")
+        return work(Ranks())
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool,
+    ):
+        found = list(pool.map(partial(_measure_one, work, f"{folder}/store", processes), range(processes)))
+    names = ("read_bytes", "assembled_bytes", "edge_seconds", "step_seconds")
     means = {name: statistics.mean(getattr(rates, name) for rates in found) for name in names}
     return replace(found[0], **means)
 
 
-def measure(packed: Path, *, hidden: int, minibatches: int, threads: int) -> Rates:
-    """Reading extents past the page cache; assembling with a consumer that does nothing; steps of SAGE in memory."""
+def _measure_one(work: Callable[[Ranks], Rates], store: str, processes: int, rank: int) -> Rates:
+    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=processes)
+    try:
+        return work(Ranks(rank, processes))
+    finally:
+        distributed.destroy_process_group()
+
+
+def measure(packed: Path, ranks: Ranks, *, hidden: int, minibatches: int, threads: int) -> Rates:
+    """Reading extents past the page cache; assembling with a consumer that does nothing; steps of SAGE in memory, of
+    each rank alone at the same time, then of all together."""
+    torch.set_num_threads(threads)
     opened = Packed.open(packed)
     row_bytes = opened.config.one_row_set.rows.row_bytes
-    with diskgnn.Loader(packed) as loader:
+    with diskgnn.Loader(opened) as loader:
         batches = chain.from_iterable(map(loader.epoch, count()))
         deque(islice(batches, minibatches), maxlen=0)  # memory is touched for the first time: that is slow
+        ranks.gathered(None)
         before = loader.stats()
         deque(islice(batches, minibatches), maxlen=0)
         found = loader.stats() - before
         kept = list(islice(batches, minibatches))
         schema, num_layers = loader.schema, loader.num_layers
     copied_seconds = found.gather_seconds + found.scatter_seconds
-    torch.set_num_threads(threads)
     task = task_of(schema)
     net = model_for(ModelSpec(hidden=hidden).fitted(schema, num_layers), schema, task)
-    optimizer, seconds = make_optimizer(net, 0.003, 0.0), []
-    for batch in kept:
-        started = time.perf_counter()
-        loss = task.loss(task.outputs(net, batch), batch)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        seconds.append((time.perf_counter() - started) / batch.num_edges)
+    seconds = _step_seconds(net, task, Ranks(), kept, ranks)
+    step_seconds = 0.0
+    if ranks.world_size > 1:  # what the slowest one takes, together and by itself
+        of_steps = [ranks.gathered(each) for each in (_step_seconds(net, task, ranks, kept, ranks), seconds)]
+        typical = [statistics.median(map(max, zip(*each, strict=True))) for each in of_steps]
+        step_seconds = max(0.0, typical[0] - typical[1])
     return Rates(
         read_bytes=_read_rate(opened.file(artifacts.extents_file("train"))),
         assembled_bytes=found.requested_rows * row_bytes / copied_seconds,
-        edge_seconds=statistics.median(seconds),
+        edge_seconds=statistics.median(each / batch.num_edges for each, batch in zip(seconds, kept, strict=True)),
         gradient_bytes=sum(each.numel() * each.element_size() for each in net.parameters()),
+        step_seconds=step_seconds,
         cores=threads,
     )
+
+
+def _step_seconds(
+    net: nn.Module, task: Task, together: Ranks, batches: Sequence[MiniBatch], beside: Ranks
+) -> list[float]:
+    """What training takes on each minibatch, after one that does not count; `beside` begin at the same time."""
+    optimizer, seconds = make_optimizer(net, 0.003, 0.0), []
+    step = make_step(net, optimizer, task, together, torch.device("cpu"), amp=False, timeline=UNTRACED,
+                     averaging_period=None)  # fmt: skip
+    step(batches[0], 0, False)
+    beside.gathered(None)
+    for number, batch in enumerate(batches):
+        started = time.perf_counter()
+        step(batch, number, False)
+        seconds.append(time.perf_counter() - started)
+    return seconds
 
 
 def _read_rate(path: Path) -> float:

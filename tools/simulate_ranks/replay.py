@@ -20,6 +20,7 @@ class Rates:
     gradient_bytes: int  # that are summed over ranks in each step
     network_bytes: float = 12.5e9  # per second in each direction, of each rank
     latency_seconds: float = 20e-6  # of each message
+    step_seconds: float = 0.0  # of each step of several ranks, beside computing and the network: DDP's and gloo's work
     cores: float = 0  # on which training computes beside assembly; 0: it computes elsewhere, as on a GPU
 
     def all_reduce_seconds(self, world_size: int) -> float:
@@ -35,7 +36,7 @@ class Epoch:
     seconds: float
     load_seconds: float  # that loading alone takes the slowest rank, nothing else waited for
     compute_seconds: float  # the same of computing
-    all_reduce_seconds: float
+    all_reduce_seconds: float  # with what else a step of several ranks costs
     steps: int
 
     @property
@@ -54,7 +55,7 @@ def replay(ranks: Sequence[RankWork], rates: Rates, *, num_epochs: int = 1, pref
     """
     loads = [np.maximum(rank.read_bytes / rates.read_bytes, rank.x_bytes / rates.assembled_bytes) for rank in ranks]
     computes = [rank.edges * rates.edge_seconds + _assembling(rank, rates) for rank in ranks]
-    reduce_seconds = rates.all_reduce_seconds(len(ranks)) if len(ranks) > 1 else 0.0
+    reduce_seconds = rates.all_reduce_seconds(len(ranks)) + rates.step_seconds if len(ranks) > 1 else 0.0
     batches = [len(each) // num_epochs for each in loads]  # of each rank in each epoch
     loaded, ends, steps = np.zeros(len(ranks)), [0.0] * (prefetch + 1), 0
     for epoch in range(num_epochs):

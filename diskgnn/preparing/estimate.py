@@ -207,6 +207,8 @@ def disk_forecast(request: PrepareRequest) -> str:
     bound it.
     """
     plan = request.plan
+    if not any(size.num_batches for size in plan.sizes.values()):  # one of too many ranks
+        return ""
     row_sets = row_sets_of(request.graph, plan.config())
     probe_bytes = plan.sampler_bytes + LEAST_MINIBATCHES * len(plan.splits) * most_minibatch_bytes(plan)
     probe_bytes += 16 * (sum(each.num_rows for each in row_sets) + _CHEAP_ACCESSES)  # counted, and in which order

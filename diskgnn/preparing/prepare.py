@@ -130,7 +130,7 @@ def prepare_ranks(request: PrepareRequest, ranks: int, engine: Engine, *, overwr
     if num_batches < ranks:
         warnings.warn(
             f"ranks: an epoch has {num_batches} minibatches, so {ranks - num_batches} of {ranks} ranks will have none "
-            f"and train on nothing; pass ranks={num_batches} at most, or a smaller batch_size",
+            f"and train on nothing; pass ranks={num_batches} at most, or a smaller `batch_size`",
             stacklevel=2,
         )
     with unfinished_ranks(request, ranks, overwrite=overwrite) as unfinished:

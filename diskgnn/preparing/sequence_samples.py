@@ -53,7 +53,7 @@ def sample_sequences(
     max_seconds: float,
     max_accesses: int = MAX_ACCESSES,
 ) -> tuple[list[Mapping[str, SequenceSample]], float]:
-    """Each plan's splits, and the seconds that sampling a minibatch took; all plans are of one graph.
+    """Each plan's splits that have any, and the seconds that sampling a minibatch took; all plans are of one graph.
 
     Takes `max_seconds`, or as long as the first few minibatches of each take. All get as many: a run that grows from
     the middle of the sequence.
@@ -63,7 +63,7 @@ def sample_sequences(
     """
     growing: dict[tuple[str, SamplingSpec], _Growing] = {}
     for plan in plans:
-        for split in plan.splits:
+        for split in _splits_with_minibatches(plan):
             growing.setdefault(_same_minibatches(plan, split), _Growing(plan, split, len(growing)))
     row_sets = row_sets_of(plans[0].graph, plans[0].config())
     accesses = [AccessSample(each.num_rows, len(growing), max_accesses // max(1, len(row_sets))) for each in row_sets]
@@ -95,7 +95,14 @@ def sample_sequences(
             seconds = (time.monotonic() - started) / (number + 1)
             advance(1)
     samples = {key: sequence.sample(accesses) for key, sequence in growing.items()}
-    return [{split: samples[_same_minibatches(plan, split)] for split in plan.splits} for plan in plans], seconds
+    return [
+        {split: samples[_same_minibatches(plan, split)] for split in _splits_with_minibatches(plan)} for plan in plans
+    ], seconds
+
+
+def _splits_with_minibatches(plan: SamplingPlan) -> list[str]:
+    """One of many ranks may have none of a small split."""
+    return [split for split in plan.splits if plan.sizes[split].num_batches]
 
 
 def _label_bytes(plan: SamplingPlan) -> int:

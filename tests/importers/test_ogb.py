@@ -182,6 +182,80 @@ def test_link_prediction(tmp_path: Path, data: dict[str, Any], keys: str) -> Non
     assert Graph.open(tmp_path / "bare").edges[ONE_EDGE_TYPE].weights is None
 
 
+def write_triples(folder: Path, triples: np.ndarray, types: list[tuple[str, str]] | None = None) -> dict[str, Any]:
+    """A split of a knowledge graph: half to train on, as OGB has the same in the graph. [n, 3] of each split."""
+    parts = dict(zip(SPLITS, np.split(triples, [len(triples) // 2, len(triples) * 3 // 4]), strict=True))
+    folder.mkdir(parents=True)
+    for split, part in parts.items():
+        content: dict[str, Any] = dict(zip(("head", "relation", "tail"), part.T.copy(), strict=True))
+        if types is not None:
+            content["head_type"], content["tail_type"] = zip(*(types[relation] for relation in part[:, 1]), strict=True)
+        if split != "train":
+            content["head_neg"] = content["tail_neg"] = torch.zeros(len(part), 4, dtype=torch.int64)
+        torch.save(content, folder / f"{split}.pt")
+    return parts
+
+
+def check_triples(out: Path, parts: dict[str, Any], edge_types: list[tuple[str, str, str]]) -> None:
+    graph = Graph.open(out)
+    assert set(graph.edges) == set(edge_types)
+    for relation, edge_type in enumerate(edge_types):
+        edges = graph.edges[edge_type]
+        indptr, sources = edges.topology()
+        found = np.stack([sources, np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))], 1)
+        of_relation = {split: part[part[:, 1] == relation][:, [0, 2]] for split, part in parts.items()}
+        np.testing.assert_array_equal(
+            found[np.lexsort(found.T)], of_relation["train"][np.lexsort(of_relation["train"].T)]
+        )
+        for split, expected in of_relation.items():
+            if len(expected):
+                np.testing.assert_array_equal(edges.splits[split], expected)
+            assert (split in edges.splits) == bool(len(expected))
+
+
+def test_triples_of_one_list_as_in_wikikg2(tmp_path: Path) -> None:
+    rng = np.random.default_rng(11)
+    triples = np.stack([rng.integers(0, 30, 200), rng.integers(0, 4, 200), rng.integers(0, 30, 200)], 1)
+    triples[:, 1][triples[:, 1] == 2] = 1  # a relation that nothing has
+    raw = tmp_path / "ogbl_wikikg2" / "raw"
+    parts = write_triples(raw.parent / "split" / "time", triples)
+    write_text(raw / "edge.csv.gz", parts["train"][:, [0, 2]])
+    write_text(raw / "edge_reltype.csv.gz", parts["train"][:, 1])
+    write_text(raw / "num-node-list.csv.gz", [30])
+    write_text(raw / "num-edge-list.csv.gz", [100])
+    with pytest.warns(DataWarning, match="negative pairs"):
+        convert(tmp_path / "out", source=raw.parent)
+    check_triples(tmp_path / "out", parts, [("entity", f"relation_{number}", "entity") for number in range(4)])
+    write_text(raw / "edge_reltype.csv.gz", np.zeros(100, int))
+    with (
+        pytest.raises(InputError, match=r"train\.pt: expected relations that edges have, found 1"),
+        pytest.warns(DataWarning),
+    ):
+        convert(tmp_path / "no", source=raw.parent)
+    assert not (tmp_path / "no").exists()
+
+
+def test_triples_of_several_types_as_in_biokg(tmp_path: Path) -> None:
+    rng = np.random.default_rng(12)
+    sizes, ends = {"drug": 12, "protein": 20}, [("drug", "protein"), ("protein", "protein"), ("drug", "drug")]
+    relation = rng.integers(0, 3, 240)
+    head, tail = (np.array([rng.integers(0, sizes[ends[each][side]]) for each in relation]) for side in (0, 1))
+    raw = tmp_path / "ogbl_biokg" / "raw"
+    parts = write_triples(raw.parent / "split" / "random", np.stack([head, relation, tail], 1), ends)
+    edge_types = [(one, f"{one}-{other}", other) for one, other in ends]
+    write_text(raw / "num-node-dict.csv.gz", [list(sizes.values())], header=",".join(sizes))
+    write_text(raw / "triplet-type-list.csv.gz", [list(edge_type) for edge_type in edge_types])
+    for number, edge_type in enumerate(edge_types):
+        own = parts["train"][parts["train"][:, 1] == number]
+        folder = raw / "relations" / "___".join(edge_type)
+        write_text(folder / "edge.csv.gz", own[:, [0, 2]])
+        write_text(folder / "edge_reltype.csv.gz", own[:, 1])
+        write_text(folder / "num-edge-list.csv.gz", [len(own)])
+    with pytest.warns(DataWarning, match="negative pairs"):
+        convert(tmp_path / "out", source=raw.parent)
+    check_triples(tmp_path / "out", parts, edge_types)
+
+
 def test_what_is_no_folder_of_ogb(tmp_path: Path, data: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"expected a folder with one of raw/edge\.csv\.gz"):
         convert(tmp_path / "out", source=tmp_path, format="ogb")

@@ -15,6 +15,7 @@ import numpy as np
 from diskgnn.errors import DataWarning, InputError
 from diskgnn.importers.containers import edge_lists, npz, text_numbers, torch_files, values
 from diskgnn.importers.containers.rows import EdgeStream, RowSource
+from diskgnn.importers.formats import ogb_knowledge
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
 from diskgnn.specs import SPLITS
@@ -54,10 +55,18 @@ def read(
         raise InputError(f"expected a folder with one of {', '.join(_NEEDED)}, found none of them in {source}")
     name = source.name.lower().replace("-", "_").removeprefix("ogbn_").removeprefix("ogbl_")
     undirected = name in _UNDIRECTED if add_reverse is None else add_reverse
+    folder = _split_folder(source, split)
+    triples = ogb_knowledge.with_triples(folder)
+    if triples is not None:
+        _warn_of_negatives()
     if (raw / "triplet-type-list.csv.gz").is_file():
-        return _typed(raw, _split_folder(source, split), undirected, task, edge_data)
+        graph = _typed(raw, folder if triples is None else None, undirected, task, edge_data)
+        return graph if triples is None else ogb_knowledge.of_several_lists(graph, raw, triples)
+    if triples is not None:
+        num_nodes, num_edges = (_one_graph(raw / f"num-{each}-list.csv.gz") for each in ("node", "edge"))
+        return ogb_knowledge.of_one_list(raw, triples, num_nodes, num_edges)
     nodes, edges = _binary(raw) if (raw / "data.npz").is_file() else _text(raw, task, edge_data)
-    splits = _splits(_split_folder(source, split))
+    splits = _splits(folder)
     if any(isinstance(found, EdgeStream) for found in splits.values()):
         edges |= splits
     else:
@@ -199,13 +208,17 @@ def _splits(folder: Path | None) -> dict[str, Any]:
             _seed_edges(split, folder, content) if isinstance(content, dict) else torch_files.as_array(content)
         )
     if any(isinstance(value, EdgeStream) for value in found.values()):
-        warnings.warn(
-            "the negative pairs that OGB gives for validation and test are not used: diskgnn draws its own, so its "
-            "scores do not compare with OGB's leaderboard",
-            DataWarning,
-            stacklevel=5,
-        )
+        _warn_of_negatives()
     return found
+
+
+def _warn_of_negatives() -> None:
+    warnings.warn(
+        "the negative pairs that OGB gives for validation and test are not used: diskgnn draws its own, so its "
+        "scores do not compare with OGB's leaderboard",
+        DataWarning,
+        stacklevel=6,
+    )
 
 
 def _seed_edges(split: str, folder: Path, content: dict[str, Any]) -> EdgeStream:
@@ -217,7 +230,6 @@ def _seed_edges(split: str, folder: Path, content: dict[str, Any]) -> EdgeStream
         ends = sources, targets
     else:
         raise InputError(
-            f"{split}: expected edge, or source_node and target_node, in {folder}, found {', '.join(content)}; "
-            "knowledge graphs (head, relation, tail) are described by a `schema`, with an edge type for each relation"
+            f"{split}: expected edge, or source_node and target_node, in {folder}, found {', '.join(content)}"
         )
     return EdgeStream(split, len(ends[0]), lambda: iter([ends]))

@@ -1,0 +1,108 @@
+"""Knowledge graphs of the Open Graph Benchmark, ogbl-wikikg2 and ogbl-biokg: an edge type for each relation.
+
+A split holds triples: `head`, `relation` and `tail` of each. biokg names the types of heads and tails, too, and has a
+folder of edges for each relation; wikikg2 has one list of edges and the relation of each beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import InputError
+from diskgnn.importers.containers import text_numbers, torch_files
+from diskgnn.importers.containers.rows import EdgeStream
+from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
+from diskgnn.schema import EdgeType
+from diskgnn.specs import SPLITS
+
+_KEYS = ("head", "relation", "tail")
+ENTITY = "entity"  # the one type of nodes of wikikg2
+
+
+def with_triples(split: Path | None) -> Path | None:
+    """A split's folder, if it holds triples."""
+    return None if split is None or _triples(split, "train") is None else split
+
+
+def of_one_list(raw: Path, split: Path, num_nodes: int, num_edges: int) -> GraphInput:
+    """The graph of wikikg2: nodes are `entity`, relation r is the edge type (entity, relation_r, entity).
+
+    Edges and relations are held in memory, sorted by relation: 32 bytes for each edge.
+
+    Raises:
+        InputError: a file is missing, or relations are not those of the edges.
+    """
+    relations = np.concatenate(
+        [
+            np.empty(0, np.int64),
+            *text_numbers.column("relations", raw / "edge_reltype.csv.gz", num_edges, np.int64).chunks(),
+        ]
+    )
+    pairs = text_numbers.rows("edges", raw / "edge.csv.gz", num_edges, np.int64)
+    order = np.argsort(relations, kind="stable")
+    ends = np.concatenate([np.empty((0, 2), np.int64), *pairs.chunks()])[order]
+    starts = np.searchsorted(relations[order], np.arange(int(relations.max(initial=-1)) + 2))
+    edges = {
+        (ENTITY, f"relation_{number}", ENTITY): EdgeInput(
+            edges=_stream(f"edges of relation {number}", ends[start:stop])
+        )
+        for number, (start, stop) in enumerate(pairwise(starts))
+    }
+    by_relation = dict(enumerate(edges))
+    return GraphInput({ENTITY: NodeInput(num_nodes=num_nodes)}, _with_seeds(edges, split, by_relation))
+
+
+def of_several_lists(graph: GraphInput, raw: Path, split: Path) -> GraphInput:
+    """The graph of biokg with the triples of its splits as seed edges of their types.
+
+    Raises:
+        InputError: a relation of a split is that of no edges, or of edges of two types.
+    """
+    by_relation: dict[int, EdgeType] = {}
+    for edge_type in graph.edges:
+        path = raw / "relations" / "___".join(edge_type) / "edge_reltype.csv.gz"
+        for number in np.unique(text_numbers.whole_column("relations", path)).tolist():
+            if number in by_relation:
+                raise InputError(f"{path}: expected a relation of its own, found {number}, which another folder has")
+            by_relation[number] = edge_type
+    return replace(graph, edges=_with_seeds(graph.edges, split, by_relation))
+
+
+def _with_seeds(
+    edges: Mapping[EdgeType, EdgeInput], split: Path, by_relation: Mapping[int, EdgeType]
+) -> dict[EdgeType, EdgeInput]:
+    seeds: dict[EdgeType, dict[str, Any]] = {edge_type: {} for edge_type in edges}
+    for name in SPLITS:
+        if (found := _triples(split, name)) is None:
+            continue
+        head, relation, tail = found
+        order = np.argsort(relation, kind="stable")
+        numbers, starts = np.unique(relation[order], return_index=True)
+        for number, places in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
+            if number not in by_relation:
+                raise InputError(f"{split / name}.pt: expected relations that edges have, found {number}")
+            ends = np.stack([head[places], tail[places]], axis=1)
+            seeds[by_relation[number]][name] = _stream(f"{name} of relation {number}", ends)
+    return {edge_type: replace(given, **seeds[edge_type]) for edge_type, given in edges.items()}
+
+
+def _triples(split: Path, name: str) -> tuple[npt.NDArray[Any], ...] | None:
+    path = split / f"{name}.pt"
+    content = torch_files.load(name, path) if path.is_file() else None
+    if not isinstance(content, dict) or not set(_KEYS) <= set(content):
+        return None
+    found = tuple(torch_files.as_array(content[key]) for key in _KEYS)
+    if any(each is None or each.ndim != 1 or len(each) != len(found[0]) for each in found):  # type: ignore[arg-type]
+        raise InputError(f"{path}: expected head, relation and tail, each [n], found other shapes")
+    return found  # type: ignore[return-value]
+
+
+def _stream(name: str, pairs: npt.NDArray[np.int64]) -> EdgeStream:
+    return EdgeStream(name, len(pairs), lambda: iter([(pairs[:, 0], pairs[:, 1])]))

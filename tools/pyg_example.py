@@ -1,0 +1,115 @@
+"""Run an example program of PyG's repository on a graph directory, with PyG's loaders or with those of diskgnn.pyg.
+
+    python datasets/debian_packages.py packages
+    python tools/pyg_example.py pytorch_geometric/examples/reddit.py packages --loader pyg --seed 0
+    python tools/pyg_example.py pytorch_geometric/examples/reddit.py packages --loader diskgnn --seed 0
+
+The program runs as it is, but for the number of its epochs and its worker processes: the graph stands in place of the
+data set that it imports from `torch_geometric.datasets`, and with `--loader diskgnn` our loaders in place of those that
+it imports from `torch_geometric.loader`. PyG's loaders need pyg-lib. In a graph of several types the labelled one gets
+the name that the program knows, `--calls`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch_geometric.datasets
+import torch_geometric.loader
+import torch_geometric.transforms
+from torch_geometric.data import Data, HeteroData
+
+import diskgnn.pyg
+from diskgnn.graph.graph import Graph
+from diskgnn.graph.type_data import EdgeSet, NodeSet
+
+DATASETS = ("Reddit", "Planetoid", "OGB_MAG")
+
+
+def main() -> None:
+    """Run it; it prints."""
+    options = _options()
+    for name in DATASETS:
+        setattr(torch_geometric.datasets, name, partial(GraphDirectory, Graph.open(options.graph), options.calls))
+    if options.loader == "diskgnn":
+        for name in ("NeighborLoader", "LinkNeighborLoader"):
+            setattr(torch_geometric.loader, name, partial(getattr(diskgnn.pyg, name), seed=options.seed))
+    text = re.sub(r"range\(1, \d+\)", f"range(1, {options.epochs + 1})", options.program.read_text())
+    text = re.sub(r"'num_workers': \d+, 'persistent_workers': True", "'num_workers': 0", text)
+    torch.manual_seed(options.seed)
+    sys.argv = [str(options.program)]
+    with tempfile.TemporaryDirectory() as os.environ["XDG_CACHE_HOME"]:
+        exec(compile(text, sys.argv[0], "exec"), {"__name__": "__main__", "__file__": sys.argv[0]})
+
+
+class GraphDirectory:
+    """A graph directory, as the data sets of PyG are asked for theirs."""
+
+    def __init__(self, graph: Graph, calls: str | None, *_: Any, transform: Any = None, **__: Any) -> None:
+        (target,) = (nodes for nodes in graph.nodes.values() if nodes.config.target is not None)
+        self.data = _typed(graph, {target.name: calls or target.name}) if graph.is_typed else _plain(graph)
+        if transform is not None:
+            self.data = transform(self.data)
+        self.num_classes, self.num_features = int(target.labels.max()) + 1, target.features.shape[1]
+
+    def __getitem__(self, number: int) -> Data | HeteroData:
+        return self.data
+
+
+def _plain(graph: Graph) -> Data:
+    (nodes,), (edges,) = graph.nodes.values(), graph.edges.values()
+    return Data(edge_index=_edge_index(edges), **_attributes(nodes))
+
+
+def _typed(graph: Graph, names: dict[str, str]) -> HeteroData:
+    data = HeteroData()
+    for name, nodes in graph.nodes.items():
+        for attribute, value in _attributes(nodes).items():
+            data[names.get(name, name)][attribute] = value
+    for (source, relation, destination), edges in graph.edges.items():
+        data[names.get(source, source), relation, names.get(destination, destination)].edge_index = _edge_index(edges)
+    return data
+
+
+def _attributes(nodes: NodeSet) -> dict[str, Any]:
+    found: dict[str, Any] = {"num_nodes": nodes.num_nodes}
+    if nodes.feature_file is not None:
+        found["x"] = nodes.feature_file.x(nodes.feature_file.rows.as_tensor(np.array(nodes.features)))
+    else:
+        found["x"] = torch.ones(nodes.num_nodes, 1)
+    if nodes.labels is not None:
+        found["y"] = torch.from_numpy(np.array(nodes.labels_of(np.arange(nodes.num_nodes)))).long()
+    for split, name in (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask")):
+        if split in nodes.splits:
+            found[name] = torch.zeros(nodes.num_nodes, dtype=torch.bool)
+            found[name][torch.from_numpy(np.array(nodes.splits[split]))] = True
+    return found
+
+
+def _edge_index(edges: EdgeSet) -> torch.Tensor:
+    indptr, sources = np.array(edges.indptr, np.int64), np.array(edges.indices, np.int64)
+    return torch.from_numpy(np.stack([sources, np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))]))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", type=Path, help="an example of PyG's repository")
+    parser.add_argument("graph", type=Path, help="a graph directory")
+    parser.add_argument("--loader", choices=("pyg", "diskgnn"), required=True, help="whose loaders it imports")
+    parser.add_argument("--epochs", type=int, default=10, help="of training (default 10)")
+    parser.add_argument("--seed", type=int, default=0, help="of the model and of draws (default 0)")
+    parser.add_argument("--calls", help="what the program calls the labelled node type")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from contextlib import nullcontext
 from typing import Any
 
@@ -10,14 +11,16 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
+from diskgnn.errors import DataWarning
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.asking import asked_of, chosen_nodes, kinds_of
-from diskgnn.inference.network import FLOAT_BYTES, take_apart
+from diskgnn.inference.network import FLOAT_BYTES, Network, take_apart
 from diskgnn.inference.outputs import IdColumn, OutputFormat, check_suffix, open_output
 from diskgnn.inference.passes import Execution, PassRecord
 from diskgnn.inference.plan import InferencePlan, make_plan, require_disk
 from diskgnn.inference.scratch import Scratch, check_output
 from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.schema import edge_type_name
 from diskgnn.specs import PathLike
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.object_stores import local
@@ -71,6 +74,9 @@ def infer(
         Its `details` have `minimum_bytes`: features once, each layer's rows once out and once in, the output once; and
         what was moved of rows (`moved_bytes`) and of edges (`edge_bytes`).
 
+    Warns:
+        DataWarning: the graph has times: they are not looked at, and edges of the future count.
+
     Raises:
         ConfigError: arguments or a model that cannot work, or less memory than it takes, with the figure.
         DiskFullError: less disk than it takes, with the figure.
@@ -88,6 +94,7 @@ def infer(
     asked = asked_of(kinds_of(graph), model, what, node_type)
     chosen = chosen_nodes(nodes, graph.nodes[asked.node_type].num_nodes)
     network = take_apart(asked.net, graph, node_type=asked.node_type, embeddings=asked.before_last)
+    _warn_of_times(graph, network)
     content = OutputFormat(asked.what, asked.kind, network.out_columns)
     resources = Resources.of(memory, threads, reporter)
     plan = make_plan(graph, network, resources.within("to infer", _RESERVED_BYTES))
@@ -101,6 +108,19 @@ def infer(
         execution.store()
         _write(execution, scratch, content, chosen)
     return _report(plan, scratch, execution.records, output_bytes, time.perf_counter() - started)
+
+
+def _warn_of_times(graph: Graph, network: Network) -> None:
+    timed = [edge_type for edge_type in network.edge_types
+             if graph.edges[edge_type].config.has_times or graph.nodes[edge_type[0]].config.has_times]  # fmt: skip
+    if timed:
+        warnings.warn(
+            f"edges of {edge_type_name(timed[0])} have times, and infer takes all of them, later ones too; a model that "
+            "was trained with temporal sampling sees the future so: apply it with `predict` to a packed directory "
+            "that was sampled in the same way",
+            DataWarning,
+            stacklevel=4,
+        )
 
 
 def _windows(plan: InferencePlan, chosen: npt.NDArray[np.int64] | None) -> list[int] | None:

@@ -13,7 +13,7 @@ from graphs import write_graph
 from typed_graphs import citations
 
 import diskgnn
-from diskgnn import ConfigError, DiskFullError, OutputExistsError
+from diskgnn import ConfigError, DataWarning, DiskFullError, OutputExistsError
 from diskgnn.graph.graph import Graph
 from diskgnn.minibatch import Block
 from diskgnn.schema import SourceSchema
@@ -245,6 +245,19 @@ def test_disk_is_counted_and_refused_beforehand(graph: Graph, tmp_path: Path):
     full = OSError(errno.ENOSPC, "No space left on device")
     with faults.armed("unit.written", full, after=4), pytest.raises(DiskFullError, match="the same command goes on"):
         diskgnn.infer(graph, tmp_path / "full.npy", net, memory=PLENTY)
+
+
+@pytest.mark.parametrize("of_edges", [False, True])
+def test_it_says_that_times_are_not_looked_at(of_edges: bool, tmp_path: Path):
+    rng = np.random.default_rng(5)
+    times = {"times": np.arange(40) % 7}
+    node, edges = {"features": rng.standard_normal((40, WIDTH), np.float32)}, {"edges": rng.integers(0, 40, (2, 40))}
+    described = {"nodes": {"paper": node | ({} if of_edges else times)},
+                 "edges": {"paper:cites:paper": edges | (times if of_edges else {})}}  # fmt: skip
+    diskgnn.convert(tmp_path / "graph", schema=described)
+    with pytest.warns(DataWarning, match=r"edges of paper:cites:paper have times, .* sees the future"):
+        diskgnn.infer(tmp_path / "graph", tmp_path / "out.npy", model("sage"))
+    assert len(np.load(tmp_path / "out.npy")) == 40
 
 
 def test_refusals(graph: Graph, tmp_path: Path):

@@ -115,9 +115,9 @@ def _warn_of_times(graph: Graph, network: Network) -> None:
              if graph.edges[edge_type].config.has_times or graph.nodes[edge_type[0]].config.has_times]  # fmt: skip
     if timed:
         warnings.warn(
-            f"edges of {edge_type_name(timed[0])} have times, and infer takes all of them, later ones too; a model that was "
-            "trained with temporal sampling sees the future so: apply it with `predict` to a packed directory that was "
-            "sampled in the same way",
+            f"edges of {edge_type_name(timed[0])} have times, and infer takes all of them, later ones too; a model "
+            "that was trained with temporal sampling sees the future so: apply it with `predict` to a packed directory "
+            "that was sampled in the same way",
             DataWarning,
             stacklevel=4,
         )

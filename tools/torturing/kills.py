@@ -17,6 +17,8 @@ from diskgnn.storage import faults
 from torturing.children import in_child
 from torturing.stages import STAGES, Stage
 
+UNIT_BYTES = 1 << 10  # or stages as small as these have no units
+
 
 @dataclass(frozen=True)
 class Undisturbed:
@@ -36,7 +38,7 @@ def undisturbed(stage: Stage, inputs: Path, folder: Path) -> Undisturbed:
             for name in faults.POINTS:
                 stack.enter_context(faults.armed(name, lambda name=name: passes.update([name])))
             started = time.perf_counter()
-            stage.run(inputs, out)
+            _run(stage, inputs, out)
             seconds = time.perf_counter() - started
         return stage.digest(out), seconds, dict(passes)
 
@@ -45,6 +47,11 @@ def undisturbed(stage: Stage, inputs: Path, folder: Path) -> Undisturbed:
     assert outcome.ended, outcome
     shutil.rmtree(folder)
     return Undisturbed(*outcome.result)  # type: ignore[misc]
+
+
+def _run(stage: Stage, inputs: Path, out: Path) -> None:
+    with faults.pretending("unit.bytes", UNIT_BYTES):
+        stage.run(inputs, out)
 
 
 def killed(stage: Stage, whole: Undisturbed, inputs: Path, folder: Path, random: np.random.Generator) -> str | None:
@@ -63,7 +70,7 @@ def killed(stage: Stage, whole: Undisturbed, inputs: Path, folder: Path, random:
                 if point:
                     die = faults.armed(point, lambda: os.kill(os.getpid(), signal.SIGKILL), after=passes)
                     stack.enter_context(die)
-                stage.run(inputs, out)
+                _run(stage, inputs, out)
 
         outcome = in_child(work, None if point else moment)
         if outcome.error not in (None, "OutputExistsError"):
@@ -71,7 +78,7 @@ def killed(stage: Stage, whole: Undisturbed, inputs: Path, folder: Path, random:
         published = out.exists() and stage is not STAGES["train"]
         if published and (found := in_child(lambda: stage.digest(out))).result != whole.digest:
             return f"killed at {story}: what it published is {found}"
-    again = in_child(lambda: stage.run(inputs, out) and None)
+    again = in_child(lambda: _run(stage, inputs, out))
     if not again.ended and not (published and again.error == "OutputExistsError"):
         return f"killed at {story}, run again: {again}"
     if (found := in_child(lambda: stage.digest(out))).result != whole.digest:

@@ -451,6 +451,20 @@ class DamagedExtentError(RuntimeError):
 EXTENT_FIELDS: dict[str, int]  # where each field of an extent's index record lies, in bytes
 ROWS_FIELDS: dict[str, int]  # and of the record of a row set's rows in an extent
 
+class DamagedFileError(RuntimeError):
+    """A file whose bytes do not have their checksums."""
+
+class RowFile:
+    """Row i starts at data_offset + i * row_bytes; a checksum of each DIRECT_ALIGNMENT bytes of the file. Keeps them.
+
+    Example:
+        RowFile(path="features.npy", data_offset=128, row_bytes=512, num_rows=1000, checksums=chunks)
+    """
+
+    def __init__(
+        self, *, path: str, data_offset: int, row_bytes: int, num_rows: int, checksums: npt.NDArray[np.uint32]
+    ) -> None: ...
+
 class Tiers:
     """Where rows are in memory (native/loading/extent_pipeline.h). Keeps the arrays."""
 
@@ -463,6 +477,7 @@ class Tiers:
         pinned: npt.NDArray[np.uint8],
         cpu: npt.NDArray[np.uint8],
         next_cycle_slots: Int32,
+        file: RowFile | None = None,  # that rows lie in whose numbers the extents have in their place
     ) -> None: ...
 
 REQUEST_BYTES: int  # of a request at most

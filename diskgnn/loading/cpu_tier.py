@@ -121,6 +121,7 @@ class CpuTier:
         window_bytes: int,
     ) -> int:
         """Copy `rows` (ascending) of extent `number` to `slots`; to verify, all rows are read. Returns bytes read."""
+        assert not self._packed.config.by_reference  # these are read from the first minibatch on
         path, record = self._packed.extents(self._split), index.rows[number, self._number]
         data_offset = int(index.extents["offset"][number] + record["rows_offset"])
         num_rows = int(record["num_rows"])

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from diskgnn._native import RowFile
 from diskgnn.batch_source import Cursor, CursorSource, LoadStats
 from diskgnn.errors import ConfigError
 from diskgnn.loading.options import LoaderOptions
@@ -117,24 +118,38 @@ class Loader(CursorSource):
         if (rank is None) != (world_size is None):
             raise ConfigError("rank and world_size: expected both, or none of them")
         shard = None if rank is None or world_size is None else Shard(rank, world_size)
-        self._open(open_rank(packed, shard, stream=stream), split, device, options)
+        self._open(open_rank(packed, shard, stream=stream), split, device, options, ())
 
     @classmethod
     def with_options(
-        cls, packed: PathLike | Packed, split: str, device: str | torch.device, options: LoaderOptions
+        cls,
+        packed: PathLike | Packed,
+        split: str,
+        device: str | torch.device,
+        options: LoaderOptions,
+        row_files: Sequence[RowFile] = (),
     ) -> Loader:
         """A `Loader` whose other keyword arguments are `options`.
+
+        `row_files` [K] are those that rows lie in, of a directory that refers to them.
 
         Raises:
             ArtifactError, ConfigError: see `Loader`.
         """
         loader = Loader.__new__(cls)
-        loader._open(open_rank(packed, stream=options.stream), split, device, options)
+        loader._open(open_rank(packed, stream=options.stream), split, device, options, row_files)
         return loader
 
-    def _open(self, packed: Packed, split: str, device: str | torch.device, options: LoaderOptions) -> None:
+    def _open(
+        self,
+        packed: Packed,
+        split: str,
+        device: str | torch.device,
+        options: LoaderOptions,
+        row_files: Sequence[RowFile],
+    ) -> None:
         self.options = options
-        self.sequence = sequence = MinibatchSequence.open(packed, split, device, options)
+        self.sequence = sequence = MinibatchSequence.open(packed, split, device, options, row_files)
         super().__init__(Cursor("Loader", sequence.num_batches, sequence.identity()))
         self.split, self.device = split, sequence.device
         config = sequence.packed.config

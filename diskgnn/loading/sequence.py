@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from diskgnn._native import DamagedExtentError, crc32c
+from diskgnn._native import DamagedExtentError, RowFile, crc32c
 from diskgnn.draws import batch_key, permutation
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.loading.assembly import RowConversion
@@ -37,18 +38,32 @@ class MinibatchSequence:
     device: torch.device  # where minibatches are delivered; a GPU has its number
     conversions: tuple[RowConversion, ...]  # [K] of each row set
     shuffle_seed: int | None
+    row_files: tuple[RowFile | None, ...]  # [K] that rows lie in which are not in extents
 
     @staticmethod
     def open(
-        path: PathLike | Packed, split: str, device: str | torch.device, options: LoaderOptions
+        path: PathLike | Packed,
+        split: str,
+        device: str | torch.device,
+        options: LoaderOptions,
+        row_files: Sequence[RowFile] = (),
     ) -> MinibatchSequence:
         """Open the sequence of `split` in a packed directory.
+
+        Args:
+            path: the directory, or an opened one.
+            split: train, valid or test.
+            device: where minibatches are wanted.
+            options: how they are read.
+            row_files: [K] that rows lie in, of a directory by reference.
 
         Raises:
             ArtifactError: not a packed directory, damaged, or without this split.
             ConfigError: a device that cannot be used, or options that do not fit the directory.
         """
         packed = Packed.open(path, stream=options.stream)
+        if len(row_files) != (len(packed.config.row_sets) if packed.config.by_reference else 0):
+            raise ArtifactError(f"{packed.path} refers to rows of a graph, for the process that made it; prepare again")
         size = packed.sequence(split)
         found = checked_device(device)
         if found.type == "cuda" and found.index is None:  # threads have a current device of their own
@@ -59,7 +74,10 @@ class MinibatchSequence:
                 "cpu_cache=0"
             )
         conversions = _conversions(packed, options, found)
-        return MinibatchSequence(packed, split, packed.index(split), found, conversions, options.shuffle_seed)
+        return MinibatchSequence(
+            packed, split, packed.index(split), found, conversions, options.shuffle_seed,
+            tuple(row_files) or (None,) * len(conversions),
+        )  # fmt: skip
 
     @property
     def num_batches(self) -> int:

@@ -13,9 +13,11 @@ from diskgnn._native import (
     EXTENT_FIELDS,
     ROWS_FIELDS,
     DamagedExtentError,
+    DamagedFileError,
     FailedRequestError,
     Pipeline,
     PipelineOptions,
+    RowFile,
     Tiers,
 )
 from diskgnn.batch_source import LoadStats
@@ -62,10 +64,7 @@ class SequenceReader:
             Assembler(rows, conversion, max_inputs, zero_copy=options.zero_copy)
             for rows, conversion, max_inputs in zip(static, sequence.conversions, index.max_inputs, strict=True)
         ]
-        tiers = [
-            _tiers(rows, assembler, cpu_tier)
-            for rows, assembler, cpu_tier in zip(static, assemblers, self._cpu_tiers, strict=True)
-        ]
+        tiers = [_tiers(*each) for each in zip(static, assemblers, self._cpu_tiers, sequence.row_files, strict=True)]
         pipeline_options = PipelineOptions(
             prefetch=options.prefetch_for(sequence.device), threads=options.gather_threads, verify=options.verify
         )  # fmt: skip
@@ -140,6 +139,8 @@ class SequenceReader:
         except FailedRequestError as error:
             assert self._ranges is not None
             raise self._ranges.failure(error) from error
+        except DamagedFileError as error:
+            raise ArtifactError(f"{error}; restore it, or make the graph again") from error
         assert position == expected
         self._next_position = (position + 1) % len(self._sequence.index)
         self._pending -= 1
@@ -186,7 +187,7 @@ def _close(transfer: Transfer, ranges: RequestedRanges | None) -> None:
         ranges.close()
 
 
-def _tiers(static: StaticRows, assembler: Assembler, cpu_tier: CpuTier) -> Tiers:
+def _tiers(static: StaticRows, assembler: Assembler, cpu_tier: CpuTier, row_file: RowFile | None) -> Tiers:
     """The tiers of one row set, as the pipeline sees them."""
     return Tiers(
         row_bytes=static.rows.row_bytes,
@@ -195,4 +196,5 @@ def _tiers(static: StaticRows, assembler: Assembler, cpu_tier: CpuTier) -> Tiers
         pinned=static.pinned[: 0 if assembler.zero_copy else None],
         cpu=cpu_tier.slots,
         next_cycle_slots=cpu_tier.next_cycle_slots,
+        file=row_file,
     )

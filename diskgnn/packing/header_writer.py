@@ -15,7 +15,7 @@ from diskgnn.packing.header_encoder import HeaderEncoder
 from diskgnn.packing.placed import PlacedHeaders, PlacedSplit
 from diskgnn.packing.placement import Placement, Schedule
 from diskgnn.storage import artifacts, faults
-from diskgnn.storage.extents import ExtentIndex, align
+from diskgnn.storage.extents import ROW_NUMBER, ExtentIndex, align
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.writer import ArtifactWriter
 
@@ -29,11 +29,12 @@ class HeaderWriter:
         encoder: of the split.
         split: train, valid or test.
         nodes_paths: [K] scratch files that take the nodes of rows.
-        row_bytes: [K] of a row.
+        row_bytes: [K] that a row takes in an extent.
         num_static: [K] static rows.
         needed: [K] each [N], to note the rows that extents have.
         tails: [T * 4096] for the page of each extent that is not full yet.
         adopted: the first headers, where a killed run wrote them.
+        by_reference: write the numbers of rows, too; nothing is left to be written then.
     """
 
     def __init__(
@@ -50,11 +51,13 @@ class HeaderWriter:
         needed: Sequence[npt.NDArray[np.bool_]],
         tails: npt.NDArray[np.uint8],
         adopted: PlacedHeaders | None,
+        by_reference: bool = False,
     ) -> None:
         num_batches = samples.config.splits[split].num_batches
         self._disk = writer.disk
         self.split, self._samples, self._encoder, self._pages = split, samples, encoder, pages
         self._needed, self._num_static, self._tails = needed, num_static, tails
+        self._by_reference = by_reference
         self._path = str(writer.path(artifacts.extents_file(split)))
         self._index = ExtentIndex.empty(num_batches, row_bytes)
         self._nodes_paths = nodes_paths
@@ -96,24 +99,49 @@ class HeaderWriter:
         number = self._number
         header = self._encoder.encode(minibatch, placements)
         num_rows = [len(placement.disk_nodes) for placement in placements]
-        disk_nodes_bytes = sum(placement.disk_nodes.nbytes for placement in placements)
-        self._disk.claim(align(header.message.size, DIRECT_ALIGNMENT) + disk_nodes_bytes)
         num_bytes = self._index.describe(number, self._offset, header, num_rows)
-        self._index.extents["header_crc32c"][number] = start_extent(
-            self._pages, self._path, self._offset, np.frombuffer(header.message, np.uint8),
-            align(header.message.size, ROW_ALIGNMENT), self._tails[number * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT],
-            True,
-        )  # fmt: skip
+        message = np.frombuffer(header.message, np.uint8)
+        rows_bytes = (
+            self._write_numbers(message, placements) if self._by_reference else self._start(message, placements)
+        )
+        for k, placement in enumerate(placements):
+            if self._num_static[k] > 0:
+                self._static_accesses[k] += int(np.count_nonzero(placement.addresses < self._num_static[k]))
+        self._offset += num_bytes
+        self._number += 1
+        return len(message) + rows_bytes
+
+    def _start(self, message: npt.NDArray[np.uint8], placements: Sequence[Placement]) -> int:
+        """Write the header; note the rows that are to follow. The bytes of their numbers."""
+        disk_nodes_bytes = sum(placement.disk_nodes.nbytes for placement in placements)
+        self._disk.claim(align(len(message), DIRECT_ALIGNMENT) + disk_nodes_bytes)
+        self._index.extents["header_crc32c"][self._number] = self._write(message, align(len(message), ROW_ALIGNMENT))
         for k, placement in enumerate(placements):
             self._nodes_files[k].write(placement.disk_nodes.data)
             self._node_bytes[k] = placement.disk_nodes.itemsize
             self._nodes_crc32c[k] = crc32c(placement.disk_nodes.view(np.uint8), int(self._nodes_crc32c[k]))
             mark_nodes(self._needed[k], placement.disk_nodes)
-            if self._num_static[k] > 0:
-                self._static_accesses[k] += int(np.count_nonzero(placement.addresses < self._num_static[k]))
-        self._offset += num_bytes
-        self._number += 1
-        return int(header.message.size) + disk_nodes_bytes
+        return disk_nodes_bytes
+
+    def _write_numbers(self, message: npt.NDArray[np.uint8], placements: Sequence[Placement]) -> int:
+        """Write the header and the numbers of the rows; the bytes of these."""
+        records = self._index.rows[self._number]
+        numbers = [placement.disk_nodes.astype(ROW_NUMBER).view(np.uint8) for placement in placements]
+        ends = [int(record["rows_offset"]) + len(each) for record, each in zip(records, numbers, strict=True)]
+        extent = np.zeros(max([len(message), *ends]), np.uint8)
+        self._disk.claim(align(len(extent), DIRECT_ALIGNMENT))
+        extent[: len(message)] = message
+        for record, each, end in zip(records, numbers, ends, strict=True):
+            extent[end - len(each) : end] = each
+            record["rows_crc32c"] = crc32c(each)
+        self._write(extent, len(extent))
+        self._index.extents["header_crc32c"][self._number] = crc32c(message)
+        return sum(map(len, numbers))
+
+    def _write(self, data: npt.NDArray[np.uint8], rows_offset: int) -> int:
+        """The checksum of `data`, which the next extent starts with; zeros follow up to `rows_offset`."""
+        tail = self._tails[self._number * DIRECT_ALIGNMENT :][:DIRECT_ALIGNMENT]
+        return start_extent(self._pages, self._path, self._offset, data, rows_offset, tail, True)
 
     def headers(self) -> PlacedHeaders:
         """What is written so far."""

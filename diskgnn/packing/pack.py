@@ -117,6 +117,7 @@ def pack_samples(
     keep_edge_ids: bool = False,
     overwrite: bool = False,
     once: bool = False,
+    by_reference: bool = False,
     window_bytes: int | None = None,
     unit_bytes: int | None = None,
     static_nodes: Mapping[str, npt.NDArray[np.int64]] | None = None,
@@ -124,8 +125,9 @@ def pack_samples(
     """`pack`, once its arguments are nouns. `tiers` are rows [K] where those of each row set are known.
 
     The sequences are to be repeated, or, if `once`, not: then their cpu tiers are empty at the start, and a killed run
-    starts from the beginning. `window_bytes` is that of `row_packing.pack_rows`, `unit_bytes` that of `Pace`. By row
-    set, `static_nodes` are those whose rows are to be static, where other samples had a say in that.
+    starts from the beginning. `by_reference` takes `once`, and leaves rows of extents where they are: see
+    `storage.extents`. `window_bytes` is that of `row_packing.pack_rows`, `unit_bytes` that of `Pace`. By row set,
+    `static_nodes` are those whose rows are to be static, where other samples had a say in that.
     """
     started = time.perf_counter()
     if samples.manifest.source != {"format": artifacts.GRAPH, "digest": graph.manifest.digest}:
@@ -142,7 +144,10 @@ def pack_samples(
     )  # fmt: skip
     given = read_given(samples.manifest, samples.config.spec)
     target = label_target(graph, given.target)
-    config = _config(graph, samples, target, row_sets, keep_input_nodes=keep_input_nodes, keep_edge_ids=keep_edge_ids)
+    config = replace(
+        _config(graph, samples, target, row_sets, keep_input_nodes=keep_input_nodes, keep_edge_ids=keep_edge_ids),
+        by_reference=by_reference,
+    )
     made_with = {"records": _RECORDS, "config": config.to_json(), "tiers": _tiers_json(tiers)}
     if static_nodes is not None:
         made_with["static"] = {name: crc32c(nodes.view(np.uint8)) for name, nodes in static_nodes.items()}
@@ -158,7 +163,7 @@ def pack_samples(
     ) as writer:
         if isinstance(tiers, TierBudgets) and tiers.static_is_auto:
             tiers = replace(tiers, static=writer.decided("static_cache", tiers.static))
-        read_bytes = _require_space(writer, graph, samples, tiers, keep_input_nodes)
+        read_bytes = 0 if by_reference else _require_space(writer, graph, samples, tiers, keep_input_nodes)
 
         def place_and_pack() -> tuple[Placed, int]:
             write_given(writer, given)

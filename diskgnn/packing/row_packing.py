@@ -191,7 +191,8 @@ class _RowPacking:
         placed, config = self._placed, self._placed.row_sets[number].config
         files: list[RowFile] = [StaticFile(self._writer, placed.static_nodes[number], config)]
         for split in placed.splits:
-            files.append(ExtentRowsFile(self._writer, self._pages, split, number))
+            if not placed.by_reference:
+                files.append(ExtentRowsFile(self._writer, self._pages, split, number))
             files.append(InitialCpuRowsFile(self._writer, self._pages, split, number, config))
         return files
 

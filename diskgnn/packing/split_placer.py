@@ -53,6 +53,7 @@ class Placed:
     splits: Sequence[PlacedSplit]
     divisions: Mapping[str, Division]  # by split, of a budget for the cpu tiers of several row sets
     read_bytes: int  # of scratch files, those included that are read when rows are packed
+    by_reference: bool = False  # extents are complete: they have numbers of rows
 
 
 class SplitPlacer:
@@ -104,7 +105,10 @@ class SplitPlacer:
         for split in self.samples.splits:
             self._splits.append(self._adopt(split) or self._place(split, tiers))
         static_nodes, needed = tuple(self.static_nodes), tuple(self.needed)
-        return Placed(self.row_sets, static_nodes, needed, self._splits, self._divisions, self._read_bytes)
+        return Placed(
+            self.row_sets, static_nodes, needed, self._splits, self._divisions, self._read_bytes,
+            self.config.by_reference,
+        )  # fmt: skip
 
     def record(self, headers: HeaderWriter | None = None) -> None:
         """Note durably which splits are placed, and the headers of one that is not placed to the end."""
@@ -199,9 +203,10 @@ class SplitPlacer:
         return HeaderWriter(
             self.writer, self.pages, self.samples,
             HeaderEncoder(self.graph, self.samples, self.config, self.row_sets, split), split,
-            nodes_paths=self._nodes_paths(split), row_bytes=[row_set.row_bytes for row_set in self.row_sets],
+            nodes_paths=self._nodes_paths(split), row_bytes=self.config.stored_row_bytes,
             num_static=[len(nodes) for nodes in self.static_nodes], needed=self.needed, tails=self._tails(split),
             adopted=None if found is None else self._adopt_headers(split, found),
+            by_reference=self.config.by_reference,
         )  # fmt: skip
 
     def _tails(self, split: str) -> npt.NDArray[np.uint8]:

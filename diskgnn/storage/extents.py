@@ -3,6 +3,8 @@
 An extent starts on a multiple of DIRECT_ALIGNMENT in <split>.bin. It has a header (`extent_headers`), then the rows of
 each row set that only disk has, sorted by number, row_bytes each, back to back. The rows of a row set start on a
 multiple of ROW_ALIGNMENT; zeros are in between. <split>-index.npy and <split>-rows.npy say where all parts are.
+
+Extents by reference have the number of each row in its place, an int64, and the rows stay in the graph's feature files.
 """
 
 from __future__ import annotations
@@ -39,6 +41,9 @@ ROWS_DTYPE = np.dtype(
 )
 
 
+ROW_NUMBER = np.dtype(np.int64)  # what an extent by reference has of a row
+
+
 class Part(NamedTuple):
     """A part of an extent that has a checksum: the header, or the rows of one row set."""
 
@@ -53,7 +58,7 @@ class ExtentIndex:
 
     extents: npt.NDArray[Any]  # [T] EXTENT_DTYPE
     rows: npt.NDArray[Any]  # [T, K] ROWS_DTYPE
-    row_bytes: tuple[int, ...]  # [K]
+    row_bytes: tuple[int, ...]  # [K] that a row takes in an extent
 
     @staticmethod
     def empty(num_extents: int, row_bytes: Sequence[int]) -> ExtentIndex:

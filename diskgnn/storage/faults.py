@@ -31,8 +31,8 @@ POINTS = frozenset({
     "sample.sweep", "training.step", "unit.renamed", "unit.written", "worker.packed", "worker.sampled",
 })  # fmt: skip
 READINGS = frozenset({
-    "disk.free", "gpu.free", "header.most_bytes", "loading.runs_kernel", "loading.transfers_ahead", "memory.anonymous",
-    "memory.held", "memory.limit", "memory.overhead", "unit.bytes",
+    "disk.free", "fresh_epochs.by_reference", "gpu.free", "header.most_bytes", "loading.runs_kernel",
+    "loading.transfers_ahead", "memory.anonymous", "memory.held", "memory.limit", "memory.overhead", "unit.bytes",
 })  # fmt: skip
 
 _armed: dict[str, Callable[[], None]] = {}

@@ -106,7 +106,7 @@ class Packed:
             (found.shape, rows.shape) != shapes
         ):
             raise ArtifactError(f"{self.location}: the index of {split!r} is not one; prepare it again")
-        index = ExtentIndex(found, rows, tuple(row_set.rows.row_bytes for row_set in row_sets))
+        index = ExtentIndex(found, rows, self.config.stored_row_bytes)
         most = index.max_inputs, index.max_header_bytes
         expected = tuple(each.max_inputs for each in size.row_sets), size.max_header_bytes
         if most != expected:

@@ -9,6 +9,7 @@ from typing import Any
 from diskgnn.errors import ConfigError
 from diskgnn.schema import NO_LABELS, EdgeType, SourceSchema, edge_type_name, parse_edge_type
 from diskgnn.storage.extent_headers import LABEL_DTYPES, HeaderLayout, RowSetLayout
+from diskgnn.storage.extents import ROW_NUMBER
 from diskgnn.storage.graph_config import TargetConfig
 from diskgnn.storage.manifest_document import typed
 from diskgnn.storage.row_format import RowFormat
@@ -147,6 +148,12 @@ class PackedConfig:
     keep_edge_ids: bool
     graph: str  # its digest
     splits: Mapping[str, PackedSplit]
+    by_reference: bool = False  # extents have numbers of rows, which stay in the graph: for windows of `FreshEpochs`
+
+    @property
+    def stored_row_bytes(self) -> tuple[int, ...]:
+        """[K] that a row takes in an extent."""
+        return tuple(ROW_NUMBER.itemsize if self.by_reference else each.rows.row_bytes for each in self.row_sets)
 
     @property
     def is_typed(self) -> bool:
@@ -216,7 +223,7 @@ class PackedConfig:
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the manifest."""
-        return {
+        found = {
             "samples": self.samples.to_json(),
             "target": None if self.target is None else self.target.to_json(),
             "node_dtypes": list(self.node_dtypes),
@@ -226,6 +233,7 @@ class PackedConfig:
             "graph": self.graph,
             "splits": {split: asdict(sequence) for split, sequence in self.splits.items()},
         }
+        return found | ({"by_reference": True} if self.by_reference else {})
 
     @staticmethod
     def parse(config: Mapping[str, Any]) -> PackedConfig:
@@ -259,6 +267,7 @@ class PackedConfig:
             keep_edge_ids=typed(config["keep_edge_ids"], bool),
             graph=typed(config["graph"], str),
             splits=splits,
+            by_reference=typed(config.get("by_reference", False), bool),
         )
         assert parsed.header_layout()  # raises ValueError for types that are none
         return parsed

@@ -103,7 +103,9 @@ class FreshEpochs(CursorSource):
         memory_bytes = Resources.beside(memory, threads).memory_bytes  # refuses now what makes no sense
         self._kept_pages: KeptPages | None = KeptPages(memory_bytes)  # from one window to the next
         tiers = TierBudgets.of(CacheSpec(cpu_cache, static_cache), features_of(graph, plan.config()), memory_bytes)
-        self._preparer = WindowPreparer(plan, tiers, memory, keep_input_nodes=keep_input_nodes)
+        self._preparer = WindowPreparer(
+            plan, tiers, memory, keep_input_nodes=keep_input_nodes, computes_here=torch.device(device).type == "cpu"
+        )
         spec = plan.config().spec  # whose target names its type
         drawn = {name: value for name, value in spec_to_json(spec).items()
                  if name not in ("eval_fanouts", "first_epoch")}  # fmt: skip
@@ -158,6 +160,10 @@ class FreshEpochs(CursorSource):
         """The minibatch at `position`, which follows the one before but where the user jumps."""
         if self._loader is None or position not in self._jobs[0].window:
             self._open_window(position)
+        elif position != self._position and self._loader.sequence.packed.config.by_reference:
+            self._close_loader()
+            self._jobs.pop(0).discard()  # it is read from its first minibatch on; another one costs little
+            self._open_window(position)
         if position != self._position:
             self._seek(position)
         self._position = -1  # unknown if what follows fails
@@ -192,7 +198,9 @@ class FreshEpochs(CursorSource):
             self._earlier += LoadStats(prepare_wait_seconds=waited, wait_seconds=waited)
         self._earlier += prepared.stats
         self._sizes.prepared(job.window, prepared.stats.prepare_written_bytes)
-        self._loader = Loader.with_options(prepared.packed, "train", self._device, self._loader_options)
+        self._loader = Loader.with_options(
+            prepared.packed, "train", self._device, self._loader_options, prepared.row_files
+        )
         if self._tracing:
             self._loader.start_tracing()
             self._events += prepared.events

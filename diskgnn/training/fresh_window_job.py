@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from diskgnn._native import RowFile
 from diskgnn.batch_source import LoadStats
 from diskgnn.packing.pack import pack_samples
 from diskgnn.packing.row_sets import row_sets_of
@@ -27,11 +28,16 @@ from diskgnn.storage.row_reading import GAP_BYTES
 from diskgnn.storage.samples import Samples
 from diskgnn.system.resources import Resources
 from diskgnn.tracing import TraceEvent
+from diskgnn.training.fresh_rows import row_files, stay_in_the_graph
 
 _SHARDS_PER_THREAD = 2
 # Gaps between rows are read along. A window is worth packing if the stretches of that size that it has rows in are at
 # most so many times these rows.
 _MOST_READ_PER_NEED = 8
+# Each window is twice as long as the one before. Where rows stay in the graph, windows of any length are worth
+# preparing, and each begins with an empty cache: so the first is a part of an epoch, and the next the rest.
+_GROWTH = 2
+_IN_PLACE_PART = 8
 # The shortest window where the topology is swept, which the rows are not known for: a part of an epoch, and at most so
 # many minibatches. Sweeps and the scan of the features take as long for one minibatch as for these.
 _SWEPT_PART, _MOST_SWEPT = 3, 16
@@ -43,8 +49,18 @@ class WindowPreparer:
     Topology that fits the budget is loaded once and kept; a thread begins with it at once.
     """
 
-    def __init__(self, plan: SamplingPlan, tiers: TierBudgets, memory: int | str, *, keep_input_nodes: bool) -> None:
+    def __init__(
+        self,
+        plan: SamplingPlan,
+        tiers: TierBudgets,
+        memory: int | str,
+        *,
+        keep_input_nodes: bool,
+        computes_here: bool = True,
+    ) -> None:
+        """`computes_here` says that the model computes on the processor that prepares."""
         self.plan, self._tiers, self._memory, self._keep_input_nodes = plan, tiers, memory, keep_input_nodes
+        self._computes_here = computes_here
         self._loading: Future[Sampler] | None = None  # the topology, if it is not swept
         self._untold_bytes = 0  # of topology that was loaded
         self._verified = False  # topology that is swept; once is enough, as where it is loaded
@@ -62,8 +78,22 @@ class WindowPreparer:
         if self._loading is not None:
             wait([self._loading])
 
-    def shortest_window(self, window: range) -> int:
-        """How many minibatches, the first ones of `window`, are worth packing by themselves: at least 1."""
+    def _rows_stay(self, window: range) -> bool:
+        """Whether rows are read where they are; of swept topology, minibatches are not known before."""
+        if (sampler := self._sampler()) is None:
+            return False
+        minibatch = next(iter(WindowPlan(self.plan, window).planned())).draw(sampler)
+        row_sets = row_sets_of(self.plan.graph, self.plan.config())
+        return stay_in_the_graph(row_sets, minibatch, len(window), computes_here=self._computes_here)
+
+    def shortest_window(self, window: range) -> tuple[int, int]:
+        """How many minibatches, the first ones of `window`, are worth preparing by themselves: at least 1. And how many
+        times as long as the window before one may be."""
+        if self._rows_stay(window):
+            return -(-len(window) // _IN_PLACE_PART), _IN_PLACE_PART
+        return self._shortest_packed(window), _GROWTH
+
+    def _shortest_packed(self, window: range) -> int:
         graph = self.plan.graph
         if (sampler := self._sampler()) is None:
             return min(-(-self.plan.sizes["train"].batches_per_epoch // _SWEPT_PART), _MOST_SWEPT)
@@ -84,6 +114,7 @@ class WindowPreparer:
     def prepare(self, window: range, folder: Path, threads: int, reporter: Reporter) -> PreparedWindow:
         """Sample and pack the minibatches at the positions of `window` into `folder`/packed."""
         graph, resources = self.plan.graph, Resources.beside(self._memory, threads, reporter)
+        by_reference = self._rows_stay(window)
         samples, began_ns = folder / "samples", time.perf_counter_ns()
         sampled = sample_plan(
             WindowPlan(self.plan, window), samples, resources,
@@ -96,7 +127,7 @@ class WindowPreparer:
         faults.point("fresh_epochs.pack")
         packed = pack_samples(
             graph, Samples.open(samples), folder / "packed", self._tiers, resources,
-            keep_input_nodes=self._keep_input_nodes, once=True,
+            keep_input_nodes=self._keep_input_nodes, once=True, by_reference=by_reference,
         )  # fmt: skip
         shutil.rmtree(samples)
         stats = LoadStats(
@@ -109,7 +140,8 @@ class WindowPreparer:
             TraceEvent("prepare", "sample the next window", -1, began_ns, between_ns),
             TraceEvent("prepare", "pack the next window", -1, between_ns, time.perf_counter_ns()),
         )
-        return PreparedWindow(folder / "packed", stats, events)
+        files = row_files(row_sets_of(graph, self.plan.config())) if by_reference else ()
+        return PreparedWindow(folder / "packed", stats, events, files)
 
 
 @dataclass(frozen=True)
@@ -119,6 +151,7 @@ class PreparedWindow:
     packed: Path
     stats: LoadStats
     events: tuple[TraceEvent, ...]
+    row_files: tuple[RowFile, ...]  # [K] that rows stay in; none where they are packed
 
 
 class _StoppedError(Exception):

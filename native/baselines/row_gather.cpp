@@ -87,7 +87,9 @@ ReadCounts gather_cached(RowReader& reader, std::span<const Node> nodes, std::sp
         copy_row(row_of_position(hits[i]), row_of_slot(slots[static_cast<std::size_t>(hits[i])]), row_bytes);
       }
     });
-    counts = reader.read(missed, destination);
+    counts = reader.read(missed, [&](std::int32_t position, std::span<const std::byte> row) {
+      copy_row(row_of_position(position), row.data(), row_bytes);
+    });
   }
   for (std::size_t i = 0; i < admissions.size(); i += 2) {
     copy_row(row_of_slot(admissions[i + 1]), row_of_position(admissions[i]), row_bytes);

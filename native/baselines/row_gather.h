@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "baselines/row_reader.h"
+#include "loading/row_reader.h"
 
 namespace diskgnn {
 

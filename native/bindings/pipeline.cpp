@@ -16,6 +16,17 @@
 namespace diskgnn {
 namespace {
 
+// `RowFile` of checksums that Python owns.
+struct RowFileArrays {
+  std::string path;
+  std::uint64_t data_offset;
+  std::uint64_t row_bytes;
+  std::int64_t num_rows;
+  In<std::uint32_t> checksums;
+
+  RowFile file() const { return {path, data_offset, row_bytes, num_rows, span_of(checksums)}; }
+};
+
 // `Tiers` of arrays that Python owns; kept alive for as long as a pipeline's threads use them.
 struct TierArrays {
   std::size_t row_bytes;
@@ -24,14 +35,17 @@ struct TierArrays {
   Bytes pinned;
   Out<std::uint8_t> cpu;
   In<std::int32_t> next_cycle_slots;
+  std::optional<RowFileArrays> file;
 
-  Tiers tiers() const {
+  Tiers tiers(EngineKind engine) const {
     return {row_bytes,
             num_device,
             num_static,
             std::as_bytes(span_of(pinned)),
             std::as_writable_bytes(span_of(cpu)),
-            span_of(next_cycle_slots)};
+            span_of(next_cycle_slots),
+            file.has_value() ? std::optional(file->file()) : std::nullopt,
+            engine};
   }
 };
 
@@ -63,7 +77,7 @@ class Pipeline {
            std::uint64_t num_bytes)
       : tiers_(tiers) {
     std::vector<Tiers> row_sets;
-    for (const TierArrays& arrays : tiers_) row_sets.push_back(arrays.tiers());
+    for (const TierArrays& arrays : tiers_) row_sets.push_back(arrays.tiers(engine));
     std::unique_ptr<ByteSource> source;
     if (requests == nullptr) {
       source = std::make_unique<FileSource>(path, engine);
@@ -194,6 +208,7 @@ nb::dict rows_fields() {
 void bind_pipeline(nb::module_& m) {
   m.attr("READ_AHEAD_BYTES") = kReadAheadBytes;
   nb::exception<DamagedExtent>(m, "DamagedExtentError", PyExc_RuntimeError);
+  nb::exception<DamagedFile>(m, "DamagedFileError", PyExc_RuntimeError);
   m.attr("EXTENT_FIELDS") = extent_fields();
   m.attr("ROWS_FIELDS") = rows_fields();
   m.def(
@@ -207,15 +222,23 @@ void bind_pipeline(nb::module_& m) {
         if (fault != nullptr) throw std::invalid_argument(fault);
       },
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "num_src"_a);
+  nb::class_<RowFileArrays>(m, "RowFile")
+      .def(
+          "__init__",
+          [](RowFileArrays* self, const std::string& path, std::uint64_t data_offset, std::uint64_t row_bytes,
+             std::int64_t num_rows, In<std::uint32_t> checksums) {
+            new (self) RowFileArrays{path, data_offset, row_bytes, num_rows, checksums};
+          },
+          nb::kw_only(), "path"_a, "data_offset"_a, "row_bytes"_a, "num_rows"_a, "checksums"_a.noconvert());
   nb::class_<TierArrays>(m, "Tiers")
       .def(
           "__init__",
           [](TierArrays* self, std::size_t row_bytes, std::int64_t num_device, std::int64_t num_static, Bytes pinned,
-             Out<std::uint8_t> cpu, In<std::int32_t> next_cycle_slots) {
-            new (self) TierArrays{row_bytes, num_device, num_static, pinned, cpu, next_cycle_slots};
+             Out<std::uint8_t> cpu, In<std::int32_t> next_cycle_slots, std::optional<RowFileArrays> file) {
+            new (self) TierArrays{row_bytes, num_device, num_static, pinned, cpu, next_cycle_slots, std::move(file)};
           },
           nb::kw_only(), "row_bytes"_a, "num_device"_a, "num_static"_a, "pinned"_a.noconvert(), "cpu"_a.noconvert(),
-          "next_cycle_slots"_a.noconvert());
+          "next_cycle_slots"_a.noconvert(), "file"_a = nb::none());
   m.attr("REQUEST_BYTES") = kRequestBytes;
   m.attr("REQUEST_DEPTH") = kRequestDepth;
   nb::exception<FailedRequest>(m, "FailedRequestError", PyExc_RuntimeError);

@@ -3,7 +3,6 @@
 
 #include "baselines/row_cache.h"
 #include "baselines/row_gather.h"
-#include "baselines/row_reader.h"
 #include "bindings/arrays.h"
 #include "storage/row_io.h"
 #include "storage/row_widening.h"

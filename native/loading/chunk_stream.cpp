@@ -4,13 +4,24 @@
 #include <utility>
 
 namespace diskgnn {
+namespace {
+
+// In flight or waiting to be taken: no more than the source has.
+std::size_t chunks_for(const ByteSource& source) {
+  const std::uint64_t chunk_bytes = source.chunk_bytes();
+  return std::clamp<std::uint64_t>((source.size_bytes() + chunk_bytes - 1) / chunk_bytes, 1,
+                                   kReadAheadBytes / chunk_bytes);
+}
+
+}  // namespace
+
 ChunkStream::ChunkStream(const ByteSource& source, StageTrace& trace, PositionOf position_of)
     : chunk_bytes_(source.chunk_bytes()),
       depth_(source.depth()),
       trace_(trace),
       position_of_(std::move(position_of)),
-      memory_(kReadAheadBytes),
-      chunks_(kReadAheadBytes / chunk_bytes_),
+      memory_(chunks_for(source) * chunk_bytes_),
+      chunks_(chunks_for(source)),
       engine_(source.engine(memory_.bytes())) {
   for (std::size_t i = 0; i < chunks_.size(); ++i) {
     chunks_[i].memory = memory_.bytes().subspan(i * chunk_bytes_, chunk_bytes_);

@@ -23,8 +23,12 @@ std::uint64_t aligned(std::uint64_t bytes, std::uint64_t alignment) {
 }  // namespace
 
 ExtentIndex::ExtentIndex(std::vector<ExtentRecord> extents, std::vector<RowsRecord> rows,
-                         std::vector<std::size_t> row_bytes, const ByteSource& file)
-    : extents_(std::move(extents)), rows_(std::move(rows)), row_bytes_(std::move(row_bytes)) {
+                         std::vector<std::size_t> row_bytes, std::vector<std::size_t> stored_bytes,
+                         const ByteSource& file)
+    : extents_(std::move(extents)),
+      rows_(std::move(rows)),
+      row_bytes_(std::move(row_bytes)),
+      stored_bytes_(std::move(stored_bytes)) {
   if (extents_.empty()) throw std::invalid_argument("the index of " + file.path() + " has no extents");
   if (rows_.size() != extents_.size() * row_bytes_.size()) {
     throw std::invalid_argument("the index of " + file.path() + " has another number of row sets");
@@ -65,7 +69,7 @@ bool ExtentIndex::is_sound(std::int64_t extent, std::int64_t most_bytes) const {
         rows.num_rows > rows.num_inputs || rows.rows_offset < end || rows.rows_offset > most_bytes) {
       return false;
     }
-    end = rows.rows_offset + rows.num_rows * static_cast<std::int64_t>(row_bytes_[k]);  // below 2^62, twice
+    end = rows.rows_offset + rows.num_rows * static_cast<std::int64_t>(stored_bytes_[k]);  // below 2^62, twice
     if (end > most_bytes) return false;
     staged_bytes += aligned(unsign(rows.num_inputs) * row_bytes_[k], kCacheLineBytes);
     if (staged_bytes > kMaxStagedBytes) return false;
@@ -77,7 +81,7 @@ std::int64_t ExtentIndex::extent_bytes(std::int64_t extent) const {
   std::uint64_t end = unsign((*this)[extent].header_bytes);
   if (!row_bytes_.empty()) {
     const RowsRecord& last = rows(extent).back();
-    end = unsign(last.rows_offset) + unsign(last.num_rows) * row_bytes_.back();
+    end = unsign(last.rows_offset) + unsign(last.num_rows) * stored_bytes_.back();
   }
   return static_cast<std::int64_t>(aligned(end, kDirectAlignment));
 }

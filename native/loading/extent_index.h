@@ -34,14 +34,20 @@ static_assert(sizeof(RowsRecord) == 56);
 // that was made leads outside of the file, of a header, or of a buffer of the sizes below.
 class ExtentIndex {
  public:
-  // `rows` are [T * K], `row_bytes` [K]. Throws std::invalid_argument when they do not fit each other and the file.
+  // `rows` are [T * K], `row_bytes` [K]; `stored_bytes` [K] is what a row takes in an extent. Throws
+  // std::invalid_argument when they do not fit each other and the file.
   ExtentIndex(std::vector<ExtentRecord> extents, std::vector<RowsRecord> rows, std::vector<std::size_t> row_bytes,
-              const ByteSource& file);
+              std::vector<std::size_t> stored_bytes, const ByteSource& file);
 
   std::size_t size() const { return extents_.size(); }
   const ExtentRecord& operator[](std::int64_t extent) const { return extents_[static_cast<std::size_t>(extent)]; }
   std::span<const RowsRecord> rows(std::int64_t extent) const {
     return std::span(rows_).subspan(static_cast<std::size_t>(extent) * row_bytes_.size(), row_bytes_.size());
+  }
+
+  // What the rows of one row set take in an extent.
+  std::size_t stored_rows_bytes(std::int64_t extent, std::size_t row_set) const {
+    return static_cast<std::size_t>(rows(extent)[row_set].num_rows) * stored_bytes_[row_set];
   }
 
   // Of an extent, with what fills its last page.
@@ -62,6 +68,7 @@ class ExtentIndex {
   std::vector<ExtentRecord> extents_;
   std::vector<RowsRecord> rows_;
   std::vector<std::size_t> row_bytes_;
+  std::vector<std::size_t> stored_bytes_;
 };
 
 }  // namespace diskgnn

@@ -29,12 +29,18 @@ std::vector<std::size_t> row_bytes_of(std::span<const Tiers> tiers) {
   return row_bytes;
 }
 
+std::vector<std::size_t> stored_bytes_of(std::span<const Tiers> tiers) {
+  std::vector<std::size_t> stored_bytes;
+  for (const Tiers& each : tiers) stored_bytes.push_back(each.file.has_value() ? sizeof(RowNumber) : each.row_bytes);
+  return stored_bytes;
+}
+
 }  // namespace
 
 ExtentPipeline::ExtentPipeline(std::unique_ptr<ByteSource> file, std::vector<ExtentRecord> extents,
                                std::vector<RowsRecord> rows, std::span<const Tiers> tiers, PipelineOptions options)
     : file_(std::move(file)),
-      index_(std::move(extents), std::move(rows), row_bytes_of(tiers), *file_),
+      index_(std::move(extents), std::move(rows), row_bytes_of(tiers), stored_bytes_of(tiers), *file_),
       row_sets_(tiers.begin(), tiers.end()),
       options_(options) {
   order_.resize(index_.size());
@@ -65,6 +71,8 @@ void ExtentPipeline::start(std::int64_t position, std::int64_t count) {
   std::lock_guard control(control_mutex_);
   stop_threads();
   buffers_->reopen();
+  readers_.clear();  // one whose read failed cannot go on
+  for (const RowSet& rows : row_sets_) readers_.push_back(rows.make_reader(options_.verify));
   auto stream =
       std::make_unique<ChunkStream>(*file_, trace_, [this](std::uint64_t offset) { return position_of(offset); });
   {
@@ -318,6 +326,31 @@ bool ExtentPipeline::scatter_rows(const RowSet& rows, std::size_t rows_bytes, st
   return true;
 }
 
+// Reads the rows whose numbers are next in the stream, and moves them to their places as they arrive. False when
+// stopped.
+bool ExtentPipeline::fetch_rows(std::int64_t extent, std::size_t row_set, std::byte* staged) {
+  std::vector<RowNumber> numbers(unsign(index_.rows(extent)[row_set].num_rows));
+  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(numbers));
+  const bool complete = consume(bytes.size(), [&](std::span<const std::byte> piece, std::size_t offset) {
+    std::memcpy(bytes.data() + offset, piece.data(), piece.size());
+  });
+  if (!complete) return false;
+  if (crc32c(bytes, 0) != static_cast<std::uint32_t>(index_.rows(extent)[row_set].rows_crc32c)) {
+    throw_damaged(extent, "the numbers of its rows do not have the checksum that was written");
+  }
+  std::vector<RowRequest> requests(numbers.size());
+  for (std::size_t i = 0; i < numbers.size(); ++i) requests[i] = {numbers[i], static_cast<std::int32_t>(i)};
+  const RowSet& rows = row_sets_[row_set];
+  const ReadCounts counts = readers_[row_set]->read(requests, [&](std::int32_t place, std::span<const std::byte> row) {
+    rows.scatter(row, unsign(place) * rows.row_bytes(), staged);
+  });
+  finish_streaming();
+  std::lock_guard lock(mutex_);
+  stats_.read_bytes += static_cast<std::int64_t>(counts.bytes);
+  stats_.read_requests += static_cast<std::int64_t>(counts.requests);
+  return true;
+}
+
 // Moves rows from the stream to their places as chunks arrive.
 bool ExtentPipeline::scatter(std::int64_t extent, const StagedMinibatch& minibatch) {
   const auto skip = [](std::span<const std::byte>, std::size_t) {};
@@ -325,14 +358,18 @@ bool ExtentPipeline::scatter(std::int64_t extent, const StagedMinibatch& minibat
   for (std::size_t k = 0; k < row_sets_.size(); ++k) {
     const RowsRecord& record = index_.rows(extent)[k];
     const RowSet& rows = row_sets_[k];
-    const std::size_t rows_bytes = unsign(record.num_rows) * rows.row_bytes();
+    const std::size_t rows_bytes = index_.stored_rows_bytes(extent, k);
     if (!consume(unsign(record.rows_offset) - position, skip)) return false;
+    position = unsign(record.rows_offset) + rows_bytes;
+    if (readers_[k] != nullptr) {
+      if (!fetch_rows(extent, k, minibatch.rows[k].data())) return false;
+      continue;
+    }
     std::uint32_t crc = 0;
     if (!scatter_rows(rows, rows_bytes, minibatch.rows[k].data(), crc)) return false;
     if (options_.verify && crc != static_cast<std::uint32_t>(record.rows_crc32c)) {
       throw_damaged(extent, "its rows do not have the checksum that was written");
     }
-    position = unsign(record.rows_offset) + rows_bytes;
   }
   return consume(unsign(index_.extent_bytes(extent)) - position, skip);
 }

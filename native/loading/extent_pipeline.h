@@ -103,6 +103,7 @@ class ExtentPipeline {
   std::span<const std::byte> peek();
   std::vector<std::span<const std::byte>> peek_pieces(std::size_t limit);
   bool scatter_rows(const RowSet& rows, std::size_t rows_bytes, std::byte* staged, std::uint32_t& crc);
+  bool fetch_rows(std::int64_t extent, std::size_t row_set, std::byte* staged);
   void allow(std::int64_t count);
   std::int64_t position_of(std::uint64_t offset) const;
   void stop_threads();
@@ -127,7 +128,8 @@ class ExtentPipeline {
   PipelineOptions options_;
   std::shared_ptr<BufferPool> buffers_;
   StageTrace trace_;
-  StageClock clock_{trace_};  // the assembler's
+  StageClock clock_{trace_};                         // the assembler's
+  std::vector<std::unique_ptr<RowReader>> readers_;  // of each row set, the assembler's; null where extents have rows
   std::unique_ptr<ChunkStream> stream_;
   std::thread assembler_;
 

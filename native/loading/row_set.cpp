@@ -32,7 +32,17 @@ RowSet::RowSet(const Tiers& tiers) : tiers_(tiers) {
       tiers_.cpu.size() != tiers_.next_cycle_slots.size() * tiers_.row_bytes) {
     throw std::invalid_argument("the tiers' sizes do not fit their numbers of rows");
   }
+  if (tiers_.file.has_value() && tiers_.file->row_bytes != tiers_.row_bytes) {
+    throw std::invalid_argument("rows of the file have another length");
+  }
   if (!is_permutation(tiers_.next_cycle_slots)) throw std::invalid_argument("next_cycle_slots is not a permutation");
+}
+
+std::unique_ptr<RowReader> RowSet::make_reader(bool verify) const {
+  if (!tiers_.file.has_value()) return nullptr;
+  RowFile file = *tiers_.file;
+  if (!verify) file.checksums = {};
+  return std::make_unique<RowReader>(file, tiers_.engine);
 }
 
 const char* RowSet::take(const RowsRecord& record, const std::byte* header) {

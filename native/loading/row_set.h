@@ -3,10 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "loading/extent_index.h"
+#include "loading/row_reader.h"
 
 namespace diskgnn {
 
@@ -19,7 +22,11 @@ struct Tiers {
   std::span<const std::byte> pinned;               // rows [num_device, num_static)
   std::span<std::byte> cpu;                        // C rows
   std::span<const std::int32_t> next_cycle_slots;  // [C] slot i takes what this slot had in the cycle before
+  std::optional<RowFile> file;  // that rows of extents lie in: an extent has the number of each, a RowNumber; or none
+  EngineKind engine = EngineKind::kAuto;  // of what reads that file
 };
+
+using RowNumber = std::int64_t;
 
 struct RowCounts {
   std::int64_t requested = 0, device = 0, pinned = 0, cpu = 0, disk = 0;
@@ -38,6 +45,9 @@ class RowSet {
 
   std::size_t row_bytes() const { return tiers_.row_bytes; }
   bool has_cpu_tier() const { return !tiers_.next_cycle_slots.empty(); }
+
+  // Reads rows whose numbers extents have; nullptr where extents have the rows.
+  std::unique_ptr<RowReader> make_reader(bool verify) const;
 
   // Reads from a header what the next minibatch needs, and which rows the cpu tier takes. What is wrong with it, or
   // nullptr.

@@ -99,7 +99,7 @@ def lengths(sizes, count, position=0):
 
 
 def sizes_of(folder, num_batches, fixed=None, end=None, shortest=10):
-    return WindowSizes(folder, num_batches, fixed, end, lambda window: min(len(window), shortest))
+    return WindowSizes(folder, num_batches, fixed, end, lambda window: (min(len(window), shortest), 2))
 
 
 def test_windows_grow_to_an_epoch(tmp_path):
@@ -133,14 +133,15 @@ def test_the_shortest_window_needs_an_eighth_of_what_packing_reads(tmp_path):
     graph = write_graph(tmp_path / "graph", np.zeros(num_nodes + 1), np.empty(0, np.int32), features, splits)
     plan = SamplingPlan(graph, SamplingSpec([2], 2, splits=("train",)))
     preparer = WindowPreparer(plan, TierBudgets(0, 0, 0), "1GiB", keep_input_nodes=False)
-    length = preparer.shortest_window(range(100, 900))
+    length, growth = preparer.shortest_window(range(100, 900))
     seeds = np.concatenate([each.seeds for each in plan.minibatches("train", 0)])
     for number in range(1, 800):
         nodes = seeds[200 : 200 + 2 * number]
         if len(np.unique(nodes // 32)) * 32 <= 8 * len(nodes):
             break
     assert 100 < length == number
-    assert preparer.shortest_window(range(50)) == 50  # never worth it: all that there are
+    assert growth == 2
+    assert preparer.shortest_window(range(50)) == (50, 2)  # never worth it: all that there are
 
 
 @pytest.mark.parametrize(("num_seeds", "length"), [(2, 1), (18, 3), (80, 14), (400, 16)])
@@ -151,7 +152,7 @@ def test_the_shortest_window_of_swept_topology_is_a_part_of_an_epoch(tmp_path, n
     graph = write_graph(tmp_path / "graph", np.arange(401), np.zeros(400, np.int32), features, splits)
     plan = SamplingPlan(graph, SamplingSpec([2], 2, splits=("train",)))
     preparer = WindowPreparer(plan, TierBudgets(0, 0, 0), 1000, keep_input_nodes=False)
-    assert preparer.shortest_window(range(200)) == length
+    assert preparer.shortest_window(range(200)) == (length, 2)
 
 
 @pytest.mark.parametrize(("beside_training", "cores", "threads"), [(False, 6, 6), (True, 6, 3), (True, 1, 1)])

@@ -1,11 +1,11 @@
-#include "baselines/row_reader.h"
+#include "loading/row_reader.h"
 
 #include <algorithm>
 #include <bit>
 #include <stdexcept>
 
 #include "graph/radix_sort.h"
-#include "storage/row_copy.h"
+#include "storage/crc32c.h"
 
 namespace diskgnn {
 namespace {
@@ -34,24 +34,39 @@ RowReader::RowReader(const RowFile& file, EngineKind kind)
       file_.size_bytes() - rows_.data_offset < rows_bytes) {
     throw std::invalid_argument(file.path + " is too short for its rows");
   }
+  if (!rows_.checksums.empty() && rows_.checksums.size() < align_up(file_.size_bytes()) / kDirectAlignment) {
+    throw std::invalid_argument(file.path + " is longer than what its checksums are of");
+  }
   engine_ = make_read_engine(kind, file_, depth_, memory_.bytes());
 }
 
-// Rows whose pages touch share a request while they fit its buffer. `end` is where its last row ends.
-RowReader::Flight RowReader::next_flight(const std::vector<RowRequest>& requests, std::size_t first,
-                                         std::uint64_t& end) const {
+// Rows whose pages touch share a request while they fit its buffer.
+RowReader::Flight RowReader::next_flight(const std::vector<RowRequest>& requests, std::size_t first) const {
   const std::uint64_t offset = align_down(start_of(requests[first]));
-  end = start_of(requests[first]) + rows_.row_bytes;
+  std::uint64_t end = start_of(requests[first]) + rows_.row_bytes;
   std::size_t last = first + 1;
   for (; last < requests.size(); ++last) {
     const std::uint64_t start = start_of(requests[last]);
     if (align_down(start) > align_up(end) || align_up(start + rows_.row_bytes) - offset > buffer_bytes_) break;
     end = start + rows_.row_bytes;
   }
-  return {offset, first, last};
+  return {offset, end, first, last};
 }
 
-ReadCounts RowReader::read(std::vector<RowRequest>& requests, std::byte* destination) {
+// Each of a flight's pages holds a part of a row.
+void RowReader::check(const Flight& flight, const std::byte* pages) const {
+  if (rows_.checksums.empty()) return;
+  const std::uint64_t read_end = std::min(align_up(flight.end), file_.size_bytes());
+  for (std::uint64_t page = flight.offset; page < read_end; page += kDirectAlignment) {
+    const std::uint64_t bytes = std::min<std::uint64_t>(kDirectAlignment, read_end - page);
+    if (crc32c({pages + (page - flight.offset), bytes}, 0) != rows_.checksums[page / kDirectAlignment]) {
+      throw DamagedFile(file_.path() + " is damaged: between its bytes " + std::to_string(page) + " and " +
+                        std::to_string(page + bytes) + " it is not what was written");
+    }
+  }
+}
+
+ReadCounts RowReader::read(std::vector<RowRequest>& requests, const Receiver& receive) {
   if (failed_) throw std::logic_error("a read of this reader has failed before");
   for (const RowRequest& request : requests) {
     if (request.row < 0 || request.row >= rows_.num_rows) {
@@ -59,16 +74,20 @@ ReadCounts RowReader::read(std::vector<RowRequest>& requests, std::byte* destina
                               std::to_string(rows_.num_rows) + ")");
     }
   }
-  radix_sort(requests, scratch_, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(rows_.num_rows))),
-             [](const RowRequest& request) { return static_cast<std::uint64_t>(request.row); });
+  if (!std::ranges::is_sorted(requests, {}, &RowRequest::row)) {
+    radix_sort(requests, scratch_, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(rows_.num_rows))),
+               [](const RowRequest& request) { return static_cast<std::uint64_t>(request.row); });
+  }
   failed_ = true;  // until all is well
   ReadCounts counts;
   const auto submit = [&](std::size_t first, std::uint64_t buffer) {
-    std::uint64_t end = 0;
-    const Flight flight = flights_[buffer] = next_flight(requests, first, end);
-    const std::uint64_t bytes = align_up(end) - flight.offset;
+    const Flight flight = flights_[buffer] = next_flight(requests, first);
+    const std::uint64_t bytes = align_up(flight.end) - flight.offset;
+    // A page that is to be compared is read to its end, or to that of the file.
+    const std::uint64_t wanted_end =
+        rows_.checksums.empty() ? flight.end : std::min(align_up(flight.end), file_.size_bytes());
     engine_->submit(
-        {flight.offset, memory_.bytes().subspan(buffer * buffer_bytes_, bytes), end - flight.offset, buffer});
+        {flight.offset, memory_.bytes().subspan(buffer * buffer_bytes_, bytes), wanted_end - flight.offset, buffer});
     ++counts.requests;
     counts.bytes += bytes;
     return flight.last;
@@ -80,9 +99,9 @@ ReadCounts RowReader::read(std::vector<RowRequest>& requests, std::byte* destina
     const std::uint64_t buffer = engine_->wait();
     const Flight flight = flights_[buffer];
     const std::byte* pages = memory_.bytes().data() + buffer * buffer_bytes_;
+    check(flight, pages);
     for (std::size_t i = flight.first; i < flight.last; ++i) {
-      copy_row(destination + static_cast<std::size_t>(requests[i].place) * rows_.row_bytes,
-               pages + (start_of(requests[i]) - flight.offset), rows_.row_bytes);
+      receive(requests[i].place, {pages + (start_of(requests[i]) - flight.offset), rows_.row_bytes});
     }
     if (next < requests.size()) {
       next = submit(next, buffer);

@@ -1,0 +1,137 @@
+"""Windows whose rows stay in the graph: the same minibatches, read from the features page by page."""
+
+import numpy as np
+import pytest
+import torch
+from graphs import assert_rows_are_features, make_graph, write_graph
+from sources import assert_same
+from typed_batches import WRITES, TypedGraph
+from typed_directories import write_typed_graph
+
+import diskgnn
+from diskgnn.baselines.in_memory import InMemory
+from diskgnn.errors import ArtifactError
+from diskgnn.loading.options import LoaderOptions
+from diskgnn.packing.row_sets import row_sets_of
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.specs import LinkTarget, SamplingSpec
+from diskgnn.storage import faults
+from diskgnn.training.fresh_epochs import FreshEpochs
+from diskgnn.training.fresh_rows import stay_in_the_graph
+
+SAMPLING = {"fanouts": [3, 2], "batch_size": 8, "seed": 4}
+
+
+@pytest.fixture(params=[True])
+def stay(request):
+    """What is chosen."""
+    with faults.pretending("fresh_epochs.by_reference", request.param):
+        yield request.param
+
+
+def fresh(graph, folder, **options):
+    return FreshEpochs(graph, folder, **({"cpu_cache": "20%", "keep_input_nodes": True} | SAMPLING | options))
+
+
+@pytest.mark.usefixtures("stay")
+@pytest.mark.parametrize("width", [1, 7, 1500, 9000])  # rows of less than a page, of one and more, of more than 32 KiB
+@pytest.mark.parametrize("engine", ["auto", "threads"])
+def test_every_epoch_is_what_online_sampling_draws(tmp_path, width, engine):
+    """Epochs have 8 minibatches: windows of 1 and 7 at first, then of 8. The last one begins within an epoch."""
+    graph = make_graph(tmp_path / "graph", width=width)
+    options = {"loader_options": LoaderOptions(engine=engine), "cpu_cache": 40 * 4 * width}
+    with fresh(graph, tmp_path / "scratch", **options) as source, InMemory(graph, **SAMPLING) as online:
+        for epoch in (0, 1, 5):
+            for batch, expected in zip(source.epoch(epoch), online.epoch(epoch), strict=True):
+                assert_same(batch, expected)
+        source.load_state_dict({**source.state_dict(), "epoch": 5, "batch": 3})  # of a window that is open
+        first, *_ = source.epoch(5)
+        assert_same(first, list(online.epoch(5))[3])
+        stats = source.stats()
+    assert 0 < stats.cpu_rows < stats.disk_rows
+    assert stats.read_bytes > stats.disk_rows * graph.feature_file.row_bytes
+
+
+@pytest.mark.usefixtures("stay")
+@pytest.mark.parametrize(("dtype", "width"), [("float16", 5), ("bfloat16", 3), ("int8", 1)])
+def test_rows_bit_for_bit_beside_static_ones(tmp_path, dtype, width):
+    graph = make_graph(tmp_path / "graph", dtype=dtype, width=width)
+    with fresh(graph, tmp_path / "scratch", static_cache="10%", window=3) as source:
+        for batch in source.epoch(3):
+            assert_rows_are_features(batch, graph)
+        stats = source.stats()
+    assert min(stats.pinned_rows, stats.cpu_rows, stats.disk_rows) > 0
+
+
+@pytest.mark.usefixtures("stay")
+@pytest.mark.parametrize("sampling", [{}, {"target": LinkTarget(WRITES, negatives=2)}])
+def test_rows_of_several_types(tmp_path, sampling):
+    graph = write_typed_graph(tmp_path / "graph", TypedGraph(dtype=torch.float32))
+    options = {"fanouts": [3, 2], "batch_size": 8, "seed": 1, **sampling}
+    with InMemory(graph, **options) as online, FreshEpochs(graph, tmp_path, cpu_cache="20%", **options) as source:
+        for epoch in range(2):
+            for batch, expected in zip(source.epoch(epoch), online.epoch(epoch), strict=True):
+                assert batch.x.keys() == expected.x.keys()
+                assert all(torch.equal(x, expected.x[name]) for name, x in batch.x.items())
+
+
+@pytest.mark.parametrize("stay", [True, False], indirect=True)
+def test_rows_that_stay_are_not_written(tmp_path, stay):
+    graph = make_graph(tmp_path / "graph", num_nodes=2000, width=1000, in_degree=20)
+    with fresh(graph, tmp_path / "scratch", num_epochs=1, fanouts=[10, 10], cpu_cache=0, window=8) as source:
+        rows_bytes = sum(len(batch.input_nodes) for batch in source.epoch(0)) * graph.feature_file.row_bytes
+        written_bytes = source.stats().prepare_written_bytes
+    assert (written_bytes < 0.1 * rows_bytes) if stay else (written_bytes > rows_bytes)
+
+
+def flip(path, offset):
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 1]))
+
+
+@pytest.mark.usefixtures("stay")
+def test_damaged_features_are_named(tmp_path):
+    graph = make_graph(tmp_path / "graph", width=1024)  # a row takes a page, which are parts of two
+    with InMemory(graph, **SAMPLING) as online:
+        node = int(next(online.epoch(0)).input_nodes[-1])
+    features = graph.feature_file
+    place = features.data_offset_bytes + node * features.row_bytes
+    flip(features.local_path, place)
+    with fresh(graph, tmp_path / "scratch") as source:
+        with pytest.raises(ArtifactError, match=r"features.* is damaged: between its bytes"):
+            next(source.epoch(0))
+        flip(features.local_path, place)
+        assert_rows_are_features(next(source.epoch(0)), graph)  # it goes on
+    flip(features.local_path, place)
+    with fresh(graph, tmp_path / "scratch", loader_options=LoaderOptions(verify=False)) as source:
+        next(source.epoch(0))  # as it was asked for
+
+
+@pytest.mark.usefixtures("stay")
+def test_a_window_is_read_by_the_process_that_made_it(tmp_path):
+    graph = make_graph(tmp_path / "graph")
+    with fresh(graph, tmp_path / "scratch") as source:
+        next(source.epoch(0))
+        (packed,) = (tmp_path / "scratch").glob("*/window-00000000/packed")
+        with pytest.raises(ArtifactError, match="refers to rows of a graph"):
+            diskgnn.Loader(packed)
+
+
+@pytest.mark.parametrize(
+    ("num_batches", "computes_here", "stays"), [(1, True, True), (1, False, False), (1000, True, False)]
+)
+def test_rows_stay_where_that_costs_less(tmp_path, num_batches, computes_here, stays):
+    """A seed alone, whose row of 1 KiB lies in two pages: 8 KiB and a request, which is as 49 KiB. Packed, a stretch of
+    32 KiB is read, once in a window, and the row written and read: 34 KiB in a window of one minibatch; in one of 1000,
+    4 MiB are read once for all."""
+    features = np.zeros((4096, 256), np.float32)
+    graph = write_graph(
+        tmp_path / "graph", np.zeros(4097), np.empty(0, np.int32), features, {"train": np.arange(3, 4096, 4)}
+    )
+    plan = SamplingPlan(graph, SamplingSpec([2], 1, splits=("train",)))
+    minibatch = plan.minibatches("train", 0)[0].draw(plan.load_sampler())
+    row_sets = row_sets_of(graph, plan.config())
+    assert stay_in_the_graph(row_sets, minibatch, num_batches, computes_here=computes_here) == stays

@@ -44,6 +44,7 @@ class FreshEpochs(CursorSource):
     `baselines.in_memory.InMemory`. They are read as prepared ones are: packed in order, with a Belady cache. That is
     done for a window of consecutive minibatches at a time. While one window trains, the next one is sampled, placed and
     packed beside it, also across epochs. Then the first one is deleted, so no more than two windows are on the disk.
+    Where packing costs more than it saves, a window has no rows, and these are read from the graph.
     They lie in a directory of their own under `folder`, which is deleted when the source is closed. What a killed
     process left there is deleted by the next one.
 

@@ -39,8 +39,9 @@ _MOST_READ_PER_NEED = 8
 _GROWTH = 2
 _IN_PLACE_PART = 8
 # The shortest window where the topology is swept, which the rows are not known for: a part of an epoch, and at most so
-# many minibatches. Sweeps and the scan of the features take as long for one minibatch as for these.
-_SWEPT_PART, _MOST_SWEPT = 3, 16
+# many minibatches. Sweeps and the scan of the features take nearly as long for one minibatch as for these, and the more
+# of them train, the less is waited for the next window.
+_SWEPT_PART, _MOST_SWEPT = 2, 32
 
 
 class WindowPreparer:

@@ -25,7 +25,7 @@ from diskgnn.schema import edge_type_name
 
 
 def load(graph: Graph) -> dict[str, Any]:
-    """The graph with these columns as a description for `diskgnn.convert(..., schema=...)`. Its labels are classes."""
+    """The graph with these columns as a description for `diskgnn.convert(..., schema=...)`."""
     return {
         "nodes": {name: _described_nodes(graph, nodes) for name, nodes in graph.nodes.items()},
         "edges": {edge_type_name(edges.type): _described_edges(edges) for edges in graph.edges.values()},
@@ -51,6 +51,7 @@ def _described_nodes(graph: Graph, nodes: NodeSet) -> dict[str, Any]:
         columns = degrees(graph, nodes.name)
         found = {"features": np.concatenate([np.asarray(nodes.features), *(each[:, None] for each in columns)], axis=1)}
     if nodes.config.target is not None:
+        found["task"] = nodes.config.target.kind
         found["labels"] = nodes.labels_of(np.arange(nodes.num_nodes))
     if nodes.config.has_times:
         found["times"] = nodes.times_of(np.arange(nodes.num_nodes))

@@ -11,6 +11,7 @@ from diskgnn.schema import EdgeType, check_type_name, parse_edge_type
 from diskgnn.split_arrays import SplitArrays
 from diskgnn.units import whole_number
 
+NEGATIVES_BY = ("uniform", "popularity")
 EXCLUSIONS = ("none", "self", "reverse")
 AVOIDED = ("seeds", "known", "none")
 
@@ -83,6 +84,7 @@ class LinkTarget:
     # What negatives are not: seed edges of any split ('seeds'), nor edges of the type in the graph ('known'), which
     # makes ranks 'filtered' as in benchmarks of knowledge graphs; 'none' is uniform over all nodes, as in PyG
     avoid: str = "seeds"
+    negatives_by: str = "uniform"  # or 'popularity': in proportion to how many train edges a destination has
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "edge_type", parse_edge_type(self.edge_type, "target"))
@@ -99,6 +101,8 @@ class LinkTarget:
             raise ConfigError(f"exclude: expected one of {', '.join(EXCLUSIONS)}, found {self.exclude!r}")
         if self.avoid not in AVOIDED:
             raise ConfigError(f"avoid: expected one of {', '.join(AVOIDED)}, found {self.avoid!r}")
+        if self.negatives_by not in NEGATIVES_BY:
+            raise ConfigError(f"negatives_by: expected one of {', '.join(NEGATIVES_BY)}, found {self.negatives_by!r}")
         object.__setattr__(self, "negatives", whole_number("negatives", self.negatives, least=0))
         object.__setattr__(self, "eval_negatives", whole_number("eval_negatives", self.eval_negatives, least=0))
 

@@ -42,6 +42,7 @@ def run(name: str, arguments: list[str], limit: int | None) -> dict[str, object]
             record |= {"peak_bytes": cgroup.peak_bytes(), "oom_kills": cgroup.oom_kills()}
     if finished.returncode != 0:
         sys.exit(f"{name} failed with exit code {finished.returncode}: {finished.stdout}")
+    print(json.dumps(record), flush=True)
     record["result"] = json.loads(finished.stdout)
     return record
 

@@ -11,7 +11,7 @@ from diskgnn.fanouts import Fanouts
 from diskgnn.targets import LinkTarget, NodeTarget, Target
 
 FanoutsOption = tuple[str | None, list[int]]  # an edge type, or None for all of them
-_LINK_OPTIONS = ("negatives", "eval_negatives", "avoid", "exclude", "reverse_edge_type")
+_LINK_OPTIONS = ("negatives", "eval_negatives", "negatives_by", "avoid", "exclude", "reverse_edge_type")
 
 
 def sampling_arguments(arguments: dict[str, Any]) -> dict[str, Any]:

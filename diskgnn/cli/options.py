@@ -12,7 +12,7 @@ import click
 from diskgnn.errors import ConfigError
 from diskgnn.specs import DRAWS, TEMPORAL
 from diskgnn.storage.object_stores import located
-from diskgnn.targets import AVOIDED, EXCLUSIONS
+from diskgnn.targets import AVOIDED, EXCLUSIONS, NEGATIVES_BY
 from diskgnn.units import parse_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -234,6 +234,9 @@ minibatches = combined(
     _types("--avoid", type=click.Choice(AVOIDED),
            help="Of links: what negatives are not; seed edges of any split, all known edges (filtered ranks), or none "
                 "as in PyG.  [default: seeds]"),
+    _types("--negatives-by", type=click.Choice(NEGATIVES_BY),
+           help="Of links: draw destinations uniformly, or in proportion to the train edges that they have.  "
+                "[default: uniform]"),
     _types("--exclude", type=click.Choice(EXCLUSIONS),
            help="Of links: what a train minibatch does not draw; its seed edges themselves, or the reverse ones too.  "
                 "[default: reverse]"),

@@ -23,49 +23,67 @@ _CHUNK_NODES, _CHUNK_EDGES = 1 << 18, 1 << 20
 class NegativeDestinations:
     """For a source, the destinations that are not avoided; one is drawn as fast as another.
 
-    A source with p distinct destinations d_0 < d_1 < ... has N - p others. The r-th of these, counted from 0, is r plus
-    the number of j with d_j - j <= r: one binary search, since d_j - j never decreases.
+    Let destination d have w(d) places, side by side: C(d) are those before it, W is their number. A source with
+    distinct destinations d_0 < d_1 < ... leaves W - w(d_0) - w(d_1) - ... places. The r-th of these, counted from 0, is
+    r plus w(d_j) for each j with C(d_j) - w(d_0) - ... - w(d_j-1) <= r: one binary search, since the left side never
+    decreases. Another one in C tells whose place it is. Uniform draws are those with one place each.
 
     Args:
         edges: [n, 2] what is avoided.
         num_destinations: N.
+        places: [N] of each destination, in proportion to which it is drawn; None: 1.
 
     Raises:
         ConfigError: numbers of pairs exceed 2^63.
     """
 
-    def __init__(self, edges: npt.NDArray[np.int64], num_destinations: int) -> None:
+    def __init__(
+        self,
+        edges: npt.NDArray[np.int64],
+        num_destinations: int,
+        places: npt.NDArray[np.int64] | None = None,
+    ) -> None:
         self._num_destinations = num_destinations
+        self._before = None if places is None else np.concatenate([[0], np.cumsum(places)])  # [N + 1] C, and W
+        self._num_places = num_destinations if self._before is None else int(self._before[-1])
         edges = np.unique(edges, axis=0)
         self._sources, first, degrees = np.unique(edges[:, 0], return_index=True, return_counts=True)
-        if len(self._sources) * (num_destinations + 1) >= 1 << 63:
+        if len(self._sources) * (self._num_places + 1) >= 1 << 63:
             raise ConfigError(
                 f"negatives: {len(self._sources)} sources and {num_destinations} destinations exceed 2^63"
             )
-        self._first, self._degrees = first, degrees
-        place_in_list = np.arange(len(edges)) - np.repeat(first, degrees)
+        taken = np.ones(len(edges), np.int64) if places is None else places[edges[:, 1]]
+        # [edges + 1] places of edges that are listed before, those of other sources included.
+        self._taken_before = np.concatenate([[0], np.cumsum(taken)])
+        self._first, self._end = first, first + degrees
+        starts = edges[:, 1] if self._before is None else self._before[edges[:, 1]]
+        own = self._taken_before[:-1] - np.repeat(self._taken_before[first], degrees)
         # Ascending: lists follow each other, each shifted past all values of the one before.
-        self._shifted = np.repeat(np.arange(len(first)) * (num_destinations + 1), degrees) + edges[:, 1] - place_in_list
+        self._shifted = np.repeat(np.arange(len(first)) * (self._num_places + 1), degrees) + starts - own
 
     def draw(self, sources: npt.NDArray[np.int64], bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """[n, K] destinations for [n] `sources`, each of which has an edge to avoid, or none: uniform, one for each of
-        the `bits`.
+        """[n, K] destinations for [n] `sources`, each of which has an edge to avoid, or none: one for each of the `bits`.
 
         Raises:
-            ConfigError: a source has edges to all destinations.
+            ConfigError: a source has edges to all destinations that can be drawn.
         """
         if len(self._sources) == 0:
-            return random_below(bits, np.full((1, 1), self._num_destinations))
+            return self._at(random_below(bits, np.full((1, 1), self._num_places)))
         rows = np.searchsorted(self._sources, sources)
-        left = self._num_destinations - self._degrees[rows]
+        first = self._taken_before[self._first[rows]]
+        left = self._num_places - (self._taken_before[self._end[rows]] - first)
         if bits.shape[1] and (left == 0).any():
             raise ConfigError(
-                f"negatives: source {sources[left == 0][0]} has edges to all {self._num_destinations} "
-                "destinations: there is no pair without an edge; use negatives=0 and eval_negatives=0"
+                f"negatives: source {sources[left == 0][0]} has edges to all "
+                + (f"{self._num_destinations} destinations" if self._before is None else "that can be drawn")
+                + ": there is no pair without an edge; use negatives=0 and eval_negatives=0"
             )
         rank = random_below(bits, left[:, None])
-        before = np.searchsorted(self._shifted, rows[:, None] * (self._num_destinations + 1) + rank, side="right")
-        return rank + before - self._first[rows][:, None]
+        edges = np.searchsorted(self._shifted, rows[:, None] * (self._num_places + 1) + rank, side="right")
+        return self._at(rank + self._taken_before[edges] - first[:, None])
+
+    def _at(self, place: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return place if self._before is None else np.searchsorted(self._before, place, side="right") - 1
 
 
 def known_edges(edges: EdgeSet, sources: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

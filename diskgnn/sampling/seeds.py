@@ -138,6 +138,8 @@ class EdgeSeeds:
         self._edges: Mapping[str, npt.NDArray[np.int64]] = edges.splits if target.seeds is None else target.seeds
         self.splits = tuple(split for split in spec.splits if len(self._edges.get(split, ())))
         _require_splits(graph, spec, self.splits, "seed edges", given=target.seeds is not None)
+        if target.negatives_by == "popularity" and not len(self._edges.get("train", ())):
+            raise ConfigError("negatives_by: popularity is counted in the seed edges to train on, found none")
         for split, pairs in self._edges.items():
             for nodes, column in zip(self._ends, pairs.T, strict=True):
                 _check_nodes(graph, split, column, nodes, given=target.seeds is not None)
@@ -168,7 +170,10 @@ class EdgeSeeds:
         if target.avoid == "known":
             known = known_edges(self._graph.edges[target.edge_type], np.unique(avoided[:, 0]))
             avoided = np.concatenate([avoided, known])
-        return NegativeDestinations(avoided, self._ends[1].num_nodes)
+        num_nodes, places = self._ends[1].num_nodes, None
+        if target.negatives_by == "popularity":
+            places = np.bincount(self._edges["train"][:, 1], minlength=num_nodes)
+        return NegativeDestinations(avoided, num_nodes, places)
 
     def batch(self, split: str, epoch: int, positions: npt.NDArray[np.int64]) -> SeedBatch:
         """Negatives of train are drawn for each epoch, those of other splits are the same in all."""

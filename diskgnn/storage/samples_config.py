@@ -203,6 +203,7 @@ def target_to_json(target: Target) -> dict[str, Any]:
         "edge_type": edge_type_name(target.edge_type),
         "negatives": target.negatives,
         "eval_negatives": target.eval_negatives,
+        **({} if target.negatives_by == "uniform" else {"negatives_by": target.negatives_by}),
         "exclude": target.exclude,
         "reverse_edge_type": target.reverse_edge_type and edge_type_name(target.reverse_edge_type),
         **({} if target.avoid == "seeds" else {"avoid": target.avoid}),
@@ -229,7 +230,8 @@ def parse_target(config: Mapping[str, Any]) -> Target:
     return LinkTarget(
         parse_edge_type(config["edge_type"]), typed(config["negatives"], int), typed(config["eval_negatives"], int),
         typed(config["exclude"], str), None if reverse is None else parse_edge_type(reverse),
-        avoid=typed(config.get("avoid", "seeds"), str), **given,
+        avoid=typed(config.get("avoid", "seeds"), str),
+        negatives_by=typed(config.get("negatives_by", "uniform"), str), **given,
     )  # fmt: skip
 
 

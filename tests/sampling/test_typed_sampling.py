@@ -273,6 +273,40 @@ def test_negatives_are_uniform_and_those_of_evaluation_stay(graph):
     assert scipy.stats.chisquare(counts[counts > 0]).pvalue > 1e-4
 
 
+def test_negatives_by_popularity_are_drawn_in_proportion_to_train_edges(graph):
+    """Of the destinations without an edge from the source; those that no train edge has are never drawn."""
+    from diskgnn.sampling.negatives import NegativeDestinations
+
+    random = np.random.default_rng(1)
+    places = random.integers(0, 5, 40)
+    edges = np.stack([random.integers(0, 3, 30), random.integers(0, 40, 30)], axis=1)
+    bits = random.integers(0, 1 << 64, (1, 100_000), np.uint64)
+    for source in np.unique(edges[:, 0]):
+        drawn = NegativeDestinations(edges, 40, places).draw(np.array([source]), bits)
+        expected = places.copy()
+        expected[edges[edges[:, 0] == source, 1]] = 0
+        counts = np.bincount(drawn.ravel(), minlength=40)
+        assert not counts[expected == 0].any()
+        shares = expected[expected > 0] / expected.sum()
+        assert scipy.stats.chisquare(counts[expected > 0], shares * counts.sum()).pvalue > 1e-4
+
+    target = LinkTarget(WRITES, negatives=3, negatives_by="popularity", eval_negatives=5)
+    train = {dst for _, dst in graph.edges[WRITES].splits["train"].tolist()}
+    edges = {(src, dst) for pairs in graph.edges[WRITES].splits.values() for src, dst in pairs.tolist()}
+    for split in ("train", "valid"):
+        for planned in plan_of(graph, target=target).minibatches(split, 0):
+            papers, authors = np.split(planned.seeds, [planned.seed_counts[0]])
+            negative = planned.pairs.label == 0
+            pairs = zip(authors[planned.pairs.src[negative]].tolist(), papers[planned.pairs.dst[negative]].tolist(),
+                        strict=True)  # fmt: skip
+            for source, destination in pairs:
+                assert destination in train
+                assert (source, destination) not in edges
+    seeds = {"valid": graph.edges[WRITES].splits["valid"]}
+    with pytest.raises(ConfigError, match="negatives_by: popularity is counted in the seed edges to train on"):
+        plan_of(graph, target=LinkTarget(WRITES, negatives_by="popularity", seeds=seeds))
+
+
 def test_excluded_edges_are_not_drawn(graph):
     """Neither the seed edges of a train minibatch nor their reverses; with all neighbours drawn, all others are."""
     plan = plan_of(graph, target=LINKS, fanouts=[-1])
@@ -319,6 +353,8 @@ def test_targets_are_checked():
         LinkTarget(WRITES, reverse_edge_type=CITES)
     with pytest.raises(ConfigError, match="exclude: expected one of"):
         LinkTarget(WRITES, exclude="both")
+    with pytest.raises(ConfigError, match="negatives_by: expected one of uniform, popularity, found 'degree'"):
+        LinkTarget(WRITES, negatives_by="degree")
     with pytest.raises(ConfigError, match="negatives: expected at least 0"):
         LinkTarget(WRITES, negatives=-1)
 

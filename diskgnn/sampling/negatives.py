@@ -62,7 +62,7 @@ class NegativeDestinations:
         self._shifted = np.repeat(np.arange(len(first)) * (self._num_places + 1), degrees) + starts - own
 
     def draw(self, sources: npt.NDArray[np.int64], bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """[n, K] destinations for [n] `sources`, each of which has an edge to avoid, or none: one for each of the `bits`.
+        """[n, K] destinations for [n] `sources`, each of which has an edge to avoid, or none; one for each of `bits`.
 
         Raises:
             ConfigError: a source has edges to all destinations that can be drawn.

@@ -7,7 +7,6 @@ import threading
 from functools import partial
 
 from diskgnn._native import REQUEST_DEPTH, FailedRequestError, ReadRequests
-from diskgnn.storage import faults
 from diskgnn.storage.file_reading import fill
 from diskgnn.storage.object_stores import StoredPath
 from diskgnn.storage.remote_files import RemoteFile
@@ -63,7 +62,6 @@ def _bring(location: StoredPath, file: RemoteFile, requests: ReadRequests, failu
     while (request := requests.take()) is not None:
         failed = True
         try:
-            faults.point("loading.range")
             fill(file, request.offset, request.destination.data, location)
             failed = False
         except Exception as error:  # whatever it is belongs to who waits

@@ -75,7 +75,7 @@ class ExtentRowsFile:
         self._cursors, self._bounds = placed.bounds[:-1].copy(), placed.bounds
         self._rows = ExtentRows(
             path=str(writer.path(artifacts.extents_file(split.name))),
-            nodes=_map_nodes(placed),
+            nodes=map_nodes(placed),
             bounds=placed.bounds,
             offsets=index.extents["offset"] + index.rows["rows_offset"][:, number],
             cursors=self._cursors,
@@ -118,7 +118,7 @@ def reserve_extents(writer: ArtifactWriter, split: PlacedSplit) -> None:
 def register_extents(writer: ArtifactWriter, split: PlacedSplit) -> None:
     """Add <split>.bin and its index to the artifact, once the rows of all row sets are there."""
     index, name = split.index, split.name
-    writer.add(artifacts.extents_file(name), crc32c=_file_checksum(index))
+    writer.add(artifacts.extents_file(name), crc32c=file_checksum(index))
     writer.save_array(artifacts.index_file(name), index.extents)
     writer.save_array(artifacts.rows_file(name), index.rows)
 
@@ -248,7 +248,7 @@ def _append(pages: PageWriter, rows: ExtentRows, window: Window, threads: int, f
     pack_window(pages, rows, window.data, *runs, window.last, window.row_bytes, threads, flush)
 
 
-def _map_nodes(placed: PlacedRows) -> npt.NDArray[Any]:
+def map_nodes(placed: PlacedRows) -> npt.NDArray[Any]:
     """The nodes of a split's rows. Each window needs a short run of each extent: read ahead, it would need all."""
     if placed.bounds[-1] == 0:  # nothing to map
         return np.empty(0, placed.node_dtype)
@@ -258,7 +258,7 @@ def _map_nodes(placed: PlacedRows) -> npt.NDArray[Any]:
     return np.frombuffer(mapped, placed.node_dtype)
 
 
-def _file_checksum(index: ExtentIndex) -> int:
+def file_checksum(index: ExtentIndex) -> int:
     """CRC-32C of an extents file, put together from those of its parts and of the zeros between them."""
     crc = 0
     zeros = bytes(DIRECT_ALIGNMENT)

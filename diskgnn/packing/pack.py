@@ -24,8 +24,9 @@ from diskgnn.graph.source_schema import label_target
 from diskgnn.packing.adopting import DamagedScratchError
 from diskgnn.packing.memory_division import COPIES, for_packing, minibatch_bytes_of, scratch_memory_bytes
 from diskgnn.packing.probes import probe_samples
-from diskgnn.packing.row_packing import pack_rows
+from diskgnn.packing.row_packing import fits_disk, pack_rows
 from diskgnn.packing.row_sets import RowSet, features_of, only_features, row_sets_of
+from diskgnn.packing.sending import remove_stale, send_rows
 from diskgnn.packing.space import certain_bytes, most_packed_bytes
 from diskgnn.packing.split_placer import Placed, SplitPlacer
 from diskgnn.packing.tiers import TierBudgets, Tiers
@@ -121,6 +122,7 @@ def pack_samples(
     window_bytes: int | None = None,
     unit_bytes: int | None = None,
     static_nodes: Mapping[str, npt.NDArray[np.int64]] | None = None,
+    only_place: bool = False,
 ) -> StageReport:
     """`pack`, once its arguments are nouns. `tiers` are rows [K] where those of each row set are known.
 
@@ -128,6 +130,9 @@ def pack_samples(
     starts from the beginning. `by_reference` takes `once`, and leaves rows of extents where they are: see
     `storage.extents`. `window_bytes` is that of `row_packing.pack_rows`, `unit_bytes` that of `Pace`. By row set,
     `static_nodes` are those whose rows are to be static, where other samples had a say in that.
+
+    With `only_place`, it ends where all rows have their places and all headers are written. The next call with the same
+    arguments goes on from there, in whatever process.
     """
     started = time.perf_counter()
     if samples.manifest.source != {"format": artifacts.GRAPH, "digest": graph.manifest.digest}:
@@ -165,8 +170,10 @@ def pack_samples(
             tiers = replace(tiers, static=writer.decided("static_cache", tiers.static))
         read_bytes = 0 if by_reference else _require_space(writer, graph, samples, tiers, keep_input_nodes)
 
-        def place_and_pack() -> tuple[Placed, int]:
+        def place_and_pack() -> tuple[Placed, int | None]:
             write_given(writer, given)
+            if writer.outbox is not None:
+                remove_stale(writer, samples.splits)
             with closing(PageWriter()) as pages:
                 placer = SplitPlacer(
                     writer, pages, graph, samples, config, row_sets, resources,
@@ -177,6 +184,12 @@ def pack_samples(
                     placed = placer.place_all(tiers)
                 if static_nodes is not None:
                     _write_static_nodes(writer, placed)
+                if only_place:
+                    pages.finish()
+                    placer.record()
+                    return placed, None
+                if writer.outbox is not None and not fits_disk(writer, placed):
+                    return placed, send_rows(writer, writer.outbox, pages, placed, resources, window_bytes)
                 return placed, pack_rows(
                     writer, pages, placed, resources,
                     window_bytes=window_bytes, unit_bytes=unit_bytes, before_units=placer.record,
@@ -188,7 +201,10 @@ def pack_samples(
             writer.restart()
             placed, rows_bytes = place_and_pack()
         read_bytes += 2 * samples.manifest.total_bytes  # to place, and to write the headers
-        read_bytes += placed.read_bytes + rows_bytes
+        read_bytes += placed.read_bytes
+        if rows_bytes is None:
+            return StageReport("place", time.perf_counter() - started, read_bytes, 0)
+        read_bytes += rows_bytes
         writer.config = _placed_config(config, placed).to_json()
         manifest = writer.publish()
     seconds, details = time.perf_counter() - started, _details(Packed(manifest).config, placed)
@@ -231,7 +247,7 @@ def _require_space(
     keep_input_nodes: bool,
 ) -> int:
     """Refuse what surely does not fit; bytes read. Only where sizes leave that open, a few minibatches are asked."""
-    if (features := only_features(graph, samples.config)) is None:
+    if (features := only_features(graph, samples.config)) is None or writer.outbox is not None:
         return 0
     row_bytes = features.row_bytes
     rows = tiers.rows_of(features) if isinstance(tiers, TierBudgets) else tiers[0]

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from diskgnn._native import BeladyPlanner
 from diskgnn.packing.reuse import Reuse
+from diskgnn.storage import faults
 
 _MAX_ADDRESSES = (1 << 31) - 2  # the location of a row is its address + 1, in an int32
 
@@ -55,6 +56,7 @@ class Schedule:
         location = np.zeros(reuse.accesses.num_nodes, np.int32)  # what is not needed takes no memory
         location[static_nodes] = np.arange(1, 1 + len(static_nodes), dtype=np.int32)
         misses = reuse.misses(self.cpu_rows)  # [B] the fewest rows that can be read
+        faults.point("pack.schedule")
         self._planner = BeladyPlanner(location, len(static_nodes), self.cpu_rows, misses, reuse.first_uses)
         for nodes, next_uses in reuse.read_backwards():
             if self._planner.find_initial(nodes, next_uses):

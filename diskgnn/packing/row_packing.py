@@ -28,7 +28,7 @@ from diskgnn.packing.placed import Arrays, PlacedSplit
 from diskgnn.packing.split_placer import Placed
 from diskgnn.progress import Advance
 from diskgnn.storage import artifacts, faults
-from diskgnn.storage.disk_space import allocated_bytes, file_bytes, require_free_bytes
+from diskgnn.storage.disk_space import allocated_bytes, file_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.feature_scan import WINDOWS_IN_MEMORY, scan_needed_rows
 from diskgnn.storage.pace import Pace
@@ -84,7 +84,7 @@ def pack_rows(
     recorded = writer.recorded(_RECORD) or {} if all(split.adopted for split in placed.splits) else {}
     for split in placed.splits:
         if split.adopted:
-            _adopt_extents(writer, split, recorded)
+            adopt_written(writer, split, recorded)
     if rows.pace.has_units:
         before_units()
     faults.point("pack.rows")
@@ -97,7 +97,7 @@ def pack_rows(
     return read_bytes
 
 
-def _adopt_extents(writer: ArtifactWriter, split: PlacedSplit, recorded: Arrays) -> None:
+def adopt_written(writer: ArtifactWriter, split: PlacedSplit, recorded: Arrays) -> None:
     """Compare the headers of `split` and the rows that were written with their checksums; note these in the index."""
     number = int(recorded.get("row_set", 0))  # the one that was being packed
     index = split.index
@@ -149,7 +149,7 @@ class _RowPacking:
         self._pages.finish()
         for file in files:
             file.register()
-        self._save_arrays(number)
+        save_arrays(self._writer, self._placed, number)
         if self.pace.has_units:
             self._writer.keep(self._file_names(number))
             self._record(number + 1, 0, [])
@@ -157,7 +157,7 @@ class _RowPacking:
 
     def _write(self, number: int, files: Sequence[RowFile], next_node: int, advance: Advance) -> int:
         row_set, needed, read_bytes = self._placed.row_sets[number], self._placed.needed[number], 0
-        window_bytes = self._window_bytes or _window_bytes(self._placed, number, self._resources.memory_bytes)
+        window_bytes = self._window_bytes or window_bytes_for(self._placed, number, self._resources.memory_bytes)
         advance(int(np.count_nonzero(needed[:next_node])) * row_set.row_bytes)
         needed[:next_node] = False
         scan = scan_needed_rows(row_set.features, row_set.data.feature_checksums, needed, window_bytes)
@@ -210,14 +210,15 @@ class _RowPacking:
             if not self._writer.adopt(name):
                 raise DamagedScratchError(f"{self._writer.path(name)} is not what was written")
 
-    def _save_arrays(self, number: int) -> None:
-        row_set = self._placed.row_sets[number]
-        name = row_set.config.name
-        for split in self._placed.splits:
-            slots = split.row_sets[number].next_cycle_slots
-            self._writer.save_array(artifacts.next_cycle_slots_file(split.name, name), slots)
-        if (quantisation := row_set.features.quantisation) is not None:
-            self._writer.save_array(artifacts.packed_codes_file(name), quantisation.to_array())
+
+def save_arrays(writer: ArtifactWriter, placed: Placed, number: int) -> None:
+    """Write what a row set has beside rows."""
+    row_set = placed.row_sets[number]
+    name = row_set.config.name
+    for split in placed.splits:
+        writer.save_array(artifacts.next_cycle_slots_file(split.name, name), split.row_sets[number].next_cycle_slots)
+    if (quantisation := row_set.features.quantisation) is not None:
+        writer.save_array(artifacts.packed_codes_file(name), quantisation.to_array())
 
 
 def _require_space(writer: ArtifactWriter, placed: Placed, has_units: bool) -> None:
@@ -235,6 +236,19 @@ def _require_space(writer: ArtifactWriter, placed: Placed, has_units: bool) -> N
 
 def _missing_bytes(writer: ArtifactWriter, placed: Placed) -> int:
     """Of all files of the directory, what is not there yet."""
+    sizes = file_sizes(placed)
+    return sum(max(0, file_bytes(size) - allocated_bytes(writer.path(name))) for name, size in sizes.items())
+
+
+def fits_disk(writer: ArtifactWriter, placed: Placed) -> bool:
+    """Whether all of the directory has room here at once."""
+    writer.disk.look()
+    needed_bytes = _missing_bytes(writer, placed) + 2 * sum(_record_bytes(split) for split in placed.splits)
+    return needed_bytes <= free_bytes(writer.staging, writer.disk)
+
+
+def file_sizes(placed: Placed) -> dict[str, int]:
+    """Bytes of all files of the directory, the manifest's at most."""
     sizes = {}
     for split in placed.splits:
         index = split.index
@@ -252,7 +266,7 @@ def _missing_bytes(writer: ArtifactWriter, placed: Placed) -> int:
         if (quantisation := row_set.features.quantisation) is not None:
             sizes[artifacts.packed_codes_file(name)] = _NPY_HEADER_BYTES + quantisation.to_array().nbytes
     sizes[artifacts.MANIFEST] = _MANIFEST_BYTES + len(sizes) * _MANIFEST_ENTRY_BYTES
-    return sum(max(0, file_bytes(size) - allocated_bytes(writer.path(name))) for name, size in sizes.items())
+    return sizes
 
 
 def _record_bytes(split: PlacedSplit) -> int:
@@ -262,7 +276,8 @@ def _record_bytes(split: PlacedSplit) -> int:
     return 2 * (index.extents.nbytes + index.rows.nbytes) + tiers_bytes
 
 
-def _window_bytes(placed: Placed, number: int, memory_bytes: int) -> int:
+def window_bytes_for(placed: Placed, number: int, memory_bytes: int) -> int:
+    """What to read of the features of a row set at once."""
     row_bytes = placed.row_sets[number].row_bytes
     num_extents = sum(len(split.index) for split in placed.splits)
     num_rows = sum(int(split.row_sets[number].bounds[-1]) for split in placed.splits)

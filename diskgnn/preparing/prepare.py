@@ -32,6 +32,7 @@ from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.object_stores import local
+from diskgnn.storage.outgoing import target_of
 from diskgnn.storage.pushing import published
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned, return_freed_memory
@@ -267,7 +268,8 @@ def _require_space(request: PrepareRequest) -> None:
         return
     probes = probe_by_sampling(plan, request.resources)
     certain = certain_bytes(probes, tiers, features.row_bytes, keep_input_nodes)
-    packed_bytes = max(0, certain.packed - allocated_bytes(staging_of(out)))
+    is_sent = target_of(out) is not None  # then it is here a part at a time
+    packed_bytes = 0 if is_sent else max(0, certain.packed - allocated_bytes(staging_of(out)))
     samples_bytes = max(0, certain.samples - allocated_bytes(staging_of(samples)))
     both = f"preparing {out}, samples included,"
     disk.require(packed_bytes + samples_bytes, both)

@@ -14,34 +14,33 @@ import shutil
 import socket
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import Any
 
 from diskgnn.errors import ArtifactError, ConfigError, UnavailableError, WorkerLostError
 from diskgnn.preparing import ray_tasks
-from diskgnn.preparing.ray_tasks import Advanced, Arrived, Closed, Event, Opened
+from diskgnn.preparing.ray_nodes import PROCESS_BYTES, alive_nodes, worker_resources
+from diskgnn.preparing.ray_progress import Board, NamedReporter, Stages, Telling
+from diskgnn.preparing.ray_tasks import Arrived, Event
 from diskgnn.preparing.request import PrepareRequest
-from diskgnn.progress import SILENT, Advance, Reporter, StageReport
+from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.sampling.memory_division import fits
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample_units import SampleUnit, sample_units
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.writer import ArtifactWriter
-from diskgnn.system.memory import thread_count
 from diskgnn.system.resources import Resources
-from diskgnn.units import format_size, parse_size
+from diskgnn.units import format_size
 
-PROCESS_BYTES = 256 << 20  # of a worker beside its budget: Python and libraries take 70 to 100 MB (tools/measure_ray)
 _MAX_RETRIES = 3  # of a task whose worker or node died
 _TASKS_PER_WORKER = 4  # of sampling with topology in memory, so that workers end at nearly the same time
 _POLL_SECONDS = 0.5
 _POLLS_PER_LOOK = 20  # whether there are still nodes
 _CANCEL_SECONDS = 10  # that tasks get to end by themselves
 _MAX_RANKS = 64  # prepared at the same time, by a thread here for each
-_MAX_EVENTS = 1 << 16  # that wait for this process; more are lost, and with them some progress
 
 
 class RayEngine:
@@ -83,7 +82,7 @@ class RayEngine:
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=True
         )
-        board = ray.remote(_Board).options(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here)
+        board = ray.remote(Board).options(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here)
         self._board = board.remote()
         exits.callback(ray.kill, self._board)
         self._work = ray.remote(ray_tasks.work)
@@ -98,22 +97,7 @@ class RayEngine:
         Raises:
             ConfigError: no node has as much.
         """
-        nodes = self._nodes()
-        if not nodes:
-            raise ConfigError("engine: expected a Ray with nodes that have cores, found none; start some")
-        cores = max(1, min(node.cores for node in nodes)) if threads is None else thread_count(threads)
-        if memory == "auto":
-            num_bytes = min(node.memory_bytes // (2 * max(1, node.cores // cores)) for node in nodes) - PROCESS_BYTES
-        else:
-            num_bytes = parse_size(memory)
-        if num_bytes < 0 or not any(node.workers(cores, num_bytes) for node in nodes):
-            largest = max(nodes, key=lambda node: (node.cores, node.memory_bytes))
-            raise ConfigError(
-                f"memory: no node of Ray has room for a worker of {cores} cores and {format_size(max(0, num_bytes))} "
-                f"(and {format_size(PROCESS_BYTES)} for its process); the largest has {largest.cores} cores and "
-                f"{format_size(largest.memory_bytes)}. Pass less `memory` or `threads`, or start a larger node"
-            )
-        return Resources(num_bytes, cores, reporter)
+        return worker_resources(alive_nodes(self._ray), memory, threads, reporter)
 
     def write_shards(self, writer: ArtifactWriter, plan: SamplingPlan, resources: Resources) -> tuple[int, int]:
         """By tasks of several units each. A unit that has arrived is registered at once: it outlives this process."""
@@ -155,14 +139,17 @@ class RayEngine:
         return edges, read_bytes
 
     def pack(self, request: PrepareRequest, overwrite: bool) -> StageReport:
-        """By one task, where the next one goes on with what it finished."""
+        """By one task that places and one that packs, each where the one before it ended, finished or not."""
         digest = read_manifest(request.samples_path).digest
         given = self._pickled(replace(request, resources=replace(request.resources, reporter=SILENT)))
-        call = (ray_tasks.pack, given, digest, ray_tasks.published(request.out), overwrite)
-        with _Stages(request.resources.reporter) as stages:
-            [report] = self._results([call], request.resources, stages.show)
-        assert isinstance(report, StageReport), report
-        return report
+        arguments = (given, digest, ray_tasks.published(request.out), overwrite)
+        with Stages(request.resources.reporter) as stages:
+            [placed] = self._results([(ray_tasks.place, *arguments)], request.resources, stages.show)
+            [packed] = self._results([(ray_tasks.pack, *arguments)], request.resources, stages.show)
+        assert isinstance(placed, StageReport), placed
+        assert isinstance(packed, StageReport), packed
+        seconds, read_bytes = placed.seconds + packed.seconds, placed.read_bytes + packed.read_bytes
+        return replace(packed, seconds=seconds, read_bytes=read_bytes)
 
     def each(
         self, requests: Iterable[PrepareRequest], prepare: Callable[[PrepareRequest], list[StageReport]]
@@ -173,7 +160,7 @@ class RayEngine:
             return prepare(requests[0])
 
         def named(request: PrepareRequest) -> PrepareRequest:
-            reporter = _Named(request.resources.reporter, request.out.name, lock)
+            reporter = NamedReporter(request.resources.reporter, request.out.name, lock)
             return replace(request, resources=replace(request.resources, reporter=reporter))
 
         with ThreadPoolExecutor(_MAX_RANKS) as pool:
@@ -189,16 +176,9 @@ class RayEngine:
                 raise
         return [report for future in futures for report in future.result()]
 
-    def _nodes(self) -> list[_Node]:
-        return [
-            _Node(int(node["Resources"].get("CPU", 0)), int(node["Resources"].get("memory", 0)))
-            for node in self._ray.nodes()
-            if node["Alive"] and node["Resources"].get("CPU", 0) >= 1
-        ]
-
     def _num_parts(self, plan: SamplingPlan, resources: Resources) -> int:
         """Tasks to sample `plan` by: some for each worker that there is room for; one if each sweeps the topology."""
-        workers = sum(node.workers(resources.threads, resources.memory_bytes) for node in self._nodes())
+        workers = sum(node.workers(resources.threads, resources.memory_bytes) for node in alive_nodes(self._ray))
         per_rank = math.ceil(workers / plan.spec.shard.world_size)
         return max(1, per_rank * (_TASKS_PER_WORKER if fits(plan, resources.memory_bytes) else 1))
 
@@ -231,7 +211,7 @@ class RayEngine:
             num_cpus=resources.threads, memory=resources.memory_bytes + PROCESS_BYTES, max_retries=_MAX_RETRIES,
             scheduling_strategy="SPREAD", name=f"diskgnn {calls[0][0].__name__}" if calls else "",
         )  # fmt: skip
-        tell, expected = _Tell(self._board, topic), ray_tasks.versions()
+        tell, expected = Telling(self._board, topic), ray_tasks.versions()
         results = [remote.remote(step, given, expected, tell, *rest) for step, given, *rest in calls]
         waiting = results
         try:
@@ -254,7 +234,7 @@ class RayEngine:
             raise
 
     def _warn_of_no_room(self, resources: Resources) -> None:
-        if not any(node.workers(resources.threads, resources.memory_bytes) for node in self._nodes()):
+        if not any(node.workers(resources.threads, resources.memory_bytes) for node in alive_nodes(self._ray)):
             warnings.warn(
                 f"no node of Ray has room for a worker of {resources.threads} cores and "
                 f"{format_size(resources.memory_bytes)} any more: waiting for one to join. Ctrl-C ends this, and keeps "
@@ -294,86 +274,6 @@ class RayEngine:
                     ray.cancel(each, force=force)
             if references:
                 _, references = ray.wait(list(references), num_returns=len(references), timeout=_CANCEL_SECONDS)
-
-
-@dataclass(frozen=True)
-class _Node:
-    cores: int
-    memory_bytes: int
-
-    def workers(self, cores: int, memory_bytes: int) -> int:
-        """How many of so many cores and so large a budget it has room for."""
-        return min(self.cores // cores, self.memory_bytes // (memory_bytes + PROCESS_BYTES))
-
-
-class _Board:
-    """An actor: what workers tell, until this process takes it."""
-
-    def __init__(self) -> None:
-        self._events: dict[int, list[Event]] = {}
-
-    def tell(self, topic: int, event: Event) -> None:
-        events = self._events.setdefault(topic, [])
-        if len(events) < _MAX_EVENTS:
-            events.append(event)
-
-    def take(self, topic: int) -> list[Event]:
-        return self._events.pop(topic, [])
-
-
-@dataclass(frozen=True)
-class _Tell:
-    """How a worker tells the board."""
-
-    board: Any
-    topic: int
-
-    def __call__(self, event: Event) -> None:
-        self.board.tell.remote(self.topic, event)
-
-
-class _Stages:
-    """Stages of a worker, shown by a reporter here. A context manager: leaving it ends those that a worker did not."""
-
-    def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
-        self._open: dict[str, tuple[AbstractContextManager[Advance], Advance]] = {}
-
-    def show(self, event: Event) -> None:
-        """What a worker told of one task."""
-        if isinstance(event, Opened):
-            stage = self._reporter.stage(event.description, event.total, event.unit)
-            self._open[event.stage] = stage, stage.__enter__()
-        elif isinstance(event, Advanced) and event.stage in self._open:
-            self._open[event.stage][1](event.amount)
-        elif isinstance(event, Closed) and event.stage in self._open:
-            self._open.pop(event.stage)[0].__exit__(None, None, None)
-
-    def __enter__(self) -> _Stages:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        while self._open:
-            self._open.popitem()[1][0].__exit__(None, None, None)
-
-
-class _Named:
-    """A `Reporter` whose stages say which rank they are of; for several threads."""
-
-    def __init__(self, reporter: Reporter, name: str, lock: threading.Lock) -> None:
-        self._reporter, self._name, self._lock = reporter, name, lock
-
-    @contextmanager
-    def stage(self, description: str, total: int, unit: str) -> Iterator[Advance]:
-        """One bar."""
-        stage = self._reporter.stage(f"{self._name}: {description}", total, unit)
-        with self._lock:
-            advance = stage.__enter__()
-        try:
-            yield advance
-        finally:
-            with self._lock:
-                stage.__exit__(None, None, None)
 
 
 def _imported() -> Any:

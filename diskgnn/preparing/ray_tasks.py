@@ -180,11 +180,26 @@ def _move(path: Path, target: Path) -> None:
     sync(target.parent)
 
 
+def place(request: PrepareRequest, tell: Tell, digest: str, there: str | None, overwrite: bool) -> StageReport:
+    """Place the samples of `request`, which are those of `digest`: what that gives lies beside the output."""
+    report = _packed(request, tell, digest, there, overwrite, only_place=True)
+    faults.point("worker.placed")
+    return report
+
+
 def pack(request: PrepareRequest, tell: Tell, digest: str, there: str | None, overwrite: bool) -> StageReport:
-    """Place and pack the samples of `request`, which are those of `digest`.
+    """Pack the samples of `request` where `place` ended; or place them as well, if that is lost or damaged.
 
     `there` is the digest of what `overwrite` replaces: another one is what an earlier run of this task published.
     """
+    report = _packed(request, tell, digest, there, overwrite, only_place=False)
+    faults.point("worker.packed")
+    return report
+
+
+def _packed(
+    request: PrepareRequest, tell: Tell, digest: str, there: str | None, overwrite: bool, *, only_place: bool
+) -> StageReport:
     with _seen_by_all():
         samples = Samples.open(request.samples_path)
         if samples.manifest.digest != digest:
@@ -193,7 +208,8 @@ def pack(request: PrepareRequest, tell: Tell, digest: str, there: str | None, ov
 
     def write() -> StageReport:
         if published(request.out) not in (None, there):
-            return StageReport("pack", 0.0, 0, read_manifest(request.out).total_bytes)
+            written = 0 if only_place else read_manifest(request.out).total_bytes
+            return StageReport("place" if only_place else "pack", 0.0, 0, written)
         return pack_samples(
             request.graph,
             samples,
@@ -204,11 +220,10 @@ def pack(request: PrepareRequest, tell: Tell, digest: str, there: str | None, ov
             keep_edge_ids=request.keep_edge_ids,
             static_nodes=request.static_nodes(),
             overwrite=overwrite,
+            only_place=only_place,
         )
 
-    report = _when_free(write)
-    faults.point("worker.packed")
-    return report
+    return _when_free(write)
 
 
 def published(out: Path) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import threading
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from diskgnn.errors import DiskFullError
 from diskgnn.storage import faults
 from diskgnn.units import format_size, parse_size
 
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of Linux's fallocate
 _PAGE_BYTES = 4096  # files take whole pages
 _OWN_BYTES = 64 << 10  # of a budget, for what nobody claims: journals, locks, directories
 _claiming = threading.Lock()  # of all budgets, so that these can be pickled
@@ -114,6 +116,14 @@ def allocated_bytes(path: Path) -> int:
         return path.stat().st_blocks * 512
     except FileNotFoundError:
         return 0
+
+
+def punch(path: Path, offset: int, num_bytes: int) -> None:
+    """Give the space of a part of a file back; it reads as zeros then. Nothing where systems cannot do that."""
+    if (fallocate := getattr(ctypes.CDLL(None), "fallocate", None)) is None:
+        return
+    with path.open("r+b") as file:
+        fallocate(file.fileno(), _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_int64(offset), ctypes.c_int64(num_bytes))
 
 
 def file_bytes(num_bytes: int) -> int:

@@ -131,6 +131,11 @@ class Journal:
         with np.load(self.path.parent / newest, allow_pickle=False) as found:
             return dict(found)
 
+    def forget_record(self, name: str) -> None:
+        """There is no record of a stage any more."""
+        for file in _records_of(name):
+            (self.path.parent / file).unlink(missing_ok=True)
+
     def _newest(self, names: Collection[str]) -> str | None:
         """Which of some files was finished last, of those that are what they were then."""
         known = (name for name in reversed(self._finished) if name in names)

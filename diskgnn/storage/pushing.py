@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Set
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
@@ -27,12 +27,13 @@ from diskgnn.storage.file_reading import read_into, read_whole, reading
 from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import Manifest, open_artifact, read_manifest
 from diskgnn.storage.object_stores import AnyPath, StoredPath, local, located
+from diskgnn.storage.outgoing import FILES_AT_ONCE, record_of, sent_to
 from diskgnn.storage.remote_files import attempted
+from diskgnn.storage.writer import staging_of
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-FILES_AT_ONCE = 4  # each in parts, of which the driver sends several at a time
 _PIECE_BYTES = 8 << 20
 
 
@@ -89,9 +90,13 @@ def published(format: str) -> Callable[[Callable[Arguments, Result]], Callable[A
             overwrite, reporter = bound.arguments["overwrite"], bound.arguments["reporter"]
             with _made_here(target, format, overwrite=overwrite) as scratch:
                 bound.arguments["out"] = scratch
-                made = make(*bound.args, **bound.kwargs)
-                with _saying_what_is_kept(scratch, target):
-                    push(scratch, target, overwrite=overwrite, reporter=reporter)
+                # What is there stays until what replaces it is complete.
+                sending = nullcontext() if _manifest_at(target) else sent_to(scratch, target)
+                with sending:
+                    made = make(*bound.args, **bound.kwargs)
+                if scratch.exists():
+                    with _saying_what_is_kept(scratch, target):
+                        push(scratch, target, overwrite=overwrite, reporter=reporter)
             return made
 
         return wrapped
@@ -185,7 +190,8 @@ def _check_output(target: StoredPath, format: str, manifest: Manifest | None, *,
         if not overwrite:
             raise OutputExistsError(f"{target} exists already; pass overwrite=True to replace it")
         return
-    if _sent_file(target).exists():  # what is there was sent from here, and is gone on with or replaced
+    if _sent_file(target).exists() or record_of(staging_of(target.scratch.resolve())).exists():
+        # What is there was sent from here, and is gone on with or replaced.
         return
     _refuse_foreign(target, set() if manifest is None else set(manifest.files))
 

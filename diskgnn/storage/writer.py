@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import BusyError, ConfigError, OutputExistsError
+from diskgnn.errors import BusyError, ConfigError, OutputExistsError, StoreError
 from diskgnn.specs import PathLike
 from diskgnn.storage import faults
 from diskgnn.storage.array_file import ArrayFile
@@ -34,6 +34,7 @@ from diskgnn.storage.manifest_document import (
     entry_to_json,
     external_to_json,
 )
+from diskgnn.storage.outgoing import Outbox, record_of, target_of
 from diskgnn.storage.pace import Pace
 from diskgnn.storage.replacing import clean_beside, note_leaving, remove_left, require_replaceable
 from diskgnn.storage.write_errors import raise_write_error
@@ -72,6 +73,8 @@ class ArtifactWriter:
         self.external: dict[str, ExternalFile] = {}
         self._overwrite, self._resumable, self._published = overwrite, resumable, False
         self.staging = staging_of(self.final)
+        target = target_of(self.final)
+        self._outbox = None if target is None else Outbox(target, record_of(self.staging), disk)
         self._lock = FileLock(self.staging.with_suffix(".lock"))
         self._journal = Journal(self.staging / JOURNAL, [format, VERSIONS[format], self.config, self.source])
         try:
@@ -104,6 +107,8 @@ class ArtifactWriter:
                 self.disk.look()
             else:
                 self.restart()
+            if self._outbox is not None:
+                self._outbox.begin()
         except BaseException as error:
             self._lock.release()
             raise_write_error(error, self.final, "nothing is left")
@@ -112,6 +117,8 @@ class ArtifactWriter:
 
     def restart(self) -> None:
         """Remove all that was written so far, by killed runs, too."""
+        if self._outbox is not None:
+            self._outbox.discard()
         self.files.clear()
         self.external.clear()
         shutil.rmtree(self.staging, ignore_errors=True)
@@ -160,9 +167,23 @@ class ArtifactWriter:
         faults.point("unit.renamed")
         self.add(name, crc32c=crc32c)
         self._journal.add(name, self.files[name].bytes, crc32c)
+        self.send(name)
+
+    def send(self, name: str) -> None:
+        """Nobody needs file `name`, which is registered, here any more: where it goes to a store, it is sent now."""
+        if self._outbox is not None:
+            self._outbox.send(name, self.path(name), self.files[name])
+
+    @property
+    def outbox(self) -> Outbox | None:
+        """Sends what is complete, where the artifact goes to a store; None where it stays."""
+        return self._outbox
 
     def adopt(self, name: str) -> bool:
         """Register file `name` if an earlier run finished it and it is still what that run wrote; or remove it."""
+        if self._outbox is not None and (sent := self._outbox.adopt(name)) is not None:
+            self.files[name] = sent
+            return True
         crc32c, path = self._journal.checksum(name), self.path(name)
         if crc32c is not None:
             self.add(name, crc32c=crc32c)
@@ -219,6 +240,10 @@ class ArtifactWriter:
         """`value`, or what a killed run, which this one goes on with, decided in its place."""
         return self._journal.decide(name, value) if self._resumable else value
 
+    def forget(self, name: str) -> None:
+        """What `record` said of a stage is true no more."""
+        self._journal.forget_record(name)
+
     def discard(self) -> None:
         """Keep nothing for another run: what was read is wrong, and may be corrected."""
         self._resumable = False
@@ -249,18 +274,16 @@ class ArtifactWriter:
         self.files[name] = FileEntry(path.stat().st_size, crc32c, dtype, shape)
 
     def publish(self) -> Manifest:
-        """Write the manifest, make everything durable and rename the directory into place."""
-        content = {
-            "format": self.format,
-            "version": VERSIONS[self.format],
-            "config": self.config,
-            "source": self.source,
-            "files": {name: entry_to_json(entry) for name, entry in sorted(self.files.items())},
-        }
-        external = {name: external_to_json(file) for name, file in sorted(self.external.items())}
-        document = {**content, "external": external, "digest": content_digest(content)}
-        text = json.dumps(document, indent=1) + "\n"
-        self.disk.claim(file_bytes(len(text)))
+        """Write the manifest, make everything durable and rename the directory into place.
+
+        Where it goes to a store, send what is not there yet, and the manifest last.
+
+        Raises:
+            StoreError, ArtifactError: the store failed, or somebody else writes there.
+        """
+        if self._outbox is not None:
+            return self._publish_there(self._outbox)
+        self.disk.claim(file_bytes(len(text := self._document(self.external))))
         (self.staging / MANIFEST).write_text(text)
         scratch = []
         for entry in self.staging.iterdir():
@@ -286,6 +309,34 @@ class ArtifactWriter:
             remove_left(manifest)
         return manifest
 
+    def _publish_there(self, outbox: Outbox) -> Manifest:
+        if headerless := [name for name, file in self.external.items() if file.headerless]:
+            raise ConfigError(
+                f"files without a header ({', '.join(headerless)}) cannot be sent as a part of what refers to them: "
+                f"leave out `reference_features`"
+            )
+        for name, entry in self.files.items():
+            if name in self.external:
+                outbox.send(name, Path(self.external[name].path), entry, keep=True)
+            elif not outbox.has(name):
+                outbox.send(name, self.path(name), entry)
+        outbox.publish(self.files, self._document({}))
+        self._published = True
+        shutil.rmtree(self.staging, ignore_errors=True)
+        return open_artifact(outbox.target, self.format)
+
+    def _document(self, external: Mapping[str, ExternalFile]) -> str:
+        """What manifest.json says."""
+        content = {
+            "format": self.format,
+            "version": VERSIONS[self.format],
+            "config": self.config,
+            "source": self.source,
+            "files": {name: entry_to_json(entry) for name, entry in sorted(self.files.items())},
+        }
+        elsewhere = {name: external_to_json(file) for name, file in sorted(external.items())}
+        return json.dumps({**content, "external": elsewhere, "digest": content_digest(content)}, indent=1) + "\n"
+
     @staticmethod
     def _sync(path: Path) -> None:
         faults.point("artifact.sync")
@@ -295,6 +346,11 @@ class ArtifactWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         keeps = self._keeps
+        if self._outbox is not None:
+            with suppress(StoreError):  # the next run removes it
+                if not self._published and not keeps:
+                    self._outbox.discard()
+            self._outbox.close()
         if not self._published and not keeps:
             shutil.rmtree(self.staging, ignore_errors=True)
         self._lock.release()

@@ -28,7 +28,7 @@ from diskgnn.caches import CacheSpec
 from diskgnn.errors import ArtifactError, ConfigError, UnavailableError, WorkerLostError
 from diskgnn.graph.graph import Graph
 from diskgnn.preparing import ray_tasks
-from diskgnn.preparing.ray_engine import PROCESS_BYTES
+from diskgnn.preparing.ray_nodes import PROCESS_BYTES
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.specs import SamplingSpec
 from diskgnn.storage import faults
@@ -42,8 +42,13 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 SETTINGS = {"fanouts": [4, 4], "batch_size": 2, "epochs": 3, "cpu_cache": "10%", "keep_input_nodes": True}
 ON_RAY = {"engine": "ray", "memory": "64MiB", "threads": 1}
-# Where a node dies: while it samples, when a shard has left it, while it places, while it packs, when it has published.
-POINTS = ("sample.minibatch", "worker.sampled", "pack.header", "pack.window", "worker.packed")
+# Where a node dies: while it samples, when a shard has left it, in the schedule, while it writes headers, when all is
+# placed, while it packs, when it has published.
+POINTS = (
+    "sample.minibatch", "worker.sampled",
+    "pack.schedule", "pack.header", "worker.placed",
+    "pack.window", "worker.packed",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -140,10 +145,10 @@ def files(folder):
 
 def test_nodes_that_die_leave_no_trace_in_the_bytes(nodes, graph, tmp_path):
     diskgnn.prepare(graph, tmp_path / "one", **SETTINGS, ranks=2)
-    nodes.die_at("worker.sampled", "pack.window")
+    nodes.die_at("worker.sampled", "pack.schedule")  # the third one does the rest
     bars = Bars()
     diskgnn.prepare(graph, tmp_path / "other", **SETTINGS, **ON_RAY, ranks=2, reporter=bars)
-    assert nodes.died_at() == ["pack.window", "worker.sampled"]
+    assert nodes.died_at() == ["pack.schedule", "worker.sampled"]
     assert any(list(scratch.glob("diskgnn-*")) for scratch in nodes.scratch)  # left by those that died
     assert files(tmp_path / "one") == files(tmp_path / "other")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]

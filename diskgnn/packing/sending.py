@@ -1,0 +1,194 @@
+"""Packing for a store: extents in parts that fit the disk, each on its way before the next is begun.
+
+Headers are here for all extents. Rows are packed for some extents, whose space is given back when they are sent; then
+for those that follow. So each part takes a pass over the rows of the features that it needs, and a run that is killed
+places and packs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import DIRECT_ALIGNMENT, PageWriter, mark_nodes
+from diskgnn.packing.output_files import (
+    ExtentRowsFile,
+    InitialCpuRowsFile,
+    RowFile,
+    StaticFile,
+    file_checksum,
+    map_nodes,
+)
+from diskgnn.packing.placed import PlacedSplit
+from diskgnn.packing.row_packing import adopt_written, file_sizes, save_arrays, window_bytes_for
+from diskgnn.packing.split_placer import RECORD, Placed
+from diskgnn.storage import artifacts, faults
+from diskgnn.storage.disk_space import allocated_bytes, file_bytes, free_bytes, require_free_bytes
+from diskgnn.storage.extents import ExtentIndex
+from diskgnn.storage.feature_scan import scan_needed_rows
+from diskgnn.storage.manifest_document import FileEntry
+from diskgnn.storage.outgoing import Outbox
+from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.system.resources import Resources
+
+
+def remove_stale(writer: ArtifactWriter, splits: Iterable[str]) -> None:
+    """Remove the extents of a run that was killed when it had sent some of them."""
+    if writer.recorded(RECORD) is None:
+        for split in splits:
+            writer.path(artifacts.extents_file(split)).unlink(missing_ok=True)
+
+
+def send_rows(
+    writer: ArtifactWriter,
+    outbox: Outbox,
+    pages: PageWriter,
+    placed: Placed,
+    resources: Resources,
+    window_bytes: int | None,
+) -> int:
+    """As `row_packing.pack_rows`, where the artifact goes to a store and does not fit the disk.
+
+    Returns:
+        Bytes read of the features.
+
+    Raises:
+        ArtifactError: features are damaged.
+        DiskFullError: there is no room for one extent, and for what else has to be here.
+        StoreError: the store failed.
+    """
+    pages.finish()
+    writer.forget(RECORD)  # headers go with what is sent
+    for split in placed.splits:
+        if split.adopted:
+            adopt_written(writer, split, {})
+    faults.point("pack.rows")
+    total_rows = sum(int(rows.bounds[-1]) for split in placed.splits for rows in split.row_sets)
+    with resources.reporter.stage("pack and send", total_rows, "rows") as advance:
+        sending = _Sending(writer, pages, placed, resources, window_bytes)
+        streams = {split.name: outbox.stream(artifacts.extents_file(split.name)) for split in placed.splits}
+        read_bytes = 0
+        for number, parts in enumerate(_parts(writer, placed)):
+            read_bytes += sending.pack(parts, with_memory=number == 0)
+            for part in parts:
+                path = writer.path(artifacts.extents_file(part.name))
+                streams[part.name].append(path, int(part.index.extents["offset"][-1] + part.index.extent_bytes[-1]))
+                advance(sum(int(rows.bounds[-1] - rows.bounds[0]) for rows in part.row_sets))
+    for split in placed.splits:
+        name, crc = artifacts.extents_file(split.name), file_checksum(split.index)
+        streams[split.name].close(crc)
+        writer.files[name] = FileEntry(split.index.num_bytes, crc)
+        writer.path(name).unlink(missing_ok=True)
+        writer.save_array(artifacts.index_file(split.name), split.index.extents)
+        writer.save_array(artifacts.rows_file(split.name), split.index.rows)
+    return read_bytes
+
+
+def _parts(writer: ArtifactWriter, placed: Placed) -> Iterator[list[PlacedSplit]]:
+    """The extents of all splits, one after another, in parts that fit what is free. At least one part, maybe empty."""
+    waiting = [(split, 0) for split in placed.splits if len(split.index)]
+    while True:
+        room, parts = _room(writer, placed), list[PlacedSplit]()
+        while waiting:
+            split, first = waiting[0]
+            headers = split.index.extents["header_bytes"] // DIRECT_ALIGNMENT * DIRECT_ALIGNMENT  # written already
+            more_bytes = np.cumsum((split.index.extent_bytes - headers)[first:])
+            count = int(np.searchsorted(more_bytes, room, "right"))
+            if count == 0 and parts:
+                break
+            count = max(count, 1)
+            taken = int(more_bytes[count - 1])
+            writer.disk.claim(taken)
+            what = f"an extent of {writer.final.name}, which is sent before the next is made,"
+            require_free_bytes(writer.staging, taken, what, exact=True)
+            path = writer.path(artifacts.extents_file(split.name))
+            with path.open("r+b") as file:
+                file.truncate(split.index.num_bytes)
+            parts.append(_part_of(split, first, first + count))
+            room -= taken
+            waiting[0] = (split, first + count)
+            if first + count < len(split.index):
+                break
+            del waiting[0]
+        yield parts
+        if not waiting:
+            return
+
+
+def _room(writer: ArtifactWriter, placed: Placed) -> int:
+    """Bytes for extents: what is free, but for what the other files still take."""
+    others = sum(
+        max(0, file_bytes(size) - allocated_bytes(writer.path(name)))
+        for name, size in file_sizes(placed).items()
+        if not name.endswith(".bin") and name not in writer.files
+    )
+    return free_bytes(writer.staging, writer.disk) - others
+
+
+class _Sending:
+    def __init__(
+        self, writer: ArtifactWriter, pages: PageWriter, placed: Placed, resources: Resources, window_bytes: int | None
+    ) -> None:
+        self._writer, self._pages, self._placed, self._resources = writer, pages, placed, resources
+        self._window_bytes = window_bytes
+
+    def pack(self, parts: Sequence[PlacedSplit], *, with_memory: bool) -> int:
+        """Write the rows of some extents, and with `with_memory` those that memory starts with; bytes read."""
+        read_bytes = 0
+        for number, row_set in enumerate(self._placed.row_sets):
+            files: list[RowFile] = [ExtentRowsFile(self._writer, self._pages, part, number) for part in parts]
+            nodes: list[npt.NDArray[Any]] = []
+            for part in parts:
+                rows = part.row_sets[number]
+                nodes.append(map_nodes(rows)[int(rows.bounds[0]) : int(rows.bounds[-1])])
+            if with_memory:
+                static, splits = self._placed.static_nodes[number], self._placed.splits
+                files.append(StaticFile(self._writer, static, row_set.config))
+                files += [
+                    InitialCpuRowsFile(self._writer, self._pages, split, number, row_set.config) for split in splits
+                ]
+                nodes += [static, *(split.row_sets[number].initial_cpu_nodes for split in splits)]
+            read_bytes += self._write(number, files, nodes)
+            if with_memory:
+                save_arrays(self._writer, self._placed, number)
+        if with_memory:
+            for name in list(self._writer.files):
+                self._writer.send(name)
+        return read_bytes
+
+    def _write(self, number: int, files: Sequence[RowFile], nodes: Sequence[npt.NDArray[Any]]) -> int:
+        """Write the rows of `nodes` of one row set to `files`; bytes read of its features."""
+        row_set, read_bytes = self._placed.row_sets[number], 0
+        needed: npt.NDArray[np.bool_] = np.zeros(row_set.num_rows, np.bool_)
+        for each in nodes:
+            mark_nodes(needed, each)
+        for file in files:
+            file.start()
+        window_bytes = self._window_bytes or window_bytes_for(self._placed, number, self._resources.memory_bytes)
+        scan = scan_needed_rows(row_set.features, row_set.data.feature_checksums, needed, window_bytes)
+        with closing(scan) as windows:
+            for window in windows:
+                faults.point("pack.window")
+                for file in files:
+                    file.write(window, self._resources.threads, False)
+                read_bytes += window.read_bytes
+        self._pages.finish()
+        for file in files:
+            file.register()
+        return read_bytes
+
+
+def _part_of(split: PlacedSplit, first: int, last: int) -> PlacedSplit:
+    """Some extents of `split`, in the same memory."""
+    index = split.index
+    headers = replace(
+        split.headers, index=ExtentIndex(index.extents[first:last], index.rows[first:last], index.row_bytes)
+    )
+    tails = split.tails[first * DIRECT_ALIGNMENT : last * DIRECT_ALIGNMENT]
+    row_sets = tuple(replace(rows, bounds=rows.bounds[first : last + 1]) for rows in split.row_sets)
+    return replace(split, headers=headers, tails=tails, row_sets=row_sets)

@@ -1,0 +1,179 @@
+"""Outputs on a store: sent while they are made, in the room that there is, and gone on with after a kill."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from graphs import make_graph
+from object_store import Fault, ObjectStore, Request, object_store
+
+import diskgnn
+from diskgnn.errors import DiskFullError, StoreError
+from diskgnn.storage import remote_files
+from diskgnn.storage.artifacts import MANIFEST
+from diskgnn.storage.disk_space import allocated_bytes
+from diskgnn.storage.manifest import read_manifest
+
+SAMPLE = {"fanouts": [4, 3], "batch_size": 4, "epochs": 2, "threads": 1}
+PREPARE = {"fanouts": [4, 3], "batch_size": 32, "epochs": 2, "cpu_cache": "5%", "static_cache": "2%", "threads": 1}
+
+
+@pytest.fixture(scope="module")
+def started():
+    with object_store() as store:
+        yield store
+
+
+@pytest.fixture
+def store(started: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    monkeypatch.setattr(remote_files, "FIRST_PAUSE_SECONDS", 0.001)
+    started.proxy.reset()
+    return started
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory) -> Path:
+    """6,000 nodes with rows of 512 bytes."""
+    path = tmp_path_factory.mktemp("graph") / "graph"
+    make_graph(path, num_nodes=6000, width=128, splits={"train": 1500, "valid": 150})
+    return path
+
+
+@pytest.fixture(scope="module")
+def packed(graph: Path) -> Path:
+    """What `PREPARE` makes of it on this machine."""
+    diskgnn.prepare(graph, graph.with_name("packed"), **PREPARE)
+    return graph.with_name("packed")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def sent(store: ObjectStore, name: str) -> dict[str, bytes]:
+    return {file: store.read(f"{name}/{file}") for file in store.names(name)}
+
+
+def written(store: ObjectStore) -> list[str]:
+    """Names of the objects that were written, in order; one in several parts when they were put together."""
+    found = []
+    for request in store.proxy.requests:
+        path, _, query = request.path.partition("?")
+        whole = request.method == "PUT" and "partNumber" not in query
+        if whole or (request.method == "POST" and "uploadId" in query):
+            found.append(path.rpartition("/")[2])
+    return found
+
+
+def killed(graph: Path, what: str, keywords: dict, out: str, point: str, after: int) -> None:
+    """A process that dies at a point of making `out`."""
+    script = (
+        f"import os, signal, diskgnn\nfrom diskgnn.storage import faults\n"
+        f"with faults.armed({point!r}, lambda: os.kill(os.getpid(), signal.SIGKILL), after={after}):\n"
+        f"    diskgnn.{what}({str(graph)!r}, {out!r}, **{keywords!r})"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
+
+
+class MostAllocated:
+    """The most that the files of a folder take while a block runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._done, self.num_bytes = folder, threading.Event(), 0
+        self._thread = threading.Thread(target=self._look)
+
+    def _look(self) -> None:
+        while not self._done.wait(0.002):
+            try:
+                self.num_bytes = max(self.num_bytes, allocated_bytes(self._folder))
+            except OSError:  # something went while it was looked at
+                continue
+
+    def __enter__(self) -> MostAllocated:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+
+def test_what_is_packed_needs_less_room_here_than_it_has_bytes(store, graph, packed, tmp_path):
+    most, total_bytes = 5 << 20, read_manifest(packed).total_bytes
+    assert total_bytes > 2 * most
+    with MostAllocated(tmp_path / "scratch") as found:
+        diskgnn.prepare(graph, store.url(f"{tmp_path.name}/packed"), **PREPARE, disk=most)
+    assert sent(store, f"{tmp_path.name}/packed") == files(packed)
+    assert most // 4 < found.num_bytes <= most
+    assert written(store)[-1] == MANIFEST
+    assert list((tmp_path / "scratch").glob("diskgnn-*/*")) == []
+
+
+def test_too_little_room_is_refused_and_leaves_nothing_there(store, graph, tmp_path):
+    with pytest.raises(DiskFullError, match="are missing"), pytest.warns(match="is kept"):
+        diskgnn.prepare(graph, store.url(f"{tmp_path.name}/packed"), **PREPARE, disk="2MiB")
+    assert MANIFEST not in store.names(f"{tmp_path.name}/packed")
+
+
+def test_a_killed_sample_goes_on_with_the_shards_that_were_sent(store, graph, tmp_path):
+    out, keywords = store.url(f"{tmp_path.name}/samples"), SAMPLE
+    killed(graph, "sample", keywords, out, "push.file", 3)
+    before = set(store.names(f"{tmp_path.name}/samples"))
+    assert before
+    assert MANIFEST not in before
+    store.proxy.reset()
+    diskgnn.sample(graph, out, **keywords)
+    again = before & set(written(store))
+    assert len(again) <= 4  # those on the way
+    assert len(before) > len(again) or len(before) <= 4
+    diskgnn.sample(graph, tmp_path / "samples", **keywords)
+    assert sent(store, f"{tmp_path.name}/samples") == files(tmp_path / "samples")
+
+
+def test_other_settings_after_a_kill_remove_what_was_sent(store, graph, tmp_path):
+    out = store.url(f"{tmp_path.name}/samples")
+    killed(graph, "sample", SAMPLE, out, "push.file", 3)
+    diskgnn.sample(graph, out, **SAMPLE | {"epochs": 1})
+    diskgnn.sample(graph, tmp_path / "samples", **SAMPLE | {"epochs": 1})
+    assert sent(store, f"{tmp_path.name}/samples") == files(tmp_path / "samples")
+
+
+@pytest.mark.parametrize(("point", "after"), [("push.part", 0), ("pack.window", 3), ("push.files", 0)])
+def test_a_killed_prepare_goes_on_with_its_samples(store, graph, packed, tmp_path, point, after):
+    out, keywords = store.url(f"{tmp_path.name}/packed"), PREPARE | {"disk": 5 << 20}
+    killed(graph, "prepare", keywords, out, point, after)
+    assert MANIFEST not in store.names(f"{tmp_path.name}/packed")
+    reports = diskgnn.prepare(graph, out, **keywords)
+    assert [report.stage for report in reports] == ["pack"]
+    assert sent(store, f"{tmp_path.name}/packed") == files(packed)
+
+
+def test_a_store_that_fails_meanwhile_has_nothing_that_looks_whole(store, graph, packed, tmp_path):
+    out = store.url(f"{tmp_path.name}/packed")
+
+    def fault(request: Request) -> Fault | None:
+        return Fault(status=403, code="AccessDenied") if "train.bin" in request.path else None
+
+    with store.proxy.failing(fault), pytest.raises(StoreError), pytest.warns(match="what was sampled is kept"):
+        diskgnn.prepare(graph, out, **PREPARE)
+    assert MANIFEST not in store.names(f"{tmp_path.name}/packed")
+    diskgnn.prepare(graph, out, **PREPARE)
+    assert sent(store, f"{tmp_path.name}/packed") == files(packed)
+
+
+def test_what_is_overwritten_stays_until_the_new_one_is_whole(store, graph, packed, tmp_path):
+    out = store.url(f"{tmp_path.name}/packed")
+    diskgnn.prepare(graph, out, **PREPARE | {"epochs": 1})
+    old = read_manifest(out).digest
+    killed(graph, "prepare", PREPARE | {"overwrite": True}, out, "pack.window", 0)
+    assert read_manifest(out).digest == old
+    diskgnn.prepare(graph, out, **PREPARE, overwrite=True)
+    assert sent(store, f"{tmp_path.name}/packed") == files(packed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import shutil
 import threading
 import time
@@ -197,7 +198,13 @@ def _check_output(target: StoredPath, format: str, manifest: Manifest | None, *,
 
 
 def _refuse_foreign(target: StoredPath, known: Set[str]) -> None:
-    if foreign := sorted(target.entries().keys() - known):
+    foreign = sorted(target.entries().keys() - known)
+    if ranks := [name for name in foreign if re.fullmatch(r"rank-\d+-of-\d+", name)]:
+        raise OutputExistsError(
+            f"{target} holds what was prepared for several ranks already: {', '.join(ranks[:5])}. Choose another "
+            f"place, or remove them there"
+        )
+    if foreign:
         raise OutputExistsError(
             f"{target} holds files that are no part of what is to be there ({', '.join(foreign[:5])}): choose another "
             f"place, or remove them"

@@ -112,6 +112,18 @@ def test_nonsense_is_refused_before_sampling(graph, tmp_path, changed, error):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nothing_is_written_into_the_graph(graph):
+    folder = graph
+    before = sorted(folder.iterdir())
+    for places in (
+        {"out": folder / "packed"},
+        {"out": folder.with_name("packed"), "samples": folder / "deep" / "samples"},
+    ):
+        with pytest.raises(ConfigError, match=r"(out|samples): \S+ lies inside of the graph directory"):
+            prepare(graph, **places, fanouts=[2], batch_size=4, cpu_cache=0)
+    assert sorted(folder.iterdir()) == before
+
+
 def test_output_that_exists_is_refused_before_sampling(graph, tmp_path):
     (tmp_path / "packed").mkdir()
     (tmp_path / "packed" / "notes.txt").write_text("mine")

@@ -22,6 +22,7 @@ import numpy as np
 import psutil
 import pytest
 from graphs import INDICES, make_graph
+from object_store import SECRET, object_store
 
 import diskgnn
 from diskgnn.caches import CacheSpec
@@ -41,6 +42,7 @@ ray = pytest.importorskip("ray", reason="pip install 'diskgnn[ray]'")
 from ray.cluster_utils import Cluster  # noqa: E402
 
 SETTINGS = {"fanouts": [4, 4], "batch_size": 2, "epochs": 3, "cpu_cache": "10%", "keep_input_nodes": True}
+STORE_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": SECRET}
 ON_RAY = {"engine": "ray", "memory": "64MiB", "threads": 1}
 # Where a node dies: while it samples, when a shard has left it, in the schedule, while it writes headers, when all is
 # placed, while it packs, when it has published.
@@ -111,7 +113,7 @@ class Nodes:
         for _ in range(3 - len(self.cluster.worker_nodes)):
             self.scratch.append(self.folder / f"scratch-{len(self.scratch)}")
             self.scratch[-1].mkdir()
-            env = {"TMPDIR": str(self.scratch[-1]), "OMP_NUM_THREADS": "1"}
+            env = {"TMPDIR": str(self.scratch[-1]), "OMP_NUM_THREADS": "1", **STORE_CREDENTIALS}
             self.cluster.add_node(num_cpus=1, memory=1 << 30, env_vars=env)
 
     def die_at(self, *points):
@@ -286,6 +288,18 @@ def test_workers_that_die_again_and_again_are_an_error_that_keeps_what_is_done(n
     assert [report.stage for report in reports] == ["pack"]
     diskgnn.prepare(graph, tmp_path / "one", **SETTINGS)
     assert files(tmp_path / "one") == files(tmp_path / "other")
+
+
+def test_graph_and_output_may_be_on_a_store(nodes, graph, tmp_path, monkeypatch):
+    nodes.start_three()
+    (tmp_path / "shared").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "shared"))
+    diskgnn.prepare(graph, tmp_path / "one", **SETTINGS)
+    with object_store() as store:
+        settings = f"?endpoint_override=127.0.0.1:{store.proxy.port}&scheme=http&region=us-east-1"
+        given = store.upload(graph.manifest.path, "graph") + settings
+        diskgnn.prepare(given, store.url("packed") + settings, **SETTINGS, **ON_RAY)
+        assert {name: store.read(f"packed/{name}") for name in store.names("packed")} == files(tmp_path / "one")
 
 
 def no_tell(event):

@@ -522,18 +522,25 @@ def test_features_that_lie_elsewhere_are_sent_along(store, tmp_path):
 
 
 def test_what_was_made_but_not_sent_is_kept_and_can_be_sent(store, graph, packed, tmp_path):
+    """What replaces something is made here first."""
     out = store.url(f"{tmp_path.name}/packed")
+    diskgnn.prepare(graph, out, **PREPARE | {"epochs": 1})
     with (
         faults.armed("push.files", OSError("stopped")),
         pytest.warns(UserWarning, match=f"diskgnn push .* {out}") as kept,
         pytest.raises(OSError, match="stopped"),
     ):
-        diskgnn.prepare(graph, out, **PREPARE)
-    with pytest.raises(OutputExistsError, match="an earlier run made"):
-        diskgnn.prepare(graph, out, **PREPARE)
+        diskgnn.prepare(graph, out, **PREPARE, overwrite=True)
     _, _, made = str(kept[-1].message).partition("diskgnn push ")
-    diskgnn.push(made.split()[0], out)
+    diskgnn.push(made.split()[0], out, overwrite=True)
     assert digest(out) == digest(packed)
+
+
+def test_ranks_that_are_there_are_called_that(store, graph, tmp_path):
+    out = store.url(f"{tmp_path.name}/ranks")
+    diskgnn.prepare(graph, out, **PREPARE, ranks=2)
+    with pytest.raises(OutputExistsError, match="prepared for several ranks already: rank-0-of-2, rank-1-of-2"):
+        diskgnn.prepare(graph, out, **PREPARE, ranks=2)
 
 
 # What needs a disk here says so, and which command helps

@@ -8,10 +8,11 @@ Example:
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -19,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from object_store import BUCKET, ObjectStore, object_store
 
 import diskgnn
+from diskgnn.storage import faults
+from diskgnn.storage.disk_space import allocated_bytes
 from diskgnn.storage.manifest import read_manifest
 
 
@@ -33,7 +36,8 @@ def main() -> None:
 
 def count(store: ObjectStore, folder: Path, num_nodes: int) -> None:
     """Print a line for each thing done."""
-    os.environ["TMPDIR"] = str(folder)
+    (folder / "scratch").mkdir()
+    tempfile.tempdir = str(folder / "scratch")
     diskgnn.generate(folder / "graph", num_nodes=num_nodes, avg_degree=12.5, num_classes=16, num_features=128,
                      train_fraction=0.1, valid_fraction=0.02, test_fraction=0.02, homophily=0.7)  # fmt: skip
     given = {"fanouts": [10, 10], "batch_size": 1024, "epochs": 2, "cpu_cache": "10%", "static_cache": 0}
@@ -47,8 +51,17 @@ def count(store: ObjectStore, folder: Path, num_nodes: int) -> None:
     packed_bytes = _bytes(folder / "packed")
     _line(store, "prepare, topology in memory", lambda: diskgnn.prepare(graph, packed, **given, memory="1GiB"),
           graph_bytes, packed_bytes)  # fmt: skip
-    _line(store, "prepare, topology swept",
-          lambda: diskgnn.prepare(graph, packed, **given, memory=less, overwrite=True), graph_bytes, 0)  # fmt: skip
+    room = packed_bytes // 2
+    with _MostAllocated(folder / "scratch") as most:
+        _line(store, "prepare in half of the room",
+              lambda: diskgnn.prepare(graph, url("half"), **given, memory="1GiB", disk=room),
+              graph_bytes, packed_bytes)  # fmt: skip
+    print(f"{'':4}at most {most.num_bytes:,} bytes in TMPDIR, {room:,} allowed")
+    _line(store, "read an epoch, streamed", lambda: _read_an_epoch(packed),
+          _epoch_bytes(folder / "packed", given["epochs"]), 0)  # fmt: skip
+    with faults.pretending("memory.held", 0), faults.pretending("memory.overhead", 0):  # what a process takes itself
+        _line(store, "prepare, topology swept",
+              lambda: diskgnn.prepare(graph, packed, **given, memory=less, overwrite=True), graph_bytes, 0)  # fmt: skip
     _line(store, "fetch packed", lambda: diskgnn.fetch(packed, folder / "fetched"), packed_bytes, 0)
     assert read_manifest(folder / "fetched").digest == read_manifest(folder / "packed").digest
     print(f"bucket {BUCKET}: the graph has {graph_bytes:,} bytes, what is packed {packed_bytes:,}")
@@ -61,6 +74,40 @@ def _line(store: ObjectStore, what: str, call: Callable[[], object], received: i
     shares = [f"{found / least:9.4f}" if least else f"{'':9}"
               for found, least in ((proxy.received_bytes, received), (proxy.sent_bytes, sent))]  # fmt: skip
     print(f"{what:34}{proxy.received_bytes:14,}{shares[0]}{proxy.sent_bytes:14,}{shares[1]}{len(proxy.requests):10}")
+
+
+def _read_an_epoch(packed: str) -> None:
+    with diskgnn.Loader(packed, stream=True) as loader:
+        for _ in loader.epoch(0):
+            pass
+
+
+def _epoch_bytes(packed: Path, epochs: int) -> int:
+    """Extents of one epoch, and what memory starts with."""
+    extents = packed / "train.bin"
+    others = sum(file.stat().st_size for file in packed.glob("train-*"))
+    return extents.stat().st_size // epochs + others
+
+
+class _MostAllocated:
+    """The most that the files of a folder take while a block runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._done, self.num_bytes = folder, threading.Event(), 0
+        self._thread = threading.Thread(target=self._look)
+
+    def _look(self) -> None:
+        while not self._done.wait(0.005):
+            with suppress(OSError):  # something went while it was looked at
+                self.num_bytes = max(self.num_bytes, allocated_bytes(self._folder))
+
+    def __enter__(self) -> _MostAllocated:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
 
 
 def _bytes(folder: Path) -> int:

@@ -146,7 +146,7 @@ def test_other_settings_after_a_kill_remove_what_was_sent(store, graph, tmp_path
     assert sent(store, f"{tmp_path.name}/samples") == files(tmp_path / "samples")
 
 
-@pytest.mark.parametrize(("point", "after"), [("push.part", 0), ("pack.window", 3), ("push.files", 0)])
+@pytest.mark.parametrize(("point", "after"), [("push.part", 0), ("push.files", 0)])
 def test_a_killed_prepare_goes_on_with_its_samples(store, graph, packed, tmp_path, point, after):
     out, keywords = store.url(f"{tmp_path.name}/packed"), PREPARE | {"disk": 5 << 20}
     killed(graph, "prepare", keywords, out, point, after)

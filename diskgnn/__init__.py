@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from diskgnn.graph.relinking import relink
     from diskgnn.importers.convert import EdgeInput, GraphInput, NodeInput, TableColumns, convert
     from diskgnn.importers.generating import generate_typed
+    from diskgnn.importers.seed_tables import read_target
     from diskgnn.inference.infer import infer
     from diskgnn.inference.predict import predict
     from diskgnn.loading.loader import Loader
@@ -79,6 +80,7 @@ _MODULES = {
     "predict": "inference.predict",
     "prepare": "preparing.prepare",
     "push": "storage.pushing",
+    "read_target": "importers.seed_tables",
     "relink": "graph.relinking",
     "sample": "sampling.sample",
     "train": "training.train",
@@ -123,6 +125,7 @@ __all__ = [
     "predict",
     "prepare",
     "push",
+    "read_target",
     "relink",
     "sample",
     "train",

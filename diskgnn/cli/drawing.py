@@ -11,23 +11,30 @@ from diskgnn.fanouts import Fanouts
 from diskgnn.targets import LinkTarget, NodeTarget, Target
 
 FanoutsOption = tuple[str | None, list[int]]  # an edge type, or None for all of them
+SeedsOption = tuple[str | None, str]  # a split, or None where a column names it; and a table
 _LINK_OPTIONS = ("negatives", "eval_negatives", "negatives_by", "avoid", "exclude", "reverse_edge_type")
 
 
-def sampling_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
+def sampling_arguments(arguments: dict[str, Any], graph: Path | None = None) -> dict[str, Any]:
     """Keywords of `diskgnn.sample` and `diskgnn.prepare` from what `options.sampling` found, others as they are.
 
+    Without a `graph` from what `options.minibatches` found, which has no seeds in tables.
+
     Raises:
-        ConfigError: fanouts with and without edge types, or options of links where the seeds are nodes.
+        ConfigError: fanouts with and without edge types, options of links where the seeds are nodes, or of seeds in
+            tables where there are none.
+        InputError: tables of seeds that cannot be read.
     """
     if arguments.get("sampler") is not None:
         sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
     links = {name: value for name in _LINK_OPTIONS if (value := arguments.pop(name)) is not None}
+    given = {} if graph is None else {name: arguments.pop(name) for name in ("seeds", "columns", "task")}
     eval_fanouts = arguments["eval_fanouts"]
+    target = _target(arguments["target"], links)
     return arguments | {
         "fanouts": fanouts_argument("fanouts", arguments["fanouts"]),
         "eval_fanouts": fanouts_argument("eval_fanouts", eval_fanouts) if eval_fanouts else None,
-        "target": _target(arguments["target"], links),
+        "target": target if graph is None else _with_seeds(target, graph, **given),
     }
 
 
@@ -55,3 +62,26 @@ def _target(given: str | None, links: dict[str, Any]) -> Target:
     if links:
         raise ConfigError(f"{next(iter(links))}: only for links; pass target='SOURCE:NAME:DESTINATION' with it")
     return NodeTarget(given)
+
+
+def _with_seeds(
+    target: Target, graph: Path, seeds: tuple[SeedsOption, ...], columns: tuple[tuple[str, str], ...],
+    task: str | None,
+) -> Target:  # fmt: skip
+    """`target` with the seeds in tables."""
+    if not seeds:
+        if columns or task:
+            raise ConfigError(f"{'columns' if columns else 'task'}: only for seeds in tables; pass `seeds` with it")
+        return target
+    if isinstance(target, LinkTarget):
+        raise ConfigError(
+            "seeds: expected a type of nodes as `target`, found one of edges; in Python, LinkTarget has seeds"
+        )
+    from diskgnn.cli.table_columns import table_columns
+    from diskgnn.importers.seed_tables import read_target
+
+    by_split = dict(seeds)
+    if len(by_split) < len(seeds) or (None in by_split and len(seeds) > 1):
+        raise ConfigError("seeds: expected one table with a column of splits, or each split once as SPLIT=PATH")
+    tables: Any = by_split.get(None, by_split)
+    return read_target(graph, tables, node_type=target.node_type, columns=table_columns(columns), task=task)

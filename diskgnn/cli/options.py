@@ -11,8 +11,9 @@ import click
 
 from diskgnn.errors import ConfigError
 from diskgnn.specs import DRAWS, TEMPORAL
+from diskgnn.split_arrays import SPLIT_NAMES
 from diskgnn.storage.object_stores import located
-from diskgnn.targets import AVOIDED, EXCLUSIONS, NEGATIVES_BY
+from diskgnn.targets import AVOIDED, EXCLUSIONS, NEGATIVES_BY, SEED_TASKS
 from diskgnn.units import parse_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -101,7 +102,9 @@ class Column(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """ROLE=NAME: what the column of a table is called."""
 
     name = "role=name"
-    roles = ("src", "dst", "id", "features", "label", "split", "names", "delimiter", "types")
+
+    def __init__(self, *roles: str) -> None:
+        self.roles = (*roles, "names", "delimiter", "types")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
         """(role, name)."""
@@ -113,7 +116,25 @@ class Column(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return role, name
 
 
-COLUMN = Column()
+COLUMN = Column("src", "dst", "id", "features", "label", "split")
+
+
+class SplitSource(Place):
+    """A table with a column of splits, or SPLIT=PATH."""
+
+    name = "[split=]path"
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, urls=True, as_text=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """(split or None, the path)."""
+        if isinstance(value, tuple):
+            return value
+        split, equals, path = str(value).partition("=")
+        if equals and split in SPLIT_NAMES:
+            return split, super().convert(path, param, ctx)
+        return None, super().convert(value, param, ctx)
 
 
 class Rows(Place):
@@ -207,6 +228,7 @@ serve = click.option(
 
 _sampling = section("Sampling")
 _types = section("Types, times and links")
+_seeds = section("Seeds of your own, with times and labels")
 minibatches = combined(
     _sampling("--fanouts", type=TypedFanouts(), multiple=True, required=True,
               help="Neighbours drawn per layer, from the seeds outwards: 10,10,10 is a three-layer model. Of one edge "
@@ -245,6 +267,14 @@ minibatches = combined(
 )  # fmt: skip
 sampling = combined(
     minibatches,
+    _seeds("--target-seeds", "seeds", type=SplitSource(), multiple=True,
+           help="Train on these in place of the graph's splits: a table with a column `split`, or one for each, "
+                "train=FILE; repeat it. Parquet or CSV, a file or a folder of parts."),
+    _seeds("--target-column", "columns", type=Column("id", "time", "label", "split"), multiple=True,
+           help="What a column of them is called, such as time=day.  [default: id, time, label and split; there need "
+                "be no times and no labels]"),
+    _seeds("--target-task", "task", type=click.Choice(SEED_TASKS),
+           help="What their labels are.  [default: class of whole numbers and truth values, regression of others]"),
     _sampling("--sampler", metavar="MODULE:FUNCTION",
               help="A Python function that draws in place of ours, from the current folder or where Python finds it; "
                    "--fanouts are then -1 for each layer."),

@@ -229,7 +229,7 @@ def sample(output: Output, /, graph: Path, out: Path, **arguments: Any) -> None:
     """
     from diskgnn.sampling.sample import sample
 
-    _finish(output, sample(graph, out, **sampling_arguments(arguments), reporter=output.reporter))
+    _finish(output, sample(graph, out, **sampling_arguments(arguments, graph), reporter=output.reporter))
     output.next("diskgnn", "pack", graph, out, out.with_name(f"{out.name}-packed"), "--cpu-cache", "10%")
 
 
@@ -289,7 +289,7 @@ def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: 
 @click.pass_obj
 def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, **arguments: Any) -> None:
     """Sample, place and pack GRAPH into OUT, ready for `diskgnn train`."""
-    arguments = sampling_arguments(arguments)
+    arguments = sampling_arguments(arguments, graph)
     if estimate:
         from diskgnn.cli.estimates import show
         from diskgnn.preparing.estimate import estimate as predict

@@ -28,7 +28,7 @@ from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSourc
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, load_yaml, mapping_of
 from diskgnn.importers.ids.dense_ids import id_kind
 from diskgnn.importers.ids.id_streams import IdColumns, checked_keys
-from diskgnn.importers.tables.column_encoding import TableEncoding, seconds
+from diskgnn.importers.tables.column_encoding import TableEncoding, label_numbers, seconds
 from diskgnn.importers.tables.frames import FrameTable, JoinedTables, RowTable
 from diskgnn.importers.tables.table import Table, TableColumns
 from diskgnn.schema import EdgeType
@@ -319,14 +319,7 @@ def _labels(name: str, task: TaskTables, rows: JoinedTables) -> RowSource:
 
     def chunks() -> Iterator[npt.NDArray[Any]]:
         for batch in rows.batches([task.label], CHUNK_EDGES):
-            values = batch.column(0)
-            if pa.types.is_boolean(values.type):
-                values = values.cast(pa.int64())
-            try:
-                values = values.cast(pa.int64() if task.kind == "class" else pa.float64())
-            except pa.ArrowInvalid as error:
-                raise InputError(f"{name}: expected {'whole ' * (task.kind == 'class')}numbers ({error})") from error
-            yield np.asarray(values.fill_null(none)).astype(dtype)
+            yield np.asarray(label_numbers(batch.column(0), task.kind, name).fill_null(none)).astype(dtype)
 
     return RowSource(name, rows.num_rows, (), dtype, chunks, stored_bytes=rows.stored_bytes)
 

@@ -80,6 +80,20 @@ def seconds(values: pa.Array, where: str) -> pa.Array:
     return pa.array(floored, mask=np.asarray(counts.is_null()))
 
 
+def label_numbers(values: pa.Array, task: str, where: str) -> pa.Array:
+    """Labels as int64, if `task` is "class", or else as float64. Null stays.
+
+    Raises:
+        InputError: no numbers or truth values, or fractional ones for classes.
+    """
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int64())
+    try:
+        return values.cast(pa.int64() if task == "class" else pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InputError(f"{where}: expected {'whole ' * (task == 'class')}numbers ({error})") from error
+
+
 class TableEncoding:
     """The feature columns of a table.
 

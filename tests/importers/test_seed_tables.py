@@ -1,0 +1,196 @@
+"""Seeds in tables, with ids, times, labels and splits as somebody has them, of a shop that is checked by hand."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from commands import run
+from pyarrow import csv
+
+import diskgnn
+from diskgnn import Loader, NodeTarget, TableColumns, read_target
+from diskgnn.errors import ConfigError, InputError
+from diskgnn.storage.samples import Samples
+
+DAY = 86_400
+COLUMNS = TableColumns(id="user", time="day", label="left")
+DESCRIPTION = """
+tables:
+  users: {file: users.parquet, pkey: name}
+  orders: {file: orders.parquet, pkey: order, fkeys: {user: users}, time: at}
+"""
+ASKED = {
+    "train": {"user": ["ann", "ann", "zoe", "bob"], "day": [2, 4, 4, 4], "left": [False, True, False, True]},
+    "valid": {"user": ["bob", "zoe", "ann"], "day": [9, 9, 9], "left": [None, True, False]},
+}
+
+
+def day(number):
+    return datetime(1970, 1, 1 + number)
+
+
+def table(split):
+    columns = ASKED[split]
+    return pa.table(columns | {"day": pa.array(map(day, columns["day"]), pa.timestamp("ns"))})
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """Users zoe, ann and bob are nodes 0, 1 and 2. Ann ordered on day 3, and bob on day 5."""
+    folder = tmp_path_factory.mktemp("shop")
+    pq.write_table(pa.table({"name": ["zoe", "ann", "bob"], "age": [20.0, 40.0, 60.0]}), folder / "users.parquet")
+    orders = {"order": [100, 101], "user": ["ann", "bob"], "at": pa.array([day(3), day(5)], pa.timestamp("us"))}
+    pq.write_table(pa.table(orders), folder / "orders.parquet")
+    (folder / "relational.yaml").write_text(DESCRIPTION)
+    for split in ASKED:
+        pq.write_table(table(split), folder / f"{split}.parquet")
+    run("convert", folder / "graph", "--from", "relational", folder)
+    return folder
+
+
+def by_hand(labels=lambda left: left):
+    days = {"train": [2, 4, 4, 4], "valid": [9, 9]}
+    return NodeTarget(
+        "users", {"train": [1, 1, 0, 2], "valid": [0, 1]},
+        {split: np.array(each) * DAY for split, each in days.items()},
+        {"train": labels([0, 1, 0, 1]), "valid": labels([1, 0])},
+    )  # fmt: skip
+
+
+def flags(shop, *splits):
+    found = ["--target", "users", "--target-column", "id=user", "--target-column", "time=day", "--target-column",
+             "label=left"]  # fmt: skip
+    for split in splits:
+        found += ["--target-seeds", f"{split}={shop / split}.parquet"]
+    return found
+
+
+def test_a_table_for_each_split(shop):
+    """The row without a label is left out."""
+    tables = {split: shop / f"{split}.parquet" for split in ASKED}
+    assert read_target(shop / "graph", tables, node_type="users", columns=COLUMNS) == by_hand()
+    numbers = read_target(shop / "graph", tables, node_type="users", columns=COLUMNS, task="regression")
+    assert numbers == by_hand(lambda left: np.array(left, np.float32))
+
+
+@pytest.mark.parametrize("write", [pq.write_table, csv.write_csv])
+def test_one_table_with_a_column_of_splits(shop, tmp_path, write):
+    """Rows of no split are left out, and times may be seconds."""
+    rows = pa.table({
+        "split": [None, "train", "val", "train", "val", "train", "val", "train"],
+        "id": ["bob", "ann", "bob", "ann", "zoe", "zoe", "ann", "bob"],
+        "time": pa.array(np.array([1, 2, 9, 4, 9, 4, 9, 4]) * DAY),
+        "label": [0, 0, None, 1, 1, 0, 0, 1],
+    })  # fmt: skip
+    write(rows, tmp_path / ("seeds.csv" if write is csv.write_csv else "seeds.parquet"))
+    assert read_target(shop / "graph", next(tmp_path.iterdir()), node_type="users") == by_hand()
+
+
+def test_dense_ids_without_times_and_labels(tmp_path):
+    diskgnn.convert(tmp_path / "graph", edges=np.array([[0], [1]]), features=np.zeros((50, 2), np.float32))
+    (tmp_path / "seeds.csv").write_text("id,split\n49,train\n3,test\n0,train\n")
+    found = read_target(tmp_path / "graph", tmp_path / "seeds.csv")
+    assert found == NodeTarget("node", {"train": [49, 0], "test": [3]})
+    (tmp_path / "regressed.csv").write_text("id,label,split\n49,0.5,train\n3,1,train\n")
+    found = read_target(tmp_path / "graph", tmp_path / "regressed.csv")
+    assert found == NodeTarget("node", {"train": [49, 3]}, labels={"train": [0.5, 1.0]})
+
+
+def test_prepared_trained_and_evaluated_from_the_command_line(shop, tmp_path):
+    asked = [*flags(shop, "train", "valid"), "--fanouts", "1", "--temporal", "last", "--batch-size", 4]
+    run("sample", shop / "graph", tmp_path / "samples", *asked)
+    assert Samples.open(tmp_path / "samples").config.spec.target == by_hand()
+    prepare = ["prepare", shop / "graph", tmp_path / "packed", *asked, "--cpu-cache", "1KiB"]
+    predicted = json.loads(run(*prepare, "--estimate", "--json").stdout)
+    assert predicted["settings"]
+    assert not (tmp_path / "packed").exists()
+    run(*prepare)
+    with Loader(tmp_path / "packed", "valid") as loader:
+        (batch,) = loader
+    assert (batch.seeds.tolist(), batch.y.tolist()) == ([0, 1], [1, 0])
+    assert np.diff(batch.blocks[0]["orders", "f2p_user", "users"].indptr).tolist() == [0, 1]
+    with Loader(tmp_path / "packed") as loader:
+        (batch,) = loader
+    orders = np.diff(batch.blocks[0]["orders", "f2p_user", "users"].indptr).tolist()
+    # Ann's order of day 3 is seen on day 4 and not on day 2; bob's of day 5 is not seen on day 4.
+    assert sorted(zip(batch.seeds.tolist(), batch.y.tolist(), orders, strict=True)) == [
+        (0, 0, 0), (1, 0, 0), (1, 1, 1), (2, 1, 0)
+    ]  # fmt: skip
+    run("train", tmp_path / "packed", "--task", "classification", "--epochs", 1, "--hidden", 4, "--checkpoint",
+        tmp_path / "run")  # fmt: skip
+    found = run("evaluate", tmp_path / "packed", "--checkpoint", tmp_path / "run", "--split", "valid", "--json")
+    assert json.loads(found.stdout)["num_seeds"] == 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "options", "message"),
+    [
+        ({"user": ["eve"]}, {}, "expected ids of nodes of type 'users', found 'eve', which none has"),
+        ({"user": [7]}, {}, "expected ids of type string, as of the nodes of type 'users', found int64"),
+        ({"user": [None]}, {}, "expected whole numbers, strings or binary in column 'user'"),
+        ({"user": pa.array([None], pa.string())}, {}, r"expected no null in column 'user' of .*, found one in row 0"),
+        ({"day": pa.array([None], pa.int64())}, {}, r"expected no null in column 'day' of .*, found one in row 0"),
+        ({"day": ["x"]}, {}, "times of split 'train': expected timestamps, dates or whole numbers, found string"),
+        ({"left": [None]}, {}, "expected rows with a label in split 'train', found none"),
+        ({"left": [0.5]}, {"task": "class"}, "labels of split 'train': expected whole numbers"),
+        ({"left": ["yes"]}, {}, "labels of split 'train': expected numbers"),
+        ({"left": [[1, 0]]}, {}, "labels of split 'train': expected numbers"),
+        ({"left": [-1]}, {}, r"labels\['train'\]: expected classes of 0 or more"),
+        ({}, {"task": "link"}, "task: expected one of class, regression, found 'link'"),
+        ({}, {"node_type": None}, "target: expected the type of the nodes that the seeds are, one of users, orders"),
+        ({}, {"node_type": "user"}, "one of users, orders; found user"),
+        ({}, {"columns": TableColumns(id="user", label="churned")}, "expected a column 'churned'"),
+    ],
+)
+def test_what_is_no_seed_is_refused(shop, tmp_path, changed, options, message):
+    pq.write_table(pa.table({"user": ["zoe"], "day": [1], "left": [0]} | changed), tmp_path / "train.parquet")
+    with pytest.raises((ConfigError, InputError), match=message):
+        read_target(shop / "graph", {"train": tmp_path / "train.parquet"},
+                    **{"node_type": "users", "columns": COLUMNS} | options)  # fmt: skip
+
+
+def test_tables_that_do_not_fit_each_other_are_refused(shop, tmp_path):
+    pq.write_table(table("valid").drop(["left"]), tmp_path / "valid.parquet")
+    tables = {"train": shop / "train.parquet", "valid": tmp_path / "valid.parquet"}
+    columns = TableColumns(id="user", time="day")
+    pq.write_table(table("train").rename_columns(["user", "day", "label"]), tmp_path / "train.parquet")
+    with pytest.raises(InputError, match="expected a label of each seed or of none, found none in split 'valid'"):
+        read_target(shop / "graph", tables | {"train": tmp_path / "train.parquet"}, node_type="users", columns=columns)
+    pq.write_table(pa.table({"id": ["zoe"], "split": pa.array([None], pa.string())}), tmp_path / "seeds.parquet")
+    with pytest.raises(InputError, match="expected rows of a split in"):
+        read_target(shop / "graph", tmp_path / "seeds.parquet", node_type="users")
+    pq.write_table(table("train").slice(0, 0), tmp_path / "empty.parquet")
+    with pytest.raises(InputError, match="expected at least one row in"):
+        read_target(shop / "graph", {"train": tmp_path / "empty.parquet"}, node_type="users", columns=COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "message"),
+    [
+        (["--target-column", "id=user"], 2, "--target-column: only for seeds in tables; pass --target-seeds with it"),
+        (["--target-task", "class"], 2, "--target-task: only for seeds in tables"),
+        (["--target-column", "dst=user"], 2, "expected ROLE=NAME with a role of id, time, label, split"),
+        (["--target-seeds", "train=nothing.parquet"], 2, "nothing.parquet"),
+        (["--target-seeds", "train={train}", "--target-seeds", "{train}"], 2, "expected one table with a column of"),
+        (["--target-seeds", "{train}", "--target", "users:rev_f2p_user:orders"], 2, "--target-seeds: expected a type"),
+        (["--target-seeds", "{train}", "--target", "users"], 3, "expected a column 'split'"),
+        (["--target-seeds", "train={train}"], 2, "--target: expected the type of the nodes that the seeds are"),
+        (["--target-seeds", "train={train}", "--target", "users"], 3, "--target-seeds: expected a column 'id'"),
+        ("without --temporal", 2, "times: draws do not go by them; pass --temporal uniform"),
+    ],
+)  # fmt: skip
+def test_flags_that_make_no_sense_leave_nothing_behind(shop, tmp_path, given, code, message):
+    given = (
+        flags(shop, "train")
+        if isinstance(given, str)
+        else [each.format(train=shop / "train.parquet") for each in given]
+    )
+    refused = run("prepare", shop / "graph", tmp_path / "packed", "--fanouts", "1", "--cpu-cache", "1KiB", *given,
+                  exit_code=code)  # fmt: skip
+    assert message in " ".join(refused.stderr.split())
+    assert [path for path in tmp_path.iterdir() if "lock" not in path.name] == []

@@ -167,19 +167,17 @@ def _write_nodes(
     scratch: Scratch, asked: Asked, loader: Loader, chosen: npt.NDArray[Any] | None, nodes: NodeSet | None,
     reporter: Reporter,
 ) -> None:  # fmt: skip
-    """Write the rows of `chosen` nodes [n], or of all seeds."""
+    """Write the rows of `chosen` nodes [n], or of all seeds: as often as each is one, and in this order."""
     seeds, rows = [], []
     for batch, found in _outputs(asked.net, loader, reporter):
         seeds.append(batch.seeds.cpu().numpy())
         rows.append((found[asked.node_type] if isinstance(found, Mapping) else found).float().cpu().numpy())
     known, values = np.concatenate(seeds), np.concatenate(rows)
-    order = np.argsort(known)
-    chosen = known[order] if chosen is None else chosen
-    places = order[np.minimum(np.searchsorted(known, chosen, sorter=order), len(known) - 1)]
-    if (missing := chosen[known[places] != chosen]).size:
-        raise ConfigError(
-            f"nodes: {missing[0]} is no seed of this split; give the graph in place of the packed directory"
-        )
+    places = np.argsort(known, kind="stable")
+    if chosen is None:
+        chosen = known[places]
+    else:
+        places = _places_of(chosen, known, places)
     content = OutputFormat(asked.what, asked.kind, values.shape[1])
     if is_table := scratch.output.suffix == ".parquet":
         by_node = np.argsort(chosen, kind="stable")
@@ -190,6 +188,21 @@ def _write_nodes(
         open_output(path, scratch.output.suffix, content, len(chosen), None, ids and IdColumn(ids)) as write,
     ):
         write(content.of(values[places]), chosen)
+
+
+def _places_of(
+    chosen: npt.NDArray[Any], known: npt.NDArray[np.int64], order: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Where `chosen` nodes [n] stand in `known`, which is ascending in this `order`."""
+    first = np.searchsorted(known, chosen, "left", sorter=order)
+    after = np.searchsorted(known, chosen, "right", sorter=order)
+    if (missing := chosen[first == after]).size:
+        raise ConfigError(
+            f"nodes: {missing[0]} is no seed of this split; give the graph in place of the packed directory"
+        )
+    if (several := chosen[after - first > 1]).size:
+        raise ConfigError(f"nodes: {several[0]} is a seed of this split several times; leave them out for all seeds")
+    return order[first]
 
 
 def _write_scores(

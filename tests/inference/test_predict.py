@@ -86,6 +86,36 @@ def test_seeds_of_a_packed_directory_as_they_were_sampled(graph: Graph, tmp_path
     assert not (tmp_path / "no.npy").exists()
 
 
+class Payments(torch.nn.Module):
+    """How many each account is seen to have got."""
+
+    def forward(self, blocks, x):
+        (layer,) = blocks
+        counts = layer["payment", "to", "account"].in_degrees
+        return torch.stack([counts, counts], 1).float()
+
+
+def test_a_node_that_is_a_seed_several_times_has_a_row_for_each(tmp_path: Path):
+    """Account 1 gets payments at times 3 and 6, and is asked at 9, 1 and 5."""
+    schema = {
+        "nodes": {"account": {"num_nodes": 2}, "payment": {"features": np.ones((2, 1), np.float32), "times": [3, 6]}},
+        "edges": {"payment:to:account": {"edges": np.array([[0, 1], [1, 1]])}},
+    }
+    diskgnn.convert(tmp_path / "graph", schema=schema)
+    target = diskgnn.NodeTarget(
+        "account", {"test": [1, 1, 0, 1]}, {"test": [9, 1, 9, 5]}, {"test": [0, 1, 1, 1]}
+    )  # fmt: skip
+    options = {"fanouts": [-1], "batch_size": 2, "temporal": "uniform", "cpu_cache": 0}
+    diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", target=target, **options)
+    diskgnn.predict(tmp_path / "packed", tmp_path / "out.parquet", Payments())
+    table = pq.read_table(tmp_path / "out.parquet").to_pydict()
+    assert table == {"node": [0, 1, 1, 1], "logits": [[0, 0], [2, 2], [0, 0], [1, 1]]}
+    diskgnn.predict(tmp_path / "packed", tmp_path / "one.npy", Payments(), nodes=[0])
+    assert np.load(tmp_path / "one.npy").tolist() == [[0, 0]]
+    with pytest.raises(ConfigError, match="nodes: 1 is a seed of this split several times"):
+        diskgnn.predict(tmp_path / "packed", tmp_path / "no.npy", Payments(), nodes=[1])
+
+
 def test_scores_of_pairs(tmp_path: Path):
     graph = citations(tmp_path / "graph")
     widths = {name: each.feature_file and each.feature_file.rows.num_features for name, each in graph.nodes.items()}

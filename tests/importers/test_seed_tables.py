@@ -92,7 +92,11 @@ def test_one_table_with_a_column_of_splits(shop, tmp_path, write):
 
 
 def test_dense_ids_without_times_and_labels(tmp_path):
-    diskgnn.convert(tmp_path / "graph", edges=np.array([[0], [1]]), features=np.zeros((50, 2), np.float32))
+    nodes, edges = (
+        {"node": {"features": np.zeros((50, 2), np.float32)}},
+        {"node:to:node": {"edges": np.array([[0], [1]])}},
+    )
+    diskgnn.convert(tmp_path / "graph", schema={"nodes": nodes, "edges": edges})
     (tmp_path / "seeds.csv").write_text("id,split\n49,train\n3,test\n0,train\n")
     found = read_target(tmp_path / "graph", tmp_path / "seeds.csv")
     assert found == NodeTarget("node", {"train": [49, 0], "test": [3]})

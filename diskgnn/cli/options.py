@@ -267,7 +267,7 @@ minibatches = combined(
 )  # fmt: skip
 sampling = combined(
     minibatches,
-    _seeds("--target-seeds", "seeds", type=SplitSource(), multiple=True,
+    _seeds("--target-seeds", "seeds", type=SplitSource(), multiple=True, metavar="[SPLIT=]PATH",
            help="Train on these in place of the graph's splits: a table with a column `split`, or one for each, "
                 "train=FILE; repeat it. Parquet or CSV, a file or a folder of parts."),
     _seeds("--target-column", "columns", type=Column("id", "time", "label", "split"), multiple=True,

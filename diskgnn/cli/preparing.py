@@ -34,7 +34,12 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
         output.next("diskgnn", "prepare", out, packed, "--fanouts", "10,10", "--cpu-cache", "10%", "--estimate",
                     why="predicts time and disk space; without --estimate it prepares")  # fmt: skip
     else:
-        output.next("diskgnn", "inspect", out, why="it has no nodes to train on yet: convert with --train")
+        output.next(
+            "diskgnn",
+            "inspect",
+            out,
+            why="it has no nodes to train on yet: convert with --train, or prepare with --target-seeds",
+        )
 
 
 def _ready_to_train(output: Output, reports: StageReport | list[StageReport], packed: Location, ranks: int = 1) -> None:

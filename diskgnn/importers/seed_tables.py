@@ -149,7 +149,8 @@ def _nodes_by_split(nodes: NodeSet, ids: Mapping[str, pa.ChunkedArray]) -> dict[
         wanted = pa.chunked_array([chunk for each in ids.values() for chunk in each.chunks], kind)
         distinct = wanted.unique()
         found, start = np.full(len(distinct), -1, np.int64), 0
-        for batch in file.iter_batches(CHUNK_EDGES, columns=["id"]):
+        at_once = max(CHUNK_EDGES, len(distinct))  # each time Arrow builds its hash table of the seeds anew
+        for batch in file.iter_batches(at_once, columns=["id"]):
             places = pc.index_in(id_keys(batch.column(0)), value_set=distinct)
             found[np.asarray(places.drop_null())] = start + np.flatnonzero(np.asarray(places.is_valid()))
             start += batch.num_rows

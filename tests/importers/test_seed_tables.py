@@ -142,7 +142,7 @@ def test_prepared_trained_and_evaluated_from_the_command_line(shop, tmp_path):
         ({"day": ["x"]}, {}, "times of split 'train': expected timestamps, dates or whole numbers, found string"),
         ({"left": [None]}, {}, "expected rows with a label in split 'train', found none"),
         ({"left": [0.5]}, {"task": "class"}, "labels of split 'train': expected whole numbers"),
-        ({"left": ["yes"]}, {}, "labels of split 'train': expected numbers"),
+        ({"left": ["1"]}, {}, "labels of split 'train': expected numbers, found string"),
         ({"left": [[1, 0]]}, {}, "labels of split 'train': expected numbers"),
         ({"left": [-1]}, {}, r"labels\['train'\]: expected classes of 0 or more"),
         ({}, {"task": "link"}, "task: expected one of class, regression, found 'link'"),

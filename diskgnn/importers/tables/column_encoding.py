@@ -86,12 +86,17 @@ def label_numbers(values: pa.Array, task: str, where: str) -> pa.Array:
     Raises:
         InputError: no numbers or truth values, or fractional ones for classes.
     """
-    if pa.types.is_boolean(values.type):
+    kind, what = values.type, f"{'whole ' * (task == 'class')}numbers"
+    if pa.types.is_boolean(kind):
         values = values.cast(pa.int64())
+    elif not any(
+        each(kind) for each in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
+    ):
+        raise InputError(f"{where}: expected {what}, found {kind}")
     try:
         return values.cast(pa.int64() if task == "class" else pa.float64())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InputError(f"{where}: expected {'whole ' * (task == 'class')}numbers ({error})") from error
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{where}: expected {what} ({error})") from error
 
 
 class TableEncoding:

@@ -7,7 +7,8 @@
 The program runs as it is, but for the number of its epochs and its worker processes: the graph stands in place of the
 data set that it imports from `torch_geometric.datasets`, and with `--loader diskgnn` our loaders in place of those that
 it imports from `torch_geometric.loader`. PyG's loaders need pyg-lib. In a graph of several types the labelled one gets
-the name that the program knows, `--calls`.
+the name that the program knows, `--calls`; a type that had this name gets that of the labelled one. A program that
+starts from all edges takes long, and much disk space: `--part` gives it fewer.
 """
 
 from __future__ import annotations
@@ -38,11 +39,13 @@ DATASETS = ("Reddit", "Planetoid", "OGB_MAG")
 def main() -> None:
     """Run it; it prints."""
     options = _options()
+    data = _data(options)
     for name in DATASETS:
-        setattr(torch_geometric.datasets, name, partial(GraphDirectory, Graph.open(options.graph), options.calls))
+        setattr(torch_geometric.datasets, name, partial(GraphDirectory, data))
     if options.loader == "diskgnn":
+        ours = {"seed": options.seed, "prepared_epochs": options.epochs}
         for name in ("NeighborLoader", "LinkNeighborLoader"):
-            setattr(torch_geometric.loader, name, partial(getattr(diskgnn.pyg, name), seed=options.seed))
+            setattr(torch_geometric.loader, name, partial(getattr(diskgnn.pyg, name), **ours))
     text = re.sub(r"range\(1, \d+\)", f"range(1, {options.epochs + 1})", options.program.read_text())
     text = re.sub(r"'num_workers': \d+, 'persistent_workers': True", "'num_workers': 0", text)
     torch.manual_seed(options.seed)
@@ -52,17 +55,27 @@ def main() -> None:
 
 
 class GraphDirectory:
-    """A graph directory, as the data sets of PyG are asked for theirs."""
+    """The data of a graph directory, as the data sets of PyG are asked for theirs."""
 
-    def __init__(self, graph: Graph, calls: str | None, *_: Any, transform: Any = None, **__: Any) -> None:
-        (target,) = (nodes for nodes in graph.nodes.values() if nodes.config.target is not None)
-        self.data = _typed(graph, {target.name: calls or target.name}) if graph.is_typed else _plain(graph)
-        if transform is not None:
-            self.data = transform(self.data)
-        self.num_classes, self.num_features = int(target.labels.max()) + 1, target.features.shape[1]
+    def __init__(self, data: Data | HeteroData, *_: Any, transform: Any = None, **__: Any) -> None:
+        (target,) = (store for store in data.node_stores if "y" in store)
+        self.num_classes, self.num_features = int(target.y.max()) + 1, target.x.shape[1]
+        self.data = data if transform is None else transform(data)
 
     def __getitem__(self, number: int) -> Data | HeteroData:
         return self.data
+
+
+def _data(options: argparse.Namespace) -> Data | HeteroData:
+    graph = Graph.open(options.graph)
+    if not graph.is_typed:
+        data = _plain(graph)
+        kept = np.random.default_rng(0).permutation(data.num_nodes)[: options.part]
+        return data if options.part is None else data.subgraph(torch.from_numpy(np.sort(kept)))
+    if options.part is not None:
+        raise SystemExit("error: --part: expected a graph without types")
+    (target,) = (name for name, nodes in graph.nodes.items() if nodes.config.target is not None)
+    return _typed(graph, {} if options.calls is None else {target: options.calls, options.calls: target})
 
 
 def _plain(graph: Graph) -> Data:
@@ -108,6 +121,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=10, help="of training (default 10)")
     parser.add_argument("--seed", type=int, default=0, help="of the model and of draws (default 0)")
     parser.add_argument("--calls", help="what the program calls the labelled node type")
+    parser.add_argument("--part", type=int, metavar="NODES", help="only so many nodes, at random, and edges among them")
     return parser.parse_args()
 
 

@@ -157,7 +157,8 @@ def convert(
     elif source is not None:
         if given_topology:
             raise ConfigError(f"source: it says what the edges are; leave out {' and '.join(given_topology)}")
-        described = completed(read_source(source, format, options or {}), given_on_nodes, **on_edges)
+        from_source = read_source(source, format, options or {}, Resources.of(memory))
+        described = completed(from_source, given_on_nodes, **on_edges)
         typed = not is_of_one_type(described)
     else:
         described = _plain(topology, given_on_nodes, on_edges)

@@ -232,6 +232,17 @@ def test_triples_of_one_list_as_in_wikikg2(tmp_path: Path) -> None:
         pytest.warns(DataWarning),
     ):
         convert(tmp_path / "no", source=raw.parent)
+    write_text(raw / "edge_reltype.csv.gz", [-1, *np.zeros(99, int)])
+    with pytest.raises(InputError, match=r"expected relations that count from 0, found -1"), pytest.warns(DataWarning):
+        convert(tmp_path / "no", source=raw.parent)
+    write_text(raw / "edge_reltype.csv.gz", np.zeros(100, int))
+    for found in (99, 101):
+        write_text(raw / "edge.csv.gz", np.zeros((found, 2), int))
+        with pytest.raises(InputError, match=f"expected 100 rows, found {found}"), pytest.warns(DataWarning):
+            convert(tmp_path / "no", source=raw.parent)
+    write_text(raw / "num-edge-list.csv.gz", [10**9])  # they are sorted in memory: 24 bytes each
+    with pytest.raises(ConfigError, match=r"memory: expected at least 24\d{9} bytes .* sort by relation"):
+        convert(tmp_path / "no", source=raw.parent, memory="4GiB")
     assert not (tmp_path / "no").exists()
 
 

@@ -29,6 +29,7 @@ from diskgnn.importers.formats import (
 )
 from diskgnn.importers.graph_input import GraphInput
 from diskgnn.storage.object_stores import local
+from diskgnn.system.resources import Resources
 
 AUTO = "auto"
 
@@ -41,6 +42,7 @@ class SourceFormat:
     summary: str  # one line, for --help and errors
     recognises: Callable[[object], bool]  # of a Path or an object in memory; looks at names and first bytes only
     read: Callable[..., GraphInput]  # read(source, **options); options are keywords of type str, int, bool or None
+    held_bytes: Callable[[object], int] = lambda source: 0  # of memory that `read` takes, if it grows with the graph
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
@@ -52,7 +54,8 @@ class SourceFormat:
 FORMATS = {
     known.name: known
     for known in (
-        SourceFormat("ogb", "a folder of OGB for node or link prediction: raw/ and split/", ogb.recognises, ogb.read),
+        SourceFormat("ogb", "a folder of OGB for node or link prediction: raw/ and split/", ogb.recognises, ogb.read,
+                     ogb.held_bytes),
         SourceFormat("mag240m", "MAG240M of OGB-LSC: the folder mag240m_kddcup2021", mag240m.recognises, mag240m.read),
         SourceFormat("igb", "one size of IGB or IGBH: a folder with processed/", igb.recognises, igb.read),
         SourceFormat("graphbolt", "a data set of GraphBolt: a folder with metadata.yaml", graphbolt.recognises,
@@ -71,16 +74,17 @@ FORMATS = {
 }  # fmt: skip
 
 
-def read_source(source: object, name: str, options: Mapping[str, Any]) -> GraphInput:
+def read_source(source: object, name: str, options: Mapping[str, Any], resources: Resources) -> GraphInput:
     """The graph that `source` holds.
 
     Args:
         source: a path, or an object in memory.
         name: of the format, or "auto".
         options: of the format; text is taken as what the format expects.
+        resources: has the memory that reading may take.
 
     Raises:
-        ConfigError: no such format or option, or nothing recognises the source.
+        ConfigError: no such format or option, nothing recognises the source, or too little memory for what it holds.
         InputError: the source is not what the format expects.
     """
     if isinstance(source, (str, os.PathLike)):
@@ -90,7 +94,9 @@ def read_source(source: object, name: str, options: Mapping[str, Any]) -> GraphI
     chosen = _recognised(source) if name == AUTO else FORMATS.get(name)
     if chosen is None:
         raise ConfigError(f"format: expected one of {', '.join(FORMATS)} or {AUTO}, found {name!r}")
-    return chosen.read(source, **_parsed(chosen, options))
+    parsed = _parsed(chosen, options)
+    resources.require("to sort by relation what is read", chosen.held_bytes(source))
+    return chosen.read(source, **parsed)
 
 
 def _recognised(source: object) -> SourceFormat:

@@ -16,7 +16,7 @@ from commands import run
 from diskgnn import errors
 from diskgnn.cli import main
 from diskgnn.cli.command import Command
-from diskgnn.cli.options import Column, Fanouts, Size
+from diskgnn.cli.options import COLUMN, Fanouts, Size, SplitSource
 from diskgnn.cli.rendering import Output, to_json
 from diskgnn.progress import StageReport
 
@@ -56,8 +56,10 @@ def test_every_option_is_explained(name):
         (Size(share=True), "10%", "10%"),
         (Fanouts(), "10,10,5", [10, 10, 5]),
         (Fanouts(), " 3 , -1", [3, -1]),
-        (Column(), "src=from", ("src", "from")),
-        (Column(), "label=a=b", ("label", "a=b")),
+        (COLUMN, "src=from", ("src", "from")),
+        (COLUMN, "label=a=b", ("label", "a=b")),
+        (SplitSource(), "train=/", ("train", "/")),
+        (SplitSource(), "/", (None, "/")),
     ],
 )
 def test_option_values(kind, text, value):
@@ -74,8 +76,8 @@ def test_option_values(kind, text, value):
         (Size(share=True), "0.1", "10%"),
         (Fanouts(), "10;10", "10,10,10"),
         (Fanouts(), "", "10,10,10"),
-        (Column(), "source=a", "src, dst"),
-        (Column(), "src", "ROLE=NAME"),
+        (COLUMN, "source=a", "src, dst"),
+        (COLUMN, "src", "ROLE=NAME"),
     ],
 )
 def test_option_values_refused_with_an_example(kind, text, hint):

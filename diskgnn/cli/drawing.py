@@ -11,7 +11,7 @@ from diskgnn.fanouts import Fanouts
 from diskgnn.targets import LinkTarget, NodeTarget, Target
 
 FanoutsOption = tuple[str | None, list[int]]  # an edge type, or None for all of them
-SeedsOption = tuple[str | None, str]  # a split, or None where a column names it; and a table
+SeedsOption = tuple[str | None, str | Path]  # a split, or None where a column names it; and a table
 _LINK_OPTIONS = ("negatives", "eval_negatives", "negatives_by", "avoid", "exclude", "reverse_edge_type")
 
 

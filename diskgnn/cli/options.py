@@ -128,7 +128,7 @@ class SplitSource(Place):
         super().__init__(exists=True, urls=True, as_text=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """(split or None, the path)."""
+        """(split or None, a `Path` or the text of a URL)."""
         if isinstance(value, tuple):
             return value
         split, equals, path = str(value).partition("=")

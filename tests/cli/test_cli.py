@@ -58,8 +58,8 @@ def test_every_option_is_explained(name):
         (Fanouts(), " 3 , -1", [3, -1]),
         (COLUMN, "src=from", ("src", "from")),
         (COLUMN, "label=a=b", ("label", "a=b")),
-        (SplitSource(), "train=/", ("train", "/")),
-        (SplitSource(), "/", (None, "/")),
+        (SplitSource(), "train=/", ("train", Path("/"))),
+        (SplitSource(), "/", (None, Path("/"))),
     ],
 )
 def test_option_values(kind, text, value):

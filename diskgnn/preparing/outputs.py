@@ -17,6 +17,7 @@ from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import read_manifest
 
 _SETTINGS = "ranks.json"  # in the scratch of a folder of ranks: what they are being prepared with
+_REPLACED = "replaced"  # in the record: digests of ranks that an overwriting run found there
 
 
 @contextmanager
@@ -44,8 +45,8 @@ def unfinished_ranks(request: PrepareRequest, ranks: int, *, overwrite: bool) ->
     """What is still to be prepared of `ranks` ranks: one request for each, in order, which may be done anywhere.
 
     `request` is for all minibatches, and its output the folder. Caches are those of each rank. A rank whose directory
-    is there is done, if a run with the same settings was stopped before all were; when the block ends without an error,
-    all are.
+    is there is done, if a run with the same settings was stopped before all were, and made it; when the block ends
+    without an error, all are.
 
     Raises:
         BusyError: another process prepares this folder.
@@ -56,14 +57,18 @@ def unfinished_ranks(request: PrepareRequest, ranks: int, *, overwrite: bool) ->
         there = _ranks_there(request.out, names)
         settings, record = _settings(request), request.scratch / _SETTINGS
         found = _read(record)
-        if there and not overwrite and found != settings:
+        replaced = {} if found is None else found.pop(_REPLACED)
+        if found != settings:  # no run of these was stopped
+            replaced = there
+        others = [name for name in there if there[name] == replaced.get(name)]
+        if others and not overwrite:
             raise OutputExistsError(
                 f"{request.out} holds "
-                + (f"all of {ranks} ranks already" if found is None else f"{', '.join(there)} of other settings")
+                + (f"all of {ranks} ranks already" if found is None else f"{', '.join(others)} of other settings")
                 + "; pass overwrite=True to replace it, or choose another output"
             )
         request.scratch.mkdir(parents=True, exist_ok=True)
-        record.write_text(json.dumps(settings))
+        record.write_text(json.dumps({**settings, _REPLACED: replaced}))
         of_ranks = [
             replace(
                 request,
@@ -73,19 +78,19 @@ def unfinished_ranks(request: PrepareRequest, ranks: int, *, overwrite: bool) ->
             )
             for rank, name in enumerate(names)
         ]
-        yield [each for each in of_ranks if overwrite or each.out.name not in there]
+        yield [each for each in of_ranks if each.out.name not in there or each.out.name in others]
         for each in (request, *of_ranks):
             shutil.rmtree(each.scratch, ignore_errors=True)
 
 
-def _ranks_there(out: Path, names: list[str]) -> list[str]:
-    """Which of the ranks called `names` are in the folder `out`.
+def _ranks_there(out: Path, names: list[str]) -> dict[str, str]:
+    """Which of the ranks called `names` are in the folder `out`, and their digests.
 
     Raises:
         OutputExistsError: something else is.
     """
     if not out.exists():
-        return []
+        return {}
     entries = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else [""]
     hidden = tuple(f".{name}." for name in names)  # what a run left that was stopped
     if foreign := [entry for entry in entries if entry not in names and not entry.startswith(hidden)]:
@@ -94,10 +99,10 @@ def _ranks_there(out: Path, names: list[str]) -> list[str]:
             f"{out} holds {found or 'a file'}, expected nothing but {names[0]} to {names[-1]}: choose another output, "
             "or remove it by hand"
         )
-    there = [name for name in names if name in entries]
-    for name in there:
+    there = {}
+    for name in [name for name in names if name in entries]:
         try:
-            read_manifest(out / name, artifacts.PACKED)
+            there[name] = read_manifest(out / name, artifacts.PACKED).digest
         except ArtifactError as error:
             raise OutputExistsError(f"{error}; remove it by hand, or choose another output") from error
     return there
@@ -118,5 +123,6 @@ def _settings(request: PrepareRequest) -> dict[str, Any]:
 def _read(record: Path) -> Any:
     """None if there is none, or it is damaged."""
     with suppress(OSError, ValueError):
-        return json.loads(record.read_text())
+        found = json.loads(record.read_text())
+        return found if isinstance(found, dict) and isinstance(found.get(_REPLACED), dict) else None
     return None

@@ -102,12 +102,14 @@ def _neighbourhoods(
             num_nodes = min(chunk_nodes, num_destinations - first)
             bounds = [each.bounds(first, num_nodes) for each in into]  # each [num_nodes + 1]
             together = np.sum(bounds, axis=0)
+            found = np.sum([np.diff(each) > 0 for each in bounds], axis=0)  # lists of a node that are not empty
+            most_neighbors = np.maximum(1, MOST_LABEL_NEIGHBORS // np.maximum(1, found))
             begin = 0
             while begin < num_nodes:
                 end = max(begin + 1, int(np.searchsorted(together, together[begin] + chunk_edges, "right")) - 1)
                 lists = [
-                    each.read(found[begin : end + 1], chunk_edges, MOST_LABEL_NEIGHBORS // len(into), dtype)
-                    for each, found in zip(into, bounds, strict=True)
+                    each.read(of_type[begin : end + 1], chunk_edges, most_neighbors[begin:end], dtype)
+                    for each, of_type in zip(into, bounds, strict=True)
                 ]
                 yield first_node + first + begin, *_merged(lists)
                 begin = end
@@ -126,16 +128,20 @@ class _Lists:
         return read_array(self._indptr, np.int64, num_nodes + 1, self._starts[0] + 8 * first)
 
     def read(
-        self, bounds: npt.NDArray[np.int64], most_edges: int, most_neighbors: int, dtype: np.dtype[Any]
+        self,
+        bounds: npt.NDArray[np.int64],
+        most_edges: int,
+        most_neighbors: npt.NDArray[np.int64],
+        dtype: np.dtype[Any],
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-        """(lengths [n], sources) of these lists, no more than `most_edges` read and `most_neighbors` of each kept."""
+        """(lengths [n], sources) of these lists, no more than `most_edges` read and `most_neighbors` [n] kept."""
         offsets = np.clip(bounds - bounds[0], 0, most_edges)
         start = self._starts[1] + int(bounds[0]) * self._dtype.itemsize
         sources = read_array(self._indices, self._dtype, int(offsets[-1]), start)
         lengths = np.diff(offsets)
-        if len(lengths) and lengths.max() > most_neighbors:
+        if (lengths > most_neighbors).any():
             place = np.arange(len(sources)) - np.repeat(offsets[:-1], lengths)
-            sources, lengths = sources[place < most_neighbors], np.minimum(lengths, most_neighbors)
+            sources, lengths = sources[place < np.repeat(most_neighbors, lengths)], np.minimum(lengths, most_neighbors)
         return lengths, sources.astype(dtype) + dtype.type(self._first_source)
 
 

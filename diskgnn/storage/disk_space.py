@@ -39,9 +39,10 @@ class DiskBudget:
         self.look()
 
     def look(self) -> None:
-        """Ask the disk what is taken. For moments at which nobody writes."""
+        """Ask the disk what is taken. For moments at which nobody writes; what is removed meanwhile counts once."""
         if self.num_bytes is not None:
-            self._taken_bytes = _OWN_BYTES + sum(allocated_bytes(folder) for folder in self._folders)
+            with _claiming:
+                self._taken_bytes = _OWN_BYTES + sum(allocated_bytes(folder) for folder in self._folders)
 
     def claim(self, num_bytes: int) -> None:
         """Say that so many bytes are about to be written.
@@ -58,6 +59,12 @@ class DiskBudget:
     def release(self, num_bytes: int) -> None:
         """Say that so many bytes that were claimed are removed."""
         with _claiming:
+            self._taken_bytes -= num_bytes
+
+    def remove(self, path: Path, num_bytes: int) -> None:
+        """Remove a file of so many bytes that were claimed."""
+        with _claiming:
+            path.unlink()
             self._taken_bytes -= num_bytes
 
     @property

@@ -86,9 +86,14 @@ class Outbox:
         Waits while FILES_AT_ONCE are on the way. What goes wrong is raised by a later call.
         """
         self._room.acquire()
-        self._raise()
-        self._sending.append(self._pool.submit(self._send, name, path, entry, keep))
-        self._sent.add(name)
+        try:
+            self._raise()
+        except BaseException:
+            self._room.release()
+            raise
+        with self._adding:
+            self._sending.append(self._pool.submit(self._send, name, path, entry, keep))
+            self._sent.add(name)
 
     def has(self, name: str) -> bool:
         """Whether file `name` is on its way, or was sent."""
@@ -138,6 +143,7 @@ class Outbox:
             for name in self._recorded().keys() & there.keys():
                 filesystem.delete_file(f"{path}/{name}")
         self._record.unlink(missing_ok=True)
+        self._sending.clear()  # what failed, too
         self._there = None
         self._sent.clear()
 
@@ -158,13 +164,11 @@ class Outbox:
         self._sending.clear()
 
     def _raise(self) -> None:
-        try:
-            for each in [each for each in self._sending if each.done()]:
-                each.result()
-                self._sending.remove(each)
-        except BaseException:
-            self._room.release()
-            raise
+        with self._adding:
+            failed = [each for each in self._sending if each.done() and each.exception() is not None]
+            self._sending = [each for each in self._sending if not each.done()] + failed
+        for each in failed:
+            each.result()
 
     def _send(self, name: str, path: Path, entry: FileEntry, keep: bool) -> None:
         try:
@@ -176,8 +180,7 @@ class Outbox:
             self._note({"file": name, "mtime_ns": info.mtime_ns, **entry_to_json(entry)})
             faults.point("push.file")
             if not keep:
-                path.unlink()
-                self._disk.release(file_bytes(entry.bytes))
+                self._disk.remove(path, file_bytes(entry.bytes))
         finally:
             self._room.release()
 

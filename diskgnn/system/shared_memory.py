@@ -162,8 +162,8 @@ _servers: weakref.WeakSet[_Server] = weakref.WeakSet()
 
 
 def _forget_all() -> None:
-    for server in list(_servers):
-        server.forget()
+    while _servers:  # a child of this child must not close these numbers again
+        _servers.pop().forget()
 
 
 os.register_at_fork(after_in_child=_forget_all)

@@ -103,8 +103,8 @@ class EmbeddingTable:
             DiskFullError: there is no room for it.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
-        for old in path.parent.glob(f"{path.name}*"):
-            old.unlink()
+        for old in (path, *path.parent.glob(f"{path.name}.*")):
+            old.unlink(missing_ok=True)
         require_free_bytes(path.parent, num_rows * PARTS * width * 4, f"vectors of nodes {path}")
         with path.open("wb") as file:
             for first, count in chunks(num_rows, width):

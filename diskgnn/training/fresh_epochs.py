@@ -161,7 +161,11 @@ class FreshEpochs(CursorSource):
         """The minibatch at `position`, which follows the one before but where the user jumps."""
         if self._loader is None or position not in self._jobs[0].window:
             self._open_window(position)
-        elif position != self._position and self._loader.sequence.packed.config.by_reference:
+        assert self._loader is not None
+        if (
+            position not in (self._position, self._jobs[0].window.start)
+            and self._loader.sequence.packed.config.by_reference
+        ):
             self._close_loader()
             self._jobs.pop(0).discard()  # it is read from its first minibatch on; another one costs little
             self._open_window(position)

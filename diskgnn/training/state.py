@@ -145,6 +145,10 @@ class TrainingState:
             self._tables.close()
         return TrainResult(tuple(self.history), best_epoch, self.net.eval(), resumed_from)
 
+    def close(self) -> None:
+        """Wait until what is being written is; nothing is, after `finished`. Idempotent."""
+        self._tables.close()
+
     def raise_if_diverged(self) -> None:
         """Look at this epoch's losses; waits for the device.
 

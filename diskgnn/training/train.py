@@ -155,6 +155,7 @@ def train(
         state = TrainingState(net, optimizer, source, identity, config.checkpoint, ranks, identity["num_batches"])
         state.optimizers_differ = averaging_period is not None
         run_checkpoint.take(config, ranks, opened)
+        opened.callback(state.close)  # before another run may write there
         if not ranks.is_first:
             metrics = tensorboard = callback = trace = None
             reporter = SILENT

@@ -222,3 +222,21 @@ def test_samples_of_ranks_are_kept_apart(graph, tmp_path):
     for rank in range(2):
         samples = open_artifact(tmp_path / "samples" / f"rank-{rank}-of-2")
         assert samples.config["shard"] == {"rank": rank, "world_size": 2}
+
+
+@pytest.mark.filterwarnings("ignore:what was sampled")
+def test_a_stopped_overwrite_does_not_pass_for_what_it_should_have_made(graph, tmp_path):
+    out, other = tmp_path / "ranks", SETTINGS | {"seed": 6}
+    prepare(graph, tmp_path / "whole", **other, ranks=2)
+    prepare(graph, out, **SETTINGS, ranks=2)
+    with faults.armed("prepare.packed", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
+        prepare(graph, out, **other, ranks=2, overwrite=True)
+    with pytest.raises(OutputExistsError, match="holds rank-1-of-2 of other settings"):
+        prepare(graph, out, **other, ranks=2)
+    before = (out / "rank-0-of-2").stat().st_ino
+    prepare(graph, out, **other, ranks=2, overwrite=True)
+    assert (out / "rank-0-of-2").stat().st_ino == before  # the run that was stopped had made it
+    for name in ("rank-0-of-2", "rank-1-of-2"):
+        assert open_artifact(out / name).digest == open_artifact(tmp_path / "whole" / name).digest
+    prepare(graph, out, **other, ranks=2, overwrite=True)  # of what is complete, all is made again
+    assert (out / "rank-0-of-2").stat().st_ino != before

@@ -33,9 +33,9 @@ def labels_by_hand(graph, followed, sweeps):
             into = [edges for name, edges in graph.edges.items() if name[2] == node_type and name in followed]
             for node in range(NUM_NODES[node_type]):
                 counts = Counter()
-                for edges in into:
-                    found = edges.indices[edges.indptr[node] : edges.indptr[node + 1]]
-                    found = found[: MOST_LABEL_NEIGHBORS // len(into)]
+                lists = [(edges, edges.indices[edges.indptr[node] : edges.indptr[node + 1]]) for edges in into]
+                for edges, found in [each for each in lists if len(each[1])]:
+                    found = found[: MOST_LABEL_NEIGHBORS // sum(len(each) > 0 for _, each in lists)]
                     counts.update(labels[FIRST[edges.type[0]] + source] for source in found.tolist())
                 own = labels[first + node]
                 open_ones = {label: n for label, n in counts.items() if label == own or sizes[label] < most_nodes}
@@ -120,3 +120,19 @@ def test_bytes_do_not_depend_on_memory_and_threads(shop, tmp_path):
     sample(graph, tmp_path / "sweep", threads=1, memory="160MiB", **options)
     digests = {Samples.open(tmp_path / name).manifest.digest for name in ("memory", "sweep")}
     assert len(digests) == 1
+
+
+def test_nodes_of_many_edge_types(tmp_path):
+    """As in a knowledge graph: more types than neighbours are looked at, of which a node has few."""
+    random = np.random.default_rng(3)
+    groups = random.permutation(400) // 20
+    members = np.argsort(groups, kind="stable").reshape(20, 20)
+    schema = {"nodes": {"entity": {"num_nodes": 400}}, "edges": {}}
+    sources = random.permutation(np.repeat(np.arange(400), 8))
+    for relation, part in enumerate(np.array_split(sources, MOST_LABEL_NEIGHBORS + 4)):
+        pairs = np.stack([part, members[groups[part], random.integers(0, 20, len(part))]])
+        schema["edges"][f"entity:r{relation}:entity"] = {"edges": pairs}
+    convert(tmp_path / "graph", schema=schema)
+    graph = Graph.open(tmp_path / "graph")
+    order = nearness_order(graph, [("entity", np.arange(400))], 20)
+    assert np.mean(groups[order[1:]] == groups[order[:-1]]) > 0.7

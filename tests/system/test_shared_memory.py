@@ -160,3 +160,16 @@ def test_memory_of_another_size_under_the_same_name_is_not_taken(name, tmp_path)
     other = SharedMemory(name, 5000, lambda data: data.fill(7))
     assert (len(other.data), set(other.data.tolist())) == (5000, {7})
     assert (first.data == EXPECTED).all()
+
+
+def test_a_child_of_a_child_keeps_its_own_files(name, tmp_path):
+    shared = ask(name, tmp_path / "filled")
+    child = os.fork()
+    if child == 0:
+        files = [os.open(tmp_path / "filled", os.O_RDONLY) for _ in range(4)]  # their numbers are those that are free
+        grandchild = os.fork()
+        if grandchild == 0:
+            os._exit(sum(not os.read(file, 1) for file in files))
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1]))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    del shared

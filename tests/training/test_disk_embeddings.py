@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -230,3 +231,26 @@ def test_a_stopped_run_is_not_read_as_a_checkpoint(packed, tmp_path):
     with pytest.raises(ConfigError, match="go on with it first"):
         load_model(tmp_path / "run", last=True)
     assert load_model(tmp_path / "run")  # the best epoch's lie by themselves
+
+
+def test_a_run_that_fails_leaves_no_table_open(packed, tmp_path):
+    """Or a write that is late would change what the next run has undone."""
+
+    def fail(record):
+        if record["event"] == "step":
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        diskgnn.train(packed, checkpoint=tmp_path / "run", callback=fail, record_every_batches=1, **OPTIONS)
+    opened = [entry.resolve() for entry in Path("/proc/self/fd").iterdir()]
+    assert not [path for path in opened if path.is_relative_to(tmp_path)]
+
+
+def test_a_new_table_leaves_those_of_other_names(tmp_path):
+    tables = [
+        EmbeddingTable.create(tmp_path / name, 4, 2, lambda _, count: np.ones((count, 2), np.float32))
+        for name in ("user_group", "user")
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["user", "user_group"]
+    for table in tables:
+        table.close()

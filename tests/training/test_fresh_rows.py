@@ -135,3 +135,12 @@ def test_rows_stay_where_that_costs_less(tmp_path, num_batches, computes_here, s
     minibatch = plan.minibatches("train", 0)[0].draw(plan.load_sampler())
     row_sets = row_sets_of(graph, plan.config())
     assert stay_in_the_graph(row_sets, minibatch, num_batches, computes_here=computes_here) == stays
+
+
+@pytest.mark.usefixtures("stay")
+def test_an_epoch_left_early_and_the_next(tmp_path):
+    """The second epoch begins in the middle of the window that was being prepared."""
+    graph = make_graph(tmp_path / "graph")
+    with fresh(graph, tmp_path / "scratch") as source, InMemory(graph, **SAMPLING) as online:
+        for epoch in range(3):
+            assert_same(next(source.epoch(epoch)), next(online.epoch(epoch)))

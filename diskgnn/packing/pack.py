@@ -7,25 +7,21 @@ their rows (`row_packing`).
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from diskgnn._native import PageWriter, crc32c
+from diskgnn._native import PageWriter
 from diskgnn.caches import CacheSpec
-from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import label_target
 from diskgnn.packing.adopting import DamagedScratchError
 from diskgnn.packing.memory_division import COPIES, for_packing, minibatch_bytes_of, scratch_memory_bytes
 from diskgnn.packing.probes import probe_samples
+from diskgnn.packing.request import PackRequest
 from diskgnn.packing.row_packing import fits_disk, pack_rows
-from diskgnn.packing.row_sets import RowSet, features_of, only_features, row_sets_of
+from diskgnn.packing.row_sets import features_of, only_features
 from diskgnn.packing.sending import remove_stale, send_rows
 from diskgnn.packing.space import certain_bytes, most_packed_bytes
 from diskgnn.packing.split_placer import Placed, SplitPlacer
@@ -34,7 +30,6 @@ from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
-from diskgnn.storage.graph_config import TargetConfig
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.pushing import published
@@ -44,8 +39,6 @@ from diskgnn.storage.seed_files import read_given, write_given
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned, pages_kept
 from diskgnn.system.resources import Resources
-
-_RECORDS = 1  # what they consist of: those of another version are not believed
 
 
 @published(artifacts.PACKED)
@@ -101,114 +94,129 @@ def pack(
     resources = replace(Resources.of(memory, threads, reporter), disk=budget)
     cache = CacheSpec(cpu_cache, static_cache, eval_cpu_cache)
     tiers = TierBudgets.of(cache, features_of(graph, samples.config), resources.memory_bytes)
-    return pack_samples(
-        graph, samples, out, tiers, resources,
-        keep_input_nodes=keep_input_nodes, keep_edge_ids=keep_edge_ids, overwrite=overwrite,
-    )  # fmt: skip
+    request = PackRequest(graph, samples, tiers, keep_input_nodes=keep_input_nodes, keep_edge_ids=keep_edge_ids)
+    return pack_request(request, out, resources, overwrite=overwrite)
 
 
-def pack_samples(
-    graph: Graph,
-    samples: Samples,
+def pack_request(
+    request: PackRequest,
     out: PathLike,
-    tiers: Tiers,
     resources: Resources,
     *,
-    keep_input_nodes: bool = False,
-    keep_edge_ids: bool = False,
     overwrite: bool = False,
-    once: bool = False,
-    by_reference: bool = False,
     window_bytes: int | None = None,
     unit_bytes: int | None = None,
-    static_nodes: Mapping[str, npt.NDArray[np.int64]] | None = None,
-    only_place: bool = False,
 ) -> StageReport:
-    """`pack`, once its arguments are nouns. `tiers` are rows [K] where those of each row set are known.
+    """`pack`, once its arguments are checked; or what `place_request` has left of that.
 
-    The sequences are to be repeated, or, if `once`, not: then their cpu tiers are empty at the start, and a killed run
-    starts from the beginning. `by_reference` takes `once`, and leaves rows of extents where they are: see
-    `storage.extents`. `window_bytes` is that of `row_packing.pack_rows`, `unit_bytes` that of `Pace`. By row set,
-    `static_nodes` are those whose rows are to be static, where other samples had a say in that.
-
-    With `only_place`, it ends where all rows have their places and all headers are written. The next call with the same
-    arguments goes on from there, in whatever process.
+    `window_bytes` is that of `row_packing.pack_rows`, `unit_bytes` that of `Pace`.
     """
     started = time.perf_counter()
-    if samples.manifest.source != {"format": artifacts.GRAPH, "digest": graph.manifest.digest}:
-        raise ArtifactError(
-            f"{samples.manifest.path} was sampled from another graph than {graph.manifest.path}; "
-            f"run `diskgnn sample {graph.manifest.path} ...` again"
+
+    def write_rows(placing: _Placing) -> int:
+        writer, pages, placed = placing.writer, placing.pages, placing.placed
+        if writer.outbox is not None and not fits_disk(writer, placed):
+            assert not request.by_reference
+            return send_rows(writer, writer.outbox, pages, placed, placing.resources, window_bytes)
+        return pack_rows(
+            writer, pages, placed, placing.resources,
+            window_bytes=window_bytes, unit_bytes=unit_bytes, before_units=placing.record,
+        )  # fmt: skip
+
+    run = _Run(request, resources, unit_bytes)
+    with run.writer(out, overwrite=overwrite) as writer:
+        placed, read_bytes = run.placed(writer, write_rows)
+        writer.config = _placed_config(run.config, placed).to_json()
+        manifest = writer.publish()
+    details = _details(Packed(manifest).config, placed)
+    return StageReport("pack", time.perf_counter() - started, read_bytes, manifest.total_bytes, details)
+
+
+def place_request(request: PackRequest, out: PathLike, resources: Resources, *, overwrite: bool = False) -> StageReport:
+    """The first half of `pack_request`, which then goes on with it, in whatever process: rows have places, and headers
+    are written."""
+    assert not request.once  # nothing is gone on with
+    started = time.perf_counter()
+
+    def record(placing: _Placing) -> int:
+        placing.pages.finish()
+        placing.record()
+        return 0
+
+    run = _Run(request, resources)
+    with run.writer(out, overwrite=overwrite) as writer:
+        _, read_bytes = run.placed(writer, record)
+    return StageReport("place", time.perf_counter() - started, read_bytes, 0)
+
+
+@dataclass(frozen=True)
+class _Placing:
+    """A directory that is being written, where all rows have their places."""
+
+    writer: ArtifactWriter
+    pages: PageWriter
+    resources: Resources
+    placed: Placed
+    record: Callable[[], None]  # notes durably that it is so
+
+
+class _Run:
+    """One run for a request, which may go on with what another has done."""
+
+    def __init__(self, request: PackRequest, resources: Resources, unit_bytes: int | None = None) -> None:
+        self._request, self._unit_bytes = request, unit_bytes
+        warn_if_no_io_uring()
+        samples = request.samples
+        self._minibatch_bytes = minibatch_bytes_of(samples)
+        self._resources = for_packing(
+            sum(row_set.num_rows for row_set in request.row_sets), samples.config.splits,
+            samples.config.spec.batch_size, self._minibatch_bytes, resources,
+        )  # fmt: skip
+        self._given = read_given(samples.manifest, samples.config.spec)
+        self.config = request.config(label_target(request.graph, self._given.target))
+
+    def writer(self, out: PathLike, *, overwrite: bool) -> ArtifactWriter:
+        """Of the directory `out`."""
+        return ArtifactWriter(
+            out,
+            artifacts.PACKED,
+            config=self._request.made_with(self.config),
+            source=self._request.samples.manifest,
+            overwrite=overwrite,
+            resumable=not self._request.once,
+            disk=self._resources.disk,
         )
-    warn_if_no_io_uring()
-    row_sets = row_sets_of(graph, samples.config)
-    minibatch_bytes = minibatch_bytes_of(samples)
-    resources = for_packing(
-        sum(row_set.num_rows for row_set in row_sets), samples.config.splits, samples.config.spec.batch_size,
-        minibatch_bytes, resources,
-    )  # fmt: skip
-    given = read_given(samples.manifest, samples.config.spec)
-    target = label_target(graph, given.target)
-    config = replace(
-        _config(graph, samples, target, row_sets, keep_input_nodes=keep_input_nodes, keep_edge_ids=keep_edge_ids),
-        by_reference=by_reference,
-    )
-    made_with = {"records": _RECORDS, "config": config.to_json(), "tiers": _tiers_json(tiers)}
-    if static_nodes is not None:
-        made_with["static"] = {name: crc32c(nodes.view(np.uint8)) for name, nodes in static_nodes.items()}
-    chosen = None if static_nodes is None else [static_nodes[each.config.name] for each in row_sets]
-    with ArtifactWriter(
-        out,
-        artifacts.PACKED,
-        config=made_with,
-        source=samples.manifest,
-        overwrite=overwrite,
-        resumable=not once,
-        disk=resources.disk,
-    ) as writer:
+
+    def placed(self, writer: ArtifactWriter, go_on: Callable[[_Placing], int]) -> tuple[Placed, int]:
+        """What `go_on` was called with, once all rows are placed; bytes read, those included that it returns."""
+        request, tiers = self._request, self._request.tiers
         if isinstance(tiers, TierBudgets) and tiers.static_is_auto:
             tiers = replace(tiers, static=writer.decided("static_cache", tiers.static))
-        read_bytes = 0 if by_reference else _require_space(writer, graph, samples, tiers, keep_input_nodes)
-
-        def place_and_pack() -> tuple[Placed, int | None]:
-            write_given(writer, given)
-            if writer.outbox is not None:
-                remove_stale(writer, samples.splits)
-            with closing(PageWriter()) as pages:
-                placer = SplitPlacer(
-                    writer, pages, graph, samples, config, row_sets, resources,
-                    scratch_memory_bytes=scratch_memory_bytes(resources), once=once, unit_bytes=unit_bytes,
-                    static_nodes=chosen,
-                )  # fmt: skip
-                with pages_kept(COPIES * minibatch_bytes):
-                    placed = placer.place_all(tiers)
-                if static_nodes is not None:
-                    _write_static_nodes(writer, placed)
-                if only_place:
-                    pages.finish()
-                    placer.record()
-                    return placed, None
-                if writer.outbox is not None and not fits_disk(writer, placed):
-                    return placed, send_rows(writer, writer.outbox, pages, placed, resources, window_bytes)
-                return placed, pack_rows(
-                    writer, pages, placed, resources,
-                    window_bytes=window_bytes, unit_bytes=unit_bytes, before_units=placer.record,
-                )  # fmt: skip
-
+        read_bytes = 0 if request.by_reference else _require_space(writer, request, tiers)
+        read_bytes += 2 * request.samples.manifest.total_bytes  # to place, and to write the headers
         try:
-            placed, rows_bytes = place_and_pack()
+            placed, more_bytes = self._place(writer, tiers, go_on)
         except DamagedScratchError:
             writer.restart()
-            placed, rows_bytes = place_and_pack()
-        read_bytes += 2 * samples.manifest.total_bytes  # to place, and to write the headers
-        read_bytes += placed.read_bytes
-        if rows_bytes is None:
-            return StageReport("place", time.perf_counter() - started, read_bytes, 0)
-        read_bytes += rows_bytes
-        writer.config = _placed_config(config, placed).to_json()
-        manifest = writer.publish()
-    seconds, details = time.perf_counter() - started, _details(Packed(manifest).config, placed)
-    return StageReport("pack", seconds, read_bytes, manifest.total_bytes, details)
+            placed, more_bytes = self._place(writer, tiers, go_on)
+        return placed, read_bytes + placed.read_bytes + more_bytes
+
+    def _place(self, writer: ArtifactWriter, tiers: Tiers, go_on: Callable[[_Placing], int]) -> tuple[Placed, int]:
+        request, resources = self._request, self._resources
+        write_given(writer, self._given)
+        if writer.outbox is not None:
+            remove_stale(writer, request.samples.splits)
+        with closing(PageWriter()) as pages:
+            placer = SplitPlacer(
+                writer, pages, request.graph, request.samples, self.config, request.row_sets, resources,
+                scratch_memory_bytes=scratch_memory_bytes(resources), once=request.once, unit_bytes=self._unit_bytes,
+                static_nodes=request.chosen_static,
+            )  # fmt: skip
+            with pages_kept(COPIES * self._minibatch_bytes):
+                placed = placer.place_all(tiers)
+            if request.static_nodes is not None:
+                _write_static_nodes(writer, placed)
+            return placed, go_on(_Placing(writer, pages, resources, placed, placer.record))
 
 
 def _write_static_nodes(writer: ArtifactWriter, placed: Placed) -> None:
@@ -216,13 +224,6 @@ def _write_static_nodes(writer: ArtifactWriter, placed: Placed) -> None:
     for row_set, nodes in zip(placed.row_sets, placed.static_nodes, strict=True):
         if len(nodes):
             writer.save_array(artifacts.static_nodes_file(row_set.config.name), nodes)
-
-
-def _tiers_json(tiers: Tiers) -> Any:
-    """What was asked for, not what it came to on this machine at this moment."""
-    if not isinstance(tiers, TierBudgets):
-        return [asdict(rows) for rows in tiers]
-    return asdict(tiers) | ({"static": "auto"} if tiers.static_is_auto else {})
 
 
 def _details(config: PackedConfig, placed: Placed) -> dict[str, int | float | str]:
@@ -239,14 +240,9 @@ def _details(config: PackedConfig, placed: Placed) -> dict[str, int | float | st
     return details
 
 
-def _require_space(
-    writer: ArtifactWriter,
-    graph: Graph,
-    samples: Samples,
-    tiers: Tiers,
-    keep_input_nodes: bool,
-) -> int:
+def _require_space(writer: ArtifactWriter, request: PackRequest, tiers: Tiers) -> int:
     """Refuse what surely does not fit; bytes read. Only where sizes leave that open, a few minibatches are asked."""
+    graph, samples, keep_input_nodes = request.graph, request.samples, request.keep_input_nodes
     if (features := only_features(graph, samples.config)) is None or writer.outbox is not None:
         return 0
     row_bytes = features.row_bytes
@@ -260,37 +256,6 @@ def _require_space(
     packed_bytes = max(certain.packed, samples.manifest.total_bytes)  # headers alone are as large
     require_free_bytes(writer.staging, packed_bytes - taken_bytes, f"packing {writer.final}", disk=writer.disk)
     return sum(samples.manifest.files[artifacts.shard_file(split, 0, 0)].bytes for split in probes)
-
-
-def _config(
-    graph: Graph,
-    samples: Samples,
-    target: TargetConfig | None,
-    row_sets: Sequence[RowSet],
-    *,
-    keep_input_nodes: bool,
-    keep_edge_ids: bool,
-) -> PackedConfig:
-    """What the packed directory says of itself, as far as it is known before placing.
-
-    Raises:
-        ConfigError: the samples lack what is to be kept.
-    """
-    config = samples.config
-    if keep_edge_ids and set(config.layout.positions) != set(config.num_edges):
-        raise ConfigError("keep_edge_ids: expected samples with the positions of all edges; sample again with them")
-    return PackedConfig(
-        samples=config,
-        target=target,
-        node_dtypes=tuple(
-            np.dtype(np.int32 if num_nodes < 1 << 31 else np.int64).name for num_nodes in config.num_nodes.values()
-        ),
-        row_sets=tuple(row_set.config for row_set in row_sets),
-        keep_input_nodes=keep_input_nodes,
-        keep_edge_ids=keep_edge_ids,
-        graph=graph.manifest.digest,
-        splits={},
-    )
 
 
 def _placed_config(config: PackedConfig, placed: Placed) -> PackedConfig:

@@ -35,7 +35,7 @@ from diskgnn.storage.pace import Pace
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
-_RECORD = "rows"
+ROWS_RECORD = "rows"
 _NPY_HEADER_BYTES = 128
 _MANIFEST_BYTES, _MANIFEST_ENTRY_BYTES = 8 << 10, 512  # at most, about: of the config, and of each file
 
@@ -81,7 +81,7 @@ def pack_rows(
     rows = _RowPacking(writer, pages, placed, resources, window_bytes, unit_bytes)
     _require_space(writer, placed, rows.pace.has_units)
     # Headers that were written just now have overwritten the rows behind them.
-    recorded = writer.recorded(_RECORD) or {} if all(split.adopted for split in placed.splits) else {}
+    recorded = writer.recorded(ROWS_RECORD) or {} if all(split.adopted for split in placed.splits) else {}
     for split in placed.splits:
         if split.adopted:
             adopt_written(writer, split, recorded)
@@ -185,7 +185,9 @@ class _RowPacking:
         for file in files:
             done |= file.done()
         begun = [name for name in self._file_names(number) if self._writer.path(name).exists()] if files else []
-        self._writer.record(_RECORD, done, claims=[*(artifacts.extents_file(split.name) for split in splits), *begun])
+        self._writer.record(
+            ROWS_RECORD, done, claims=[*(artifacts.extents_file(split.name) for split in splits), *begun]
+        )
 
     def _files(self, number: int) -> list[RowFile]:
         placed, config = self._placed, self._placed.row_sets[number].config

@@ -25,7 +25,7 @@ from diskgnn.packing.output_files import (
     map_nodes,
 )
 from diskgnn.packing.placed import PlacedSplit
-from diskgnn.packing.row_packing import adopt_written, file_sizes, save_arrays, window_bytes_for
+from diskgnn.packing.row_packing import ROWS_RECORD, adopt_written, file_sizes, save_arrays, window_bytes_for
 from diskgnn.packing.split_placer import RECORD, Placed
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import allocated_bytes, file_bytes, free_bytes, require_free_bytes
@@ -63,7 +63,8 @@ def send_rows(
         StoreError: the store failed.
     """
     pages.finish()
-    writer.forget(RECORD)  # headers go with what is sent
+    for record in (RECORD, ROWS_RECORD):  # headers and rows go with what is sent
+        writer.forget(record)
     for split in placed.splits:
         if split.adopted:
             adopt_written(writer, split, {})

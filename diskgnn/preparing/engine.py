@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from diskgnn.errors import ConfigError
-from diskgnn.packing.pack import pack_samples
+from diskgnn.packing.pack import pack_request
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.progress import Reporter, StageReport
 from diskgnn.sampling.plan import SamplingPlan
@@ -63,17 +63,8 @@ class LocalEngine:
 
     def pack(self, request: PrepareRequest, overwrite: bool) -> StageReport:
         """By the threads of this process."""
-        return pack_samples(
-            request.graph,
-            Samples.open(request.samples_path),
-            request.out,
-            request.tiers,
-            request.resources,
-            keep_input_nodes=request.keep_input_nodes,
-            keep_edge_ids=request.keep_edge_ids,
-            static_nodes=request.static_nodes(),
-            overwrite=overwrite,
-        )
+        to_pack = request.packing(Samples.open(request.samples_path))
+        return pack_request(to_pack, request.out, request.resources, overwrite=overwrite)
 
     def each(
         self, requests: Iterable[PrepareRequest], prepare: Callable[[PrepareRequest], list[StageReport]]

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from diskgnn.errors import ArtifactError, BusyError, ConfigError, DiskFullError
-from diskgnn.packing.pack import pack_samples
+from diskgnn.packing.pack import pack_request, place_request
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.progress import Advance, StageReport
 from diskgnn.sampling.plan import SamplingPlan
@@ -182,7 +182,7 @@ def _move(path: Path, target: Path) -> None:
 
 def place(request: PrepareRequest, tell: Tell, digest: str, there: str | None, overwrite: bool) -> StageReport:
     """Place the samples of `request`, which are those of `digest`: what that gives lies beside the output."""
-    report = _packed(request, tell, digest, there, overwrite, only_place=True)
+    report = _published_or(place_request, "place", request, tell, digest, there, overwrite)
     faults.point("worker.placed")
     return report
 
@@ -192,14 +192,21 @@ def pack(request: PrepareRequest, tell: Tell, digest: str, there: str | None, ov
 
     `there` is the digest of what `overwrite` replaces: another one is what an earlier run of this task published.
     """
-    report = _packed(request, tell, digest, there, overwrite, only_place=False)
+    report = _published_or(pack_request, "pack", request, tell, digest, there, overwrite)
     faults.point("worker.packed")
     return report
 
 
-def _packed(
-    request: PrepareRequest, tell: Tell, digest: str, there: str | None, overwrite: bool, *, only_place: bool
+def _published_or(
+    step: Callable[..., StageReport],
+    stage: str,
+    request: PrepareRequest,
+    tell: Tell,
+    digest: str,
+    there: str | None,
+    overwrite: bool,
 ) -> StageReport:
+    """`step`, unless an earlier run of this task has published the output."""
     with _seen_by_all():
         samples = Samples.open(request.samples_path)
         if samples.manifest.digest != digest:
@@ -208,20 +215,8 @@ def _packed(
 
     def write() -> StageReport:
         if published(request.out) not in (None, there):
-            written = 0 if only_place else read_manifest(request.out).total_bytes
-            return StageReport("place" if only_place else "pack", 0.0, 0, written)
-        return pack_samples(
-            request.graph,
-            samples,
-            request.out,
-            request.tiers,
-            resources,
-            keep_input_nodes=request.keep_input_nodes,
-            keep_edge_ids=request.keep_edge_ids,
-            static_nodes=request.static_nodes(),
-            overwrite=overwrite,
-            only_place=only_place,
-        )
+            return StageReport(stage, 0.0, 0, read_manifest(request.out).total_bytes if stage == "pack" else 0)
+        return step(request.packing(samples), request.out, resources, overwrite=overwrite)
 
     return _when_free(write)
 

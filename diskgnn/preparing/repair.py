@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError, ConfigError, ReadError
 from diskgnn.graph.graph import Graph
-from diskgnn.packing.pack import pack_samples
+from diskgnn.packing.pack import pack_request
+from diskgnn.packing.request import PackRequest
 from diskgnn.packing.tiers import TierRows
 from diskgnn.preparing.extent_repair import can_be_made_alone, make_extents_alone
 from diskgnn.sampling.plan import SamplingPlan
@@ -139,9 +140,12 @@ def _repair_packed(
 
 def _packed_again(packed: Packed, graph: Graph, samples: Samples, out: Path, resources: Resources) -> Packed:
     """All of it, beside it."""
-    pack_samples(graph, samples, out, _tiers(packed.config), resources,
-                 keep_input_nodes=packed.config.keep_input_nodes, keep_edge_ids=packed.config.keep_edge_ids,
-                 overwrite=True, static_nodes=_static_nodes(packed))  # fmt: skip
+    config = packed.config
+    request = PackRequest(
+        graph, samples, _tiers(config), keep_input_nodes=config.keep_input_nodes, keep_edge_ids=config.keep_edge_ids,
+        static_nodes=_static_nodes(packed),
+    )  # fmt: skip
+    pack_request(request, out, resources, overwrite=True)
     made = Packed.open(out)
     if made.digest != packed.digest:
         raise ArtifactError(f"{packed.path} cannot be made again by this diskgnn: prepare it again")

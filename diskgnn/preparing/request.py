@@ -11,6 +11,7 @@ import numpy.typing as npt
 from diskgnn.caches import CacheSpec
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
+from diskgnn.packing.request import PackRequest
 from diskgnn.packing.row_sets import features_of, row_sets_of
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.sampling.plan import SamplingPlan
@@ -93,7 +94,22 @@ class PrepareRequest:
         """What is only needed while preparing, and goes when that is done."""
         return self.out.with_name(f".{self.out.name}.preparing")
 
-    def static_nodes(self) -> dict[str, npt.NDArray[np.int64]] | None:
+    def packing(self, samples: Samples) -> PackRequest:
+        """What is to be packed, of the samples that were made.
+
+        Raises:
+            ArtifactError, ConfigError: see `PackRequest`.
+        """
+        return PackRequest(
+            self.graph,
+            samples,
+            self.tiers,
+            keep_input_nodes=self.keep_input_nodes,
+            keep_edge_ids=self.keep_edge_ids,
+            static_nodes=self._static_nodes(),
+        )
+
+    def _static_nodes(self) -> dict[str, npt.NDArray[np.int64]] | None:
         """By row set, the nodes that `static_from` names."""
         if self.static_from is None:
             return None

@@ -15,7 +15,8 @@ import numpy as np
 
 from diskgnn._native import RowFile
 from diskgnn.batch_source import LoadStats
-from diskgnn.packing.pack import pack_samples
+from diskgnn.packing.pack import pack_request
+from diskgnn.packing.request import PackRequest
 from diskgnn.packing.row_sets import row_sets_of
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.progress import Advance, Reporter
@@ -126,10 +127,11 @@ class WindowPreparer:
         loaded_bytes, self._untold_bytes = self._untold_bytes, 0
         between_ns = time.perf_counter_ns()
         faults.point("fresh_epochs.pack")
-        packed = pack_samples(
-            graph, Samples.open(samples), folder / "packed", self._tiers, resources,
+        request = PackRequest(
+            graph, Samples.open(samples), self._tiers,
             keep_input_nodes=self._keep_input_nodes, once=True, by_reference=by_reference,
         )  # fmt: skip
+        packed = pack_request(request, folder / "packed", resources)
         shutil.rmtree(samples)
         stats = LoadStats(
             prepared_batches=len(window),

@@ -15,7 +15,8 @@ from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.loading.loader import Loader
 from diskgnn.minibatch import MiniBatch, TypedMiniBatch
-from diskgnn.packing.pack import pack, pack_samples
+from diskgnn.packing.pack import pack, pack_request
+from diskgnn.packing.request import PackRequest
 from diskgnn.packing.tiers import TierRows
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples import Samples
@@ -99,10 +100,9 @@ def test_rows_are_the_graphs_and_reads_are_the_plans(tmp_path_factory, seed, tre
     ]
     tiers = [TierRows(int(size * static * 0.3), int(size * cpu), int(size * cpu / 2), int(size * cpu / 2))
              for size, static, cpu in zip(sizes, shares, shares[4:], strict=False)]  # fmt: skip
-    pack_samples(
-        graph, Samples.open(folder / "samples"), folder / "packed", tiers, Resources.of("1MiB", 1),
-        keep_input_nodes=keep_ids, keep_edge_ids=keep_ids, window_bytes=200,
-    )  # fmt: skip
+    samples = Samples.open(folder / "samples")
+    request = PackRequest(graph, samples, tiers, keep_input_nodes=keep_ids, keep_edge_ids=keep_ids)
+    pack_request(request, folder / "packed", Resources.of("1MiB", 1), window_bytes=200)
     verify_artifact(folder / "packed")
     packed = Packed.open(folder / "packed")
     assert [row_set.type for row_set in packed.config.row_sets] == ROW_SETS

@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,15 +21,18 @@ from graphs import make_graph
 from diskgnn.caches import CacheSpec
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
-from diskgnn.packing.pack import pack_samples
+from diskgnn.packing.pack import pack_request, place_request
+from diskgnn.packing.request import PackRequest
 from diskgnn.packing.row_sets import features_of
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.progress import SILENT, Advance, Reporter
 from diskgnn.sampling.sample import sample
 from diskgnn.storage import faults
 from diskgnn.storage.pace import UNITS_PER_STAGE
+from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.verification import verify_artifact
+from diskgnn.storage.writer import staging_of
 from diskgnn.system.resources import Resources
 from diskgnn.targets import NodeTarget
 
@@ -58,14 +62,16 @@ class Packing:
         self.pack(folder / "whole", unit_bytes=None)
         self.digest = verify_artifact(folder / "whole").digest
 
-    def pack(self, out: Path, *, cpu_cache: str = "20%", unit_bytes: int | None = UNIT_BYTES, once: bool = False,
-             reporter: Reporter = SILENT, window_bytes: int = WINDOW_BYTES) -> None:  # fmt: skip
+    def request(self, cpu_cache: str = "20%", **given: Any) -> PackRequest:
+        """What is to be packed."""
         cache = CacheSpec(cpu_cache, "10%", None)
         tiers = TierBudgets.of(cache, features_of(self.graph, self.samples.config), 1 << 30)
-        pack_samples(
-            self.graph, self.samples, out, tiers, Resources.of("1GiB", 2, reporter),
-            once=once, unit_bytes=unit_bytes, window_bytes=window_bytes,
-        )  # fmt: skip
+        return PackRequest(self.graph, self.samples, tiers, **given)
+
+    def pack(self, out: Path, *, cpu_cache: str = "20%", unit_bytes: int | None = UNIT_BYTES, once: bool = False,
+             reporter: Reporter = SILENT, window_bytes: int = WINDOW_BYTES) -> None:  # fmt: skip
+        request, resources = self.request(cpu_cache, once=once), Resources.of("1GiB", 2, reporter)
+        pack_request(request, out, resources, unit_bytes=unit_bytes, window_bytes=window_bytes)
 
 
 @pytest.fixture(scope="module")
@@ -150,8 +156,8 @@ def test_a_static_tier_that_is_chosen_stays_chosen(one_type: Packing, tmp_path: 
     def pack_auto(out: Path, free_bytes: int) -> None:
         with faults.pretending("gpu.free", free_bytes):
             tiers = TierBudgets.of(CacheSpec("20%"), features_of(one_type.graph, one_type.samples.config), 1 << 30)
-        pack_samples(one_type.graph, one_type.samples, out, tiers, Resources.of("1GiB", 1), unit_bytes=UNIT_BYTES,
-                     window_bytes=WINDOW_BYTES)  # fmt: skip
+        request = PackRequest(one_type.graph, one_type.samples, tiers)
+        pack_request(request, out, Resources.of("1GiB", 1), unit_bytes=UNIT_BYTES, window_bytes=WINDOW_BYTES)
 
     pack_auto(tmp_path / "whole", 200_000)
     pack_auto(tmp_path / "other", 20_000)
@@ -163,6 +169,29 @@ def test_a_static_tier_that_is_chosen_stays_chosen(one_type: Packing, tmp_path: 
         pack_auto(tmp_path / "killed", 20_000)
     assert headers.count == 0
     assert verify_artifact(tmp_path / "killed").digest == verify_artifact(tmp_path / "whole").digest
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_what_one_process_places_another_packs(packing: Packing, tmp_path: Path, is_damaged: bool) -> None:
+    """With static rows that others have chosen; and all is placed again if what is there is not what was written."""
+    names = [row_set.config.name for row_set in packing.request().row_sets]
+    request, resources = (
+        packing.request(static_nodes={name: np.array([7, 3, 90]) for name in names}),
+        Resources.of("1GiB"),
+    )
+    pack_request(request, tmp_path / "whole", resources)
+    out, headers = tmp_path / "packed", Passes()
+    assert place_request(request, out, resources).written_bytes == 0
+    assert not out.exists()
+    if is_damaged:
+        with (staging_of(out) / "train.bin").open("r+b") as file:
+            file.write(b"else")
+    with faults.armed("pack.header", headers):
+        pack_request(request, out, resources)
+    assert (headers.count > 0) == is_damaged
+    assert verify_artifact(out).digest == verify_artifact(tmp_path / "whole").digest != packing.digest
+    packed = Packed.open(out)
+    assert all(packed.static_nodes(name).tolist() == [7, 3, 90] for name in names)
 
 
 @pytest.mark.parametrize("point", ["pack.header", "pack.window"])
@@ -189,7 +218,8 @@ def test_killed_again_and_again(one_type: Packing, tmp_path: Path) -> None:
     script = textwrap.dedent("""
         import sys
         from diskgnn.graph.graph import Graph
-        from diskgnn.packing.pack import pack_samples
+        from diskgnn.packing.pack import pack_request
+        from diskgnn.packing.request import PackRequest
         from diskgnn.packing.tiers import TierBudgets
         from diskgnn.packing.row_sets import features_of
         from diskgnn.caches import CacheSpec
@@ -198,7 +228,8 @@ def test_killed_again_and_again(one_type: Packing, tmp_path: Path) -> None:
         graph, samples = Graph.open(sys.argv[1]), Samples.open(sys.argv[2])
         tiers = TierBudgets.of(CacheSpec("20%", "10%", None), features_of(graph, samples.config), 1 << 30)
         print("begins", flush=True)
-        pack_samples(graph, samples, sys.argv[3], tiers, Resources.of("1GiB", 2), unit_bytes=1024, window_bytes=16384)
+        request = PackRequest(graph, samples, tiers)
+        pack_request(request, sys.argv[3], Resources.of("1GiB", 2), unit_bytes=1024, window_bytes=16384)
     """)
     out, rng, kills = tmp_path / "out", np.random.default_rng(), 0
     command = [sys.executable, "-c", script, str(one_type.graph.manifest.path), str(one_type.folder / "samples"), out]

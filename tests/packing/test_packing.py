@@ -11,7 +11,8 @@ from graphs import FEATURE_CHECKSUMS, FEATURES, INDICES, INDPTR, LABELS, TRAIN, 
 from diskgnn._native import PageWriter, crc32c
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.loader import Loader
-from diskgnn.packing.pack import pack, pack_samples
+from diskgnn.packing.pack import pack, pack_request
+from diskgnn.packing.request import PackRequest
 from diskgnn.packing.tiers import TierRows
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, npy_header_bytes
@@ -86,8 +87,9 @@ def test_the_files_hold_what_the_format_says(graph, samples, tmp_path):
 def test_bytes_do_not_depend_on_memory_or_threads(graph, samples, tmp_path, window_bytes, threads):
     """28 bytes are one row: as many windows as rows."""
     tiers = [TierRows(static=10, train=20, valid=5, test=5)]
-    pack_samples(graph, samples, tmp_path / "large", tiers, Resources.of(threads=1))
-    pack_samples(graph, samples, tmp_path / "small", tiers, Resources.of(0, threads), window_bytes=window_bytes)
+    request = PackRequest(graph, samples, tiers)
+    pack_request(request, tmp_path / "large", Resources.of(threads=1))
+    pack_request(request, tmp_path / "small", Resources.of(0, threads), window_bytes=window_bytes)
     assert files(tmp_path / "large") == files(tmp_path / "small")
     assert len(files(tmp_path / "large")) == 1 + 1 + 2 * 5
 

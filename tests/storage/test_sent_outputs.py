@@ -6,18 +6,30 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from graphs import make_graph
 from object_store import Fault, ObjectStore, Request, object_store
 
 import diskgnn
 from diskgnn.errors import DiskFullError, StoreError
+from diskgnn.graph.graph import Graph
+from diskgnn.packing.pack import pack_request
+from diskgnn.packing.request import PackRequest
+from diskgnn.packing.tiers import TierRows
 from diskgnn.storage import remote_files
 from diskgnn.storage.artifacts import MANIFEST
-from diskgnn.storage.disk_space import allocated_bytes
+from diskgnn.storage.disk_space import DiskBudget, allocated_bytes
 from diskgnn.storage.manifest import read_manifest
+from diskgnn.storage.object_stores import located
+from diskgnn.storage.outgoing import sent_to
+from diskgnn.storage.packed import Packed
+from diskgnn.storage.samples import Samples
+from diskgnn.storage.writer import staging_of
+from diskgnn.system.resources import Resources
 
 SAMPLE = {"fanouts": [4, 3], "batch_size": 4, "epochs": 2, "threads": 1}
 PREPARE = {"fanouts": [4, 3], "batch_size": 32, "epochs": 2, "cpu_cache": "5%", "static_cache": "2%", "threads": 1}
@@ -154,6 +166,22 @@ def test_a_killed_prepare_goes_on_with_its_samples(store, graph, packed, tmp_pat
     reports = diskgnn.prepare(graph, out, **keywords)
     assert [report.stage for report in reports] == ["pack"]
     assert sent(store, f"{tmp_path.name}/packed") == files(packed)
+
+
+def test_static_rows_that_others_have_chosen_are_sent_in_parts(store, graph, tmp_path):
+    diskgnn.sample(graph, tmp_path / "samples", **SAMPLE | {"batch_size": 32})
+    tiers = [TierRows(static=0, train=300, valid=75, test=75)]
+    request = PackRequest(Graph.open(graph), Samples.open(tmp_path / "samples"), tiers,
+                          static_nodes={"node": np.array([4000, 17, 2999])})  # fmt: skip
+    resources, out = Resources.of("1GiB", 1), tmp_path / "out"
+    pack_request(request, tmp_path / "here", resources)
+    assert Packed.open(tmp_path / "here").static_nodes("node").tolist() == [4000, 17, 2999]
+    target = located(store.url(f"{tmp_path.name}/packed"))
+    few = replace(resources, disk=DiskBudget(2 << 20, [staging_of(out)]))
+    assert allocated_bytes(tmp_path / "here") > 2 * few.disk.num_bytes
+    with sent_to(out, target):
+        pack_request(request, out, few)
+    assert sent(store, f"{tmp_path.name}/packed") == files(tmp_path / "here")
 
 
 def test_a_store_that_fails_meanwhile_has_nothing_that_looks_whole(store, graph, packed, tmp_path):

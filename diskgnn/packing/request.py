@@ -1,0 +1,97 @@
+"""What a packed directory is to be made of, checked before anything is read of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import crc32c
+from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.graph.graph import Graph
+from diskgnn.packing.row_sets import RowSet, row_sets_of
+from diskgnn.packing.tiers import TierBudgets, Tiers
+from diskgnn.storage import artifacts
+from diskgnn.storage.graph_config import TargetConfig
+from diskgnn.storage.packed_config import PackedConfig
+from diskgnn.storage.samples import Samples
+
+_RECORDS = 1  # what they consist of: those of another version are not believed
+
+
+@dataclass(frozen=True, eq=False)
+class PackRequest:
+    """One packed directory before it is made.
+
+    Raises:
+        ArtifactError: the samples are those of another graph.
+        ConfigError: the samples lack what is to be kept.
+    """
+
+    graph: Graph
+    samples: Samples
+    tiers: Tiers
+    keep_input_nodes: bool = False
+    keep_edge_ids: bool = False
+    # By row set, [S] int64: nodes whose rows are to be static, hottest first, where other samples had a say in that.
+    static_nodes: Mapping[str, npt.NDArray[np.int64]] | None = None
+    # The sequences are not repeated: then their cpu tiers are empty at the start, and a killed run begins again.
+    once: bool = False
+    by_reference: bool = False  # rows of extents stay where they are, see `storage.extents`; of what is used `once`
+
+    def __post_init__(self) -> None:
+        source, samples = {"format": artifacts.GRAPH, "digest": self.graph.manifest.digest}, self.samples
+        if samples.manifest.source != source:
+            raise ArtifactError(
+                f"{samples.manifest.path} was sampled from another graph than {self.graph.manifest.path}; "
+                f"run `diskgnn sample {self.graph.manifest.path} ...` again"
+            )
+        config = samples.config
+        if self.keep_edge_ids and set(config.layout.positions) != set(config.num_edges):
+            raise ConfigError("keep_edge_ids: expected samples with the positions of all edges; sample again with them")
+        assert self.once or not self.by_reference  # a graph may change under what is kept
+
+    @cached_property
+    def row_sets(self) -> tuple[RowSet, ...]:
+        """[K] the feature files whose rows are packed."""
+        return tuple(row_sets_of(self.graph, self.samples.config))
+
+    @property
+    def chosen_static(self) -> Sequence[npt.NDArray[np.int64]] | None:
+        """[K] `static_nodes`."""
+        if self.static_nodes is None:
+            return None
+        return [self.static_nodes[row_set.config.name] for row_set in self.row_sets]
+
+    def config(self, target: TargetConfig | None) -> PackedConfig:
+        """What the packed directory says of itself, as far as it is known before placing."""
+        num_nodes = self.samples.config.num_nodes.values()
+        return PackedConfig(
+            samples=self.samples.config,
+            target=target,
+            node_dtypes=tuple(np.dtype(np.int32 if number < 1 << 31 else np.int64).name for number in num_nodes),
+            row_sets=tuple(row_set.config for row_set in self.row_sets),
+            keep_input_nodes=self.keep_input_nodes,
+            keep_edge_ids=self.keep_edge_ids,
+            graph=self.graph.manifest.digest,
+            splits={},
+            by_reference=self.by_reference,
+        )
+
+    def made_with(self, config: PackedConfig) -> dict[str, Any]:
+        """What a run has to have in common with one that was killed, to go on with what that has done."""
+        found = {"records": _RECORDS, "config": config.to_json(), "tiers": _tiers_json(self.tiers)}
+        if self.static_nodes is not None:
+            found["static"] = {name: crc32c(nodes.view(np.uint8)) for name, nodes in self.static_nodes.items()}
+        return found
+
+
+def _tiers_json(tiers: Tiers) -> Any:
+    """What was asked for, not what it came to on this machine at this moment."""
+    if not isinstance(tiers, TierBudgets):
+        return [asdict(rows) for rows in tiers]
+    return asdict(tiers) | ({"static": "auto"} if tiers.static_is_auto else {})

@@ -119,10 +119,15 @@ class MinibatchSequence:
     @property
     def device_bytes_ahead(self) -> int:
         """Device memory for minibatches, beyond the one that the caller computes on."""
-        sizes = list(zip(self.index.max_inputs, self.conversions, strict=True))
-        x_bytes = sum(max_inputs * conversion.x_row_bytes for max_inputs, conversion in sizes)
+        sizes = zip(self.index.max_inputs, self.conversions, strict=True)
         staged_bytes = sum(max_inputs * conversion.rows.row_bytes for max_inputs, conversion in sizes)
-        return (IN_FLIGHT - 1) * (x_bytes + self.index.max_header_bytes) + staged_bytes
+        return (IN_FLIGHT - 1) * self.device_bytes_of_one + staged_bytes
+
+    @property
+    def device_bytes_of_one(self) -> int:
+        """Device memory for a minibatch that is held."""
+        sizes = zip(self.index.max_inputs, self.conversions, strict=True)
+        return self.index.max_header_bytes + sum(most * conversion.x_row_bytes for most, conversion in sizes)
 
     def largest_minibatch(self) -> Any:
         """The minibatch that takes most memory, with zeros for features: to try a model on.

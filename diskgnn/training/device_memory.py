@@ -13,6 +13,7 @@ from diskgnn.batch_source import BatchSource
 from diskgnn.errors import ConfigError
 from diskgnn.loading.sequence import MinibatchSequence
 from diskgnn.minibatch import AnyMiniBatch
+from diskgnn.training.disk_embeddings import DiskEmbeddings
 from diskgnn.training.sources import Evaluations
 from diskgnn.training.tasks import Task
 
@@ -98,5 +99,7 @@ def free_for_rows(
     free_bytes, total_bytes = torch.cuda.mem_get_info(device)
     parameter_bytes = sum(parameter.nbytes for parameter in net.parameters())
     ahead_bytes = max(sequence.device_bytes_ahead for sequence in (train, *evaluations))
+    if DiskEmbeddings(net):
+        ahead_bytes += train.device_bytes_of_one  # held by `ReadingAhead`
     margin_bytes = int(total_bytes * MARGIN_SHARE)
     return max(0, free_bytes - ahead_bytes - _OPTIMIZER_COPIES * parameter_bytes - margin_bytes)

@@ -38,6 +38,19 @@ def say(reporter: Reporter, line: Callable[[], str]) -> None:
 
 
 @dataclass(frozen=True)
+class _Stages:
+    inner: Reporter
+
+    def stage(self, description: str, total: int, unit: str) -> AbstractContextManager[Advance]:
+        return self.inner.stage(description, total, unit)
+
+
+def stages_of(reporter: Reporter) -> Reporter:
+    """Tells `reporter` of stages, and no lines: of scratch that nobody asked for."""
+    return _Stages(reporter)
+
+
+@dataclass(frozen=True)
 class StageReport:
     """What one offline stage did."""
 

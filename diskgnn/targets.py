@@ -26,7 +26,8 @@ class NodeTarget:
 
     Attributes:
         node_type: of the seeds; None is the only node type that has a split.
-        seeds: node ids [n] of each split, in place of the graph's own splits.
+        seeds: numbers of nodes [n] of each split, in place of the graph's own splits: rows, also where the graph keeps
+            ids of your own. `diskgnn.read_target` looks such ids up.
         times: [n] of each: what temporal draws go by, in place of the nodes' own.
         labels: [n] or [n, C] of each, in place of the nodes' own: whole numbers are classes, 0 and 1 [n, C] are several
             labels, floats are to be regressed.

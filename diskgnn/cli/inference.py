@@ -33,30 +33,28 @@ _out = click.option(
 @_out
 @_what
 @click.option("--node-type", metavar="TYPE", help="Whose rows.  [default: those that the model was trained for]")
-@click.option("--nodes", type=options.EXISTING, metavar="FILE", help="Write these only: .npy of ids, or of bool [N].")
+@click.option(
+    "--nodes",
+    type=options.EXISTING,
+    metavar="FILE",
+    help="Write these only: .npy of ids, "
+    "your own where the graph keeps some, or of bool [N]; or a table with a column `id`.",
+)
 @options.memory
 @click.option("--disk", type=Size(), help="What files between layers and the output may take.  [default: what is free]")
 @options.threads
 @options.overwrite
 @click.pass_obj
 def infer(
-    output: Output, /, graph: Path, checkpoint: Path, out: Path, nodes: Path | None, **arguments: Any
+    output: Output, /, graph: Path, checkpoint: Path, out: Path, **arguments: Any
 ) -> None:  # fmt: skip
     """Compute a trained model for all nodes of GRAPH, layer by layer, and write what it says of them to a file.
 
     A killed run goes on where it was with the same command.
     """
     from diskgnn.inference.infer import infer
-    from diskgnn.inference.outputs import read_nodes
 
-    report = infer(
-        graph,
-        out,
-        checkpoint,
-        nodes=None if nodes is None else read_nodes(nodes),
-        reporter=output.reporter,
-        **arguments,
-    )
+    report = infer(graph, out, checkpoint, reporter=output.reporter, **arguments)
     output.stages([report])
     output.result(report)
 
@@ -66,8 +64,20 @@ def infer(
 @_checkpoint
 @_out
 @_what
-@click.option("--nodes", default="all", show_default=True, metavar="FILE", help="Which: .npy of ids, or of bool [N].")
-@click.option("--pairs", type=options.EXISTING, metavar="FILE", help="Score these pairs instead: .npy of ids [n, 2].")
+@click.option(
+    "--nodes",
+    default="all",
+    show_default=True,
+    metavar="FILE",
+    help="Which: .npy of ids, your own "
+    "where SOURCE is a graph that keeps some, or of bool [N]; or a table with a column `id`.",
+)
+@click.option(
+    "--pairs",
+    type=options.EXISTING,
+    metavar="FILE",
+    help="Score these pairs instead: .npy of ids [n, 2], or a table with columns `src` and `dst`.",
+)
 @click.option("--node-type", metavar="TYPE", help="Of the nodes.  [default: what the model was trained for]")
 @click.option(
     "--split",
@@ -87,19 +97,17 @@ def infer(
 @options.overwrite
 @click.pass_obj
 def predict(
-    output: Output, /, source: Path, checkpoint: Path, out: Path, nodes: str, pairs: Path | None,
+    output: Output, /, source: Path, checkpoint: Path, out: Path, nodes: str,
     fanouts: tuple[tuple[str | None, list[int]], ...], **arguments: Any,
 ) -> None:  # fmt: skip
     """Write what a trained model says of nodes of SOURCE, a graph, or of the seeds of SOURCE, a packed directory.
 
     Nodes need no labels. For all nodes of a large graph, `infer` is faster by far.
     """
-    from diskgnn.inference.outputs import read_nodes
     from diskgnn.inference.predict import predict
 
     report = predict(
-        source, out, checkpoint, nodes=None if nodes == "all" else read_nodes(Path(nodes)),
-        pairs=None if pairs is None else read_nodes(pairs),
+        source, out, checkpoint, nodes=None if nodes == "all" else Path(nodes),
         fanouts=fanouts_argument("fanouts", fanouts) if fanouts else None, reporter=output.reporter, **arguments,
     )  # fmt: skip
     output.stages([report])

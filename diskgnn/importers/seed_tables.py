@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,8 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.importers.containers.rows import CHUNK_EDGES
-from diskgnn.importers.ids.dense_ids import id_keys, id_kind, readable_kind
+from diskgnn.importers.ids.dense_ids import id_keys, id_kind
+from diskgnn.importers.ids.kept_ids import nodes_of_ids
 from diskgnn.importers.tables.column_encoding import label_numbers, seconds
 from diskgnn.importers.tables.table import Table, TableColumns
 from diskgnn.importers.tables.table_rows import splits
@@ -136,28 +136,8 @@ def _labelled(split: str, rows: pa.Table) -> pa.Table:
 
 def _nodes_by_split(nodes: NodeSet, ids: Mapping[str, pa.ChunkedArray]) -> dict[str, npt.NDArray[np.int64]]:
     """The nodes [n] of these ids: the user's own, where the graph has some."""
-    with nodes.user_ids or nullcontext() as file:
-        kind = pa.int64() if file is None else id_kind(file.schema_arrow.field("id").type)
-        for each in ids.values():
-            if each.type != kind:
-                raise InputError(
-                    f"seeds: expected ids of type {readable_kind(kind)}, as of the nodes of type {nodes.name!r}, found "
-                    f"{readable_kind(each.type)}; columns of CSV are read as `types` says"
-                )
-        if file is None:  # whoever takes seeds checks that there are such nodes
-            return {split: np.asarray(each) for split, each in ids.items()}
-        wanted = pa.chunked_array([chunk for each in ids.values() for chunk in each.chunks], kind)
-        distinct = wanted.unique()
-        found, start = np.full(len(distinct), -1, np.int64), 0
-        at_once = max(CHUNK_EDGES, len(distinct))  # each time Arrow builds its hash table of the seeds anew
-        for batch in file.iter_batches(at_once, columns=["id"]):
-            places = pc.index_in(id_keys(batch.column(0)), value_set=distinct)
-            found[np.asarray(places.drop_null())] = start + np.flatnonzero(np.asarray(places.is_valid()))
-            start += batch.num_rows
-    if (found < 0).any():
-        unknown = distinct[int(found.argmin())].as_py()
-        raise InputError(f"seeds: expected ids of nodes of type {nodes.name!r}, found {unknown!r}, which none has")
-    return {split: found[np.asarray(pc.index_in(each, value_set=distinct))] for split, each in ids.items()}
+    hint = "; columns of CSV are read as `types` says"
+    return dict(zip(ids, nodes_of_ids("seeds", nodes, list(ids.values()), hint), strict=True))
 
 
 def _times(split: str, values: pa.ChunkedArray) -> npt.NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from contextlib import nullcontext
@@ -15,6 +16,7 @@ from diskgnn.errors import DataWarning
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.asking import asked_of, chosen_nodes, kinds_of
 from diskgnn.inference.network import FLOAT_BYTES, Network, take_apart
+from diskgnn.inference.node_files import read_nodes
 from diskgnn.inference.outputs import IdColumn, OutputFormat, check_suffix, open_output
 from diskgnn.inference.passes import Execution, PassRecord
 from diskgnn.inference.plan import InferencePlan, make_plan, require_disk
@@ -42,7 +44,7 @@ def infer(
     *,
     what: str | None = None,
     node_type: str | None = None,
-    nodes: npt.ArrayLike | None = None,
+    nodes: npt.ArrayLike | PathLike | None = None,
     memory: int | str = "auto",
     disk: int | str | None = None,
     threads: int | None = None,
@@ -63,7 +65,9 @@ def infer(
             enter the last layer, or the head of a model that has one. Of link prediction, where they are the default:
             the vectors that the decoder compares.
         node_type: whose rows; by default those of the type that the model was trained for.
-        nodes: [n] ids, or bool [N], of those to write. A .npy file has them in this order, Parquet in ascending order.
+        nodes: [n] numbers of rows, or bool [N], of those to write; or a file of ids, .npy or a table with a column
+            `id`, which are your own where the graph keeps some. A .npy file has them in this order, Parquet in
+            ascending order.
         memory: what the whole process may use, in bytes or as '2GiB'; 'auto' is half of what is available.
         disk: what files may take that are kept between layers, and the output.
         threads: to compute with; all cores by default.
@@ -79,6 +83,7 @@ def infer(
 
     Raises:
         ConfigError: arguments or a model that cannot work, or less memory than it takes, with the figure.
+        InputError: a file of nodes that cannot be read, or with ids that no node has.
         DiskFullError: less disk than it takes, with the figure.
         ArtifactError: the graph or the checkpoint is missing or damaged.
         OutputExistsError: `out` exists.
@@ -92,13 +97,16 @@ def infer(
     check_output(out, overwrite=overwrite)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     asked = asked_of(kinds_of(graph), model, what, node_type)
-    chosen = chosen_nodes(nodes, graph.nodes[asked.node_type].num_nodes)
+    node_set = graph.nodes[asked.node_type]
+    if isinstance(nodes, str | os.PathLike):
+        nodes = read_nodes(nodes, node_set)
+    chosen = chosen_nodes(nodes, node_set.num_nodes)
     network = take_apart(asked.net, graph, node_type=asked.node_type, embeddings=asked.before_last)
     _warn_of_times(graph, network)
     content = OutputFormat(asked.what, asked.kind, network.out_columns)
     resources = Resources.of(memory, threads, reporter)
     plan = make_plan(graph, network, resources.within("to infer", _RESERVED_BYTES))
-    num_rows = graph.nodes[asked.node_type].num_nodes if chosen is None else len(chosen)
+    num_rows = node_set.num_nodes if chosen is None else len(chosen)
     output_bytes = num_rows * (content.row_bytes + (_ID_BYTES if out.suffix == ".parquet" else 0))
     require_disk(plan, output_bytes, None if disk is None else parse_size(disk))
     scratch = Scratch(out, _making(plan, chosen), overwrite=overwrite)

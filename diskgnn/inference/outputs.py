@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import torch
 
 from diskgnn.errors import ConfigError
-from diskgnn.importers.containers.file_kinds import describe
+from diskgnn.graph.type_data import NodeSet
 from diskgnn.storage.checked_files import ChecksummedFile, npy_header_bytes
 
 WHAT = ("logits", "probabilities", "classes", "embeddings")
@@ -100,6 +100,15 @@ class IdColumn:
         return pa.chunked_array(parts, self.type)
 
 
+def ids_of(nodes: NodeSet, numbers: npt.NDArray[np.int64]) -> pa.Array | pa.ChunkedArray:
+    """What the user knows these nodes [n] by, in this order."""
+    with nodes.user_ids or nullcontext() as file:
+        if file is None:
+            return pa.array(numbers)
+        distinct, places = np.unique(numbers, return_inverse=True)
+        return IdColumn(file).of(distinct).take(pa.array(places))
+
+
 def check_suffix(path: Path) -> None:
     """Raises ConfigError for a file that would be neither .npy nor Parquet."""
     if path.suffix not in SUFFIXES:
@@ -170,18 +179,3 @@ def _parquet(path: Path, content: OutputFormat, ids: IdColumn | None) -> Iterato
             file.write_table(pa.table([pa.array(nodes) if ids is None else ids.of(nodes), rows], schema=schema))
 
         yield write
-
-
-def read_nodes(path: Path) -> npt.NDArray[Any]:
-    """The array in a .npy file that the user names nodes with.
-
-    Raises:
-        ConfigError: it is no .npy file, or an empty one.
-    """
-    try:
-        found = np.load(path, allow_pickle=False)
-        if not isinstance(found, np.ndarray):
-            raise ValueError("it holds several arrays")
-        return found
-    except (ValueError, EOFError, OSError) as error:
-        raise ConfigError(f"nodes: expected a .npy file of ids or of bool, found {describe(path)}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -20,12 +21,13 @@ from diskgnn.fanouts import Fanouts
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, fanouts_of, kinds_of, link_model
-from diskgnn.inference.outputs import IdColumn, OutputFormat, check_suffix, open_output
+from diskgnn.inference.node_files import read_nodes, read_pairs
+from diskgnn.inference.outputs import IdColumn, OutputFormat, check_suffix, ids_of, open_output
 from diskgnn.inference.scratch import Scratch, check_output
 from diskgnn.loading.loader import Loader
 from diskgnn.minibatch import AnyMiniBatch
 from diskgnn.preparing.prepare import prepare
-from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.progress import SILENT, Reporter, StageReport, stages_of
 from diskgnn.schema import NO_LABELS, EdgeType, edge_type_name
 from diskgnn.specs import PathLike
 from diskgnn.storage.artifacts import PACKED
@@ -46,8 +48,8 @@ def predict(
     out: PathLike,
     model: nn.Module | PathLike,
     *,
-    nodes: npt.ArrayLike | None = None,
-    pairs: npt.ArrayLike | None = None,
+    nodes: npt.ArrayLike | PathLike | None = None,
+    pairs: npt.ArrayLike | PathLike | None = None,
     edge_type: EdgeType | str | None = None,
     what: str | None = None,
     node_type: str | None = None,
@@ -72,8 +74,11 @@ def predict(
         out: the file to write: .npy [n, ...], or .parquet with the nodes beside the values.
         model: what `diskgnn.train` left in a checkpoint directory; or any module that takes (blocks, x), as
             `diskgnn.train` takes it.
-        nodes: [n] ids, or bool [N]; by default all. A .npy file has them in this order, Parquet in ascending order.
-        pairs: [n, 2] (source, destination) in place of nodes, for a model of link prediction: scores in this order.
+        nodes: [n] numbers of rows, or bool [N]; or a file of ids, .npy or a table with a column `id`, which are your
+            own where `source` is a graph that keeps some. By default all. A .npy file has them in this order, Parquet
+            in ascending order.
+        pairs: [n, 2] (source, destination) in place of nodes, for a model of link prediction: scores in this order. Or
+            a file of ids as for `nodes`, of a table the columns `src` and `dst`.
         edge_type: of the pairs; by default the one that the model was trained for.
         what: 'logits' (by default), 'probabilities' or 'classes'; of a model of link prediction the vectors of nodes,
             'embeddings'.
@@ -90,7 +95,7 @@ def predict(
 
     Raises:
         ConfigError: arguments that cannot work, or a model that does not fit.
-        ArtifactError, OutputExistsError, DiskFullError: see `infer`.
+        InputError, ArtifactError, OutputExistsError, DiskFullError: see `infer`.
 
     Example:
         >>> diskgnn.predict("graph", "new.parquet", "runs/sage", nodes=[7, 12], what="classes")
@@ -110,7 +115,7 @@ def predict(
             prepare(
                 graph, scratch.folder / "packed", fanouts=fanouts_of(net, fanouts), batch_size=batch_size,
                 target=target, cpu_cache=0, static_cache=0, seed=seed, memory=memory, threads=threads,
-                reporter=reporter,
+                reporter=stages_of(reporter),
             )  # fmt: skip
             return opened.enter_context(Loader(scratch.folder / "packed", _SPLIT, device=device))
 
@@ -118,11 +123,15 @@ def predict(
             assert not isinstance(source, Graph)
             loader = opened.enter_context(Loader(source, split, device=device))
             asked = _asked(_kinds_of(loader), model, what, node_type)
+            if isinstance(nodes, str | os.PathLike):
+                nodes = read_nodes(nodes, None)
             _write_nodes(scratch, asked, loader, None if nodes is None else np.asarray(nodes), None, reporter)
         elif pairs is None:
             graph = source if isinstance(source, Graph) else Graph.open(source)
             asked = _asked(kinds_of(graph), model, what, node_type)
             node_set = graph.nodes[asked.node_type]
+            if isinstance(nodes, str | os.PathLike):
+                nodes = read_nodes(nodes, node_set)
             chosen = chosen_nodes(nodes, node_set.num_nodes)
             seeds = np.arange(node_set.num_nodes) if chosen is None else np.unique(chosen)
             loader = prepared(graph, asked.net, NodeTarget(asked.node_type, seeds={_SPLIT: seeds}))
@@ -130,8 +139,10 @@ def predict(
         else:
             graph = source if isinstance(source, Graph) else Graph.open(source)
             net, found = link_model(model, edge_type)
+            if isinstance(pairs, str | os.PathLike):
+                pairs = read_pairs(pairs, graph.nodes.get(found[0]), graph.nodes.get(found[2]))
             loader = prepared(graph, net, LinkTarget(found, eval_negatives=0, seeds={_SPLIT: pairs}))
-            _write_scores(scratch, net, found, loader, np.asarray(pairs), reporter)
+            _write_scores(scratch, net, graph, found, loader, np.asarray(pairs), reporter)
     return StageReport("predict", time.perf_counter() - started, 0, out.stat().st_size)
 
 
@@ -206,8 +217,9 @@ def _places_of(
 
 
 def _write_scores(
-    scratch: Scratch, net: nn.Module, edge_type: EdgeType, loader: Loader, pairs: npt.NDArray[Any], reporter: Reporter
-) -> None:
+    scratch: Scratch, net: nn.Module, graph: Graph, edge_type: EdgeType, loader: Loader, pairs: npt.NDArray[Any],
+    reporter: Reporter,
+) -> None:  # fmt: skip
     decoder: Any = getattr(net, "decoder", None) or DotProduct()
     parts = []
     for batch, found in _outputs(net, loader, reporter):
@@ -222,5 +234,6 @@ def _write_scores(
             with path.open("wb") as file:
                 np.save(file, scores)
         else:
-            table = {"source": pairs[:, 0], "destination": pairs[:, 1], "score": scores}
-            pq.write_table(pa.table(table), path, compression="zstd")
+            sources, destinations = (ids_of(graph.nodes[edge_type[end]], pairs[:, end // 2]) for end in (0, 2))
+            table = pa.table({"source": sources, "destination": destinations, "score": scores})
+            pq.write_table(table, path, compression="zstd")

@@ -128,6 +128,7 @@ class LoaderRequest:
             graph.is_typed, {name: nodes.num_nodes for name, nodes in graph.nodes.items()}, self.subgraph_type,
             self.disjoint, times, getattr(loader, "neg_sampling", None),
         )  # fmt: skip
+        self._check_range(loader.input_data, graph)
         spec = self._spec(graph, loader.input_data)
         seeds = InputSeeds(graph, spec, rules, loader.input_data, len(loader.dataset))
         plan = SamplingPlan(graph, spec, seeds)
@@ -138,6 +139,20 @@ class LoaderRequest:
             bare = without_rows(loader.data)
             counted = frozenset(name for name, each in source.stored.nodes.items() if "num_nodes" in each.attributes)
         return Preparation(Packed.open(packed), plan, seeds, rules, bare, counted)
+
+    def _check_range(self, inputs: Any, graph: Graph) -> None:
+        if self.is_link:
+            source, _, destination = inputs.input_type or ONE_EDGE_TYPE
+            name, ends = "edge_label_index", [(source, inputs.row), (destination, inputs.col)]
+        else:
+            name, ends = "input_nodes", [(inputs.input_type or ONE_NODE_TYPE, inputs.node)]
+        for node_type, ids in ends:
+            num_nodes = graph.nodes[node_type].num_nodes
+            if len(ids) and (ids.min() < 0 or ids.max() >= num_nodes):
+                raise ConfigError(
+                    f"{name}: expected ids of the {num_nodes} nodes of type {node_type!r}, found {ids.min()} to "
+                    f"{ids.max()}"
+                )
 
     def _times(self, graph: Graph) -> dict[str, Tensor] | None:
         if self.time_attr is None:

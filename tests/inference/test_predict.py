@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -14,6 +15,7 @@ from typed_graphs import WRITES, citations
 
 import diskgnn
 from diskgnn import ConfigError
+from diskgnn.errors import InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.schema import SourceSchema
 from diskgnn.training.model_spec import ModelSpec
@@ -153,8 +155,69 @@ def test_ids_of_the_users_own_and_the_command_line(tmp_path: Path):
     assert table["id"].to_pylist() == ids.tolist()
     logits = np.load(tmp_path / "all.npy")
     np.testing.assert_array_equal(np.stack(table["logits"].to_numpy()), logits)
-    np.save(tmp_path / "nodes.npy", [4999, 2])
-    run("predict", tmp_path / "graph", "--checkpoint", tmp_path / "run", "--out", tmp_path / "two.parquet",
-        "--nodes", tmp_path / "nodes.npy", "--what", "classes")  # fmt: skip
+    np.save(tmp_path / "nodes.npy", ids[[4999, 2]])
+    said = run("predict", tmp_path / "graph", "--checkpoint", tmp_path / "run", "--out", tmp_path / "two.parquet",
+               "--nodes", tmp_path / "nodes.npy", "--what", "classes")  # fmt: skip
+    assert "partial" not in said.stderr
     found = pq.read_table(tmp_path / "two.parquet").to_pydict()
     assert found == {"id": ids[[2, 4999]].tolist(), "class": logits[[2, 4999]].argmax(1).tolist()}
+
+
+@pytest.fixture
+def numbered(tmp_path: Path) -> list[int]:
+    """A graph whose nodes 0, 1, 2, ... have the user's ids 3, 2, 1, 0, 10, 11, ...; most are numbers of rows, too."""
+    ids = [3, 2, 1, 0, *range(10, 30)]
+    random = np.random.default_rng(0)
+    diskgnn.convert(tmp_path / "graph", edges=np.array(ids)[random.integers(0, len(ids), (2, 90))], ids=np.array(ids),
+                    features=random.standard_normal((len(ids), 3)).astype(np.float32),
+                    labels=np.arange(len(ids)) % 2, train=np.array(ids[:4]))  # fmt: skip
+    return ids
+
+
+def test_files_name_nodes_as_the_user_does(numbered: list[int], tmp_path: Path):
+    torch.manual_seed(0)
+    net, asked = make_model("sage", 3, 4, 2, 1), [0, 29, 3, 0]
+    diskgnn.infer(tmp_path / "graph", tmp_path / "all.npy", net)
+    expected = np.load(tmp_path / "all.npy")[[numbered.index(each) for each in asked]]
+    np.save(tmp_path / "nodes.npy", asked)
+    pq.write_table(pa.table({"id": asked}), tmp_path / "nodes.parquet")
+    (tmp_path / "nodes.csv").write_text("name,id\n" + "".join(f"x,{each}\n" for each in asked))
+    for suffix in ("npy", "parquet", "csv"):
+        for apply in (diskgnn.infer, diskgnn.predict):
+            apply(tmp_path / "graph", tmp_path / "some.npy", net, nodes=tmp_path / f"nodes.{suffix}", overwrite=True)
+            np.testing.assert_allclose(np.load(tmp_path / "some.npy"), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_files_name_pairs_as_the_user_does(numbered: list[int], tmp_path: Path):
+    net, pairs = make_model("sage", 3, 4, 2, 1), np.array([[3, 0], [29, 10], [2, 1]])
+    rows = np.array([[numbered.index(each) for each in pair] for pair in pairs])
+    options = {"edge_type": "node:to:node"}
+    diskgnn.predict(tmp_path / "graph", tmp_path / "rows.npy", net, pairs=rows, **options)
+    np.save(tmp_path / "pairs.npy", pairs)
+    pq.write_table(pa.table({"src": pairs[:, 0], "dst": pairs[:, 1]}), tmp_path / "pairs.parquet")
+    for suffix in ("npy", "parquet"):
+        diskgnn.predict(tmp_path / "graph", tmp_path / "out.parquet", net, pairs=tmp_path / f"pairs.{suffix}",
+                        overwrite=True, **options)  # fmt: skip
+        table = pq.read_table(tmp_path / "out.parquet")
+        assert np.stack([table["source"], table["destination"]], 1).tolist() == pairs.tolist()
+        np.testing.assert_array_equal(table["score"], np.load(tmp_path / "rows.npy"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (np.array([4]), "nodes: expected ids of nodes of type 'node', found 4, which none has"),
+        (np.array(["4"]), "nodes: expected ids of type int64, as of the nodes of type 'node', found string"),
+        ("4\n5\n", "nodes: expected a .npy file of ids, or a Parquet or CSV table with 'id', found a text file"),
+        ("node,time\n3,5\n", "nodes: expected a column 'id' in .*, found .'node', 'time'.; in CSV the first line"),
+    ],
+)  # fmt: skip
+def test_files_that_name_no_nodes(numbered: list[int], tmp_path: Path, content: object, message: str):
+    path = tmp_path / "nodes"
+    if isinstance(content, str):
+        path.write_text(content)
+    else:
+        with path.open("wb") as file:
+            np.save(file, content)
+    with pytest.raises((ConfigError, InputError), match=message):
+        diskgnn.predict(tmp_path / "graph", tmp_path / "out.npy", make_model("sage", 3, 4, 2, 1), nodes=path)

@@ -146,6 +146,15 @@ def test_what_cannot_be_prepared_is_refused_with_the_way_round(quiet, options, m
         assert all(path.name.startswith("graph-") for path in quiet["cache"].iterdir())
 
 
+def test_ids_that_no_node_has_are_refused(quiet):
+    with pytest.raises(
+        ConfigError, match=r"input_nodes: expected ids of the \d+ nodes of type 'node', found 0 to 99999"
+    ):
+        iter(NeighborLoader(one_type(), [2], input_nodes=torch.tensor([99999, 0]), **quiet))
+    with pytest.raises(ConfigError, match=r"edge_label_index: expected ids of the .* found -1 to 0"):
+        iter(LinkNeighborLoader(one_type(), [2], edge_label_index=torch.tensor([[0, 0], [1, -1]]), **quiet))
+
+
 def test_pairs_that_may_draw_at_any_time_need_no_times_and_others_do(quiet):
     with pytest.raises(ConfigError, match="expected edge_label_time, too"):
         LinkNeighborLoader(two_types(), [2], edge_label_index=FROM, time_attr="time", **quiet)

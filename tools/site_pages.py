@@ -31,7 +31,7 @@ _LINK = re.compile(r"\]\(([^)#\s]+)((?:#[^)]*)?)\)")
 # Sections of the reference, and the rooms and modules whose public names they have.
 SECTIONS = {
     "Make a graph": ("graph", "importers"),
-    "Prepare minibatches": ("preparing", "sampling", "packing", "specs"),
+    "Prepare minibatches": ("preparing", "sampling", "packing", "specs", "targets"),
     "Copy to and from object stores": ("storage",),
     "Load minibatches": ("loading", "minibatch", "batch_source", "pyg"),
     "Train, evaluate, predict": ("training", "inference"),

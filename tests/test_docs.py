@@ -20,7 +20,6 @@ from diskgnn.cli import main as cli
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "datasets" / "README.md", *sorted(DOCS.rglob("*.md"))]
-GENERATED = {DOCS / "guide" / "sources.md"}  # by tools/site_pages.py
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^    \S.*\n(?:^(?:    .*)?\n)*)+", re.MULTILINE)
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -41,7 +40,7 @@ def test_links_lead_somewhere(page: Path):
         if "://" in target:
             continue
         found = (page.parent / target).resolve() if target else page
-        assert found.exists() or found in GENERATED, target
+        assert found.exists(), target
         if anchor and found.suffix == ".md":
             assert anchor in anchors(found), f"{target}#{anchor}"
 

@@ -142,10 +142,12 @@ def train(
         checkpoint = arguments["checkpoint"]
         if is_other:
             raise
-        if checkpoint is not None and checkpoint_exists(checkpoint):
+        if checkpoint is None:
+            output.note("there is no checkpoint to go on from (--checkpoint DIR keeps one)")
+        elif checkpoint_exists(checkpoint):
             output.note(f"the checkpoint is in {checkpoint}: go on with the same command and --resume")
         else:
-            output.note("there is no checkpoint to go on from (--checkpoint DIR keeps one)")
+            output.note(f"nothing was trained yet, so {checkpoint} has no checkpoint: start the same command again")
         raise
     if is_other:  # the first rank tells
         return

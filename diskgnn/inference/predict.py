@@ -33,6 +33,7 @@ from diskgnn.specs import PathLike
 from diskgnn.storage.artifacts import PACKED
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.object_stores import local
+from diskgnn.storage.ranks import ranks_in
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.device import checked_device
 from diskgnn.targets import LinkTarget, NodeTarget, Target
@@ -105,6 +106,11 @@ def predict(
     check_output(out, overwrite=overwrite)
     if pairs is not None and nodes is not None:
         raise ConfigError("pairs: expected nodes or pairs, found both")
+    if not isinstance(source, Graph) and ranks_in(source):
+        raise ConfigError(
+            f"{source} holds a directory for each rank, which has its part of the nodes only: give the graph that they "
+            "were made from, or a packed directory prepared without `--ranks`"
+        )
     is_packed = not isinstance(source, Graph) and read_manifest(source).format == PACKED
     if is_packed and (pairs is not None or fanouts is not None):
         raise ConfigError("pairs, fanouts: a packed directory has its own; give the graph that it was made from")

@@ -239,7 +239,10 @@ def read_manifest(path: AnyPath, format: str | None = None) -> Manifest:  # noqa
     # Of a store, the manifest alone is asked for: it comes last, and goes first.
     if not manifest_path.is_file():
         if isinstance(path, Path) and (ranks := sorted(entry.name for entry in path.glob("rank-*-of-*"))):
-            raise ArtifactError(f"{path} holds a directory for each rank: name one, such as {path / ranks[0]}")
+            raise ArtifactError(
+                f"{path} holds a directory for each rank: name one, such as {path / ranks[0]}, which has its part of "
+                "the minibatches only"
+            )
         if isinstance(path, StoredPath) and path.is_bucket_missing():
             raise ArtifactError(f"{path} is not there: neither is {path.root}; {made_by}")
         if not path.is_dir():

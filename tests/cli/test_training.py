@@ -80,6 +80,18 @@ def test_interrupted_without_a_checkpoint_says_so(packed):
     assert said.endswith("there is no checkpoint to go on from (--checkpoint DIR keeps one)\nerror: interrupted\n")
 
 
+def test_interrupted_while_opening_says_that_nothing_was_trained(packed, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("diskgnn.training.train.open_sources", interrupted)
+    said = run("train", packed, "--hidden", 4, "--checkpoint", tmp_path / "run", exit_code=130).stderr
+    assert said.endswith(
+        f"nothing was trained yet, so {tmp_path / 'run'} has no checkpoint: start the same command again\n"
+        "error: interrupted\n"
+    )
+
+
 def test_messages_show_flags(packed, tmp_path):
     training = ["train", packed, "--hidden", 4, "--epochs", 1]
     assert "use --layers 1, or" in run(*training, "--layers", 2, exit_code=2).stderr

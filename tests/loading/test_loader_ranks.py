@@ -8,6 +8,7 @@ from graphs import bits_of, make_graph
 from rank_processes import in_ranks
 from torch.distributed import barrier
 
+import diskgnn
 from diskgnn import ArtifactError, ConfigError, Loader, prepare
 from diskgnn.storage.verification import verify_artifact
 
@@ -75,6 +76,8 @@ def test_what_does_not_fit_is_refused_with_what_makes_it_right(folder, monkeypat
         Loader(folder / "two", rank=0)
     with pytest.raises(ArtifactError, match=r"name one, such as .*rank-0-of-2"):
         verify_artifact(folder / "two")
+    with pytest.raises(ConfigError, match="each rank, which has its part of the nodes only: give the graph"):
+        diskgnn.predict(folder / "two", folder / "predicted.npy", folder / "run")
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="prepared for one process, this is rank 1 of 2: prepare it with `--ranks 2`"):

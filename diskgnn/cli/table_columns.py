@@ -15,11 +15,15 @@ def table_columns(given: Sequence[tuple[str, str]]) -> TableColumns | None:
     """What `--column ROLE=NAME`, any number of times, says; None if it says nothing.
 
     Raises:
-        ConfigError: a type without a column.
+        ConfigError: a type without a column, or a role of one column with several.
     """
     if not given:
         return None
-    columns: dict[str, Any] = dict(given)
+    columns: dict[str, Any] = {}
+    for role, name in given:
+        if role in columns and role not in ("features", "types"):
+            raise ConfigError(f"columns: expected {role} once, found {role}={columns[role]} and {role}={name}")
+        columns[role] = name
     if "features" in columns:
         columns["features"] = [name for role, name in given if role == "features"]
     if "names" in columns:
@@ -29,6 +33,6 @@ def table_columns(given: Sequence[tuple[str, str]]) -> TableColumns | None:
     if "types" in columns:
         pairs = [name.rpartition(":") for role, name in given if role == "types"]
         if wrong := [kind for column, _, kind in pairs if not column]:
-            raise ConfigError(f"column: expected types=COLUMN:TYPE, such as types=id:string, found types={wrong[0]}")
+            raise ConfigError(f"columns: expected types=COLUMN:TYPE, such as types=id:string, found types={wrong[0]}")
         columns["types"] = {column: kind for column, _, kind in pairs}
     return TableColumns(**columns)

@@ -227,9 +227,7 @@ def open_edges(
     stream = topology.edges
     if given.symmetric and not given.drop_duplicates:
         stream = noticing(stream, name)
-    edges = EdgeList(
-        edge_type, stream, num_sources, num_destinations, options, columns, topology.num_edges, owner and name
-    )
+    edges = EdgeList(edge_type, stream, num_sources, num_destinations, options, columns, topology.num_edges, name)
     yield OpenEdges(edges, splits, topology.stored_bytes)
     if given.reverse:
         reverse = reverse_edge_type(edge_type)

@@ -134,3 +134,30 @@ def test_doctor(tmp_path):
     told = run("doctor", tmp_path, "--no-measure").stdout
     assert "io_uring" in told
     assert "random read" not in told
+
+
+def test_what_tables_lack_is_said_in_flags(tmp_path):
+    (tmp_path / "edges.csv").write_text("0,1\n1,2\n")
+    np.save(tmp_path / "x.npy", np.ones((3, 2), np.float32))
+    np.save(tmp_path / "y.npy", np.arange(3))
+    given = ["convert", tmp_path / "graph", "--features", tmp_path / "x.npy", "--labels", tmp_path / "y.npy",
+             "--train", tmp_path / "y.npy", "--num-nodes", 3, "--edges"]  # fmt: skip
+    for options, code, message in (
+        (["edges.csv"], 3, "names, pass them as --column, such as names=src,dst"),
+        (
+            ["edges.csv", "--column", "src=a", "--column", "src=b"],
+            2,
+            "--column: expected src once, found src=a and src=b",
+        ),
+    ):
+        refused = run(*given, tmp_path / options[0], *options[1:], exit_code=code)
+        assert message in " ".join(refused.stderr.split())
+
+
+def test_edges_out_of_range_are_named_by_their_flag(tmp_path):
+    np.save(tmp_path / "edges.npy", np.array([[0], [9]]))
+    np.save(tmp_path / "x.npy", np.ones((3, 2), np.float32))
+    np.save(tmp_path / "y.npy", np.arange(3))
+    refused = run("convert", tmp_path / "graph", "--features", tmp_path / "x.npy", "--labels", tmp_path / "y.npy",
+                  "--train", tmp_path / "y.npy", "--edges", tmp_path / "edges.npy", exit_code=3)  # fmt: skip
+    assert "--edges: expected node ids from 0 to 2, found destination 9 in edge 0" in " ".join(refused.stderr.split())

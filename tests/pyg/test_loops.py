@@ -151,7 +151,7 @@ def test_ids_that_no_node_has_are_refused(quiet):
         ConfigError, match=r"input_nodes: expected ids of the \d+ nodes of type 'node', found 0 to 99999"
     ):
         iter(NeighborLoader(one_type(), [2], input_nodes=torch.tensor([99999, 0]), **quiet))
-    with pytest.raises(ConfigError, match=r"edge_label_index: expected ids of the .* found -1 to 0"):
+    with pytest.raises(ConfigError, match=r"edge_label_index: expected ids of the .* found -1 to 1"):
         iter(LinkNeighborLoader(one_type(), [2], edge_label_index=torch.tensor([[0, 0], [1, -1]]), **quiet))
 
 

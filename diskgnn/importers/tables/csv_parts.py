@@ -59,7 +59,9 @@ class CsvPart:
         )  # fmt: skip
         self._types = {column.name: column.type for column in self.schema}
         self.missing_column_hint = (
-            "" if names else "; if the file has no line with the names of its columns, pass them as columns names"
+            ""
+            if names
+            else "; if the file has no line of the columns' names, pass them as `columns`, such as names=src,dst"
         )
 
     def count_rows(self) -> int:

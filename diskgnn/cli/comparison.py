@@ -194,8 +194,10 @@ def _settings(
 
 
 def _check_writable_file(path: Path, argument: str) -> None:
+    from diskgnn.storage.replacing import refuse_inside_artifact
     from diskgnn.training.outputs import writing
 
+    refuse_inside_artifact(path, argument)
     with writing(path, argument):
         path.parent.mkdir(parents=True, exist_ok=True)
         is_new = not path.exists()

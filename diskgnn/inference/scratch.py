@@ -24,6 +24,7 @@ from diskgnn.storage.artifacts import JOURNAL
 from diskgnn.storage.checked_files import ChecksummedFile, sync
 from diskgnn.storage.journal import Journal
 from diskgnn.storage.locks import FileLock
+from diskgnn.storage.replacing import refuse_inside_artifact
 from diskgnn.storage.row_reading import row_buffer
 from diskgnn.storage.write_errors import raise_write_error
 from diskgnn.storage.writer import staging_of
@@ -89,7 +90,8 @@ class Scratch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._lock.release()
-        kept = "what is complete was kept: the same command goes on with it"
+        is_kept = self.folder.exists()
+        kept = "what is complete was kept: the same command goes on with it" if is_kept else "nothing is left"
         raise_write_error(error, self.output, kept)
 
     @property
@@ -101,7 +103,11 @@ class Scratch:
         """Forget whatever an earlier run left."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
-        self._journal.begin()
+        try:
+            self._journal.begin()
+        except OSError:
+            self.discard()
+            raise
 
     def discard(self) -> None:
         """Remove the folder: nothing in it is of use to another run."""
@@ -154,11 +160,13 @@ class Scratch:
 
 
 def check_output(output: Path, *, overwrite: bool) -> None:
-    """Refuse an output that is there.
+    """Refuse an output that is there, or would be in an artifact.
 
     Raises:
+        ConfigError: it lies inside of an artifact's directory.
         OutputExistsError: it is a file and `overwrite` is False, or it is something else.
     """
+    refuse_inside_artifact(output)
     if output.is_dir():
         raise OutputExistsError(f"{output} is a directory; choose a file ending in .npy or .parquet")
     if output.exists() and not overwrite:

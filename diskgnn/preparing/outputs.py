@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -64,7 +64,7 @@ def unfinished_ranks(request: PrepareRequest, ranks: int, *, overwrite: bool) ->
         if others and not overwrite:
             raise OutputExistsError(
                 f"{request.out} holds "
-                + (f"all of {ranks} ranks already" if found is None else f"{', '.join(others)} of other settings")
+                + (f"{', '.join(others)} of other settings" if found is not None else _said_of(there, names))
                 + "; pass overwrite=True to replace it, or choose another output"
             )
         request.scratch.mkdir(parents=True, exist_ok=True)
@@ -81,6 +81,14 @@ def unfinished_ranks(request: PrepareRequest, ranks: int, *, overwrite: bool) ->
         yield [each for each in of_ranks if each.out.name not in there or each.out.name in others]
         for each in (request, *of_ranks):
             shutil.rmtree(each.scratch, ignore_errors=True)
+
+
+def _said_of(there: Collection[str], names: list[str]) -> str:
+    """Of ranks that no stopped run is known to have made."""
+    missing = [name for name in names if name not in there]
+    if not missing:
+        return f"all of {len(names)} ranks already"
+    return f"{', '.join(sorted(there))} of a run that is finished, and {', '.join(missing)} is missing"
 
 
 def _ranks_there(out: Path, names: list[str]) -> dict[str, str]:

@@ -34,6 +34,7 @@ from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.object_stores import local
 from diskgnn.storage.outgoing import target_of
 from diskgnn.storage.pushing import published
+from diskgnn.storage.replacing import refuse_inside_artifact
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned, return_freed_memory
 from diskgnn.system.resources import require_all
@@ -115,22 +116,15 @@ def prepare(
     if disk is not None and engine != ENGINES[0]:
         raise ConfigError(f"disk: only engine='{ENGINES[0]}' keeps to it; leave it out")
     kept = None if samples is None else local(samples, "keeping samples").absolute()
-    _refuse_inside_graph(plan.graph, out=out, samples=kept)
+    refuse_inside_artifact(out)
+    if kept is not None:
+        refuse_inside_artifact(kept, "samples")
     with open_engine(engine, address) as opened:
         resources = opened.resources(memory, threads, reporter)
         request = PrepareRequest.of_plan(plan, cache, resources, out, samples=kept, keep_input_nodes=keep_input_nodes)
         budget = DiskBudget(disk, request.written(ranks))
         request = replace(request, resources=replace(resources, disk=budget))
         return prepare_ranks(request, ranks, opened, overwrite=overwrite)
-
-
-def _refuse_inside_graph(graph: Graph, **places: PathLike | None) -> None:
-    """Nothing is written into a graph directory: it could not be overwritten then, and would lose that if it was."""
-    if not isinstance(path := graph.manifest.path, Path):
-        return
-    for name, place in places.items():
-        if place is not None and path.resolve() in Path(place).resolve().parents:
-            raise ConfigError(f"{name}: {place} lies inside of the graph directory {path}: choose another place")
 
 
 def prepare_ranks(request: PrepareRequest, ranks: int, engine: Engine, *, overwrite: bool = False) -> list[StageReport]:

@@ -64,6 +64,12 @@ class StoredPath:
         parts = urlsplit(self.url)
         return StoredPath(urlunsplit(parts._replace(path=parts.path.rpartition("/")[0])))
 
+    @property
+    def parents(self) -> list[StoredPath]:
+        """The folders that it lies in: the nearest first, the root last."""
+        parts = urlsplit(self.url)
+        return [StoredPath(urlunsplit(parts._replace(path=str(each)))) for each in PurePosixPath(parts.path).parents]
+
     def with_name(self, name: str) -> StoredPath:
         """As `Path.with_name`."""
         return self.parent / name

@@ -30,6 +30,7 @@ from diskgnn.storage.manifest import Manifest, open_artifact, read_manifest
 from diskgnn.storage.object_stores import AnyPath, StoredPath, local, located
 from diskgnn.storage.outgoing import FILES_AT_ONCE, record_of, sent_to
 from diskgnn.storage.remote_files import attempted
+from diskgnn.storage.replacing import refuse_inside_artifact
 from diskgnn.storage.writer import staging_of
 
 Arguments = ParamSpec("Arguments")
@@ -176,6 +177,7 @@ def _check_output(target: StoredPath, format: str, manifest: Manifest | None, *,
         manifest: of that; None where it is not made yet.
         overwrite: replace an artifact of the same format.
     """
+    refuse_inside_artifact(target, "url")
     if target.is_bucket_missing():
         raise ConfigError(f"{target.root} is not there: make the bucket first, or choose another")
     there = _manifest_at(target)

@@ -68,7 +68,8 @@ def rank_directories(path: AnyPath) -> list[Location]:
 
 def _missing(directory: Location, world_size: int) -> ArtifactError:
     return ArtifactError(
-        f"{directory} is not there: finish preparing with `diskgnn prepare --ranks {world_size}`, or copy it here"
+        f"{directory} is not there: copy it here; or go on with the `diskgnn prepare --ranks {world_size}` that was "
+        f"stopped; or, where it was not stopped, make all of them again with that and `--overwrite`"
     )
 
 

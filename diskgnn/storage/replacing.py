@@ -3,19 +3,51 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from diskgnn.errors import ArtifactError, OutputExistsError
+from diskgnn.errors import ArtifactError, ConfigError, OutputExistsError
 from diskgnn.storage.artifacts import JOURNAL, MANIFEST
+from diskgnn.storage.file_reading import read_whole
 from diskgnn.storage.journal import Journal
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest import Manifest, read_manifest
 from diskgnn.storage.manifest_document import file_name, typed
+from diskgnn.storage.object_stores import AnyPath, Location, located
 
 _LEAVING = "leaving"
+_FORMAT = re.compile(rb'"format":\s*"diskgnn\.(\w+)"')
+
+
+def refuse_inside_artifact(output: AnyPath, argument: str = "out") -> None:
+    """Refuse an output that lies in the directory of an artifact, at any depth, before anything is written.
+
+    It might replace one of the artifact's files. Where it does not, the artifact could not be overwritten any more.
+
+    Args:
+        output: a file or directory that is to be written; it need not exist.
+        argument: what to call it.
+
+    Raises:
+        ConfigError: names the directory.
+    """
+    place = located(output)
+    for folder in (place.resolve() if isinstance(place, Path) else place).parents:
+        if (kind := _kind_of_artifact(folder)) is not None:
+            raise ConfigError(
+                f"{argument}: {output} lies inside of the {kind} directory {folder}: choose another place"
+            )
+
+
+def _kind_of_artifact(folder: Location) -> str | None:
+    """Such as 'graph', also of a damaged one or of another version; None where there is none, or none to be seen."""
+    with suppress(OSError):
+        if (folder / MANIFEST).is_file() and (found := _FORMAT.search(read_whole(folder / MANIFEST))):
+            return found[1].decode()
+    return None
 
 
 def require_replaceable(final: Path, format: str, *, overwrite: bool) -> None:  # noqa: A002  (the manifest's word)

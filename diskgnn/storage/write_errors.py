@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from diskgnn.errors import DiskFullError, DiskGNNError, WriteError
+from diskgnn.errors import ConfigError, DiskFullError, DiskGNNError, WriteError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_FAILING = (errno.EIO, errno.EROFS, errno.ETIMEDOUT, errno.ENXIO, errno.ENODEV, errno.ESTALE)
+_FAILING = (errno.EIO, errno.ETIMEDOUT, errno.ENXIO, errno.ENODEV, errno.ESTALE)
 
 
 def raise_write_error(error: BaseException | None, path: Path, kept: str) -> None:
@@ -20,11 +20,17 @@ def raise_write_error(error: BaseException | None, path: Path, kept: str) -> Non
         kept: what is left of it, as the end of a sentence.
 
     Raises:
+        ConfigError: it is read-only.
         DiskFullError: the disk is full.
         WriteError: it failed.
     """
     if not isinstance(error, OSError) or isinstance(error, DiskGNNError):
         return
+    if error.errno == errno.EROFS:
+        raise ConfigError(
+            f"cannot write {path}: {path.parent} is read-only ({error.strerror}); {kept}. Choose an output in another "
+            f"folder."
+        ) from error
     # ndarray.tofile says how many items it wrote, and drops errno.
     if error.errno in _FULL or (error.errno is None and "requested and" in str(error)):
         raise DiskFullError(

@@ -36,7 +36,13 @@ from diskgnn.storage.manifest_document import (
 )
 from diskgnn.storage.outgoing import Outbox, record_of, target_of
 from diskgnn.storage.pace import Pace
-from diskgnn.storage.replacing import clean_beside, note_leaving, remove_left, require_replaceable
+from diskgnn.storage.replacing import (
+    clean_beside,
+    note_leaving,
+    refuse_inside_artifact,
+    remove_left,
+    require_replaceable,
+)
 from diskgnn.storage.write_errors import raise_write_error
 
 
@@ -50,6 +56,7 @@ class ArtifactWriter:
     What it writes by itself is claimed of `disk`; whoever writes to `path(name)` claims that.
 
     Raises:
+        ConfigError: `path` lies inside of another artifact.
         OutputExistsError: `path` exists and `overwrite` is False.
         BusyError: another process is writing the same artifact.
     """
@@ -65,6 +72,7 @@ class ArtifactWriter:
         resumable: bool = False,
         disk: DiskBudget = UNLIMITED,
     ) -> None:
+        refuse_inside_artifact(path)
         self.final = Path(path).resolve()
         self.format, self.config = format, dict(config)
         self.source = None if source is None else {"format": source.format, "digest": source.digest}

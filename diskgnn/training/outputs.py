@@ -11,6 +11,7 @@ from pathlib import Path
 from diskgnn.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DiskGNNError
 from diskgnn.specs import PathLike
+from diskgnn.storage.replacing import refuse_inside_artifact
 from diskgnn.storage.write_errors import raise_write_error
 from diskgnn.tracing import Timeline, write_trace
 
@@ -33,9 +34,24 @@ def writing(path: PathLike, argument: str) -> Iterator[None]:
             cause = cause.__context__
         if cause is None:
             raise
-        raise_write_error(cause, Path(path), f"choose another `{argument}`, or make room")
+        raise_write_error(cause, Path(path), f"`{argument}` says where")
         reason = cause.strerror or str(cause)
         raise ConfigError(f"{argument}: cannot write {path} ({reason}); choose another place") from error
+
+
+def refuse_in_artifacts(
+    *, checkpoint: PathLike | None, metrics: PathLike | None, tensorboard: PathLike | None, trace: PathLike | None
+) -> None:
+    """Refuse outputs of `train` that lie in an artifact's directory, or are one, before anything is written.
+
+    Raises:
+        ConfigError: names the argument and the directory.
+    """
+    folders = {"checkpoint": checkpoint, "tensorboard": tensorboard}
+    files = {name: Path(folder) / "file" for name, folder in folders.items() if folder is not None}
+    for argument, path in {**files, "metrics": metrics, "trace": trace}.items():
+        if path is not None:
+            refuse_inside_artifact(path, argument)
 
 
 def check_writable(directory: PathLike, argument: str) -> None:

@@ -27,7 +27,7 @@ from diskgnn.training.model_check import check_model
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.named_models import model_for
 from diskgnn.training.optimizers import make_optimizer
-from diskgnn.training.outputs import traced
+from diskgnn.training.outputs import refuse_in_artifacts, traced
 from diskgnn.training.ranks import Ranks, check_alike, device_of_rank, joined_ranks
 from diskgnn.training.results import TrainResult
 from diskgnn.training.sources import open_sources
@@ -136,6 +136,7 @@ def train(
         embedding_memory, embeddings,
     )  # fmt: skip
     device = checked_device(device_of_rank(device))
+    refuse_in_artifacts(checkpoint=checkpoint, metrics=metrics, tensorboard=tensorboard, trace=trace)
     with ExitStack() as opened:
         ranks = opened.enter_context(joined_ranks(device))
         config = run_checkpoint.going_on_after_a_death(config, ranks)

@@ -419,6 +419,8 @@ def test_ranks_are_sent_and_fetched_together_or_one_by_one(store, there, graph, 
         diskgnn.fetch(out, tmp_path / "other", rank=2)
     with pytest.raises(OutputExistsError, match="no folder of ranks"):
         diskgnn.push(tmp_path / "local", there)
+    with pytest.raises(ConfigError, match=r"url: .* lies inside of the graph directory"):
+        diskgnn.push(graph, f"{there}/deep/er/")
 
 
 def test_an_output_on_a_store_is_estimated(there, store, tmp_path):

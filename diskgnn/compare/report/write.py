@@ -7,6 +7,7 @@ from pathlib import Path
 
 from diskgnn.compare.results import Comparison
 from diskgnn.errors import ConfigError
+from diskgnn.storage.replacing import refuse_inside_artifact
 from diskgnn.training.outputs import writing
 
 
@@ -38,6 +39,7 @@ def write_report(comparison: Comparison, path: Path) -> None:
     from diskgnn.compare.report.page import document
 
     content = document(comparison)
+    refuse_inside_artifact(path, "report")
     with writing(path, "report"):
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.partial")

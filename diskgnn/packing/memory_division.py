@@ -17,6 +17,7 @@ _BATCH_BYTES = 1024  # of each minibatch: its bounds by ranges of nodes, its rec
 _LABEL_BYTES = 40  # of each seed of the largest split, while labels are read
 _LEAST_BYTES = 2 * WINDOWS_IN_MEMORY * MIN_WINDOW_BYTES
 COPIES = 8  # of a minibatch: read, sorted, placed, encoded
+_SEED_BYTES = 4  # of a minibatch's arrays, at least
 
 
 def for_packing(
@@ -35,7 +36,8 @@ def for_packing(
         ConfigError: it needs more; names the smallest budget that works.
     """
     num_batches = sum(size.num_batches for size in sizes.values())
-    seeds = max(size.batches_per_epoch for size in sizes.values()) * batch_size
+    seeds_at_once = min(batch_size, minibatch_bytes // _SEED_BYTES)  # there may be fewer than were asked for
+    seeds = max(size.batches_per_epoch for size in sizes.values()) * seeds_at_once
     taken_bytes = _PAGES_BYTES + num_rows * _NODE_BYTES + num_batches * _BATCH_BYTES + seeds * _LABEL_BYTES
     return resources.within(
         "to pack",

@@ -37,7 +37,7 @@ def for_sampling(plan: SamplingPlan, resources: Resources) -> Resources:
 
 
 def _seeds_bytes(plan: SamplingPlan) -> int:
-    return _SEED_BYTES * max(plan.spec.batch_size * size.batches_per_epoch for size in plan.sizes.values())
+    return _SEED_BYTES * max(plan.batch_seeds(split) * size.batches_per_epoch for split, size in plan.sizes.items())
 
 
 def most_minibatch_bytes(plan: SamplingPlan) -> int:

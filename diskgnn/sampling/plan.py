@@ -228,10 +228,14 @@ class SamplingPlan:
 
     def most_seeds(self, split: str) -> int:
         """Seed nodes that a minibatch has at most."""
-        count, target = min(self.spec.batch_size, self._seeds.count(split)), self.spec.target
+        count, target = self.batch_seeds(split), self.spec.target
         if isinstance(target, LinkTarget):
             return count * (2 + (target.negatives if split == "train" else target.eval_negatives))
         return count
+
+    def batch_seeds(self, split: str) -> int:
+        """Seed nodes or seed edges of all minibatches of an epoch but the last."""
+        return min(self.spec.batch_size, self._seeds.count(split))
 
     def last_size(self, split: str) -> int:
         """Seed nodes or seed edges of the last minibatch of an epoch."""

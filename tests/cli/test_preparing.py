@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from commands import run
 from graphs import FEATURES, INDICES, INDPTR, LABELS, TRAIN
 
+import diskgnn
 from diskgnn import errors
 from diskgnn.storage.samples import Samples
 
@@ -143,7 +144,7 @@ def test_what_tables_lack_is_said_in_flags(tmp_path):
     given = ["convert", tmp_path / "graph", "--features", tmp_path / "x.npy", "--labels", tmp_path / "y.npy",
              "--train", tmp_path / "y.npy", "--num-nodes", 3, "--edges"]  # fmt: skip
     for options, code, message in (
-        (["edges.csv"], 3, "names, pass them as --column, such as names=src,dst"),
+        (["edges.csv"], 3, "pass them as --column, such as names=src,dst"),
         (
             ["edges.csv", "--column", "src=a", "--column", "src=b"],
             2,
@@ -161,3 +162,11 @@ def test_edges_out_of_range_are_named_by_their_flag(tmp_path):
     refused = run("convert", tmp_path / "graph", "--features", tmp_path / "x.npy", "--labels", tmp_path / "y.npy",
                   "--train", tmp_path / "y.npy", "--edges", tmp_path / "edges.npy", exit_code=3)  # fmt: skip
     assert "--edges: expected node ids from 0 to 2, found destination 9 in edge 0" in " ".join(refused.stderr.split())
+
+
+def test_a_batch_larger_than_a_split_is_one_of_all_its_seeds(tmp_path):
+    diskgnn.convert(tmp_path / "graph", edges=np.array([[0, 1], [1, 2]]), features=np.ones((3, 2), np.float32),
+                    labels=np.arange(3), train=np.arange(3))  # fmt: skip
+    diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", fanouts=[2], batch_size=10**12, cpu_cache=0)
+    with diskgnn.Loader(tmp_path / "packed") as loader:
+        assert [sorted(batch.seeds.tolist()) for batch in loader] == [[0, 1, 2]]

@@ -112,8 +112,8 @@ def test_outputs_are_tried_before_the_first_step(sources, tmp_path, option):
 
 
 def test_a_full_disk_names_the_path(tmp_path):
-    with pytest.raises(DiskFullError, match=r"/dev/full .* another `metrics`"):
+    with pytest.raises(DiskFullError, match=r"/dev/full .* `metrics` says where"):
         MetricsWriter("/dev/full").write({"event": "start"}, 0)
     (tmp_path / f".{FILE}.partial").symlink_to("/dev/full")
-    with pytest.raises(DiskFullError, match="another `checkpoint`"):
+    with pytest.raises(DiskFullError, match="`checkpoint` says where"):
         save_checkpoint(tmp_path, {"model": torch.zeros(1 << 20)})

@@ -23,7 +23,7 @@ from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
-from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, require_free_bytes
+from diskgnn.storage.disk_space import DiskBudget, kept_bytes, require_free_bytes
 from diskgnn.storage.pushing import published
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned
@@ -186,7 +186,7 @@ def convert(
                 dense = replace_user_ids(described, user_ids, owner_of, writer, resources)
                 opened = open_graph(dense.given, typed=typed, topologies=dense.topologies)
                 budget.look()
-            needed_bytes = opened.needed_bytes - allocated_bytes(writer.staging)  # what a killed run made is there
+            needed_bytes = opened.needed_bytes - kept_bytes(writer.staging)  # what a killed run made is there
             require_free_bytes(writer.staging, needed_bytes, f"the graph {out}", disk=budget)
             written = write_graph(writer, opened, resources)
         except (InputError, ConfigError):

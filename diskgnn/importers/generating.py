@@ -36,7 +36,7 @@ from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.specs import SPLITS, PathLike
 from diskgnn.storage import artifacts
-from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, require_free_bytes
+from diskgnn.storage.disk_space import DiskBudget, kept_bytes, require_free_bytes
 from diskgnn.storage.pushing import published
 from diskgnn.storage.row_format import FEATURE_STORAGE, RowFormat
 from diskgnn.storage.writer import ArtifactWriter, staging_of
@@ -101,7 +101,7 @@ def generate_typed(
     with ArtifactWriter(
         out, artifacts.GRAPH, config=made_with, overwrite=overwrite, resumable=True, disk=budget
     ) as writer:
-        needed_bytes = graph.needed_bytes - allocated_bytes(writer.staging)
+        needed_bytes = graph.needed_bytes - kept_bytes(writer.staging)
         require_free_bytes(writer.staging, needed_bytes, "the graph", disk=budget)
         written = write_graph(writer, graph, resources)
         writer.config = written.config.to_json(made_with)

@@ -21,7 +21,7 @@ from diskgnn._native import (
     Tiers,
 )
 from diskgnn.batch_source import LoadStats
-from diskgnn.errors import ArtifactError
+from diskgnn.errors import ArtifactError, DiskGNNError
 from diskgnn.loading.assembly import Assembler
 from diskgnn.loading.cpu_tier import CpuTier
 from diskgnn.loading.options import LoaderOptions
@@ -83,7 +83,7 @@ class SequenceReader:
         except BaseException as error:
             if self._ranges is not None:
                 self._ranges.close()
-            if isinstance(error, ValueError):
+            if isinstance(error, ValueError) and not isinstance(error, DiskGNNError):  # of the native pipeline
                 raise ArtifactError(f"{error}; prepare {sequence.packed.location} again") from error
             raise
         self._next_position: int | None = None  # that the running pipeline delivers; None when that is not known

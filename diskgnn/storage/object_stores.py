@@ -107,7 +107,8 @@ class StoredPath:
             StoreError: the store does not answer.
         """
         parts = urlsplit(self.url)
-        filesystem, root = _filesystem(parts.scheme, parts.netloc, parts.query)
+        settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
+        filesystem, root = _filesystem(parts.scheme, parts.netloc, parts.query, settings)
         return filesystem, f"{root.rstrip('/')}/{parts.path.strip('/')}".rstrip("/")
 
     def info(self) -> pafs.FileInfo:
@@ -232,8 +233,13 @@ def _refuse_secrets(url: str) -> None:
 
 
 @lru_cache(maxsize=32)
-def _filesystem(scheme: str, netloc: str, query: str) -> tuple[pafs.FileSystem, str]:
-    """The file system of a bucket or server, and the path of its root."""
+def _filesystem(
+    scheme: str, netloc: str, query: str, settings: tuple[tuple[str, str], ...]
+) -> tuple[pafs.FileSystem, str]:
+    """The file system of a bucket or server, and the path of its root.
+
+    Its driver finds `settings` in the environment when it is made: with others, there is another one.
+    """
     import pyarrow as pa
     import pyarrow.fs as pafs
 

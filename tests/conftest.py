@@ -1,9 +1,11 @@
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
 import torch
+from object_store import ObjectStore, object_store
 
 from diskgnn.storage import faults
 
@@ -20,6 +22,22 @@ def budgets_of_data_alone() -> Iterator[None]:
     """A budget in tests is that of arrays and buffers: pytest has loaded far more than most stages may take."""
     with faults.pretending("memory.held", 0), faults.pretending("memory.overhead", 0):
         yield
+
+
+@pytest.fixture(scope="module")
+def started_store() -> Iterator[ObjectStore]:
+    with object_store() as store:
+        yield store
+
+
+@pytest.fixture
+def store(started_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    """An S3 server that answers without faults; scratch of this process and its children is in tmp_path / "scratch"."""
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    started_store.proxy.reset()
+    return started_store
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

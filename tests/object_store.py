@@ -15,6 +15,8 @@ from unittest import mock
 
 import pyarrow.fs as pafs
 
+from diskgnn.storage.disk_space import allocated_bytes
+
 BUCKET = "bucket"
 SECRET = "a-very-secret-key"
 _REQUEST = re.compile(rb"^(GET|HEAD|PUT|POST|DELETE) (\S+) HTTP/1.1\r\n")
@@ -160,6 +162,27 @@ class ObjectStore:
         """Copy a folder there by other means than ours; its URL."""
         pafs.copy_files(str(folder), f"{BUCKET}/{name}", destination_filesystem=self._direct, use_threads=False)
         return self.url(name)
+
+
+class MostAllocated:
+    """The most that the files of a folder take while a block runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._done, self.num_bytes = folder, threading.Event(), 0
+        self._thread = threading.Thread(target=self._look)
+
+    def _look(self) -> None:
+        while not self._done.wait(0.002):
+            with suppress(OSError):  # something went while it was looked at
+                self.num_bytes = max(self.num_bytes, allocated_bytes(self._folder))
+
+    def __enter__(self) -> MostAllocated:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
 
 
 @contextmanager

@@ -10,18 +10,15 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from object_store import BUCKET, ObjectStore, object_store
+from object_store import BUCKET, MostAllocated, ObjectStore, object_store
 
 import diskgnn
 from diskgnn.storage import faults
-from diskgnn.storage.disk_space import allocated_bytes
 from diskgnn.storage.manifest import read_manifest
 
 
@@ -52,7 +49,7 @@ def count(store: ObjectStore, folder: Path, num_nodes: int) -> None:
     _line(store, "prepare, topology in memory", lambda: diskgnn.prepare(graph, packed, **given, memory="1GiB"),
           graph_bytes, packed_bytes)  # fmt: skip
     room = packed_bytes // 2
-    with _MostAllocated(folder / "scratch") as most:
+    with MostAllocated(folder / "scratch") as most:
         _line(store, "prepare in half of the room",
               lambda: diskgnn.prepare(graph, url("half"), **given, memory="1GiB", disk=room),
               graph_bytes, packed_bytes)  # fmt: skip
@@ -87,27 +84,6 @@ def _epoch_bytes(packed: Path, epochs: int) -> int:
     extents = packed / "train.bin"
     others = sum(file.stat().st_size for file in packed.glob("train-*"))
     return extents.stat().st_size // epochs + others
-
-
-class _MostAllocated:
-    """The most that the files of a folder take while a block runs."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._done, self.num_bytes = folder, threading.Event(), 0
-        self._thread = threading.Thread(target=self._look)
-
-    def _look(self) -> None:
-        while not self._done.wait(0.005):
-            with suppress(OSError):  # something went while it was looked at
-                self.num_bytes = max(self.num_bytes, allocated_bytes(self._folder))
-
-    def __enter__(self) -> _MostAllocated:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
 
 
 def _bytes(folder: Path) -> int:

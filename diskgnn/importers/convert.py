@@ -142,26 +142,10 @@ def convert(
         "test": test, "columns": columns, "num_nodes": num_nodes, "num_classes": num_classes, "bfloat16": bfloat16,
         "reference_features": reference_features, "quantise": quantise,
     }  # fmt: skip
-    given_on_nodes = {name: value for name, value in on_nodes.items() if value is not None and value is not False}
-    given_topology = [name for name, value in topology.items() if value is not None]
-    options_made_with = asdict(EdgeOptions(**on_edges)) | ({} if quantise is None else {"quantise": quantise})
-    typed, made_with = False, options_made_with
-    if source is None and (format != AUTO or options):
-        raise ConfigError(f"{'options' if options else 'format'}: expected `format` and source as well, found none")
-    if schema is not None:
-        surplus = [*given_topology, *given_on_nodes, *(name for name, value in on_edges.items() if value)]
-        if surplus or source is not None:
-            found = ["source"] * (source is not None) + surplus
-            raise ConfigError(f"schema: it says all about the graph; leave out {' and '.join(found)}")
-        described, typed, made_with = read_description(schema), True, {}
-    elif source is not None:
-        if given_topology:
-            raise ConfigError(f"source: it says what the edges are; leave out {' and '.join(given_topology)}")
-        from_source = read_source(source, format, options or {}, Resources.of(memory))
-        described = completed(from_source, given_on_nodes, **on_edges)
-        typed = not is_of_one_type(described)
-    else:
-        described = _plain(topology, given_on_nodes, on_edges)
+    described, typed = _described(source, format, options, schema, topology, on_nodes, on_edges, memory)
+    made_with = {}
+    if schema is None:
+        made_with = asdict(EdgeOptions(**on_edges)) | ({} if quantise is None else {"quantise": quantise})
     owner_of = default_owner(typed)
     user_ids = find_user_ids(described, owner_of)
     opened = None if user_ids.types else open_graph(described, typed=typed)
@@ -201,6 +185,36 @@ def convert(
         written_bytes=sum(entry.bytes for name, entry in manifest.files.items() if name not in manifest.external),
         details=written.details,
     )
+
+
+def _described(
+    source: Any,
+    format: str,  # noqa: A002
+    options: Mapping[str, Any] | None,
+    schema: PathLike | Mapping[str, Any] | GraphInput | None,
+    topology: Mapping[str, Any],
+    on_nodes: Mapping[str, Any],
+    on_edges: Mapping[str, bool],
+    memory: int | str,
+) -> tuple[GraphInput, bool]:
+    """What the graph is, whichever way it was said; and whether it has several types."""
+    given_on_nodes = {name: value for name, value in on_nodes.items() if value is not None and value is not False}
+    given_topology = [name for name, value in topology.items() if value is not None]
+    if source is None and (format != AUTO or options):
+        raise ConfigError(f"{'options' if options else 'format'}: expected `format` and source as well, found none")
+    if schema is not None:
+        surplus = [*given_topology, *given_on_nodes, *(name for name, value in on_edges.items() if value)]
+        if surplus or source is not None:
+            found = ["source"] * (source is not None) + surplus
+            raise ConfigError(f"schema: it says all about the graph; leave out {' and '.join(found)}")
+        return read_description(schema), True
+    if source is None:
+        return _plain(topology, given_on_nodes, on_edges), False
+    if given_topology:
+        raise ConfigError(f"source: it says what the edges are; leave out {' and '.join(given_topology)}")
+    from_source = read_source(source, format, options or {}, Resources.of(memory))
+    described = completed(from_source, given_on_nodes, **on_edges)
+    return described, not is_of_one_type(described)
 
 
 def _reading_bytes(described: GraphInput, source: object) -> int:

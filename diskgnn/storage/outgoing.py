@@ -20,9 +20,9 @@ from diskgnn.errors import ArtifactError
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.disk_space import DiskBudget, file_bytes, punch
-from diskgnn.storage.file_reading import fill, opened, read_into
+from diskgnn.storage.file_reading import fill, opened, read_into, reading
 from diskgnn.storage.manifest_document import FileEntry, entry_to_json
-from diskgnn.storage.object_stores import StoredPath, named_errors
+from diskgnn.storage.object_stores import Location, StoredPath, named_errors
 from diskgnn.storage.remote_files import attempted
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Outbox:
                 f"{self.target} has other files than were sent ({', '.join(wrong[:5])}): who writes there?"
             )
         faults.point("push.files")
-        attempted(f"writing {self.target / MANIFEST}", partial(self._write, MANIFEST, document.encode()))
+        attempted(f"writing {self.target / MANIFEST}", partial(write_file, self.target / MANIFEST, document.encode()))
 
     def discard(self) -> None:
         """Remove what was sent: it is made again, in another way, or not at all."""
@@ -173,7 +173,7 @@ class Outbox:
     def _send(self, name: str, path: Path, entry: FileEntry, keep: bool) -> None:
         try:
             self._note({"file": name})
-            crc = attempted(f"writing {self.target / name}", partial(self._write_file, name, path))
+            crc = attempted(f"writing {self.target / name}", partial(copy_file, path, self.target / name))
             if crc != entry.crc32c:
                 raise ArtifactError(f"{path} was changed before it was sent: its CRC-32C is {crc:08x}")
             info = (self.target / name).info()
@@ -184,21 +184,6 @@ class Outbox:
         finally:
             self._room.release()
 
-    def _write_file(self, name: str, path: Path) -> int:
-        """CRC-32C of a file that was sent."""
-        filesystem, target = (self.target / name).locate()
-        crc, offset, view = 0, 0, memoryview(bytearray(_PIECE_BYTES))
-        with opened(path) as file, filesystem.open_output_stream(target) as stream:
-            while read := read_into(file, offset, view, path):
-                crc, offset = crc32c(view[:read], crc), offset + read
-                stream.write(view[:read])
-        return crc
-
-    def _write(self, name: str, data: bytes) -> None:
-        filesystem, path = (self.target / name).locate()
-        with filesystem.open_output_stream(path) as stream:
-            stream.write(data)
-
     def _note(self, line: Mapping[str, Any]) -> None:
         with self._adding, self._record.open("a") as file:
             file.write(json.dumps(line) + "\n")
@@ -207,6 +192,24 @@ class Outbox:
         lines = self._record.read_text().splitlines() if self._record.exists() else []
         whole = (json.loads(line) for line in lines if line.endswith("}"))
         return {line["file"]: line for line in whole}
+
+
+def copy_file(source: Location, target: StoredPath) -> int:
+    """Send a file; CRC-32C of what was read of it."""
+    filesystem, path = target.locate()
+    crc, offset, view = 0, 0, memoryview(bytearray(_PIECE_BYTES))
+    with reading(source) as file, filesystem.open_output_stream(path) as stream:
+        while read := read_into(file, offset, view, source):
+            crc, offset = crc32c(view[:read], crc), offset + read
+            stream.write(view[:read])
+    return crc
+
+
+def write_file(target: StoredPath, data: bytes) -> None:
+    """Write a small file of a store."""
+    filesystem, path = target.locate()
+    with filesystem.open_output_stream(path) as stream:
+        stream.write(data)
 
 
 class ExtentsStream:

@@ -17,26 +17,23 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError, ConfigError, OutputExistsError
 from diskgnn.ordered import in_order
 from diskgnn.progress import SILENT, Advance, Reporter, StageReport
 from diskgnn.specs import PathLike
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import MANIFEST
-from diskgnn.storage.file_reading import read_into, read_whole, reading
+from diskgnn.storage.file_reading import read_whole
 from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import Manifest, open_artifact, read_manifest
 from diskgnn.storage.object_stores import AnyPath, StoredPath, local, located
-from diskgnn.storage.outgoing import FILES_AT_ONCE, record_of, sent_to
+from diskgnn.storage.outgoing import FILES_AT_ONCE, copy_file, record_of, sent_to, write_file
 from diskgnn.storage.remote_files import attempted
 from diskgnn.storage.replacing import refuse_inside_artifact
 from diskgnn.storage.writer import staging_of
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-
-_PIECE_BYTES = 8 << 20
 
 
 def push(path: PathLike, url: AnyPath, *, overwrite: bool = False, reporter: Reporter = SILENT) -> StageReport:
@@ -257,7 +254,7 @@ def _send(sending: _Sending, reporter: Reporter) -> int:
                 pass
         faults.point("push.files")
         if there is None or there.digest != manifest.digest:
-            attempted(f"writing {target / MANIFEST}", partial(_write, target / MANIFEST, sending.document()))
+            attempted(f"writing {target / MANIFEST}", partial(write_file, target / MANIFEST, sending.document()))
         for name in (found.keys() & sent.replaced) - manifest.files.keys():
             filesystem.delete_file(f"{root}/{name}")
         sent.path.unlink(missing_ok=True)
@@ -269,31 +266,13 @@ def _send(sending: _Sending, reporter: Reporter) -> int:
 def _send_file(sending: _Sending, name: str, sent: _SentFiles, advance: Advance) -> None:
     manifest, target = sending.manifest, sending.target / name
     expected = manifest.files[name].bytes
-    manifest.check(name, attempted(f"writing {target}", partial(_write_file, manifest, name, target)))
+    manifest.check(name, attempted(f"writing {target}", partial(copy_file, manifest.file(name), target)))
     info = target.info()
     if info.size != expected:
         raise ArtifactError(f"{target} has {info.size} bytes, expected {expected}: somebody else writes there, too")
     sent.add(name, info.mtime_ns)
     faults.point("push.file")
     advance(expected)
-
-
-def _write_file(manifest: Manifest, name: str, target: StoredPath) -> int:
-    """CRC-32C of a file that was sent."""
-    filesystem, path = target.locate()
-    source, crc, offset, view = manifest.file(name), 0, 0, memoryview(bytearray(_PIECE_BYTES))
-    with reading(source) as file, filesystem.open_output_stream(path) as stream:
-        while read := read_into(file, offset, view, source):
-            crc = crc32c(view[:read], crc)
-            stream.write(view[:read])
-            offset += read
-    return crc
-
-
-def _write(target: StoredPath, data: bytes) -> None:
-    filesystem, path = target.locate()
-    with filesystem.open_output_stream(path) as stream:
-        stream.write(data)
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -51,29 +51,10 @@ def train_epochs(
         DivergedError: a loss is not finite.
         KeyboardInterrupt: after the checkpoint was written.
     """
-    try:
-        _train_epochs(state, step, task, config, evaluations, device, listeners)
-    except KeyboardInterrupt as interrupt:
-        if state.ranks.world_size == 1 or isinstance(interrupt, _AllStop):
-            with interrupts_deferred():  # of an impatient second one
-                step.settle()
-                state.save(config.checkpoint)
-        raise
-
-
-def _train_epochs(
-    state: TrainingState,
-    step: Step,
-    task: Task,
-    config: TrainingConfig,
-    evaluations: Evaluations,
-    device: torch.device,
-    listeners: Listeners,
-) -> None:
     source, writer, timeline, ranks = state.source, listeners.writer, listeners.timeline, state.ranks
     # Of several ranks none stops by itself: the others would wait for it.
     noted: AbstractContextManager[Sequence[int]] = interrupts_deferred() if ranks.world_size > 1 else nullcontext(())
-    with noted as interrupts:
+    with _saved_when_interrupted(state, step, config), noted as interrupts:
         for epoch in range(state.epoch, config.epochs):
             state.begin_epoch()
             step.begin_epoch(epoch)
@@ -110,6 +91,18 @@ def _train_epochs(
                 state.end_epoch(result, task)
                 writer.write(epoch_record(result), state.num_steps)
                 state.save(config.checkpoint)
+
+
+@contextmanager
+def _saved_when_interrupted(state: TrainingState, step: Step, config: TrainingConfig) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if state.ranks.world_size == 1 or isinstance(interrupt, _AllStop):
+            with interrupts_deferred():  # of an impatient second one
+                step.settle()
+                state.save(config.checkpoint)
+        raise
 
 
 def _next(batches: Iterator[AnyMiniBatch], timeline: Stages, number: int) -> AnyMiniBatch | None:

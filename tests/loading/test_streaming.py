@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from commands import run
-from object_store import Fault, ObjectStore, Request, object_store
+from object_store import Fault, ObjectStore, Request
 from packed_directories import batches_of, key, wait_until
 
 import diskgnn
@@ -18,12 +18,6 @@ from diskgnn._native import REQUEST_DEPTH
 from diskgnn.errors import ArtifactError, ConfigError, StoreError
 from diskgnn.storage import remote_files
 from diskgnn.storage.packed import Packed
-
-
-@pytest.fixture(scope="module")
-def started():
-    with object_store() as store:
-        yield store
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +29,6 @@ def packed(tmp_path_factory) -> Path:
     diskgnn.prepare(folder / "graph", folder / "packed", fanouts=[3, 2], batch_size=32, epochs=2, cpu_cache="10%",
                     static_cache="5%", threads=1)  # fmt: skip
     return folder / "packed"
-
-
-@pytest.fixture
-def store(started: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-    (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
-    started.proxy.reset()
-    return started
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pyarrow.parquet as papq
 import pytest
 from commands import run
 from graphs import FEATURES, INDICES, LABELS, make_graph
-from object_store import SECRET, Fault, ObjectStore, Request, object_store
+from object_store import SECRET, Fault, ObjectStore, Request
 from typed_graphs import citations
 
 import diskgnn
@@ -36,22 +36,6 @@ from diskgnn.storage.object_stores import StoredPath, is_url, located
 from diskgnn.storage.verification import find_damage
 
 PREPARE = {"fanouts": [3, 2], "batch_size": 16, "epochs": 2, "cpu_cache": "10%", "static_cache": 0, "threads": 2}
-
-
-@pytest.fixture(scope="module")
-def started():
-    with object_store() as store:
-        yield store
-
-
-@pytest.fixture
-def store(started: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The store; scratch is TMPDIR/…, which is empty again after each test that does not look at it."""
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(scratch))
-    started.proxy.reset()
-    return started
 
 
 @pytest.fixture(scope="module")

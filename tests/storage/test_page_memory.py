@@ -1,4 +1,11 @@
-"""Memory that is kept for the next who needs as much, beside what the kernel gives."""
+"""Memory that is kept for the next who needs as much, beside what the kernel gives.
+
+It is one for a process: what other tests left alive would be met here. So these have a process of their own.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -18,16 +25,22 @@ def touched(num_bytes):
     return memory
 
 
-@pytest.mark.parametrize("num_bytes", [1, 4096, 5 * MIB + 3])
-def test_fresh_memory_is_aligned_and_clear(num_bytes):
-    memory = page_memory(num_bytes)
-    assert (len(memory), memory.dtype) == (num_bytes, np.uint8)
-    assert address(memory) % 4096 == 0
-    assert not memory.any()
+@pytest.fixture(scope="module")
+def alone() -> Iterator[Executor]:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        yield process
+
+
+def fresh_memory_is_aligned_and_clear():
+    for num_bytes in (1, 4096, 5 * MIB + 3):
+        memory = page_memory(num_bytes)
+        assert (len(memory), memory.dtype) == (num_bytes, np.uint8)
+        assert address(memory) % 4096 == 0
+        assert not memory.any()
     assert len(page_memory(0)) == 0
 
 
-def test_what_was_given_back_serves_who_needs_as_much():
+def what_was_given_back_serves_who_needs_as_much():
     kept = KeptPages(64 * MIB)
     memory = touched(5 * MIB)
     place = address(memory)
@@ -38,7 +51,7 @@ def test_what_was_given_back_serves_who_needs_as_much():
     del kept
 
 
-def test_it_grows_and_keeps_its_pages():
+def it_grows_and_keeps_its_pages():
     """What was written is still there, unless the kernel lacked memory: then there are zeros."""
     kept = KeptPages(64 * MIB)
     memory = touched(4 * MIB)
@@ -51,7 +64,7 @@ def test_it_grows_and_keeps_its_pages():
     del kept
 
 
-def test_nothing_is_kept_beyond_the_limit_or_without_one():
+def nothing_is_kept_beyond_the_limit_or_without_one():
     kept = KeptPages(6 * MIB)
     del kept
     fresh = touched(5 * MIB)
@@ -67,3 +80,16 @@ def test_nothing_is_kept_beyond_the_limit_or_without_one():
     del second
     assert address(page_memory(5 * MIB)) == place
     del kept
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        fresh_memory_is_aligned_and_clear,
+        what_was_given_back_serves_who_needs_as_much,
+        it_grows_and_keeps_its_pages,
+        nothing_is_kept_beyond_the_limit_or_without_one,
+    ],
+)
+def test_page_memory(alone: Executor, check: Callable[[], None]):
+    alone.submit(check).result()

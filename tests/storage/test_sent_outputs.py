@@ -5,14 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from graphs import make_graph
-from object_store import Fault, ObjectStore, Request, object_store
+from object_store import Fault, MostAllocated, ObjectStore, Request
 
 import diskgnn
 from diskgnn.errors import DiskFullError, StoreError
@@ -35,20 +34,9 @@ SAMPLE = {"fanouts": [4, 3], "batch_size": 4, "epochs": 2, "threads": 1}
 PREPARE = {"fanouts": [4, 3], "batch_size": 32, "epochs": 2, "cpu_cache": "5%", "static_cache": "2%", "threads": 1}
 
 
-@pytest.fixture(scope="module")
-def started():
-    with object_store() as store:
-        yield store
-
-
-@pytest.fixture
-def store(started: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-    (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_files, "FIRST_PAUSE_SECONDS", 0.001)
-    started.proxy.reset()
-    return started
 
 
 @pytest.fixture(scope="module")
@@ -93,29 +81,6 @@ def killed(graph: Path, what: str, keywords: dict, out: str, point: str, after: 
         f"    diskgnn.{what}({str(graph)!r}, {out!r}, **{keywords!r})"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
-
-
-class MostAllocated:
-    """The most that the files of a folder take while a block runs."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._done, self.num_bytes = folder, threading.Event(), 0
-        self._thread = threading.Thread(target=self._look)
-
-    def _look(self) -> None:
-        while not self._done.wait(0.002):
-            try:
-                self.num_bytes = max(self.num_bytes, allocated_bytes(self._folder))
-            except OSError:  # something went while it was looked at
-                continue
-
-    def __enter__(self) -> MostAllocated:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
 
 
 def test_what_is_packed_needs_less_room_here_than_it_has_bytes(store, graph, packed, tmp_path):

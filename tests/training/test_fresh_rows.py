@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import assert_rows_are_features, make_graph, write_graph
+from packed_directories import flip
 from sources import assert_same
 from typed_batches import WRITES, TypedGraph
 from typed_directories import write_typed_graph
@@ -82,14 +83,6 @@ def test_rows_that_stay_are_not_written(tmp_path, stay):
         rows_bytes = sum(len(batch.input_nodes) for batch in source.epoch(0)) * graph.feature_file.row_bytes
         written_bytes = source.stats().prepare_written_bytes
     assert (written_bytes < 0.1 * rows_bytes) if stay else (written_bytes > rows_bytes)
-
-
-def flip(path, offset):
-    with path.open("r+b") as file:
-        file.seek(offset)
-        byte = file.read(1)[0]
-        file.seek(offset)
-        file.write(bytes([byte ^ 1]))
 
 
 @pytest.mark.usefixtures("stay")

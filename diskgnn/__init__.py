@@ -20,7 +20,8 @@ from diskgnn.errors import (
 from diskgnn.version import VERSION
 
 if TYPE_CHECKING:
-    from diskgnn.batch_source import BatchSource, LoadStats
+    from diskgnn.batches.batch_source import BatchSource, LoadStats
+    from diskgnn.batches.minibatch import Block, MiniBatch, Pairs, TypedMiniBatch
     from diskgnn.graph.generation import generate
     from diskgnn.graph.graph import Graph
     from diskgnn.graph.relinking import relink
@@ -31,16 +32,15 @@ if TYPE_CHECKING:
     from diskgnn.inference.predict import predict
     from diskgnn.loading.loader import Loader
     from diskgnn.loading.options import LoaderOptions
-    from diskgnn.minibatch import Block, MiniBatch, Pairs, TypedMiniBatch
     from diskgnn.packing.pack import pack
     from diskgnn.preparing.estimate import estimate
     from diskgnn.preparing.prepare import prepare
     from diskgnn.sampling.neighbourhood import Neighbourhood
     from diskgnn.sampling.sample import sample
-    from diskgnn.specs import SamplingSpec
+    from diskgnn.specs.sampling import SamplingSpec
+    from diskgnn.specs.targets import LinkTarget, NodeTarget
     from diskgnn.storage.fetching import fetch
     from diskgnn.storage.pushing import push
-    from diskgnn.targets import LinkTarget, NodeTarget
     from diskgnn.training.checkpoints import load_model
     from diskgnn.training.evaluate import evaluate
     from diskgnn.training.fresh_epochs import FreshEpochs
@@ -50,24 +50,24 @@ __version__ = VERSION
 
 # Public names and their modules. Imported when first used: torch takes seconds, and most commands do without it.
 _MODULES = {
-    "BatchSource": "batch_source",
-    "Block": "minibatch",
+    "BatchSource": "batches.batch_source",
+    "Block": "batches.minibatch",
     "EdgeInput": "importers.convert",
     "FreshEpochs": "training.fresh_epochs",
     "Graph": "graph.graph",
     "GraphInput": "importers.convert",
-    "LoadStats": "batch_source",
-    "LinkTarget": "targets",
+    "LoadStats": "batches.batch_source",
+    "LinkTarget": "specs.targets",
     "Loader": "loading.loader",
     "LoaderOptions": "loading.options",
-    "MiniBatch": "minibatch",
+    "MiniBatch": "batches.minibatch",
     "Neighbourhood": "sampling.neighbourhood",
     "NodeInput": "importers.convert",
-    "NodeTarget": "targets",
-    "Pairs": "minibatch",
-    "SamplingSpec": "specs",
+    "NodeTarget": "specs.targets",
+    "Pairs": "batches.minibatch",
+    "SamplingSpec": "specs.sampling",
     "TableColumns": "importers.convert",
-    "TypedMiniBatch": "minibatch",
+    "TypedMiniBatch": "batches.minibatch",
     "convert": "importers.convert",
     "estimate": "preparing.estimate",
     "evaluate": "training.evaluate",

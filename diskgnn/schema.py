@@ -12,6 +12,7 @@ EdgeType = tuple[str, str, str]  # (source type, name, destination type), as in 
 
 ONE_NODE_TYPE = "node"  # of a graph made from plain edges
 ONE_EDGE_TYPE: EdgeType = (ONE_NODE_TYPE, "to", ONE_NODE_TYPE)
+SPLITS = ("train", "valid", "test")
 TARGET_KINDS = ("class", "multilabel", "regression")
 NO_LABELS = "none"  # what seeds are for that have no labels: to be scored, not to be trained on
 

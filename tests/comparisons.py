@@ -8,7 +8,7 @@ from pathlib import Path
 
 from diskgnn.compare.results import Comparison, EpochCost, EpochPoint, LoaderResult, SweepPoint
 from diskgnn.graph.generation import generate
-from diskgnn.tracing import TraceEvent
+from diskgnn.loading.tracing import TraceEvent
 
 REQUESTED, ROW_BYTES, MINIBATCHES, BELADY = 9_400_000, 512, 94, 3_050_000
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from diskgnn.batches.minibatch import MiniBatch
 from diskgnn.graph.graph import Graph
-from diskgnn.minibatch import MiniBatch
 from diskgnn.packing.pack import pack
 from diskgnn.sampling.sample import sample
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE

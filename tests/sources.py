@@ -12,9 +12,9 @@ import pytest
 import torch
 from graphs import bits_of
 
+from diskgnn.batches.minibatch import MiniBatch
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.minibatch import MiniBatch
 
 
 def assert_same(left: MiniBatch, right: MiniBatch) -> None:

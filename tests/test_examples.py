@@ -16,7 +16,7 @@ from typed_batches import WRITES, TypedGraph
 from typed_directories import write_typed_graph
 
 import diskgnn
-from diskgnn.targets import LinkTarget
+from diskgnn.specs.targets import LinkTarget
 
 os.environ.setdefault("DGLBACKEND", "pytorch")
 ROOT = Path(__file__).parents[1]

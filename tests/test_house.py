@@ -8,8 +8,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "diskgnn"
-ROOMS = ("storage", "system", "graph", "importers", "sampling", "packing", "preparing", "loading", "training",
-         "inference", "pyg", "baselines", "compare", "cli")  # fmt: skip
+ROOMS = ("specs", "batches", "storage", "system", "graph", "importers", "sampling", "packing", "preparing", "loading",
+         "training", "inference", "pyg", "baselines", "compare", "cli")  # fmt: skip
 MODULES = {
     ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): file
     for file in PACKAGE.rglob("*.py")

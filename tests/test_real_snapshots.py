@@ -14,8 +14,8 @@ import diskgnn
 from diskgnn.baselines.in_memory import in_memory_sources
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import SamplingSpec
-from diskgnn.targets import LinkTarget, NodeTarget
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import LinkTarget, NodeTarget
 
 DATASETS = Path(__file__).parents[1] / "datasets"
 TASKS = {

@@ -12,7 +12,7 @@ import pytest
 import diskgnn
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage import artifacts
 from diskgnn.storage.packed import Packed
 from diskgnn.system.resources import Resources

@@ -12,9 +12,9 @@ import diskgnn
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.inspection import describe
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import NodeTarget
 from diskgnn.storage.samples import Samples
-from diskgnn.targets import NodeTarget
 
 BEYOND = 1 << 31
 MEMORY = "512MiB"

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diskgnn.batch_source import Cursor, CursorSource, LoadStats
-from diskgnn.minibatch import Block, Pairs, TypedMiniBatch
+from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
+from diskgnn.batches.minibatch import Block, Pairs, TypedMiniBatch
 from diskgnn.schema import EdgeType, SourceSchema
 
 NODES = {"paper": 40, "author": 25, "place": 6}

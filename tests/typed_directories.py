@@ -9,7 +9,7 @@ from graphs import chunk_checksums
 from typed_batches import CLASSES, EDGE_WIDTHS, NODES, NUM_EDGES, WIDTHS, WRITES, TypedGraph
 
 from diskgnn.graph.graph import Graph
-from diskgnn.specs import SPLITS
+from diskgnn.schema import SPLITS
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import edge_file, node_file
 from diskgnn.storage.graph_config import EdgeTypeConfig, GraphConfig, NodeTypeConfig, TargetConfig

@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.storage import artifacts
 from diskgnn.storage.samples import PairSample, SampledBlock, SampledMinibatch, one_row, samples_schema
 from diskgnn.storage.samples_config import SamplesConfig, SamplesLayout, SequenceSize
 from diskgnn.storage.writer import ArtifactWriter
-from diskgnn.targets import LinkTarget, NodeTarget
 
 WRITES, CITES = ("author", "writes", "paper"), ("paper", "cites", "paper")
 FANOUT = 3

@@ -74,7 +74,7 @@ def limited_graph(options: argparse.Namespace) -> Path:
     """The graph with a train split of so many minibatches and no other: its other files are referred to."""
     from diskgnn.compare.limited_graph import make_training_graph
     from diskgnn.graph.graph import Graph
-    from diskgnn.specs import SamplingSpec
+    from diskgnn.specs.sampling import SamplingSpec
 
     spec = SamplingSpec(options.fanouts, options.batch_size)
     return make_training_graph(

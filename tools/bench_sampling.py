@@ -29,7 +29,7 @@ from benchmarks.limits import drop_page_cache, peak_bytes
 from diskgnn._native import NeighborSampler
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
-from diskgnn.specs import DRAWS, SamplingSpec
+from diskgnn.specs.sampling import DRAWS, SamplingSpec
 from diskgnn.storage import faults
 from diskgnn.storage.samples import Samples
 from diskgnn.system.memory import available_cores

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import numpy as np
 
-from diskgnn.caches import cache_rows
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.space import read_bytes
 from diskgnn.preparing.sequence_samples import SequenceSample, sample_sequences
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.caches import cache_rows
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import NodeTarget
 from diskgnn.system.resources import Resources
-from diskgnn.targets import NodeTarget
 
 
 def main() -> None:

@@ -16,12 +16,12 @@ import argparse
 import math
 from pathlib import Path
 
-from diskgnn.caches import cache_rows
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.space import read_bytes
 from diskgnn.preparing.sequence_samples import sample_sequences
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.caches import cache_rows
+from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.system.resources import Resources
 from diskgnn.units import format_size
 

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 import diskgnn
+from diskgnn.batches.minibatch import Block
 from diskgnn.errors import ArtifactError
-from diskgnn.minibatch import Block
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.checked_files import load_npy, npy_header

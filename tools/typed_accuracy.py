@@ -38,8 +38,8 @@ from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.schema import parse_edge_type
-from diskgnn.specs import SamplingSpec
-from diskgnn.targets import LinkTarget, NodeTarget
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import LinkTarget, NodeTarget
 
 PLACES = ("disk", "memory")
 

@@ -13,12 +13,12 @@ from torch import Tensor
 from diskgnn._native import RowCache, RowReader
 from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.baselines.sampling_source import SamplingSource, SamplingSourceOptions
-from diskgnn.batch_source import LoadStats
-from diskgnn.caches import cache_rows
+from diskgnn.batches.batch_source import LoadStats
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.row_sets import feature_files
-from diskgnn.specs import PathLike
+from diskgnn.paths import PathLike
+from diskgnn.specs.caches import cache_rows
 from diskgnn.storage.read_engine import check_engine, warn_if_no_io_uring
 from diskgnn.storage.row_format import FeatureFile
 from diskgnn.storage.row_reading import row_buffer

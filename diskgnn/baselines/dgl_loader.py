@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
 from diskgnn.baselines.library_source import LibraryOptions, LibrarySource, Loaded
+from diskgnn.batches.minibatch import Block
 from diskgnn.errors import UnavailableError
 from diskgnn.graph.graph import Graph
-from diskgnn.minibatch import Block
-from diskgnn.specs import PathLike
+from diskgnn.paths import PathLike
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

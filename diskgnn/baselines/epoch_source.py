@@ -17,18 +17,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from diskgnn.batch_source import Cursor, CursorSource, LoadStats
+from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
+from diskgnn.batches.minibatch import AnyMiniBatch, TypedMiniBatch
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import source_schema
-from diskgnn.minibatch import AnyMiniBatch, TypedMiniBatch
+from diskgnn.loading.tracing import TraceEvent
+from diskgnn.paths import PathLike
 from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
-from diskgnn.schema import SourceSchema
-from diskgnn.specs import SPLITS, DrawingOptions, PathLike, SamplingSpec, takes_options
+from diskgnn.schema import SPLITS, SourceSchema
+from diskgnn.specs.sampling import DrawingOptions, SamplingSpec, takes_options
+from diskgnn.specs.targets import NodeTarget
 from diskgnn.storage.samples_config import spec_to_json
 from diskgnn.system.memory import available_cores
-from diskgnn.targets import NodeTarget
-from diskgnn.tracing import TraceEvent
 from diskgnn.units import whole_number
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ class EpochSource(CursorSource):
         return self._stats
 
     def start_tracing(self) -> None:
-        """Keep events from now on: see `diskgnn.tracing`."""
+        """Keep events from now on: see `diskgnn.loading.tracing`."""
         self._trace = []
 
     def take_trace(self) -> list[TraceEvent]:

@@ -19,13 +19,13 @@ from diskgnn.baselines.epoch_source import EpochSource, SourceOptions
 from diskgnn.baselines.neighbor_cache import sampler_with_neighbor_cache
 from diskgnn.baselines.sampling_source import draw
 from diskgnn.baselines.superbatches import SUPERBATCH, SuperbatchFiles, changeset, place_superbatch
-from diskgnn.batch_source import LoadStats
-from diskgnn.caches import cache_rows
+from diskgnn.batches.batch_source import LoadStats
+from diskgnn.batches.minibatch import MiniBatch
 from diskgnn.graph.graph import Graph
-from diskgnn.minibatch import MiniBatch
 from diskgnn.ordered import in_order
+from diskgnn.paths import PathLike
 from diskgnn.sampling.plan import PlannedMinibatch
-from diskgnn.specs import PathLike
+from diskgnn.specs.caches import cache_rows
 from diskgnn.storage import faults
 from diskgnn.units import whole_number
 

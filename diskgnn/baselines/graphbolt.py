@@ -11,11 +11,11 @@ from torch import Tensor
 
 from diskgnn.baselines.dgl_loader import import_dgl
 from diskgnn.baselines.library_source import LibraryOptions, LibrarySource, Loaded
-from diskgnn.caches import cache_rows
+from diskgnn.batches.minibatch import Block
 from diskgnn.errors import ConfigError, UnavailableError
 from diskgnn.graph.graph import Graph
-from diskgnn.minibatch import Block
-from diskgnn.specs import PathLike
+from diskgnn.paths import PathLike
+from diskgnn.specs.caches import cache_rows
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from diskgnn.baselines.epoch_source import EpochSource, SourceOptions
 from diskgnn.baselines.mmap import bytes_read_by_process, map_features
-from diskgnn.batch_source import LoadStats
+from diskgnn.batches.batch_source import LoadStats
+from diskgnn.batches.minibatch import Block, MiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.minibatch import Block, MiniBatch
-from diskgnn.specs import PathLike
+from diskgnn.paths import PathLike
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -12,10 +12,10 @@ from torch import Tensor
 from diskgnn._native import gather_rows
 from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.baselines.sampling_source import SamplingSource, SamplingSourceOptions
-from diskgnn.batch_source import LoadStats
+from diskgnn.batches.batch_source import LoadStats
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.specs import PathLike
+from diskgnn.paths import PathLike
 from diskgnn.storage.row_format import FeatureFile
 from diskgnn.system.disk_rates import device_bytes
 from diskgnn.units import whole_number

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import NeighborSampler
-from diskgnn.caches import cache_rows
 from diskgnn.graph.graph import Graph
+from diskgnn.specs.caches import cache_rows
 
 CHUNK_EDGES = 1 << 23
 

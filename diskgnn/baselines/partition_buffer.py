@@ -23,12 +23,12 @@ from diskgnn.baselines.partition_sizes import resident_partitions
 from diskgnn.baselines.partitions import Partitions
 from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.baselines.sampling_source import SampledBlocks, draw
-from diskgnn.batch_source import LoadStats
+from diskgnn.batches.batch_source import LoadStats
+from diskgnn.batches.minibatch import MiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.minibatch import MiniBatch
+from diskgnn.paths import PathLike
 from diskgnn.sampling.plan import PlannedMinibatch
-from diskgnn.specs import PathLike
 from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.units import parse_size, whole_number
 

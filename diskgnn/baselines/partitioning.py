@@ -26,8 +26,8 @@ from diskgnn.baselines.row_runs import RowRun, RunFile, copy_runs
 from diskgnn.draws import batch_key, permutation
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
+from diskgnn.paths import PathLike
 from diskgnn.progress import Advance, StageReport
-from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.writer import ArtifactWriter

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from diskgnn._native import DIRECT_ALIGNMENT
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
-from diskgnn.specs import PathLike
+from diskgnn.paths import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.extents import align
 from diskgnn.storage.manifest import Manifest, open_pinned

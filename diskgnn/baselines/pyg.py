@@ -11,7 +11,7 @@ from torch import Tensor
 from diskgnn.baselines.library_source import LibraryOptions, LibrarySource, Loaded, blocks_of_subgraph
 from diskgnn.errors import UnavailableError
 from diskgnn.graph.graph import Graph
-from diskgnn.specs import PathLike
+from diskgnn.paths import PathLike
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

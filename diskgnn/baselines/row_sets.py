@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from diskgnn.batch_source import LoadStats
+from diskgnn.batches.batch_source import LoadStats
+from diskgnn.batches.minibatch import Block, Pairs, TypedMiniBatch
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.row_sets import feature_files
-from diskgnn.minibatch import Block, Pairs, TypedMiniBatch
 from diskgnn.schema import EdgeType
 from diskgnn.storage.row_format import FeatureFile
 from diskgnn.storage.samples import SampledMinibatch

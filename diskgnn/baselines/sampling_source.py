@@ -15,13 +15,13 @@ from torch import Tensor
 from diskgnn._native import NeighborSampler
 from diskgnn.baselines.epoch_source import EpochSource, SourceOptions
 from diskgnn.baselines.row_sets import FeatureRows, TypedRows, typed_minibatch
-from diskgnn.batch_source import LoadStats
+from diskgnn.batches.batch_source import LoadStats
+from diskgnn.batches.minibatch import AnyMiniBatch, Block, MiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.minibatch import AnyMiniBatch, Block, MiniBatch
 from diskgnn.ordered import in_order, submitted
+from diskgnn.paths import PathLike
 from diskgnn.sampling.plan import PlannedMinibatch, Sampler, SamplingPlan
-from diskgnn.specs import PathLike
 from diskgnn.storage import faults
 from diskgnn.storage.row_format import FeatureFile
 from diskgnn.storage.samples import SampledMinibatch

@@ -21,13 +21,13 @@ from diskgnn.baselines.epoch_source import EpochSource
 from diskgnn.baselines.row_buffers import RowBuffers
 from diskgnn.baselines.sampling_source import as_blocks
 from diskgnn.baselines.segments import CACHES, EXTENTS, STATIC, Segmented
-from diskgnn.batch_source import LoadStats
+from diskgnn.batches.batch_source import LoadStats
+from diskgnn.batches.minibatch import MiniBatch
 from diskgnn.draws import batch_key, permutation
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
-from diskgnn.minibatch import MiniBatch
 from diskgnn.ordered import in_order, submitted
-from diskgnn.specs import PathLike
+from diskgnn.paths import PathLike
 from diskgnn.storage.extent_headers import Header
 from diskgnn.storage.extents import align
 from diskgnn.storage.read_engine import warn_if_no_io_uring

@@ -24,14 +24,15 @@ from diskgnn.baselines.segments import (
     SegmentedConfig,
     SegmentedRowCounts,
 )
-from diskgnn.caches import cache_rows
 from diskgnn.draws import batch_key, permutation
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.accesses import hottest_nodes
+from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Advance, Reporter, StageReport
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
-from diskgnn.specs import PathLike, SamplingSpec
+from diskgnn.specs.caches import cache_rows
+from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.extent_headers import EncodedHeader, Header, HeaderLayout, RowPlaces

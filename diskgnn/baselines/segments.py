@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
-from diskgnn.specs import PathLike
+from diskgnn.paths import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.extent_headers import HeaderLayout
 from diskgnn.storage.manifest import Manifest, open_pinned

@@ -12,9 +12,9 @@ from typing import Any
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.loading.loader import Loader
+from diskgnn.paths import PathLike
 from diskgnn.preparing.prepare import prepare
 from diskgnn.progress import StageReport
-from diskgnn.specs import PathLike
 from diskgnn.storage.packed import Packed
 
 

@@ -16,7 +16,7 @@ from diskgnn.cli.command import Command
 from diskgnn.cli.drawing import sampling_arguments
 from diskgnn.cli.options import CACHE, Size
 from diskgnn.cli.rendering import Output, to_json
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.training.model_spec import DECODERS, ONE_TYPE_MODELS, TYPED_MODELS, ModelSpec
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from diskgnn.errors import ConfigError
-from diskgnn.fanouts import Fanouts
-from diskgnn.targets import LinkTarget, NodeTarget, Target
+from diskgnn.specs.fanouts import Fanouts
+from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
 
 FanoutsOption = tuple[str | None, list[int]]  # an edge type, or None for all of them
 SeedsOption = tuple[str | None, str | Path]  # a split, or None where a column names it; and a table

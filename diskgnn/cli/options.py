@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import click
 
 from diskgnn.errors import ConfigError
-from diskgnn.specs import DRAWS, TEMPORAL
-from diskgnn.split_arrays import SPLIT_NAMES
+from diskgnn.schema import SPLITS
+from diskgnn.specs.sampling import DRAWS, TEMPORAL
+from diskgnn.specs.targets import AVOIDED, EXCLUSIONS, NEGATIVES_BY, SEED_TASKS
 from diskgnn.storage.object_stores import located
-from diskgnn.targets import AVOIDED, EXCLUSIONS, NEGATIVES_BY, SEED_TASKS
 from diskgnn.units import parse_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -132,7 +132,7 @@ class SplitSource(Place):
         if isinstance(value, tuple):
             return value
         split, equals, path = str(value).partition("=")
-        if equals and split in SPLIT_NAMES:
+        if equals and split in SPLITS:
             return split, super().convert(path, param, ctx)
         return None, super().convert(value, param, ctx)
 

@@ -13,7 +13,7 @@ from diskgnn.cli.drawing import sampling_arguments
 from diskgnn.cli.rendering import Output
 from diskgnn.errors import ConfigError
 from diskgnn.progress import StageReport
-from diskgnn.specs import ENGINES
+from diskgnn.specs.sampling import ENGINES
 from diskgnn.storage.object_stores import Location, StoredPath
 
 

@@ -22,9 +22,10 @@ from diskgnn.compare.settings import ComparedRows, ComparisonSettings
 from diskgnn.compare.step_runner import Steps
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import source_schema
+from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import SPLITS, PathLike
+from diskgnn.schema import SPLITS
 from diskgnn.storage.object_stores import local
 from diskgnn.system.disk_rates import measure_read_rates
 from diskgnn.system.memory import available_cores

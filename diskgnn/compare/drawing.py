@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diskgnn.errors import ConfigError
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.schema import EdgeType, edge_type_name
-from diskgnn.specs import SPLITS, SamplingSpec
+from diskgnn.schema import SPLITS, EdgeType, edge_type_name
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import LinkTarget
 from diskgnn.storage import artifacts
 from diskgnn.storage.object_stores import local
 from diskgnn.storage.writer import ArtifactWriter
-from diskgnn.targets import LinkTarget
 
 
 def make_training_graph(graph: Graph, out: Path, sampling: SamplingSpec, max_batches: int | None) -> Graph:

@@ -19,7 +19,7 @@ from diskgnn.compare.results import EpochPoint, LoaderResult, SweepPoint, epoch_
 from diskgnn.compare.step_bodies import excerpt
 from diskgnn.compare.step_runner import Steps
 from diskgnn.graph.graph import Graph
-from diskgnn.tracing import read_trace
+from diskgnn.loading.tracing import read_trace
 from diskgnn.training.model_spec import ModelSpec
 
 _UNCAPPED_SHARE = 0.8  # of the memory that is free: what a loader without a cap may hold

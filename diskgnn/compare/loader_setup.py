@@ -17,10 +17,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from diskgnn.batch_source import BatchSource
+from diskgnn.batches.batch_source import BatchSource
 from diskgnn.compare.drawing import Drawing
 from diskgnn.graph.graph import Graph
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage.samples_config import parse_spec, spec_to_json
 from diskgnn.system.memory import available_cores
 

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 from diskgnn.compare.metric import Metric
 from diskgnn.compare.results import EpochCost, LoaderResult, disk_bytes
-from diskgnn.tracing import TraceEvent
+from diskgnn.loading.tracing import TraceEvent
 
 _RUNS_DIFFER = 1.05  # by this factor, one run from another, however alike the measurements of each are
 

@@ -17,8 +17,7 @@ from diskgnn.compare.registry import MEMORY, SEQUENTIAL
 from diskgnn.compare.results import EpochCost, disk_bytes
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.row_sets import feature_files
-from diskgnn.schema import EdgeType
-from diskgnn.specs import SPLITS
+from diskgnn.schema import SPLITS, EdgeType
 from diskgnn.system.disk_rates import RANDOM_READ_BYTES, ReadRates
 from diskgnn.system.memory import available_cores
 

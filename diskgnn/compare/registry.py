@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from diskgnn.batch_source import BatchSource
+from diskgnn.batches.batch_source import BatchSource
 from diskgnn.compare import loader_setup
 from diskgnn.compare.drawing import Drawing
 from diskgnn.compare.loader_setup import MAX_SEVERAL_EPOCHS, PREPARED_EPOCHS, PYG_PLUS_THREADS, LoaderInputs
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.specs import SamplingSpec
-from diskgnn.targets import LinkTarget
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import LinkTarget
 
 SEQUENTIAL, RANDOM, MEMORY = "sequential reads", "random reads", "memory"
 # What minibatches may need that a loader lacks:

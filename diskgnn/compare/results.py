@@ -8,7 +8,7 @@ from typing import Any
 
 from diskgnn.compare.metric import ACCURACY, Metric
 from diskgnn.errors import ConfigError
-from diskgnn.tracing import TraceEvent
+from diskgnn.loading.tracing import TraceEvent
 
 
 @dataclass(frozen=True)

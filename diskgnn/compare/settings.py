@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from diskgnn.caches import cache_rows
 from diskgnn.compare.registry import Variant, select
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.row_sets import feature_files
-from diskgnn.specs import PathLike, SamplingSpec
+from diskgnn.paths import PathLike
+from diskgnn.specs.caches import cache_rows
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import NodeTarget
 from diskgnn.storage.samples_config import fanouts_to_json, spec_to_json
-from diskgnn.targets import NodeTarget
 from diskgnn.training.model_spec import ONE_TYPE_MODELS, TYPED_MODELS, ModelSpec
 from diskgnn.units import format_size, parse_size, whole_number
 

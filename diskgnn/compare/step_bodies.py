@@ -15,17 +15,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diskgnn.batch_source import BatchSource, schema_of
+from diskgnn.batches.batch_source import BatchSource, schema_of
 from diskgnn.compare import page_cache
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.registry import Variant, find
 from diskgnn.compare.repeating import Measured, measure_repeatedly
 from diskgnn.compare.results import EpochCost
 from diskgnn.graph.graph import Graph
+from diskgnn.loading.tracing import TRAIN_TRACK, TraceEvent
 from diskgnn.storage.artifacts import GRAPH
 from diskgnn.storage.manifest import open_artifact
 from diskgnn.system.disk_rates import device_bytes
-from diskgnn.tracing import TRAIN_TRACK, TraceEvent
 from diskgnn.training.model_spec import ModelSpec
 
 if TYPE_CHECKING:

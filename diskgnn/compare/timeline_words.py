@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diskgnn.tracing import TRAIN_TRACK, TraceEvent
+from diskgnn.loading.tracing import TRAIN_TRACK, TraceEvent
 
 _KINDS = {
     "sample": ("sampl", "relabel", "plan", "inspect"),

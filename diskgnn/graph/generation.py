@@ -26,9 +26,9 @@ from diskgnn.graph.edge_buckets import EdgeChunk, index_dtype
 from diskgnn.graph.edge_progress import EdgeProgress
 from diskgnn.graph.generation_spec import GenerationSpec
 from diskgnn.ordered import in_order
+from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
-from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import edge_file, node_file
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, require_free_bytes

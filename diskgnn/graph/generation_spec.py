@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diskgnn.errors import ConfigError
-from diskgnn.specs import SPLITS
+from diskgnn.schema import SPLITS
 from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.row_format import RowFormat
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError, ConfigError
-from diskgnn.specs import PathLike
+from diskgnn.paths import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import MANIFEST, node_file
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES, checksum_file, npy_header, sync

@@ -5,8 +5,8 @@ from __future__ import annotations
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.schema import SourceSchema
+from diskgnn.specs.targets import LinkTarget, Target
 from diskgnn.storage.graph_config import TargetConfig
-from diskgnn.targets import LinkTarget, Target
 
 
 def label_target(graph: Graph, target: Target) -> TargetConfig | None:

@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.type_files import AGAIN, Expected, RowFiles, TypeData, expect, read_at_random
-from diskgnn.schema import ONE_NODE_TYPE, EdgeType, edge_type_name
-from diskgnn.specs import SPLITS
+from diskgnn.schema import ONE_NODE_TYPE, SPLITS, EdgeType, edge_type_name
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import edge_file, node_file
 from diskgnn.storage.checked_files import checksum_file, npy_data_offset

@@ -19,9 +19,9 @@ from diskgnn.importers.identity import identity
 from diskgnn.importers.ids.replacing_ids import replace_user_ids
 from diskgnn.importers.ids.user_ids import default_owner, find_user_ids
 from diskgnn.importers.tables.table import TableColumns, is_table
+from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
-from diskgnn.specs import PathLike
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import DiskBudget, kept_bytes, require_free_bytes
 from diskgnn.storage.pushing import published

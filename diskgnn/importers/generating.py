@@ -32,9 +32,9 @@ from diskgnn.importers.graph_input import NodeInput
 from diskgnn.importers.graph_sources import OpenEdges, OpenNodes
 from diskgnn.importers.graph_writing import OpenGraph, write_graph
 from diskgnn.ordered import in_order
+from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter, StageReport
-from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
-from diskgnn.specs import SPLITS, PathLike
+from diskgnn.schema import SPLITS, EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import DiskBudget, kept_bytes, require_free_bytes
 from diskgnn.storage.pushing import published

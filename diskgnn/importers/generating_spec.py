@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 from diskgnn.errors import ConfigError
 from diskgnn.importers.graph_input import load_yaml, mapping_of
+from diskgnn.paths import PathLike
 from diskgnn.schema import (
+    SPLITS,
     TARGET_KINDS,
     EdgeType,
     check_type_name,
@@ -17,7 +19,6 @@ from diskgnn.schema import (
     parse_edge_type,
     reverse_edge_type,
 )
-from diskgnn.specs import SPLITS, PathLike
 
 DTYPES = ("float32", "float16", "bfloat16", "int8")
 

@@ -16,6 +16,7 @@ from diskgnn.importers.containers.raw_files import RawFile
 from diskgnn.importers.containers.rows import EdgeStream
 from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.tables.table import TableColumns
+from diskgnn.paths import PathLike
 from diskgnn.schema import (
     TARGET_KINDS,
     EdgeType,
@@ -24,7 +25,6 @@ from diskgnn.schema import (
     parse_edge_type,
     reverse_edge_type,
 )
-from diskgnn.specs import PathLike
 from diskgnn.storage.object_stores import is_url
 
 DESCRIPTION = "graph.yaml"  # in a folder that is given in its place

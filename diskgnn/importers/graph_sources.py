@@ -22,8 +22,7 @@ from diskgnn.importers.graph_input import EdgeInput, NodeInput
 from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.tables import table_rows
 from diskgnn.importers.tables.table import Table, is_table, table_files
-from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
-from diskgnn.specs import SPLITS
+from diskgnn.schema import SPLITS, EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.storage import artifacts
 from diskgnn.storage.graph_config import EdgeTypeConfig
 from diskgnn.storage.object_stores import bytes_of, located

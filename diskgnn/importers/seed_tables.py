@@ -19,8 +19,8 @@ from diskgnn.importers.ids.kept_ids import nodes_of_ids
 from diskgnn.importers.tables.column_encoding import label_numbers, seconds
 from diskgnn.importers.tables.table import Table, TableColumns
 from diskgnn.importers.tables.table_rows import splits
-from diskgnn.specs import PathLike
-from diskgnn.targets import SEED_TASKS, NodeTarget
+from diskgnn.paths import PathLike
+from diskgnn.specs.targets import SEED_TASKS, NodeTarget
 
 
 def read_target(

@@ -11,11 +11,11 @@ import numpy.typing as npt
 from torch import nn
 
 from diskgnn.errors import ConfigError
-from diskgnn.fanouts import Fanouts
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.outputs import WHAT
+from diskgnn.paths import PathLike
 from diskgnn.schema import EdgeType, parse_edge_type
-from diskgnn.specs import PathLike
+from diskgnn.specs.fanouts import Fanouts
 from diskgnn.training.checkpoints import load_checkpoint, load_model
 from diskgnn.training.models import BlockModel
 from diskgnn.training.typed_models import TypedModel

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from diskgnn.batches.minibatch import Block
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet
 from diskgnn.inference.scratch import Traffic
 from diskgnn.inference.sizes import CHUNK_ROWS, EDGE_BUFFER_BYTES
-from diskgnn.minibatch import Block
 from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.feature_scan import read_checked_span
 from diskgnn.storage.object_stores import Location

@@ -21,9 +21,9 @@ from diskgnn.inference.outputs import IdColumn, OutputFormat, check_suffix, open
 from diskgnn.inference.passes import Execution, PassRecord
 from diskgnn.inference.plan import InferencePlan, make_plan, require_disk
 from diskgnn.inference.scratch import Scratch, check_output
+from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.schema import edge_type_name
-from diskgnn.specs import PathLike
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.object_stores import local
 from diskgnn.storage.verification import verify_file

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diskgnn.minibatch import Block
+from diskgnn.batches.minibatch import Block
 from diskgnn.schema import EdgeType
 from diskgnn.training.aggregation import attention, neighbour_mean
 from diskgnn.training.models import ATTENTION_SLOPE, GATLayer, GCNLayer, SAGELayer

@@ -18,7 +18,7 @@ from diskgnn.importers.ids.id_columns import end_ids, node_ids
 from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.ids.kept_ids import kept_kind, nodes_of_ids
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
-from diskgnn.specs import PathLike
+from diskgnn.paths import PathLike
 
 
 def read_nodes(path: PathLike, nodes: NodeSet | None) -> npt.NDArray[Any]:

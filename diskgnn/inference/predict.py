@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import torch
 from torch import nn
 
+from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ConfigError
-from diskgnn.fanouts import Fanouts
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, fanouts_of, kinds_of, link_model
@@ -25,18 +25,18 @@ from diskgnn.inference.node_files import read_nodes, read_pairs
 from diskgnn.inference.outputs import IdColumn, OutputFormat, check_suffix, ids_of, open_output
 from diskgnn.inference.scratch import Scratch, check_output
 from diskgnn.loading.loader import Loader
-from diskgnn.minibatch import AnyMiniBatch
+from diskgnn.paths import PathLike
 from diskgnn.preparing.prepare import prepare
 from diskgnn.progress import SILENT, Reporter, StageReport, stages_of
 from diskgnn.schema import NO_LABELS, EdgeType, edge_type_name
-from diskgnn.specs import PathLike
+from diskgnn.specs.fanouts import Fanouts
+from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
 from diskgnn.storage.artifacts import PACKED
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.object_stores import local
 from diskgnn.storage.ranks import ranks_in
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.device import checked_device
-from diskgnn.targets import LinkTarget, NodeTarget, Target
 from diskgnn.training.decoders import DotProduct
 from diskgnn.training.model_output import model_output
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from diskgnn.batches.minibatch import Block
 from diskgnn.inference.layer_steps import ArrayName, LayerSteps, Panel, attention_by_head
-from diskgnn.minibatch import Block
 from diskgnn.schema import EdgeType
 from diskgnn.training.aggregation import edge_mean, edge_products, neighbour_mean, softmax_over_types, weighted_sums
 from diskgnn.training.typed_layers import HGTLayer, RGATLayer, RGCNLayer

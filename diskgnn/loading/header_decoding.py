@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from diskgnn._native import DamagedExtentError
-from diskgnn.minibatch import Block, MiniBatch, Pairs, TypedMiniBatch
+from diskgnn.batches.minibatch import Block, MiniBatch, Pairs, TypedMiniBatch
 from diskgnn.schema import EdgeType
 from diskgnn.storage.extent_headers import Header
 from diskgnn.storage.extents import ExtentIndex

@@ -12,16 +12,17 @@ import torch
 from torch import Tensor
 
 from diskgnn._native import RowFile
-from diskgnn.batch_source import Cursor, CursorSource, LoadStats
+from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
+from diskgnn.batches.minibatch import MiniBatch, TypedMiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.loading.sequence import MinibatchSequence
 from diskgnn.loading.sequence_reader import SequenceReader
-from diskgnn.minibatch import MiniBatch, TypedMiniBatch
-from diskgnn.specs import PathLike, Shard
+from diskgnn.loading.tracing import TraceEvent
+from diskgnn.paths import PathLike
+from diskgnn.specs.shard import Shard
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.ranks import open_rank
-from diskgnn.tracing import TraceEvent
 
 
 class Loader(CursorSource):

@@ -18,7 +18,7 @@ from diskgnn.loading.assembly import RowConversion
 from diskgnn.loading.header_decoding import HeaderReader
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.loading.transfer import IN_FLIGHT
-from diskgnn.specs import PathLike
+from diskgnn.paths import PathLike
 from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.file_reading import read_array
 from diskgnn.storage.packed import Packed

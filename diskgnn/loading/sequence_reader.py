@@ -20,7 +20,8 @@ from diskgnn._native import (
     RowFile,
     Tiers,
 )
-from diskgnn.batch_source import LoadStats
+from diskgnn.batches.batch_source import LoadStats
+from diskgnn.batches.minibatch import MiniBatch, TypedMiniBatch
 from diskgnn.errors import ArtifactError, DiskGNNError
 from diskgnn.loading.assembly import Assembler
 from diskgnn.loading.cpu_tier import CpuTier
@@ -28,12 +29,11 @@ from diskgnn.loading.options import LoaderOptions
 from diskgnn.loading.requested_ranges import RequestedRanges
 from diskgnn.loading.sequence import MinibatchSequence
 from diskgnn.loading.static_rows import StaticRows, open_static_rows
+from diskgnn.loading.tracing import TraceEvent
 from diskgnn.loading.transfer import Transfer
-from diskgnn.minibatch import MiniBatch, TypedMiniBatch
 from diskgnn.storage import faults
 from diskgnn.storage.object_stores import StoredPath
 from diskgnn.storage.read_engine import warn_if_no_io_uring
-from diskgnn.tracing import TraceEvent
 
 
 class SequenceReader:

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from diskgnn._native import crc32c
-from diskgnn.caches import cache_rows
 from diskgnn.loading.row_file_check import RowFile, open_row_file
+from diskgnn.specs.caches import cache_rows
 from diskgnn.storage import artifacts
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import RowSetConfig

@@ -30,13 +30,13 @@ import torch
 from torch import Tensor
 
 from diskgnn._native import Pipeline
-from diskgnn.batch_source import LoadStats
+from diskgnn.batches.batch_source import LoadStats
+from diskgnn.batches.minibatch import MiniBatch, TypedMiniBatch, tensors_of
 from diskgnn.loading.assembly import Assembler
 from diskgnn.loading.header_decoding import HeaderReader
-from diskgnn.minibatch import MiniBatch, TypedMiniBatch, tensors_of
+from diskgnn.loading.tracing import TraceEvent
 from diskgnn.storage import faults
 from diskgnn.system.page_locking import PageLock
-from diskgnn.tracing import TraceEvent
 
 IN_FLIGHT = 3  # minibatches in device memory: computed on, transferred ahead, and one that is just being dropped
 

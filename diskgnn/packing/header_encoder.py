@@ -13,11 +13,11 @@ from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.placement import Placement
 from diskgnn.packing.row_sets import RowSet
+from diskgnn.specs.targets import NodeTarget
 from diskgnn.storage.extent_headers import LABEL_DTYPES, EncodedHeader, Header, RowPlaces
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.samples import SampledBlock, SampledMinibatch, Samples
 from diskgnn.storage.seed_files import read_given
-from diskgnn.targets import NodeTarget
 
 
 class HeaderEncoder:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from diskgnn._native import PageWriter
-from diskgnn.caches import CacheSpec
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import label_target
 from diskgnn.packing.adopting import DamagedScratchError
@@ -26,8 +25,9 @@ from diskgnn.packing.sending import remove_stale, send_rows
 from diskgnn.packing.space import certain_bytes, most_packed_bytes
 from diskgnn.packing.split_placer import Placed, SplitPlacer
 from diskgnn.packing.tiers import TierBudgets, Tiers
+from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter, StageReport
-from diskgnn.specs import PathLike
+from diskgnn.specs.caches import CacheSpec
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.packed import Packed

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from diskgnn.caches import CacheSpec, cache_rows
+from diskgnn.specs.caches import CacheSpec, cache_rows
 from diskgnn.storage import faults
 from diskgnn.storage.row_format import FeatureFile
 from diskgnn.units import parse_size

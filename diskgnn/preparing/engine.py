@@ -12,7 +12,7 @@ from diskgnn.preparing.request import PrepareRequest
 from diskgnn.progress import Reporter, StageReport
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import write_shards
-from diskgnn.specs import ENGINES
+from diskgnn.specs.sampling import ENGINES
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources

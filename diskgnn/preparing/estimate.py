@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diskgnn._native import READ_AHEAD_BYTES
-from diskgnn.caches import CacheSpec
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.row_forecast import RowForecast
 from diskgnn.packing.row_sets import RowSet, only_features, row_sets_of
 from diskgnn.packing.space import extents_bytes, most_disk_bytes, packed_bytes, scratch_bytes
 from diskgnn.packing.tier_forecast import predict_rows, predict_static_rows
 from diskgnn.packing.tiers import TierBudgets
+from diskgnn.paths import PathLike
 from diskgnn.preparing.alternatives import (
     RowSetEstimate,
     SettingEstimate,
@@ -31,7 +31,8 @@ from diskgnn.preparing.sequence_samples import LEAST_MINIBATCHES, SequenceSample
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.memory_division import most_minibatch_bytes
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import PathLike, SamplingOptions, SamplingSpec, takes_options
+from diskgnn.specs.caches import CacheSpec
+from diskgnn.specs.sampling import SamplingOptions, SamplingSpec, takes_options
 from diskgnn.storage.disk_space import free_bytes
 from diskgnn.storage.object_stores import AnyPath, StoredPath, located
 from diskgnn.storage.read_engine import warn_if_no_io_uring

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diskgnn.caches import CacheSpec
 from diskgnn.errors import ArtifactError, BusyError, ConfigError, OutputExistsError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.memory_division import for_packing
 from diskgnn.packing.probes import probe_by_sampling
 from diskgnn.packing.row_sets import features_of, only_features
 from diskgnn.packing.space import certain_bytes, most_disk_bytes
+from diskgnn.paths import PathLike
 from diskgnn.preparing.engine import Engine, LocalEngine, open_engine
 from diskgnn.preparing.estimate import disk_forecast
 from diskgnn.preparing.outputs import preparing_alone, unfinished_ranks
@@ -27,7 +27,8 @@ from diskgnn.progress import SILENT, Reporter, StageReport, say
 from diskgnn.sampling.memory_division import for_sampling, most_minibatch_bytes
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
-from diskgnn.specs import ENGINES, PathLike, SamplingOptions, SamplingSpec, takes_options
+from diskgnn.specs.caches import CacheSpec
+from diskgnn.specs.sampling import ENGINES, SamplingOptions, SamplingSpec, takes_options
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.manifest import read_manifest

@@ -20,10 +20,11 @@ from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack_request
 from diskgnn.packing.request import PackRequest
 from diskgnn.packing.tiers import TierRows
+from diskgnn.paths import PathLike
 from diskgnn.preparing.extent_repair import can_be_made_alone, make_extents_alone
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan, write_shards
-from diskgnn.specs import SPLITS, PathLike
+from diskgnn.schema import SPLITS
 from diskgnn.storage import artifacts
 from diskgnn.storage.checked_files import sync
 from diskgnn.storage.locks import alone

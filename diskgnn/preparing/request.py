@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.caches import CacheSpec
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.request import PackRequest
 from diskgnn.packing.row_sets import features_of, row_sets_of
 from diskgnn.packing.tiers import TierBudgets
+from diskgnn.paths import PathLike
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import PathLike, SamplingSpec
+from diskgnn.specs.caches import CacheSpec
+from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage import artifacts
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.samples import Samples

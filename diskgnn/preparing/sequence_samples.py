@@ -17,7 +17,7 @@ from diskgnn.packing.row_forecast import SequenceForecast
 from diskgnn.packing.row_sets import row_sets_of
 from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
 from diskgnn.sampling.sample import damage_named, sample_a_few
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage.extent_headers import LABEL_DTYPES
 from diskgnn.storage.samples import SampledMinibatch
 from diskgnn.storage.samples_config import SequenceSize

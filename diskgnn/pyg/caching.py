@@ -16,18 +16,18 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from diskgnn.caches import CacheSpec
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.packing.row_sets import row_sets_of
+from diskgnn.paths import PathLike
 from diskgnn.preparing.prepare import prepare_request
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.progress import SILENT, Advance, Reporter
 from diskgnn.pyg.sources import Source, update
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_a_few
-from diskgnn.specs import PathLike
+from diskgnn.specs.caches import CacheSpec
 from diskgnn.storage.artifacts import VERSIONS
 from diskgnn.storage.disk_space import free_bytes
 from diskgnn.storage.packed import Packed

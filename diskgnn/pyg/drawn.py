@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 
+from diskgnn.batches.minibatch import AnyMiniBatch, Block, MiniBatch
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet, NodeSet
-from diskgnn.minibatch import AnyMiniBatch, Block, MiniBatch
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
 from diskgnn.storage.samples import SampledMinibatch
 

@@ -13,12 +13,12 @@ from torch_geometric.sampler import NegativeSampling
 
 from diskgnn.errors import ArtifactError
 from diskgnn.loading.loader import Loader
+from diskgnn.paths import PathLike
 from diskgnn.pyg.caching import argument
 from diskgnn.pyg.drawn import Drawn, placed
 from diskgnn.pyg.request import LoaderRequest, Preparation
 from diskgnn.pyg.sampler import DiskSampler
 from diskgnn.pyg.sources import opened, split_of
-from diskgnn.specs import PathLike
 
 # What PyG's and torch's loaders take that changes nothing here, because minibatches are there already: no worker
 # processes draw them, and nothing is sorted in memory.

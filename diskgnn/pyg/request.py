@@ -12,16 +12,16 @@ from torch import Tensor
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from diskgnn.errors import ConfigError
-from diskgnn.fanouts import Fanouts
 from diskgnn.graph.graph import Graph
 from diskgnn.pyg.caching import Cache
 from diskgnn.pyg.sampler import InputSeeds, Rules
 from diskgnn.pyg.sources import Source, without_rows
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.fanouts import Fanouts
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
 from diskgnn.storage.packed import Packed
-from diskgnn.targets import LinkTarget, NodeTarget, Target
 
 _SHUFFLED_EPOCHS = 4
 

@@ -18,10 +18,11 @@ from diskgnn.sampling.grouping import nearness_order
 from diskgnn.sampling.seeds import Excluded, SeedBatch, Seeds, seeds_of
 from diskgnn.sampling.topology import TopologyParts
 from diskgnn.sampling.user_sampling import UserDraws
-from diskgnn.specs import SamplingSpec, Shard
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.shard import Shard
+from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.storage.samples import PairSample, SampledBlock, SampledMinibatch
 from diskgnn.storage.samples_config import SamplesConfig, SamplesLayout, SequenceSize
-from diskgnn.targets import LinkTarget, NodeTarget
 
 # What native samplers return: input nodes of each node type, trees of each, blocks outermost first by edge type,
 # [layers + 1, node types] counts of nodes

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
+from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.sampling.memory_division import fits, for_sampling
 from diskgnn.sampling.plan import PlannedMinibatch, Sampler, SamplingPlan
@@ -29,7 +30,8 @@ from diskgnn.sampling.sample_units import (
     write_units,
 )
 from diskgnn.sampling.sweeping import SweepingSampler
-from diskgnn.specs import SPLITS, PathLike, SamplingOptions, SamplingSpec, takes_options
+from diskgnn.schema import SPLITS
+from diskgnn.specs.sampling import SamplingOptions, SamplingSpec, takes_options
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import DiskBudget
 from diskgnn.storage.pushing import published

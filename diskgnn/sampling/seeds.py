@@ -16,9 +16,9 @@ from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.sampling.negatives import NegativeDestinations, known_edges, negative_bits
 from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.storage.samples import PairSample
-from diskgnn.targets import LinkTarget, NodeTarget
 
 Excluded = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # (sources, destinations) of edges that are not drawn
 

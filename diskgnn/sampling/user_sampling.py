@@ -12,8 +12,8 @@ from diskgnn.errors import DiskGNNError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.neighbourhood import Neighbourhood
 from diskgnn.schema import EdgeType, edge_type_name
+from diskgnn.specs.user_sampler import UserSampler
 from diskgnn.storage.samples_config import position_dtype
-from diskgnn.user_sampler import UserSampler
 
 if TYPE_CHECKING:
     from diskgnn.sampling.plan import DrawnArrays, PlannedMinibatch

@@ -13,8 +13,8 @@ from pathlib import Path
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.ordered import in_order
+from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Advance, Reporter, StageReport
-from diskgnn.specs import PathLike
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.disk_space import require_free_bytes

@@ -9,13 +9,13 @@ from typing import Any
 from diskgnn.schema import (
     ONE_EDGE_TYPE,
     ONE_NODE_TYPE,
+    SPLITS,
     TARGET_KINDS,
     EdgeType,
     check_type_name,
     edge_type_name,
     parse_edge_type,
 )
-from diskgnn.specs import SPLITS
 from diskgnn.storage.manifest_document import typed
 from diskgnn.storage.row_format import RowFormat
 

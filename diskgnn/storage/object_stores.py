@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from diskgnn.errors import ConfigError, StoreError, UnavailableError
-from diskgnn.specs import PathLike
+from diskgnn.paths import PathLike
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs

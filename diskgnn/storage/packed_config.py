@@ -8,13 +8,13 @@ from typing import Any
 
 from diskgnn.errors import ConfigError
 from diskgnn.schema import NO_LABELS, EdgeType, SourceSchema, edge_type_name, parse_edge_type
+from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.storage.extent_headers import LABEL_DTYPES, HeaderLayout, RowSetLayout
 from diskgnn.storage.extents import ROW_NUMBER
 from diskgnn.storage.graph_config import TargetConfig
 from diskgnn.storage.manifest_document import typed
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.samples_config import SamplesConfig
-from diskgnn.targets import LinkTarget, NodeTarget
 
 _MOST = (1 << 31) - 1  # of what 32 bits address: rows in memory, bytes of a header
 _MOST_ROWS = (1 << 63) - 1

@@ -19,8 +19,8 @@ from typing import ParamSpec, TypeVar
 
 from diskgnn.errors import ArtifactError, ConfigError, OutputExistsError
 from diskgnn.ordered import in_order
+from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Advance, Reporter, StageReport
-from diskgnn.specs import PathLike
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.file_reading import read_whole

@@ -6,7 +6,7 @@ import os
 import re
 
 from diskgnn.errors import ArtifactError, ConfigError
-from diskgnn.specs import Shard
+from diskgnn.specs.shard import Shard
 from diskgnn.storage import artifacts
 from diskgnn.storage.object_stores import AnyPath, Location, StoredPath, located
 from diskgnn.storage.packed import Packed

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.fanouts import Fanouts
 from diskgnn.schema import EdgeType, edge_type_name, parse_edge_type
-from diskgnn.specs import SamplingSpec, Shard
-from diskgnn.split_arrays import SplitArrays
+from diskgnn.specs.fanouts import Fanouts
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.shard import Shard
+from diskgnn.specs.split_arrays import SplitArrays
+from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
+from diskgnn.specs.user_sampler import UserSampler
 from diskgnn.storage.manifest_document import typed
-from diskgnn.targets import LinkTarget, NodeTarget, Target
-from diskgnn.user_sampler import UserSampler
 
 
 @dataclass(frozen=True)

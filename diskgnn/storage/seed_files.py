@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from diskgnn.errors import ArtifactError
-from diskgnn.specs import SPLITS, SamplingSpec
-from diskgnn.split_arrays import SplitArrays
+from diskgnn.schema import SPLITS
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.storage.artifacts import given_file
 from diskgnn.storage.manifest import Manifest
 from diskgnn.storage.samples_config import given_arrays

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import BusyError, ConfigError, OutputExistsError, StoreError
-from diskgnn.specs import PathLike
+from diskgnn.paths import PathLike
 from diskgnn.storage import faults
 from diskgnn.storage.array_file import ArrayFile
 from diskgnn.storage.artifacts import JOURNAL, MANIFEST, VERSIONS

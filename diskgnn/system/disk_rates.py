@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from diskgnn._native import DIRECT_ALIGNMENT, measure_reads
 from diskgnn.errors import ConfigError
+from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Advance, Reporter
-from diskgnn.specs import PathLike
 from diskgnn.storage import cache_hints
 from diskgnn.storage.disk_space import free_bytes, require_free_bytes
 from diskgnn.storage.pinning import path_of_descriptor

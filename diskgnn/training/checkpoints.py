@@ -24,8 +24,8 @@ import torch
 from torch import nn
 
 from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.paths import PathLike
 from diskgnn.schema import SourceSchema
-from diskgnn.specs import PathLike
 from diskgnn.storage import faults
 from diskgnn.storage.locks import alone
 from diskgnn.training.disk_embeddings import DiskEmbeddings

@@ -7,7 +7,7 @@ import operator
 from dataclasses import dataclass
 
 from diskgnn.errors import ConfigError
-from diskgnn.specs import PathLike
+from diskgnn.paths import PathLike
 from diskgnn.units import whole_number
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from diskgnn.batch_source import BatchSource
+from diskgnn.batches.batch_source import BatchSource
+from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.loading.sequence import MinibatchSequence
-from diskgnn.minibatch import AnyMiniBatch
 from diskgnn.training.disk_embeddings import DiskEmbeddings
 from diskgnn.training.sources import Evaluations
 from diskgnn.training.tasks import Task

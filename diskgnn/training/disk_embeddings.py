@@ -14,9 +14,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from diskgnn.batch_source import BatchSource
+from diskgnn.batches.batch_source import BatchSource
+from diskgnn.batches.minibatch import AnyMiniBatch, TypedMiniBatch
 from diskgnn.errors import ArtifactError, ConfigError
-from diskgnn.minibatch import AnyMiniBatch, TypedMiniBatch
 from diskgnn.storage import faults
 from diskgnn.storage.checked_files import sync
 from diskgnn.training.embedding_journal import Ids, Rows

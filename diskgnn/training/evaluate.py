@@ -8,11 +8,12 @@ import os
 import torch
 from torch import nn
 
-from diskgnn.batch_source import BatchSource, schema_of
+from diskgnn.batches.batch_source import BatchSource, schema_of
 from diskgnn.errors import ConfigError
 from diskgnn.loading.options import LoaderOptions
+from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter
-from diskgnn.specs import PathLike, Shard
+from diskgnn.specs.shard import Shard
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.ranks import open_rank, ranks_in
 from diskgnn.system.device import checked_device

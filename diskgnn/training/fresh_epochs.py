@@ -12,22 +12,23 @@ from typing import TYPE_CHECKING
 import torch
 
 from diskgnn._native import KeptPages
-from diskgnn.batch_source import Cursor, CursorSource, LoadStats
-from diskgnn.caches import CacheSpec
+from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
+from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import source_schema
 from diskgnn.loading.loader import Loader
 from diskgnn.loading.options import LoaderOptions
-from diskgnn.minibatch import AnyMiniBatch
+from diskgnn.loading.tracing import TraceEvent
 from diskgnn.packing.row_sets import features_of
 from diskgnn.packing.tiers import TierBudgets
+from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import DrawingOptions, PathLike, SamplingSpec, takes_options
+from diskgnn.specs.caches import CacheSpec
+from diskgnn.specs.sampling import DrawingOptions, SamplingSpec, takes_options
 from diskgnn.storage.samples_config import spec_to_json
 from diskgnn.system.memory import available_cores
 from diskgnn.system.resources import Resources
-from diskgnn.tracing import TraceEvent
 from diskgnn.training.fresh_scratch import ScratchFolder
 from diskgnn.training.fresh_window_job import WindowJob, WindowPreparer
 from diskgnn.training.fresh_windows import WindowSizes

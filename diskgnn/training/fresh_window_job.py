@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from diskgnn._native import RowFile
-from diskgnn.batch_source import LoadStats
+from diskgnn.batches.batch_source import LoadStats
+from diskgnn.loading.tracing import TraceEvent
 from diskgnn.packing.pack import pack_request
 from diskgnn.packing.request import PackRequest
 from diskgnn.packing.row_sets import row_sets_of
@@ -28,7 +29,6 @@ from diskgnn.storage import faults
 from diskgnn.storage.row_reading import GAP_BYTES
 from diskgnn.storage.samples import Samples
 from diskgnn.system.resources import Resources
-from diskgnn.tracing import TraceEvent
 from diskgnn.training.fresh_rows import row_files, stay_in_the_graph
 
 _SHARDS_PER_THREAD = 2

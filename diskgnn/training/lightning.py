@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from diskgnn.errors import ConfigError
 from diskgnn.loading.loader import Loader
 from diskgnn.loading.options import LoaderOptions
+from diskgnn.paths import PathLike
 from diskgnn.schema import SourceSchema
-from diskgnn.specs import PathLike, Shard
+from diskgnn.specs.shard import Shard
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.ranks import open_rank, ranks_in
 from diskgnn.training.ranks import Ranks

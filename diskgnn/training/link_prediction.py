@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from diskgnn.batches.minibatch import AnyMiniBatch, Pairs
 from diskgnn.errors import ConfigError
-from diskgnn.minibatch import AnyMiniBatch, Pairs
 from diskgnn.schema import EdgeType
 from diskgnn.training.decoders import DotProduct
 from diskgnn.training.model_output import model_output

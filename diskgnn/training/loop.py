@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from diskgnn.minibatch import AnyMiniBatch
+from diskgnn.batches.minibatch import AnyMiniBatch
+from diskgnn.loading.tracing import Stages
 from diskgnn.progress import Reporter
-from diskgnn.tracing import Stages
 from diskgnn.training.config import TrainingConfig
 from diskgnn.training.disk_embeddings import reading_ahead
 from diskgnn.training.evaluate import evaluation

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from diskgnn.errors import ConfigError
-from diskgnn.specs import PathLike
+from diskgnn.paths import PathLike
 from diskgnn.training.outputs import check_writable, writing
 from diskgnn.training.results import EpochResult, Spent, TrainResult
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from diskgnn.batch_source import BatchSource, schema_of
+from diskgnn.batches.batch_source import BatchSource, schema_of
+from diskgnn.batches.minibatch import AnyMiniBatch, Block, MiniBatch, Pairs, TypedMiniBatch
 from diskgnn.errors import ConfigError
-from diskgnn.minibatch import AnyMiniBatch, Block, MiniBatch, Pairs, TypedMiniBatch
 from diskgnn.schema import SourceSchema
 from diskgnn.training.model_output import parameter_dtype
 from diskgnn.training.tasks import Task

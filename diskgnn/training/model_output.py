@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from diskgnn.batches.minibatch import AnyMiniBatch, TypedMiniBatch
 from diskgnn.errors import ConfigError
-from diskgnn.minibatch import AnyMiniBatch, TypedMiniBatch
 
 
 def model_output(net: nn.Module, batch: AnyMiniBatch) -> Any:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from diskgnn.batches.minibatch import Block
 from diskgnn.errors import ConfigError
-from diskgnn.minibatch import Block
 from diskgnn.training.aggregation import attention, own_and_mean, weighted_sums
 from diskgnn.training.model_spec import ONE_TYPE_MODELS
 

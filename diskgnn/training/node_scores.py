@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from diskgnn.batches.minibatch import AnyMiniBatch, labels_of
 from diskgnn.errors import ConfigError
-from diskgnn.minibatch import AnyMiniBatch, labels_of
 from diskgnn.units import format_size
 
 MOST_LOGIT_BYTES = 4 << 30  # that `LabelTally` keeps

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from diskgnn.batches.minibatch import AnyMiniBatch, labels_of
 from diskgnn.errors import ConfigError
-from diskgnn.minibatch import AnyMiniBatch, labels_of
 from diskgnn.training.model_output import seed_rows
 from diskgnn.training.node_scores import ClassTally, LabelTally, RegressionTally, regression_errors
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from diskgnn.batch_source import BatchSource
+from diskgnn.batches.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DiskGNNError
-from diskgnn.specs import PathLike
+from diskgnn.loading.tracing import Timeline, write_trace
+from diskgnn.paths import PathLike
 from diskgnn.storage.replacing import refuse_inside_artifact
 from diskgnn.storage.write_errors import raise_write_error
-from diskgnn.tracing import Timeline, write_trace
 
 
 @contextmanager

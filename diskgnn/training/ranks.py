@@ -15,9 +15,9 @@ import torch
 from torch import distributed
 from torch.distributed.rendezvous import rendezvous
 
-from diskgnn.batch_source import BatchSource
+from diskgnn.batches.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DiskGNNError, WorkerLostError
-from diskgnn.specs import Shard
+from diskgnn.specs.shard import Shard
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.ranks import shard_of_environment
 

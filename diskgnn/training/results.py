@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from diskgnn.batch_source import BatchSource, LoadStats
+from diskgnn.batches.batch_source import BatchSource, LoadStats
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from diskgnn.errors import OutputExistsError
-from diskgnn.specs import PathLike
+from diskgnn.paths import PathLike
 from diskgnn.training.checkpoints import checkpoint_exists, training_alone
 from diskgnn.training.config import TrainingConfig
 from diskgnn.training.outputs import check_writable

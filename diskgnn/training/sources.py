@@ -9,12 +9,13 @@ from functools import partial
 
 import torch
 
-from diskgnn.batch_source import BatchSource, schema_of
+from diskgnn.batches.batch_source import BatchSource, schema_of
+from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.loading.loader import Loader
 from diskgnn.loading.options import LoaderOptions
-from diskgnn.minibatch import AnyMiniBatch
-from diskgnn.specs import PathLike, Shard
+from diskgnn.paths import PathLike
+from diskgnn.specs.shard import Shard
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.ranks import open_rank
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from diskgnn.batch_source import BatchSource
+from diskgnn.batches.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DivergedError
-from diskgnn.specs import PathLike
+from diskgnn.paths import PathLike
 from diskgnn.training.checkpoints import check_config, load_checkpoint, save_checkpoint
 from diskgnn.training.disk_embeddings import DiskEmbeddings
 from diskgnn.training.optimizers import Optimizer

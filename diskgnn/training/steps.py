@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ConfigError
-from diskgnn.minibatch import AnyMiniBatch
+from diskgnn.loading.tracing import Stages
 from diskgnn.storage import faults
-from diskgnn.tracing import Stages
 from diskgnn.training.averaging import OverlappedAverager
 from diskgnn.training.disk_embeddings import DiskEmbeddings
 from diskgnn.training.optimizers import Optimizer

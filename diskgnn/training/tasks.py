@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ConfigError
-from diskgnn.minibatch import AnyMiniBatch
 from diskgnn.schema import NO_LABELS, SourceSchema
 from diskgnn.training.link_prediction import LinkPrediction
 from diskgnn.training.node_tasks import MultiLabel, NodeClassification, Regression

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from diskgnn.batch_source import BatchSource, schema_of
+from diskgnn.batches.batch_source import BatchSource, schema_of
 from diskgnn.draws import batch_key
 from diskgnn.loading.options import LoaderOptions
+from diskgnn.loading.tracing import UNTRACED
+from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter
-from diskgnn.specs import PathLike
 from diskgnn.system.device import checked_device
-from diskgnn.tracing import UNTRACED
 from diskgnn.training import run_checkpoint
 from diskgnn.training.config import TrainingConfig
 from diskgnn.training.device_memory import size_device_tier

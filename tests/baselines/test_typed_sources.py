@@ -13,12 +13,12 @@ from diskgnn.baselines.cached_reads import CachedReads
 from diskgnn.baselines.ginex import Ginex
 from diskgnn.baselines.in_memory import InMemory, in_memory_sources
 from diskgnn.baselines.mmap import MMap
+from diskgnn.batches.minibatch import TypedMiniBatch, tensors_of
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.minibatch import TypedMiniBatch, tensors_of
 from diskgnn.packing.pack import pack
 from diskgnn.sampling.sample import sample
-from diskgnn.targets import LinkTarget
+from diskgnn.specs.targets import LinkTarget
 from diskgnn.training.train import train
 
 LINKS = LinkTarget(WRITES, negatives=2, eval_negatives=9)

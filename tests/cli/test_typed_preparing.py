@@ -8,8 +8,8 @@ from commands import run
 from typed_graphs import CITES, WRITES, citations
 
 from diskgnn.cli.rendering import Output
+from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.storage.samples import Samples
-from diskgnn.targets import LinkTarget, NodeTarget
 
 RING = np.array([[0, 1, 2, 3], [1, 2, 3, 0]])
 

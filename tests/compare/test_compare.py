@@ -24,7 +24,7 @@ from diskgnn.compare.settings import ComparisonSettings
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage import artifacts
 from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.row_format import RowFormat

@@ -14,7 +14,7 @@ from diskgnn.compare.loader_summary import summarize
 from diskgnn.compare.number_format import duration
 from diskgnn.compare.results import EpochPoint, LoaderResult
 from diskgnn.compare.timeline_words import busiest_stage, track_words
-from diskgnn.tracing import TraceEvent
+from diskgnn.loading.tracing import TraceEvent
 
 
 @pytest.mark.parametrize(

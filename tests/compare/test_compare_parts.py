@@ -16,9 +16,9 @@ from diskgnn.compare.results import EpochCost
 from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.step_bodies import TRACED_MINIBATCHES, excerpt
 from diskgnn.graph.graph import Graph
-from diskgnn.specs import SamplingSpec
+from diskgnn.loading.tracing import TraceEvent
+from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage.verification import verify_artifact
-from diskgnn.tracing import TraceEvent
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import numpy as np
 from diskgnn.compare.limited_graph import make_training_graph
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
 
 
 def test_the_graph_of_a_comparison_keeps_what_codes_mean(tmp_path: Path) -> None:

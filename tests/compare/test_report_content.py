@@ -23,7 +23,7 @@ from diskgnn.compare.report.page import document
 from diskgnn.compare.report.write import check_report_possible, write_report
 from diskgnn.compare.results import EpochPoint, LoaderResult, SweepPoint
 from diskgnn.errors import ConfigError
-from diskgnn.tracing import TraceEvent, read_trace
+from diskgnn.loading.tracing import TraceEvent, read_trace
 
 SCRIPT = "<script>window.hacked = 1</script>"
 

@@ -17,8 +17,8 @@ from diskgnn.compare.registry import LOADERS, TYPES, find
 from diskgnn.compare.results import from_json
 from diskgnn.errors import ConfigError
 from diskgnn.schema import TARGET_KINDS
-from diskgnn.specs import SamplingSpec
-from diskgnn.targets import LinkTarget
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import LinkTarget
 from diskgnn.training.tasks import task_of
 
 VARIANTS = [variant for variants in LOADERS.values() for variant in variants]

@@ -15,8 +15,8 @@ from typed_graphs import citations
 
 import diskgnn
 from diskgnn import ConfigError, DataWarning, DiskFullError, OutputExistsError
+from diskgnn.batches.minibatch import Block
 from diskgnn.graph.graph import Graph
-from diskgnn.minibatch import Block
 from diskgnn.schema import SourceSchema
 from diskgnn.storage import faults
 from diskgnn.training.model_spec import ModelSpec

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from packed_directories import flip
 from typed_samples import CITES, WRITES, typed_graph, write_samples
 
+from diskgnn.batches.minibatch import MiniBatch, TypedMiniBatch
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.loading.loader import Loader
-from diskgnn.minibatch import MiniBatch, TypedMiniBatch
 from diskgnn.packing.pack import pack, pack_request
 from diskgnn.packing.request import PackRequest
 from diskgnn.packing.tiers import TierRows

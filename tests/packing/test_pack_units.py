@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 from graphs import make_graph
 
-from diskgnn.caches import CacheSpec
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.packing.pack import pack_request, place_request
@@ -27,6 +26,8 @@ from diskgnn.packing.row_sets import features_of
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.progress import SILENT, Advance, Reporter
 from diskgnn.sampling.sample import sample
+from diskgnn.specs.caches import CacheSpec
+from diskgnn.specs.targets import NodeTarget
 from diskgnn.storage import faults
 from diskgnn.storage.pace import UNITS_PER_STAGE
 from diskgnn.storage.packed import Packed
@@ -34,7 +35,6 @@ from diskgnn.storage.samples import Samples
 from diskgnn.storage.verification import verify_artifact
 from diskgnn.storage.writer import staging_of
 from diskgnn.system.resources import Resources
-from diskgnn.targets import NodeTarget
 
 WINDOW_BYTES = 16 << 10
 UNIT_BYTES = 1 << 10  # so that a stage has as many units as it has if it takes long
@@ -222,7 +222,7 @@ def test_killed_again_and_again(one_type: Packing, tmp_path: Path) -> None:
         from diskgnn.packing.request import PackRequest
         from diskgnn.packing.tiers import TierBudgets
         from diskgnn.packing.row_sets import features_of
-        from diskgnn.caches import CacheSpec
+        from diskgnn.specs.caches import CacheSpec
         from diskgnn.storage.samples import Samples
         from diskgnn.system.resources import Resources
         graph, samples = Graph.open(sys.argv[1]), Samples.open(sys.argv[2])

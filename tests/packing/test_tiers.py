@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from diskgnn.caches import CacheSpec, cache_rows
 from diskgnn.errors import ConfigError
 from diskgnn.packing.pack import pack
 from diskgnn.packing.tiers import TierBudgets, TierRows
+from diskgnn.specs.caches import CacheSpec, cache_rows
 from diskgnn.storage import faults
 from diskgnn.storage.row_format import FeatureFile, RowFormat
 

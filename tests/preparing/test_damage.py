@@ -20,7 +20,7 @@ from diskgnn.packing.pack import pack
 from diskgnn.preparing.prepare import prepare
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample, sample_plan
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage import faults
 from diskgnn.storage.manifest import open_artifact
 from diskgnn.storage.verification import verify_artifact
@@ -96,7 +96,7 @@ KILLED_WHILE_SAMPLING = textwrap.dedent("""
     from diskgnn.graph.graph import Graph
     from diskgnn.sampling.plan import SamplingPlan
     from diskgnn.sampling.sample import sample_plan
-    from diskgnn.specs import SamplingSpec
+    from diskgnn.specs.sampling import SamplingSpec
     from diskgnn.storage import faults
     from diskgnn.system.resources import Resources
     plan = SamplingPlan(Graph.open(sys.argv[1]), SamplingSpec([3, 2], 1, 2))

@@ -15,12 +15,12 @@ from diskgnn.errors import ArtifactError, ConfigError, OutputExistsError
 from diskgnn.preparing.repair import repair
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.verification import verify_artifact
 from diskgnn.system.resources import Resources
-from diskgnn.targets import LinkTarget, NodeTarget
 from diskgnn.training.train import train
 
 PAPERS = np.array([7, 3, 3, 69, 0, 12, 5])

@@ -21,14 +21,15 @@ from diskgnn.packing.space import most_disk_bytes, most_packed_bytes
 from diskgnn.packing.tiers import TierRows
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample
-from diskgnn.specs import SPLITS, SamplingSpec
+from diskgnn.schema import SPLITS
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import LinkTarget
 from diskgnn.storage import faults
 from diskgnn.storage.manifest import open_artifact
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.verification import verify_artifact
 from diskgnn.system.resources import Resources
-from diskgnn.targets import LinkTarget
 
 SETTINGS = {"fanouts": [4, 3], "batch_size": 64, "epochs": 2, "seed": 5}
 

@@ -13,12 +13,14 @@ from diskgnn import ArtifactError, ConfigError, Loader, OutputExistsError, prepa
 from diskgnn.graph.graph import Graph
 from diskgnn.preparing.repair import repair
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import SPLITS, SamplingSpec, Shard
+from diskgnn.schema import SPLITS
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.shard import Shard
+from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.storage import faults
 from diskgnn.storage.manifest import open_artifact
 from diskgnn.storage.verification import verify_artifact
 from diskgnn.system.resources import Resources
-from diskgnn.targets import LinkTarget, NodeTarget
 
 SETTINGS = {"fanouts": [3, 2], "batch_size": 8, "epochs": 2, "seed": 5, "cpu_cache": "10%", "keep_input_nodes": True}
 WAYS = {

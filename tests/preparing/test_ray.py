@@ -25,13 +25,13 @@ from graphs import INDICES, make_graph
 from object_store import SECRET, object_store
 
 import diskgnn
-from diskgnn.caches import CacheSpec
 from diskgnn.errors import ArtifactError, ConfigError, UnavailableError, WorkerLostError
 from diskgnn.graph.graph import Graph
 from diskgnn.preparing import ray_tasks
 from diskgnn.preparing.ray_nodes import PROCESS_BYTES
 from diskgnn.preparing.request import PrepareRequest
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.caches import CacheSpec
+from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage import faults
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest import read_manifest

@@ -22,12 +22,12 @@ from diskgnn.importers.convert import convert
 from diskgnn.packing.pack import pack
 from diskgnn.preparing.repair import repair
 from diskgnn.sampling.sample import sample
+from diskgnn.specs.targets import NodeTarget
 from diskgnn.storage import faults
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.verification import Damage, find_damage, verify_artifact
 from diskgnn.system.resources import Resources
-from diskgnn.targets import NodeTarget
 
 RESOURCES = Resources(1 << 30, threads=2)
 

@@ -13,9 +13,9 @@ from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.importers.convert import convert
 from diskgnn.preparing.repair import repair
 from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.specs.targets import NodeTarget
 from diskgnn.storage.packed import Packed
 from diskgnn.system.resources import Resources
-from diskgnn.targets import NodeTarget
 from diskgnn.training.evaluate import evaluate
 from diskgnn.training.train import train
 

@@ -10,9 +10,9 @@ from typed_graphs import CITES, WRITES, citations
 from diskgnn import estimate, prepare
 from diskgnn.cli import main
 from diskgnn.importers.convert import convert
+from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.storage.artifacts import extents_file
 from diskgnn.storage.packed import Packed
-from diskgnn.targets import LinkTarget, NodeTarget
 
 SETTINGS = {"fanouts": [3, 2], "batch_size": 8, "epochs": 3, "cpu_cache": 500, "static_cache": 100, "seed": 1}
 

@@ -19,7 +19,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage.samples import Samples
 from diskgnn.training.fresh_epochs import FreshEpochs
 

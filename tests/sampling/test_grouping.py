@@ -18,7 +18,7 @@ from diskgnn.preparing.prepare import prepare
 from diskgnn.sampling.grouping import nearness_order
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples import Samples
 

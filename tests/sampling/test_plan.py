@@ -7,7 +7,7 @@ from graphs import random_bits, write_graph
 
 from diskgnn.draws import batch_key
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from diskgnn.errors import ArtifactError, DiskFullError, OutputExistsError
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample, sample_plan
 from diskgnn.sampling.sample_units import sample_units, write_units
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import checksum_file
 from diskgnn.storage.samples import Samples, one_row, samples_schema
@@ -91,7 +91,7 @@ def test_killed_half_way_then_run_again(graph, tmp_path):
         from diskgnn.graph.graph import Graph
         from diskgnn.sampling.plan import SamplingPlan
         from diskgnn.sampling.sample import sample_plan
-        from diskgnn.specs import SamplingSpec
+        from diskgnn.specs.sampling import SamplingSpec
         from diskgnn.storage import faults
         from diskgnn.system.resources import Resources
         plan = SamplingPlan(Graph.open(sys.argv[1]), SamplingSpec(**{spec!r}))

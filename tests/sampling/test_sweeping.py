@@ -25,7 +25,7 @@ from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
 from diskgnn.sampling.sample import sample, sample_plan
 from diskgnn.sampling.sweeping import SweepingSampler
 from diskgnn.sampling.topology import TopologyParts
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage import faults
 from diskgnn.storage.samples import Samples
 from diskgnn.system.resources import Resources
@@ -245,7 +245,7 @@ def test_killed_half_way_then_run_again(graph, tmp_path):
         from diskgnn.graph.graph import Graph
         from diskgnn.sampling.plan import SamplingPlan
         from diskgnn.sampling.sample import sample_plan
-        from diskgnn.specs import SamplingSpec
+        from diskgnn.specs.sampling import SamplingSpec
         from diskgnn.storage import faults
         from diskgnn.system.resources import Resources
         plan = SamplingPlan(Graph.open(sys.argv[1]), SamplingSpec(**{spec!r}))

@@ -16,9 +16,9 @@ from diskgnn.importers.convert import convert
 from diskgnn.sampling.grouping import nearness_order
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import LinkTarget
 from diskgnn.storage.samples import Samples
-from diskgnn.targets import LinkTarget
 
 FIRST = {"paper": 0, "author": 70, "venue": 110}  # of labels: nodes of all types in a row
 

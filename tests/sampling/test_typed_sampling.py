@@ -13,11 +13,11 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample, sample_plan
 from diskgnn.sampling.sweeping import SweepingSampler
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.samples_config import SamplesConfig
 from diskgnn.system.resources import Resources
-from diskgnn.targets import LinkTarget, NodeTarget
 
 LINKS = LinkTarget(WRITES, negatives=2, eval_negatives=3)
 CHOICES = {

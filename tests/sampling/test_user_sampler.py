@@ -23,10 +23,10 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.preparing.repair import repair
 from diskgnn.sampling.neighbourhood import Neighbourhood
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.storage.samples import Samples
 from diskgnn.system.resources import Resources
-from diskgnn.targets import LinkTarget, NodeTarget
 
 
 def shards(path):

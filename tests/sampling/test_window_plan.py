@@ -7,7 +7,7 @@ from graphs import make_graph
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample, sample_plan
 from diskgnn.sampling.window_plan import WindowPlan
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage.samples import Samples
 from diskgnn.system.resources import Resources
 

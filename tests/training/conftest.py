@@ -3,7 +3,7 @@ import torch
 from training_runs import make_class_graph
 
 from diskgnn.baselines.in_memory import InMemory
-from diskgnn.specs import SPLITS
+from diskgnn.schema import SPLITS
 
 
 @pytest.fixture(scope="module")

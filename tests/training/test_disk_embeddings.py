@@ -18,12 +18,12 @@ from typed_batches import TypedGraph
 from typed_directories import write_typed_graph
 
 import diskgnn
-from diskgnn.batch_source import schema_of
+from diskgnn.batches.batch_source import schema_of
 from diskgnn.cli import main
 from diskgnn.errors import ArtifactError, ConfigError, ReadError
 from diskgnn.loading.loader import Loader
+from diskgnn.specs.targets import NodeTarget
 from diskgnn.storage import faults
-from diskgnn.targets import NodeTarget
 from diskgnn.training.checkpoints import load_model
 from diskgnn.training.disk_embeddings import FOLDER, DiskEmbedding
 from diskgnn.training.embedding_table import EmbeddingTable

@@ -10,7 +10,7 @@ from graphs import assert_rows_are_features, bits_of, make_graph, prepare_graph,
 import diskgnn
 from diskgnn._native import io_uring_refusal
 from diskgnn.baselines.in_memory import InMemory
-from diskgnn.batch_source import BatchSource
+from diskgnn.batches.batch_source import BatchSource
 from diskgnn.storage.packed import Packed
 
 DTYPES = ("float32", "float16", "bfloat16", "int8")

@@ -17,7 +17,7 @@ from diskgnn.baselines.in_memory import InMemory
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage import faults
 from diskgnn.training.fresh_epochs import FreshEpochs, preparing_threads
 from diskgnn.training.fresh_window_job import WindowPreparer

@@ -15,7 +15,7 @@ from diskgnn.errors import ArtifactError
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.packing.row_sets import row_sets_of
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import LinkTarget, SamplingSpec
+from diskgnn.specs.sampling import LinkTarget, SamplingSpec
 from diskgnn.storage import faults
 from diskgnn.training.fresh_epochs import FreshEpochs
 from diskgnn.training.fresh_rows import stay_in_the_graph

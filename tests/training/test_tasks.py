@@ -11,8 +11,8 @@ from sklearn import metrics
 from torch import nn
 from torch.nn import functional as F
 
+from diskgnn.batches.minibatch import Block, MiniBatch, Pairs
 from diskgnn.errors import ConfigError
-from diskgnn.minibatch import Block, MiniBatch, Pairs
 from diskgnn.schema import ONE_EDGE_TYPE, SourceSchema, one_type_schema
 from diskgnn.training.decoders import DistMult, DotProduct, MLPDecoder, make_decoder
 from diskgnn.training.link_prediction import LinkPrediction, PairScores, edge_ranks, pair_scores

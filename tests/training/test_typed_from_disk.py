@@ -16,7 +16,7 @@ from diskgnn.baselines.in_memory import InMemory
 from diskgnn.cli import main
 from diskgnn.loading.loader import Loader
 from diskgnn.packing.pack import pack
-from diskgnn.targets import LinkTarget
+from diskgnn.specs.targets import LinkTarget
 from diskgnn.training.fresh_epochs import FreshEpochs
 from diskgnn.training.train import train
 

@@ -28,7 +28,7 @@ from typing import Any
 from benchmarks.settings import Settings
 from benchmarks.stages import STAGES
 from diskgnn.importers.quantising import QUANTISED
-from diskgnn.specs import DRAWS
+from diskgnn.specs.sampling import DRAWS
 from diskgnn.system.memory_cgroup import MemoryCgroup
 from diskgnn.units import format_size, parse_size
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.making import make_graph, make_packed
 from benchmarks.settings import Settings
-from diskgnn.caches import cache_rows
+from diskgnn.specs.caches import cache_rows
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples import Samples
 

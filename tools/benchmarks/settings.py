@@ -9,7 +9,7 @@ from typing import Any
 
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
 
 
 @dataclass(frozen=True)

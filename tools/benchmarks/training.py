@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import diskgnn
 from benchmarks import limits
 from benchmarks.settings import Settings
-from diskgnn.minibatch import MiniBatch
+from diskgnn.batches.minibatch import MiniBatch
 from diskgnn.storage.packed import Packed
 from diskgnn.training.models import make_model
 

@@ -29,8 +29,8 @@ if not ON_GPU:
 
 import diskgnn  # noqa: E402
 from benchmarks.limits import sequential_read  # noqa: E402
+from diskgnn.batches.minibatch import MiniBatch  # noqa: E402
 from diskgnn.graph.graph import Graph  # noqa: E402
-from diskgnn.minibatch import MiniBatch  # noqa: E402
 from diskgnn.storage import artifacts  # noqa: E402
 from diskgnn.storage.packed import Packed  # noqa: E402
 from gpu_benchmark import epochs  # noqa: E402

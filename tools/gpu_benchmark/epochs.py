@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diskgnn import Loader
-from diskgnn.minibatch import MiniBatch
+from diskgnn.batches.minibatch import MiniBatch
 from diskgnn.training.models import make_model
 from gpu_benchmark.rates import synchronize
 

@@ -29,10 +29,10 @@ from counting import Draws, RankWork, total, work_of_ranks
 from measuring import measure_at_once
 from replay import Epoch, Rates, replay
 
-from diskgnn.caches import cache_rows
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs import SamplingSpec
+from diskgnn.specs.caches import cache_rows
+from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.system.resources import Resources
 
 _RATES = {  # option: (field, unit)

@@ -17,7 +17,7 @@ from diskgnn.packing.probes import structure_bytes_of
 from diskgnn.packing.reuse import Reuse
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_a_few
-from diskgnn.specs import Shard
+from diskgnn.specs.shard import Shard
 from diskgnn.system.resources import Resources
 
 _MESSAGE_BYTES = 800  # of Arrow's around the arrays of a header, about

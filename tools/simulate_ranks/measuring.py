@@ -21,10 +21,10 @@ from torch import distributed, nn
 
 import diskgnn
 from diskgnn._native import DIRECT_ALIGNMENT, measure_reads
-from diskgnn.minibatch import MiniBatch
+from diskgnn.batches.minibatch import MiniBatch
+from diskgnn.loading.tracing import UNTRACED
 from diskgnn.storage import artifacts
 from diskgnn.storage.packed import Packed
-from diskgnn.tracing import UNTRACED
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.named_models import model_for
 from diskgnn.training.optimizers import make_optimizer

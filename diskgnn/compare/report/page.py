@@ -32,7 +32,7 @@ from diskgnn.compare.report.html_tables import (
     time_table,
 )
 from diskgnn.compare.results import Comparison
-from diskgnn.tracing import write_trace
+from diskgnn.loading.tracing import write_trace
 from diskgnn.units import format_size, format_value
 
 _TRACE_EVENTS = 20_000  # of one loader within the page, some 300 KB

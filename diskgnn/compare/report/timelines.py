@@ -10,7 +10,7 @@ from diskgnn.compare.loader_summary import LoaderSummary
 from diskgnn.compare.number_format import duration
 from diskgnn.compare.report.figures import Figure, layout, plain
 from diskgnn.compare.timeline_words import kind_of, track_order, track_words
-from diskgnn.tracing import TRAIN_TRACK, TraceEvent
+from diskgnn.loading.tracing import TRAIN_TRACK, TraceEvent
 
 _COLORS = {"sample": "#c08c2c", "read": "#4c86c6", "move": "#3a9a8c", "compute": "#9a6fc4", "wait": "#9aa1ab"}
 _MAX_EVENTS = 600  # drawn of one timeline

@@ -15,8 +15,7 @@ from diskgnn.importers.containers import torch_files
 from diskgnn.importers.containers.file_rows import headerless
 from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
-from diskgnn.specs import SPLITS
+from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, SPLITS
 
 _FILES = ("conf.json", "features.bin", "graph.pth", "labels.pth", "split_idx.pth")
 _CLASSES = (

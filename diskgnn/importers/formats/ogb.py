@@ -17,8 +17,7 @@ from diskgnn.importers.containers import edge_lists, npz, text_numbers, torch_fi
 from diskgnn.importers.containers.rows import EdgeStream, RowSource
 from diskgnn.importers.formats import ogb_knowledge
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
-from diskgnn.specs import SPLITS
+from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, SPLITS, EdgeType
 
 _NEEDED = ("raw/edge.csv.gz", "raw/data.npz", "raw/triplet-type-list.csv.gz")
 _UNDIRECTED = ("products", "proteins", "collab", "ppa", "ppassoc", "ddi")  # the ogb package adds their reverse edges

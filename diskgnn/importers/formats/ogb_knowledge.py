@@ -19,8 +19,7 @@ from diskgnn.errors import InputError
 from diskgnn.importers.containers import text_numbers, torch_files
 from diskgnn.importers.containers.rows import EdgeStream
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.schema import EdgeType
-from diskgnn.specs import SPLITS
+from diskgnn.schema import SPLITS, EdgeType
 
 _KEYS = ("head", "relation", "tail")
 _SORTING_BYTES = 24  # of each edge: its relation, its place and a count; then its place and its ends

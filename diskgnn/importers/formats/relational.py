@@ -31,8 +31,7 @@ from diskgnn.importers.ids.id_streams import IdColumns, checked_keys
 from diskgnn.importers.tables.column_encoding import TableEncoding, label_numbers, seconds
 from diskgnn.importers.tables.frames import FrameTable, JoinedTables, RowTable
 from diskgnn.importers.tables.table import Table, TableColumns
-from diskgnn.schema import EdgeType
-from diskgnn.specs import SPLITS
+from diskgnn.schema import SPLITS, EdgeType
 
 DESCRIPTION = "relational.yaml"  # in a folder that is given in its place
 _STATISTICS_ROWS = 1 << 16  # at a time: what is found must not depend on memory

@@ -27,8 +27,7 @@ from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.ids.user_ids import UserIds
 from diskgnn.importers.tables import table_rows
 from diskgnn.importers.tables.table import Table, is_table
-from diskgnn.schema import EdgeType
-from diskgnn.specs import SPLITS
+from diskgnn.schema import SPLITS, EdgeType
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.writer import ArtifactWriter

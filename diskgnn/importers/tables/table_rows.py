@@ -18,7 +18,7 @@ from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSourc
 from diskgnn.importers.tables.spark_vectors import is_vector, vector_lengths, vector_rows
 from diskgnn.importers.tables.table import Table, TableColumns
 
-_SPLIT_NAMES = {"train": "train", "valid": "valid", "val": "valid", "validation": "valid", "test": "test"}
+_SPLITS = {"train": "train", "valid": "valid", "val": "valid", "validation": "valid", "test": "test"}
 _FEATURE_TYPES = {pa.float16(): np.float16, pa.float32(): np.float32, pa.float64(): np.float64, pa.int8(): np.int8}
 
 
@@ -253,11 +253,11 @@ def splits(table: Table, columns: TableColumns) -> dict[str, npt.NDArray[np.int6
             rows = np.flatnonzero(codes == code)
             if not word or not len(rows):
                 continue
-            if word not in _SPLIT_NAMES:
+            if word not in _SPLITS:
                 raise InputError(
                     f"splits: expected train, valid, test or null in column {columns.split!r}, found {word!r} in "
                     f"row {position + int(rows[0])}"
                 )
-            found.setdefault(_SPLIT_NAMES[word], []).append(rows.astype(np.int64) + position)
+            found.setdefault(_SPLITS[word], []).append(rows.astype(np.int64) + position)
         position += batch.num_rows
     return {split: np.concatenate(found[split]) for split in ("train", "valid", "test") if split in found}

@@ -10,7 +10,7 @@ from graphs import make_graph, prepare_graph, write_graph
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.cli import main
 from diskgnn.errors import ConfigError
-from diskgnn.tracing import MAX_EVENTS, Timeline, TraceEvent, is_traceable, read_trace, write_trace
+from diskgnn.loading.tracing import MAX_EVENTS, Timeline, TraceEvent, is_traceable, read_trace, write_trace
 from diskgnn.training.train import train
 
 

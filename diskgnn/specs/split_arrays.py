@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from diskgnn.errors import ConfigError
+from diskgnn.schema import SPLITS
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-SPLIT_NAMES = ("train", "valid", "test")
 
 
 class SplitArrays(Mapping[str, Any]):
@@ -25,7 +24,7 @@ class SplitArrays(Mapping[str, Any]):
     """
 
     def __init__(self, arrays: Mapping[str, npt.NDArray[Any]], digest: str | None = None) -> None:
-        self._arrays = {split: arrays[split] for split in SPLIT_NAMES if split in arrays}
+        self._arrays = {split: arrays[split] for split in SPLITS if split in arrays}
         self.digest = _digest(self._arrays) if digest is None else digest
 
     @staticmethod
@@ -44,9 +43,9 @@ class SplitArrays(Mapping[str, Any]):
             return given
         if not isinstance(given, Mapping):
             raise ConfigError(f"{name}: expected a mapping such as {{'train': ids}}, found {type(given).__name__}")
-        if not given or (unknown := [split for split in given if split not in SPLIT_NAMES]):
+        if not given or (unknown := [split for split in given if split not in SPLITS]):
             found = "none" if not given else repr(unknown[0])
-            raise ConfigError(f"{name}: expected ids for some of {', '.join(SPLIT_NAMES)}, found {found}")
+            raise ConfigError(f"{name}: expected ids for some of {', '.join(SPLITS)}, found {found}")
         return SplitArrays({split: _checked(f"{name}[{split!r}]", each, row_shape) for split, each in given.items()})
 
     @staticmethod
@@ -62,7 +61,7 @@ class SplitArrays(Mapping[str, Any]):
         """
         if isinstance(given, SplitArrays):
             return given
-        if not isinstance(given, Mapping) or not given or set(given) - set(SPLIT_NAMES):
+        if not isinstance(given, Mapping) or not given or set(given) - set(SPLITS):
             raise ConfigError("labels: expected a mapping such as {'train': labels}, with the splits of the seeds")
         found = SplitArrays({split: _checked_labels(f"labels[{split!r}]", each) for split, each in given.items()})
         if len(kinds := {(array.dtype.name, array.shape[1:]) for array in found.values()}) > 1:

@@ -8,7 +8,7 @@ from typing import Any
 
 from diskgnn.errors import ConfigError
 from diskgnn.schema import EdgeType, check_type_name, parse_edge_type
-from diskgnn.split_arrays import SplitArrays
+from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.units import whole_number
 
 NEGATIVES_BY = ("uniform", "popularity")

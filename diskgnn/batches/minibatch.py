@@ -124,20 +124,20 @@ class MiniBatch:
         return _moved(self, device, non_blocking)
 
     def to_dgl(self) -> list[dgl.DGLBlock]:
-        """The blocks as DGL's own: see `diskgnn.interop.to_dgl`."""
-        from diskgnn import interop
+        """The blocks as DGL's own: see `diskgnn.batches.interop.to_dgl`."""
+        from diskgnn.batches import interop
 
         return interop.to_dgl(self)
 
     def to_pyg(self) -> torch_geometric.data.Data:
-        """One subgraph, as PyG's NeighborLoader yields it: see `diskgnn.interop.to_pyg`."""
-        from diskgnn import interop
+        """One subgraph, as PyG's NeighborLoader yields it: see `diskgnn.batches.interop.to_pyg`."""
+        from diskgnn.batches import interop
 
         return interop.to_pyg(self)
 
     def to_pyg_layers(self) -> list[tuple[Tensor, tuple[int, int]]]:
-        """The blocks as (edge_index, size) for PyG's bipartite layers: see `diskgnn.interop.to_pyg_layers`."""
-        from diskgnn import interop
+        """The blocks as (edge_index, size) for PyG's bipartite layers: see `diskgnn.batches.interop.to_pyg_layers`."""
+        from diskgnn.batches import interop
 
         return interop.to_pyg_layers(self)
 
@@ -194,20 +194,20 @@ class TypedMiniBatch:
         return _moved(self, device, non_blocking)
 
     def to_dgl(self) -> list[dgl.DGLBlock]:
-        """The blocks as DGL's own, with all types: see `diskgnn.interop.typed_to_dgl`."""
-        from diskgnn import interop
+        """The blocks as DGL's own, with all types: see `diskgnn.batches.interop.typed_to_dgl`."""
+        from diskgnn.batches import interop
 
         return interop.typed_to_dgl(self)
 
     def to_pyg(self) -> torch_geometric.data.HeteroData:
-        """One subgraph, as PyG's loaders yield it: see `diskgnn.interop.typed_to_pyg`."""
-        from diskgnn import interop
+        """One subgraph, as PyG's loaders yield it: see `diskgnn.batches.interop.typed_to_pyg`."""
+        from diskgnn.batches import interop
 
         return interop.typed_to_pyg(self)
 
     def to_pyg_layers(self) -> list[tuple[dict[EdgeType, Tensor], dict[str, tuple[int, int]]]]:
-        """The blocks by type, for PyG's bipartite layers: see `diskgnn.interop.typed_to_pyg_layers`."""
-        from diskgnn import interop
+        """The blocks by type, for PyG's bipartite layers: see `diskgnn.batches.interop.typed_to_pyg_layers`."""
+        from diskgnn.batches import interop
 
         return interop.typed_to_pyg_layers(self)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeGuard
 
 from diskgnn.errors import ConfigError
-from diskgnn.specs import PathLike
+from diskgnn.paths import PathLike
 
 MAX_EVENTS = 200_000  # of one timeline, about 25 MB as a file: the first ones are kept
 TRAIN_TRACK = "train"  # the thread that trains

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from typed_batches import CITES, NODES, WRITES, TypedGraph, seed_pairs
 
-from diskgnn.minibatch import MiniBatch, Pairs, TypedMiniBatch
+from diskgnn.batches.minibatch import MiniBatch, Pairs, TypedMiniBatch
 
 os.environ.setdefault("DGLBACKEND", "pytorch")
 pyg_data = pytest.importorskip("torch_geometric.data")

@@ -7,25 +7,22 @@ from __future__ import annotations
 
 import inspect
 import operator
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
 from diskgnn.errors import ConfigError
-from diskgnn.fanouts import CheckedFanouts, Fanouts, by_layer, checked_fanouts, num_layers
-from diskgnn.schema import EdgeType
-from diskgnn.split_arrays import SPLIT_NAMES
-from diskgnn.targets import LinkTarget, NodeTarget, Target
+from diskgnn.schema import SPLITS, EdgeType
+from diskgnn.specs.fanouts import CheckedFanouts, Fanouts, by_layer, checked_fanouts, num_layers
+from diskgnn.specs.shard import Shard
+from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
+from diskgnn.specs.user_sampler import AnySampler, UserSampler
 from diskgnn.units import whole_number
-from diskgnn.user_sampler import AnySampler, UserSampler
 
 if TYPE_CHECKING:
     from typing_extensions import Required, Unpack
 
-PathLike = str | os.PathLike[str]
-SPLITS = SPLIT_NAMES
 ENGINES = ("local", "ray")
 DRAWS = ("independent", "coordinated")
 TEMPORAL = ("uniform", "last")
@@ -56,36 +53,6 @@ class SamplingOptions(DrawingOptions, total=False):
     eval_fanouts: Fanouts | None
     expand_once: bool
     shuffle: bool
-
-
-@dataclass(frozen=True)
-class Shard:
-    """The minibatches of one of several ranks that train together: in each epoch, of each split, those whose numbers
-    are `rank`, `rank + world_size`, `rank + 2 * world_size`, ... So step t of all ranks is what one rank has at
-    positions t * world_size to (t + 1) * world_size - 1.
-
-    Raises:
-        ConfigError: no rank of so many.
-
-    Example:
-        >>> list(Shard(1, 4).numbers(10))
-        [1, 5, 9]
-    """
-
-    rank: int = 0
-    world_size: int = 1
-
-    def __post_init__(self) -> None:
-        world_size = whole_number("world_size", self.world_size)
-        rank = whole_number("rank", self.rank, least=0)
-        if rank >= world_size:
-            raise ConfigError(f"rank: expected less than the world size {world_size}, found {rank}")
-        object.__setattr__(self, "rank", rank)
-        object.__setattr__(self, "world_size", world_size)
-
-    def numbers(self, num_batches: int) -> range:
-        """Which of the `num_batches` minibatches of an epoch these are."""
-        return range(self.rank, num_batches, self.world_size)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ArtifactError, ConfigError
-from diskgnn.minibatch import AnyMiniBatch
 from diskgnn.schema import SourceSchema, one_type_schema
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import dgl
     import torch_geometric
 
-    from diskgnn.minibatch import Block, MiniBatch, TypedMiniBatch
+    from diskgnn.batches.minibatch import Block, MiniBatch, TypedMiniBatch
     from diskgnn.schema import EdgeType
 
 

@@ -1,0 +1,1 @@
+"""What every loader yields, and what the trainer asks of it."""

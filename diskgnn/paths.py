@@ -1,0 +1,5 @@
+"""What names a file."""
+
+import os
+
+PathLike = str | os.PathLike[str]

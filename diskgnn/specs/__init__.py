@@ -1,0 +1,1 @@
+"""What a user asks for, checked once: how to sample, what seeds are, what to cache."""

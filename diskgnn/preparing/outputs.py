@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, replace
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from diskgnn.errors import ArtifactError, ConfigError, OutputExistsError
+from diskgnn.packing.tiers import TierBudgets
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.storage import artifacts
 from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import read_manifest
+from diskgnn.storage.packed import Packed
+from diskgnn.storage.packed_config import PackedConfig
 
-_SETTINGS = "ranks.json"  # in the scratch of a folder of ranks: what they are being prepared with
-_REPLACED = "replaced"  # in the record: digests of ranks that an overwriting run found there
+_REPLACE = "pass overwrite=True to replace it, or choose another output"
 
 
 @contextmanager
@@ -45,54 +45,40 @@ def unfinished_ranks(request: PrepareRequest, ranks: int, *, overwrite: bool) ->
     """What is still to be prepared of `ranks` ranks: one request for each, in order, which may be done anywhere.
 
     `request` is for all minibatches, and its output the folder. Caches are those of each rank. A rank whose directory
-    is there is done, if a run with the same settings was stopped before all were, and made it; when the block ends
-    without an error, all are.
+    is there, made with the same settings, is done; when all are, `overwrite` makes them all again. When the block ends
+    without an error, all are done.
 
     Raises:
         BusyError: another process prepares this folder.
         OutputExistsError: it holds something else, or all of this already and `overwrite` is False.
     """
-    names = [artifacts.rank_directory(rank, ranks) for rank in range(ranks)]
+    of_ranks = [_of_rank(request, rank, ranks) for rank in range(ranks)]
     with preparing_alone(request.out):
-        there = _ranks_there(request.out, names)
-        settings, record = _settings(request), request.scratch / _SETTINGS
-        found = _read(record)
-        replaced = {} if found is None else found.pop(_REPLACED)
-        if found != settings:  # no run of these was stopped
-            replaced = there
-        others = [name for name in there if there[name] == replaced.get(name)]
-        if others and not overwrite:
-            raise OutputExistsError(
-                f"{request.out} holds "
-                + (f"{', '.join(others)} of other settings" if found is not None else _said_of(there, names))
-                + "; pass overwrite=True to replace it, or choose another output"
-            )
+        there = _ranks_there(request.out, [each.out.name for each in of_ranks])
+        differing = {each.out.name: _difference(each, there[each.out.name]) for each in of_ranks if each.out.name in there}
+        done = [name for name, difference in differing.items() if difference is None]
+        if not overwrite and len(done) < len(there):
+            others = ", ".join(f"{name} of another {what}" for name, what in differing.items() if what is not None)
+            raise OutputExistsError(f"{request.out} holds {others}; {_REPLACE}")
+        if len(done) == ranks:
+            if not overwrite:
+                raise OutputExistsError(f"{request.out} holds all of {ranks} ranks already; {_REPLACE}")
+            done = []
         request.scratch.mkdir(parents=True, exist_ok=True)
-        record.write_text(json.dumps({**settings, _REPLACED: replaced}))
-        of_ranks = [
-            replace(
-                request,
-                plan=request.plan.shard(rank, ranks),
-                out=request.out / name,
-                samples=None if request.samples is None else request.samples / name,
-            )
-            for rank, name in enumerate(names)
-        ]
-        yield [each for each in of_ranks if each.out.name not in there or each.out.name in others]
+        yield [each for each in of_ranks if each.out.name not in done]
         for each in (request, *of_ranks):
             shutil.rmtree(each.scratch, ignore_errors=True)
 
 
-def _said_of(there: Collection[str], names: list[str]) -> str:
-    """Of ranks that no stopped run is known to have made."""
-    missing = [name for name in names if name not in there]
-    if not missing:
-        return f"all of {len(names)} ranks already"
-    return f"{', '.join(sorted(there))} of a run that is finished, and {', '.join(missing)} is missing"
+def _of_rank(request: PrepareRequest, rank: int, ranks: int) -> PrepareRequest:
+    """What one rank has of `request`, which is for all of them."""
+    name = artifacts.rank_directory(rank, ranks)
+    samples = None if request.samples is None else request.samples / name
+    return replace(request, plan=request.plan.shard(rank, ranks), out=request.out / name, samples=samples)
 
 
-def _ranks_there(out: Path, names: list[str]) -> dict[str, str]:
-    """Which of the ranks called `names` are in the folder `out`, and their digests.
+def _ranks_there(out: Path, names: list[str]) -> dict[str, PackedConfig]:
+    """Which of the ranks called `names` are in the folder `out`, and what each was made with.
 
     Raises:
         OutputExistsError: something else is.
@@ -107,30 +93,44 @@ def _ranks_there(out: Path, names: list[str]) -> dict[str, str]:
             f"{out} holds {found or 'a file'}, expected nothing but {names[0]} to {names[-1]}: choose another output, "
             "or remove it by hand"
         )
-    there = {}
-    for name in [name for name in names if name in entries]:
-        try:
-            there[name] = read_manifest(out / name, artifacts.PACKED).digest
-        except ArtifactError as error:
-            raise OutputExistsError(f"{error}; remove it by hand, or choose another output") from error
-    return there
+    try:
+        return {
+            name: Packed(read_manifest(out / name, artifacts.PACKED)).config for name in names if name in entries
+        }
+    except ArtifactError as error:
+        raise OutputExistsError(f"{error}; remove it by hand, or choose another output") from error
 
 
-def _settings(request: PrepareRequest) -> dict[str, Any]:
-    """All that the ranks' directories depend on."""
-    settings = {
+def _difference(request: PrepareRequest, there: PackedConfig) -> str | None:
+    """In what `request` is not for what is there already; None if it would make just that, byte for byte."""
+    of_request = {
         "graph": request.graph.manifest.digest,
-        "samples": request.plan.config().to_json(),
-        "cache": {name: str(size) for name, size in asdict(request.cache).items()},
-        "keep_input_nodes": request.keep_input_nodes,
-        "keep_edge_ids": request.keep_edge_ids,
+        "way of sampling": request.plan.config(),
+        "`keep_input_nodes`": request.keep_input_nodes,
+        "`keep_edge_ids`": request.keep_edge_ids,
     }
-    return dict(json.loads(json.dumps(settings)))  # as `_read` finds it
+    of_there = there.graph, there.samples, there.keep_input_nodes, there.keep_edge_ids
+    for (what, wanted), found in zip(of_request.items(), of_there, strict=True):
+        if wanted != found:
+            return what
+    return _other_cache(request.tiers, there)
 
 
-def _read(record: Path) -> Any:
-    """None if there is none, or it is damaged."""
-    with suppress(OSError, ValueError):
-        found = json.loads(record.read_text())
-        return found if isinstance(found, dict) and isinstance(found.get(_REPLACED), dict) else None
+def _other_cache(budgets: TierBudgets, there: PackedConfig) -> str | None:
+    """Which cache of what is there was made for another budget. One that holds all rows may have been made for any."""
+    row_bytes = [each.rows.row_bytes for each in there.row_sets]
+
+    def fits(rows: list[int], budget: int, *, holds_all: bool) -> bool:
+        left_bytes = budget - sum(number * width for number, width in zip(rows, row_bytes, strict=True))
+        return left_bytes >= 0 and (holds_all or left_bytes < sum(row_bytes))  # dividing leaves less than a row of each
+
+    first, *_ = there.splits.values()  # which chose the static rows
+    static = [each.num_static for each in there.row_sets]
+    all_static = first.rows.static == first.rows.requested
+    if not budgets.static_is_auto and not fits(static, budgets.static, holds_all=all_static):
+        return "`static_cache`"
+    for name, split in there.splits.items():
+        cpu = [each.cpu_rows for each in split.row_sets]
+        if not fits(cpu, budgets.cpu(name), holds_all=split.rows.disk == 0):
+            return "`cpu_cache`" if name == "train" else "`eval_cpu_cache`"
     return None

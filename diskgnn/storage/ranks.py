@@ -68,8 +68,8 @@ def rank_directories(path: AnyPath) -> list[Location]:
 
 def _missing(directory: Location, world_size: int) -> ArtifactError:
     return ArtifactError(
-        f"{directory} is not there: copy it here; or go on with the `diskgnn prepare --ranks {world_size}` that was "
-        f"stopped; or, where it was not stopped, make all of them again with that and `--overwrite`"
+        f"{directory} is not there: copy it here, or make it with the same `diskgnn prepare --ranks {world_size}` as "
+        f"the others, which leaves those as they are"
     )
 
 

@@ -46,13 +46,14 @@ def test_a_link_into_an_artifact_is_no_way_around(graph, tmp_path):
     assert not (graph / "inner").exists()
 
 
-def test_a_rank_that_was_deleted_is_named(graph, tmp_path):
+def test_a_rank_that_was_deleted_is_named_and_made_alone(graph, tmp_path):
     prepare = ["prepare", graph, tmp_path / "ranks", "--fanouts", "2", "--batch-size", 1, "--ranks", "2", *CACHE]
     run(*prepare)
     shutil.rmtree(tmp_path / "ranks" / "rank-1-of-2")
-    assert "--overwrite" in run("verify", tmp_path / "ranks", exit_code=4).stderr
-    assert "rank-1-of-2 is missing; pass --overwrite" in run(*prepare, exit_code=5).stderr
-    run(*prepare, "--overwrite")
+    assert "leaves those as they are" in run("verify", tmp_path / "ranks", exit_code=4).stderr
+    kept = (tmp_path / "ranks" / "rank-0-of-2").stat().st_ino
+    run(*prepare)
+    assert (tmp_path / "ranks" / "rank-0-of-2").stat().st_ino == kept
     run("verify", tmp_path / "ranks")
 
 

@@ -1,6 +1,7 @@
 """Ranks that train together: their minibatches are those of one rank, dealt out one by one."""
 
 import pickle
+import shutil
 from itertools import chain, zip_longest
 
 import numpy as np
@@ -189,7 +190,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_ranks_that_are_missing(graph, t
     with faults.armed("prepare.packed", KeyboardInterrupt(), after=1), pytest.raises(KeyboardInterrupt):
         prepare(graph, out, **settings, ranks=3)
     before = (out / "rank-0-of-3").stat().st_ino
-    with pytest.raises(OutputExistsError, match="of other settings"):
+    with pytest.raises(OutputExistsError, match="rank-0-of-3 of another way of sampling"):
         prepare(graph, out, **settings | {"seed": 6}, ranks=3)
     prepare(graph, out, **settings, ranks=3)
     assert (out / "rank-0-of-3").stat().st_ino == before
@@ -201,6 +202,40 @@ def test_a_run_that_was_stopped_goes_on_with_the_ranks_that_are_missing(graph, t
         prepare(graph, out, **settings, ranks=3)
     prepare(graph, out, **settings | {"seed": 6}, ranks=3, overwrite=True)
     assert open_artifact(out / "rank-0-of-3").digest != open_artifact(tmp_path / "whole" / "rank-0-of-3").digest
+
+
+@pytest.mark.parametrize("way", [{}, {"static_cache": "5%"}, {"static_cache": "100%"}, {"cpu_cache": "100%"}])
+def test_a_rank_that_was_deleted_is_made_alone_and_is_what_it_was(graph, typed_graph, tmp_path, way):
+    for source, name in ((graph, "ranks"), (typed_graph, "typed")):
+        settings = SETTINGS | (TYPED_WAYS["nodes"] if name == "typed" else {}) | way
+        prepare(source, tmp_path / name, **settings, ranks=3)
+        deleted = tmp_path / name / "rank-1-of-3"
+        before = {file.name: file.read_bytes() for file in deleted.iterdir()}
+        kept = [(tmp_path / name / f"rank-{rank}-of-3").stat().st_ino for rank in (0, 2)]
+        shutil.rmtree(deleted)
+        reports = prepare(source, tmp_path / name, **settings, ranks=3)
+        assert [report.stage for report in reports] == ["sample", "pack"]
+        assert {file.name: file.read_bytes() for file in deleted.iterdir()} == before
+        assert [(tmp_path / name / f"rank-{rank}-of-3").stat().st_ino for rank in (0, 2)] == kept
+
+
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [
+        ({"cpu_cache": "11%"}, "`cpu_cache`"),
+        ({"eval_cpu_cache": "10%"}, "`eval_cpu_cache`"),
+        ({"static_cache": "6%"}, "`static_cache`"),
+        ({"fanouts": [3, 3]}, "way of sampling"),
+        ({"keep_input_nodes": False}, "`keep_input_nodes`"),
+    ],
+)
+def test_a_rank_is_not_made_to_stand_beside_those_of_other_settings(graph, tmp_path, other, what):
+    settings = SETTINGS | {"static_cache": "5%"}
+    prepare(graph, tmp_path / "ranks", **settings, ranks=2)
+    shutil.rmtree(tmp_path / "ranks" / "rank-1-of-2")
+    with pytest.raises(OutputExistsError, match=f"holds rank-0-of-2 of another {what}; pass overwrite"):
+        prepare(graph, tmp_path / "ranks", **settings | other, ranks=2)
+    assert [entry.name for entry in (tmp_path / "ranks").iterdir()] == ["rank-0-of-2"]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -233,7 +268,7 @@ def test_a_stopped_overwrite_does_not_pass_for_what_it_should_have_made(graph, t
     prepare(graph, out, **SETTINGS, ranks=2)
     with faults.armed("prepare.packed", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
         prepare(graph, out, **other, ranks=2, overwrite=True)
-    with pytest.raises(OutputExistsError, match="holds rank-1-of-2 of other settings"):
+    with pytest.raises(OutputExistsError, match="holds rank-1-of-2 of another way of sampling"):
         prepare(graph, out, **other, ranks=2)
     before = (out / "rank-0-of-2").stat().st_ino
     prepare(graph, out, **other, ranks=2, overwrite=True)

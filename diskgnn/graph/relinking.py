@@ -48,7 +48,7 @@ def relink(graph: PathLike, features: PathLike, *, node_type: str | None = None,
     _require_same(manifest, name, path, verify)
     external = ExternalFile(str(path), path.stat().st_mtime_ns, manifest.external[name].headerless)
     busy = f"another process is writing {final} now; wait for it or stop it"
-    with alone(staging_of(final).with_suffix(".lock"), busy):
+    with alone(staging_of(final).with_suffix(".lock"), final, busy):
         document = json.loads((final / MANIFEST).read_text())
         document["external"][name] = external_to_json(external)
         partial = staging_of(final).with_suffix(".manifest")

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import read_ranges
-from diskgnn.errors import BusyError, ConfigError, OutputExistsError
+from diskgnn.errors import BusyError, OutputExistsError
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import JOURNAL
 from diskgnn.storage.checked_files import ChecksummedFile, sync
@@ -26,7 +26,7 @@ from diskgnn.storage.journal import Journal
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.replacing import refuse_inside_artifact
 from diskgnn.storage.row_reading import row_buffer
-from diskgnn.storage.write_errors import raise_write_error
+from diskgnn.storage.write_errors import beginning, raise_write_error
 from diskgnn.storage.writer import staging_of
 
 
@@ -71,19 +71,15 @@ class Scratch:
 
     def __enter__(self) -> Scratch:
         try:
-            self.output.parent.mkdir(parents=True, exist_ok=True)
-            if not self._lock.acquire():
-                raise BusyError(f"another process is writing {self.output} now; wait for it or stop it")
-            if not self._journal.read():
-                self.clear()
-        except OSError as error:
-            if isinstance(error, BusyError):
-                raise
+            with beginning(self.output):
+                self.output.parent.mkdir(parents=True, exist_ok=True)
+                if not self._lock.acquire():
+                    raise BusyError(f"another process is writing {self.output} now; wait for it or stop it")
+                if not self._journal.read():
+                    self.clear()
+        except BaseException:
             self._lock.release()
-            raise_write_error(error, self.output, "nothing is left")
-            raise ConfigError(
-                f"cannot write {self.output}: {error.strerror or error}; choose an output in another folder"
-            ) from error
+            raise
         return self
 
     def __exit__(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from diskgnn.errors import ArtifactError, ConfigError, OutputExistsError
+from diskgnn.errors import ArtifactError, OutputExistsError
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.storage import artifacts
@@ -16,6 +16,7 @@ from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
+from diskgnn.storage.write_errors import beginning
 
 _REPLACE = "pass overwrite=True to replace it, or choose another output"
 
@@ -28,15 +29,10 @@ def preparing_alone(out: Path) -> Iterator[None]:
         BusyError: another process does now.
         ConfigError: its folder cannot be written to.
     """
-    with ExitStack() as held:
-        try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            busy = f"another process is preparing {out} now; wait for it or stop it"
-            held.enter_context(alone(out.with_name(f".{out.name}.preparing.lock"), busy))
-        except OSError as error:
-            raise ConfigError(
-                f"cannot write {out}: {error.strerror or error}; choose an output in another folder"
-            ) from error
+    with beginning(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    busy = f"another process is preparing {out} now; wait for it or stop it"
+    with alone(out.with_name(f".{out.name}.preparing.lock"), out, busy):
         yield
 
 
@@ -54,8 +50,9 @@ def unfinished_ranks(request: PrepareRequest, ranks: int, *, overwrite: bool) ->
     """
     of_ranks = [_of_rank(request, rank, ranks) for rank in range(ranks)]
     with preparing_alone(request.out):
-        there = _ranks_there(request.out, [each.out.name for each in of_ranks])
-        differing = {each.out.name: _difference(each, there[each.out.name]) for each in of_ranks if each.out.name in there}
+        named = {each.out.name: each for each in of_ranks}
+        there = _ranks_there(request.out, list(named))
+        differing = {name: _difference(named[name], config) for name, config in there.items()}
         done = [name for name, difference in differing.items() if difference is None]
         if not overwrite and len(done) < len(there):
             others = ", ".join(f"{name} of another {what}" for name, what in differing.items() if what is not None)
@@ -65,7 +62,7 @@ def unfinished_ranks(request: PrepareRequest, ranks: int, *, overwrite: bool) ->
                 raise OutputExistsError(f"{request.out} holds all of {ranks} ranks already; {_REPLACE}")
             done = []
         request.scratch.mkdir(parents=True, exist_ok=True)
-        yield [each for each in of_ranks if each.out.name not in done]
+        yield [each for name, each in named.items() if name not in done]
         for each in (request, *of_ranks):
             shutil.rmtree(each.scratch, ignore_errors=True)
 
@@ -94,9 +91,7 @@ def _ranks_there(out: Path, names: list[str]) -> dict[str, PackedConfig]:
             "or remove it by hand"
         )
     try:
-        return {
-            name: Packed(read_manifest(out / name, artifacts.PACKED)).config for name in names if name in entries
-        }
+        return {name: Packed(read_manifest(out / name, artifacts.PACKED)).config for name in names if name in entries}
     except ArtifactError as error:
         raise OutputExistsError(f"{error}; remove it by hand, or choose another output") from error
 

@@ -69,7 +69,7 @@ def repair(
     folder = read_manifest(local(path, "repairing")).folder.resolve()
     scratch = folder.with_name(f".{folder.name}.repair")
     busy = f"another process is writing {folder} now; wait for it or stop it"
-    with alone(staging_of(folder).with_suffix(".lock"), busy):
+    with alone(staging_of(folder).with_suffix(".lock"), folder, busy):
         try:
             return _repair(path, graph, samples, scratch, resources)
         finally:

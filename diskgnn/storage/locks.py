@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from diskgnn.errors import BusyError
-from diskgnn.storage.write_errors import raise_write_error
+from diskgnn.storage.write_errors import beginning
 
 
 class FileLock:
@@ -52,24 +52,21 @@ class FileLock:
 
 
 @contextmanager
-def alone(path: Path, busy: str) -> Iterator[None]:
+def alone(path: Path, output: Path, busy: str) -> Iterator[None]:
     """Hold the lock `path` within the block.
 
     Args:
         path: of the lock.
+        output: what is written within the block: it is named where the lock cannot be.
         busy: what to say where somebody else has it.
 
     Raises:
         BusyError: another process has it, or another lock of this one.
-        DiskFullError, WriteError: the disk is full, or failed.
-        OSError: the file cannot be written for another reason.
+        ConfigError, DiskFullError, WriteError: the file cannot be written, see `beginning`.
     """
     lock = FileLock(path)
-    try:
+    with beginning(output):
         acquired = lock.acquire()
-    except OSError as error:
-        raise_write_error(error, path, "nothing was begun")
-        raise
     if not acquired:
         raise BusyError(busy)
     try:

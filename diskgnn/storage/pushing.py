@@ -235,7 +235,10 @@ def _send(sending: _Sending, reporter: Reporter) -> int:
     scratch = target.scratch.parent
     scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
     busy = f"another process is sending {target} now; wait for it or stop it"
-    with alone(scratch / "push.lock", busy), reporter.stage(f"send {target}", sending.num_bytes, "B") as advance:
+    with (
+        alone(scratch / "push.lock", scratch, busy),
+        reporter.stage(f"send {target}", sending.num_bytes, "B") as advance,
+    ):
         there = _manifest_at(target)
         sent = _SentFiles(_sent_file(target), manifest.digest, set() if there is None else set(there.files))
         if there is not None and there.digest != manifest.digest:

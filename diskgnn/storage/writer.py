@@ -43,7 +43,7 @@ from diskgnn.storage.replacing import (
     remove_left,
     require_replaceable,
 )
-from diskgnn.storage.write_errors import raise_write_error
+from diskgnn.storage.write_errors import beginning, raise_write_error
 
 
 class ArtifactWriter:
@@ -99,15 +99,10 @@ class ArtifactWriter:
         require_replaceable(self.final, self.format, overwrite=self._overwrite)
 
     def __enter__(self) -> ArtifactWriter:
-        try:
+        with beginning(self.final):
             self.final.parent.mkdir(parents=True, exist_ok=True)
             if not self._lock.acquire():
                 raise BusyError(f"another process is writing {self.final} now; wait for it or stop it")
-        except OSError as error:
-            raise_write_error(error, self.final, "nothing is left")
-            raise ConfigError(
-                f"cannot write {self.final}: {error.strerror or error}; choose an output in another folder"
-            ) from error
         try:
             if (self.final / JOURNAL).exists():
                 remove_left(read_manifest(self.final))

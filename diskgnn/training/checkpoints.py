@@ -78,7 +78,7 @@ def training_alone(directory: PathLike) -> Iterator[None]:
         f"another process trains with the checkpoint in {directory} now; wait for it, stop it, or choose another "
         f"directory"
     )
-    with alone(Path(directory) / ".training.lock", busy):
+    with alone(Path(directory) / ".training.lock", Path(directory), busy):
         yield
 
 

@@ -1,8 +1,11 @@
 """Outputs that would lie in an artifact's directory are refused by every command before anything is written."""
 
+import ctypes
 import errno
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from commands import run
@@ -57,10 +60,44 @@ def test_a_rank_that_was_deleted_is_named_and_made_alone(graph, tmp_path):
     run("verify", tmp_path / "ranks")
 
 
+REFUSED = """
+import os, sys
+from commands import run
+os.chdir({folder!r})
+for command in {commands!r}:
+    sys.stdout.write(" ".join(run(*command, exit_code=2).stderr.split()) + "\\n")
+"""
+_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE = 24, 1
+
+
+def test_a_folder_that_one_may_not_write_to_is_named_as_that(graph, packed, tmp_path):
+    folder = tmp_path / "refusing"
+    shutil.copytree(packed, folder / "packed")
+    (folder / "packed" / "train.bin").write_bytes(b"damaged")
+    folder.chmod(0o555)
+    commands = [
+        ["generate", "refusing/new", "--num-nodes", 1000],
+        ["prepare", graph, "refusing/new", "--fanouts", 2, *CACHE],
+        ["prepare", graph, "new", "--fanouts", 2, "--samples", "refusing/new", *CACHE],
+        ["verify", "--repair", "refusing/packed", "--graph", graph],
+    ]
+    commands = [[str(each) for each in command] for command in commands]
+    found = subprocess.run(
+        [sys.executable, "-c", REFUSED.format(folder=str(tmp_path), commands=commands)], check=False,
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        preexec_fn=lambda: ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, 0, 0, 0),  # root, too
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    messages = found.stdout.splitlines()
+    assert len(messages) == len(commands)
+    assert [message for message in messages if "you have no permission to write to" not in message] == []
+    assert list(folder.iterdir()) == [folder / "packed"]
+
+
 def test_a_read_only_disk_is_no_failing_one(tmp_path):
     read_only = OSError(errno.EROFS, os.strerror(errno.EROFS))
     with faults.armed("artifact.publish", read_only):
         stderr = run("generate", tmp_path / "graph", "--num-nodes", 1000, exit_code=2).stderr
-    assert "is read-only" in stderr
+    assert "is on a read-only file system" in stderr
     assert list(tmp_path.iterdir()) == []
     assert "10 the disk failed to write" in " ".join(run("--help").stdout.split())

@@ -91,7 +91,7 @@ def prepare(
             folders with a directory for each rank, `rank-0-of-4` and so on: rank r of W has the minibatches r, r + W,
             r + 2 W, ... of each epoch, so that step t of all ranks is minibatches t W to t W + W - 1 of one.
             `batch_size` and the cpu tiers are those of each rank. Static rows are the same in all ranks; those of one
-            machine share them in memory. Ranks that are there when a run stops are done.
+            machine share them in memory. Ranks that are there, made with the same arguments, are done.
         engine: 'local', this process; or 'ray', workers of a cluster that see graph and output at the same paths
             (docs/guide/cluster.md). The bytes are the same. `memory` and `threads` are then those of each worker, by
             default half of the smallest node and all of its cores.

@@ -44,7 +44,7 @@ def test_a_rank_that_is_missing_is_named(ranks):
     shutil.rmtree(ranks / "rank-0-of-2")
     for command in ("verify", "inspect"):
         said = run(command, ranks, exit_code=4).stderr
-        assert "rank-0-of-2 is not there: copy it here, or make it with the same `diskgnn prepare --ranks 2` as the others" in said
+        assert "rank-0-of-2 is not there: copy it here, or make it with the same `diskgnn prepare --ranks 2`" in said
 
 
 def test_prepare_warns_of_ranks_that_would_have_nothing_to_train_on(packed, tmp_path):

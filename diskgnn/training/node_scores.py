@@ -12,7 +12,7 @@ from diskgnn.batches.minibatch import AnyMiniBatch, labels_of
 from diskgnn.errors import ConfigError
 from diskgnn.units import format_size
 
-MOST_LOGIT_BYTES = 4 << 30  # that `LabelTally` keeps
+MOST_LOGIT_BYTES = 4 << 30  # that a tally keeps whose scores need their order
 
 
 class ClassTally:
@@ -44,14 +44,47 @@ class ClassTally:
         return {"accuracy": self._correct.item() / self.num_seeds}
 
 
+class BinaryTally(ClassTally):
+    """`ClassTally` of two classes, with average precision and the area under the ROC curve of class 1.
+
+    Keeps the log odds of class 1 to class 0 for each seed, in float64: no two are alike by rounding. At most
+    MOST_LOGIT_BYTES. A split without seeds of one class or of the other has neither score.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self._kept = _Kept()
+
+    def add(self, outputs: Tensor, batch: AnyMiniBatch) -> None:
+        """Count logits [B, classes].
+
+        Raises:
+            ConfigError: there are too many to keep.
+        """
+        super().add(outputs, batch)
+        logits = outputs[:, :2].double()
+        self._kept.add(logits[:, 1:] - logits[:, :1], labels_of(batch).unsqueeze(1))
+
+    def merge(self, other: ClassTally) -> None:
+        """Count what another one has counted."""
+        assert isinstance(other, BinaryTally)
+        super().merge(other)
+        self._kept.merge(other._kept)
+
+    def scores(self) -> dict[str, float]:
+        """In [0, 1]."""
+        return {**super().scores(), **self._kept.curves()}
+
+
 class LabelTally:
     """Keeps the logits of all seeds, because precision and ROC need their order. At most MOST_LOGIT_BYTES."""
 
     def __init__(self, device: torch.device) -> None:
         self.num_seeds = 0
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
-        self._logits: list[Tensor] = []
-        self._labels: list[Tensor] = []
+        # Of all seeds and labels: guessed and true, guessed, true.
+        self._counts = torch.zeros(3, dtype=torch.int64, device=device)
+        self._kept = _Kept()
 
     def add(self, outputs: Tensor, batch: AnyMiniBatch) -> None:
         """Count logits [B, labels].
@@ -59,45 +92,81 @@ class LabelTally:
         Raises:
             ConfigError: there are too many to keep.
         """
-        self._loss += F.binary_cross_entropy_with_logits(outputs, labels_of(batch).to(outputs.dtype), reduction="sum")
-        self.num_seeds += len(labels_of(batch))
-        if self.num_seeds * outputs.shape[1] * 4 > MOST_LOGIT_BYTES:
-            raise ConfigError(
-                f"the scores of {outputs.shape[1]} labels need all logits of a split, and evaluation keeps at most "
-                f"{format_size(MOST_LOGIT_BYTES)}: evaluate a smaller split"
-            )
-        self._logits.append(outputs.float())
-        self._labels.append(labels_of(batch))
+        labels, guessed = labels_of(batch) > 0, outputs > 0
+        self._loss += F.binary_cross_entropy_with_logits(outputs, labels.to(outputs.dtype), reduction="sum")
+        self._counts += torch.stack([(guessed & labels).sum(), guessed.sum(), labels.sum()])
+        self.num_seeds += len(labels)
+        self._kept.add(outputs.float(), labels)
 
     def merge(self, other: LabelTally) -> None:
         """Count what another one has counted."""
         self._loss += other._loss
-        self._logits += other._logits
-        self._labels += other._labels
+        self._counts += other._counts
+        self._kept.merge(other._kept)
         self.num_seeds += other.num_seeds
 
     def loss(self) -> float:
         """Mean over all seeds and labels."""
-        return self._loss.item() / (self.num_seeds * self._logits[0].shape[1])
+        return self._loss.item() / (self.num_seeds * self._kept.columns)
 
     def scores(self) -> dict[str, float]:
         """In [0, 1]; means over no label are 0."""
-        logits, labels = torch.cat(self._logits).cpu().numpy(), torch.cat(self._labels).cpu().numpy() > 0
-        guessed = logits > 0
-        correct, counted = int((guessed & labels).sum()), int(guessed.sum()) + int(labels.sum())
+        correct, guessed, true = self._counts.tolist()
+        means = self._kept.curves() or {"average_precision": 0.0, "roc_auc": 0.0}
+        return {"micro_f1": 2 * correct / max(guessed + true, 1), **means}
+
+
+class _Kept:
+    """Logits and labels of all seeds, where they were computed."""
+
+    def __init__(self) -> None:
+        self._logits: list[Tensor] = []
+        self._labels: list[Tensor] = []
+        self._bytes = 0
+
+    @property
+    def columns(self) -> int:
+        """Labels of a seed."""
+        return self._logits[0].shape[1]
+
+    def add(self, logits: Tensor, labels: Tensor) -> None:
+        """Keep [B, C] of each.
+
+        Raises:
+            ConfigError: there are too many.
+        """
+        seed_bytes = logits.shape[1] * (logits.element_size() + 1)
+        self._bytes += len(logits) * seed_bytes
+        if self._bytes > MOST_LOGIT_BYTES:
+            raise ConfigError(
+                f"ROC AUC and average precision need the logits of all seeds of a split, and evaluation keeps at most "
+                f"{format_size(MOST_LOGIT_BYTES)}, of which a seed takes {seed_bytes} bytes: evaluate a smaller split"
+            )
+        self._logits.append(logits)
+        self._labels.append(labels > 0)
+
+    def merge(self, other: _Kept) -> None:
+        """Keep what another one has."""
+        self._logits += other._logits
+        self._labels += other._labels
+
+    def curves(self) -> dict[str, float]:
+        """Means of each column's scores over those that some seeds have and others do not; {} where there are none."""
+        logits, labels = torch.cat(self._logits).cpu().numpy(), torch.cat(self._labels).cpu().numpy()
         both = [c for c in range(labels.shape[1]) if 0 < labels[:, c].sum() < len(labels)]
-        curves = [_curves(logits[:, c], labels[:, c]) for c in both]
-        return {
-            "micro_f1": 2 * correct / max(counted, 1),
-            "average_precision": float(np.mean([precision for precision, _ in curves])) if both else 0.0,
-            "roc_auc": float(np.mean([area for _, area in curves])) if both else 0.0,
-        }
+        found = [_curves(logits[:, c], labels[:, c]) for c in both]
+        names = ("average_precision", "roc_auc")
+        return {name: float(np.mean(scores)) for name, scores in zip(names, zip(*found, strict=True), strict=False)}
 
 
-def _curves(logits: npt.NDArray[np.float32], labels: npt.NDArray[np.bool_]) -> tuple[float, float]:
-    """Average precision, and the area under the ROC curve, of one label; seeds of one logit come together."""
-    order = np.argsort(-logits, kind="stable")
-    ends = np.append(np.flatnonzero(np.diff(logits[order])), len(order) - 1)  # of each run of one logit
+def _curves(logits: npt.NDArray[np.floating], labels: npt.NDArray[np.bool_]) -> tuple[float, float]:
+    """Average precision, and the area under the ROC curve, of one label; seeds of one logit come together.
+
+    Logits that are no numbers are the lowest, all alike.
+    """
+    order = np.argsort(-logits, kind="stable")  # numbers first
+    highest = np.where(np.isnan(logits), -np.inf, logits)[order]
+    ends = np.append(np.flatnonzero(highest[1:] != highest[:-1]), len(order) - 1)  # of each run of one logit
     true = np.cumsum(labels[order])[ends].astype(np.float64)
     recall, false = true / true[-1], ends + 1 - true
     precision = float(np.sum(np.diff(recall, prepend=0) * true / (ends + 1)))

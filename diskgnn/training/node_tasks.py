@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from diskgnn.batches.minibatch import AnyMiniBatch, labels_of
 from diskgnn.errors import ConfigError
 from diskgnn.training.model_output import seed_rows
-from diskgnn.training.node_scores import ClassTally, LabelTally, RegressionTally, regression_errors
+from diskgnn.training.node_scores import BinaryTally, ClassTally, LabelTally, RegressionTally, regression_errors
 
 
 class NodeTask:
@@ -35,7 +35,9 @@ class NodeTask:
 
 
 class NodeClassification(NodeTask):
-    """One class per seed: cross-entropy, and the share of seeds whose class is the most likely one."""
+    """One class per seed: cross-entropy, and the share of seeds whose class is the most likely one. Of two classes,
+    average precision and ROC AUC of class 1, too.
+    """
 
     name, loss_name, metric = "node classification", "cross-entropy", "accuracy"
 
@@ -52,8 +54,8 @@ class NodeClassification(NodeTask):
         return F.cross_entropy(outputs, labels_of(batch))
 
     def tally(self, device: torch.device) -> ClassTally:
-        """Counts correct classes."""
-        return ClassTally(device)
+        """Counts correct classes; of two, keeps how likely the second one is."""
+        return BinaryTally(device) if self.out_channels == 2 else ClassTally(device)
 
 
 class MultiLabel(NodeTask):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import rankdata
 from sklearn import metrics
 from torch import nn
 from torch.nn import functional as F
@@ -14,6 +17,7 @@ from torch.nn import functional as F
 from diskgnn.batches.minibatch import Block, MiniBatch, Pairs
 from diskgnn.errors import ConfigError
 from diskgnn.schema import ONE_EDGE_TYPE, SourceSchema, one_type_schema
+from diskgnn.training import node_scores
 from diskgnn.training.decoders import DistMult, DotProduct, MLPDecoder, make_decoder
 from diskgnn.training.link_prediction import LinkPrediction, PairScores, edge_ranks, pair_scores
 from diskgnn.training.node_tasks import MultiLabel, NodeClassification, Regression
@@ -59,6 +63,59 @@ def test_multi_label_is_what_scikit_learn_computes(ties):
     expected = metrics.average_precision_score(y[:, known], logits[:, known])
     assert scores["average_precision"] == pytest.approx(expected)
     assert scores["roc_auc"] == pytest.approx(metrics.roc_auc_score(y[:, known], logits[:, known]))
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("columns", [2, 3])  # a model may have more than there are classes
+def test_two_classes_have_the_curves_that_scikit_learn_computes(ties, columns):
+    rng = np.random.default_rng(3)
+    y = (rng.random(301) < 0.2).astype(np.int64)
+    logits = rng.normal(size=(301, columns)) + np.eye(columns)[y]
+    logits = (np.round(logits) if ties else logits).astype(np.float32)
+    _, scores = tallied(NodeClassification(2), torch.from_numpy(logits), torch.from_numpy(y), parts=4)
+    odds = logits[:, 1].astype(np.float64) - logits[:, 0]
+    assert scores["accuracy"] == metrics.accuracy_score(y, logits.argmax(1))
+    assert scores["average_precision"] == pytest.approx(metrics.average_precision_score(y, odds), rel=1e-12)
+    assert scores["roc_auc"] == pytest.approx(metrics.roc_auc_score(y, odds), rel=1e-12)
+    positive, negative = rankdata(odds)[y == 1], (y == 0).sum()  # and by Mann and Whitney's U
+    u = positive.sum() - len(positive) * (len(positive) + 1) / 2
+    assert scores["roc_auc"] == pytest.approx(u / (len(positive) * negative), rel=1e-12)
+
+
+def test_curves_of_few_seeds_by_hand():
+    def scores(odds, y):
+        x = torch.tensor([[0.0, each] for each in odds])
+        return tallied(NodeClassification(2), x, torch.tensor(y), parts=1)[1]
+
+    found = scores([3.0, 2.0, 2.0, 1.0], [1, 0, 1, 0])  # precision 1 at half of recall, 2/3 at all; 3.5 of 4 pairs
+    assert found == {"accuracy": 0.5, "average_precision": pytest.approx(1 / 2 + 1 / 3), "roc_auc": 3.5 / 4}
+    assert scores([1.0, -1.0], [1, 1]) == {"accuracy": 0.5}, "there is no curve without both classes"
+    diverged = scores([float("nan")] * 4, [0, 1, 0, 1])
+    assert (diverged["average_precision"], diverged["roc_auc"]) == (0.5, 0.5), "as if all were alike, in any order"
+    assert scores([float("inf"), float("inf"), 0.0], [0, 1, 0])["roc_auc"] == 0.75
+
+
+@pytest.mark.parametrize(("task", "width"), [(NodeClassification(2), 2), (MultiLabel(3), 3)])
+def test_curves_of_several_tallies_are_those_of_one(task, width):
+    rng = np.random.default_rng(4)
+    x = torch.from_numpy(rng.normal(size=(40, width)).astype(np.float32).round(1))
+    y = torch.from_numpy(rng.integers(0, 2, (40, width) if width == 3 else 40))
+    tallies = [task.tally(CPU) for _ in range(3)]
+    for tally, rows, labels in zip(tallies, torch.tensor_split(x, 3), torch.tensor_split(y, 3), strict=True):
+        tally.add(rows, minibatch(rows, labels))
+    first, *others = (pickle.loads(pickle.dumps(each)) for each in tallies)
+    for other in others:
+        first.merge(other)
+    loss, scores = tallied(task, x, y, parts=1)
+    assert (first.num_seeds, first.scores()) == (40, scores)
+    assert first.loss() == pytest.approx(loss)
+
+
+def test_too_many_logits_are_refused(monkeypatch):
+    monkeypatch.setattr(node_scores, "MOST_LOGIT_BYTES", 89)
+    x, y = torch.randn(10, 2), torch.tensor([0, 1] * 5)
+    with pytest.raises(ConfigError, match=r"keeps at most 89 B, of which a seed takes 9 bytes"):
+        tallied(NodeClassification(2), x, y)
 
 
 @pytest.mark.parametrize("loss_name", ["mse", "l1"])

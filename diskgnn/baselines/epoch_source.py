@@ -71,7 +71,7 @@ class EpochSource(CursorSource):
 
     name = "?"  # as in diskgnn.compare; threads are named after it
     takes_samplers = False  # of the user
-    takes_labels = False  # of seeds that are given
+    takes_seeds = True  # that are given, in place of those of the graph's splits, with labels of their own
 
     @takes_options(DrawingOptions)
     def __init__(
@@ -89,8 +89,8 @@ class EpochSource(CursorSource):
         self.spec = SamplingSpec.of((split,), **drawing)
         if self.spec.sampler is not None and not self.takes_samplers:
             raise ConfigError(f"sampler: {self.name} draws in its own way; leave it out")
-        if isinstance(self.spec.target, NodeTarget) and self.spec.target.labels is not None and not self.takes_labels:
-            raise ConfigError(f"labels: {self.name} takes those of the graph; leave them out")
+        if self.spec.target.seeds is not None and not self.takes_seeds:
+            raise ConfigError(f"seeds: {self.name} takes those of the graph's splits; leave them out")
         if threads is not None:
             whole_number("threads", threads)
         if sample_epochs is not None:

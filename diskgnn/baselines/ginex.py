@@ -122,7 +122,7 @@ class Ginex(EpochSource):
                 inspected.result()
                 if upcoming is not None:
                     inspected = inspector.submit(self._sample_and_inspect, files, upcoming, stopping)
-                gathers = (partial(self._gather, files, epoch, minibatch.number) for minibatch in superbatch)
+                gathers = (partial(self._gather, files, epoch, minibatch) for minibatch in superbatch)
                 yield from in_order(gatherer, gathers, self._prefetch)
 
     def _sample_and_inspect(
@@ -157,13 +157,14 @@ class Ginex(EpochSource):
         for number, (addresses, disk_nodes, admissions) in zip(numbers, placements, strict=True):
             files.save_changeset(number, changeset(addresses, len(disk_nodes), admissions, self._capacity))
 
-    def _gather(self, files: SuperbatchFiles, epoch: int, number: int) -> tuple[MiniBatch, LoadStats]:
+    def _gather(self, files: SuperbatchFiles, epoch: int, minibatch: PlannedMinibatch) -> tuple[MiniBatch, LoadStats]:
         assert self._rows is not None
+        number = minibatch.number
         faults.point("baseline.gather")
         with self._traced("gather", number):
             sampled, changes = files.take(number)
             x, cost = self._rows.gather(sampled.nodes, changes.slots, changes.admissions)
-        return sampled.minibatch(x, self._labels(sampled.seeds), epoch, number), cost
+        return sampled.minibatch(x, self._labels(sampled.seeds, minibatch.places), epoch, number), cost
 
     def close(self) -> None:
         """Join the threads of an epoch that was left early, free the cache. Idempotent."""

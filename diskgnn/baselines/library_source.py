@@ -113,7 +113,7 @@ class LibrarySource(EpochSource):
                     loaded = next(loader)
                 batch = MiniBatch(
                     x=loaded.x,
-                    y=self._labels(planned.seeds),
+                    y=self._labels(planned.seeds, planned.places),
                     blocks=loaded.blocks,
                     seeds=torch.from_numpy(planned.seeds.copy()),
                     epoch=epoch,

@@ -82,6 +82,7 @@ class PartitionBuffer(EpochSource):
     """
 
     name = "partition-buffer"
+    takes_seeds = False
 
     def __init__(
         self,

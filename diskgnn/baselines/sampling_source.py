@@ -80,7 +80,7 @@ class SamplingSource(EpochSource):
         ConfigError: `share` of another graph or class.
     """
 
-    takes_samplers = takes_labels = True
+    takes_samplers = True
 
     def __init__(
         self,

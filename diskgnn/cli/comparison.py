@@ -64,6 +64,7 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 )
 @_conditions("--epochs", type=int, default=1, show_default=True, help="Epochs to train.")
 @options.minibatches
+@options.given_seeds
 @_conditions(
     "--max-batches",
     type=int,
@@ -72,6 +73,7 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 )
 @_conditions(
     "--seeds",
+    "num_seeds",
     type=int,
     default=1,
     show_default=True,
@@ -145,7 +147,7 @@ def compare(output: Output, /, graph: Path, out: Path | None, report: Path | Non
     from diskgnn.compare.compare import compare
     from diskgnn.compare.report.write import check_report_possible, write_report
 
-    settings = _settings(**arguments)
+    settings = _settings(graph, **arguments)
     if report is not None:
         check_report_possible()
     for path, argument in ((out, "out"), (report, "report")):
@@ -178,12 +180,12 @@ def compare(output: Output, /, graph: Path, out: Path | None, report: Path | Non
 
 
 def _settings(
-    *, model: str | None, hidden: int, decoder: str, embedding_memory: int | str, dropout: float, lr: float,
-    **others: Any,
+    graph: Path, *, model: str | None, hidden: int, decoder: str, embedding_memory: int | str, dropout: float,
+    lr: float, **others: Any,
 ) -> ComparisonSettings:  # fmt: skip
     from diskgnn.compare.settings import ComparisonSettings
 
-    others = sampling_arguments(others)
+    others = sampling_arguments(others, graph)
     sampling = {field.name: others.pop(field.name) for field in fields(SamplingSpec) if field.name in others}
     return ComparisonSettings(
         sampling=SamplingSpec(**sampling),
@@ -221,7 +223,7 @@ def _line(result: LoaderResult) -> str:
 
 def _show(output: Output, comparison: Comparison) -> None:
     from diskgnn.compare.headline import headline, other_work, reasons
-    from diskgnn.compare.loader_summary import summarize
+    from diskgnn.compare.loader_summary import other_score_columns, summarize
     from diskgnn.compare.terminal_columns import cost_columns, rows, speed_columns
 
     summaries = summarize(comparison.results)
@@ -232,6 +234,8 @@ def _show(output: Output, comparison: Comparison) -> None:
     ):
         output.table(title, ["", *columns], rows(columns, summaries))
         output.paragraph(legend)
+    if others := other_score_columns(summaries):
+        output.table(f"other scores, of the epoch with the best {metric.words}", ["", *others], rows(others, summaries))
     if comparison.sweep:
         output.table(
             "rows read in an epoch, by size of the cache",

@@ -15,10 +15,8 @@ SeedsOption = tuple[str | None, str | Path]  # a split, or None where a column n
 _LINK_OPTIONS = ("negatives", "eval_negatives", "negatives_by", "avoid", "exclude", "reverse_edge_type")
 
 
-def sampling_arguments(arguments: dict[str, Any], graph: Path | None = None) -> dict[str, Any]:
+def sampling_arguments(arguments: dict[str, Any], graph: Path) -> dict[str, Any]:
     """Keywords of `diskgnn.sample` and `diskgnn.prepare` from what `options.sampling` found, others as they are.
-
-    Without a `graph` from what `options.minibatches` found, which has no seeds in tables.
 
     Raises:
         ConfigError: fanouts with and without edge types, options of links where the seeds are nodes, or of seeds in
@@ -28,13 +26,13 @@ def sampling_arguments(arguments: dict[str, Any], graph: Path | None = None) -> 
     if arguments.get("sampler") is not None:
         sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
     links = {name: value for name in _LINK_OPTIONS if (value := arguments.pop(name)) is not None}
-    given = {} if graph is None else {name: arguments.pop(name) for name in ("seeds", "columns", "task")}
+    given = {name: arguments.pop(name) for name in ("seeds", "columns", "task")}
     eval_fanouts = arguments["eval_fanouts"]
     target = _target(arguments["target"], links)
     return arguments | {
         "fanouts": fanouts_argument("fanouts", arguments["fanouts"]),
         "eval_fanouts": fanouts_argument("eval_fanouts", eval_fanouts) if eval_fanouts else None,
-        "target": target if graph is None else _with_seeds(target, graph, **given),
+        "target": _with_seeds(target, graph, **given),
     }
 
 

@@ -265,8 +265,7 @@ minibatches = combined(
     _types("--reverse-edge-type", metavar="TYPE",
            help="Of links: the type of the reverse edges.  [default: rev_NAME, if the graph has it]"),
 )  # fmt: skip
-sampling = combined(
-    minibatches,
+given_seeds = combined(
     _seeds("--target-seeds", "seeds", type=SplitSource(), multiple=True, metavar="[SPLIT=]PATH",
            help="Train on these in place of the graph's splits: a table with a column `split`, or one for each, "
                 "train=FILE; repeat it. Parquet or CSV, a file or a folder of parts."),
@@ -275,6 +274,10 @@ sampling = combined(
                 "be no times and no labels]"),
     _seeds("--target-task", "task", type=click.Choice(SEED_TASKS),
            help="What their labels are.  [default: class of whole numbers and truth values, regression of others]"),
+)  # fmt: skip
+sampling = combined(
+    minibatches,
+    given_seeds,
     _sampling("--sampler", metavar="MODULE:FUNCTION",
               help="A Python function that draws in place of ours, from the current folder or where Python finds it; "
                    "--fanouts are then -1 for each layer."),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
+from diskgnn.compare.given_seeds import save_seeds, trained_seeds, training_target
 from diskgnn.compare.limited_graph import make_training_graph, target_type
 from diskgnn.compare.loader_runs import Fewest, Job, count_rows, is_short, measure, measure_again, prepare_evaluation
 from diskgnn.compare.loader_setup import LoaderInputs
@@ -71,26 +72,32 @@ def compare(
     with scratch_folder(settings.scratch_parent(local(graph, "comparing"))) as folder, \
             warnings.catch_warnings(record=True) as caught:  # fmt: skip
         warnings.simplefilter("always")
-        total = 2 + bool(splits) + len(settings.variants) * settings.seeds
+        total = 2 + bool(splits) + len(settings.variants) * settings.num_seeds
         with reporter.stage("compare", total, "steps") as advance:
             capped = _warn_of_conditions(settings)
             steps = Steps(opened.manifest, folder, settings.memory_bytes if capped else None, settings.timeout_seconds)
-            small = make_training_graph(opened, folder / "graph", settings.sampling, settings.max_batches)
-            described = describe_graph(opened, small, target_type(plan))
-            sampling = replace(settings.sampling, target=plan.config().spec.target)  # which names its type
+            every, target = plan.config().spec.target, target_type(plan)  # which names its type
+            trained = trained_seeds(opened, settings.sampling, settings.max_batches)
+            small = make_training_graph(opened, folder / "graph", target, trained["seeds"])
+            described = describe_graph(opened, target, len(trained["seeds"]), every.seeds)
+            sampling = replace(settings.sampling, target=training_target(every, trained))
             inputs = LoaderInputs(
                 str(small.manifest.path), "", sampling, cached_rows * features.row_bytes,
-                settings.memory_bytes, settings.device,
+                settings.memory_bytes, settings.device, save_seeds(sampling.target, folder / "trained.npz"),
+            )  # fmt: skip
+            evaluated = replace(
+                inputs, graph=str(opened.manifest.path), sampling=replace(sampling, target=every),
+                seeds=save_seeds(every, folder / "seeds.npz"),
             )  # fmt: skip
             del opened, small, plan  # what this process has mapped and looked at would stay in the page cache
-            job = Job(inputs, settings.model, settings.lr, settings.seeds, features.row_bytes, metric)
+            job = Job(inputs, settings.model, settings.lr, settings.num_seeds, features.row_bytes, metric)
             disk = measure_read_rates(folder, file_bytes=settings.rate_file_bytes)
             rates = Rates(disk.sequential_bytes_per_second, disk.random_reads_per_second, memory_bytes_per_second())
             advance(1)
             fewest, points = count_rows(steps, inputs, cached_rows, caches)
             advance(1)
             if splits:
-                job = prepare_evaluation(steps, job, splits)
+                job = prepare_evaluation(steps, job, evaluated, splits)
                 advance(1)
             comparison = Comparison(
                 command=command or shlex.join(sys.argv),
@@ -115,7 +122,7 @@ def compare(
                         warnings=tuple(dict.fromkeys([*steps.warnings, *(str(each.message) for each in caught)])),
                     )
                     on_result(comparison)
-        if settings.seeds == 1:
+        if settings.num_seeds == 1:
             comparison = _measure_short_ones_again(steps, job, comparison, reporter)
             on_result(comparison)
     for message in comparison.warnings:

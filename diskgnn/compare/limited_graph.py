@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +11,24 @@ import numpy.typing as npt
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.schema import SPLITS, EdgeType, edge_type_name
-from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget
 from diskgnn.storage import artifacts
 from diskgnn.storage.object_stores import local
 from diskgnn.storage.writer import ArtifactWriter
 
 
-def make_training_graph(graph: Graph, out: Path, sampling: SamplingSpec, max_batches: int | None) -> Graph:
-    """Write `out`: the arrays of `graph` by reference, and of its train split what fills `max_batches` minibatches.
+def make_training_graph(graph: Graph, out: Path, target: str | EdgeType, train: npt.NDArray[np.int64]) -> Graph:
+    """Write `out`: the arrays of `graph` by reference, with `train` as the one split of a type of nodes or edges.
 
-    So every loader sees an ordinary graph, prepares no more than is trained on, and needs to know of no limit. The
-    seeds kept are a random part of the split, the same in every run. There are no other splits: evaluation is
-    no loader's job here.
-
-    Raises:
-        InputError: `graph` has no training nodes.
+    So every loader sees an ordinary graph, prepares no more than is trained on, and needs to know of no limit. There
+    are no other splits: evaluation is no loader's job here.
     """
-    plan = SamplingPlan(graph, replace(sampling, seed=0, splits=("train",)))
-    target = target_type(plan)
-    train = seeds_of_type(graph, target)["train"]
-    if max_batches is not None:
-        train = plan.seeds("train", 0)[: max_batches * sampling.batch_size]
     manifest = graph.manifest
     with ArtifactWriter(out, artifacts.GRAPH, config=_with_train_alone(manifest.config, target)) as writer:
         splits = {_split_file(split, target) for split in SPLITS}
         for name in sorted(manifest.files.keys() - splits):
             writer.add_external(name, local(manifest.file(name), "comparing"), crc32c=manifest.files[name].crc32c)
-        writer.save_array(_split_file("train", target), np.array(train, np.int64))
+        writer.save_array(_split_file("train", target), np.asarray(train, np.int64))
         writer.publish()
     return Graph.open(out)
 

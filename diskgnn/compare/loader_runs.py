@@ -60,12 +60,12 @@ def count_rows(
     return Fewest(found["belady_rows"], found["belady_row_bytes"]), points
 
 
-def prepare_evaluation(steps: Steps, job: Job, splits: Sequence[str]) -> Job:
-    """`job` with what all loaders' models will be evaluated on, packed."""
-    folder, inputs = steps.folder / "evaluation", job.inputs
+def prepare_evaluation(steps: Steps, job: Job, inputs: LoaderInputs, splits: Sequence[str]) -> Job:
+    """`job` with what all loaders' models will be evaluated on, packed: `splits` of all that `inputs` have."""
+    folder = steps.folder / "evaluation"
     folder.mkdir()
     steps.needed("prepare_evaluation", {
-        "inputs": replace(inputs, graph=str(steps.graph.path)).to_json(), "folder": str(folder),
+        "inputs": inputs.to_json(), "folder": str(folder),
         "splits": list(splits),
         "cache_bytes": inputs.cache_bytes // job.row_bytes // 4 * job.row_bytes,  # whole rows
         "memory_bytes": inputs.memory_bytes * 3 // 4,  # the process included
@@ -228,8 +228,9 @@ class _Turn:
         })  # fmt: skip
         if outcome.status != "ok":
             return _failed(result, outcome)
+        name = self.job.metric.name
         points = (
-            replace(point, valid_score=found.get("valid"), test_score=found.get("test"))
+            replace(point, valid_score=found.get(f"valid_{name}"), test_score=found.get(f"test_{name}"), scores=found)
             for point, found in zip(result.epochs, outcome.result, strict=True)
         )
         return replace(result, epochs=tuple(points))

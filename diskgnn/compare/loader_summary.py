@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean, stdev
 
 from diskgnn.compare.metric import Metric
-from diskgnn.compare.results import EpochCost, LoaderResult, disk_bytes
+from diskgnn.compare.results import EpochCost, EpochPoint, LoaderResult, disk_bytes
 from diskgnn.loading.tracing import TraceEvent
 
 _RUNS_DIFFER = 1.05  # by this factor, one run from another, however alike the measurements of each are
@@ -81,6 +82,7 @@ class LoaderSummary:
     metric: Metric  # what scores are
     score: float | None  # mean, on the test split, of the epoch that was best on the validation split
     deviation: float  # of that
+    other_scores: Mapping[str, float]  # of the same split and epochs: means, by the task's names for them
     trace: tuple[TraceEvent, ...]
 
     @property
@@ -143,6 +145,9 @@ class LoaderSummary:
         return None if self.belady_rows is None else self.belady_row_bytes
 
 
+Columns = Mapping[str, Callable[[LoaderSummary], str | None]]  # of a table, by heading: text of a cell
+
+
 def summarize(results: Iterable[LoaderResult]) -> tuple[LoaderSummary, ...]:
     """One summary per name, in the order in which names first appear."""
     by_name: dict[str, list[LoaderResult]] = {}
@@ -160,7 +165,8 @@ def _summary(runs: Sequence[LoaderResult]) -> LoaderSummary:
         count = len(runs) - len(finished)
         message = f"{count} of {len(runs)} seeds: {broken.status}" + (f", {message}" if message else "")
     training = [run.training for run in finished if run.training]
-    selected = [score for run in finished if (score := _selected_score(run)) is not None]
+    chosen = [point for run in finished if (point := _selected_point(run)) is not None]
+    selected = [point.score for point in chosen if point.score is not None]
     totals = [run.epochs[-1].seconds / len(run.epochs) for run in finished if run.epochs]
     cgroups = [run.peak_cgroup_bytes for run in finished if run.peak_cgroup_bytes is not None]
     return LoaderSummary(
@@ -193,6 +199,7 @@ def _summary(runs: Sequence[LoaderResult]) -> LoaderSummary:
         metric=first.metric,
         score=fmean(selected) if selected else None,
         deviation=_deviation(selected),
+        other_scores=_means([point.other_scores(first.metric) for point in chosen]),
         trace=next((run.trace for run in finished if run.trace), ()),
     )
 
@@ -205,13 +212,16 @@ def _deviation(values: Sequence[float]) -> float:
     return stdev(values) if len(values) > 1 else 0.0
 
 
-def _selected_score(run: LoaderResult) -> float | None:
+def _means(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of each that all have."""
+    names = [name for name in (scores[0] if scores else ()) if all(name in each for each in scores)]
+    return {name: fmean(each[name] for each in scores) for name in names}
+
+
+def _selected_point(run: LoaderResult) -> EpochPoint | None:
     """What somebody reports who has chosen the epoch by the validation split (without one, it is the last)."""
-    scored = [point for point in run.epochs if point.test_score is not None or point.valid_score is not None]
-    if not scored:
-        return None
-    best = max(scored, key=lambda point: (run.metric.rank(point.valid_score or 0.0), point.epoch))
-    return best.valid_score if best.test_score is None else best.test_score
+    scored = [point for point in run.epochs if point.score is not None]
+    return max(scored, key=lambda point: (run.metric.rank(point.valid_score or 0.0), point.epoch), default=None)
 
 
 def _curve(runs: Sequence[LoaderResult]) -> tuple[CurvePoint, ...]:
@@ -219,9 +229,8 @@ def _curve(runs: Sequence[LoaderResult]) -> tuple[CurvePoint, ...]:
     by_epoch: dict[int, list[tuple[float, float]]] = {}
     for run in runs:
         for point in run.epochs:
-            score = point.valid_score if point.test_score is None else point.test_score
-            if score is not None:
-                by_epoch.setdefault(point.epoch, []).append((point.seconds, score))
+            if point.score is not None:
+                by_epoch.setdefault(point.epoch, []).append((point.seconds, point.score))
     return tuple(
         CurvePoint(epoch + 1, fmean(seconds), fmean(scores), _deviation(scores))
         for epoch, found in sorted(by_epoch.items())
@@ -236,3 +245,13 @@ def score_text(summary: LoaderSummary, between: str) -> str | None:
         return None
     text = summary.metric.text
     return text(summary.score) + (f" {between} {text(summary.deviation)}" if summary.seeds > 1 else "")
+
+
+def other_score_columns(summaries: Sequence[LoaderSummary]) -> Columns:
+    """The scores beside the metric, of the same epochs; none where no loader has any."""
+    names = dict.fromkeys(name for one in summaries for name in one.other_scores)
+    return {name: partial(_other_score, name=name) for name in names}
+
+
+def _other_score(one: LoaderSummary, name: str) -> str | None:
+    return Metric(name).text(one.other_scores[name]) if name in one.other_scores else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,12 +75,14 @@ def describe_machine(folder: Path, disk: ReadRates) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def describe_graph(graph: Graph, training: Graph, target: str | EdgeType) -> dict[str, Any]:
-    """What is trained on: nodes, or seed edges, of type `target`, of the graph and of what is kept of it."""
+def describe_graph(
+    graph: Graph, target: str | EdgeType, num_train: int, given: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """What is trained on: `num_train` nodes, or seed edges, of type `target`, of those of the graph or of `given`."""
     files, path = feature_files(graph), graph.manifest.folder.absolute()
     widths = {file.rows.num_features for file in files.values()}
     labels = graph.nodes[target].config.target if isinstance(target, str) else None
-    seeds = seeds_of_type(graph, target)
+    seeds = seeds_of_type(graph, target) if given is None else given
     return {
         "name": f"{path.parent.name}/{path.name}",
         "num_nodes": sum(nodes.num_nodes for nodes in graph.nodes.values()),
@@ -88,5 +91,5 @@ def describe_graph(graph: Graph, training: Graph, target: str | EdgeType) -> dic
         "feature_dtype": ", ".join(dict.fromkeys(file.rows.dtype for file in files.values())),
         "feature_bytes": sum(file.num_bytes for file in files.values()), "topology_bytes": graph.topology_bytes,
         "num_classes": None if labels is None else labels.num_outputs,
-        "num_train": len(seeds_of_type(training, target)["train"]), "num_train_in_all": len(seeds["train"]),
+        "num_train": num_train, "num_train_in_all": len(seeds["train"]),
     } | {f"num_{split}": len(seeds.get(split, ())) for split in SPLITS[1:]}  # fmt: skip

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _OF_KIND = {"class": "accuracy", "multilabel": "average_precision", "regression": "mae", "link": "mrr"}
-_TITLES = {"accuracy": "Accuracy", "mrr": "MRR", "mae": "Mean absolute error", "average_precision": "Average precision"}
+_TITLES = {
+    "accuracy": "Accuracy", "mrr": "MRR", "mae": "Mean absolute error", "average_precision": "Average precision",
+    "roc_auc": "ROC AUC", "micro_f1": "Micro F1", "rmse": "Root mean squared error", "r2": "R²",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ SEQUENTIAL, RANDOM, MEMORY = "sequential reads", "random reads", "memory"
 # What minibatches may need that a loader lacks:
 TYPES, LINKS, TIMES = "this graph has several types", "seeds are links", "draws have times"
 WEIGHTS, COORDINATED, GROUPS = "draws are weighted", "draws are coordinated", "seeds are grouped"
+GIVEN = "seeds are given"
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Variant:
             WEIGHTS: sampling.weighted,
             COORDINATED: sampling.draws != "independent",
             GROUPS: sampling.group_seeds > 1,
+            GIVEN: sampling.target.seeds is not None,
         }
         return next((f"{what}: {why}" for what, why in self.lacks.items() if asked[what]), "")
 
@@ -67,6 +69,7 @@ _PARTITIONED = {
         "a partition buffer draws among what is in memory, uniformly",
     ),
     GROUPS: "its seeds are those of the partitions in memory",
+    GIVEN: "its seeds are those of the partitions in memory",
 }
 
 LOADERS: dict[str, tuple[Variant, ...]] = {
@@ -122,7 +125,8 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
                 lacks={TYPES: "segments hold the rows of one type", LINKS: "its seeds are nodes",
                        TIMES: "segments hold each row once for a minibatch",
                        COORDINATED: "its sampler draws independently", GROUPS: "its sampler shuffles seeds",
-                       WEIGHTS: "its sampler draws uniformly"}),
+                       WEIGHTS: "its sampler draws uniformly",
+                       GIVEN: "its sampler takes the graph's splits, and its headers the graph's labels"}),
     ),
     "diskgnn": (
         Variant("diskgnn", "one", "diskgnn, one epoch reused", loader_setup.loader, SEQUENTIAL,

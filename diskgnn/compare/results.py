@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from diskgnn.compare.metric import ACCURACY, Metric
@@ -20,6 +20,18 @@ class EpochPoint:
     loss: float
     valid_score: float | None  # the run's `metric`, like the next
     test_score: float | None
+    scores: Mapping[str, float] = field(default_factory=dict)  # all of the task's: 'valid_accuracy', 'test_roc_auc'
+
+    @property
+    def score(self) -> float | None:
+        """Of the test split, or of the validation split where there is no other."""
+        return self.valid_score if self.test_score is None else self.test_score
+
+    def other_scores(self, metric: Metric) -> dict[str, float]:
+        """Those of the same split that are not `metric`, by the task's names for them."""
+        split = "valid_" if self.test_score is None else "test_"
+        found = {name.removeprefix(split): score for name, score in self.scores.items() if name.startswith(split)}
+        return {name: score for name, score in found.items() if name != metric.name}
 
 
 @dataclass(frozen=True)

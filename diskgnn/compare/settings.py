@@ -11,6 +11,7 @@ from diskgnn.compare.registry import Variant, select
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.row_sets import feature_files
+from diskgnn.graph.source_schema import label_target
 from diskgnn.paths import PathLike
 from diskgnn.specs.caches import cache_rows
 from diskgnn.specs.sampling import SamplingSpec
@@ -58,7 +59,7 @@ class ComparisonSettings:
     sampling: SamplingSpec
     loaders: str | Sequence[str] = "all"  # see `registry.select`
     max_batches: int | None = None  # per epoch; the rest of the train split is left out, for preparing, too
-    seeds: int = 1  # to train with; all but the first are for scores only
+    num_seeds: int = 1  # to train with; all but the first are for scores only
     # Rows in main memory for those that cache: bytes, '512MiB', or '10%' of all rows; by default 10 %, but at most 20 %
     # of `memory`.
     cpu_cache: int | str | None = None
@@ -72,7 +73,7 @@ class ComparisonSettings:
     rate_file_bytes: int = 1 << 30  # size of the file that the disk's rates are measured with
 
     def __post_init__(self) -> None:
-        whole_number("seeds", self.seeds)
+        whole_number("num_seeds", self.num_seeds)
         if self.max_batches is not None:
             whole_number("max_batches", self.max_batches)
         if self.memory_bytes == 0:
@@ -94,15 +95,17 @@ class ComparisonSettings:
         return sorted(select(self.loaders, self.sampling.epochs), key=lambda variant: variant.uncapped)
 
     def fitting(self, graph: Graph) -> ComparisonSettings:
-        """The same with a model for this graph.
-
-        Raises:
-            ConfigError: seeds that are given, not of the graph's splits.
+        """The same with a model for this graph. Of labels that are given, with the classes of all splits: each loader
+        is given those of the train split alone.
         """
-        if self.sampling.target.seeds is not None:
-            raise ConfigError("target: compare takes the seeds of the graph's splits, found others; leave them out")
+        sampling, target = self.sampling, self.sampling.target
+        if isinstance(target, NodeTarget) and target.labels is not None:
+            labels = label_target(graph, target)
+            assert labels is not None
+            if labels.kind == "class":
+                sampling = replace(sampling, target=replace(target, num_classes=labels.num_outputs))
         name = self.model.name or (TYPED_MODELS if graph.is_typed else ONE_TYPE_MODELS)[0]
-        return replace(self, model=replace(self.model, name=name))
+        return replace(self, sampling=sampling, model=replace(self.model, name=name))
 
     def cached_rows(self, features: ComparedRows) -> int:
         """Rows of these features that the cache of a loader holds.
@@ -135,7 +138,7 @@ class ComparisonSettings:
         return {
             "memory_bytes": self.memory_bytes, "fanouts": fanouts_to_json(self.sampling.fanouts),
             "batch_size": self.sampling.batch_size, "epochs": self.sampling.epochs, "max_batches": self.max_batches,
-            "seeds": self.seeds, "cpu_cache": self.cpu_cache,
+            "seeds": self.num_seeds, "cpu_cache": self.cpu_cache,
             "cpu_cache_bytes": self.cached_rows(features) * features.row_bytes, "model": self.model.name,
             "hidden": self.model.hidden, "dropout": self.model.dropout, "lr": self.lr, "device": self.device,
             "evaluate": self.evaluate, **_told_if_asked(self.sampling),

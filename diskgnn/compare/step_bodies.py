@@ -162,7 +162,7 @@ def prepare_evaluation(
 
 def evaluate(packed: str, splits: Sequence[str], weights: str, epochs: int, model: Mapping[str, Any],
              device: str) -> list[dict[str, float]]:  # fmt: skip
-    """Per epoch, the task's score on each split with the weights that training had then."""
+    """Per epoch, the task's scores on each split with the weights that training had then: 'test_accuracy' and so on."""
     import torch
 
     from diskgnn.loading.loader import Loader
@@ -175,7 +175,8 @@ def evaluate(packed: str, splits: Sequence[str], weights: str, epochs: int, mode
             net, task = _model(ModelSpec(**model), loader), task_of(schema_of(loader))
             for epoch, found in enumerate(scores):
                 net.load_state_dict(torch.load(Path(weights) / f"{epoch}.pt", weights_only=True, map_location=device))
-                found[split] = evaluate(net, loader, device).scores[task.metric]
+                measured = evaluate(net, loader, device, task=task).scores
+                found.update({f"{split}_{name}": score for name, score in measured.items()})
     return scores
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from diskgnn.compare.comparability import OTHER_WORK, ordered
-from diskgnn.compare.loader_summary import LoaderSummary, score_text
+from diskgnn.compare.loader_summary import Columns, LoaderSummary, score_text
 from diskgnn.compare.metric import ACCURACY, Metric
 from diskgnn.compare.number_format import duration, times
 from diskgnn.units import format_size
-
-Columns = Mapping[str, Callable[[LoaderSummary], str | None]]  # heading: text of a cell
 
 
 def speed_columns(metric: Metric = ACCURACY) -> Columns:

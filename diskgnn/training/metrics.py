@@ -10,8 +10,8 @@ Every record is a flat dict with an `event`; numbers that are not finite are nul
 | epoch  | epoch, loss, train_seconds, wait_seconds, read_bytes, requested_rows, hit_rate_device, hit_rate_pinned, hit_rate_cpu; and, where evaluated, valid_loss, test_loss and the scores of the task: valid_accuracy, test_accuracy |
 | end    | best_epoch; and, where evaluated, its scores: valid_accuracy, test_accuracy |
 
-Epochs are counted from 0. Rates are in [0, 1]. Scores are accuracy for classification; micro_f1, average_precision and
-roc_auc for labels; mae, rmse and r2 for regression; mrr, hits@1, hits@3 and hits@10 for links.
+Epochs are counted from 0. Rates are in [0, 1]. Scores are accuracy for classification, with two classes also
+average_precision and roc_auc; micro_f1, average_precision and roc_auc for labels; mae, rmse and r2 for regression; mrr, hits@1, hits@3 and hits@10 for links.
 """  # noqa: E501
 
 from __future__ import annotations

@@ -137,6 +137,7 @@ class TestCompared:
             assert seconds == sorted(seconds)
             assert seconds[-1] == pytest.approx(expected)
             assert all(0 <= point.valid_score <= 1 and 0 <= point.test_score <= 1 for point in row.epochs)
+            assert row.epochs[0].scores["test_accuracy"] == row.epochs[0].test_score
 
     def test_there_is_a_timeline_of_a_few_minibatches(self, compared):
         for row in compared.results:

@@ -7,6 +7,7 @@ import pytest
 from comparisons import cost, write_learnable_graph
 
 from diskgnn.compare import page_cache
+from diskgnn.compare.given_seeds import trained_seeds
 from diskgnn.compare.limited_graph import make_training_graph
 from diskgnn.compare.machine import Rates
 from diskgnn.compare.processes import folder_bytes
@@ -29,15 +30,16 @@ def graph(tmp_path_factory):
 
 
 def test_a_training_graph_refers_to_the_arrays_and_holds_the_seeds(graph, tmp_path):
-    small = make_training_graph(graph, tmp_path / "small", SamplingSpec([3], 10), 3)
+    first = trained_seeds(graph, SamplingSpec([3], 10), 3)["seeds"]
+    small = make_training_graph(graph, tmp_path / "small", "node", first)
     assert sum(file.stat().st_size for file in (tmp_path / "small").iterdir()) < 10_000
     assert list(small.splits) == ["train"]
     assert len(small.splits["train"]) == 30
     assert set(small.splits["train"]) < set(graph.splits["train"])
     np.testing.assert_array_equal(small.features, graph.features)
     np.testing.assert_array_equal(small.indices, graph.indices)
-    whole = make_training_graph(graph, tmp_path / "whole", SamplingSpec([3], 10), None)
-    np.testing.assert_array_equal(whole.splits["train"], graph.splits["train"])
+    whole = trained_seeds(graph, SamplingSpec([3], 10), None)
+    np.testing.assert_array_equal(whole["seeds"], graph.splits["train"])
     verify_artifact(tmp_path / "small")
 
 

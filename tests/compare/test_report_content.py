@@ -79,7 +79,9 @@ RESULTS = st.builds(
     bound=st.sampled_from(["", "memory", "random reads"]),
     bound_seconds=SECONDS,
     epochs=st.lists(
-        st.builds(EpochPoint, st.integers(0, 3), SECONDS, st.floats(), ACCURACIES, ACCURACIES), max_size=4
+        st.builds(EpochPoint, st.integers(0, 3), SECONDS, st.floats(), ACCURACIES, ACCURACIES,
+                  st.dictionaries(st.sampled_from(["test_accuracy", "test_roc_auc", "valid_r2"]), st.floats())),
+        max_size=4,
     ).map(tuple),
     trace=st.lists(
         st.tuples(st.sampled_from(["disk", "train", "x"]), st.text(max_size=5), st.integers(0, 10**10),

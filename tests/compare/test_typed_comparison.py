@@ -10,6 +10,7 @@ from typed_batches import WRITES, TypedGraph, schema
 from typed_directories import write_typed_graph
 
 from diskgnn.cli import main
+from diskgnn.compare.given_seeds import trained_seeds
 from diskgnn.compare.limited_graph import make_training_graph
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.metric import Metric
@@ -110,7 +111,7 @@ def test_the_metric_is_that_by_which_the_task_chooses_epochs():
 
 def test_limited_graphs_train_on_seeds_of_the_first_minibatches(graph, tmp_path):
     spec = SamplingSpec([2], 8, target=LinkTarget(WRITES))
-    small = make_training_graph(graph, tmp_path / "small", spec, max_batches=3)
+    small = make_training_graph(graph, tmp_path / "small", WRITES, trained_seeds(graph, spec, max_batches=3)["seeds"])
     kept = small.edges[WRITES].splits
     assert list(kept) == ["train"]
     assert kept["train"].shape == (24, 2)

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from diskgnn.compare.comparability import OTHER_WORK, OURS, ordered, reached, reference
-from diskgnn.compare.loader_summary import LoaderSummary, Spread, score_text
+from diskgnn.compare.loader_summary import LoaderSummary, Spread, other_score_columns, score_text
 from diskgnn.compare.metric import Metric
 from diskgnn.compare.number_format import duration, times
 from diskgnn.compare.results import EpochCost
@@ -89,6 +89,7 @@ def score_table(summaries: Sequence[LoaderSummary], metric: Metric) -> str:
         summaries,
         [
             (metric.words, lambda one: score_text(one, "±")),
+            *((Metric(name).words, text_of) for name, text_of in other_score_columns(summaries).items()),
             ("seeds", lambda one: _count(one.seeds) if one.score is not None else None),
             ("to the best of the others", lambda one: _seconds(seconds_of.get(one.name) or None)),
         ],

@@ -163,7 +163,8 @@ def _sections(comparison: Comparison, summaries: Sequence[LoaderSummary], figure
         grids = grid(*unlisted, kind="two on-paper"), shown(reached)
         yield _section(metric.title, _series(lines[0].series), *grids, score_table(summaries, metric))
     else:
-        yield _section(metric.title, grid(bar_figures.scores(summaries, metric), reached))
+        others = score_table(summaries, metric) if any(one.other_scores for one in summaries) else ""
+        yield _section(metric.title, grid(bar_figures.scores(summaries, metric), reached), others)
     loaders = {variant.name: variant.loader for variants in LOADERS.values() for variant in variants}
     sweep = line_figures.cache_sweep(comparison.sweep, loaders)
     yield _section(

@@ -1,0 +1,71 @@
+"""The seeds that a comparison trains on; those given in place of a graph's splits lie in a file for its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.compare.limited_graph import seeds_of_type, target_type
+from diskgnn.graph.graph import Graph
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.split_arrays import SplitArrays
+from diskgnn.specs.targets import Target
+from diskgnn.storage.samples_config import given_arrays
+
+
+def trained_seeds(graph: Graph, sampling: SamplingSpec, max_batches: int | None) -> dict[str, npt.NDArray[Any]]:
+    """Of the train split what fills `max_batches` minibatches: `seeds`, and the `times` and `labels` given.
+
+    They are a random part of the split, the same in every run. None is all of it.
+
+    Raises:
+        InputError: there are no training nodes.
+    """
+    plan = SamplingPlan(graph, replace(sampling, seed=0, splits=("train",)))
+    given: Mapping[str, Mapping[str, npt.NDArray[Any]]] = given_arrays(sampling.target)
+    if max_batches is None:
+        given = given or {"seeds": seeds_of_type(graph, target_type(plan))}
+        return {name: arrays["train"] for name, arrays in given.items()}
+    order = plan.order("train", 0)[: max_batches * sampling.batch_size]
+    # Without times and labels, a seed that comes twice counts once; with them, each has a place of its own.
+    seeds = {"seeds": plan.seeds("train", 0)[: len(order)]}
+    return seeds | {name: arrays["train"][order] for name, arrays in given.items() if name != "seeds"}
+
+
+def training_target(target: Target, seeds: Mapping[str, npt.NDArray[Any]]) -> Target:
+    """`target` with these alone, where it has seeds that were given."""
+    if target.seeds is None:
+        return target
+    return _with_arrays(target, {name: {"train": array} for name, array in seeds.items()})
+
+
+def save_seeds(target: Target, path: Path) -> str:
+    """Write what was given for `target` to a file; its path, or '' where nothing was."""
+    given = given_arrays(target)
+    if not given:
+        return ""
+    np.savez(path, **{f"{name}/{split}": array for name, arrays in given.items() for split, array in arrays.items()})
+    return str(path)
+
+
+def load_seeds(target: Target, path: str) -> Target:
+    """`target`, of which JSON has carried digests, with what they stand for."""
+    if not path:
+        return target
+    found: dict[str, dict[str, npt.NDArray[Any]]] = {}
+    with np.load(path) as arrays:
+        for key in arrays.files:
+            name, _, split = key.partition("/")
+            found.setdefault(name, {})[split] = arrays[key]
+    return _with_arrays(target, found)
+
+
+def _with_arrays(target: Target, given: Mapping[str, Mapping[str, npt.NDArray[Any]]]) -> Target:
+    arrays: dict[str, Any] = {name: SplitArrays(each) for name, each in given.items()}
+    return replace(target, **arrays)

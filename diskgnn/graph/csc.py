@@ -9,7 +9,7 @@ edge of the whole graph, except in memory when everything fits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,13 +24,15 @@ from diskgnn.graph.edge_buckets import (
     DamagedScratchError,
     EdgeBuckets,
     EdgeChunk,
+    EdgesFrom,
     EdgeSource,
     directions,
+    edges_from,
     index_dtype,
     lay_out_buckets,
 )
 from diskgnn.graph.edge_progress import EdgeProgress, State
-from diskgnn.graph.edge_records import EdgeColumn, EdgeRecords, RecordFiles, record_dtype, require_weights
+from diskgnn.graph.edge_records import EdgeColumn, EdgeRecords, RecordFiles, record_dtype, record_files, require_weights
 from diskgnn.ordered import in_order
 from diskgnn.progress import Reporter
 from diskgnn.schema import EdgeType
@@ -68,19 +70,17 @@ class EdgeList:
     columns: tuple[EdgeColumn, ...] = ()  # what edges carry; then none may be added or dropped, but by `reverse`
     num_input_edges: int = 0  # how many edges `edges` yields, if known; only for the progress bar
     name: str = ""  # for messages
-    seek: Callable[[int], Iterator[EdgeChunk]] | None = None  # as `edges`, from one on, without making those before it
+    seek: EdgesFrom | None = None  # as `edges`, from one on, without making those before it
 
     def edges_from(self, first: int) -> Iterator[EdgeChunk]:
         """`edges`, without the first `first`."""
-        if self.seek is not None:
-            yield from self.seek(first)
-            return
-        position = 0
-        for src, dst in self.edges():
-            if position + len(src) > first:
-                skipped = max(0, first - position)
-                yield src[skipped:], dst[skipped:]
-            position += len(src)
+        return edges_from(self.edges, self.seek, first)
+
+
+def edge_files(given: EdgeList) -> list[str]:
+    """Names of the files that `write_csc` writes."""
+    topology = [edge_file(kind, given.type) for kind in (artifacts.INDPTR, artifacts.INDICES)]
+    return topology + record_files(given.type, given.columns)
 
 
 def _bin_shift(num_nodes: int) -> int:
@@ -119,7 +119,7 @@ def write_csc(writer: ArtifactWriter, given: EdgeList, resources: Resources) -> 
     assert not given.columns or not (options.self_loops or options.drop_duplicates)
     shift = _bin_shift(num_nodes)
     resources = resources.within("to sort edges", least_bytes=least_memory_bytes(num_nodes))
-    progress = EdgeProgress(writer, given.type, given.num_input_edges, has_units=not given.columns)
+    progress = EdgeProgress(writer, given.type, given.num_input_edges, record_dtype(given.columns).itemsize)
     try:
         return _go_on(writer, given, shift, resources, progress)
     except DamagedScratchError:  # of a killed run, or of this one: once more
@@ -143,7 +143,7 @@ def _go_on(writer: ArtifactWriter, given: EdgeList, shift: int, resources: Resou
     index_bytes = index_dtype(given.num_sources).itemsize
     output_bytes = (layout.num_edges + options.self_loops * num_nodes) * index_bytes + (num_nodes + 1) * 8
     output_bytes += layout.num_edges * record_bytes
-    names = [edge_file(kind, given.type) for kind in (artifacts.INDPTR, artifacts.INDICES)]
+    names = edge_files(given)
     paths = [writer.path(name) for name in (_SCRATCH, _RECORDS, *names)]
     needed_bytes = max(0, scratch_bytes + output_bytes - sum(map(allocated_bytes, paths)))
     require_free_bytes(writer.staging, needed_bytes, "sorting the edges", disk=writer.disk)
@@ -151,12 +151,13 @@ def _go_on(writer: ArtifactWriter, given: EdgeList, shift: int, resources: Resou
     writer.disk.claim(claimed_bytes)
 
     buckets = EdgeBuckets(layout, writer.path(_SCRATCH))
-    records = EdgeRecords(layout, given.columns, writer.path(_RECORDS), resources.memory_bytes)
-    source = records.following(given.edges, options.reverse)
-    buckets.fill((lambda _: source()) if given.columns else given.edges_from, options.reverse, reporter, progress)
+    records = None
+    if given.columns:
+        records = EdgeRecords(layout, given.columns, writer.path(_RECORDS), resources.memory_bytes, progress.state)
+    source = given.edges_from if records is None else records.following(given.edges_from, options.reverse)
+    buckets.fill(source, options.reverse, reporter, progress, records)
     num_edges = _write_sorted(writer, given, buckets, records, resources, progress)
-    if not given.columns:  # these are not gone on with
-        writer.keep(names)  # before what they are made from goes
+    writer.keep(names)  # before what they are made from goes
     scratch_bytes = sum(map(allocated_bytes, paths[:2]))
     for path in paths[:2]:
         path.unlink(missing_ok=True)
@@ -168,45 +169,51 @@ def _write_sorted(
     writer: ArtifactWriter,
     given: EdgeList,
     buckets: EdgeBuckets,
-    records: EdgeRecords,
+    records: EdgeRecords | None,
     resources: Resources,
     progress: EdgeProgress,
 ) -> int:
-    layout, options, columns = buckets.layout, given.options, given.columns
-    names = [edge_file(kind, given.type) for kind in (artifacts.INDPTR, artifacts.INDICES)]
-    begun = [_of_file(progress.state, name) if progress.number("sorted") else None for name in names]
+    layout, options = buckets.layout, given.options
+    first = progress.number("sorted")
+
+    def begun(name: str) -> State | None:
+        return _of_file(progress.state, name) if first else None
+
+    indptr_name, indices_name = (edge_file(kind, given.type) for kind in (artifacts.INDPTR, artifacts.INDICES))
     exact = not (options.self_loops or options.drop_duplicates)
-    dtype = index_dtype(given.num_sources)
+    num_indices, dtype = layout.num_edges if exact else None, index_dtype(given.num_sources)
     with (
         ThreadPoolExecutor(min(resources.threads, layout.buckets_at_once)) as pool,
-        writer.array_file(names[0], np.int64, given.num_nodes + 1, begun=begun[0]) as indptr,
-        writer.array_file(names[1], dtype, layout.num_edges if exact else None, begun=begun[1]) as indices,
-        RecordFiles(writer, given.type, columns, layout.num_edges) as files,
+        writer.array_file(indptr_name, np.int64, given.num_nodes + 1, begun=begun(indptr_name)) as indptr,
+        writer.array_file(indices_name, dtype, num_indices, begun=begun(indices_name)) as indices,
+        RecordFiles(writer, given.type, given.columns, layout.num_edges, begun) as carried,
         resources.reporter.stage("sort edges", layout.num_edges, "edges") as advance,
     ):
-        first = progress.number("sorted")
-        if first and not (indptr.found and indices.found):
+        files = [indptr, indices, *carried.files]
+        if first and not all(file.found for file in files):
             raise DamagedScratchError(f"{writer.staging} does not hold what was written")
         if not first:
             indptr.write(np.zeros(1, np.int64))
         advance(int(layout.edge_starts[first]))
-        sorts = (partial(_sort, each, buckets, options, bool(columns)) for each in range(first, layout.num_buckets))
+        sorts = (
+            partial(_sort, each, buckets, options, records is not None) for each in range(first, layout.num_buckets)
+        )
         for bucket, column in enumerate(in_order(pool, sorts, ahead=layout.buckets_at_once - 1), first):
             indptr.write(indices.rows_written + np.cumsum(column.degrees, dtype=np.int64))
             indices.write(column.indices.astype(dtype, copy=False))
-            if columns:
-                first_node = int(layout.node_starts[bucket])
+            if records is not None:
                 parts = records.of_bucket(bucket, column.order)
+                first_node = int(layout.node_starts[bucket])
                 for part in require_weights(parts, column.degrees, first_node, given.name):
-                    files.write(part)
+                    carried.write(part)
             num_edges = int(layout.edge_starts[bucket + 1] - layout.edge_starts[bucket])
             advance(num_edges)
-            progress.done(num_edges, partial(_sorted_so_far, bucket + 1, indptr, indices), names)
+            progress.done(num_edges, partial(_sorted_so_far, bucket + 1, files), [file.name for file in files])
             del column  # before the next bucket is sorted
     return indices.rows_written
 
 
-def _sorted_so_far(num_buckets: int, *files: ArrayFile) -> dict[str, npt.NDArray[Any]]:
+def _sorted_so_far(num_buckets: int, files: Sequence[ArrayFile]) -> dict[str, npt.NDArray[Any]]:
     """What a run needs to know that goes on after so many buckets."""
     found = {f"{file.name}/{key}": array for file in files for key, array in file.done().items()}
     return {"sorted": np.array(num_buckets), **found}
@@ -232,7 +239,7 @@ def _count(given: EdgeList, shift: int, reporter: Reporter, progress: EdgeProgre
                     raise InputError(_out_of_range(given, position + valid, src[valid], dst[valid]))
             position += len(src)
             advance(len(src))
-            progress.done(len(src), partial(_counted, bin_edges, position))
+            progress.counted(len(src), partial(_counted, bin_edges, position))
     progress.record(_counted(bin_edges, position) | {"all_counted": np.array(1)})
     return bin_edges
 

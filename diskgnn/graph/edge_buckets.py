@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import EdgeBuffers, crc32c
 from diskgnn.errors import ArtifactError, InputError
-from diskgnn.graph.edge_progress import EdgeProgress
+from diskgnn.graph.edge_progress import EdgeProgress, State
 from diskgnn.progress import Reporter
 from diskgnn.storage import cache_hints, faults
 from diskgnn.storage.file_reading import fill, opened
@@ -27,11 +27,26 @@ from diskgnn.system.resources import Resources
 EdgeChunk = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 # May be called more than once and must yield the same edges every time.
 EdgeSource = Callable[[], Iterator[EdgeChunk]]
+# The edges from a number on, to the last.
+EdgesFrom = Callable[[int], Iterator[EdgeChunk]]
 
 _MAX_BUCKETS = 256  # unless the budget asks for more: enough to keep all threads busy with cache-sized buckets
 _MIN_SHARE_BYTES = 1 << 20
 _MAX_BUFFER_BYTES = 1 << 20  # of one bucket: a larger write is no faster
 _CHANGED = "the edges changed between two readings; convert again when they are at rest"
+
+
+def edges_from(edges: EdgeSource, seek: EdgesFrom | None, first: int) -> Iterator[EdgeChunk]:
+    """The edges from the `first` on: by `seek`, or by reading those before, too."""
+    if seek is not None and first:
+        yield from seek(first)
+        return
+    position = 0
+    for src, dst in edges():
+        if position + len(src) > first:
+            skipped = max(0, first - position)
+            yield src[skipped:], dst[skipped:]
+        position += len(src)
 
 
 def index_dtype(num_nodes: int) -> np.dtype[Any]:
@@ -144,6 +159,17 @@ def lay_out_buckets(
     )
 
 
+class Beside(Protocol):
+    """What is brought to a scratch file of its own while edges are brought to their buckets."""
+
+    @property
+    def path(self) -> Path:
+        """The scratch file."""
+
+    def so_far(self) -> State:
+        """What a run needs to know that goes on from here."""
+
+
 class DamagedScratchError(ArtifactError):
     """The scratch file does not hold what was written to it: the disk does not keep it, or somebody changed it."""
 
@@ -179,14 +205,23 @@ class EdgeBuckets:
         self._scratch: int | None = None
 
     def fill(
-        self, edges: Callable[[int], Iterator[EdgeChunk]], reverse: bool, reporter: Reporter, progress: EdgeProgress
+        self,
+        edges: EdgesFrom,
+        reverse: bool,
+        reporter: Reporter,
+        progress: EdgeProgress,
+        beside: Beside | None = None,
     ) -> None:
         """Bring every edge to its bucket; `edges` yields them from a number on. Goes on where a killed run was.
+
+        `beside` is what `edges` brings somewhere itself, which is recorded with them.
 
         Raises:
             InputError: these are not the edges that were counted.
         """
         first = self._go_on(progress)
+        claims = [] if self.layout.in_memory else [self.path.name]
+        claims += [] if beside is None else [beside.path.name]
         try:
             with reporter.stage("scatter edges", self.layout.num_edges, "edges") as advance:
                 advance(first * (1 + reverse))
@@ -195,11 +230,11 @@ class EdgeBuckets:
                         self._append(src, dst)
                         advance(len(src))
                     first += len(chunk[0])
-                    if not self.layout.in_memory:
-                        progress.done(len(chunk[0]), partial(self._so_far, first), [self.path.name])
+                    if claims:
+                        progress.done(len(chunk[0]), partial(self._so_far, first, beside), claims)
             complete = self._complete()
-            if complete and not self.layout.in_memory:
-                progress.record(self._so_far(first), [self.path.name])
+            if complete and claims:
+                progress.record(self._so_far(first, beside), claims)
         except IndexError as error:
             raise InputError(_CHANGED) from error
         finally:
@@ -221,11 +256,14 @@ class EdgeBuckets:
         self._flushed[:], self._crcs[:] = progress.state["flushed"], progress.state["flushed_crcs"]
         return progress.number("scattered")
 
-    def _so_far(self, num_edges: int) -> dict[str, npt.NDArray[Any]]:
+    def _so_far(self, num_edges: int, beside: Beside | None) -> dict[str, npt.NDArray[Any]]:
         """What a run needs to know that goes on after so many edges; all of them are handed to the system."""
+        found = {} if beside is None else dict(beside.so_far())
+        if self.layout.in_memory:  # these are read again
+            return found
         for bucket in np.flatnonzero(self._cursors > self._starts).tolist():
             self._flush(bucket)
-        return {
+        return found | {
             "flushed": self._flushed.copy(),
             "flushed_crcs": self._crcs.copy(),
             "scattered": np.array(num_edges),

@@ -28,18 +28,17 @@ class EdgeProgress:
         writer: of the graph directory; nothing is recorded unless it is resumable.
         edge_type: whose edges.
         num_edges: about.
-        has_units: False where nothing is to be recorded, or gone on with.
+        record_bytes: of what each edge carries, which is in two of the passes.
     """
 
-    def __init__(self, writer: ArtifactWriter, edge_type: EdgeType, num_edges: int, *, has_units: bool = True) -> None:
-        self._writer, self._name = writer, f"edges-{'.'.join(edge_type)}"
-        self._pace = self._pace_of(num_edges)
-        self._has_units = has_units and self._pace.has_units
-        self.state: dict[str, npt.NDArray[Any]] = (writer.recorded(self._name) or {}) if self._has_units else {}
+    def __init__(self, writer: ArtifactWriter, edge_type: EdgeType, num_edges: int, record_bytes: int = 0) -> None:
+        self._writer, self._name, self._record_bytes = writer, f"edges-{'.'.join(edge_type)}", record_bytes
+        self._pace = self._pace_of(num_edges, record_bytes)
+        self.state: dict[str, npt.NDArray[Any]] = (writer.recorded(self._name) or {}) if self._pace.has_units else {}
 
     @staticmethod
-    def _pace_of(num_edges: int) -> Pace:
-        return Pace(_PASSES * _EDGE_BYTES * num_edges)
+    def _pace_of(num_edges: int, record_bytes: int = 0) -> Pace:
+        return Pace((_PASSES * _EDGE_BYTES + (_PASSES - 1) * record_bytes) * num_edges)
 
     @staticmethod
     def has_units_of(num_edges: int) -> bool:
@@ -54,13 +53,21 @@ class EdgeProgress:
         """What was recorded is of no use: all passes are made again that need more than the keys of `but`."""
         self.state = {key: self.state[key] for key in but if key in self.state}
 
-    def done(self, num_edges: int, found: Callable[[], State], claims: Iterable[str] = ()) -> None:
-        """So many edges more are through a pass; `found` says how to go on after them, from the files of `claims`."""
-        if self._has_units and self._pace.done(num_edges * _EDGE_BYTES):
+    def counted(self, num_edges: int, found: Callable[[], State]) -> None:
+        """So many edges more are counted; `found` says how to go on after them."""
+        self._done(num_edges * _EDGE_BYTES, found, ())
+
+    def done(self, num_edges: int, found: Callable[[], State], claims: Iterable[str]) -> None:
+        """So many edges more, and what they carry, are through a pass; `found` says how to go on after them, from the
+        files of `claims`."""
+        self._done(num_edges * (_EDGE_BYTES + self._record_bytes), found, claims)
+
+    def _done(self, num_bytes: int, found: Callable[[], State], claims: Iterable[str]) -> None:
+        if self._pace.has_units and self._pace.done(num_bytes):
             self.record(found(), claims)
 
     def record(self, found: State, claims: Iterable[str] = ()) -> None:
         """Note `found` durably now."""
-        if self._has_units:
+        if self._pace.has_units:
             self.state |= found
             self._writer.record(self._name, self.state, claims=claims)

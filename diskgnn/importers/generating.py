@@ -202,16 +202,18 @@ class _TypedGenerator:
             nodes[destination].edges_from(nodes[source], key, given.homophily, first, src, dst)
             return src, dst
 
-        def stream(turned: bool) -> Iterator[EdgeChunk]:
-            for src, dst in self._made(make, given.num_edges, CHUNK_EDGES // 4):
+        def stream(turned: bool, first: int) -> Iterator[EdgeChunk]:
+            for src, dst in self._made(make, given.num_edges, CHUNK_EDGES // 4, first):
                 yield (dst, src) if turned else (src, dst)
 
         columns = tuple(self._columns(name, given))
-        yield OpenEdges(EdgeList(edge_type, partial(stream, False), *sizes, columns=columns,
-                                 num_input_edges=given.num_edges, name=name), {}, 0)  # fmt: skip
-        if given.reverse:
-            yield OpenEdges(EdgeList(reverse_edge_type(edge_type), partial(stream, True), *sizes[::-1], columns=columns,
-                                     num_input_edges=given.num_edges, name=name), {}, 0)  # fmt: skip
+        for turned in (False, True)[: 1 + given.reverse]:
+            of_type, ends = (reverse_edge_type(edge_type), sizes[::-1]) if turned else (edge_type, sizes)
+            read = partial(stream, turned)
+            yield OpenEdges(
+                EdgeList(of_type, partial(read, 0), *ends, columns=columns, num_input_edges=given.num_edges, name=name,
+                         seek=read), {}, 0,
+            )  # fmt: skip
 
     def _columns(self, name: str, given: EdgeTypeSpec) -> Iterator[EdgeColumn]:
         found, count = dict[str, RowSource | None](), given.num_edges
@@ -231,7 +233,7 @@ class _TypedGenerator:
             found[artifacts.EDGE_FEATURES] = self._rows("features", count, (width,), storage, make)
         for kind, rows in found.items():
             if rows is not None:
-                yield EdgeColumn(kind, f"{kind} of {name}", rows.dtype, rows.row_shape, rows.chunks)
+                yield EdgeColumn(kind, f"{kind} of {name}", rows.dtype, rows.row_shape, rows.chunks_from)
 
     def _drawn(self, names: tuple[str, ...], draw: Callable[[np.random.Generator], npt.NDArray[Any]]) -> Make:
         """Any items of what `draw` makes of the streams of random numbers, one for each block of _BLOCK items."""
@@ -252,10 +254,11 @@ class _TypedGenerator:
     ) -> RowSource:  # fmt: skip
         row_bytes = max(1, int(np.prod(row_shape, dtype=np.int64)) * dtype.itemsize)
         step = min(max(1, CHUNK_BYTES // row_bytes), _BLOCK)
-        return RowSource(name, count, row_shape, dtype, partial(self._made, make, count, step))
+        read = partial(self._made, make, count, step)
+        return RowSource(name, count, row_shape, dtype, partial(read, 0), seek=read)
 
-    def _made(self, make: Callable[[int, int], Any], count: int, step: int) -> Iterator[Any]:
-        """`make(first, count)` for consecutive parts, in order; the threads work ahead of use."""
-        calls = (partial(make, first, min(step, count - first)) for first in range(0, count, step))
+    def _made(self, make: Callable[[int, int], Any], count: int, step: int, first: int) -> Iterator[Any]:
+        """`make(start, number)` for consecutive parts from `first` on, in order; the threads work ahead of use."""
+        calls = (partial(make, start, min(step, count - start)) for start in range(first, count, step))
         with ThreadPoolExecutor(self.threads) as pool:
             yield from in_order(pool, calls, ahead=self.threads)

@@ -12,39 +12,27 @@ import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.csc import EdgeList, EdgeOptions
-from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
 from diskgnn.graph.edge_records import EdgeColumn
 from diskgnn.importers.both_directions import noticing
-from diskgnn.importers.containers import arrays, values
+from diskgnn.importers.containers import arrays, edge_arrays, edge_lists, node_arrays, values
 from diskgnn.importers.containers.arrays import Source, named
 from diskgnn.importers.containers.rows import CHUNK_EDGES, EdgeStream, RowSource
 from diskgnn.importers.graph_input import EdgeInput, NodeInput
 from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.tables import table_rows
-from diskgnn.importers.tables.table import Table, is_table, table_files
+from diskgnn.importers.tables.table import Table, is_table
 from diskgnn.schema import SPLITS, EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.storage import artifacts
 from diskgnn.storage.graph_config import EdgeTypeConfig
-from diskgnn.storage.object_stores import bytes_of, located
 from diskgnn.storage.row_format import RowFormat
 
 
-@dataclass(frozen=True)
-class Topology:
-    """The edges of one type, to be streamed."""
-
-    edges: EdgeSource
-    num_edges: int  # before any are added or dropped
-    num_nodes: int | None  # destinations, where the source says so
-    stored_bytes: int  # in files, read twice
-
-
-def open_topology(given: EdgeInput, owner: str = "") -> Topology:
+def open_topology(given: EdgeInput, owner: str = "") -> EdgeStream:
     """Edges as a list, or as CSC. `owner` is their type, for messages.
 
     Raises:
         ConfigError: neither, or both.
-        InputError: they are none; see `arrays` and `tables`.
+        InputError: they are none; see `edge_arrays` and `tables`.
     """
     edges, indptr, indices = given.edges, given.indptr, given.indices
     if (edges is None) == (indptr is None) or (indptr is None) != (indices is None):
@@ -53,30 +41,16 @@ def open_topology(given: EdgeInput, owner: str = "") -> Topology:
             f"{owner and owner + ': '}expected either edges, or indptr and indices; found "
             f"{' and '.join(found) or 'neither'}"
         )
-    stored_bytes = sum(map(_stored_bytes, (edges, indptr, indices)))
     if edges is None:
         assert indptr is not None
         assert indices is not None
-        stream, num_edges, num_nodes = arrays.csc_source(indptr, indices, owner)
-        return Topology(stream, num_edges, num_nodes, stored_bytes)
-    if isinstance(edges, IdColumns):
-        return Topology(edges.edges, edges.num_rows, None, 0)
-    if isinstance(edges, EdgeStream):
-        return Topology(edges.chunks, edges.num_edges, edges.num_nodes, edges.stored_bytes)
+        return edge_arrays.csc(indptr, indices, owner)
     name = named("edges", owner, edges)
+    if isinstance(edges, IdColumns):
+        return EdgeStream(name, edges.num_rows, edges.edges)
     if isinstance(edges, (str, os.PathLike)) and is_table(edges):
-        stream, num_edges = table_rows.edge_source(edges, given.columns, name)
-    else:
-        stream, num_edges = arrays.edge_source(edges, name)
-    return Topology(stream, num_edges, None, stored_bytes)
-
-
-def _stored_bytes(source: Source | EdgeStream | IdColumns | None) -> int:
-    if isinstance(source, RowSource):
-        return source.stored_bytes
-    if not isinstance(source, (str, os.PathLike)):
-        return 0
-    return sum(map(bytes_of, table_files(located(source))))
+        return table_rows.edges(edges, given.columns, name)
+    return edge_arrays.edge_list(edges, name)
 
 
 @dataclass(frozen=True)
@@ -108,7 +82,7 @@ def open_nodes(given: NodeInput, owner: str, counted: Mapping[str, int]) -> Open
 
     Raises:
         ConfigError: something is missing, or cannot be what it is said to be.
-        InputError: it is no node data, or its parts differ in length; see `arrays` and `tables`.
+        InputError: it is no node data, or its parts differ in length; see `node_arrays` and `tables`.
     """
     table = None
     if given.table is not None:
@@ -123,7 +97,8 @@ def open_nodes(given: NodeInput, owner: str, counted: Mapping[str, int]) -> Open
     if table is not None and given.train is None and (not owner or given.columns.split in table.schema.names):
         sources = {"train": np.empty(0, np.int64), **table_rows.splits(table, given.columns), **sources}
     splits = {
-        split: arrays.split_ids(named(split, owner, source), source, num_nodes) for split, source in sources.items()
+        split: node_arrays.split_ids(named(split, owner, source), source, num_nodes)
+        for split, source in sources.items()
     }
     if splits and labels is None:
         raise ConfigError(f"{owner}: expected labels for the nodes of {' and '.join(splits)}, found none")
@@ -133,7 +108,7 @@ def open_nodes(given: NodeInput, owner: str, counted: Mapping[str, int]) -> Open
 def _features(given: NodeInput, table: Table | None, owner: str) -> RowSource | None:
     name = named("features", owner, given.features if given.features is not None else given.table)
     if given.features is not None:
-        return arrays.features(given.features, bfloat16=given.bfloat16, name=name)
+        return node_arrays.features(given.features, bfloat16=given.bfloat16, name=name)
     if table is None or (owner and not table_rows.has_features(table, given.columns)):
         return None
     if given.bfloat16:
@@ -151,7 +126,7 @@ def _labels(given: NodeInput, table: Table | None, owner: str) -> RowSource | No
         if table is not None and from_table:
             return table_rows.labels(table, given.columns, name)
         assert given.labels is not None
-        return arrays.labels(given.labels, name)
+        return node_arrays.labels(given.labels, name)
     check = values.multilabel if given.task == "multilabel" else values.regression
     if table is not None and from_table:
         return check(table_rows.numbers(table, column, name))
@@ -208,7 +183,7 @@ class OpenEdges:
 
 
 def open_edges(
-    edge_type: EdgeType, given: EdgeInput, topology: Topology, owner: str, num_nodes: Mapping[str, int]
+    edge_type: EdgeType, given: EdgeInput, topology: EdgeStream, owner: str, num_nodes: Mapping[str, int]
 ) -> Iterator[OpenEdges]:
     """The edges of a type, and where they are asked for those of the reverse type.
 
@@ -222,24 +197,23 @@ def open_edges(
     splits = {}
     for split in SPLITS:
         if (source := getattr(given, split)) is not None:
-            splits[split] = arrays.seed_edges(named(split, owner, source), source, num_sources, num_destinations)
-    stream = topology.edges
+            splits[split] = edge_arrays.seed_edges(named(split, owner, source), source, num_sources, num_destinations)
+    stream = topology.chunks
     if given.symmetric and not given.drop_duplicates:
         stream = noticing(stream, name)
-    edges = EdgeList(edge_type, stream, num_sources, num_destinations, options, columns, topology.num_edges, name)
+    edges = EdgeList(
+        edge_type, stream, num_sources, num_destinations, options, columns, topology.num_edges, name, topology.seek
+    )
     yield OpenEdges(edges, splits, topology.stored_bytes)
     if given.reverse:
         reverse = reverse_edge_type(edge_type)
-        turned = replace(edges, type=reverse, edges=partial(_turned, topology.edges), num_sources=num_destinations,
-                         num_nodes=num_sources, name=f"{name} (reverse)")  # fmt: skip
-        yield OpenEdges(turned, {}, topology.stored_bytes)
+        turned = edge_lists.turned(topology)
+        back = replace(edges, type=reverse, edges=turned.chunks, seek=turned.seek, num_sources=num_destinations,
+                       num_nodes=num_sources, name=f"{name} (reverse)")  # fmt: skip
+        yield OpenEdges(back, {}, topology.stored_bytes)
 
 
-def _turned(edges: EdgeSource) -> Iterator[EdgeChunk]:
-    return ((dst, src) for src, dst in edges())
-
-
-def _carried(given: EdgeInput, topology: Topology, owner: str, name: str) -> Iterator[EdgeColumn]:
+def _carried(given: EdgeInput, topology: EdgeStream, owner: str, name: str) -> Iterator[EdgeColumn]:
     """What edges carry, a column of each kind."""
     table = None
     if isinstance(given.edges, (str, os.PathLike)) and is_table(given.edges):
@@ -256,7 +230,9 @@ def _carried(given: EdgeInput, topology: Topology, owner: str, name: str) -> Ite
         )
     if given.features is not None:
         features_name = named("features", owner, given.features)
-        found[artifacts.EDGE_FEATURES] = arrays.features(given.features, bfloat16=given.bfloat16, name=features_name)
+        found[artifacts.EDGE_FEATURES] = node_arrays.features(
+            given.features, bfloat16=given.bfloat16, name=features_name
+        )
     elif columns.features is not None and table is not None:
         found[artifacts.EDGE_FEATURES] = table_rows.features(table, columns, named("features", owner, given.edges))
     for kind, rows in found.items():
@@ -267,11 +243,11 @@ def _carried(given: EdgeInput, topology: Topology, owner: str, name: str) -> Ite
                 f"{rows.name}: expected {topology.num_edges}, one for each of {name}, found {rows.num_rows}; are the "
                 f"files of the same edges?"
             )
-        yield EdgeColumn(kind, rows.name, rows.dtype, rows.row_shape, rows.chunks)
+        yield EdgeColumn(kind, rows.name, rows.dtype, rows.row_shape, rows.chunks_from)
 
 
-def _numbers(count: int) -> Iterator[npt.NDArray[np.int64]]:
-    for start in range(0, count, CHUNK_EDGES):
+def _numbers(count: int, first: int) -> Iterator[npt.NDArray[np.int64]]:
+    for start in range(first, count, CHUNK_EDGES):
         yield np.arange(start, min(start + CHUNK_EDGES, count))
 
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from diskgnn.errors import ConfigError, DataWarning
-from diskgnn.graph.csc import write_csc
+from diskgnn.graph.csc import edge_files, write_csc
 from diskgnn.graph.edge_buckets import index_dtype
-from diskgnn.graph.edge_records import record_dtype, record_files
+from diskgnn.graph.edge_records import record_dtype
 from diskgnn.importers import node_data
+from diskgnn.importers.containers.rows import EdgeStream
 from diskgnn.importers.graph_input import GraphInput
 from diskgnn.importers.graph_sources import (
     OpenEdges,
     OpenNodes,
-    Topology,
     open_edges,
     open_nodes,
     open_topology,
@@ -72,7 +72,7 @@ class OpenGraph:
         return read_bytes
 
 
-def open_graph(given: GraphInput, *, typed: bool, topologies: Mapping[EdgeType, Topology] | None = None) -> OpenGraph:
+def open_graph(given: GraphInput, *, typed: bool, topologies: Mapping[EdgeType, EdgeStream] | None = None) -> OpenGraph:
     """Open all sources and compare them.
 
     Args:
@@ -168,12 +168,10 @@ def write_graph(writer: ArtifactWriter, graph: OpenGraph, resources: Resources) 
 
 
 def _write_edges(writer: ArtifactWriter, edges: OpenEdges, resources: Resources) -> int:
-    """All files of an edge type, which are one unit: a killed run goes on after it. The number of its edges."""
+    """All files of an edge type, after which a killed run goes on, or within them. The number of its edges."""
     given = edges.list
-    indices = edge_file(artifacts.INDICES, given.type)
-    names = [edge_file(artifacts.INDPTR, given.type), indices, *record_files(given.type, given.columns)]
-    writer.unit(names, lambda: write_csc(writer, given, resources))
-    shape = writer.files[indices].shape
+    writer.unit(edge_files(given), lambda: write_csc(writer, given, resources))
+    shape = writer.files[edge_file(artifacts.INDICES, given.type)].shape
     assert shape is not None
     return shape[0]
 

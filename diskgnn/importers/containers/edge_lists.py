@@ -1,13 +1,32 @@
-"""Edges of containers that are read in order: as pairs, or as two lists of ends."""
+"""Edges from rows that are read in order: pairs, or two lists of ends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
+from typing import Any
+
+import numpy.typing as npt
 
 from diskgnn.errors import InputError
-from diskgnn.graph.edge_buckets import EdgeChunk
+from diskgnn.graph.edge_buckets import EdgeChunk, EdgesFrom
 from diskgnn.importers.containers.rows import CHUNK_EDGES, EdgeStream, RowReader, RowSource, as_signed
+
+
+def of_rows(rows: RowSource) -> EdgeStream:
+    """Edges from an array [2, E] or [E, 2] of any dtype; [2, 2] is taken as [2, E].
+
+    Raises:
+        InputError: another shape.
+    """
+    if len(rows.row_shape) != 1 or 2 not in rows.shape:
+        raise InputError(f"{rows.name}: expected shape [2, E] or [E, 2], found {rows.shape}")
+    if rows.num_rows != 2:
+        return _stream(rows.name, rows.num_rows, partial(_columns, rows), None, rows.stored_bytes)
+    apart = rows.apart or partial(_row, rows.name, rows.load())
+    first, second = apart(0), apart(1)
+    return _stream(rows.name, first.num_rows, partial(_side_by_side, first, second), None, rows.stored_bytes)
 
 
 def of_pairs(pairs: RowSource) -> EdgeStream:
@@ -17,7 +36,7 @@ def of_pairs(pairs: RowSource) -> EdgeStream:
         InputError: another shape, or ids that are not whole numbers.
     """
     require_ids(pairs, (2,))
-    return EdgeStream(pairs.name, pairs.num_rows, partial(_columns, pairs), stored_bytes=pairs.stored_bytes)
+    return signed(_stream(pairs.name, pairs.num_rows, partial(_columns, pairs), None, pairs.stored_bytes))
 
 
 def of_ends(sources: RowSource, destinations: RowSource, num_nodes: int | None = None) -> EdgeStream:
@@ -35,7 +54,25 @@ def of_ends(sources: RowSource, destinations: RowSource, num_nodes: int | None =
         )
     stored_bytes = sources.stored_bytes + destinations.stored_bytes
     read = partial(_side_by_side, sources, destinations)
-    return EdgeStream(sources.name, sources.num_rows, read, num_nodes, stored_bytes)
+    return signed(_stream(sources.name, sources.num_rows, read, num_nodes, stored_bytes))
+
+
+def signed(edges: EdgeStream) -> EdgeStream:
+    """The same edges, their ids as int32 or int64."""
+
+    def read(first: int) -> Iterator[EdgeChunk]:
+        return ((as_signed(src), as_signed(dst)) for src, dst in edges.chunks_from(first))
+
+    return replace(edges, chunks=partial(read, 0), seek=read)
+
+
+def turned(edges: EdgeStream) -> EdgeStream:
+    """The edges the other way round."""
+
+    def read(first: int) -> Iterator[EdgeChunk]:
+        return ((dst, src) for src, dst in edges.chunks_from(first))
+
+    return replace(edges, chunks=partial(read, 0), seek=read, num_nodes=None)
 
 
 def require_ids(rows: RowSource, row_shape: tuple[int, ...]) -> None:
@@ -49,13 +86,20 @@ def require_ids(rows: RowSource, row_shape: tuple[int, ...]) -> None:
         raise InputError(f"{rows.name}: expected {expected}, whole numbers; found {rows.dtype} {rows.shape}")
 
 
-def _columns(pairs: RowSource) -> Iterator[EdgeChunk]:
-    for chunk in map(as_signed, pairs.chunks()):
-        yield chunk[:, 0], chunk[:, 1]
+def _stream(name: str, num_edges: int, read: EdgesFrom, num_nodes: int | None, stored_bytes: int) -> EdgeStream:
+    return EdgeStream(name, num_edges, partial(read, 0), num_nodes, stored_bytes, seek=read)
 
 
-def _side_by_side(sources: RowSource, destinations: RowSource) -> Iterator[EdgeChunk]:
-    src, dst = RowReader(sources), RowReader(destinations)
-    for start in range(0, sources.num_rows, CHUNK_EDGES):
+def _row(name: str, array: npt.NDArray[Any], row: int) -> RowSource:
+    return RowSource(name, array.shape[1], (), array.dtype, lambda: iter([array[row]]))
+
+
+def _columns(pairs: RowSource, first: int) -> Iterator[EdgeChunk]:
+    return ((chunk[:, 0], chunk[:, 1]) for chunk in pairs.chunks_from(first))
+
+
+def _side_by_side(sources: RowSource, destinations: RowSource, first: int) -> Iterator[EdgeChunk]:
+    src, dst = RowReader(sources, first), RowReader(destinations, first)
+    for start in range(first, sources.num_rows, CHUNK_EDGES):
         count = min(CHUNK_EDGES, sources.num_rows - start)
-        yield as_signed(src.take(count)), as_signed(dst.take(count))
+        yield src.take(count), dst.take(count)

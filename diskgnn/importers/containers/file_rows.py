@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -14,17 +15,56 @@ import numpy.typing as npt
 from diskgnn.errors import InputError
 from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource
 from diskgnn.storage import cache_hints
+from diskgnn.storage.file_reading import opened, read_into
 
 
 def file_rows(
     name: str, path: Path, num_rows: int, row_shape: tuple[int, ...], dtype: npt.DTypeLike, offset_bytes: int = 0
 ) -> RowSource:
-    """`num_rows` rows from byte `offset_bytes` of a file on, in native byte order.
+    """`num_rows` rows from byte `offset_bytes` of a file on, which become native in byte order.
 
     They are read front to back without filling the page cache.
     """
-    empty = RowSource(name, num_rows, row_shape, np.dtype(dtype), lambda: iter(()), path, path.stat().st_size)
-    return replace(empty, chunks=partial(_read, empty, path, offset_bytes))
+    stored = np.dtype(dtype)
+    rows = RowSource(name, num_rows, row_shape, stored, lambda: iter(()), path, path.stat().st_size)
+    read = partial(_read, rows, path, offset_bytes)
+
+    def apart(row: int) -> RowSource:
+        return file_rows(name, path, row_shape[0], row_shape[1:], dtype, offset_bytes + row * rows.row_bytes)
+
+    rows = replace(rows, chunks=partial(read, 0), seek=read, apart=apart if row_shape else None)
+    native = stored.newbyteorder("=")
+    if native == stored:
+        return rows
+    return replace(rows.mapped(row_shape, native, lambda chunk: chunk.astype(native)), apart=rows.apart)
+
+
+def file_columns(
+    name: str, path: Path, num_rows: int, row_shape: tuple[int, ...], dtype: npt.DTypeLike, offset_bytes: int
+) -> RowSource:
+    """As `file_rows`, of an array that is stored column by column (Fortran order)."""
+    stored, num_columns = np.dtype(dtype), math.prod(row_shape)
+    native = stored.newbyteorder("=")
+
+    def read(first: int) -> Iterator[npt.NDArray[Any]]:
+        step = max(1, CHUNK_BYTES // (stored.itemsize * num_columns))
+        with opened(path) as descriptor:
+            for start in range(first, num_rows, step):
+                count = min(step, num_rows - start)
+                columns = np.empty((num_columns, count), stored)
+                for number, column in enumerate(columns):
+                    place = offset_bytes + (number * num_rows + start) * stored.itemsize
+                    _fill(name, descriptor, place, column.view(np.uint8).data, path)
+                yield np.ascontiguousarray(columns.reshape(*row_shape[::-1], count).T, native)
+
+    def apart(row: int) -> RowSource:
+        pairs = file_rows(name, path, num_columns, (num_rows,), dtype, offset_bytes)
+        return pairs.mapped((), native, lambda chunk: np.ascontiguousarray(chunk[:, row]))
+
+    return RowSource(
+        name, num_rows, row_shape, native, partial(read, 0), None, path.stat().st_size, seek=read,
+        apart=apart if len(row_shape) == 1 else None,
+    )  # fmt: skip
 
 
 def headerless(name: str, path: Path, row_shape: tuple[int, ...], dtype: npt.DTypeLike) -> RowSource:
@@ -46,18 +86,19 @@ def headerless(name: str, path: Path, row_shape: tuple[int, ...], dtype: npt.DTy
     return replace(file_rows(name, path, num_rows, row_shape, dtype), headerless=True)
 
 
-def _read(rows: RowSource, path: Path, offset_bytes: int) -> Iterator[npt.NDArray[Any]]:
-    chunk_rows = max(1, CHUNK_BYTES // rows.row_bytes)
-    buffer = np.empty((chunk_rows, *rows.row_shape), rows.dtype)
-    with path.open("rb", buffering=0) as file:
-        file.seek(offset_bytes)
-        for start in range(0, rows.num_rows, chunk_rows):
-            chunk = buffer[: min(chunk_rows, rows.num_rows - start)]
-            view = chunk.reshape(-1).view(np.uint8).data
-            while view:
-                read = file.readinto(view)
-                if not read:
-                    raise InputError(f"{rows.name}: {path} ends before its last row; was the download complete?")
-                cache_hints.forget(file.fileno(), offset_bytes, read)
-                offset_bytes, view = offset_bytes + read, view[read:]
+def _read(rows: RowSource, path: Path, offset_bytes: int, first: int) -> Iterator[npt.NDArray[Any]]:
+    row_bytes = max(1, rows.row_bytes)
+    chunk_rows = max(1, CHUNK_BYTES // row_bytes)
+    buffer = np.empty((min(chunk_rows, rows.num_rows), *rows.row_shape), rows.dtype)
+    with opened(path) as descriptor:
+        for start in range(first, rows.num_rows, chunk_rows):
+            chunk = buffer[: rows.num_rows - start]
+            place = offset_bytes + start * rows.row_bytes
+            _fill(rows.name, descriptor, place, chunk.reshape(-1).view(np.uint8).data, path)
+            cache_hints.forget(descriptor, place, chunk.nbytes)
             yield chunk
+
+
+def _fill(name: str, descriptor: int, offset_bytes: int, view: memoryview, path: Path) -> None:
+    if read_into(descriptor, offset_bytes, view, path) != len(view):
+        raise InputError(f"{name}: {path} ends before its last row; was the download complete?")

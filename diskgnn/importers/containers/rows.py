@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
-from diskgnn.graph.edge_buckets import EdgeSource
+from diskgnn.graph.edge_buckets import EdgeChunk, EdgesFrom, EdgeSource, edges_from
 
 CHUNK_BYTES = 1 << 20
 CHUNK_EDGES = 1 << 18
@@ -31,6 +32,9 @@ class RowSource:
     )
     stored_bytes: int = 0  # in files, to be read
     headerless: bool = False  # what `path` is
+    seek: Callable[[int], Iterator[npt.NDArray[Any]]] | None = None  # `chunks` from a row on, without reading others
+    apart: Callable[[int], RowSource] | None = None  # the items of one row as rows of their own; for few long rows
+    held: object = None  # what has to be there as long as the rows
 
     @property
     def shape(self) -> list[int]:
@@ -48,12 +52,23 @@ class RowSource:
         return self.num_rows * self.row_bytes
 
     def chunks_from(self, first: int) -> Iterator[npt.NDArray[Any]]:
-        """`chunks`, without the first `first` rows. They are read nevertheless."""
+        """`chunks`, without the first `first` rows. They are read nevertheless where there is no `seek`."""
+        if self.seek is not None:
+            yield from self.seek(first)
+            return
         position = 0
         for chunk in self.chunks():
             if position + len(chunk) > first:
                 yield chunk[max(0, first - position) :]
             position += len(chunk)
+
+    def load(self) -> npt.NDArray[Any]:
+        """All rows in memory."""
+        loaded, position = np.empty(self.shape, self.dtype), 0
+        for chunk in self.chunks():
+            loaded[position : position + len(chunk)] = chunk
+            position += len(chunk)
+        return loaded
 
     def mapped(
         self,
@@ -62,16 +77,51 @@ class RowSource:
         change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
     ) -> RowSource:
         """These rows with `change` made to each chunk [some rows, ...], which then has `row_shape` and `dtype`."""
+
+        def read(first: int) -> Iterator[npt.NDArray[Any]]:
+            return map(change, self.chunks_from(first))
+
+        return self.read_by(read, row_shape, dtype)
+
+    def read_by(
+        self,
+        read: Callable[[int], Iterator[npt.NDArray[Any]]],
+        row_shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+    ) -> RowSource:
+        """As many rows, which `read` yields from one on."""
         return replace(
-            self, row_shape=row_shape, dtype=dtype, path=None, chunks=lambda: (change(chunk) for chunk in self.chunks())
+            self, row_shape=row_shape, dtype=dtype, path=None, apart=None, chunks=partial(read, 0), seek=read
         )
+
+
+def of_array(name: str, array: npt.NDArray[Any]) -> RowSource:
+    """The rows of an array in memory.
+
+    Raises:
+        InputError: it is a single number.
+    """
+    if array.ndim == 0:
+        raise InputError(f"{name}: expected an array, found a single number")
+    read = partial(_slices, array)
+    return RowSource(
+        name, len(array), array.shape[1:], array.dtype.newbyteorder("="), partial(read, 0), seek=read,
+        apart=None if array.ndim == 1 else lambda row: of_array(name, array[row]),
+    )  # fmt: skip
+
+
+def _slices(array: npt.NDArray[Any], first: int) -> Iterator[npt.NDArray[Any]]:
+    step = max(1, CHUNK_BYTES // max(array.itemsize * int(np.prod(array.shape[1:])), 1))
+    for start in range(first, len(array), step):
+        yield array[start : start + step].astype(array.dtype.newbyteorder("="), order="C", copy=False)
 
 
 class RowReader:
     """Takes the rows of a source as many at a time as wanted, front to back."""
 
-    def __init__(self, rows: RowSource) -> None:
-        self._rows, self._chunks = rows, rows.chunks()
+    def __init__(self, rows: RowSource, first: int = 0) -> None:
+        """From row `first` on."""
+        self._rows, self._chunks = rows, rows.chunks_from(first)
         self._rest = np.empty((0, *rows.row_shape), rows.dtype)
 
     def take(self, count: int) -> npt.NDArray[Any]:
@@ -104,6 +154,11 @@ class EdgeStream:
     num_nodes: int | None = None  # destinations, where the source says so
     stored_bytes: int = 0  # in files, to be read at each call
     sparse: bool = False  # ids are those of a user, and nodes those that edges mention
+    seek: EdgesFrom | None = None  # `chunks` from an edge on, without reading those before it
+
+    def chunks_from(self, first: int) -> Iterator[EdgeChunk]:
+        """`chunks`, without the first `first` edges. They are read nevertheless where there is no `seek`."""
+        return edges_from(self.chunks, self.seek, first)
 
 
 def as_signed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -114,3 +169,17 @@ def as_signed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if values.dtype.kind == "u" and values.dtype.itemsize == 8:
         values = np.minimum(values, np.uint64(2**63 - 1))
     return values.astype(np.int64)
+
+
+def require_whole(name: str, dtype: np.dtype[Any]) -> None:
+    """Refuse numbers of `dtype` that are not integers.
+
+    Raises:
+        InputError: fractional (any float dtype, whole values too) or boolean.
+    """
+    if dtype.kind not in "iu":
+        found = "fractional numbers" if dtype.kind == "f" else "truth values"
+        raise InputError(
+            f"{name}: expected whole numbers, found {found} (dtype {dtype}); "
+            f"save array.astype(np.int64) if the values are what is meant"
+        )

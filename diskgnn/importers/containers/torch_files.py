@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
+from diskgnn.importers.containers.mapped_files import mapped_rows
+from diskgnn.importers.containers.rows import RowSource, of_array
 
 _NUMPY = ("numpy.core", "numpy._core")  # before and from NumPy 2 on
 
@@ -55,8 +57,8 @@ def _is_zip(path: Path) -> bool:
         return file.read(2) == b"PK"
 
 
-def tensor(name: str, path: Path) -> npt.NDArray[Any]:
-    """The one tensor or array that the file holds, memory-mapped; bfloat16 as uint16.
+def tensor(name: str, path: Path) -> RowSource:
+    """The one tensor or array that the file holds; bfloat16 as uint16.
 
     Raises:
         InputError: it is damaged, or holds something else.
@@ -64,7 +66,16 @@ def tensor(name: str, path: Path) -> npt.NDArray[Any]:
     found = as_array(load(name, path))
     if found is None:
         raise InputError(f"{name}: expected one tensor in {path}, found something else; save the one that is meant")
-    return found
+    return rows(name, path, found)
+
+
+def rows(name: str, path: Path, found: npt.NDArray[Any]) -> RowSource:
+    """An array that `load` found in the file; it is read from there, where it was mapped.
+
+    Raises:
+        InputError: it is a single number.
+    """
+    return mapped_rows(name, path, found) or of_array(name, found)
 
 
 def as_array(value: Any) -> npt.NDArray[Any] | None:

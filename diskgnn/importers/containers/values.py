@@ -4,7 +4,6 @@ that they are stored in."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -92,9 +91,8 @@ def regression(rows: RowSource) -> RowSource:
 
 
 def _checked(rows: RowSource, dtype: np.dtype[Any], is_wrong: Check, expected: str) -> RowSource:
-    def chunks() -> Iterator[npt.NDArray[Any]]:
-        position = 0
-        for chunk in rows.chunks():
+    def read(position: int) -> Iterator[npt.NDArray[Any]]:
+        for chunk in rows.chunks_from(position):
             wrong = is_wrong(chunk)
             if wrong.any():
                 first = int(wrong.reshape(len(chunk), -1).any(axis=1).argmax())
@@ -104,7 +102,7 @@ def _checked(rows: RowSource, dtype: np.dtype[Any], is_wrong: Check, expected: s
             yield chunk.astype(dtype, copy=False)
             position += len(chunk)
 
-    return replace(rows, dtype=dtype, chunks=chunks, path=None)
+    return rows.read_by(read, rows.row_shape, dtype)
 
 
 def _require_vector(rows: RowSource) -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from diskgnn.errors import InputError
 from diskgnn.importers.containers import torch_files
 from diskgnn.importers.containers.file_rows import headerless
-from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
+from diskgnn.importers.containers.rows import CHUNK_EDGES, RowReader, RowSource
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, SPLITS
 
@@ -63,7 +63,7 @@ def read(source: Path) -> GraphInput:
     return GraphInput({ONE_NODE_TYPE: nodes}, {ONE_EDGE_TYPE: EdgeInput(indptr=indptr, indices=indices)})
 
 
-def _topology(path: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def _topology(path: Path) -> tuple[RowSource, RowSource]:
     """indptr and indices, wherever in the objects of GraphBolt they are."""
     found = _find(torch_files.load("graph", path, records=_CLASSES))
     if found is None:
@@ -73,7 +73,7 @@ def _topology(path: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     indptr, indices = (torch_files.as_array(found[name]) for name in ("indptr", "indices"))
     assert indptr is not None
     assert indices is not None
-    return indptr, indices
+    return torch_files.rows("indptr", path, indptr), torch_files.rows("indices", path, indices)
 
 
 def _find(value: Any) -> dict[str, Any] | None:
@@ -90,16 +90,17 @@ def _find(value: Any) -> dict[str, Any] | None:
     return next((found for part in inner if (found := _find(part)) is not None), None)
 
 
-def _labels(labels: npt.NDArray[Any], num_nodes: int, num_classes: int, offset: int) -> RowSource:
+def _labels(labels: RowSource, num_nodes: int, num_classes: int, offset: int) -> RowSource:
     """Those of the nodes from `offset` on; what is no class is none."""
 
     def chunks() -> Iterator[npt.NDArray[np.int64]]:
+        reader = RowReader(labels)
         for start in range(0, num_nodes, CHUNK_EDGES):
             stop = min(start + CHUNK_EDGES, num_nodes)
             found = np.full(stop - start, -1, np.int64)
-            first, last = max(start, offset), min(stop, offset + len(labels))
+            first, last = max(start, offset), min(stop, offset + labels.num_rows)
             if first < last:
-                part = labels[first - offset : last - offset].reshape(-1)
+                part = reader.take(last - first).reshape(-1)
                 known = (part >= 0) & (part < num_classes)  # NaN is not; ogbn-papers100M has 404 there
                 found[first - start : last - start][known] = part[known]
             yield found

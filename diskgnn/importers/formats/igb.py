@@ -95,10 +95,10 @@ def read(
 
 def _edges(folder: Path, name: str) -> EdgeInput:
     path = folder / name / "edge_index.npy"
-    pairs = arrays.load(f"edges ({path})", path)
-    if pairs.ndim != 2 or pairs.shape[1] != 2:  # [2, 2] are pairs here, too
-        raise InputError(f"edges ({path}): expected shape [E, 2], found {list(pairs.shape)}")
-    return EdgeInput(edges=edge_lists.of_pairs(arrays.numbers(f"edges ({path})", path)))
+    pairs = arrays.numbers(f"edges ({path})", path)
+    if pairs.row_shape != (2,):  # [2, 2] are pairs here, too
+        raise InputError(f"edges ({path}): expected shape [E, 2], found {pairs.shape}")
+    return EdgeInput(edges=edge_lists.of_pairs(pairs))
 
 
 def _rows(name: str, path: Path, row_shape: tuple[int, ...]) -> RowSource:

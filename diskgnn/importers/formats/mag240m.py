@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from diskgnn.errors import InputError
 from diskgnn.importers.containers import arrays, torch_files, values
+from diskgnn.importers.containers.rows import RowSource
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
 
@@ -71,10 +75,20 @@ def _meta(root: Path) -> Path:
 
 def _splits(root: Path, folder: Path) -> dict[str, Any]:
     content = torch_files.load("splits", root / "split_dict.pt")
-    labels = arrays.load("labels", folder / "paper" / "node_label.npy")
+    labels = arrays.numbers("labels", folder / "paper" / "node_label.npy")
     found: dict[str, Any] = {split: torch_files.as_array(content.get(split)) for split in ("train", "valid")}
     for name in _TESTS:
         ids = torch_files.as_array(content.get(name))
-        if ids is not None and len(ids) and (labels[ids] >= 0).all():  # NaN is not
+        if ids is not None and len(ids) and _are_labelled(ids, labels):
             return {**found, "test": ids}
     return found
+
+
+def _are_labelled(ids: npt.NDArray[Any], labels: RowSource) -> bool:
+    ordered, start = np.sort(ids), 0
+    for chunk in labels.chunks():
+        first, last = np.searchsorted(ordered, [start, start + len(chunk)])
+        if not (chunk[ordered[first:last] - start] >= 0).all():  # NaN is not
+            return False
+        start += len(chunk)
+    return True

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from diskgnn.errors import InputError
-from diskgnn.graph.edge_buckets import EdgeSource
-from diskgnn.importers.containers import arrays, edge_lists, npz
+from diskgnn.importers.containers import edge_arrays, edge_lists, npz
 from diskgnn.importers.containers.file_kinds import describe, kind_of
-from diskgnn.importers.containers.rows import EdgeStream
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 
@@ -45,20 +44,15 @@ def read(source: Path, *, weights: bool = False) -> GraphInput:
         raise InputError(f"{source}: expected a square matrix, found one of shape {[num_rows, num_columns]}")
     first, second = (found[end] for end in _ENDS[stored_as])
     if stored_as == "coo":
-        chunks: EdgeSource = edge_lists.of_ends(first, second).chunks
+        edges = edge_lists.of_ends(first, second)
     else:
-        chunks, _, described = arrays.csc_source(first, second)
-        if described != num_rows:
-            raise InputError(f"{source}: expected an indptr of {num_rows + 1} numbers, found {described + 1}")
+        edges = edge_arrays.csc(first, second)
+        if edges.num_nodes != num_rows:
+            raise InputError(f"{source}: expected an indptr of {num_rows + 1} numbers, found {first.num_rows}")
         if stored_as == "csr":
-            chunks = _turned(chunks)
-    stored_bytes = first.stored_bytes + second.stored_bytes
-    edges = EdgeStream(f"edges ({source})", second.num_rows, chunks, num_rows, stored_bytes)
+            edges = edge_lists.turned(edges)
+    edges = replace(edges, name=f"edges ({source})", num_nodes=num_rows)
     return GraphInput(
         {ONE_NODE_TYPE: NodeInput(num_nodes=num_rows)},
         {ONE_EDGE_TYPE: EdgeInput(edges=edges, weights=found["data"] if weights else None)},
     )
-
-
-def _turned(edges: EdgeSource) -> EdgeSource:
-    return lambda: ((dst, src) for src, dst in edges())

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from diskgnn.errors import InputError
-from diskgnn.importers.containers import arrays
+from diskgnn.importers.containers import arrays, edge_arrays
 from diskgnn.importers.containers.arrays import Source, named
 from diskgnn.importers.containers.rows import EdgeStream, RowSource
 from diskgnn.importers.graph_input import EdgeInput
@@ -63,13 +63,13 @@ def end_ids(name: str, source: Source | EdgeStream | IdColumns, columns: TableCo
             return _of_arrays(name, tuple(array if array.shape[0] == 2 else array.T), "edge")
     stream = source if isinstance(source, EdgeStream) else None
     is_sparse = stream is not None and stream.sparse
-    chunks, num_edges = (stream.chunks, stream.num_edges) if stream else arrays.edge_source(source, name)
+    edges = edge_arrays.edge_list(source, name)
 
     def read(_: int) -> Iterator[tuple[pa.Array, ...]]:
-        for pair in chunks():
+        for pair in edges.chunks():
             yield tuple(pa.array(end).cast(pa.int64()) for end in pair)
 
-    return IdColumns(name, "edge", ("source", "destination"), (pa.int64(),) * 2, num_edges, is_sparse, read)
+    return IdColumns(name, "edge", ("source", "destination"), (pa.int64(),) * 2, edges.num_edges, is_sparse, read)
 
 
 def _of_table(name: str, source: Any, given: TableColumns, columns: tuple[str, ...], row_name: str) -> IdColumns:

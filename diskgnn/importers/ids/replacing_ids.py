@@ -19,7 +19,6 @@ from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
 from diskgnn.importers.containers.arrays import Source, named
 from diskgnn.importers.containers.rows import EdgeStream, RowReader
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.importers.graph_sources import Topology
 from diskgnn.importers.ids import dense_ids
 from diskgnn.importers.ids.dense_ids import IdFile, IdRanges, IdSample, Lookup, id_file_kind
 from diskgnn.importers.ids.id_columns import end_ids, is_mask, node_ids
@@ -46,7 +45,7 @@ class DenseGraph:
     """A graph of dense ids."""
 
     given: GraphInput
-    topologies: Mapping[EdgeType, Topology]  # of the edges whose ends were replaced
+    topologies: Mapping[EdgeType, EdgeStream]  # of the edges whose ends were replaced
 
 
 class _Ends(Protocol):
@@ -320,7 +319,7 @@ class _Replacing:
         return num_nodes
 
 
-def _topology(found: IdColumns, sources: _Ends, destinations: _Ends) -> Topology:
+def _topology(found: IdColumns, sources: _Ends, destinations: _Ends) -> EdgeStream:
     edges = partial(_pairs, sources, destinations)
     if found.skips_unknown:
         unknown = sum(int(((src < 0) | (dst < 0)).sum()) for src, dst in edges())
@@ -331,8 +330,8 @@ def _topology(found: IdColumns, sources: _Ends, destinations: _Ends) -> Topology
                 DataWarning,
                 stacklevel=4,
             )
-        return Topology(partial(_known_pairs, edges), found.num_rows - unknown, None, 0)
-    return Topology(edges, found.num_rows, None, 0)
+        return EdgeStream(found.name, found.num_rows - unknown, partial(_known_pairs, edges))
+    return EdgeStream(found.name, found.num_rows, edges)
 
 
 def _known_pairs(edges: EdgeSource) -> Iterator[EdgeChunk]:

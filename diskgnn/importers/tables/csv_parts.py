@@ -11,6 +11,7 @@ from pyarrow import csv
 
 from diskgnn.errors import ConfigError, InputError, StoreError
 from diskgnn.importers.containers.text_numbers import text_block_bytes
+from diskgnn.importers.tables.parts import without
 from diskgnn.storage.file_reading import ReadableFile
 from diskgnn.storage.object_stores import Location
 
@@ -68,16 +69,16 @@ class CsvPart:
         """How many rows it has; reads the file."""
         return sum(batch.num_rows for batch in self.batches(self.schema.names[:1], 1 << 20))
 
-    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """All rows in order, these columns only; as many at a time as a block of text holds.
+    def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
+        """All rows from the `first` on in order, these columns only; as many at a time as a block of text holds.
+        Those before it are read, too.
 
         Raises:
             InputError: a row has too many or too few columns, or a value is not of its column's type.
         """
         with self._stream() as file, self._open(list(columns), file, self._block_bytes) as reader:
             try:
-                for batch in reader:
-                    yield _with_nulls(batch)
+                yield from map(_with_nulls, without(reader, first))
             except (OSError, pa.ArrowException) as error:
                 raise self._damaged(error) from error
 

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from diskgnn.errors import InputError, StoreError
 from diskgnn.importers.containers.file_kinds import describe
+from diskgnn.importers.tables.parts import without
 from diskgnn.storage.file_reading import ReadableFile
 from diskgnn.storage.object_stores import Location
 
@@ -36,15 +37,19 @@ class ParquetPart:
         """How many rows it has."""
         return self._num_rows
 
-    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """All rows in order, these columns only.
+    def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
+        """All rows from the `first` on in order, these columns only; groups of rows before it are not read.
 
         Raises:
             InputError: the file is damaged.
         """
         with self._open() as parquet:
+            group, groups = 0, parquet.metadata.num_row_groups
+            while group < groups and first >= (rows := parquet.metadata.row_group(group).num_rows):
+                group, first = group + 1, first - rows
             try:
-                yield from parquet.iter_batches(batch_rows, columns=list(columns))
+                found = parquet.iter_batches(batch_rows, range(group, groups), list(columns))
+                yield from without(found, first)
             except (OSError, pa.ArrowException) as error:
                 raise self._unreadable(error, "damaged") from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote
@@ -25,9 +25,18 @@ class TablePart(Protocol):
         """How many rows it has."""
         ...
 
-    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """All rows in order, these columns only. Batches may have another number of rows than `batch_rows`."""
+    def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
+        """All rows from the `first` on in order, these columns only. Batches may have another number of rows than
+        `batch_rows`."""
         ...
+
+
+def without(batches: Iterable[pa.RecordBatch], skipped: int) -> Iterator[pa.RecordBatch]:
+    """`batches`, but for so many rows at the start."""
+    for batch in batches:
+        if skipped < batch.num_rows:
+            yield batch.slice(skipped)
+        skipped = max(0, skipped - batch.num_rows)
 
 
 def partition_values(root: Location, files: Sequence[Location]) -> dict[str, pa.Array]:

@@ -128,7 +128,11 @@ class Table:
     @cached_property
     def num_rows(self) -> int:
         """Of all parts. Those of CSV files are counted by reading them."""
-        return sum(part.count_rows() for part in self._parts)
+        return sum(self._rows_of_parts)
+
+    @cached_property
+    def _rows_of_parts(self) -> tuple[int, ...]:
+        return tuple(part.count_rows() for part in self._parts)
 
     def field(self, column: str) -> pa.Field:
         """The column's name and type.
@@ -143,15 +147,19 @@ class Table:
             )
         return self.schema.field(column)
 
-    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """All rows in order, these columns only, at most `batch_rows` at a time.
+    def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
+        """All rows from the `first` on in order, these columns only, at most `batch_rows` at a time.
 
         Raises:
             InputError: a part is damaged.
         """
         for number, part in enumerate(self._parts):
+            skipped = min(first, self._rows_of_parts[number]) if first else 0
+            first -= skipped
+            if skipped and skipped == self._rows_of_parts[number]:
+                continue
             stored = [name for name in columns if name in part.schema.names]
-            for batch in part.batches(stored or part.schema.names[:1], batch_rows):
+            for batch in part.batches(stored or part.schema.names[:1], batch_rows, skipped):
                 for start in range(0, batch.num_rows, batch_rows):
                     yield self._complete(batch.slice(start, batch_rows), columns, number)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diskgnn.errors import DataWarning, InputError
-from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
-from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource, as_signed
+from diskgnn.graph.edge_buckets import EdgeChunk
+from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowSource, as_signed
 from diskgnn.importers.tables.spark_vectors import is_vector, vector_lengths, vector_rows
 from diskgnn.importers.tables.table import Table, TableColumns
 
@@ -22,8 +23,8 @@ _SPLITS = {"train": "train", "valid": "valid", "val": "valid", "validation": "va
 _FEATURE_TYPES = {pa.float16(): np.float16, pa.float32(): np.float32, pa.float64(): np.float64, pa.int8(): np.int8}
 
 
-def edge_source(path: str | os.PathLike[str], columns: TableColumns, name: str = "edges") -> tuple[EdgeSource, int]:
-    """Stream of an edge table, and its number of rows E.
+def edges(path: str | os.PathLike[str], columns: TableColumns, name: str = "edges") -> EdgeStream:
+    """An edge for each row of a table.
 
     Raises:
         InputError: a column is missing, has no whole numbers, or (while streaming) holds null.
@@ -32,14 +33,13 @@ def edge_source(path: str | os.PathLike[str], columns: TableColumns, name: str =
     for column in (columns.src, columns.dst):
         _require_integers(table, column)
 
-    def stream() -> Iterator[EdgeChunk]:
-        position = 0
-        for batch in table.batches([columns.src, columns.dst], CHUNK_EDGES):
+    def read(position: int) -> Iterator[EdgeChunk]:
+        for batch in table.batches([columns.src, columns.dst], CHUNK_EDGES, position):
             src, dst = (_ids(batch.column(column), name, column, position) for column in (columns.src, columns.dst))
             yield (src, dst) if src.dtype == dst.dtype else (src.astype(np.int64), dst.astype(np.int64))
             position += batch.num_rows
 
-    return stream, table.num_rows
+    return EdgeStream(name, table.num_rows, partial(read, 0), stored_bytes=table.stored_bytes, seek=read)
 
 
 def _require_integers(table: Table, column: str) -> None:
@@ -183,13 +183,14 @@ def _rows(
 ) -> RowSource:
     batch_rows = max(1, CHUNK_BYTES // (int(np.prod(row_shape)) * dtype.itemsize))
 
-    def chunks() -> Iterator[npt.NDArray[Any]]:
-        position = 0
-        for batch in table.batches(columns, batch_rows):
+    def chunks(position: int) -> Iterator[npt.NDArray[Any]]:
+        for batch in table.batches(columns, batch_rows, position):
             yield read(batch, position)
             position += batch.num_rows
 
-    return RowSource(name, table.num_rows, row_shape, dtype, chunks, stored_bytes=table.stored_bytes)
+    return RowSource(
+        name, table.num_rows, row_shape, dtype, partial(chunks, 0), stored_bytes=table.stored_bytes, seek=chunks
+    )
 
 
 def labels(table: Table, columns: TableColumns, name: str = "labels") -> RowSource:

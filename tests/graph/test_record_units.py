@@ -1,0 +1,135 @@
+"""What edges carry, killed on its way: the next run goes on with whole units, and no byte changes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diskgnn.graph.csc import EdgeList, EdgeOptions, edge_files, write_csc
+from diskgnn.graph.edge_buckets import EdgeChunk
+from diskgnn.graph.edge_records import EdgeColumn
+from diskgnn.progress import SILENT
+from diskgnn.storage import artifacts, faults
+from diskgnn.storage.pace import UNITS_PER_STAGE
+from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.system.resources import Resources
+
+TYPE, NODES, EDGES, CHUNK = ("user", "rates", "item"), 500, 12_000, 100
+SMALL, LARGE = 250_000, 16 << 20  # of memory: edges in a scratch file, or held
+SRC, DST = np.random.default_rng(0).integers(0, NODES, (2, EDGES)).astype(np.int32)
+ITEMS = {
+    artifacts.EDGE_IDS: np.arange(EDGES),
+    artifacts.WEIGHTS: np.random.default_rng(1).random(EDGES, np.float32) + 1,
+    artifacts.EDGE_FEATURES: np.random.default_rng(2).random((EDGES, 9), np.float32),
+}
+RECORD_BYTES = 8 + 4 + 9 * 4
+
+
+class Killed(BaseException):
+    """Nobody handles it."""
+
+
+class Source:
+    """Edges and their items, from any on; counts those that it gave."""
+
+    def __init__(self) -> None:
+        self.edges = self.items = 0
+
+    def edges_from(self, first: int = 0) -> Iterator[EdgeChunk]:
+        for start in range(first, EDGES, CHUNK):
+            self.edges += len(SRC[start : start + CHUNK])
+            yield SRC[start : start + CHUNK], DST[start : start + CHUNK]
+
+    def items_from(self, kind: str, first: int) -> Iterator[np.ndarray]:
+        for start in range(first, EDGES, 70):
+            part = ITEMS[kind][start : start + 70]
+            self.items += len(part)
+            yield part
+
+
+def write(out: Path, memory_bytes: int, source: Source, *, reverse: bool = False) -> None:
+    columns = tuple(
+        EdgeColumn(kind, kind, array.dtype, array.shape[1:], partial(source.items_from, kind))
+        for kind, array in ITEMS.items()
+    )
+    given = EdgeList(TYPE, source.edges_from, NODES, NODES, EdgeOptions(reverse), columns, EDGES,
+                     seek=source.edges_from)  # fmt: skip
+    with (
+        faults.pretending("unit.bytes", 1),
+        ArtifactWriter(out, artifacts.GRAPH, config={}, resumable=True) as writer,
+    ):
+        writer.unit(edge_files(given), lambda: write_csc(writer, given, Resources(memory_bytes, 2, SILENT)))
+        writer.publish()
+
+
+def content(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["forward", "both"])
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[bool, dict[str, bytes]]:
+    """`tests/graph/test_edge_records.py` has the oracle of what is written."""
+    out = tmp_path_factory.mktemp("whole") / "graph"
+    write(out, SMALL, Source(), reverse=request.param)
+    return request.param, content(out)
+
+
+@pytest.mark.parametrize("memory_bytes", [SMALL, LARGE])
+@pytest.mark.parametrize("point", ["csc.scatter", "csc.sort", "unit.written", "artifact.write", "artifact.publish"])
+def test_a_kill_costs_a_unit(
+    whole: tuple[bool, dict[str, bytes]], tmp_path: Path, point: str, memory_bytes: int
+) -> None:
+    reverse, expected = whole
+    passes: list[int] = []
+    with faults.armed(point, lambda: passes.append(1)):
+        write(tmp_path / "counted", memory_bytes, Source(), reverse=reverse)
+    for after in np.unique(np.linspace(0, len(passes) - 1, 4).astype(int)).tolist():
+        out, source = tmp_path / "killed", Source()
+        with pytest.raises(Killed), faults.armed(point, Killed(), after=after):
+            write(out, memory_bytes, source, reverse=reverse)
+        write(out, memory_bytes, source, reverse=reverse)
+        assert content(out) == expected, after
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+        shutil.rmtree(out)
+        # A unit is a part of all passes, by bytes. Edges that memory holds are read again.
+        carrying, all_passes = 16 + RECORD_BYTES, 3 * 16 + 2 * RECORD_BYTES
+        unit = EDGES * all_passes // UNITS_PER_STAGE
+        assert source.items <= len(ITEMS) * (EDGES + unit // carrying + 2 * CHUNK), (after, source.items)
+        if memory_bytes == SMALL:
+            assert source.edges <= 2 * EDGES + unit // 16 + 2 * CHUNK, (after, source.edges)
+
+
+@pytest.mark.parametrize(("first_bytes", "then_bytes"), [(SMALL, LARGE), (LARGE, SMALL), (SMALL, SMALL * 2 // 3)])
+def test_another_budget_changes_no_byte(
+    whole: tuple[bool, dict[str, bytes]], tmp_path: Path, first_bytes: int, then_bytes: int
+) -> None:
+    reverse, expected = whole
+    for point, after in (("csc.sort", 0), ("unit.written", 5), ("unit.written", 12)):
+        with pytest.raises(Killed), faults.armed(point, Killed(), after=after):
+            write(tmp_path / "killed", first_bytes, Source(), reverse=reverse)
+        write(tmp_path / "killed", then_bytes, Source(), reverse=reverse)
+        assert content(tmp_path / "killed") == expected
+        shutil.rmtree(tmp_path / "killed")
+
+
+@pytest.mark.parametrize("damaged", ["records.scratch", f"edge_features-{'.'.join(TYPE)}.npy"])
+@pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
+def test_what_was_damaged_meanwhile_is_made_again(
+    whole: tuple[bool, dict[str, bytes]], tmp_path: Path, damaged: str, how: str
+) -> None:
+    reverse, expected = whole
+    with pytest.raises(Killed), faults.armed("csc.sort", Killed(), after=4):
+        write(tmp_path / "killed", SMALL, Source(), reverse=reverse)
+    path = tmp_path / ".killed.partial" / damaged
+    bits = bytearray(path.read_bytes())
+    bits[-1 - len(bits) // 50] ^= 1
+    path.unlink()
+    if how != "gone":
+        path.write_bytes(bits[: len(bits) // 2] if how == "cut" else bits)
+    write(tmp_path / "killed", SMALL, Source(), reverse=reverse)
+    assert content(tmp_path / "killed") == expected

@@ -79,6 +79,7 @@ class TopologySweep::Reader {
     if (!find_wanted()) return;
     read_indptr();
     if (indices_) {
+      require_same_counts();
       draw();
     } else {
       count();
@@ -134,7 +135,9 @@ class TopologySweep::Reader {
     if (sweep_.stopping_) throw std::runtime_error("the sweep was stopped");
   }
 
-  void count() {
+  // Calls `function` with each minibatch's destinations in the panel, and the number of edges that each draws.
+  template <typename Function>
+  void for_each_count(const Function& function) {
     const CoreLease lease(cores_);
     for (Growing* expansion : group_) {
       const int fanout = expansion->fanout(number_);
@@ -142,11 +145,26 @@ class TopologySweep::Reader {
         const auto i = static_cast<std::size_t>(position);
         const std::int64_t node = expansion->node_of(destination_, i);
         const std::int64_t degree = panel_.offset(node + 1) - panel_.offset(node);
-        const std::int64_t drawn = fanout < 0 ? degree : std::min<std::int64_t>(degree, fanout);
-        if (drawn > std::numeric_limits<std::int32_t>::max()) throw_too_many_edges();
-        expansion->turns_[number_].indptr[i + 1] = static_cast<std::int32_t>(drawn);
+        function(*expansion, i, node, fanout < 0 ? degree : std::min<std::int64_t>(degree, fanout));
       }
     }
+  }
+
+  void count() {
+    for_each_count([this](Growing& expansion, std::size_t i, std::int64_t, std::int64_t drawn) {
+      if (drawn > std::numeric_limits<std::int32_t>::max()) throw_too_many_edges();
+      expansion.turns_[number_].indptr[i + 1] = static_cast<std::int32_t>(drawn);
+    });
+  }
+
+  // The room for what is drawn was made when it was counted: indptr was read then, and is read again now.
+  void require_same_counts() {
+    for_each_count([this](const Growing& expansion, std::size_t i, std::int64_t node, std::int64_t drawn) {
+      const auto& indptr = expansion.turns_[number_].indptr;
+      if (drawn != indptr[i + 1] - indptr[i]) {
+        throw std::out_of_range("indptr is damaged at node " + std::to_string(node) + ": it was another one before");
+      }
+    });
   }
 
   // Reads the panel's edges window by window. A node's edges may lie in several of them. Ranges count in edges here.

@@ -206,6 +206,22 @@ def test_a_file_that_ends_early_is_an_error(graph, tmp_path):
         sweep.draw(group)
 
 
+@pytest.mark.parametrize("changed", [[0, 0, 3, 4], [0, 4, 4, 4], [0, 1, 1, 4], [0, 2, 4, 4]])
+@pytest.mark.parametrize("fanout", [-1, 2])
+def test_topology_that_changes_after_it_was_counted_is_refused(tmp_path, changed, fanout):
+    """Room for what is drawn was made by then: more would be written past its end, fewer would leave what lay there."""
+    indptr, indices = tmp_path / "indptr", tmp_path / "indices"
+    np.array([0, 1, 3, 4]).tofile(indptr)
+    np.array([0, 1, 2, 0], np.int32).tofile(indices)
+    files = topology_files(indptr, indices, 3, 4)
+    sweep = TopologySweep(files, engine="auto", window_bytes=4096, threads=1)
+    group = [expansion(files, np.int32, [0, 1, 2], [fanout])]
+    sweep.count(group)
+    np.array(changed).tofile(indptr)
+    with pytest.raises(IndexError, match="another one before"):
+        sweep.draw(group)
+
+
 def test_native_arguments_are_checked(graph):
     files = files_of(graph)
     for seeds, message in (([graph.num_nodes], "not in"), ([-1], "not in"), ([0, 0], "repeated")):

@@ -1,0 +1,141 @@
+// A graph that a stranger made, and what is asked of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "fuzz/input.h"
+#include "sampling/draw_request.h"
+#include "sampling/relation.h"
+
+namespace diskgnn {
+
+inline constexpr std::size_t kMostNodes = 32, kMostEdges = 64, kMostSeeds = 6, kMostLayers = 3;
+
+struct HostileRelation {
+  std::int32_t source, destination;
+  std::vector<std::int64_t> indptr;
+  std::vector<std::int32_t> narrow;  // indices: these,
+  std::vector<std::int64_t> wide;    // or these
+  std::vector<float> weights;
+  std::vector<std::int64_t> times;
+
+  std::size_t num_edges() const { return narrow.size() + wide.size(); }
+  bool is_wide() const { return !wide.empty(); }
+  NodeSpan indices() const { return is_wide() ? NodeSpan(std::span(wide)) : NodeSpan(std::span(narrow)); }
+  std::int64_t index(std::size_t edge) const { return is_wide() ? wide[edge] : narrow[edge]; }
+};
+
+struct HostileGraph {
+  std::vector<std::int64_t> num_nodes;
+  std::vector<std::vector<std::int64_t>> node_times;
+  std::vector<HostileRelation> relations;
+  bool is_wide = false;
+
+  TypedTopology topology() const {
+    TypedTopology topology{num_nodes, {}, {}};
+    for (const auto& times : node_times) topology.node_times.push_back(times);
+    for (const HostileRelation& each : relations) {
+      topology.relations.push_back(
+          {each.source, each.destination, each.indptr, each.indices(), each.weights, each.times, {}, {}});
+    }
+    return topology;
+  }
+};
+
+// Offsets from node to node; as whoever opens a graph requires, they begin with 0 and end with the number of edges.
+inline std::vector<std::int64_t> take_indptr(Input& input, std::size_t num_nodes, std::size_t num_edges) {
+  std::vector<std::int64_t> indptr(num_nodes + 1, 0);
+  for (std::size_t i = 1; i < num_nodes; ++i) indptr[i] = input.take_far();
+  indptr.back() = static_cast<std::int64_t>(num_edges);
+  return indptr;
+}
+
+inline std::vector<std::int64_t> take_times(Input& input, std::size_t count) {
+  std::vector<std::int64_t> times(count);
+  for (std::int64_t& time : times) time = input.take_far();
+  return times;
+}
+
+inline HostileGraph take_graph(Input& input) {
+  HostileGraph graph;
+  const std::size_t num_types = 1 + input.take_below(2), num_relations = 1 + input.take_below(2);
+  for (std::size_t type = 0; type < num_types; ++type) {
+    graph.num_nodes.push_back(1 + static_cast<std::int64_t>(input.take_below(kMostNodes)));
+    const bool has_times = input.take_below(2) == 1;
+    graph.node_times.push_back(take_times(input, has_times ? static_cast<std::size_t>(graph.num_nodes[type]) : 0));
+  }
+  for (std::size_t number = 0; number < num_relations; ++number) {
+    HostileRelation relation{};
+    relation.source = static_cast<std::int32_t>(input.take_below(num_types));
+    relation.destination = static_cast<std::int32_t>(input.take_below(num_types));
+    const std::size_t num_edges = input.take_below(kMostEdges + 1), options = input.take<std::uint8_t>();
+    const auto num_destinations =
+        static_cast<std::size_t>(graph.num_nodes[static_cast<std::size_t>(relation.destination)]);
+    relation.indptr = take_indptr(input, num_destinations, num_edges);
+    for (std::size_t edge = 0; edge < num_edges; ++edge) {
+      if (options & 1) {
+        relation.wide.push_back(input.take_far());
+      } else {
+        relation.narrow.push_back(static_cast<std::int32_t>(input.take<std::int16_t>()));
+      }
+    }
+    if (options & 2) {
+      for (std::size_t edge = 0; edge < num_edges; ++edge) relation.weights.push_back(input.take<float>());
+    }
+    if (options & 4) relation.times = take_times(input, num_edges);
+    graph.is_wide = graph.is_wide || relation.is_wide();
+    graph.relations.push_back(std::move(relation));
+  }
+  return graph;
+}
+
+// What the excluded edges of a request refer to.
+using Excluded = std::vector<std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>>;
+
+inline DrawRequest take_request(Input& input, const HostileGraph& graph) {
+  DrawRequest request{};
+  const std::size_t options = input.take<std::uint8_t>(), num_layers = 1 + input.take_below(kMostLayers);
+  for (const std::int64_t num_nodes : graph.num_nodes) {
+    std::vector<std::int64_t>& seeds = request.seeds.emplace_back(input.take_below(kMostSeeds + 1));
+    for (std::int64_t& seed : seeds) seed = static_cast<std::int64_t>(input.take<std::uint8_t>()) % (num_nodes + 1);
+    if (options & 1) request.seed_times.push_back(take_times(input, seeds.size()));
+  }
+  for (std::size_t i = 0; i < num_layers * graph.relations.size(); ++i) {
+    request.fanouts.push_back(static_cast<std::int32_t>(input.take_below(7)) - 1);
+  }
+  request.key = {input.take<std::uint64_t>(), input.take<std::uint8_t>(), std::nullopt};
+  if (options & 2) request.key.slice_start = input.take<std::uint64_t>();
+  request.weighted = options & 4;
+  request.latest = options & 8;
+  if (options & 16) request.positions.assign(graph.relations.size(), true);
+  request.expand_once = options & 32;
+  if (options & 64) {
+    for (std::size_t number = 0; number < graph.relations.size(); ++number) {
+      std::vector<std::int64_t> ends[2];
+      const std::size_t count = input.take_below(4);
+      for (std::vector<std::int64_t>& of_edges : ends) {
+        for (std::size_t i = 0; i < count; ++i) of_edges.push_back(input.take<std::uint8_t>() % kMostNodes);
+      }
+      request.excluded.emplace_back(ends[0], ends[1]);
+    }
+  }
+  return request;
+}
+
+// No list of a graph reaches out of its file, but several may reach over the same edges: with all of them drawn, a
+// minibatch stays below kMostNodes * kMostSeeds * kMostEdges edges for each layer and edge type.
+template <typename Call>
+void ignoring_damage(const Call& call) {
+  try {
+    call();
+  } catch (const std::out_of_range&) {      // what damaged topology is
+  } catch (const std::invalid_argument&) {  // what seeds are that are repeated, or none
+  }
+}
+
+}  // namespace diskgnn

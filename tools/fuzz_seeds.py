@@ -1,6 +1,6 @@
 """What native/fuzz/ begins with: packed directories of our own, as those targets take them.
 
-    python tools/fuzz_seeds.py FOLDER
+python tools/fuzz_seeds.py FOLDER
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from fuzz_targets import sound_directories
 
 from diskgnn.storage import artifacts
 from diskgnn.storage.packed import Packed
+from fuzz_targets import sound_directories
 
 PAGE_BYTES = 4096
 MOST_EXTENTS = 4

@@ -1,9 +1,10 @@
 """The targets of tools/fuzz.py refuse or accept, and never crash: on sound files, on all inputs that ever found a bug
-(tests/corpus/), and on sound files with a few bytes changed.
+(tests/corpus/), and on sound files with a few bytes changed. So do those of tools/fuzz_native, where it has built them.
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -31,3 +32,18 @@ def test_targets_neither_crash_nor_raise(name: str, sound: dict[str, list[bytes]
             changed = np.frombuffer(data, np.uint8).copy()
             changed[random.integers(0, len(changed), random.integers(1, 4))] = random.integers(0, 256)
             TARGETS[name](changed.tobytes())
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "native" / "fuzz").glob("*.cpp")))
+def test_native_targets_neither_crash_nor_break_a_promise(name: str, tmp_path: Path) -> None:
+    target = ROOT / "build" / "fuzz" / name
+    if not target.exists():
+        pytest.skip("tools/fuzz_native build makes it, with clang")
+    known = [
+        path for path in (ROOT / "build" / "fuzz" / "seeds" / name, ROOT / "tests" / "corpus" / name) if path.is_dir()
+    ]
+    done = subprocess.run(
+        [target, tmp_path, *known, "-runs=2000", "-seed=1", f"-artifact_prefix={tmp_path}/"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]

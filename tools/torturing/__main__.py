@@ -6,6 +6,7 @@ Prints what went wrong, with the seed that does it again, then a table. Ends wit
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import shutil
 import subprocess
@@ -20,12 +21,14 @@ import numpy as np
 
 from torturing.children import Deadline, in_child
 from torturing.disks import run_on_failing_disk
-from torturing.flips import flip_one, made_by
+from torturing.flips import flip_some, made_by
 from torturing.kills import killed, undisturbed
-from torturing.stages import READERS, STAGES, make_inputs
+from torturing.stages import READERS, STAGES, in_few_minibatches, make_inputs
 
 ROOT = Path(__file__).parents[2]
+FLIPS_AT_ONCE = 40
 FUZZED = ("header", "typed_header", "npy", "manifest", "forged_manifest", "journal")
+FUZZED_NATIVELY = tuple(sorted(path.stem for path in (ROOT / "native" / "fuzz").glob("*.cpp")))
 
 
 @dataclass
@@ -85,18 +88,30 @@ class Torture:
         """Directories in turn."""
         if not self._arguments.flips:
             return
-        expected = {}
+        with in_few_minibatches():
+            self._flip_bits()
+
+    def _flip_bits(self) -> None:
+        inputs, expected = self._folder / "inputs-to-flip", {}
+        gc.freeze()  # what is imported already is not looked through for each attempt
+        made = in_child(lambda: make_inputs(inputs))
+        assert made.ended, made
         for directory, reader in READERS.items():
-            outcome = in_child(lambda reader=reader: made_by(reader, self._inputs, self._folder / "whole"))
+            outcome = in_child(lambda reader=reader: made_by(reader, inputs, self._folder / "whole"))
             assert outcome.ended, outcome
             expected[directory] = str(outcome.result)
             shutil.rmtree(self._folder / "whole", ignore_errors=True)
-
-        def attempt(directory: str, folder: Path, random: np.random.Generator) -> str | None:
-            return flip_one(directory, self._inputs, folder, expected[directory], random)
-
         counts = {name: Count(f"`{reader}`, a bit of {name} flipped") for name, reader in READERS.items()}
-        self._each(counts, self._arguments.flips, "flips", attempt)
+        self.counts += counts.values()
+        seed, first, names = self._arguments.seed, self._arguments.first, list(READERS)
+        for begin in range(first, first + self._arguments.flips, FLIPS_AT_ONCE):
+            if not self._left:
+                break
+            numbers = range(begin, min(begin + FLIPS_AT_ONCE, first + self._arguments.flips))
+            attempts = [(names[i % len(names)], np.random.default_rng([seed, i])) for i in numbers]
+            failures = flip_some(inputs, self._folder / "flips", expected, attempts)
+            for i, (name, _), failure in zip(numbers, attempts, failures, strict=True):
+                counts[name].add(failure, f"tools/torture --seed {seed} --first {i} --flips 1")
 
     def fail_disks(self) -> None:
         """Each operation of each stage, or some of them, fails."""
@@ -114,21 +129,22 @@ class Torture:
 
     def fuzz(self) -> None:
         """All targets, one after the other."""
-        seconds = self._arguments.fuzz_seconds
-        for target in FUZZED if seconds else ():
+        seconds, findings = self._arguments.fuzz_seconds, self._folder / "findings"
+        seeded = "--findings", str(findings), "--seed", str(self._arguments.seed)
+        commands = [[sys.executable, str(ROOT / "tools" / "fuzz.py"), target, *seeded] for target in FUZZED]
+        commands += [[str(ROOT / "tools" / "fuzz_native"), target, *seeded] for target in FUZZED_NATIVELY]
+        for command in commands if seconds else ():
             if not self._left:
                 break
-            findings = self._folder / "findings"
-            command = [sys.executable, str(ROOT / "tools" / "fuzz.py"), target, "--seconds", str(seconds)]
             ended = subprocess.run(
-                [*command, "--findings", findings, "--seed", str(self._arguments.seed)],
-                capture_output=True, text=True, check=False,
+                [*command, "--seconds", str(seconds)], capture_output=True, text=True, check=False,
             )  # fmt: skip
             runs = [line.split()[-1] for line in ended.stderr.splitlines() if "number_of_executed_units" in line]
-            count = Count(f"fuzzing, {target}", int(runs[0]) if runs else 0)
+            count = Count(f"fuzzing, {command[-5]}", int(runs[0]) if runs else 0)
             if ended.returncode:
                 kept = Path("findings").absolute()
-                shutil.copytree(findings, kept, dirs_exist_ok=True)
+                if findings.is_dir():
+                    shutil.copytree(findings, kept, dirs_exist_ok=True)
                 count.failures.append(ended.stderr[-2000:])
                 print(f"FAILED: {count.what}: see {kept}\n{ended.stderr[-2000:]}")
             self.counts.append(count)
@@ -149,7 +165,9 @@ def main() -> None:
     parser.add_argument("--flips", type=int, default=0, metavar="N", help="bits to flip, over all directories in turn")
     faults = "operations of each kind that fail, of each file and stage: the first, others at random"
     parser.add_argument("--faults", type=int, default=0, metavar="N", help=faults)
-    parser.add_argument("--fuzz-seconds", type=int, default=0, metavar="S", help="of each target; takes atheris")
+    parser.add_argument(
+        "--fuzz-seconds", type=int, default=0, metavar="S", help="of each target; takes atheris, and clang"
+    )
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), metavar="S", help="begin nothing after this time"
     )

@@ -10,7 +10,6 @@ import click
 from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.drawing import fanouts_argument
-from diskgnn.cli.options import Size
 from diskgnn.cli.rendering import Output
 
 _checkpoint = click.option(
@@ -41,7 +40,7 @@ _out = click.option(
     "your own where the graph keeps some, or of bool [N]; or a table with a column `id`.",
 )
 @options.memory
-@click.option("--disk", type=Size(), help="What files between layers and the output may take.  [default: what is free]")
+@options.output_disk
 @options.threads
 @options.overwrite
 @click.pass_obj

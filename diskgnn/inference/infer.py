@@ -19,17 +19,16 @@ from diskgnn.inference.network import FLOAT_BYTES, Network, take_apart
 from diskgnn.inference.node_files import read_nodes
 from diskgnn.inference.outputs import IdColumn, OutputFormat, check_suffix, open_output
 from diskgnn.inference.passes import Execution, PassRecord
-from diskgnn.inference.plan import InferencePlan, make_plan, require_disk
+from diskgnn.inference.plan import InferencePlan, make_plan
 from diskgnn.inference.scratch import Scratch, check_output
 from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.schema import edge_type_name
-from diskgnn.storage.disk_space import require_free_bytes
+from diskgnn.storage.disk_space import file_bytes, require_free_bytes
 from diskgnn.storage.object_stores import local
 from diskgnn.storage.verification import verify_file
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
-from diskgnn.units import parse_size
 
 # What threads and allocators take beside what the plan counts.
 _RESERVED_BYTES = 64 << 20
@@ -69,7 +68,7 @@ def infer(
             `id`, which are your own where the graph keeps some. A .npy file has them in this order, Parquet in
             ascending order.
         memory: what the whole process may use, in bytes or as '2GiB'; 'auto' is half of what is available.
-        disk: what files may take that are kept between layers, and the output.
+        disk: what files may take at any time, as '100GiB', the output included; what is free by default.
         threads: to compute with; all cores by default.
         overwrite: replace an existing `out`.
         reporter: told of every window of rows.
@@ -108,13 +107,13 @@ def infer(
     plan = make_plan(graph, network, resources.within("to infer", _RESERVED_BYTES))
     num_rows = node_set.num_nodes if chosen is None else len(chosen)
     output_bytes = num_rows * (content.row_bytes + (_ID_BYTES if out.suffix == ".parquet" else 0))
-    require_disk(plan, output_bytes, None if disk is None else parse_size(disk))
-    scratch = Scratch(out, _making(plan, chosen), overwrite=overwrite)
-    require_free_bytes(out.parent, plan.scratch_bytes + output_bytes - scratch.stored_bytes, "inference")
+    scratch = Scratch(out, _making(plan, chosen), overwrite=overwrite, disk=disk)
+    needed_bytes = plan.scratch_bytes + file_bytes(output_bytes) - scratch.stored_bytes
+    require_free_bytes(out.parent, needed_bytes, "inference", exact=True, disk=scratch.disk)
     _check_topology(plan, reporter)
     with scratch, Execution(plan, scratch, _windows(plan, chosen), reporter).running() as execution:
         execution.store()
-        _write(execution, scratch, content, chosen)
+        _write(execution, scratch, content, chosen, output_bytes)
     return _report(plan, scratch, execution.records, output_bytes, time.perf_counter() - started)
 
 
@@ -151,7 +150,13 @@ def _check_topology(plan: InferencePlan, reporter: Reporter) -> None:
             verify_file(manifest, name, advance)
 
 
-def _write(execution: Execution, scratch: Scratch, content: OutputFormat, chosen: npt.NDArray[np.int64] | None) -> None:
+def _write(
+    execution: Execution,
+    scratch: Scratch,
+    content: OutputFormat,
+    chosen: npt.NDArray[np.int64] | None,
+    output_bytes: int,
+) -> None:
     plan = execution.plan
     node_set = plan.graph.nodes[plan.network.node_type]
     num_rows, order, ascending = node_set.num_nodes, None, None
@@ -159,7 +164,7 @@ def _write(execution: Execution, scratch: Scratch, content: OutputFormat, chosen
         order = np.argsort(chosen, kind="stable")
         num_rows, ascending = len(chosen), chosen[order]
     with (
-        scratch.publishing() as path,
+        scratch.publishing(output_bytes) as path,
         node_set.user_ids or nullcontext() as ids,
         open_output(path, scratch.output.suffix, content, num_rows, order, ids and IdColumn(ids)) as write,
     ):

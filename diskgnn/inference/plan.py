@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from diskgnn.errors import DiskFullError
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.layer_steps import ArrayName, Panel
 from diskgnn.inference.network import FLOAT_BYTES, Network, NetworkLayer
 from diskgnn.inference.sizes import CHUNK_ROWS, PassSizes
+from diskgnn.storage.disk_space import file_bytes
 from diskgnn.system.resources import Resources
-from diskgnn.units import format_size
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ def make_plan(graph: Graph, network: Network, resources: Resources) -> Inference
         resources.require("to infer", needed_bytes)
     passes = tuple(_with_drops(list(_passes(graph, network, panels))))
     workers = sizes.workers
-    scratch_bytes = _peak_bytes(graph, passes, workers * window_rows)
+    scratch_bytes = _peak_bytes(graph, passes, workers, window_rows)
     return InferencePlan(
         graph, network, workers, window_rows, tuple(map(tuple, panels)), passes, needed_bytes, scratch_bytes
     )  # fmt: skip
@@ -129,20 +128,6 @@ def _tries(graph: Graph, network: Network, free_bytes: int, threads: int) -> Ite
         while window_rows > CHUNK_ROWS:
             window_rows = window_rows // 2 // CHUNK_ROWS * CHUNK_ROWS or CHUNK_ROWS
             yield sizes, window_rows
-
-
-def require_disk(plan: InferencePlan, output_bytes: int, allowed_bytes: int | None) -> None:
-    """Refuse what would take more disk than it may.
-
-    Raises:
-        DiskFullError: it would; names the bytes.
-    """
-    needed_bytes = plan.scratch_bytes + output_bytes
-    if allowed_bytes is not None and needed_bytes > allowed_bytes:
-        raise DiskFullError(
-            f"disk: inference takes {needed_bytes} bytes ({format_size(needed_bytes)}) for what is between layers and "
-            f"for the output, and may take {allowed_bytes}: {needed_bytes - allowed_bytes} are missing"
-        )
 
 
 def _passes(graph: Graph, network: Network, panels: Sequence[Sequence[Panel]]) -> Iterator[AnyPass]:
@@ -239,16 +224,22 @@ def reads_of(each: AnyPass) -> tuple[Stored, ...]:
     return ()
 
 
-def _peak_bytes(graph: Graph, passes: Sequence[AnyPass], rows_at_once: int) -> int:
-    """The most that is stored at a time. A `RowPass` drops what it read a window at a time."""
+def _peak_bytes(graph: Graph, passes: Sequence[AnyPass], workers: int, window_rows: int) -> int:
+    """The most that is stored at a time, in whole pages. A `RowPass` drops what it read a window at a time."""
+
+    def stored_bytes(stored: Stored, most_windows: int | None = None) -> int:
+        whole, rest = divmod(graph.nodes[stored.node_type].num_nodes, window_rows)
+        of_window, last = file_bytes(window_rows * stored.row_bytes), file_bytes(rest * stored.row_bytes)
+        if most_windows is not None and most_windows <= whole:
+            return most_windows * of_window
+        return whole * of_window + last
+
     now = peak = 0
     for each in passes:
-        written = sum(stored.row_bytes * graph.nodes[stored.node_type].num_nodes for stored in each.writes)
-        dropped = sum(stored.row_bytes * graph.nodes[stored.node_type].num_nodes for stored in each.drops)
+        written, dropped = sum(map(stored_bytes, each.writes)), sum(map(stored_bytes, each.drops))
         if isinstance(each, RowPass):
-            under_way = sum(stored.row_bytes * min(rows_at_once, graph.nodes[stored.node_type].num_nodes)
-                            for stored in each.writes)  # fmt: skip
-            peak = max(peak, now + max(0, written - dropped) + min(under_way, written))
+            under_way = sum(stored_bytes(stored, workers) for stored in each.writes)
+            peak = max(peak, now + max(0, written - dropped) + under_way)
         else:
             peak = max(peak, now + written)
         now += written - dropped

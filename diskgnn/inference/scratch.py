@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -22,12 +22,15 @@ from diskgnn.errors import BusyError, OutputExistsError
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import JOURNAL
 from diskgnn.storage.checked_files import ChecksummedFile, sync
+from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, file_bytes
 from diskgnn.storage.journal import Journal
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.replacing import refuse_inside_artifact
 from diskgnn.storage.row_reading import row_buffer
 from diskgnn.storage.write_errors import beginning, raise_write_error
 from diskgnn.storage.writer import staging_of
+
+_OUTPUT = "output"  # in the folder, until it is whole
 
 
 @dataclass
@@ -54,6 +57,7 @@ class Scratch:
         output: the file that is made.
         making: what follows from nothing but the inputs; files of a run that made something else are removed.
         overwrite: replace `output` if it is there.
+        disk: what the folder and the output may take, in bytes or as '2GiB'; None is no bound.
 
     Raises:
         OutputExistsError: `output` exists and `overwrite` is False, or is no file.
@@ -61,13 +65,14 @@ class Scratch:
         ConfigError: the folder cannot be written to.
     """
 
-    def __init__(self, output: Path, making: Any, *, overwrite: bool) -> None:
+    def __init__(self, output: Path, making: Any, *, overwrite: bool, disk: int | str | None = None) -> None:
         self.output = output.resolve()
         self.traffic = Traffic()
         self.folder = staging_of(self.output)
         self._lock = FileLock(self.folder.with_suffix(".lock"))
         self._journal = Journal(self.folder / JOURNAL, making)
         check_output(self.output, overwrite=overwrite)
+        self.disk = DiskBudget(disk, [self.folder])
 
     def __enter__(self) -> Scratch:
         try:
@@ -77,6 +82,9 @@ class Scratch:
                     raise BusyError(f"another process is writing {self.output} now; wait for it or stop it")
                 if not self._journal.read():
                     self.clear()
+                for torn in (*self.folder.glob("*.tmp"), self.folder / _OUTPUT):
+                    torn.unlink(missing_ok=True)
+                self.disk.look()
         except BaseException:
             self._lock.release()
             raise
@@ -93,12 +101,13 @@ class Scratch:
     @property
     def stored_bytes(self) -> int:
         """That files of an earlier run take."""
-        return sum(file.stat().st_size for file in self.folder.glob("*")) if self.folder.is_dir() else 0
+        return allocated_bytes(self.folder)
 
     def clear(self) -> None:
         """Forget whatever an earlier run left."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
+        self.disk.look()
         try:
             self._journal.begin()
         except OSError:
@@ -114,7 +123,12 @@ class Scratch:
         return self._journal.checksum(name) is not None
 
     def write(self, name: str, rows: npt.NDArray[Any]) -> None:
-        """Make file `name` of `rows`, durably."""
+        """Make file `name` of `rows`, durably.
+
+        Raises:
+            DiskFullError: it is more than may be taken.
+        """
+        self.disk.claim(file_bytes(rows.nbytes))
         temporary = self.folder / f"{name}.tmp"
         with ChecksummedFile(temporary) as file:
             file.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8))
@@ -141,12 +155,19 @@ class Scratch:
 
     def remove(self, name: str) -> None:
         """File `name` is of no use any more."""
-        (self.folder / name).unlink(missing_ok=True)
+        path = self.folder / name
+        with suppress(FileNotFoundError):
+            self.disk.remove(path, file_bytes(path.stat().st_size))
 
     @contextmanager
-    def publishing(self) -> Iterator[Path]:
-        """Where to write the output; afterwards it is in its place, and the folder is gone."""
-        temporary = self.folder / "output"
+    def publishing(self, num_bytes: int = 0) -> Iterator[Path]:
+        """Where to write the output, of about so many bytes; then it is in its place, and the folder is gone.
+
+        Raises:
+            DiskFullError: it is more than may be taken.
+        """
+        temporary = self.folder / _OUTPUT
+        self.disk.claim(file_bytes(num_bytes))
         yield temporary
         sync(temporary)
         self.traffic.add(written=temporary.stat().st_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -228,11 +229,13 @@ def test_narrow_features(dtype: str, graph: Graph, tmp_path: Path):
 
 def test_disk_is_counted_and_refused_beforehand(graph: Graph, tmp_path: Path):
     net, peak, folder = model("sage", 32, 3), 0, tmp_path / ".out.npy.partial"
-    with pytest.raises(DiskFullError, match=r"disk: inference takes (\d+) bytes") as refused:
-        diskgnn.infer(graph, tmp_path / "out.npy", net, memory=PLENTY, disk=0)
-    needed = int(str(refused.value).split()[3])
+    with pytest.raises(DiskFullError, match=r"disk: inference needs exactly") as refused:
+        diskgnn.infer(graph, tmp_path / "out.npy", net, memory=PLENTY, disk=0, threads=1)
+    needed, missing = (int(each) for each in re.findall(r"(\d+) bytes", str(refused.value)))
     with faults.pretending("disk.free", needed - 1), pytest.raises(DiskFullError, match="1 bytes are missing"):
-        diskgnn.infer(graph, tmp_path / "out.npy", net, memory=PLENTY)
+        diskgnn.infer(graph, tmp_path / "out.npy", net, memory=PLENTY, threads=1)
+    with pytest.raises(DiskFullError, match=r": 1 bytes are missing. Allow more with `disk`"):
+        diskgnn.infer(graph, tmp_path / "out.npy", net, memory=PLENTY, disk=missing - 1, threads=1)
     assert not list(tmp_path.iterdir())
 
     def num_bytes(path: Path) -> int:
@@ -246,11 +249,13 @@ def test_disk_is_counted_and_refused_beforehand(graph: Graph, tmp_path: Path):
         peak = max(peak, sum(map(num_bytes, rows)))
 
     with faults.armed("unit.renamed", measure):
-        diskgnn.infer(graph, tmp_path / "out.npy", net, memory=PLENTY, disk=needed, threads=1)
+        diskgnn.infer(graph, tmp_path / "out.npy", net, memory=PLENTY, disk=missing, threads=1)
     assert 0.8 * needed < peak + (tmp_path / "out.npy").stat().st_size <= needed
     full = OSError(errno.ENOSPC, "No space left on device")
     with faults.armed("unit.written", full, after=4), pytest.raises(DiskFullError, match="the same command goes on"):
-        diskgnn.infer(graph, tmp_path / "full.npy", net, memory=PLENTY)
+        diskgnn.infer(graph, tmp_path / "full.npy", net, memory=PLENTY, disk=missing, threads=1)
+    diskgnn.infer(graph, tmp_path / "full.npy", net, memory=PLENTY, disk=missing, threads=1)
+    assert (tmp_path / "full.npy").read_bytes() == (tmp_path / "out.npy").read_bytes()
 
 
 @pytest.mark.parametrize("of_edges", [False, True])

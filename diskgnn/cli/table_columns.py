@@ -21,11 +21,13 @@ def table_columns(given: Sequence[tuple[str, str]]) -> TableColumns | None:
         return None
     columns: dict[str, Any] = {}
     for role, name in given:
-        if role in columns and role not in ("features", "types"):
+        if role in columns and role not in ("features", "types", "label"):
             raise ConfigError(f"columns: expected {role} once, found {role}={columns[role]} and {role}={name}")
         columns[role] = name
     if "features" in columns:
         columns["features"] = [name for role, name in given if role == "features"]
+    if len(labels := [name for role, name in given if role == "label"]) > 1:
+        columns["label"] = labels
     if "names" in columns:
         columns["names"] = columns["names"].split(",")
     if "delimiter" in columns:

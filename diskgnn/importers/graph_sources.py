@@ -118,7 +118,7 @@ def _features(given: NodeInput, table: Table | None, owner: str) -> RowSource | 
 
 def _labels(given: NodeInput, table: Table | None, owner: str) -> RowSource | None:
     name = named("labels", owner, given.labels if given.labels is not None else given.table)
-    column = given.columns.label
+    column = given.columns.only_label
     from_table = table is not None and given.labels is None and (not owner or column in table.schema.names)
     if given.labels is None and not from_table:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,11 @@ from diskgnn.importers.ids.dense_ids import id_keys, id_kind
 from diskgnn.importers.ids.kept_ids import nodes_of_ids
 from diskgnn.importers.tables.column_encoding import label_numbers, seconds
 from diskgnn.importers.tables.table import Table, TableColumns
-from diskgnn.importers.tables.table_rows import splits
+from diskgnn.importers.tables.table_rows import is_list, splits
 from diskgnn.paths import PathLike
 from diskgnn.specs.targets import SEED_TASKS, NodeTarget
+
+_LABEL = "label"
 
 
 def read_target(
@@ -41,9 +43,11 @@ def read_target(
         node_type: of the seeds; by default the only one of the graph.
         columns: which columns hold `id` (the user's own ids where the graph keeps some), `time`, `label` and `split`;
             by default those of these names, and no times or labels without such a column. Times are whole numbers, or
-            become seconds since 1970.
-        task: what the labels are, 'class' or 'regression'; by default classes if they are whole numbers or truth
-            values. Rows without a label are left out.
+            become seconds since 1970. Several labels of a seed are a column of lists, all of one length, or several
+            columns: label=["left", "paid"].
+        task: what the labels are, 'class', 'multilabel' (0 and 1) or 'regression'. By default, whole numbers and truth
+            values are a class, several of them are 'multilabel', and others are to be regressed. Rows without any label
+            are left out.
         num_classes: as in `NodeTarget`.
 
     Raises:
@@ -59,14 +63,15 @@ def read_target(
         raise ConfigError(f"task: expected one of {', '.join(SEED_TASKS)}, found {task!r}")
     nodes = _nodes_of(graph if isinstance(graph, Graph) else Graph.open(graph), node_type)
     rows = _rows_by_split(seeds, columns or TableColumns())
-    has_label = _all_have("label", rows)
+    labels = _label_columns(rows)
+    has_label = bool(labels)
     if has_label:
-        rows = {split: _labelled(split, each) for split, each in rows.items()}
+        rows = {split: _labelled(split, each, labels) for split, each in rows.items()}
     return NodeTarget(
         nodes.name,
         _nodes_by_split(nodes, {split: each["id"] for split, each in rows.items()}),
         {split: _times(split, each["time"]) for split, each in rows.items()} if _all_have("time", rows) else None,
-        _labels({split: each["label"] for split, each in rows.items()}, task) if has_label else None,
+        _labels(rows, labels, task) if has_label else None,
         num_classes,
     )
 
@@ -83,7 +88,7 @@ def _nodes_of(graph: Graph, node_type: str | None) -> NodeSet:
 
 
 def _rows_by_split(seeds: PathLike | Mapping[str, PathLike], columns: TableColumns) -> dict[str, pa.Table]:
-    """The columns `id`, and `time` and `label` where there are such, of the rows of each split."""
+    """The columns `id`, and `time` and labels where there are such, of the rows of each split."""
     if isinstance(seeds, Mapping):
         return {split: _rows(Table("seeds", path, columns), columns) for split, path in seeds.items()}
     table = Table("seeds", seeds, columns)
@@ -96,9 +101,12 @@ def _rows_by_split(seeds: PathLike | Mapping[str, PathLike], columns: TableColum
 
 def _rows(table: Table, columns: TableColumns) -> pa.Table:
     taken = {"id": columns.id}
-    for role, name, usual in (("time", columns.time or "time", "time"), ("label", columns.label, "label")):
-        if name != usual or usual in table.schema.names:
-            taken[role] = name
+    if columns.time or "time" in table.schema.names:
+        taken["time"] = columns.time or "time"
+    if not isinstance(columns.label, str):
+        taken |= {f"{_LABEL}{number}": name for number, name in enumerate(columns.label)}
+    elif columns.label != _LABEL or _LABEL in table.schema.names:
+        taken[_LABEL] = columns.label
     kind = {role: table.field(name).type for role, name in taken.items()}["id"]
     if id_kind(kind) is None:
         raise InputError(
@@ -110,7 +118,7 @@ def _rows(table: Table, columns: TableColumns) -> pa.Table:
     ]
     if not sum(batch.num_rows for batch in batches):
         raise InputError(f"seeds: expected at least one row in {table.path}, found none")
-    rows = pa.Table.from_batches(batches)
+    rows = _without_lists(table, pa.Table.from_batches(batches))
     for role in {"id", "time"} & taken.keys():
         if rows[role].null_count:
             place = int(np.asarray(rows[role].is_null()).argmax())
@@ -120,6 +128,30 @@ def _rows(table: Table, columns: TableColumns) -> pa.Table:
     return rows
 
 
+def _without_lists(table: Table, rows: pa.Table) -> pa.Table:
+    """`rows` with a column for each place of their lists of labels."""
+    if _LABEL not in rows.column_names or not is_list(rows[_LABEL].type):
+        return rows
+    labels = rows[_LABEL].combine_chunks()
+    lengths = pc.unique(pc.list_value_length(labels)).drop_null().to_pylist()
+    if len(lengths) != 1 or not lengths[0]:
+        raise InputError(f"seeds: expected lists of one length as labels of {table.path}, found {sorted(lengths)}")
+    rows = rows.drop_columns([_LABEL])
+    for place in range(lengths[0]):
+        rows = rows.append_column(f"{_LABEL}{place}", pc.list_element(labels, place))
+    return rows
+
+
+def _label_columns(rows: Mapping[str, pa.Table]) -> list[str]:
+    """Those of labels, the same in all splits: `label`, or `label0`, `label1` and so on where a seed has several."""
+    found = {split: [name for name in each.column_names if name.startswith(_LABEL)] for split, each in rows.items()}
+    first, *others = found.values()
+    if all(first == each for each in others):
+        return first
+    counts = ", ".join(f"{len(names)} in {split}" for split, names in found.items())
+    raise InputError(f"seeds: expected as many labels of each seed in all splits, found {counts}")
+
+
 def _all_have(column: str, rows: Mapping[str, pa.Table]) -> bool:
     lacking = [split for split, each in rows.items() if column not in each.column_names]
     if lacking and len(lacking) < len(rows):
@@ -127,8 +159,9 @@ def _all_have(column: str, rows: Mapping[str, pa.Table]) -> bool:
     return not lacking
 
 
-def _labelled(split: str, rows: pa.Table) -> pa.Table:
-    kept = rows.filter(pc.invert(rows["label"].is_null(nan_is_null=True)))
+def _labelled(split: str, rows: pa.Table, labels: Sequence[str]) -> pa.Table:
+    lacking = np.all([np.asarray(rows[name].is_null(nan_is_null=True)) for name in labels], axis=0)
+    kept = rows.filter(pa.array(~lacking))
     if not kept.num_rows:
         raise InputError(f"seeds: expected rows with a label in split {split!r}, found none; leave the split out")
     return kept
@@ -144,11 +177,26 @@ def _times(split: str, values: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     return np.asarray(seconds(values.combine_chunks(), f"seeds: times of split {split!r}"))
 
 
-def _labels(values: Mapping[str, pa.ChunkedArray], task: str | None) -> dict[str, npt.NDArray[Any]]:
+def _labels(rows: Mapping[str, pa.Table], names: Sequence[str], task: str | None) -> dict[str, npt.NDArray[Any]]:
+    """[n] of each split; [n, C] of several labels, and of 'multilabel'."""
+    several = list(names) != [_LABEL]
     if task is None:
-        whole = all(pa.types.is_integer(each.type) or pa.types.is_boolean(each.type) for each in values.values())
-        task = "class" if whole else "regression"
+        kinds = [each[name].type for each in rows.values() for name in names]
+        whole = all(pa.types.is_integer(kind) or pa.types.is_boolean(kind) for kind in kinds)
+        task = ("multilabel" if several else "class") if whole else "regression"
+    if several and task == "class":
+        raise ConfigError(f"task: expected multilabel or regression for {len(names)} labels of each seed, found class")
+    found = {split: [_numbers(split, each[name], task) for name in names] for split, each in rows.items()}
     return {
-        split: np.asarray(label_numbers(each.combine_chunks(), task, f"seeds: labels of split {split!r}"))
-        for split, each in values.items()
+        split: np.stack(columns, axis=1) if several or task == "multilabel" else columns[0]
+        for split, columns in found.items()
     }
+
+
+def _numbers(split: str, values: pa.ChunkedArray, task: str) -> npt.NDArray[Any]:
+    """One label of each seed; NaN where it is not known."""
+    where = f"seeds: labels of split {split!r}"
+    numbers = label_numbers(values.combine_chunks(), "regression" if task == "regression" else "class", where)
+    if task == "multilabel" and numbers.null_count:
+        raise InputError(f"{where}: expected 0 or 1 for each label, found null in a row that has others")
+    return np.asarray(numbers)

@@ -12,7 +12,7 @@ from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.units import whole_number
 
 NEGATIVES_BY = ("uniform", "popularity")
-SEED_TASKS = ("class", "regression")  # what labels in a table of seeds are
+SEED_TASKS = ("class", "multilabel", "regression")  # what labels in a table of seeds are
 EXCLUSIONS = ("none", "self", "reverse")
 AVOIDED = ("seeds", "known", "none")
 

@@ -91,6 +91,67 @@ def test_one_table_with_a_column_of_splits(shop, tmp_path, write):
     assert read_target(shop / "graph", next(tmp_path.iterdir()), node_type="users") == by_hand()
 
 
+SEVERAL = [[1, 0], None, [0, 0], [1, 1]]  # of ann, ann, zoe, bob; the second row is left out
+SEVERAL_SEEDS = {"train": [1, 0, 2]}
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.int8()), pa.list_(pa.bool_(), 2), pa.large_list(pa.int64())])
+def test_several_labels_of_a_seed_are_a_list(shop, tmp_path, kind):
+    as_kind = bool if pa.types.is_boolean(kind.value_type) else int
+    given = [row and [as_kind(label) for label in row] for row in SEVERAL]
+    rows = pa.table({"id": ["ann", "ann", "zoe", "bob"], "label": pa.array(given, kind)})
+    pq.write_table(rows, tmp_path / "seeds.parquet")
+    found = read_target(shop / "graph", {"train": tmp_path / "seeds.parquet"}, node_type="users")
+    assert found == NodeTarget("users", SEVERAL_SEEDS, labels={"train": np.array([[1, 0], [0, 0], [1, 1]], np.uint8)})
+    numbers = read_target(shop / "graph", {"train": tmp_path / "seeds.parquet"}, node_type="users", task="regression")
+    assert numbers == NodeTarget("users", SEVERAL_SEEDS, labels={"train": [[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]]})
+
+
+def test_several_labels_of_a_seed_are_several_columns(shop, tmp_path):
+    """From the command line, too; of numbers, NaN stands for those that are not known."""
+    (tmp_path / "seeds.csv").write_text("id,left,paid,spent\nann,1,0,2.5\nann,,,\nzoe,0,0,\nbob,1,1,4\n")
+    tables = {"train": tmp_path / "seeds.csv"}
+    expected = NodeTarget("users", SEVERAL_SEEDS, labels={"train": np.array([[1, 0], [0, 0], [1, 1]], np.uint8)})
+    columns = TableColumns(label=["left", "paid"])
+    assert read_target(shop / "graph", tables, node_type="users", columns=columns) == expected
+    asked = ["--target", "users", "--target-seeds", f"train={tmp_path}/seeds.csv", "--fanouts", "1", "--batch-size", 2]
+    run("sample", shop / "graph", tmp_path / "samples", *asked, "--target-column", "label=left", "--target-column",
+        "label=paid")  # fmt: skip
+    config = Samples.open(tmp_path / "samples").config
+    assert config.spec.target == expected
+    mixed = read_target(shop / "graph", tables, node_type="users", columns=TableColumns(label=["paid", "spent"]))
+    np.testing.assert_array_equal(mixed.labels["train"], [[0.0, 2.5], [0.0, np.nan], [1.0, 4.0]])
+    one = read_target(shop / "graph", tables, node_type="users", columns=TableColumns(label="left"), task="multilabel")
+    assert one.labels["train"].tolist() == [[1], [0], [1]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "message"),
+    [
+        ([[1, 0], [1], [0, 1], None], None, r"lists of one length as labels of .*, found \[1, 2\]"),
+        ([[1, 0], [1, None], [0, 1], None], None, "expected 0 or 1 for each label, found null in a row"),
+        ([[1, 0], [1, 2], [0, 1], None], None, "expected 0 and 1 for each of 2 labels, found 0 to 2"),
+        ([[1, 0], [1, 1], [0, 1], None], "class", "expected multilabel or regression for 2 labels of each seed"),
+        ([[], [], [], None], None, "lists of one length"),
+        ([["a"], ["b"], ["c"], None], None, "expected numbers, found string"),
+        ([None] * 4, None, "expected rows with a label in split 'train'"),
+    ],
+)
+def test_several_labels_that_do_not_fit_are_refused(shop, tmp_path, labels, task, message):
+    pq.write_table(pa.table({"id": ["ann", "ann", "zoe", "bob"], "label": labels}), tmp_path / "seeds.parquet")
+    with pytest.raises((ConfigError, InputError), match=message):
+        read_target(shop / "graph", {"train": tmp_path / "seeds.parquet"}, node_type="users", task=task)
+
+
+def test_other_tables_have_one_column_of_labels(tmp_path):
+    (tmp_path / "nodes.csv").write_text("id,x,a,b\n0,1.5,0,1\n1,2.5,1,1\n")
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    asked = [tmp_path / "graph", "--edges", tmp_path / "edges.csv", "--nodes", tmp_path / "nodes.csv"]
+    found = run("convert", *asked, "--column", "label=a", "--column", "label=b", exit_code=2)
+    assert "expected one column of labels, found a, b" in found.stderr
+    assert not (tmp_path / "graph").exists()
+
+
 def test_dense_ids_without_times_and_labels(tmp_path):
     nodes, edges = (
         {"node": {"features": np.zeros((50, 2), np.float32)}},
@@ -143,9 +204,8 @@ def test_prepared_trained_and_evaluated_from_the_command_line(shop, tmp_path):
         ({"left": [None]}, {}, "expected rows with a label in split 'train', found none"),
         ({"left": [0.5]}, {"task": "class"}, "labels of split 'train': expected whole numbers"),
         ({"left": ["1"]}, {}, "labels of split 'train': expected numbers, found string"),
-        ({"left": [[1, 0]]}, {}, "labels of split 'train': expected numbers"),
         ({"left": [-1]}, {}, r"labels\['train'\]: expected classes of 0 or more"),
-        ({}, {"task": "link"}, "task: expected one of class, regression, found 'link'"),
+        ({}, {"task": "link"}, "task: expected one of class, multilabel, regression, found 'link'"),
         ({}, {"node_type": None}, "target: expected the type of the nodes that the seeds are, one of users, orders"),
         ({}, {"node_type": "user"}, "one of users, orders; found user"),
         ({}, {"columns": TableColumns(id="user", label="churned")}, "expected a column 'churned'"),

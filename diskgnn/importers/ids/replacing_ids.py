@@ -278,7 +278,7 @@ class _Replacing:
         rows = (
             table_rows.labels(table, nodes.columns, name)
             if is_class
-            else table_rows.numbers(table, nodes.columns.label, name)
+            else table_rows.numbers(table, nodes.columns.only_label, name)
         )
         reader, none = RowReader(rows), -1 if is_class else np.nan
         dtype = np.int64 if is_class else np.float64

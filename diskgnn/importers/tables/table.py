@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 import pyarrow as pa
 
-from diskgnn.errors import InputError
+from diskgnn.errors import ConfigError, InputError
 from diskgnn.importers.containers.file_kinds import describe, kind_of
 from diskgnn.importers.tables import csv_parts, parquet_parts
 from diskgnn.importers.tables.parts import TablePart, partition_values
@@ -30,13 +30,24 @@ class TableColumns:
     # Node table: a column of lists, or several columns of numbers. None: "features" if there is such a column,
     # otherwise all columns of numbers that have no other role.
     features: str | Sequence[str] | None = None
-    label: str = "label"  # whole numbers; null for none
+    label: str | Sequence[str] = "label"  # whole numbers; null for none. Of seeds: a list of labels, or several columns
     split: str = "split"  # "train", "valid" or "test"; null or "" for none
     time: str | None = None  # of a node or edge table: whole numbers, 0 or more
     weight: str | None = None  # of an edge table: numbers, 0 or more
     names: Sequence[str] | None = None  # of all columns of a CSV file that has no line with their names
     delimiter: str | None = None  # of a CSV file; None: whichever of , ; | tab and space its first line has most of
     types: Mapping[str, str] = field(default_factory=dict)  # of CSV columns, as Arrow calls them: {"id": "string"}
+
+    @property
+    def only_label(self) -> str:
+        """The column of labels, where there is one for each row.
+
+        Raises:
+            ConfigError: several.
+        """
+        if not isinstance(self.label, str):
+            raise ConfigError(f"columns: expected one column of labels, found {', '.join(self.label)}")
+        return self.label
 
 
 def is_table(path: object) -> bool:

@@ -67,7 +67,7 @@ def features(table: Table, columns: TableColumns, row_name: str = "features") ->
     """
     names = _feature_columns(table, columns)
     kinds = [table.field(name).type for name in names]
-    if len(names) == 1 and (_is_list(kinds[0]) or is_vector(kinds[0])):
+    if len(names) == 1 and (is_list(kinds[0]) or is_vector(kinds[0])):
         return _list_features(table, names[0], row_name)
     for name, kind in zip(names, kinds, strict=True):
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
@@ -98,7 +98,7 @@ def has_features(table: Table, columns: TableColumns) -> bool:
 
 def _number_columns(table: Table, columns: TableColumns) -> list[str]:
     """Columns of numbers without another role."""
-    taken = (columns.id, columns.label, columns.split, columns.time, columns.weight)
+    taken = (columns.id, columns.only_label, columns.split, columns.time, columns.weight)
     return [
         field.name
         for field in table.schema
@@ -119,7 +119,8 @@ def _feature_columns(table: Table, columns: TableColumns) -> list[str]:
     return names
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
+    """Whether this is the type of a column of lists, whatever Arrow calls them."""
     return bool(pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
@@ -199,14 +200,14 @@ def labels(table: Table, columns: TableColumns, name: str = "labels") -> RowSour
     Raises:
         InputError: no such column, or no whole numbers.
     """
-    _require_integers(table, columns.label)
+    _require_integers(table, columns.only_label)
 
     def read(batch: pa.RecordBatch, position: int) -> npt.NDArray[Any]:
         column = batch.column(0)
         values = as_signed(column.fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
         return np.where(column.is_null().to_numpy(zero_copy_only=False), -1, values)
 
-    return _rows(table, name, [columns.label], (), np.dtype(np.int64), read)
+    return _rows(table, name, [columns.only_label], (), np.dtype(np.int64), read)
 
 
 def numbers(table: Table, column: str, name: str) -> RowSource:

@@ -1,7 +1,12 @@
-"""A number for each access of a sequence: those of the first minibatches in memory, the rest in a scratch file."""
+"""A number for each access of a sequence: those of the first minibatches in memory, the rest in a scratch file.
+
+Number i has its place in the file, whether it is there or not: so what memory has can be saved there, and be found by
+a run that goes on after a kill.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,12 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import page_memory
+from diskgnn._native import DIRECT_ALIGNMENT, crc32c, page_memory
+from diskgnn.packing.adopting import DamagedScratchError, opened_scratch
 from diskgnn.storage import cache_hints
 from diskgnn.storage.file_reading import fill, opened
 
 INT32 = np.dtype(np.int32)
 _READ_AHEAD = 4  # pieces
+_CHECK_BYTES = 1 << 20  # read at once for a checksum: what the nearest caches hold
 
 
 class ScratchMemory:
@@ -44,21 +51,19 @@ class AccessColumn:
         self.read_bytes = 0  # from the file so far
         # Room for all that might be kept: pages that nobody writes to take nothing.
         self._kept: npt.NDArray[Any] = page_memory(memory.left_bytes // 8 * 8).view(INT32)
-        self._num_kept, self._num_written = 0, 0
+        self._num_kept, self._end = 0, 0
         path.touch()
 
     def append(self, numbers: npt.NDArray[Any]) -> None:
         """Those of the next minibatch."""
-        if self._num_kept + self._num_written == 0:
-            self.dtype = numbers.dtype
-            self._kept = self._kept.view(numbers.dtype)
-        end = self._num_kept + len(numbers)
-        if self._num_written == 0 and end <= len(self._kept) and self._memory.claim(numbers.nbytes):
-            self._kept[self._num_kept : end] = numbers
-            self._num_kept = end
+        if self._end == 0:
+            self._set_dtype(numbers.dtype)
+        first, self._end = self._end, self._end + len(numbers)
+        if self._num_kept == first and self._end <= len(self._kept) and self._memory.claim(numbers.nbytes):
+            self._kept[first : self._end] = numbers
+            self._num_kept = self._end
         else:
-            self._write_file(self._num_written, numbers)
-            self._num_written += len(numbers)
+            self._write_file(first, numbers)
 
     def resize(self, ends: npt.NDArray[np.int64]) -> None:
         """Numbers of any value, for `write`: those of each minibatch up to `ends` [B]."""
@@ -66,15 +71,40 @@ class AccessColumn:
             if not self._memory.claim((end - self._num_kept) * self.dtype.itemsize):
                 break
             self._num_kept = end
-        self._num_written = int(ends[-1]) - self._num_kept if len(ends) else 0
-        os.truncate(self.path, self._num_written * self.dtype.itemsize)
+        self._end = int(ends[-1]) if len(ends) else 0
+        os.truncate(self.path, self._end * self.dtype.itemsize)
+
+    def save(self, first: int, last: int) -> int:
+        """Have the numbers from `first` up to `last` in the file, which is not durable yet; their CRC-32C."""
+        if (end := min(last, self._num_kept)) > first:
+            size = self.dtype.itemsize
+            _write_past_cache(self.path, self._kept.view(np.uint8), first * size, end * size)
+        return self._checksum(first, last)
+
+    def adopt(self, ends: npt.NDArray[np.int64], dtype: np.dtype[Any], saved: Sequence[tuple[int, int, int]]) -> None:
+        """Go on with the numbers of a run that was killed: those of each minibatch up to `ends` [b].
+
+        Args:
+            ends: of minibatches.
+            dtype: of the numbers.
+            saved: from which number to which were saved, and what `save` said of them.
+
+        Raises:
+            DamagedScratchError: the file is not what was saved.
+        """
+        self._set_dtype(dtype)
+        self.resize(ends)
+        with opened_scratch(self.path) as descriptor:
+            fill(descriptor, 0, self._kept[: self._num_kept].view(np.uint8).data, self.path)
+            if any(self._checksum(first, last) != crc for first, last, crc in saved):
+                raise DamagedScratchError(f"{self.path} is not what was written")
 
     def write(self, first: int, numbers: npt.NDArray[Any]) -> None:
         """Replace numbers from `first` on, of one minibatch. Threads may, each in places of its own."""
         if first < self._num_kept:
             self._kept[first : first + len(numbers)] = numbers
         elif len(numbers):
-            self._write_file(first - self._num_kept, numbers)
+            self._write_file(first, numbers)
 
     def read(self, pieces: Sequence[tuple[int, int]]) -> Iterator[npt.NDArray[Any]]:
         """Numbers from one to another, of one minibatch each; valid until the next ones. They must not be changed.
@@ -91,10 +121,10 @@ class AccessColumn:
                     yield self._kept[first:last]
                     continue
                 for begin, end in in_file[position + _READ_AHEAD :][:1] if position else in_file[: _READ_AHEAD + 1]:
-                    cache_hints.read_soon(descriptor, (begin - kept) * size, (end - begin) * size)
+                    cache_hints.read_soon(descriptor, begin * size, (end - begin) * size)
                 position += 1
                 values = buffer[: last - first]
-                fill(descriptor, (first - kept) * size, values.view(np.uint8).data, self.path)
+                fill(descriptor, first * size, values.view(np.uint8).data, self.path)
                 yield values
         self.read_bytes += sum(last - first for first, last in in_file) * size
 
@@ -103,9 +133,50 @@ class AccessColumn:
         self._kept = self._kept[:0].copy()
         self.path.unlink()
 
+    def _set_dtype(self, dtype: np.dtype[Any]) -> None:
+        self.dtype, self._kept = dtype, self._kept.view(dtype)
+
+    def _checksum(self, first: int, last: int) -> int:
+        """CRC-32C of the numbers from `first` up to `last`: as they are in memory, and else in the file."""
+        size, kept = self.dtype.itemsize, max(first, min(last, self._num_kept))
+        crc = crc32c(self._kept[first:kept].view(np.uint8))
+        buffer = memoryview(bytearray(min(_CHECK_BYTES, (last - kept) * size)))
+        with opened(self.path) as descriptor:
+            for offset in range(kept * size, last * size, _CHECK_BYTES):
+                crc = crc32c(fill(descriptor, offset, buffer[: last * size - offset], self.path), crc)
+        return crc
+
     def _write_file(self, first: int, numbers: npt.NDArray[Any]) -> None:
-        with self.path.open("r+b", buffering=0) as file:
-            file.seek(first * self.dtype.itemsize)
-            view = numbers.view(np.uint8).data
-            while view:
-                view = view[file.write(view) :]
+        _write_at(self.path, 0, first * self.dtype.itemsize, numbers.view(np.uint8))
+
+
+def _write_past_cache(path: Path, content: npt.NDArray[np.uint8], first: int, last: int) -> None:
+    """Write the bytes of `content` from `first` up to `last` to the same place of a file; `content` begins on a page.
+
+    Whole pages go past the page cache where the file system has that: copies there would take longer than all else
+    that is done for them.
+    """
+    begin, end = -(-first // DIRECT_ALIGNMENT) * DIRECT_ALIGNMENT, last // DIRECT_ALIGNMENT * DIRECT_ALIGNMENT
+    if begin >= end:
+        begin = end = last
+    _write_at(path, 0, first, content[first:begin])
+    _write_at(path, 0, end, content[end:last])
+    try:
+        _write_at(path, getattr(os, "O_DIRECT", 0), begin, content[begin:end])
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # no such writes there, or of other pages
+            raise
+        _write_at(path, 0, begin, content[begin:end])
+
+
+def _write_at(path: Path, flags: int, offset: int, content: npt.NDArray[np.uint8]) -> None:
+    view = content.data
+    if not view:
+        return
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags)
+    try:
+        while view:
+            written = os.pwrite(descriptor, view, offset)
+            view, offset = view[written:], offset + written
+    finally:
+        os.close(descriptor)

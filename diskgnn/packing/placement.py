@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import BeladyPlanner
+from diskgnn.packing.plan_record import PlanRecord
 from diskgnn.packing.reuse import Reuse
 from diskgnn.storage import faults
 
@@ -49,15 +51,16 @@ class Schedule:
 
     def __init__(self, reuse: Reuse, cpu_rows: int) -> None:
         """Plans with `cpu_rows` slots, or as many as are of use if those are fewer."""
-        self._reuse = reuse
+        self._reuse, self._first = reuse, 0
         static_nodes = reuse.static_nodes
         most_rows = int(np.diff(reuse.accesses.offsets).max(initial=0))
         self.cpu_rows = addressable_slots(reuse.most_kept(cpu_rows), len(static_nodes), most_rows)
-        location = np.zeros(reuse.accesses.num_nodes, np.int32)  # what is not needed takes no memory
-        location[static_nodes] = np.arange(1, 1 + len(static_nodes), dtype=np.int32)
+        # What is not needed takes no memory.
+        self._location: npt.NDArray[np.int32] = np.zeros(reuse.accesses.num_nodes, np.int32)
+        self._location[static_nodes] = np.arange(1, 1 + len(static_nodes), dtype=np.int32)
         misses = reuse.misses(self.cpu_rows)  # [B] the fewest rows that can be read
         faults.point("pack.schedule")
-        self._planner = BeladyPlanner(location, len(static_nodes), self.cpu_rows, misses, reuse.first_uses)
+        self._planner = BeladyPlanner(self._location, len(static_nodes), self.cpu_rows, misses, reuse.first_uses)
         for nodes, next_uses in reuse.read_backwards():
             if self._planner.find_initial(nodes, next_uses):
                 break
@@ -69,7 +72,30 @@ class Schedule:
         return self._planner.next_cycle_slots()
 
     def __iter__(self) -> Iterator[Placement]:
-        for nodes, order, next_uses in self._reuse.read():
+        for nodes, order, next_uses in self._reuse.read(self._first):
             addresses, disk_nodes, admissions = self._planner.place(nodes, order, next_uses)
             yield Placement(addresses, disk_nodes, admissions.reshape(-1, 2))
-        self._reuse.remove()
+
+    def standing(self, record: PlanRecord, turn: int) -> tuple[dict[str, npt.NDArray[Any]], Path]:
+        """Where the iteration stands, to be noted, and the file that has it; `turn` is that of `PlanRecord.save`."""
+        dropped, free_slots = self._planner.standing()
+        path, saved = record.save(self._reuse.accesses.scratch, turn, self._location)
+        found = {"dropped": dropped, "free_slots": free_slots, "location": saved}
+        return {f"{self._name}/{key}": array for key, array in found.items()}, path
+
+    def go_on(self, record: PlanRecord, first: int) -> None:
+        """Iterate from the minibatch `first` on, at which an iteration stood that `record` knows.
+
+        Raises:
+            DamagedScratchError: what it left is not what it wrote.
+        """
+        dropped, free_slots = record.get(f"{self._name}/dropped"), record.get(f"{self._name}/free_slots")
+        assert dropped is not None
+        assert free_slots is not None
+        record.load(self._reuse.accesses.scratch, f"{self._name}/location", self._location)
+        self._planner.go_on(dropped, free_slots)
+        self._first = first
+
+    @property
+    def _name(self) -> str:
+        return self._reuse.accesses.scratch.stem

@@ -1,15 +1,17 @@
 """When each row of a sequence is needed next, and so how many rows a cache of any size has to read.
 
-A backward pass finds the next use of each access. Each range of nodes has its own, so threads share the work. How many
-rows Belady's MIN reads follows from how many accesses of each minibatch have which next use (native/packing/belady.h):
-that is a matter of milliseconds once these are counted.
+Two backward passes find the next use of each access: the first one finds each node's first use, one cycle on. Ranges of
+nodes have their own, so threads share the work. How many rows Belady's MIN reads follows from how many accesses of each
+minibatch have which next use (native/packing/belady.h): that is a matter of milliseconds once these are counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +21,10 @@ from diskgnn._native import belady_misses, count_next_uses, exchange_next_uses
 from diskgnn.ordered import in_order
 from diskgnn.packing.access_columns import INT32
 from diskgnn.packing.accesses import Accesses
+from diskgnn.packing.plan_record import PlanRecord
 
 SCRATCH_SUFFIXES = (".accesses", ".order", ".next", ".arcs")
+_STEPS_PER_PASS = 2  # that are noted: what is noted of one takes an int32 per node
 MAX_BATCHES = 1 << 29  # next uses are int32 and span two cycles
 
 
@@ -33,16 +37,22 @@ class Reuse:
     """The next uses of a sequence, static rows left out. It is repeated, or played `once`."""
 
     def __init__(
-        self, accesses: Accesses, static_nodes: npt.NDArray[np.int64], *, threads: int = 1, once: bool = False
+        self,
+        accesses: Accesses,
+        static_nodes: npt.NDArray[np.int64],
+        *,
+        threads: int = 1,
+        once: bool = False,
+        record: PlanRecord | None = None,
     ) -> None:
-        """Reads the sequence backwards; of an int32 per node, `threads` / 8 are in memory at once."""
+        """Reads the sequence backwards, with an int32 per node in memory; notes in `record` how far that is."""
         self.accesses, self.static_nodes, self._once = accesses, static_nodes, once
         self._next_uses = accesses.column(".next")
         self._arcs = accesses.scratch.with_suffix(".arcs")
-        self._next_uses.resize(accesses.offsets[1:])
+        if record is None or record.get(f"{accesses.scratch.stem}/parts") is None:
+            self._next_uses.resize(accesses.offsets[1:])
         with ThreadPoolExecutor(threads) as pool:
-            for _ in pool.map(self._find_next_uses, range(accesses.num_ranges)):
-                pass
+            self._find_next_uses(pool, record)
             self.first_uses = np.zeros(accesses.num_batches, np.int32)  # [B] rows that each is the first to need
             self._bounds = self._count(pool, threads)  # [B+1] of minibatches' pairs in the file of arcs
 
@@ -71,12 +81,12 @@ class Reuse:
         """The rows that a cycle reads, see `misses`."""
         return int(self.misses(cache_rows).sum(dtype=np.int64))
 
-    def read(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
-        """Of each minibatch: nodes ascending, where they were, next uses; valid until the next one.
+    def read(self, first: int = 0) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
+        """Of each minibatch from `first` on: nodes ascending, where they were, next uses; valid until the next one.
 
         A next use is a minibatch, counted on into the next cycle; -1 for static rows.
         """
-        batches = range(self.accesses.num_batches)
+        batches = range(first, self.accesses.num_batches)
         next_uses = self._next_uses.read(self.accesses.pieces(batches))
         return zip(self.accesses.nodes(batches), self.accesses.order(batches), next_uses, strict=True)
 
@@ -91,21 +101,65 @@ class Reuse:
         self.accesses.remove()
         self._arcs.unlink()
 
-    def _find_next_uses(self, node_range: int) -> None:
-        """Write those of one range of nodes."""
-        accesses = self.accesses
+    def _find_next_uses(self, pool: ThreadPoolExecutor, record: PlanRecord | None) -> None:
+        """Write those of all accesses."""
+        next_use = np.zeros(self.accesses.num_nodes, np.int32)
+        next_use[self.static_nodes] = -1
+        num_batches = self.accesses.num_batches
+        bounds = np.linspace(num_batches, 0, 1 + (1 if record is None else _STEPS_PER_PASS)).astype(int).tolist()
+        parts = [range(first, last) for last, first in pairwise(bounds)]
+        steps = [(to_add, part) for to_add in (num_batches, 0) for part in parts]
+        done = 0 if record is None else self._adopt_next_uses(record, next_use, steps)
+        for number, (to_add, part) in enumerate(steps[done:], done):
+            for _ in pool.map(partial(self._step, next_use, to_add, part), range(self.accesses.num_ranges)):
+                pass
+            if record is not None:
+                self._note_step(record, next_use, number, steps)
+
+    def _step(self, next_use: npt.NDArray[np.int32], to_add: int, part: range, node_range: int) -> None:
+        """Go over some minibatches backwards, of the second pass if nothing is `to_add` to them; one range of nodes."""
+        accesses, backwards = self.accesses, part[::-1]
         first_node, end_node = (int(start) for start in accesses.range_starts[node_range : node_range + 2])
-        num_batches = accesses.num_batches
-        next_use = np.zeros(end_node - first_node, np.int32)
-        static = self.static_nodes[(self.static_nodes >= first_node) & (self.static_nodes < end_node)]
-        next_use[static - first_node] = -1
-        backwards = range(num_batches)[::-1]
-        for batch, nodes in zip(backwards, accesses.nodes(backwards, node_range), strict=True):
-            # What stays in the end is each node's first use, one cycle on.
-            exchange_next_uses(next_use, nodes, num_batches + batch, first_node)
+        of_range = next_use[first_node:end_node]
         pieces = accesses.pieces(backwards, node_range)
         for batch, (first, _), nodes in zip(backwards, pieces, accesses.nodes(backwards, node_range), strict=True):
-            self._next_uses.write(first, exchange_next_uses(next_use, nodes, batch, first_node))
+            found = exchange_next_uses(of_range, nodes, to_add + batch, first_node)
+            if not to_add:
+                self._next_uses.write(first, found)
+
+    def _note_step(
+        self, record: PlanRecord, next_use: npt.NDArray[np.int32], number: int, steps: Sequence[tuple[int, range]]
+    ) -> None:
+        """Note that a step is done, and those before it."""
+        name, (to_add, part) = self.accesses.scratch.stem, steps[number]
+        done: dict[str, npt.NDArray[Any]] = {f"{name}/steps": np.array(number + 1)}
+        written: list[Path] = []
+        if number + 1 < len(steps):
+            path, done[f"{name}/next_use"] = record.save(self.accesses.scratch, number, next_use)
+            written.append(path)
+        if not to_add:
+            first, last = (int(self.accesses.offsets[end]) for end in (part.start, part.stop))
+            parts = [] if (before := record.get(f"{name}/parts")) is None else before.tolist()
+            done[f"{name}/parts"] = np.array([*parts, [first, last, self._next_uses.save(first, last)]], np.int64)
+            written.append(self._next_uses.path)
+        record.note(done, written)
+
+    def _adopt_next_uses(
+        self, record: PlanRecord, next_use: npt.NDArray[np.int32], steps: Sequence[tuple[int, range]]
+    ) -> int:
+        """How many steps a killed run had done, which this one goes on with.
+
+        Raises:
+            DamagedScratchError: what it left is not what it wrote.
+        """
+        name = self.accesses.scratch.stem
+        if (done := record.get(f"{name}/steps")) is None:
+            return 0
+        if int(done) < len(steps):
+            record.load(self.accesses.scratch, f"{name}/next_use", next_use)
+        if (parts := record.get(f"{name}/parts")) is not None:
+            self._next_uses.adopt(self.accesses.offsets[1:], INT32, [tuple(part) for part in parts.tolist()])
+        return int(done)
 
     def _count(self, pool: ThreadPoolExecutor, threads: int) -> npt.NDArray[np.int64]:
         """Count the next uses of each minibatch into the file of arcs."""

@@ -1,7 +1,7 @@
 """The first half of packing: places one split after another, and writes what comes before the rows of each extent.
 
-Units are some extents of a split. A run that goes on after a kill plans the split again, and writes the headers that
-are missing.
+Units are some minibatches of a split. A run that goes on after a kill finds those that are sorted, whose next uses are
+known and whose headers are written, and where the schedule stood at some of these.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from diskgnn.packing.accesses import Accesses
 from diskgnn.packing.header_encoder import HeaderEncoder
 from diskgnn.packing.header_writer import HeaderWriter
 from diskgnn.packing.placed import Arrays, PlacedHeaders, PlacedSplit
-from diskgnn.packing.placement import Placement, Schedule
+from diskgnn.packing.placement import Schedule
+from diskgnn.packing.plan_record import SUFFIXES as PLAN_SUFFIXES
+from diskgnn.packing.plan_record import PlanRecord
 from diskgnn.packing.reserving import scratch_pages
 from diskgnn.packing.reuse import MAX_BATCHES, SCRATCH_SUFFIXES, Reuse, most_scratch_bytes
 from diskgnn.packing.row_sets import RowSet
@@ -33,6 +36,7 @@ from diskgnn.packing.tier_budgets import Demand, Division, divide_cpu_rows
 from diskgnn.packing.tiers import TierBudgets, Tiers
 from diskgnn.progress import Advance
 from diskgnn.storage import artifacts
+from diskgnn.storage.disk_space import allocated_bytes
 from diskgnn.storage.pace import Pace
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.samples import Samples
@@ -41,6 +45,7 @@ from diskgnn.system.resources import Resources
 
 RECORD = "placing"
 _MAX_WAITING = 2  # minibatches that are placed and whose headers are not written yet
+_STANDINGS = 4  # of a split's schedule that are noted: each takes an int32 per node
 
 
 @dataclass(frozen=True)
@@ -89,11 +94,13 @@ class SplitPlacer:
         self._divisions: dict[str, Division] = {}
         self._read_bytes = 0
         self._scratch_bytes = 0  # claimed of the disk for the split that is being placed
-        self._pace = Pace(samples.manifest.total_bytes, unit_bytes)
+        pace = Pace(samples.manifest.total_bytes, unit_bytes)
+        num_batches = sum(size.num_batches for size in samples.config.splits.values())
+        self._unit_batches = pace.items(num_batches) if pace.has_units and not once else num_batches
         self._splits: list[PlacedSplit] = []
         self._recorded = self._read_record()
-        for scratch in [path for suffix in SCRATCH_SUFFIXES for path in writer.staging.glob(f"*{suffix}")]:
-            scratch.unlink()  # of a split that a killed run was placing
+        planned = PlanRecord.split_in(writer)
+        self._remove_scratch(*(split for split in samples.splits if split != planned or self._is_placed(split)))
         writer.disk.look()
 
     def place_all(self, tiers: Tiers) -> Placed:
@@ -110,8 +117,8 @@ class SplitPlacer:
             self.config.by_reference,
         )  # fmt: skip
 
-    def record(self, headers: HeaderWriter | None = None) -> None:
-        """Note durably which splits are placed, and the headers of one that is not placed to the end."""
+    def record(self, last: HeaderWriter | PlacedSplit | None = None) -> None:
+        """Note durably which splits are placed, and the headers of the last one that is under way, or placed now."""
         done: dict[str, npt.NDArray[Any]] = {}
         for number, nodes in enumerate(self.static_nodes):
             done[f"static_{number}"] = nodes
@@ -120,9 +127,12 @@ class SplitPlacer:
                 [[*division.rows, division.read_bytes], [*division.even_rows, division.even_read_bytes]], np.int64
             )
         found = [(placed.name, placed.to_arrays()) for placed in self._splits]
-        if headers is not None:
-            headers.flush()
-            found.append((headers.split, headers.headers().to_arrays()))
+        if isinstance(last, HeaderWriter):
+            last.flush()
+            found.append((last.split, last.headers().to_arrays()))
+        elif last is not None:
+            self.pages.finish()
+            found.append((last.name, last.to_arrays()))
         claims: list[str] = []
         for split, arrays in found:
             done |= {f"{split}/{name}": array for name, array in arrays.items()}
@@ -155,6 +165,21 @@ class SplitPlacer:
         paths = self._nodes_paths(split)
         return PlacedSplit.of(split, self._adopt_headers(split, found), self._tails(split), paths, tiers, adopted=True)
 
+    def _is_placed(self, split: str) -> bool:
+        found = self._recorded.get(split)
+        return found is not None and PlacedSplit.tiers_in(found) is not None
+
+    def _remove_scratch(self, *splits: str) -> None:
+        """Delete what was planned with."""
+        for split in splits:
+            for row_set in self.row_sets:
+                path = self._scratch_path(split, row_set)
+                for suffix in (*SCRATCH_SUFFIXES, *PLAN_SUFFIXES):
+                    path.with_suffix(suffix).unlink(missing_ok=True)
+
+    def _scratch_path(self, split: str, row_set: RowSet) -> Path:
+        return self.writer.path(f"{split}-{row_set.config.name}.accesses")
+
     def _adopt_headers(self, split: str, found: Arrays) -> PlacedHeaders:
         headers = PlacedHeaders.from_arrays(found, [row_set.row_bytes for row_set in self.row_sets])
         headers.adopt_nodes(self._nodes_paths(split), self.needed)
@@ -165,38 +190,83 @@ class SplitPlacer:
         num_batches = self.samples.config.splits[split].num_batches
         if num_batches > MAX_BATCHES:
             raise ConfigError(f"{split}: {num_batches} minibatches; at most {MAX_BATCHES} can be placed")
+        record = PlanRecord(self.writer, split, self._unit_batches) if num_batches > self._unit_batches else None
         with self.resources.reporter.stage(f"place {split}", 2 * num_batches, "minibatches") as advance:
-            accesses = self._accesses(split, advance)
+            accesses = self._accesses(split, advance, record)
             if split == self.samples.splits[0]:
                 self._choose_static(accesses, tiers)
             reuses = [
-                Reuse(found, static, threads=self.resources.threads, once=self._once)
+                Reuse(found, static, threads=self.resources.threads, once=self._once, record=record)
                 for found, static in zip(accesses, self.static_nodes, strict=True)
             ]
             schedules = self._schedules(split, reuses, tiers)
-            # Placing and encoding keep a core busy each.
-            with self._header_writer(split) as headers, ThreadPoolExecutor(1) as pool:
-                advance(headers.first)
-                placed = zip(range(num_batches), *schedules, strict=True)
-                calls = (
-                    partial(self._write_header, headers, placements)
-                    for number, *placements in placed if number >= headers.first
-                )  # fmt: skip
-                for _ in in_order(pool, calls, _MAX_WAITING):
-                    advance(1)
-            self.writer.disk.release(self._scratch_bytes)
-            self._scratch_bytes = 0
+            with self._header_writer(split) as headers:
+                self._write_headers(headers, schedules, record, advance)
         placed_split = headers.placed(schedules)
+        if record is not None:
+            self.record(placed_split)
         self._read_bytes += sum(found.read_bytes for found in accesses)
         self._read_bytes += sum(
             rows.nodes_path.stat().st_size
             for rows in placed_split.row_sets  # when rows are packed
         )
+        for reuse in reuses:
+            reuse.remove()
+        if record is not None:
+            record.forget()
+            self._scratch_bytes += record.claimed_bytes
+        self._remove_scratch(split)
+        self.writer.disk.release(self._scratch_bytes)
+        self._scratch_bytes = 0
         return placed_split
 
-    def _write_header(self, headers: HeaderWriter, placements: Sequence[Placement]) -> None:
-        if self._pace.done(headers.write(placements)):
-            self.record(headers)
+    def _write_headers(
+        self, headers: HeaderWriter, schedules: Sequence[Schedule], record: PlanRecord | None, advance: Advance
+    ) -> None:
+        """Place all minibatches, and write the headers that a killed run has not written."""
+        num_batches, first = self.samples.config.splits[headers.split].num_batches, 0
+        stood = None if record is None else record.get("standing")
+        turn, number = (0, 0) if stood is None else stood.tolist()
+        if record is not None and 0 < number <= headers.first:
+            for schedule in schedules:
+                schedule.go_on(record, number)
+            first = number
+        advance(headers.first)
+        placed = zip(range(first, num_batches), *schedules, strict=True)
+        # Placing and encoding keep a core busy each.
+        with ThreadPoolExecutor(1) as pool:
+            for unit in self._units(first, num_batches):
+                calls = (
+                    partial(headers.write, placements)
+                    for number, *placements in islice(placed, len(unit)) if number >= headers.first
+                )  # fmt: skip
+                for _ in in_order(pool, calls, _MAX_WAITING):
+                    advance(1)
+                if record is None or unit.stop == num_batches:
+                    continue
+                if unit.stop > headers.first:
+                    self.record(headers)
+                if unit.stop // self._unit_batches % max(1, num_batches // self._unit_batches // _STANDINGS) == 0:
+                    turn += 1
+                    self._note_standing(record, schedules, turn, unit.stop)
+        assert next(placed, None) is None  # which ends the schedules, too
+
+    def _units(self, first: int, num_batches: int) -> Iterator[range]:
+        """The minibatches of a split from `first` on."""
+        while first < num_batches:
+            last = min(num_batches, (first // self._unit_batches + 1) * self._unit_batches)
+            yield range(first, last)
+            first = last
+
+    def _note_standing(self, record: PlanRecord, schedules: Sequence[Schedule], turn: int, number: int) -> None:
+        """Note where the schedules stand, before the minibatch `number`; the headers before that are recorded."""
+        done: dict[str, npt.NDArray[Any]] = {"standing": np.array([turn, number])}
+        written: list[Path] = []
+        for schedule in schedules:
+            found, path = schedule.standing(record, turn)
+            done |= found
+            written.append(path)
+        record.note(done, written)
 
     def _header_writer(self, split: str) -> HeaderWriter:
         found = self._recorded.get(split)
@@ -218,12 +288,15 @@ class SplitPlacer:
         """[K] scratch files of the nodes of the rows of extents."""
         return [self.writer.path(f"{split}-{row_set.config.name}.nodes") for row_set in self.row_sets]
 
-    def _accesses(self, split: str, advance: Advance) -> list[Accesses]:
+    def _accesses(self, split: str, advance: Advance, record: PlanRecord | None) -> list[Accesses]:
         """Of each row set."""
         num_batches = self.samples.config.splits[split].num_batches
 
-        def needed() -> Iterator[list[npt.NDArray[Any]]]:
-            for minibatch in self.samples.read(split):
+        def needed(first: int) -> Iterator[list[npt.NDArray[Any]]]:
+            if record is not None:
+                self._claim_adopted(split, record, first)
+            advance(first)
+            for minibatch in self.samples.read(split, first=first):
                 nodes = [row_set.needed(minibatch) for row_set in self.row_sets]
                 scratch_bytes = sum(most_scratch_bytes(len(each), each.itemsize, num_batches) for each in nodes)
                 self.writer.disk.claim(scratch_bytes)
@@ -231,12 +304,23 @@ class SplitPlacer:
                 yield nodes
                 advance(1)
 
-        scratch = [self.writer.path(f"{split}-{row_set.config.name}.accesses") for row_set in self.row_sets]
+        scratch = [self._scratch_path(split, row_set) for row_set in self.row_sets]
         sizes = [row_set.num_rows for row_set in self.row_sets]
         return Accesses.sort_all(
-            needed(), list(zip(sizes, scratch, strict=True)), threads=self.resources.threads,
-            memory_bytes=self._scratch_memory_bytes,
+            needed, list(zip(sizes, scratch, strict=True)), threads=self.resources.threads,
+            memory_bytes=self._scratch_memory_bytes, record=record,
         )  # fmt: skip
+
+    def _claim_adopted(self, split: str, record: PlanRecord, num_batches: int) -> None:
+        """Claim what the first minibatches, which a killed run has sorted, will take, but for what it took already."""
+        most_bytes = taken_bytes = 0
+        for row_set in self.row_sets:
+            path = self._scratch_path(split, row_set)
+            taken_bytes += sum(allocated_bytes(path.with_suffix(each)) for each in (*SCRATCH_SUFFIXES, *PLAN_SUFFIXES))
+            if (ends := record.get(f"{path.stem}/ends")) is not None:
+                most_bytes += most_scratch_bytes(int(ends[-1]), row_set.id_bytes, num_batches**2)
+        self.writer.disk.claim(max(0, most_bytes - taken_bytes))
+        self._scratch_bytes += max(most_bytes, taken_bytes)
 
     def _choose_static(self, accesses: Sequence[Accesses], tiers: Tiers) -> None:
         """Those that are given, or the rows that the first split accesses most often."""

@@ -27,8 +27,8 @@ POINTS = frozenset({
     "baseline.gather", "baseline.load", "baseline.sample", "cgroup.delegate", "checkpoint.sync", "csc.scatter",
     "csc.sort", "disk.reserve", "embeddings.saved", "embeddings.write", "fetch.range", "fresh_epochs.pack",
     "ginex.inspect", "ids.spill", "loading.minibatch", "loading.page_lock", "loading.transfer", "pack.header",
-    "pack.rows", "pack.schedule", "pack.window", "partition.read", "prepare.packed", "push.file", "push.files",
-    "push.part", "sample.minibatch", "sample.sweep", "training.step", "unit.renamed", "unit.written",
+    "pack.planned", "pack.rows", "pack.schedule", "pack.window", "partition.read", "prepare.packed", "push.file",
+    "push.files", "push.part", "sample.minibatch", "sample.sweep", "training.step", "unit.renamed", "unit.written",
     "worker.packed", "worker.placed", "worker.sampled",
 })  # fmt: skip
 READINGS = frozenset({

@@ -20,9 +20,14 @@ class Pace:
         """`total_bytes` are those of the whole stage, about. A unit is no less than `least_unit_bytes`, by default
         LEAST_UNIT_BYTES."""
         least_bytes = faults.reading("unit.bytes", LEAST_UNIT_BYTES) if least_unit_bytes is None else least_unit_bytes
+        self._total_bytes = total_bytes
         self._unit_bytes = max(1, total_bytes // UNITS_PER_STAGE, least_bytes)
         self._done_bytes = 0
         self.has_units = total_bytes > self._unit_bytes  # or else nothing is worth a record
+
+    def items(self, num_items: int) -> int:
+        """How many of `num_items`, which are all of the stage and alike, make a unit."""
+        return max(1, num_items * self._unit_bytes // max(1, self._total_bytes))
 
     def done(self, num_bytes: int) -> bool:
         """Whether a unit is complete with `num_bytes` more."""

@@ -27,12 +27,13 @@ ALL_BYTES = sum(nodes.nbytes + 4 * len(nodes) for minibatch in minibatches() for
 def test_several_row_sets_are_sorted_in_one_pass(tmp_path: Path, threads: int, memory_bytes: int) -> None:
     given, passes = minibatches(), []
 
-    def once():
+    def once(first: int):
+        assert first == 0
         passes.append(1)
         yield from given
 
     row_sets = [(size, tmp_path / f"{number}.accesses") for number, size in enumerate(SIZES)]
-    found = Accesses.sort_all(once(), row_sets, threads=threads, memory_bytes=memory_bytes)
+    found = Accesses.sort_all(once, row_sets, threads=threads, memory_bytes=memory_bytes)
     assert len(passes) == 1
     for number, accesses in enumerate(found):
         expected = [nodes[number] for nodes in given]
@@ -55,4 +56,4 @@ def test_several_row_sets_are_sorted_in_one_pass(tmp_path: Path, threads: int, m
 def test_a_row_that_is_none_is_refused(tmp_path: Path) -> None:
     wrong = [[np.array([1], np.int32), np.array([3], np.int32)]]
     with pytest.raises(IndexError):
-        Accesses.sort_all(wrong, [(2, tmp_path / "a.accesses"), (3, tmp_path / "b.accesses")])
+        Accesses.sort_all(lambda _: wrong, [(2, tmp_path / "a.accesses"), (3, tmp_path / "b.accesses")])

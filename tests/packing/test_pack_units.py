@@ -69,8 +69,9 @@ class Packing:
         return PackRequest(self.graph, self.samples, tiers, **given)
 
     def pack(self, out: Path, *, cpu_cache: str = "20%", unit_bytes: int | None = UNIT_BYTES, once: bool = False,
-             reporter: Reporter = SILENT, window_bytes: int = WINDOW_BYTES) -> None:  # fmt: skip
-        request, resources = self.request(cpu_cache, once=once), Resources.of("1GiB", 2, reporter)
+             reporter: Reporter = SILENT, window_bytes: int = WINDOW_BYTES,
+             memory_bytes: int = 1 << 30) -> None:  # fmt: skip
+        request, resources = self.request(cpu_cache, once=once), Resources(memory_bytes, 2, reporter)
         pack_request(request, out, resources, unit_bytes=unit_bytes, window_bytes=window_bytes)
 
 
@@ -120,7 +121,8 @@ class Passes:
 
 
 @pytest.mark.parametrize(
-    "point", ["artifact.sync", "artifact.write", "pack.header", "pack.rows", "pack.window", "unit.written"]
+    "point",
+    ["artifact.sync", "artifact.write", "pack.header", "pack.planned", "pack.rows", "pack.window", "unit.written"],
 )
 def test_a_kill_anywhere_changes_no_byte(packing: Packing, tmp_path: Path, point: str) -> None:
     passes = Passes()
@@ -210,6 +212,25 @@ def test_a_kill_costs_a_unit(one_type: Packing, tmp_path: Path, point: str) -> N
             one_type.pack(out)
         again = first.count + second.count - whole.count
         assert again <= 2 * unit, (after, again, whole.count)  # 2: headers wait to be written
+        shutil.rmtree(out)
+
+
+@pytest.mark.parametrize("memory_bytes", [(1 << 30, 0), (0, 1 << 30)])
+def test_what_is_planned_is_not_planned_again(packing: Packing, tmp_path: Path, memory_bytes: tuple[int, int]) -> None:
+    """Whether accesses were in memory or in files, and whether they are now."""
+    whole, out = Passes(), tmp_path / "out"
+    before, after = memory_bytes
+    with faults.armed("pack.planned", whole):
+        packing.pack(tmp_path / "counted", memory_bytes=before)
+    assert whole.count > UNITS_PER_STAGE // 2
+    for kill_after in np.linspace(1, whole.count - 1, 4).astype(int).tolist():
+        first, second = Passes(kill_after), Passes()
+        with pytest.raises(Killed), faults.armed("pack.planned", first):
+            packing.pack(out, memory_bytes=before)
+        with faults.armed("pack.planned", second):
+            packing.pack(out, memory_bytes=after)
+        assert first.count + second.count == whole.count
+        assert verify_artifact(out).digest == packing.digest
         shutil.rmtree(out)
 
 

@@ -223,7 +223,7 @@ def test_what_is_planned_is_not_planned_again(packing: Packing, tmp_path: Path, 
     with faults.armed("pack.planned", whole):
         packing.pack(tmp_path / "counted", memory_bytes=before)
     assert whole.count > UNITS_PER_STAGE // 2
-    for kill_after in np.linspace(1, whole.count - 1, 4).astype(int).tolist():
+    for kill_after in np.linspace(whole.count // 3, whole.count - 1, 2).astype(int).tolist():
         first, second = Passes(kill_after), Passes()
         with pytest.raises(Killed), faults.armed("pack.planned", first):
             packing.pack(out, memory_bytes=before)

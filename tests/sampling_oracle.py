@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from diskgnn.graph.graph import Graph
+from diskgnn.sampling.negatives import AvoidedDestinations, NegativeDestinations
 from diskgnn.sampling.plan import PlannedMinibatch
 
 MASK = (1 << 64) - 1
@@ -147,3 +148,10 @@ def assert_is(minibatch, expected: Expected, planned: PlannedMinibatch) -> None:
                 assert block.positions.dtype == np.int32
             else:
                 assert block.positions is None
+
+
+def negatives_of(edges, num_destinations, places=None):
+    """What draws destinations that are not those of `edges` [n, 2]."""
+    avoided = AvoidedDestinations([edges], num_destinations)
+    avoided.fill()
+    return NegativeDestinations(avoided, num_destinations, places)

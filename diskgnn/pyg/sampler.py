@@ -90,6 +90,11 @@ class InputSeeds:
         self._graph, self._rules, self._inputs, self._count = graph, rules, input_data, count
         self.target, self.splits, self._seed = spec.target, ("train",), spec.seed
 
+    @property
+    def negatives_bytes(self) -> int:
+        """Nothing: PyG avoids no edge."""
+        return 0
+
     def count(self, split: str) -> int:
         """Seed nodes or seed edges."""
         return self._count

@@ -37,7 +37,9 @@ def for_sampling(plan: SamplingPlan, resources: Resources) -> Resources:
 
 
 def _seeds_bytes(plan: SamplingPlan) -> int:
-    return _SEED_BYTES * max(plan.batch_seeds(split) * size.batches_per_epoch for split, size in plan.sizes.items())
+    """With what their negatives are not."""
+    num_seeds = max(plan.batch_seeds(split) * size.batches_per_epoch for split, size in plan.sizes.items())
+    return _SEED_BYTES * num_seeds + plan.negatives_bytes
 
 
 def most_minibatch_bytes(plan: SamplingPlan) -> int:

@@ -7,6 +7,8 @@ knowledge graphs rank an edge among pairs that are no known edge at all ('filter
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,61 +19,130 @@ from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.file_reading import read_array
 from diskgnn.storage.verification import verify_input
 
-_CHUNK_NODES, _CHUNK_EDGES = 1 << 18, 1 << 20
+_CHUNK_NODES, _CHUNK_EDGES = 1 << 16, 1 << 17
+_WORK_BYTES = 96  # of an edge, while a chunk is counted, filled or sorted
+Edges = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # (sources, destinations)
+
+
+class AvoidedDestinations:
+    """By source, the destinations that are not drawn: `destinations[indptr[i]:indptr[i + 1]]` of `sources[i]`.
+
+    The lists are made by counting and filling, and sorted a few at a time, so they take no more than what they are: 4
+    bytes for each edge, or 8 where there are 2^31 destinations.
+
+    Args:
+        edges: arrays [n, 2] of them.
+        num_destinations: N.
+        known: what iterates over others, of any source: those of the sources of `edges` count. Called twice.
+
+    Attributes:
+        sources: [S] int64, ascending; those of `edges`.
+        indptr: [S + 1] int64, once `fill` was called.
+        destinations: ascending and distinct in each list, once `fill` was called.
+    """
+
+    def __init__(
+        self,
+        edges: Sequence[npt.NDArray[np.int64]],
+        num_destinations: int,
+        known: Callable[[], Iterable[Edges]] = lambda: (),
+    ) -> None:
+        self.sources = np.unique(np.concatenate([np.empty(0, np.int64), *(each[:, 0] for each in edges)]))
+        self._edges, self._num_destinations, self._known = edges, num_destinations, known
+        self._dtype = np.dtype(np.int32 if num_destinations < 1 << 31 else np.int64)
+        self._counts = np.zeros(len(self.sources), np.int64)
+        for rows, _ in self._pieces():
+            found, counts = np.unique(rows, return_counts=True)
+            self._counts[found] += counts
+
+    @property
+    def num_bytes(self) -> int:
+        """What the lists take at most, and making them."""
+        worked_on = max(min(_CHUNK_EDGES, self.num_edges), int(self._counts.max(initial=0)))
+        return self.num_edges * self._dtype.itemsize + 5 * self.sources.nbytes + _WORK_BYTES * worked_on
+
+    @property
+    def num_edges(self) -> int:
+        """In all lists at most: what is there twice counts twice."""
+        return int(self._counts.sum())
+
+    def fill(self) -> None:
+        """Make the lists."""
+        ends = np.cumsum(self._counts)
+        found, cursors = np.empty(self.num_edges, self._dtype), ends - self._counts
+        for rows, destinations in self._pieces():
+            order = np.argsort(rows, kind="stable")
+            of_lists, first, counts = np.unique(rows[order], return_index=True, return_counts=True)
+            within = np.arange(len(rows)) - np.repeat(first, counts)
+            found[np.repeat(cursors[of_lists], counts) + within] = destinations[order]
+            cursors[of_lists] += counts
+        self.indptr, self.destinations = self._sorted(found, np.concatenate([[0], ends]))
+
+    def _pieces(self) -> Iterator[Edges]:
+        """(places of sources, destinations) of all edges, some at a time."""
+        for edges in self._edges:
+            for begin in range(0, len(edges), _CHUNK_EDGES):
+                sources, destinations = edges[begin : begin + _CHUNK_EDGES].T
+                yield np.searchsorted(self.sources, sources), destinations
+        for sources, destinations in self._known() if len(self.sources) else ():
+            rows = np.minimum(np.searchsorted(self.sources, sources), len(self.sources) - 1)
+            wanted = self.sources[rows] == sources
+            yield rows[wanted], destinations[wanted]
+
+    def _sorted(
+        self, lists: npt.NDArray[np.signedinteger], indptr: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.signedinteger]]:
+        """The lists, each ascending and without repetitions, in place."""
+        distinct, written, first = np.zeros(len(indptr), np.int64), 0, 0
+        while first < len(indptr) - 1:
+            last = max(first + 1, int(np.searchsorted(indptr, indptr[first] + _CHUNK_EDGES, side="right")) - 1)
+            rows = np.repeat(np.arange(last - first), np.diff(indptr[first : last + 1]))
+            keys = rows * self._num_destinations + lists[indptr[first] : indptr[last]]
+            keys.sort()
+            keys = keys[np.diff(keys, prepend=-1) > 0]
+            lists[written : written + len(keys)] = keys % self._num_destinations
+            distinct[first + 1 : last + 1] = np.bincount(keys // self._num_destinations, minlength=last - first)
+            written, first = written + len(keys), last
+        return np.cumsum(distinct), lists[:written]
 
 
 class NegativeDestinations:
     """For a source, the destinations that are not avoided; one is drawn as fast as another.
 
-    Let destination d have w(d) places, side by side: C(d) are those before it, W is their number. A source with
-    distinct destinations d_0 < d_1 < ... leaves W - w(d_0) - w(d_1) - ... places. The r-th of these, counted from 0, is
-    r plus w(d_j) for each j with C(d_j) - w(d_0) - ... - w(d_j-1) <= r: one binary search, since the left side never
-    decreases. Another one in C tells whose place it is. Uniform draws are those with one place each.
+    Let destination d have w(d) places, side by side: C(d) are those before it, W is their number. A source that avoids
+    d_0 < d_1 < ... leaves W - w(d_0) - w(d_1) - ... places. The r-th of these, counted from 0, is r plus w(d_j) for
+    each j with C(d_j) - w(d_0) - ... - w(d_j-1) <= r: one binary search in the source's list, since the left side
+    never decreases. Another one in C tells whose place it is. Uniform draws are those with one place each.
 
     Args:
-        edges: [n, 2] what is avoided.
+        avoided: the lists, filled.
         num_destinations: N.
         places: [N] of each destination, in proportion to which it is drawn; None: 1.
-
-    Raises:
-        ConfigError: numbers of pairs exceed 2^63.
     """
 
     def __init__(
-        self,
-        edges: npt.NDArray[np.int64],
-        num_destinations: int,
-        places: npt.NDArray[np.int64] | None = None,
+        self, avoided: AvoidedDestinations, num_destinations: int, places: npt.NDArray[np.int64] | None = None
     ) -> None:
-        self._num_destinations = num_destinations
+        self._avoided, self._num_destinations = avoided, num_destinations
         self._before = None if places is None else np.concatenate([[0], np.cumsum(places)])  # [N + 1] C, and W
         self._num_places = num_destinations if self._before is None else int(self._before[-1])
-        edges = np.unique(edges, axis=0)
-        self._sources, first, degrees = np.unique(edges[:, 0], return_index=True, return_counts=True)
-        if len(self._sources) * (self._num_places + 1) >= 1 << 63:
-            raise ConfigError(
-                f"negatives: {len(self._sources)} sources and {num_destinations} destinations exceed 2^63"
-            )
-        taken = np.ones(len(edges), np.int64) if places is None else places[edges[:, 1]]
-        # [edges + 1] places of edges that are listed before, those of other sources included.
-        self._taken_before = np.concatenate([[0], np.cumsum(taken)])
-        self._first, self._end = first, first + degrees
-        starts = edges[:, 1] if self._before is None else self._before[edges[:, 1]]
-        own = self._taken_before[:-1] - np.repeat(self._taken_before[first], degrees)
-        # Ascending: lists follow each other, each shifted past all values of the one before.
-        self._shifted = np.repeat(np.arange(len(first)) * (self._num_places + 1), degrees) + starts - own
+        # [edges + 1] places of edges that are listed before, those of other sources included; None: as many as edges.
+        self._taken_before = None
+        if places is not None:
+            self._taken_before = np.zeros(len(avoided.destinations) + 1, np.int64)
+            np.cumsum(places[avoided.destinations], out=self._taken_before[1:])
 
     def draw(self, sources: npt.NDArray[np.int64], bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """[n, K] destinations for [n] `sources`, each of which has an edge to avoid, or none; one for each of `bits`.
+        """[n, K] destinations for [n] `sources`, each of which has a list, or none has; one for each of `bits`.
 
         Raises:
             ConfigError: a source has edges to all destinations that can be drawn.
         """
-        if len(self._sources) == 0:
+        if len(self._avoided.sources) == 0:
             return self._at(random_below(bits, np.full((1, 1), self._num_places)))
-        rows = np.searchsorted(self._sources, sources)
-        first = self._taken_before[self._first[rows]]
-        left = self._num_places - (self._taken_before[self._end[rows]] - first)
+        rows = np.searchsorted(self._avoided.sources, sources)
+        first, end = self._avoided.indptr[rows], self._avoided.indptr[rows + 1]
+        left = self._num_places - (self._taken(end) - self._taken(first))
         if bits.shape[1] and (left == 0).any():
             raise ConfigError(
                 f"negatives: source {sources[left == 0][0]} has edges to all "
@@ -79,17 +150,32 @@ class NegativeDestinations:
                 + ": there is no pair without an edge; use negatives=0 and eval_negatives=0"
             )
         rank = random_below(bits, left[:, None])
-        edges = np.searchsorted(self._shifted, rows[:, None] * (self._num_places + 1) + rank, side="right")
-        return self._at(rank + self._taken_before[edges] - first[:, None])
+        return self._at(rank + self._taken_below(rank, first[:, None], end[:, None]))
+
+    def _taken_below(
+        self, rank: npt.NDArray[np.int64], first: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """[n, K] places of the avoided destinations that come before each [n, K] rank, within lists [first, end)."""
+        low, high = np.broadcast_to(first, rank.shape).copy(), np.broadcast_to(end, rank.shape).copy()
+        taken = self._taken(first)
+        while (searching := low < high).any():
+            middle = (low + high) // 2
+            destinations = self._avoided.destinations[np.where(searching, middle, 0)].astype(np.int64)
+            starts = destinations if self._before is None else self._before[destinations]
+            below = starts - (self._taken(np.where(searching, middle, 0)) - taken) <= rank
+            low = np.where(searching & below, middle + 1, low)
+            high = np.where(searching & ~below, middle, high)
+        return self._taken(low) - taken
+
+    def _taken(self, edges: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return edges if self._taken_before is None else self._taken_before[edges]
 
     def _at(self, place: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return place if self._before is None else np.searchsorted(self._before, place, side="right") - 1
 
 
-def known_edges(edges: EdgeSet, sources: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """[n, 2] edges of one type of a graph from any of `sources` (ascending), read front to back and checked.
-
-    Memory is some 64 bytes for each of these edges, and a chunk of the others.
+def known_edges(edges: EdgeSet) -> Iterator[Edges]:
+    """All edges of one type of a graph, a chunk at a time, read front to back.
 
     Raises:
         ArtifactError: the topology is damaged.
@@ -97,18 +183,15 @@ def known_edges(edges: EdgeSet, sources: npt.NDArray[np.int64]) -> npt.NDArray[n
     for name in edges.topology_files:
         verify_input(edges.manifest, name)
     indptr, indices = (edges.manifest.local(name) for name in edges.topology_files)
-    starts, found = npy_data_offset(indptr), [np.empty((0, 2), np.int64)]
+    starts = npy_data_offset(indptr)
     for first in range(0, edges.num_destinations, _CHUNK_NODES):
         num_nodes = min(_CHUNK_NODES, edges.num_destinations - first)
         bounds = read_array(indptr, np.int64, num_nodes + 1, starts + 8 * first)
         for begin in range(int(bounds[0]), int(bounds[-1]), _CHUNK_EDGES):
             num_edges = min(_CHUNK_EDGES, int(bounds[-1]) - begin)
             start = npy_data_offset(indices) + begin * edges.id_dtype.itemsize
-            from_nodes = read_array(indices, edges.id_dtype, num_edges, start).astype(np.int64)
-            wanted = np.flatnonzero(np.isin(from_nodes, sources))
-            to_nodes = first + np.searchsorted(bounds, begin + wanted, side="right") - 1
-            found.append(np.stack([from_nodes[wanted], to_nodes], axis=1))
-    return np.concatenate(found)
+            sources = read_array(indices, edges.id_dtype, num_edges, start).astype(np.int64)
+            yield sources, first + np.searchsorted(bounds, np.arange(begin, begin + num_edges), side="right") - 1
 
 
 def negative_bits(key: int, positives: npt.NDArray[np.int64], per_positive: int) -> npt.NDArray[np.uint64]:

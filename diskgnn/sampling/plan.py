@@ -179,6 +179,15 @@ class SamplingPlan:
         """What `load_sampler` reads, and holds in memory."""
         return self.parts.num_bytes if self.spec.sampler is None else 0
 
+    @property
+    def negatives_bytes(self) -> int:
+        """What drawing pairs without an edge takes of memory, whatever the minibatch.
+
+        Raises:
+            ArtifactError: edges that they are not to be had to be counted, and the topology is damaged.
+        """
+        return self._seeds.negatives_bytes
+
     def redrawn(self, draws: str, draw_period: int) -> SamplingPlan:
         """The same seeds in the same minibatches, around which other neighbours are drawn; groups are found once."""
         return self._copy(replace(self.spec, draws=draws, draw_period=draw_period))

@@ -14,7 +14,7 @@ from diskgnn.draws import batch_key
 from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
-from diskgnn.sampling.negatives import NegativeDestinations, known_edges, negative_bits
+from diskgnn.sampling.negatives import AvoidedDestinations, NegativeDestinations, known_edges, negative_bits
 from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget, NodeTarget
@@ -46,6 +46,11 @@ class Seeds(Protocol):
     @property
     def target(self) -> NodeTarget | LinkTarget:
         """What was asked for, with every type named."""
+        ...
+
+    @property
+    def negatives_bytes(self) -> int:
+        """What drawing pairs without an edge takes of memory, whatever the minibatch."""
         ...
 
     def count(self, split: str) -> int:
@@ -101,6 +106,11 @@ class NodeSeeds:
         if target.labels is not None:
             for split, nodes in self.nodes.items():
                 _require_once(split, len(nodes), given[split])
+
+    @property
+    def negatives_bytes(self) -> int:
+        """Nothing: seeds are nodes."""
+        return 0
 
     def count(self, split: str) -> int:
         """Distinct nodes of a split, or all that were given with times."""
@@ -162,18 +172,35 @@ class EdgeSeeds:
         """[n, 2] seed edges of a split."""
         return self._edges[split]
 
+    @property
+    def negatives_bytes(self) -> int:
+        """Of the lists of what negatives are not. Known edges are counted for it, which reads all of the type."""
+        if not self._num_negatives:
+            return 0
+        taken_bytes = 8 * self._avoided.num_edges if self.target.negatives_by == "popularity" else 0
+        return self._avoided.num_bytes + taken_bytes
+
+    @property
+    def _num_negatives(self) -> int:
+        """Of an edge, at most."""
+        return max(self.target.negatives if split == "train" else self.target.eval_negatives for split in self.splits)
+
+    @cached_property
+    def _avoided(self) -> AvoidedDestinations:
+        num_nodes, edges = self._ends[1].num_nodes, self._graph.edges[self.target.edge_type]
+        avoided = [] if self.target.avoid == "none" else list(self._edges.values())
+        if self.target.avoid != "known":
+            return AvoidedDestinations(avoided, num_nodes)
+        return AvoidedDestinations(avoided, num_nodes, lambda: known_edges(edges))
+
     @cached_property
     def _negatives(self) -> NegativeDestinations:
-        avoided, target = np.concatenate(list(self._edges.values())), self.target
-        if target.avoid == "none":
-            avoided = avoided[:0]
-        if target.avoid == "known":
-            known = known_edges(self._graph.edges[target.edge_type], np.unique(avoided[:, 0]))
-            avoided = np.concatenate([avoided, known])
+        target = self.target
+        self._avoided.fill()
         num_nodes, places = self._ends[1].num_nodes, None
         if target.negatives_by == "popularity":
             places = np.bincount(self._edges["train"][:, 1], minlength=num_nodes)
-        return NegativeDestinations(avoided, num_nodes, places)
+        return NegativeDestinations(self._avoided, num_nodes, places)
 
     def batch(self, split: str, epoch: int, positions: npt.NDArray[np.int64]) -> SeedBatch:
         """Negatives of train are drawn for each epoch, those of other splits are the same in all."""

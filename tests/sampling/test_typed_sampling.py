@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import scipy.stats
-from sampling_oracle import assert_is, sample_by_hand
+from sampling_oracle import assert_is, negatives_of, sample_by_hand
 from typed_graphs import CITES, NUM_NODES, WRITES, WRITTEN, citations
 
 from diskgnn._native import DrawRequest, Expansion32, NeighborSampler, Relation, TopologySweep, TreeExpansion32
@@ -263,11 +263,9 @@ def test_negatives_are_uniform_and_those_of_evaluation_stay(graph):
     assert negatives("train", 0, 7) != negatives("train", 1, 7)
     source = int(graph.edges[WRITES].splits["train"][0, 0])
     taken = {dst for pairs in graph.edges[WRITES].splits.values() for src, dst in pairs.tolist() if src == source}
-    from diskgnn.sampling.negatives import NegativeDestinations
-
     every = np.concatenate(list(graph.edges[WRITES].splits.values()))
     bits = np.random.default_rng(0).integers(0, 1 << 64, (1, 100_000), np.uint64)
-    drawn = NegativeDestinations(every, NUM_NODES["paper"]).draw(np.array([source]), bits)
+    drawn = negatives_of(every, NUM_NODES["paper"]).draw(np.array([source]), bits)
     counts = np.bincount(drawn.ravel(), minlength=NUM_NODES["paper"])
     assert set(np.flatnonzero(counts == 0)) == taken
     assert scipy.stats.chisquare(counts[counts > 0]).pvalue > 1e-4
@@ -275,14 +273,12 @@ def test_negatives_are_uniform_and_those_of_evaluation_stay(graph):
 
 def test_negatives_by_popularity_are_drawn_in_proportion_to_train_edges(graph):
     """Of the destinations without an edge from the source; those that no train edge has are never drawn."""
-    from diskgnn.sampling.negatives import NegativeDestinations
-
     random = np.random.default_rng(1)
     places = random.integers(0, 5, 40)
     edges = np.stack([random.integers(0, 3, 30), random.integers(0, 40, 30)], axis=1)
     bits = random.integers(0, 1 << 64, (1, 100_000), np.uint64)
     for source in np.unique(edges[:, 0]):
-        drawn = NegativeDestinations(edges, 40, places).draw(np.array([source]), bits)
+        drawn = negatives_of(edges, 40, places).draw(np.array([source]), bits)
         expected = places.copy()
         expected[edges[edges[:, 0] == source, 1]] = 0
         counts = np.bincount(drawn.ravel(), minlength=40)
@@ -371,10 +367,8 @@ def test_splits_that_are_empty_are_refused(graph, tmp_path):
 
 
 def test_a_complete_graph_has_no_negatives():
-    from diskgnn.sampling.negatives import NegativeDestinations
-
     edges = np.array([[0, 0], [0, 1], [0, 2], [1, 2]])
-    negatives = NegativeDestinations(edges, 3)
+    negatives = negatives_of(edges, 3)
     bits = np.arange(6, dtype=np.uint64).reshape(2, 3) << np.uint64(61)
     assert negatives.draw(np.array([1, 1]), bits).tolist() == [[0, 0, 0], [0, 1, 1]]
     with pytest.raises(ConfigError, match="source 0 has edges to all 3 destinations"):

@@ -14,7 +14,7 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.importers.containers.rows import CHUNK_EDGES
-from diskgnn.importers.ids.dense_ids import id_keys, id_kind
+from diskgnn.importers.ids.id_types import id_keys, id_kind
 from diskgnn.importers.ids.kept_ids import nodes_of_ids
 from diskgnn.importers.tables.column_encoding import label_numbers, seconds
 from diskgnn.importers.tables.table import Table, TableColumns

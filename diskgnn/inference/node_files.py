@@ -13,9 +13,9 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.importers.containers.file_kinds import describe, kind_of
 from diskgnn.importers.containers.rows import CHUNK_EDGES
-from diskgnn.importers.ids.dense_ids import readable_kind
 from diskgnn.importers.ids.id_columns import end_ids, node_ids
 from diskgnn.importers.ids.id_streams import IdColumns
+from diskgnn.importers.ids.id_types import readable_kind
 from diskgnn.importers.ids.kept_ids import kept_kind, nodes_of_ids
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
 from diskgnn.paths import PathLike
@@ -91,7 +91,7 @@ def _opened(name: str, path: PathLike, wanted: Sequence[str], columns: TableColu
 
 
 def _column(ids: IdColumns, number: int) -> pa.ChunkedArray:
-    return pa.chunked_array([found[number] for found in ids.chunks(CHUNK_EDGES)], ids.key_kinds[number])
+    return pa.chunked_array([found[number] for found in ids.chunks(CHUNK_EDGES, 0)], ids.key_kinds[number])
 
 
 def _numbers(name: str, nodes: NodeSet | None, ids: pa.ChunkedArray) -> npt.NDArray[np.int64]:

@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, load_yaml, mapping_of
-from diskgnn.importers.ids.dense_ids import id_kind
-from diskgnn.importers.ids.id_streams import IdColumns, checked_keys
+from diskgnn.importers.ids.id_streams import IdColumns, checked_keys, skipping
+from diskgnn.importers.ids.id_types import id_kind
 from diskgnn.importers.tables.column_encoding import TableEncoding, label_numbers, seconds
 from diskgnn.importers.tables.frames import FrameTable, JoinedTables, RowTable
 from diskgnn.importers.tables.table import Table, TableColumns
@@ -237,9 +237,9 @@ def _primary_key(name: str, rows: RowTable, column: str) -> IdColumns:
     where, quoted = f"table {name}", (f"column {column!r}",)
     kind = _key_kind(where, rows, column)
 
-    def read_keys(chunk_rows: int) -> Iterator[tuple[pa.Array, ...]]:
-        for batch in rows.batches([column], chunk_rows):
-            yield (_keys(batch.column(0), kind, where, column),)
+    def read_keys(chunk_rows: int, first: int) -> Iterator[tuple[pa.Array, ...]]:
+        found = ((_keys(batch.column(0), kind, where, column),) for batch in rows.batches([column], chunk_rows))
+        return skipping(found, first)
 
     chunks = partial(checked_keys, where, "row", quoted, read_keys)
     return IdColumns(where, "row", quoted, (kind,), rows.num_rows, True, chunks)
@@ -254,7 +254,7 @@ def _key_edges(name: str, rows: RowTable, column: str, skip_unknown: bool, *, tu
         quoted, kinds = quoted[::-1], kinds[::-1]
     num_rows = sum(len(batch.column(0)) - _null_count(batch.column(0)) for batch in rows.batches([column], CHUNK_EDGES))
 
-    def read_keys(chunk_rows: int) -> Iterator[tuple[pa.Array, ...]]:
+    def all_keys(chunk_rows: int) -> Iterator[tuple[pa.Array, ...]]:
         position = 0
         for batch in rows.batches([column], chunk_rows):
             keys = _keys(batch.column(0), kind, where, column)
@@ -263,6 +263,9 @@ def _key_edges(name: str, rows: RowTable, column: str, skip_unknown: bool, *, tu
             if keys.null_count:
                 numbers, keys = numbers.filter(keys.is_valid()), keys.drop_null()
             yield (keys, numbers) if turned else (numbers, keys)
+
+    def read_keys(chunk_rows: int, first: int) -> Iterator[tuple[pa.Array, ...]]:
+        return skipping(all_keys(chunk_rows), first)
 
     chunks = partial(checked_keys, where, "edge", quoted, read_keys)
     return IdColumns(where, "edge", quoted, kinds, num_rows, True, chunks, int(turned), skip_unknown)

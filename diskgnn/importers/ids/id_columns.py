@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +13,10 @@ import pyarrow as pa
 from diskgnn.errors import InputError
 from diskgnn.importers.containers import arrays, edge_arrays
 from diskgnn.importers.containers.arrays import Source, named
-from diskgnn.importers.containers.rows import EdgeStream, RowSource
+from diskgnn.importers.containers.rows import EdgeStream, RowReader, RowSource
 from diskgnn.importers.graph_input import EdgeInput
-from diskgnn.importers.ids.dense_ids import id_kind
 from diskgnn.importers.ids.id_streams import IdColumns, checked_keys
+from diskgnn.importers.ids.id_types import id_kind
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
 
 
@@ -32,10 +30,10 @@ def node_ids(name: str, source: Source | IdColumns, columns: TableColumns) -> Id
         return source
     if is_table(source):
         return _of_table(name, source, columns, (columns.id,), "row")
-    array = _loaded(name, source)
-    if array.ndim != 1:
-        raise InputError(f"{name}: expected ids of shape [N], found {list(array.shape)}")
-    return _of_arrays(name, (array,), "row")
+    rows = _items(name, source)
+    if rows.row_shape:
+        raise InputError(f"{name}: expected ids of shape [N], found {rows.shape}")
+    return _of_rows(name, "row", ("ids",), rows.num_rows, lambda first: partial(_at_once, RowReader(rows, first)))
 
 
 def edge_ends(given: EdgeInput, owner: str) -> IdColumns | None:
@@ -56,20 +54,19 @@ def end_ids(name: str, source: Source | EdgeStream | IdColumns, columns: TableCo
     if is_table(source):
         return _of_table(name, source, columns, (columns.src, columns.dst), "edge")
     if not isinstance(source, (EdgeStream, RowSource)):
-        array = _loaded(name, source)
-        if array.dtype.kind not in "biuf" or array.dtype == np.uint64:
-            if array.ndim != 2 or 2 not in array.shape:
-                raise InputError(f"{name}: expected shape [2, E] or [E, 2], found {list(array.shape)}")
-            return _of_arrays(name, tuple(array if array.shape[0] == 2 else array.T), "edge")
-    stream = source if isinstance(source, EdgeStream) else None
-    is_sparse = stream is not None and stream.sparse
+        rows = _items(name, source)
+        if rows.dtype.kind not in "biuf" or rows.dtype == np.uint64:
+            return _of_ends(name, rows)
+        source = rows
     edges = edge_arrays.edge_list(source, name)
 
-    def read(_: int) -> Iterator[tuple[pa.Array, ...]]:
-        for pair in edges.chunks():
+    def read(_: int, first: int) -> Iterator[tuple[pa.Array, ...]]:
+        for pair in edges.chunks_from(first):
             yield tuple(pa.array(end).cast(pa.int64()) for end in pair)
 
-    return IdColumns(name, "edge", ("source", "destination"), (pa.int64(),) * 2, edges.num_edges, is_sparse, read)
+    return IdColumns(
+        name, "edge", ("source", "destination"), (pa.int64(),) * 2, edges.num_edges, edges.sparse, read
+    )  # fmt: skip
 
 
 def _of_table(name: str, source: Any, given: TableColumns, columns: tuple[str, ...], row_name: str) -> IdColumns:
@@ -84,8 +81,8 @@ def _of_table(name: str, source: Any, given: TableColumns, columns: tuple[str, .
             )
     quoted = tuple(f"column {column!r}" for column in columns)
 
-    def read(chunk_rows: int) -> Iterator[tuple[pa.Array, ...]]:
-        for batch in table.batches(columns, chunk_rows):
+    def read(chunk_rows: int, first: int) -> Iterator[tuple[pa.Array, ...]]:
+        for batch in table.batches(columns, chunk_rows, first):
             yield tuple(batch.columns)
 
     return IdColumns(
@@ -93,49 +90,71 @@ def _of_table(name: str, source: Any, given: TableColumns, columns: tuple[str, .
     )
 
 
-def _of_arrays(name: str, found: Sequence[npt.NDArray[Any]], row_name: str) -> IdColumns:
-    columns = ("source", "destination") if len(found) == 2 else ("ids",)
+Read = Callable[[int], tuple[npt.NDArray[Any], ...]]  # so many rows that follow, of each column
+
+
+def _at_once(reader: RowReader, count: int) -> tuple[npt.NDArray[Any], ...]:
+    return (reader.take(count),)
+
+
+def _of_ends(name: str, rows: RowSource) -> IdColumns:
+    if len(rows.row_shape) != 1 or 2 not in rows.shape:
+        raise InputError(f"{name}: expected shape [2, E] or [E, 2], found {rows.shape}")
+    columns = ("source", "destination")
+    if rows.num_rows != 2:
+
+        def in_pairs(first: int) -> Read:
+            reader = RowReader(rows, first)
+            return lambda count: tuple(reader.take(count).T)
+
+        return _of_rows(name, "edge", columns, rows.num_rows, in_pairs)
+    assert rows.apart is not None  # arrays and .npy files have it
+    ends = rows.apart(0), rows.apart(1)
+
+    def apart(first: int) -> Read:
+        readers = [RowReader(each, first) for each in ends]
+        return lambda count: tuple(reader.take(count) for reader in readers)
+
+    return _of_rows(name, "edge", columns, ends[0].num_rows, apart)
+
+
+def _of_rows(
+    name: str, row_name: str, columns: tuple[str, ...], num_rows: int, open_at: Callable[[int], Read]
+) -> IdColumns:
+    """Columns of arrays, which what `open_at` returns for a row yields from there on."""
     kinds = []
-    for array in found:
+    for array in open_at(0)(min(num_rows, 1000)):
         try:
-            kind = pa.array(array[:1000]).type
+            kind = pa.array(array).type
         except (pa.ArrowException, TypeError) as error:
             raise InputError(f"{name}: expected ids that are all numbers or all strings ({error})") from error
         if id_kind(kind) is None:
             raise InputError(f"{name}: expected ids (whole numbers, strings, binary or UUID), found {kind}")
         kinds.append(kind)
 
-    def read(chunk_rows: int) -> Iterator[tuple[pa.Array, ...]]:
-        for start in range(0, len(found[0]), chunk_rows):
-            try:
-                yield tuple(
-                    pa.array(array[start : start + chunk_rows], kind) for array, kind in zip(found, kinds, strict=True)
-                )
+    def read(chunk_rows: int, first: int) -> Iterator[tuple[pa.Array, ...]]:
+        take = open_at(first)
+        for start in range(first, num_rows, chunk_rows):
+            found = take(min(chunk_rows, num_rows - start))
+            try:  # of copies: the next rows may come in the same memory
+                yield tuple(pa.array(array.copy(), kind) for array, kind in zip(found, kinds, strict=True))
             except (pa.ArrowException, TypeError) as error:
                 raise InputError(
                     f"{name}: expected ids of one type, {kinds[0]}, found others after row {start} ({error})"
                 ) from error
 
     chunks = partial(checked_keys, name, row_name, columns, read)
-    return IdColumns(name, row_name, columns, tuple(kinds), len(found[0]), False, chunks)
+    return IdColumns(name, row_name, columns, tuple(kinds), num_rows, False, chunks)
 
 
-def _loaded(name: str, source: Source) -> npt.NDArray[Any]:
+def _items(name: str, source: Source) -> RowSource:
     if isinstance(source, RowSource):
         raise InputError(f"{name}: expected ids as a path or an array, found rows that can only be read in order")
-    if isinstance(source, (str, os.PathLike)):
-        if Path(source).suffix != ".npy":
-            return arrays.load(name, source)  # or says what it is
-        try:
-            loaded: npt.NDArray[Any] = np.load(source, mmap_mode="r", allow_pickle=False)
-            return loaded
-        except (ValueError, EOFError, OSError):
-            return arrays.load(name, source)
-    return np.asarray(source)
+    return arrays.items(name, source)
 
 
 def is_mask(source: Source) -> bool:
     """Whether this is an array of truth values, which needs no ids."""
     if isinstance(source, RowSource):
         return source.dtype.kind == "b"
-    return not is_table(source) and _loaded("split", source).dtype.kind == "b"
+    return not is_table(source) and _items("split", source).dtype.kind == "b"

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from diskgnn.errors import InputError
 from diskgnn.graph.edge_buckets import EdgeChunk
-from diskgnn.importers.ids.dense_ids import id_keys, id_kind
+from diskgnn.importers.ids.id_types import id_keys, id_kind
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class IdColumns:
     kinds: tuple[pa.DataType, ...]  # as the source has them
     num_rows: int
     from_table: bool  # or a stream of sparse ids; elsewhere whole numbers are dense ids
-    chunks: Callable[[int], Iterator[tuple[pa.Array, ...]]]  # about so many rows at a time, each column as `id_keys`
-
+    # About so many rows at a time, from a row on, each column as `id_keys`.
+    chunks: Callable[[int, int], Iterator[tuple[pa.Array, ...]]]
     numbered: int | None = None  # which column has numbers of rows, whatever ids the nodes have
     skips_unknown: bool = False  # edges to ids that no node has are left out, with a warning, and no error
 
@@ -37,7 +37,7 @@ class IdColumns:
 
     def edges(self) -> Iterator[EdgeChunk]:
         """Both ends as arrays, where they are dense ids."""
-        for sources, destinations in self.chunks(1 << 20):
+        for sources, destinations in self.chunks(1 << 20, 0):
             yield np.asarray(sources), np.asarray(destinations)
 
     def count_rows(self) -> bool:
@@ -45,7 +45,7 @@ class IdColumns:
         if not pa.types.is_integer(self.kinds[0]):
             return False
         position = 0
-        for ids, *_ in self.chunks(1 << 20):
+        for ids, *_ in self.chunks(1 << 20, 0):
             if (np.asarray(ids) != np.arange(position, position + len(ids))).any():
                 return False
             position += len(ids)
@@ -56,19 +56,28 @@ def checked_keys(
     name: str,
     row_name: str,
     columns: Sequence[str],
-    read: Callable[[int], Iterator[tuple[pa.Array, ...]]],
+    read: Callable[[int, int], Iterator[tuple[pa.Array, ...]]],
     chunk_rows: int,
+    first: int,
 ) -> Iterator[tuple[pa.Array, ...]]:
-    """What `read` yields, as keys.
+    """What `read` yields, about so many rows at a time from the `first` on, as keys.
 
     Raises:
         InputError: null; names the first.
     """
-    position = 0
-    for arrays_found in read(chunk_rows):
+    position = first
+    for arrays_found in read(chunk_rows, first):
         for column, array in zip(columns, arrays_found, strict=True):
             if array.null_count:
                 row = position + int(np.asarray(array.is_null()).argmax())
                 raise InputError(f"{name}: expected an id in {column}, found null in {row_name} {row} (counted from 0)")
         yield tuple(id_keys(array) for array in arrays_found)
         position += len(arrays_found[0])
+
+
+def skipping(chunks: Iterator[tuple[pa.Array, ...]], first: int) -> Iterator[tuple[pa.Array, ...]]:
+    """`chunks`, but for the `first` rows."""
+    for found in chunks:
+        if first < len(found[0]):
+            yield tuple(array[first:] for array in found) if first else found
+        first = max(0, first - len(found[0]))

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 from diskgnn.errors import InputError
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.importers.containers.rows import CHUNK_EDGES
-from diskgnn.importers.ids.dense_ids import id_keys, id_kind, readable_kind
+from diskgnn.importers.ids.id_types import id_keys, id_kind, readable_kind
 
 
 def kept_kind(nodes: NodeSet) -> pa.DataType:
-    """How ids of `nodes` are compared (`dense_ids.id_kind`); int64 where they are numbers of rows."""
+    """How ids of `nodes` are compared (`id_types.id_kind`); int64 where they are numbers of rows."""
     with nodes.user_ids or nullcontext() as file:
         return _kind(file)
 

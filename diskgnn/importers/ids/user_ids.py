@@ -1,7 +1,7 @@
 """The user's own ids of nodes: found in what a graph is made from, and replaced by dense ones.
 
 A node type has such ids if it is given some (`NodeInput.ids`), if its table has an id column that does not count the
-rows, or if edges mention ids that cannot be numbers of rows. `dense_ids` replaces them.
+rows, or if edges mention ids that cannot be numbers of rows. `replacing_ids` replaces them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.importers.containers.arrays import named
 from diskgnn.importers.graph_input import GraphInput, NodeInput
 from diskgnn.importers.graph_sources import type_owner
-from diskgnn.importers.ids.dense_ids import readable_kind
 from diskgnn.importers.ids.id_columns import edge_ends, node_ids
 from diskgnn.importers.ids.id_streams import IdColumns
+from diskgnn.importers.ids.id_types import readable_kind
 from diskgnn.importers.tables.table import Table, is_table
 from diskgnn.schema import EdgeType
 

@@ -1,0 +1,129 @@
+"""Ids cut into ranges, by a sample: so small that the ids of one range fit in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from diskgnn._native import find_ranges
+from diskgnn.errors import ConfigError
+from diskgnn.graph.edge_progress import State
+from diskgnn.units import format_size
+
+# What joining a range holds for each id beside its bytes, which are there twice: its node, and Arrow's hash table.
+_ID_OVERHEAD_BYTES = 96
+_SAMPLE_IDS = 1 << 16
+_MAX_RANGES = 1 << 12
+
+
+def to_bytes(ids: pa.Array) -> npt.NDArray[np.uint8]:
+    """Ids as the bytes of a record."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema([("id", ids.type)])) as file:
+        file.write_batch(pa.record_batch([ids], names=["id"]))
+    return np.frombuffer(sink.getvalue(), np.uint8)
+
+
+def of_bytes(content: npt.NDArray[np.uint8]) -> pa.Array:
+    """What `to_bytes` was given."""
+    return pa.ipc.open_stream(pa.py_buffer(content)).read_all().column("id").combine_chunks()
+
+
+class IdSample:
+    """A sample of a stream of ids, every so many of them, and how many bytes they have in all."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self.kind, self.count, self.total_bytes = kind, 0, 0
+        self._kept: list[pa.Array] = []
+        self._stride, self._num_kept = 1, 0
+
+    def so_far(self) -> State:
+        """What a run needs to know that goes on from here."""
+        kept = pa.concat_arrays(self._kept or [pa.array([], self.kind)])
+        return {"kept": to_bytes(kept), "numbers": np.array([self.count, self.total_bytes, self._stride])}
+
+    @staticmethod
+    def after(state: State, kind: pa.DataType) -> IdSample:
+        """The sample that goes on where `so_far` said `state`; a new one if that is empty."""
+        sample = IdSample(kind)
+        if state:
+            sample._kept = [of_bytes(state["kept"])]
+            sample._num_kept = len(sample._kept[0])
+            sample.count, sample.total_bytes, sample._stride = state["numbers"].tolist()
+        return sample
+
+    def add(self, ids: pa.Array) -> None:
+        """`ids` follow what was added before."""
+        kept = ids.take(pa.array(np.arange(-self.count % self._stride, len(ids), self._stride)))
+        self._kept.append(kept)
+        self._num_kept += len(kept)
+        self.count += len(ids)
+        self.total_bytes += ids.nbytes
+        while self._num_kept > 2 * _SAMPLE_IDS:
+            self._stride *= 2
+            merged = pa.concat_arrays(self._kept)
+            self._kept = [merged.take(pa.array(np.arange(0, len(merged), 2)))]
+            self._num_kept = len(self._kept[0])
+
+    def ranges(self, memory_bytes: int) -> IdRanges:
+        """Ranges of which one can be joined within `memory_bytes`, were each id there only once.
+
+        Raises:
+            ConfigError: there would be too many of them.
+        """
+        # Half of the memory for a range that is twice as large as they are on average.
+        needed_bytes = 2 * self.total_bytes + _ID_OVERHEAD_BYTES * self.count
+        count = max(1, -(-4 * needed_bytes // memory_bytes))
+        if count > _MAX_RANGES:
+            at_least = format_size(-(-4 * needed_bytes // _MAX_RANGES)).replace(" ", "")
+            raise ConfigError(
+                f"mapping {self.count} ids of {format_size(self.total_bytes)} to dense ones needs memory for one part "
+                f"of {_MAX_RANGES} of them; found {format_size(memory_bytes)}. Pass memory={at_least} or more"
+            )
+        if not self._num_kept or count == 1:
+            return IdRanges(pa.array([], self.kind))
+        ordered = pc.unique(sorted_ids(pa.concat_arrays(self._kept)))
+        places = np.unique(np.arange(1, count) * len(ordered) // count)
+        return IdRanges(ordered.take(pa.array(places[places > 0])))
+
+    def chunk_ids(self, memory_bytes: int) -> int:
+        """How many ids to hold at once where several copies of them are made."""
+        mean_bytes = self.total_bytes // max(self.count, 1) + 16
+        return int(np.clip(memory_bytes // (32 * mean_bytes), 1 << 12, 1 << 20))
+
+
+@dataclass(frozen=True)
+class IdRanges:
+    """Consecutive ranges of ids, R of them: range r has the ids from bounds[r - 1] on, up to bounds[r]."""
+
+    bounds: pa.Array  # [R - 1], ascending
+
+    @property
+    def count(self) -> int:
+        """R."""
+        return len(self.bounds) + 1
+
+    def find(self, ids: pa.Array) -> npt.NDArray[np.uint16]:
+        """[n] the range of each of `ids` [n]."""
+        if pa.types.is_integer(ids.type):
+            return np.searchsorted(np.asarray(self.bounds), np.asarray(ids), side="right").astype(np.uint16)
+        ranges = np.empty(len(ids), np.uint16)
+        find_ranges(*_strings(ids), *_strings(self.bounds), ranges)
+        return ranges
+
+
+def _strings(ids: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    _, offsets, content = ids.buffers()
+    if not len(ids):
+        return np.zeros(1, np.int64), np.empty(0, np.uint8)
+    starts = np.frombuffer(offsets, np.int64)[ids.offset : ids.offset + len(ids) + 1]
+    return starts, np.empty(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
+
+
+def sorted_ids(ids: pa.Array) -> pa.Array:
+    """Ids in ascending order."""
+    return ids.take(pc.array_sort_indices(ids))

@@ -33,7 +33,7 @@ from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import edge_file, node_file
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, require_free_bytes
 from diskgnn.storage.pace import Pace
-from diskgnn.storage.pushing import published
+from diskgnn.storage.publishing import published
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned

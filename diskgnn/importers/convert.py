@@ -24,7 +24,7 @@ from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import DiskBudget, kept_bytes, require_free_bytes
-from diskgnn.storage.pushing import published
+from diskgnn.storage.publishing import published
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.memory import memory_budget

@@ -37,7 +37,7 @@ from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.schema import SPLITS, EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import DiskBudget, kept_bytes, require_free_bytes
-from diskgnn.storage.pushing import published
+from diskgnn.storage.publishing import published
 from diskgnn.storage.row_format import FEATURE_STORAGE, RowFormat
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned

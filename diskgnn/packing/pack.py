@@ -32,7 +32,7 @@ from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
-from diskgnn.storage.pushing import published
+from diskgnn.storage.publishing import published
 from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.seed_files import read_given, write_given

@@ -32,7 +32,7 @@ from diskgnn.storage.disk_space import allocated_bytes, file_bytes, free_bytes, 
 from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.feature_scan import scan_needed_rows
 from diskgnn.storage.manifest_document import FileEntry
-from diskgnn.storage.outgoing import Outbox
+from diskgnn.storage.outbox import Outbox
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 

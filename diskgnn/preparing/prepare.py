@@ -33,8 +33,8 @@ from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.object_stores import local
-from diskgnn.storage.outgoing import target_of
-from diskgnn.storage.pushing import published
+from diskgnn.storage.outbox import target_of
+from diskgnn.storage.publishing import published
 from diskgnn.storage.replacing import refuse_inside_artifact
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned, return_freed_memory

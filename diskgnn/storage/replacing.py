@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +16,8 @@ from diskgnn.storage.journal import Journal
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest import Manifest, read_manifest
 from diskgnn.storage.manifest_document import file_name, typed
-from diskgnn.storage.object_stores import AnyPath, Location, located
+from diskgnn.storage.object_stores import AnyPath, Location, StoredPath, located
+from diskgnn.storage.outbox import record_of
 
 _LEAVING = "leaving"
 _FORMAT = re.compile(rb'"format":\s*"diskgnn\.(\w+)"')
@@ -80,6 +81,73 @@ def require_replaceable(final: Path, format: str, *, overwrite: bool) -> None:  
         )
     if not overwrite:
         raise OutputExistsError(f"{final} exists already; pass overwrite=True to replace it")
+
+
+def artifact_at(target: StoredPath) -> Manifest | None:
+    """The artifact on a store that is at `target`; None if there is none.
+
+    Raises:
+        OutputExistsError: a manifest is there, of something that is not known.
+    """
+    if not (target / MANIFEST).is_file():
+        return None
+    try:
+        return read_manifest(target)
+    except ArtifactError as error:
+        raise OutputExistsError(f"{target} exists and is no artifact ({error}): it is never overwritten") from error
+
+
+def require_replaceable_there(
+    target: StoredPath,
+    format: str,  # noqa: A002  (the manifest's word)
+    sent: Manifest | None,
+    *,
+    overwrite: bool,
+) -> None:
+    """As `require_replaceable`, of a place on a store.
+
+    Args:
+        target: the place.
+        format: of what is to be sent.
+        sent: what is to be; None where it is not made yet.
+        overwrite: replace an artifact of the same format.
+
+    Raises:
+        OutputExistsError: something is there that may not be replaced.
+        ConfigError: there is no such bucket; `target` lies in an artifact.
+        StoreError: the store failed, or refused.
+    """
+    refuse_inside_artifact(target, "url")
+    if target.is_bucket_missing():
+        raise ConfigError(f"{target.root} is not there: make the bucket first, or choose another")
+    there = artifact_at(target)
+    if there is not None:
+        _refuse_foreign(target, {MANIFEST, *there.files})
+        if sent is not None and there.digest == sent.digest:
+            return
+        if there.format != format:
+            raise OutputExistsError(
+                f"{target} exists and is a {there.format!r}: it is never overwritten with a {format!r}. "
+                f"Choose another output"
+            )
+        if not overwrite:
+            raise OutputExistsError(f"{target} exists already; pass overwrite=True to replace it")
+    elif not record_of(target).exists():  # what was sent from here is gone on with, or replaced
+        _refuse_foreign(target, set() if sent is None else set(sent.files))
+
+
+def _refuse_foreign(target: StoredPath, known: Set[str]) -> None:
+    foreign = sorted(target.entries().keys() - known)
+    if ranks := [name for name in foreign if re.fullmatch(r"rank-\d+-of-\d+", name)]:
+        raise OutputExistsError(
+            f"{target} holds what was prepared for several ranks already: {', '.join(ranks[:5])}. Choose another "
+            f"place, or remove them there"
+        )
+    if foreign:
+        raise OutputExistsError(
+            f"{target} holds files that are no part of what is to be there ({', '.join(foreign[:5])}): choose another "
+            f"place, or remove them"
+        )
 
 
 def note_leaving(folder: Path, names: Sequence[str]) -> None:

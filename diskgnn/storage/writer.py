@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import BusyError, ConfigError, OutputExistsError, StoreError
+from diskgnn.errors import BusyError, OutputExistsError, StoreError
 from diskgnn.paths import PathLike
 from diskgnn.storage import faults
 from diskgnn.storage.array_file import ArrayFile
@@ -34,7 +34,7 @@ from diskgnn.storage.manifest_document import (
     entry_to_json,
     external_to_json,
 )
-from diskgnn.storage.outgoing import Outbox, record_of, target_of
+from diskgnn.storage.outbox import Outbox, refuse_headerless, target_of
 from diskgnn.storage.pace import Pace
 from diskgnn.storage.replacing import (
     clean_beside,
@@ -82,7 +82,7 @@ class ArtifactWriter:
         self._overwrite, self._resumable, self._published = overwrite, resumable, False
         self.staging = staging_of(self.final)
         target = target_of(self.final)
-        self._outbox = None if target is None else Outbox(target, record_of(self.staging), disk)
+        self._outbox = None if target is None else Outbox(target, disk)
         self._lock = FileLock(self.staging.with_suffix(".lock"))
         self._journal = Journal(self.staging / JOURNAL, [format, VERSIONS[format], self.config, self.source])
         try:
@@ -106,13 +106,15 @@ class ArtifactWriter:
         try:
             if (self.final / JOURNAL).exists():
                 remove_left(read_manifest(self.final))
+            if self._outbox is not None:
+                self._outbox.begin()
             if self._resumable and self._journal.read():
                 self.disk.look()
             else:
                 self.restart()
-            if self._outbox is not None:
-                self._outbox.begin()
         except BaseException as error:
+            if self._outbox is not None:
+                self._outbox.close()
             self._lock.release()
             raise_write_error(error, self.final, "nothing is left")
             raise
@@ -271,6 +273,8 @@ class ArtifactWriter:
             )
         self._add(name, path, crc32c, headerless)
         self.external[name] = ExternalFile(str(path), path.stat().st_mtime_ns, headerless is not None)
+        if self._outbox is not None:
+            refuse_headerless(self.external)
 
     def _add(self, name: str, path: Path, crc32c: int, headerless: tuple[str, tuple[int, ...]] | None = None) -> None:
         dtype, shape = headerless or (npy_header(path) if name.endswith(".npy") else (None, None))
@@ -313,11 +317,6 @@ class ArtifactWriter:
         return manifest
 
     def _publish_there(self, outbox: Outbox) -> Manifest:
-        if headerless := [name for name, file in self.external.items() if file.headerless]:
-            raise ConfigError(
-                f"files without a header ({', '.join(headerless)}) cannot be sent as a part of what refers to them: "
-                f"leave out `reference_features`"
-            )
         for name, entry in self.files.items():
             if name in self.external:
                 outbox.send(name, Path(self.external[name].path), entry, keep=True)

@@ -30,7 +30,7 @@ from diskgnn.errors import (
     UnavailableError,
 )
 from diskgnn.graph.inspection import describe
-from diskgnn.storage import faults, fetching, pushing, remote_files
+from diskgnn.storage import faults, fetching, outbox, remote_files
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.object_stores import StoredPath, is_url, located
 from diskgnn.storage.verification import find_damage
@@ -424,7 +424,7 @@ def test_a_wrong_url_is_a_wrong_argument(url, tmp_path):
 
 def test_push_goes_on_after_a_stop_and_nothing_opens_before_it_is_whole(store, graph, tmp_path, monkeypatch):
     url = store.url(f"{tmp_path.name}/pushed")
-    monkeypatch.setattr(pushing, "FILES_AT_ONCE", 1)
+    monkeypatch.setattr(outbox, "FILES_AT_ONCE", 1)
     with faults.armed("push.file", OSError("stopped"), after=3), pytest.raises(OSError, match="stopped"):
         diskgnn.push(graph, url)
     with pytest.raises(ArtifactError, match="no manifest"):

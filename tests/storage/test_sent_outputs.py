@@ -24,7 +24,7 @@ from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.object_stores import located
-from diskgnn.storage.outgoing import sent_to
+from diskgnn.storage.outbox import sent_to
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.writer import staging_of

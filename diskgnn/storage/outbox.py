@@ -1,0 +1,254 @@
+"""The way of an artifact to an object store: a few files at a time, the manifest last.
+
+Files are put into an outbox as they are complete, while others are made (`ArtifactWriter`), or those of a finished
+directory one after the other (`push`). A record on this machine, one for each target, says what was sent there: whoever
+goes on after a kill asks the store whether it is still that.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from diskgnn.errors import ArtifactError, BusyError, ConfigError
+from diskgnn.progress import Advance
+from diskgnn.storage import faults
+from diskgnn.storage.artifacts import MANIFEST
+from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, file_bytes
+from diskgnn.storage.locks import FileLock
+from diskgnn.storage.manifest_document import ExternalFile, FileEntry, entry_to_json, parse_entry, typed
+from diskgnn.storage.object_stores import Location, StoredPath, named_errors
+from diskgnn.storage.remote_files import attempted
+from diskgnn.storage.uploads import ExtentsStream, copy_file, write_file
+from diskgnn.storage.write_errors import beginning
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
+FILES_AT_ONCE = 4  # each in parts, of which the driver sends several at a time
+_POLL_SECONDS = 0.1
+
+_targets: dict[Path, StoredPath] = {}  # of the outputs that are sent while they are made
+
+
+@contextmanager
+def sent_to(path: Path, target: StoredPath) -> Iterator[None]:
+    """What is written as the artifact `path` within the block, or as one in the folder `path`, goes to `target`."""
+    _targets[path.resolve()] = target
+    try:
+        yield
+    finally:
+        del _targets[path.resolve()]
+
+
+def target_of(path: Path) -> StoredPath | None:
+    """Where the artifact or folder `path` is sent while it is made; None if it stays here."""
+    path = path.resolve()
+    if path.parent in _targets:
+        return _targets[path.parent] / path.name
+    return _targets.get(path)
+
+
+def record_of(target: StoredPath) -> Path:
+    """The file of this machine that says what was sent to `target`."""
+    return target.scratch.with_name("sent.jsonl")
+
+
+def refuse_headerless(external: Mapping[str, ExternalFile]) -> None:
+    """Refuse to send an artifact that refers to files without a header, which would be no .npy files there.
+
+    Raises:
+        ConfigError: names them.
+    """
+    if headerless := [name for name, file in external.items() if file.headerless]:
+        raise ConfigError(
+            f"files without a header ({', '.join(headerless)}) cannot be sent as a part of what refers to them: make "
+            f"it without `reference_features`"
+        )
+
+
+class Outbox:
+    """What of one artifact is on its way to a store, or has arrived. For several threads; `begin` it, and `close` it.
+
+    Args:
+        target: what the artifact is called on the store.
+        disk: has the space of what was sent again.
+        advance: told of the bytes of each file that has arrived.
+    """
+
+    def __init__(self, target: StoredPath, disk: DiskBudget = UNLIMITED, advance: Advance = lambda _: None) -> None:
+        self.target, self._disk, self._advance = target, disk, advance
+        self._record = record_of(target)
+        self._lock = FileLock(self._record.with_suffix(".lock"))
+        self._changing = threading.RLock()
+        self._pool = ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="send")
+        self._sending: set[Future[None]] = set()
+        self._streams: list[ExtentsStream] = []
+        self._known: dict[str, FileEntry | None] = {}  # of the record: files that were begun, or have arrived as that
+        self._written_ns: dict[str, int | None] = {}  # when the store says that they had
+        self._there: dict[str, pafs.FileInfo] = {}  # when it was begun
+        self._taken: set[str] = set()  # files of the artifact that are on their way, or there
+
+    def begin(self) -> None:
+        """Be ready to send. What lies at the target from now on, the record says.
+
+        Raises:
+            BusyError: another process sends there.
+            StoreError: the store failed, or refused.
+        """
+        folder = self._record.parent
+        with beginning(folder):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not self._lock.acquire():
+                raise BusyError(f"another process is sending {self.target} now; wait for it or stop it")
+            self._read()
+        filesystem, path = self.target.locate()
+        if not self.target.has_buckets():
+            with named_errors(f"making {self.target}"):
+                filesystem.create_dir(path, recursive=True)
+        self._there = self.target.entries()
+
+    def replace(self, names: Mapping[str, FileEntry]) -> None:
+        """From now on nobody opens the artifact that is there, of these files. Those that stay none go in the end."""
+        for name in names:
+            self._note(name)
+        filesystem, path = self.target.locate()
+        with named_errors(f"replacing {self.target}"):
+            filesystem.delete_file(f"{path}/{MANIFEST}")
+
+    def believe(self, files: Mapping[str, FileEntry]) -> None:
+        """These files are there, as the manifest on the store says, if they have their sizes."""
+        for name, entry in files.items():
+            if name in self._there and self._there[name].size == entry.bytes:
+                self._known[name], self._written_ns[name] = entry, self._there[name].mtime_ns
+
+    def adopt(self, name: str) -> FileEntry | None:
+        """File `name`, if it was sent and the store has just that."""
+        entry, info = self._known.get(name), self._there.get(name)
+        if entry is None or info is None or info.mtime_ns is None:
+            return None
+        if (info.size, info.mtime_ns) != (entry.bytes, self._written_ns[name]):
+            return None
+        self._taken.add(name)
+        return entry
+
+    def send(self, name: str, path: Location, entry: FileEntry, *, keep: bool = False) -> None:
+        """Send file `name`, which lies at `path`, and unless `keep` remove it from there when it has arrived.
+
+        Waits while FILES_AT_ONCE are on the way. What goes wrong is raised by a later call.
+        """
+        while True:
+            with self._changing:
+                if len(waiting := self._unfinished()) < FILES_AT_ONCE:
+                    self._sending.add(self._pool.submit(self._send, name, path, entry, keep))
+                    self._taken.add(name)
+                    return
+            wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)  # a signal that another thread got is handled in between
+
+    def has(self, name: str) -> bool:
+        """Whether file `name` is on its way, or there."""
+        return name in self._taken
+
+    def stream(self, name: str) -> ExtentsStream:
+        """A file of the store that takes the parts of a local one, in order."""
+        self._note(name)
+        self._taken.add(name)
+        self._streams.append(ExtentsStream(self.target / name, self._disk))
+        return self._streams[-1]
+
+    def publish(self, files: Mapping[str, FileEntry], document: str) -> None:
+        """Write the manifest, once all `files` have arrived, and remove what else the record knows of.
+
+        Raises:
+            ArtifactError: somebody else writes there, too.
+            StoreError: the store failed.
+        """
+        while waiting := self._unfinished():
+            wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
+        found = self.target.entries()
+        sizes = {name: found[name].size if name in found else None for name in files}
+        if wrong := [name for name, entry in files.items() if sizes[name] != entry.bytes]:
+            raise ArtifactError(
+                f"{self.target} has other files than were sent ({', '.join(wrong[:5])}): who writes there?"
+            )
+        faults.point("push.files")
+        attempted(f"writing {self.target / MANIFEST}", partial(write_file, self.target / MANIFEST, document.encode()))
+        self._delete(found.keys() & self._known.keys() - files.keys())
+        self._record.unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Remove what was sent: it is made again, in another way, or not at all."""
+        self._settle()
+        if self._known:
+            self._delete(self.target.entries().keys() & self._known.keys())
+        self._record.unlink(missing_ok=True)
+        for known in (self._sending, self._known, self._written_ns, self._there, self._taken):
+            known.clear()
+
+    def close(self) -> None:
+        """Wait for what is on the way. Idempotent."""
+        self._settle()
+        self._pool.shutdown()
+        self._lock.release()
+        with suppress(OSError):  # something is made there, or gone on with
+            self._record.parent.rmdir()
+
+    def _settle(self) -> None:
+        for stream in self._streams:
+            stream.abandon()
+        wait(self._sending)
+
+    def _unfinished(self) -> set[Future[None]]:
+        """What is on the way; raises what went wrong with a file, each time that it is called."""
+        with self._changing:
+            done = {each for each in self._sending if each.done()}
+            for each in done:
+                each.result()
+            self._sending -= done
+            return set(self._sending)
+
+    def _send(self, name: str, path: Location, entry: FileEntry, keep: bool) -> None:
+        self._note(name)
+        crc = attempted(f"writing {self.target / name}", partial(copy_file, path, self.target / name))
+        if crc != entry.crc32c:
+            raise ArtifactError(
+                f"{path} is damaged: its CRC-32C is {crc:08x}, expected {entry.crc32c:08x}; make it again, or see what "
+                f"`diskgnn verify --repair` can do"
+            )
+        self._note(name, entry, (self.target / name).info().mtime_ns)
+        faults.point("push.file")
+        self._advance(entry.bytes)
+        if not keep:
+            assert isinstance(path, Path)
+            self._disk.remove(path, file_bytes(entry.bytes))
+
+    def _delete(self, names: set[str]) -> None:
+        filesystem, path = self.target.locate()
+        with named_errors(f"removing what was sent to {self.target}"):
+            for name in sorted(names):
+                filesystem.delete_file(f"{path}/{name}")
+
+    def _note(self, name: str, entry: FileEntry | None = None, written_ns: int | None = None) -> None:
+        """Write down that file `name` is begun, or has arrived."""
+        line = {"file": name} if entry is None else {"file": name, "mtime_ns": written_ns, **entry_to_json(entry)}
+        with self._changing, self._record.open("a") as file:
+            file.write(f"{json.dumps(line)}\n")
+            self._known[name], self._written_ns[name] = entry, written_ns
+
+    def _read(self) -> None:
+        if not self._record.exists():
+            return
+        for line in self._record.read_text().splitlines():
+            with suppress(ValueError, KeyError):  # the end of a line that a kill cut off
+                found: dict[str, Any] = typed(json.loads(line), dict)
+                name = typed(found["file"], str)
+                self._known[name] = parse_entry(found) if "bytes" in found else None
+                self._written_ns[name] = found.get("mtime_ns")
+        with self._record.open("a") as file:
+            file.write("\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +14,12 @@ from diskgnn.preparing.request import PrepareRequest
 from diskgnn.storage import artifacts
 from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import read_manifest
+from diskgnn.storage.object_stores import Location, StoredPath, names_in
+from diskgnn.storage.outbox import target_of
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
+from diskgnn.storage.replacing import artifact_at, require_replaceable_there
 from diskgnn.storage.write_errors import beginning
-
-_REPLACE = "pass overwrite=True to replace it, or choose another output"
 
 
 @contextmanager
@@ -51,20 +52,31 @@ def unfinished_ranks(request: PrepareRequest, ranks: int, *, overwrite: bool) ->
     of_ranks = [_of_rank(request, rank, ranks) for rank in range(ranks)]
     with preparing_alone(request.out):
         named = {each.out.name: each for each in of_ranks}
-        there = _ranks_there(request.out, list(named))
+        out = target_of(request.out) or request.out
+        there = _ranks_there(out, list(named))
         differing = {name: _difference(named[name], config) for name, config in there.items()}
-        done = [name for name, difference in differing.items() if difference is None]
-        if not overwrite and len(done) < len(there):
-            others = ", ".join(f"{name} of another {what}" for name, what in differing.items() if what is not None)
-            raise OutputExistsError(f"{request.out} holds {others}; {_REPLACE}")
-        if len(done) == ranks:
-            if not overwrite:
-                raise OutputExistsError(f"{request.out} holds all of {ranks} ranks already; {_REPLACE}")
-            done = []
+        done = {name for name, difference in differing.items() if difference is None}
+        if not overwrite:
+            _refuse_others(out, differing, ranks)
+        elif len(done) == ranks:
+            done = set()
         request.scratch.mkdir(parents=True, exist_ok=True)
         yield [each for name, each in named.items() if name not in done]
         for each in (request, *of_ranks):
             shutil.rmtree(each.scratch, ignore_errors=True)
+
+
+def _refuse_others(out: Location, differing: Mapping[str, str | None], ranks: int) -> None:
+    """Refuse ranks that are there and differ in something, or are all that were asked for.
+
+    Raises:
+        OutputExistsError: names them.
+    """
+    others = [f"{name} of another {what}" for name, what in differing.items() if what is not None]
+    if others or len(differing) == ranks:
+        replaced = "remove that there" if isinstance(out, StoredPath) else "pass overwrite=True to replace it"
+        found = ", ".join(others) or f"all of {ranks} ranks already"
+        raise OutputExistsError(f"{out} holds {found}; {replaced}, or choose another output")
 
 
 def _of_rank(request: PrepareRequest, rank: int, ranks: int) -> PrepareRequest:
@@ -74,15 +86,13 @@ def _of_rank(request: PrepareRequest, rank: int, ranks: int) -> PrepareRequest:
     return replace(request, plan=request.plan.shard(rank, ranks), out=request.out / name, samples=samples)
 
 
-def _ranks_there(out: Path, names: list[str]) -> dict[str, PackedConfig]:
+def _ranks_there(out: Location, names: list[str]) -> dict[str, PackedConfig]:
     """Which of the ranks called `names` are in the folder `out`, and what each was made with.
 
     Raises:
         OutputExistsError: something else is.
     """
-    if not out.exists():
-        return {}
-    entries = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else [""]
+    entries = [""] if out.is_file() else names_in(out)
     hidden = tuple(f".{name}." for name in names)  # what a run left that was stopped
     if foreign := [entry for entry in entries if entry not in names and not entry.startswith(hidden)]:
         found = "a packed directory for one rank" if artifacts.MANIFEST in foreign else ", ".join(foreign[:5])
@@ -90,8 +100,21 @@ def _ranks_there(out: Path, names: list[str]) -> dict[str, PackedConfig]:
             f"{out} holds {found or 'a file'}, expected nothing but {names[0]} to {names[-1]}: choose another output, "
             "or remove it by hand"
         )
+    found_there = {name: _rank_at(out / name) for name in names if name in entries}
+    return {name: config for name, config in found_there.items() if config is not None}
+
+
+def _rank_at(place: Location) -> PackedConfig | None:
+    """What the rank there was made with; None of one that a stopped run has sent in part.
+
+    Raises:
+        OutputExistsError: something else is there.
+    """
+    if isinstance(place, StoredPath) and artifact_at(place) is None:
+        require_replaceable_there(place, artifacts.PACKED, None, overwrite=False)
+        return None
     try:
-        return {name: Packed(read_manifest(out / name, artifacts.PACKED)).config for name in names if name in entries}
+        return Packed(read_manifest(place, artifacts.PACKED)).config
     except ArtifactError as error:
         raise OutputExistsError(f"{error}; remove it by hand, or choose another output") from error
 

@@ -31,6 +31,7 @@ from diskgnn.sampling.memory_division import fits
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample_units import SampleUnit, sample_units
 from diskgnn.storage.manifest import read_manifest
+from diskgnn.storage.outbox import target_of
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 from diskgnn.units import format_size
@@ -142,7 +143,8 @@ class RayEngine:
         """By one task that places and one that packs, each where the one before it ended, finished or not."""
         digest = read_manifest(request.samples_path).digest
         given = self._pickled(replace(request, resources=replace(request.resources, reporter=SILENT)))
-        arguments = (given, digest, ray_tasks.published(request.out), overwrite)
+        target = target_of(request.out)
+        arguments = (given, digest, target, ray_tasks.published(target or request.out), overwrite)
         with Stages(request.resources.reporter) as stages:
             [placed] = self._results([(ray_tasks.place, *arguments)], request.resources, stages.show)
             [packed] = self._results([(ray_tasks.pack, *arguments)], request.resources, stages.show)

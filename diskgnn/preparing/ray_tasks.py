@@ -14,7 +14,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -32,6 +32,8 @@ from diskgnn.sampling.sample_units import SampledUnit, SampleUnit, write_units
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import sync
 from diskgnn.storage.manifest import read_manifest
+from diskgnn.storage.object_stores import Location, StoredPath
+from diskgnn.storage.outbox import sent_to
 from diskgnn.storage.samples import Samples
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.resources import Resources
@@ -180,19 +182,24 @@ def _move(path: Path, target: Path) -> None:
     sync(target.parent)
 
 
-def place(request: PrepareRequest, tell: Tell, digest: str, there: str | None, overwrite: bool) -> StageReport:
+def place(
+    request: PrepareRequest, tell: Tell, digest: str, target: StoredPath | None, there: str | None, overwrite: bool
+) -> StageReport:
     """Place the samples of `request`, which are those of `digest`: what that gives lies beside the output."""
-    report = _published_or(place_request, "place", request, tell, digest, there, overwrite)
+    report = _published_or(place_request, "place", request, tell, digest, target, there, overwrite)
     faults.point("worker.placed")
     return report
 
 
-def pack(request: PrepareRequest, tell: Tell, digest: str, there: str | None, overwrite: bool) -> StageReport:
+def pack(
+    request: PrepareRequest, tell: Tell, digest: str, target: StoredPath | None, there: str | None, overwrite: bool
+) -> StageReport:
     """Pack the samples of `request` where `place` ended; or place them as well, if that is lost or damaged.
 
-    `there` is the digest of what `overwrite` replaces: another one is what an earlier run of this task published.
+    `target` is where the output is sent while it is made, if it is not to stay. `there` is the digest of what
+    `overwrite` replaces: another one is what an earlier run of this task published.
     """
-    report = _published_or(pack_request, "pack", request, tell, digest, there, overwrite)
+    report = _published_or(pack_request, "pack", request, tell, digest, target, there, overwrite)
     faults.point("worker.packed")
     return report
 
@@ -203,6 +210,7 @@ def _published_or(
     request: PrepareRequest,
     tell: Tell,
     digest: str,
+    target: StoredPath | None,
     there: str | None,
     overwrite: bool,
 ) -> StageReport:
@@ -212,16 +220,18 @@ def _published_or(
         if samples.manifest.digest != digest:
             raise ArtifactError(f"{request.samples_path} holds other samples")
     resources = Resources(request.resources.memory_bytes, request.resources.threads, _Told(tell))
+    out = target or request.out
 
     def write() -> StageReport:
-        if published(request.out) not in (None, there):
-            return StageReport(stage, 0.0, 0, read_manifest(request.out).total_bytes if stage == "pack" else 0)
-        return step(request.packing(samples), request.out, resources, overwrite=overwrite)
+        if published(out) not in (None, there):
+            return StageReport(stage, 0.0, 0, read_manifest(out).total_bytes if stage == "pack" else 0)
+        with nullcontext() if target is None else sent_to(request.out, target):
+            return step(request.packing(samples), request.out, resources, overwrite=overwrite)
 
     return _when_free(write)
 
 
-def published(out: Path) -> str | None:
+def published(out: Location) -> str | None:
     """The digest of the packed directory `out`; None if there is none."""
     with suppress(ArtifactError):
         return read_manifest(out, artifacts.PACKED).digest

@@ -11,6 +11,8 @@ from diskgnn.packing.row_sets import row_sets_of
 from diskgnn.packing.static_choice import Nodes, choose_static_of_all
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.storage import artifacts
+from diskgnn.storage.manifest import read_manifest
+from diskgnn.storage.outbox import target_of
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.ranks import ranks_in
 from diskgnn.storage.samples import Samples
@@ -24,10 +26,11 @@ def with_one_static_set(folder: PrepareRequest, unfinished: Sequence[PrepareRequ
     if not unfinished:
         return []
     to_be_made = {each.out for each in unfinished}
-    names = [artifacts.rank_directory(each.rank, each.world_size) for each in ranks_in(folder.out)]
-    finished = [folder.out / name for name in names if folder.out / name not in to_be_made]
+    out = target_of(folder.out) or folder.out
+    names = [artifacts.rank_directory(each.rank, each.world_size) for each in ranks_in(out)]
+    finished = [out / name for name in names if folder.out / name not in to_be_made]
     if finished:
-        chosen = _chosen_by(Packed.open(finished[0]), unfinished[0])
+        chosen = _chosen_by(Packed(read_manifest(finished[0])), unfinished[0])
     else:
         samples = (Samples.open(each.samples_path) for each in unfinished)
         chosen = choose_static_of_all(folder.graph, samples, folder.tiers)

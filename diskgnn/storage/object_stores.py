@@ -196,6 +196,13 @@ def located(path: AnyPath) -> Location:
     return StoredPath(urlunsplit(parts._replace(path=parts.path.rstrip("/"), fragment="")))
 
 
+def names_in(folder: Location) -> list[str]:
+    """What lies directly in a folder, wherever that is, in order; nothing if it is not there."""
+    if isinstance(folder, StoredPath):
+        return sorted(folder.entries())
+    return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+
+
 def bytes_of(path: Location) -> int:
     """Length of a file, wherever it lies."""
     return int(path.info().size or 0) if isinstance(path, StoredPath) else path.stat().st_size

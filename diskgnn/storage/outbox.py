@@ -138,17 +138,22 @@ class Outbox:
         self._taken.add(name)
         return entry
 
-    def send(self, name: str, path: Location, entry: FileEntry, *, keep: bool = False) -> None:
-        """Send file `name`, which lies at `path`, and unless `keep` remove it from there when it has arrived.
+    def send(self, name: str, path: Location, entry: FileEntry, *, keep: bool = False) -> bool:
+        """Send file `name`, which lies at `path`, unless it was sent; whether it goes.
 
-        Waits while FILES_AT_ONCE are on the way. What goes wrong is raised by a later call.
+        Waits while FILES_AT_ONCE are on the way. Unless `keep`, the file is removed here when it has arrived. What goes
+        wrong is raised by a later call.
         """
+        sent = self.adopt(name)
+        if sent is not None and (sent.bytes, sent.crc32c) == (entry.bytes, entry.crc32c):
+            self._arrived(path, entry, keep)
+            return False
         while True:
             with self._changing:
                 if len(waiting := self._unfinished()) < FILES_AT_ONCE:
                     self._sending.add(self._pool.submit(self._send, name, path, entry, keep))
                     self._taken.add(name)
-                    return
+                    return True
             wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)  # a signal that another thread got is handled in between
 
     def has(self, name: str) -> bool:
@@ -223,6 +228,9 @@ class Outbox:
             )
         self._note(name, entry, (self.target / name).info().mtime_ns)
         faults.point("push.file")
+        self._arrived(path, entry, keep)
+
+    def _arrived(self, path: Location, entry: FileEntry, keep: bool) -> None:
         self._advance(entry.bytes)
         if not keep:
             assert isinstance(path, Path)

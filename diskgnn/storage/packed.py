@@ -126,7 +126,7 @@ class Packed:
         found = self.manifest.checked_array(name) if name in self.manifest.files else np.empty(0, np.int64)
         (config,) = (each for each in self.config.row_sets if each.name == row_set)
         if found.dtype != np.int64 or found.ndim != 1 or ((found < 0) | (found >= config.num_rows)).any():
-            raise ArtifactError(f"{self.path}: {name} names no rows of {row_set}; prepare it again")
+            raise ArtifactError(f"{self.location}: {name} names no rows of {row_set}; prepare it again")
         return found
 
     def file(self, name: str) -> Path:

@@ -6,7 +6,7 @@ import inspect
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -16,7 +16,8 @@ from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.object_stores import StoredPath, located
 from diskgnn.storage.outbox import sent_to
 from diskgnn.storage.pushing import push
-from diskgnn.storage.replacing import artifact_at, require_replaceable_there
+from diskgnn.storage.ranks import ranks_in
+from diskgnn.storage.replacing import artifact_at, require_place_there, require_replaceable_there
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -25,7 +26,7 @@ Result = TypeVar("Result")
 def published(format: str) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:  # noqa: A002
     """Let a function that writes an artifact `out` of `format` take a URL for it: it writes to scratch, which is sent.
 
-    The function takes `overwrite` and `reporter` as well.
+    The function takes `overwrite` and `reporter` as well, and maybe `ranks`.
     """
 
     def decorate(make: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -39,31 +40,47 @@ def published(format: str) -> Callable[[Callable[Arguments, Result]], Callable[A
                 return make(*args, **kwargs)
             bound.apply_defaults()
             overwrite, reporter = bound.arguments["overwrite"], bound.arguments["reporter"]
-            with _made_here(target, format, overwrite=overwrite) as scratch:
+            if bound.arguments.get("ranks", 1) == 1:
+                require_replaceable_there(target, format, None, overwrite=overwrite)
+            else:
+                _require_ranks_stay(target, overwrite=overwrite)
+            with _made_here(target, overwrite=overwrite) as scratch:
                 bound.arguments["out"] = scratch
-                # What is there stays until what replaces it is complete.
-                sending = nullcontext() if artifact_at(target) else sent_to(scratch, target)
-                with sending:
-                    made = make(*bound.args, **bound.kwargs)
-                if scratch.exists():
-                    with _saying_what_is_kept(scratch, target):
-                        push(scratch, target, overwrite=overwrite, reporter=reporter)
-            return made
+                if artifact_at(target) is None:
+                    with sent_to(scratch, target):
+                        return make(*bound.args, **bound.kwargs)
+                made = make(*bound.args, **bound.kwargs)  # what is there stays until what replaces it is complete
+                with _saying_what_is_kept(scratch, target):
+                    push(scratch, target, overwrite=overwrite, reporter=reporter)
+                return made
 
         return wrapped
 
     return decorate
 
 
+def _require_ranks_stay(target: StoredPath, *, overwrite: bool) -> None:
+    """Refuse to overwrite ranks one by one: readers would find some of the old and some of the new.
+
+    Raises:
+        OutputExistsError: there are some, and they would be overwritten. What else is there, `prepare` looks at.
+        ConfigError: see `require_place_there`.
+    """
+    require_place_there(target)
+    if overwrite and ranks_in(target):
+        raise OutputExistsError(
+            f"{target} holds ranks already, which are never overwritten on a store: leave out `overwrite` to make "
+            f"those that are missing, or remove them there to make all again"
+        )
+
+
 @contextmanager
-def _made_here(target: StoredPath, format: str, *, overwrite: bool) -> Iterator[Path]:  # noqa: A002
+def _made_here(target: StoredPath, *, overwrite: bool) -> Iterator[Path]:
     """Where to make what is to be sent to `target`; gone in the end, unless what is complete there can be gone on with.
 
     Raises:
-        OutputExistsError: something is at `target`; or an earlier run has made it, but not sent it.
-        ConfigError: there is no such bucket.
+        OutputExistsError: an earlier run has made it, but not sent it.
     """
-    require_replaceable_there(target, format, None, overwrite=overwrite)
     scratch = target.scratch
     scratch.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if (scratch / MANIFEST).exists() and not overwrite:

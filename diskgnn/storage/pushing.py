@@ -75,17 +75,13 @@ def _push(manifest: Manifest, target: StoredPath, reporter: Reporter) -> int:
             outbox.believe(there.files)
         elif there is not None:
             outbox.replace(there.files)
-        missing = []
-        for name, entry in manifest.files.items():
-            found = outbox.adopt(name)
-            if found is None or (found.bytes, found.crc32c) != (entry.bytes, entry.crc32c):
-                missing.append(name)
-            else:
-                advance(entry.bytes)
-        for name in missing:
-            outbox.send(name, manifest.file(name), manifest.files[name], keep=True)
+        sent_bytes = sum(
+            entry.bytes
+            for name, entry in manifest.files.items()
+            if outbox.send(name, manifest.file(name), entry, keep=True)
+        )
         outbox.publish(manifest.files, _document(manifest))
-    return sum(manifest.files[name].bytes for name in missing)
+    return sent_bytes
 
 
 def _document(manifest: Manifest) -> str:

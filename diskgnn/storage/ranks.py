@@ -8,7 +8,7 @@ import re
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.specs.shard import Shard
 from diskgnn.storage import artifacts
-from diskgnn.storage.object_stores import AnyPath, Location, StoredPath, located
+from diskgnn.storage.object_stores import AnyPath, Location, located, names_in
 from diskgnn.storage.packed import Packed
 
 
@@ -45,8 +45,7 @@ def ranks_in(path: AnyPath) -> list[Shard]:
     folder = located(path)
     if not folder.is_dir() or (folder / artifacts.MANIFEST).exists():
         return []
-    names = folder.entries() if isinstance(folder, StoredPath) else [entry.name for entry in folder.iterdir()]
-    named = (re.fullmatch(r"rank-(\d+)-of-(\d+)", name) for name in names)
+    named = (re.fullmatch(r"rank-(\d+)-of-(\d+)", name) for name in names_in(folder))
     found = [(int(match[2]), int(match[1])) for match in named if match]
     return [Shard(rank, world_size) for world_size, rank in sorted(found) if rank < world_size]
 

@@ -83,6 +83,18 @@ def require_replaceable(final: Path, format: str, *, overwrite: bool) -> None:  
         raise OutputExistsError(f"{final} exists already; pass overwrite=True to replace it")
 
 
+def require_place_there(target: StoredPath) -> None:
+    """Refuse a place on a store where nothing can be.
+
+    Raises:
+        ConfigError: there is no such bucket; `target` lies in an artifact.
+        StoreError: the store failed, or refused.
+    """
+    refuse_inside_artifact(target, "url")
+    if target.is_bucket_missing():
+        raise ConfigError(f"{target.root} is not there: make the bucket first, or choose another")
+
+
 def artifact_at(target: StoredPath) -> Manifest | None:
     """The artifact on a store that is at `target`; None if there is none.
 
@@ -114,12 +126,9 @@ def require_replaceable_there(
 
     Raises:
         OutputExistsError: something is there that may not be replaced.
-        ConfigError: there is no such bucket; `target` lies in an artifact.
-        StoreError: the store failed, or refused.
+        ConfigError, StoreError: see `require_place_there`.
     """
-    refuse_inside_artifact(target, "url")
-    if target.is_bucket_missing():
-        raise ConfigError(f"{target.root} is not there: make the bucket first, or choose another")
+    require_place_there(target)
     there = artifact_at(target)
     if there is not None:
         _refuse_foreign(target, {MANIFEST, *there.files})

@@ -321,7 +321,7 @@ class ArtifactWriter:
             if name in self.external:
                 outbox.send(name, Path(self.external[name].path), entry, keep=True)
             elif not outbox.has(name):
-                outbox.send(name, self.path(name), entry)
+                outbox.send(name, self.path(name), entry, keep=True)  # for a run that goes on with this
         outbox.publish(self.files, self._document({}))
         self._published = True
         shutil.rmtree(self.staging, ignore_errors=True)

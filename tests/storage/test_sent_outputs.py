@@ -14,7 +14,7 @@ from graphs import make_graph
 from object_store import Fault, MostAllocated, ObjectStore, Request
 
 import diskgnn
-from diskgnn.errors import DiskFullError, StoreError
+from diskgnn.errors import DiskFullError, OutputExistsError, StoreError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack_request
 from diskgnn.packing.request import PackRequest
@@ -170,3 +170,26 @@ def test_what_is_overwritten_stays_until_the_new_one_is_whole(store, graph, pack
     assert read_manifest(out).digest == old
     diskgnn.prepare(graph, out, **PREPARE, overwrite=True)
     assert sent(store, f"{tmp_path.name}/packed") == files(packed)
+
+
+def test_ranks_are_sent_while_they_are_made_and_a_killed_run_goes_on_with_those_that_are_missing(
+    store, graph, tmp_path
+):
+    out, folder, keywords = store.url(f"{tmp_path.name}/ranks"), f"{tmp_path.name}/ranks", PREPARE | {"ranks": 2}
+    killed(graph, "prepare", keywords, out, "push.files", 1)
+    manifests = [name for name in store.names(folder) if name.endswith(MANIFEST)]
+    assert manifests == [f"rank-0-of-2/{MANIFEST}"]
+    with pytest.raises(OutputExistsError, match="holds rank-0-of-2 of another `cpu_cache`; remove that there"):
+        diskgnn.prepare(graph, out, **keywords | {"cpu_cache": "4%"})
+    store.proxy.reset()
+    reports = diskgnn.prepare(graph, out, **keywords)
+    assert [report.stage for report in reports] == ["pack"]
+    assert store.proxy.sent_bytes < 0.1 * sum(map(len, sent(store, f"{folder}/rank-1-of-2").values()))
+    diskgnn.prepare(graph, tmp_path / "ranks", **keywords)
+    for name in ("rank-0-of-2", "rank-1-of-2"):
+        assert sent(store, f"{folder}/{name}") == files(tmp_path / "ranks" / name)
+    assert list((tmp_path / "scratch").glob("diskgnn-*/*")) == []
+    with pytest.raises(OutputExistsError, match="holds all of 2 ranks already; remove that there"):
+        diskgnn.prepare(graph, out, **keywords)
+    with pytest.raises(OutputExistsError, match="never overwritten on a store"):
+        diskgnn.prepare(graph, out, **keywords, overwrite=True)

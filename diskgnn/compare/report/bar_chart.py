@@ -79,31 +79,18 @@ def _bars(rows: Sequence[Row], unit: str, line: tuple[float, str] | None, name_p
             x=[line[0]] * 2, y=[0, tops[-1]], mode="lines", hoverinfo="skip", cliponaxis=False,
             line={"width": 1, "dash": "dot", "color": INK},
         )  # fmt: skip
-        plot.add_annotation(
-            x=line[0], y=0, text=line[1], showarrow=False, yanchor="bottom", font_size=11,
-            xanchor="left" if line[0] < high / 2 else "right",
-        )  # fmt: skip
-    place = {"x": 0, "xref": "paper", "showarrow": False, "font_size": 13, "borderpad": 0}
-    for top, middle, row in zip(tops, middles, rows, strict=False):
-        if not row.bars:
-            bottom = top + _HEADING_PIXELS - 4
-            plot.add_annotation(
-                y=bottom, text=_name(row), xanchor="left", xshift=-name_pixels, yanchor="bottom", **place
-            )
-        elif name_pixels:
-            plot.add_annotation(y=middle, text=_name(row), xanchor="right", xshift=-4, **place)
-        else:
-            plot.add_annotation(y=top + _NAME_PIXELS - 1, text=_name(row), xanchor="left", yanchor="bottom", **place)
+    names = [_name_label(row, top, middle, name_pixels) for top, middle, row in zip(tops, middles, rows, strict=False)]
     value_pixels = round(12 + _LETTER_PIXELS * max(len(text) for row in rows for _, text in row.bars))
-    for start, row in zip(starts, rows, strict=True):
-        for index, (_, text) in enumerate(row.bars):
-            plot.add_annotation(
-                x=1, xref="paper", xanchor="right", xshift=value_pixels, showarrow=False, borderpad=0, text=text,
-                y=start + sum(_BAR_PIXELS[:index]) + _BAR_PIXELS[index] / 2, font_size=11 if index else 12,
-            )  # fmt: skip
+    values_of_bars = [
+        {"x": 1, "xref": "paper", "xanchor": "right", "xshift": value_pixels, "showarrow": False, "borderpad": 0,
+         "y": start + sum(_BAR_PIXELS[:index]) + _BAR_PIXELS[index] / 2, "text": text,
+         "font": {"size": 11 if index else 12}}
+        for start, row in zip(starts, rows, strict=True) for index, (_, text) in enumerate(row.bars)
+    ]  # fmt: skip
     plot.update_layout(
         **layout(tops[-1] + _MARGIN["t"] + _MARGIN["b"], {**_MARGIN, "l": name_pixels or 2, "r": value_pixels}),
         barmode="overlay",
+        annotations=[*_line_label(line, high), *names, *values_of_bars],  # at once: each one alone has Plotly check all
         yaxis={"range": [tops[-1], 0], "visible": False, "fixedrange": True},
         xaxis={
             "range": [0, high], "fixedrange": True, "title": {"text": unit, "standoff": 6}, "zeroline": False,
@@ -111,6 +98,25 @@ def _bars(rows: Sequence[Row], unit: str, line: tuple[float, str] | None, name_p
         },
     )  # fmt: skip
     return plot
+
+
+def _line_label(line: tuple[float, str] | None, high: float) -> list[dict[str, Any]]:
+    if line is None:
+        return []
+    return [{"x": line[0], "y": 0, "text": line[1], "showarrow": False, "yanchor": "bottom", "font": {"size": 11},
+             "xanchor": "left" if line[0] < high / 2 else "right"}]  # fmt: skip
+
+
+def _name_label(row: Row, top: float, middle: float, name_pixels: int) -> dict[str, Any]:
+    """A heading, or the name of a row: beside its bars, or above them where names have no width."""
+    if not row.bars:
+        place = {"y": top + _HEADING_PIXELS - 4, "xanchor": "left", "xshift": -name_pixels, "yanchor": "bottom"}
+    elif name_pixels:
+        place = {"y": middle, "xanchor": "right", "xshift": -4}
+    else:
+        place = {"y": top + _NAME_PIXELS - 1, "xanchor": "left", "yanchor": "bottom"}
+    common = {"x": 0, "xref": "paper", "showarrow": False, "font": {"size": 13}, "borderpad": 0}
+    return {"text": _name(row), **common, **place}
 
 
 def _name(row: Row) -> str:

@@ -17,6 +17,9 @@ import diskgnn
 from diskgnn.storage import faults
 from diskgnn.storage.verification import verify_artifact
 
+for _name in diskgnn.__all__:  # here, and not in each child: that takes more than most stages
+    getattr(diskgnn, _name)
+
 SAMPLING = {"fanouts": [3, 2], "batch_size": 8, "epochs": 2, "seed": 3, "threads": 1}
 CACHES = {"cpu_cache": "10%", "static_cache": "5%"}
 TRAINING = {"hidden": 8, "epochs": 3, "seed": 1, "record_every_batches": 1, "checkpoint_every_batches": 3}

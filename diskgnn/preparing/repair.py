@@ -35,6 +35,7 @@ from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.seed_files import read_given
 from diskgnn.storage.verification import Damage, find_damage, verify_artifact
+from diskgnn.storage.write_errors import raise_write_error
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.resources import Resources
 
@@ -65,6 +66,7 @@ def repair(
             another graph or other samples, or these are damaged themselves.
         BusyError: another process is writing the same directory.
         DiskFullError: a packed directory does not fit beside it.
+        WriteError: the disk failed.
     """
     folder = read_manifest(local(path, "repairing")).folder.resolve()
     scratch = folder.with_name(f".{folder.name}.repair")
@@ -72,6 +74,9 @@ def repair(
     with alone(staging_of(folder).with_suffix(".lock"), folder, busy):
         try:
             return _repair(path, graph, samples, scratch, resources)
+        except OSError as error:
+            raise_write_error(error, folder, "what was not replaced yet is damaged still: the next repair makes it")
+            raise
         finally:
             shutil.rmtree(scratch, ignore_errors=True)  # that of a run that was killed, too
 

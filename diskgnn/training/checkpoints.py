@@ -11,6 +11,7 @@ them it is (see `disk_embeddings`).
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import zipfile
@@ -23,10 +24,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.errors import ArtifactError, ConfigError, ReadError
 from diskgnn.paths import PathLike
 from diskgnn.schema import SourceSchema
 from diskgnn.storage import faults
+from diskgnn.storage.file_reading import ReadableFile
 from diskgnn.storage.locks import alone
 from diskgnn.training.disk_embeddings import DiskEmbeddings
 from diskgnn.training.model_spec import ModelSpec
@@ -87,17 +89,22 @@ def load_checkpoint(directory: PathLike) -> dict[str, Any]:
 
     Raises:
         ArtifactError: there is none, or it is damaged, foreign, or of another version.
+        ReadError: the disk failed.
     """
     path = Path(directory) / FILE
     if not path.is_file():
         raise ArtifactError(f"{path} is not there: train with checkpoint={str(directory)!r} first")
     try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise ArtifactError(f"{path} is damaged (checksum of {damaged}); remove it and train again")
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with io.BufferedReader(ReadableFile(path)) as file:
+            with zipfile.ZipFile(file) as archive:
+                damaged = archive.testzip()
+            if damaged is not None:
+                raise ArtifactError(f"{path} is damaged (checksum of {damaged}); remove it and train again")
+            file.seek(0)
+            content = torch.load(file, map_location="cpu", weights_only=True)
     except (zipfile.BadZipFile, pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
+        if isinstance(error.__context__, ReadError):  # zipfile calls that no zip file
+            raise error.__context__ from None
         raise ArtifactError(f"{path} is damaged or no checkpoint ({error}); remove it and train again") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ArtifactError(f"{path} is no diskgnn checkpoint; choose another directory")

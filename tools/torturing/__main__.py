@@ -57,6 +57,7 @@ class Torture:
 
     def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
         self._arguments, self._folder, self._inputs = arguments, folder, folder / "inputs"
+        gc.freeze()  # what is imported already is not looked through, nor copied, for each attempt
         self._left, self.counts = Deadline(arguments.seconds), list[Count]()
         made = in_child(lambda: make_inputs(self._inputs))
         assert made.ended, made
@@ -93,7 +94,6 @@ class Torture:
 
     def _flip_bits(self) -> None:
         inputs, expected = self._folder / "inputs-to-flip", {}
-        gc.freeze()  # what is imported already is not looked through for each attempt
         made = in_child(lambda: make_inputs(inputs))
         assert made.ended, made
         for directory, reader in READERS.items():

@@ -32,7 +32,6 @@ WRITING = {
 NAMES = {READ: "read", WRITE: "write", SYNC: "fsync", RENAME: "rename", CREATE: "creation"}
 READING = STAGES | {"load": Stage(lambda inputs, out: out.write_text(load(inputs, out)), "packed", Path.read_text)}
 WAYS = (*(f"reads/{name}" for name in READING), *(f"writes/{name}" for name in STAGES))
-ALSO_READ = {"pack": ("graph",)}  # beside what a stage `reads`
 
 
 @dataclass(frozen=True)
@@ -83,6 +82,7 @@ class FailingDisk:
         """Run a stage in a child, in which operations on files with `part` in their names fail; how many there were."""
 
         def work() -> tuple[str | None, str, int]:
+            stage.make_ready(inputs, out)
             self._library.failing_disk_arm(part.encode(), *how)
             error, message = None, ""
             try:
@@ -105,7 +105,7 @@ def below_inputs(
 ) -> Iterator[Found]:
     """Reads of each file fail for ever, fail a few times, or give half of what was asked."""
     stage = READING[name]
-    for directory in (stage.reads, *ALSO_READ.get(name, ())):
+    for directory in (stage.reads, *stage.also_reads):
         for file in sorted((inputs / directory).iterdir()):
             part, places = f"{directory}/{file.name}", [0]
             _, reads = disk.attempt(stage, inputs, out, part, READ, HALF, 1 << 40, 0)
@@ -151,11 +151,10 @@ def at_outputs(
 
 def finished(stage: Stage, inputs: Path, out: Path, expected: str, outcome: Outcome) -> str | None:
     """What is wrong with what the run left, or with what the next run makes of it; removes it."""
-    training = stage is STAGES["train"]
     try:
-        if out.exists() and not training and in_child(lambda: stage.digest(out)).result != expected:
+        if out.exists() and not stage.in_place and in_child(lambda: stage.digest(out)).result != expected:
             return f"{outcome}, and what it published is not whole"
-        if not out.exists() or training:
+        if not out.exists() or stage.in_place:
             again = in_child(lambda: stage.run(inputs, out) and None)
             if not again.ended:
                 return f"{outcome}, then {again}"
@@ -180,6 +179,7 @@ def main() -> None:
     for way in ways:
         kind, name = way.split("/")
         stage, out = READING[name], out_folder / f"output{READING[name].suffix}"
+        stage.make_ready(Path(inputs), out)
         whole = in_child(lambda stage=stage, out=out: stage.run(Path(inputs), out) and None)
         assert whole.ended, whole
         expected = str(in_child(lambda stage=stage, out=out: stage.digest(out)).result)

@@ -15,7 +15,7 @@ import numpy as np
 
 from diskgnn.storage import faults
 from torturing.children import in_child
-from torturing.stages import STAGES, Stage
+from torturing.stages import Stage
 
 UNIT_BYTES = 1 << 10  # or stages as small as these have no units
 
@@ -43,6 +43,7 @@ def undisturbed(stage: Stage, inputs: Path, folder: Path) -> Undisturbed:
         return stage.digest(out), seconds, dict(passes)
 
     folder.mkdir()
+    stage.make_ready(inputs, out)
     outcome = in_child(work)
     assert outcome.ended, outcome
     shutil.rmtree(folder)
@@ -58,6 +59,7 @@ def killed(stage: Stage, whole: Undisturbed, inputs: Path, folder: Path, random:
     """Kill a stage some times and finish it; what went wrong, if anything did."""
     folder.mkdir()
     out = folder / f"out{stage.suffix}"
+    stage.make_ready(inputs, out)
     story = []
     while not story or random.random() < 0.3:
         point = str(random.choice(sorted(whole.points))) if whole.points and random.random() < 0.6 else None
@@ -75,7 +77,7 @@ def killed(stage: Stage, whole: Undisturbed, inputs: Path, folder: Path, random:
         outcome = in_child(work, None if point else moment)
         if outcome.error not in (None, "OutputExistsError"):
             return f"killed at {story}: {outcome.error}: {outcome.message}"
-        published = out.exists() and stage is not STAGES["train"]
+        published = out.exists() and not stage.in_place
         if published and (found := in_child(lambda: stage.digest(out))).result != whole.digest:
             return f"killed at {story}: what it published is {found}"
     again = in_child(lambda: _run(stage, inputs, out))

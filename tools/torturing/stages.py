@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,8 +15,11 @@ import numpy as np
 import torch
 
 import diskgnn
-from diskgnn.storage import faults
+from diskgnn.preparing.repair import repair as make_again
+from diskgnn.storage import artifacts, faults
+from diskgnn.storage.packed import Packed
 from diskgnn.storage.verification import verify_artifact
+from diskgnn.system.resources import Resources
 
 for _name in diskgnn.__all__:  # here, and not in each child: that takes more than most stages
     getattr(diskgnn, _name)
@@ -45,6 +49,18 @@ class Stage:
     reads: str  # which directory of the inputs
     digest: Callable[[Path], str] = lambda out: verify_artifact(out).digest
     suffix: str = ""  # of the output
+    also_reads: tuple[str, ...] = ()
+    begin: Callable[[Path, Path], object] | None = None  # puts there what `run` works on in place, undisturbed
+
+    @property
+    def in_place(self) -> bool:
+        """What is there before the stage has ended need not be whole."""
+        return self.begin is not None
+
+    def make_ready(self, inputs: Path, out: Path) -> None:
+        """For `run`, unless it is."""
+        if self.begin is not None and not out.exists():
+            self.begin(inputs, out)
 
 
 def make_inputs(folder: Path) -> None:
@@ -67,6 +83,8 @@ def make_inputs(folder: Path) -> None:
         np.save(sources / f"{name}.npy", array)
     for name in ("graph", "links", "samples", "packed", "run"):
         making, out = {"graph": convert, "links": convert_links, "run": train}.get(name), folder / name
+        if name == "run":
+            out.mkdir()
         if making is not None:
             making(folder, out)
         elif name == "samples":
@@ -153,9 +171,31 @@ def infer(inputs: Path, out: Path) -> None:
     diskgnn.infer(inputs / "graph", out, inputs / "run", threads=1)
 
 
+def predict(inputs: Path, out: Path) -> None:
+    """Logits of some nodes, from sampled neighbours."""
+    nodes = inputs / "sources" / "train.npy"
+    diskgnn.predict(inputs / "graph", out, inputs / "run", nodes=nodes, fanouts=[3, 2], batch_size=8, threads=1)
+
+
+def repair(inputs: Path, out: Path) -> None:
+    """Of a packed directory, from the graph alone."""
+    make_again(out, graph=inputs / "graph", resources=Resources.of("auto", 1))
+
+
+def damage(inputs: Path, out: Path, where: str) -> None:
+    """A packed directory in which a byte of the first extent is another one: of its header, or of its rows."""
+    shutil.copytree(inputs / "packed", out)
+    index = Packed.open(out).index("train")
+    position = index.extents["offset"][0] + (16 if where == "header" else index.rows["rows_offset"][0, 0])
+    with (out / artifacts.extents_file("train")).open("r+b") as file:
+        file.seek(position)
+        byte = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([byte ^ 1]))
+
+
 def train(inputs: Path, out: Path) -> None:
     """From a packed directory, with a checkpoint every few minibatches."""
-    out.mkdir(exist_ok=True)
     diskgnn.train(inputs / "packed", checkpoint=out, resume=True, metrics=out / "metrics.jsonl", **TRAINING)
 
 
@@ -197,11 +237,14 @@ STAGES = {
     "sample": Stage(sample, "graph"),
     "sample, swept": Stage(sweep, "graph"),
     "sample links": Stage(sample_links, "links"),
-    "pack": Stage(pack, "samples"),
+    "pack": Stage(pack, "samples", also_reads=("graph",)),
     "prepare": Stage(prepare, "graph"),
     "prepare links": Stage(prepare_links, "links"),
-    "infer": Stage(infer, "graph", digest_of_file, ".npy"),
-    "train": Stage(train, "packed", digest_of_training),
+    "repair": Stage(repair, "graph", begin=lambda inputs, out: damage(inputs, out, "rows")),
+    "repair, packed again": Stage(repair, "graph", begin=lambda inputs, out: damage(inputs, out, "header")),
+    "infer": Stage(infer, "graph", digest_of_file, ".npy", also_reads=("run",)),
+    "predict": Stage(predict, "graph", digest_of_file, ".npy", also_reads=("run",)),
+    "train": Stage(train, "packed", digest_of_training, begin=lambda inputs, out: out.mkdir()),
 }
 # What reads a directory of the inputs when bits of it are flipped: stages that are compared by what they make.
 READERS = {"graph": "prepare", "links": "prepare links", "samples": "pack", "packed": "load"}

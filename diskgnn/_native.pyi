@@ -10,6 +10,7 @@ import numpy.typing as npt
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
+READ_ALONG_BYTES: int  # of a gap between rows that are read by number, at most
 DIRECT_ALIGNMENT: int  # bytes: what offsets, lengths and memory of direct reads are multiples of; extents, too
 HAVE_IO_URING: bool  # this was built on Linux
 ROW_ALIGNMENT: int  # bytes: where the rows of a row set start in an extent

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.placement import Placement
 from diskgnn.packing.row_sets import RowSet
-from diskgnn.specs.targets import NodeTarget
-from diskgnn.storage.extent_headers import LABEL_DTYPES, EncodedHeader, Header, RowPlaces
+from diskgnn.packing.split_labels import SplitLabels
+from diskgnn.storage.extent_headers import EncodedHeader, Header, RowPlaces
 from diskgnn.storage.packed_config import PackedConfig
-from diskgnn.storage.samples import SampledBlock, SampledMinibatch, Samples
-from diskgnn.storage.seed_files import read_given
+from diskgnn.storage.samples import SampledBlock, SampledMinibatch
 
 
 class HeaderEncoder:
@@ -25,17 +20,15 @@ class HeaderEncoder:
 
     Args:
         graph: what was sampled.
-        samples: what is placed.
         config: of the packed directory, as far as it is known before placing.
         row_sets: [K].
-        split: train, valid or test.
+        labels: of the split; None if its seeds have none.
     """
 
     def __init__(
-        self, graph: Graph, samples: Samples, config: PackedConfig, row_sets: Sequence[RowSet], split: str
+        self, graph: Graph, config: PackedConfig, row_sets: Sequence[RowSet], labels: SplitLabels | None
     ) -> None:
-        self._row_sets, self._layout = row_sets, config.header_layout()
-        self._labels = None if config.target is None else _Labels.of(graph, samples, config, split)
+        self._row_sets, self._layout, self._labels = row_sets, config.header_layout(), labels
         self._edge_ids = [edges.edge_ids for edges in graph.edges.values()] if config.keep_edge_ids else None
 
     def encode(self, minibatch: SampledMinibatch, placements: Sequence[Placement]) -> EncodedHeader:
@@ -71,33 +64,3 @@ class HeaderEncoder:
             return SampledBlock(block.indptr, block.indices, found)
 
         return tuple(tuple(with_ids(e, block) for e, block in enumerate(blocks)) for blocks in minibatch.blocks)
-
-
-@dataclass(frozen=True)
-class _Labels:
-    """Those of a split's seeds, read once: each minibatch's own would be read at random from a cold file."""
-
-    nodes: npt.NDArray[np.int64] | None  # ascending; None where each seed that was given has its own
-    y: npt.NDArray[Any]  # [n] or [n, C], in the dtype of a header's y: of these nodes, or of the seeds as given
-
-    @staticmethod
-    def of(graph: Graph, samples: Samples, config: PackedConfig, split: str) -> _Labels:
-        """Raises ArtifactError: the labels are damaged."""
-        assert config.target is not None
-        dtype, target = LABEL_DTYPES[config.target.kind], read_given(samples.manifest, samples.config.spec).target
-        if isinstance(target, NodeTarget) and target.labels is not None:
-            return _Labels(None, target.labels[split].astype(dtype, copy=False))
-        nodes = graph.nodes[str(config.schema().target)]
-        of_split = np.unique((nodes.splits if target.seeds is None else target.seeds)[split])
-        return _Labels(of_split, nodes.labels_of(of_split).astype(dtype, copy=False))
-
-    def of_seeds(self, minibatch: SampledMinibatch) -> npt.NDArray[Any]:
-        """[B] or [B * C] y of the seeds of a minibatch of the split.
-
-        Raises:
-            ArtifactError: they are none of those that have labels.
-        """
-        places = minibatch.places if self.nodes is None else np.searchsorted(self.nodes, minibatch.seeds)
-        if places is None or places.max() >= len(self.y):
-            raise ArtifactError("the samples have seeds that are not in the split; sample again")
-        return self.y[places].reshape(-1)

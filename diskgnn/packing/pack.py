@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from diskgnn._native import PageWriter
@@ -23,6 +24,7 @@ from diskgnn.packing.row_packing import fits_disk, pack_rows
 from diskgnn.packing.row_sets import features_of, only_features
 from diskgnn.packing.sending import remove_stale, send_rows
 from diskgnn.packing.space import certain_bytes, most_packed_bytes
+from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.split_placer import Placed, SplitPlacer
 from diskgnn.packing.tiers import TierBudgets, Tiers
 from diskgnn.paths import PathLike
@@ -184,6 +186,7 @@ class _Run:
             source=self._request.samples.manifest,
             overwrite=overwrite,
             resumable=not self._request.once,
+            durable=not self._request.once,
             disk=self._resources.disk,
         )
 
@@ -211,6 +214,7 @@ class _Run:
                 writer, pages, request.graph, request.samples, self.config, request.row_sets, resources,
                 scratch_memory_bytes=scratch_memory_bytes(resources), once=request.once, unit_bytes=self._unit_bytes,
                 static_nodes=request.chosen_static,
+                labels=request.labels or partial(SplitLabels.of, request.graph, self._given.target),
             )  # fmt: skip
             with pages_kept(COPIES * self._minibatch_bytes):
                 placed = placer.place_all(tiers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.row_sets import RowSet, row_sets_of
+from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.tiers import TierBudgets, Tiers
 from diskgnn.storage import artifacts
 from diskgnn.storage.graph_config import TargetConfig
@@ -41,6 +42,7 @@ class PackRequest:
     static_nodes: Mapping[str, npt.NDArray[np.int64]] | None = None
     # The sequences are not repeated: then their cpu tiers are empty at the start, and a killed run begins again.
     once: bool = False
+    labels: Callable[[str], SplitLabels | None] | None = None  # of a split, where they are in memory already
     by_reference: bool = False  # rows of extents stay where they are, see `storage.extents`; of what is used `once`
 
     def __post_init__(self) -> None:

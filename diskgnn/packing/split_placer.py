@@ -6,7 +6,7 @@ known and whose headers are written, and where the schedule stood at some of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +31,7 @@ from diskgnn.packing.plan_record import PlanRecord
 from diskgnn.packing.reserving import scratch_pages
 from diskgnn.packing.reuse import MAX_BATCHES, SCRATCH_SUFFIXES, Reuse, most_scratch_bytes
 from diskgnn.packing.row_sets import RowSet
+from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.static_choice import choose_static
 from diskgnn.packing.tier_budgets import Demand, Division, divide_cpu_rows
 from diskgnn.packing.tiers import TierBudgets, Tiers
@@ -81,15 +82,16 @@ class SplitPlacer:
         once: bool = False,
         unit_bytes: int | None = None,
         static_nodes: Sequence[npt.NDArray[np.int64]] | None = None,
+        labels: Callable[[str], SplitLabels | None],
     ) -> None:
         """`config` is that of the directory, as far as it is known before placing; `scratch_memory_bytes` is what may
         be in memory instead of in scratch files; `once` is that of `Reuse`; `unit_bytes` that of `Pace`;
-        `static_nodes` [K] are chosen already."""
+        `static_nodes` [K] are chosen already; `labels` are those of a split."""
         self.writer, self.pages, self.graph, self.samples, self.config = writer, pages, graph, samples, config
         self.row_sets, self.resources, self._once = row_sets, resources, once
         self._scratch_memory_bytes = scratch_memory_bytes
         self.static_nodes: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64) for _ in row_sets]
-        self._given_static = static_nodes
+        self._given_static, self._labels = static_nodes, labels
         self.needed: list[npt.NDArray[np.bool_]] = [np.zeros(row_set.num_rows, np.bool_) for row_set in row_sets]
         self._divisions: dict[str, Division] = {}
         self._read_bytes = 0
@@ -272,7 +274,7 @@ class SplitPlacer:
         found = self._recorded.get(split)
         return HeaderWriter(
             self.writer, self.pages, self.samples,
-            HeaderEncoder(self.graph, self.samples, self.config, self.row_sets, split), split,
+            HeaderEncoder(self.graph, self.config, self.row_sets, self._labels(split)), split,
             nodes_paths=self._nodes_paths(split), row_bytes=self.config.stored_row_bytes,
             num_static=[len(nodes) for nodes in self.static_nodes], needed=self.needed, tails=self._tails(split),
             adopted=None if found is None else self._adopt_headers(split, found),

@@ -103,6 +103,7 @@ def sample_plan(
     shard_minibatches: int = MINIBATCHES_PER_SHARD,
     sampler: Sampler | None = None,
     verify: bool = True,
+    once: bool = False,
     write: WriteShards | None = None,
 ) -> StageReport:
     """`sample`, once its arguments are checked.
@@ -112,6 +113,7 @@ def sample_plan(
             have more than MAX_SHARDS_PER_EPOCH files.
         sampler: of the graph's topology, if it is in memory already.
         verify: compare topology that is swept with its checksums before, which takes reading it once more.
+        once: what is written is used by this process, and then deleted: a killed run begins again.
         write: in place of `write_shards`, with those three arguments.
     """
     started = time.perf_counter()
@@ -119,7 +121,7 @@ def sample_plan(
     if sampler is None:
         for_sampling(plan, resources)  # refuses before there is anything
     writer = ArtifactWriter(out, artifacts.SAMPLES, config=plan.config().to_json(), source=graph.manifest,
-                            overwrite=overwrite, resumable=True, disk=resources.disk)  # fmt: skip
+                            overwrite=overwrite, resumable=not once, durable=not once, disk=resources.disk)  # fmt: skip
     num_batches = sum(size.num_batches for size in plan.sizes.values())
     write = write or partial(write_shards, shard_minibatches=shard_minibatches, sampler=sampler, verify=verify)
     with writer:

@@ -53,6 +53,8 @@ class ArtifactWriter:
     journal says that something is done: then the next writer with the same `config` and `source` may `adopt` the files
     that this one did `finish`, and go on where it did `record` how far it was.
 
+    What is not `durable` does not outlast a power failure: for what only this process reads, and then deletes.
+
     What it writes by itself is claimed of `disk`; whoever writes to `path(name)` claims that.
 
     Raises:
@@ -70,6 +72,7 @@ class ArtifactWriter:
         source: Manifest | None = None,
         overwrite: bool = False,
         resumable: bool = False,
+        durable: bool = True,
         disk: DiskBudget = UNLIMITED,
     ) -> None:
         refuse_inside_artifact(path)
@@ -79,7 +82,8 @@ class ArtifactWriter:
         self.disk = disk
         self.files: dict[str, FileEntry] = {}
         self.external: dict[str, ExternalFile] = {}
-        self._overwrite, self._resumable, self._published = overwrite, resumable, False
+        assert durable or not resumable
+        self._overwrite, self._resumable, self._durable, self._published = overwrite, resumable, durable, False
         self.staging = staging_of(self.final)
         target = target_of(self.final)
         self._outbox = None if target is None else Outbox(target, disk)
@@ -166,12 +170,14 @@ class ArtifactWriter:
     def finish(self, name: str, temporary: str, crc32c: int) -> None:
         """Give file `temporary`, which is complete, its `name`, register it, and note that in the journal."""
         path = self.path(name)
-        sync(self.path(temporary))
+        if self._durable:
+            sync(self.path(temporary))
         faults.point("unit.written")
         self.path(temporary).rename(path)
         faults.point("unit.renamed")
         self.add(name, crc32c=crc32c)
-        self._journal.add(name, self.files[name].bytes, crc32c)
+        if self._resumable:
+            self._journal.add(name, self.files[name].bytes, crc32c)
         self.send(name)
 
     def send(self, name: str) -> None:
@@ -339,10 +345,10 @@ class ArtifactWriter:
         elsewhere = {name: external_to_json(file) for name, file in sorted(external.items())}
         return json.dumps({**content, "external": elsewhere, "digest": content_digest(content)}, indent=1) + "\n"
 
-    @staticmethod
-    def _sync(path: Path) -> None:
+    def _sync(self, path: Path) -> None:
         faults.point("artifact.sync")
-        sync(path)
+        if self._durable:
+            sync(path)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from diskgnn._native import DIRECT_ALIGNMENT, RowFile
+from diskgnn._native import DIRECT_ALIGNMENT, READ_ALONG_BYTES, RowFile
 from diskgnn.packing.row_sets import RowSet
 from diskgnn.storage import faults
 from diskgnn.storage.object_stores import StoredPath
@@ -44,10 +44,13 @@ def _disk_bytes(row_set: RowSet, minibatch: SampledMinibatch, num_batches: int) 
     rows = np.sort(row_set.needed(minibatch).astype(np.int64))
     begins = features.data_offset_bytes + rows * features.row_bytes
     first, last = begins // DIRECT_ALIGNMENT, (begins + features.row_bytes - 1) // DIRECT_ALIGNMENT
-    before = np.concatenate([[-2], last[:-1]])[: len(rows)]
-    pages = int((last - np.maximum(first - 1, before)).sum())
-    in_place = pages * DIRECT_ALIGNMENT + int((first > before + 1).sum()) * _REQUEST_BYTES
-    stretches = len(np.unique(begins // GAP_BYTES)) * GAP_BYTES
+    most_gap = READ_ALONG_BYTES // DIRECT_ALIGNMENT
+    before = np.concatenate([first[:1] - most_gap - 2, last[:-1]])
+    gaps = first - before - 1  # pages between rows; -1 where both have a part of one
+    requests = gaps > most_gap
+    pages = int((last - np.maximum(first - 1, before)).sum()) + int(gaps[(gaps > 0) & ~requests].sum())
+    in_place = pages * DIRECT_ALIGNMENT + int(np.count_nonzero(requests)) * _REQUEST_BYTES
+    stretches = (len(rows[:1]) + int(np.count_nonzero(np.diff(begins // GAP_BYTES)))) * GAP_BYTES
     scan = min(features.num_bytes, num_batches * stretches) / num_batches
     return in_place, scan + 2 * len(rows) * features.row_bytes
 

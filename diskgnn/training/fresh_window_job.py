@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from diskgnn.loading.tracing import TraceEvent
 from diskgnn.packing.pack import pack_request
 from diskgnn.packing.request import PackRequest
 from diskgnn.packing.row_sets import row_sets_of
+from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.progress import Advance, Reporter
 from diskgnn.sampling.memory_division import fits
@@ -36,9 +37,10 @@ _SHARDS_PER_THREAD = 2
 # most so many times these rows.
 _MOST_READ_PER_NEED = 8
 # Each window is twice as long as the one before. Where rows stay in the graph, windows of any length are worth
-# preparing, and each begins with an empty cache: so the first is a part of an epoch, and the next the rest.
+# preparing, and each begins with an empty cache: so the first is a part of an epoch, and the next the rest. Preparing
+# some tens of minibatches takes no longer than reading one or two of them: an epoch of so many is one window.
 _GROWTH = 2
-_IN_PLACE_PART = 8
+_IN_PLACE_PART, _LEAST_IN_PLACE = 8, 32
 # The shortest window where the topology is swept, which the rows are not known for: a part of an epoch, and at most so
 # many minibatches. Sweeps and the scan of the features take nearly as long for one minibatch as for these, and the more
 # of them train, the less is waited for the next window.
@@ -48,7 +50,7 @@ _SWEPT_PART, _MOST_SWEPT = 2, 32
 class WindowPreparer:
     """Samples and packs windows of a plan, one at a time.
 
-    Topology that fits the budget is loaded once and kept; a thread begins with it at once.
+    Labels, and topology that fits the budget, are loaded once and kept; threads begin with that at once.
     """
 
     def __init__(
@@ -63,36 +65,44 @@ class WindowPreparer:
         """`computes_here` says that the model computes on the processor that prepares."""
         self.plan, self._tiers, self._memory, self._keep_input_nodes = plan, tiers, memory, keep_input_nodes
         self._computes_here = computes_here
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="diskgnn-fresh-reading")
+        self._labels = self._pool.submit(SplitLabels.of, plan.graph, plan.config().spec.target, "train")
         self._loading: Future[Sampler] | None = None  # the topology, if it is not swept
         self._untold_bytes = 0  # of topology that was loaded
+        self._stay: dict[int, bool] = {}  # whether rows are read where they are, by the length of the window
         self._verified = False  # topology that is swept; once is enough, as where it is loaded
         if fits(plan, Resources.beside(memory, None).memory_bytes):
-            pool = ThreadPoolExecutor(1, thread_name_prefix="diskgnn-fresh-topology")
-            self._loading, self._untold_bytes = pool.submit(plan.load_sampler), plan.sampler_bytes
-            pool.shutdown(wait=False)  # the thread ends when it is done
+            self._loading, self._untold_bytes = self._pool.submit(plan.load_sampler), plan.sampler_bytes
+        self._pool.shutdown(wait=False)  # the threads end when they are done
 
     def _sampler(self) -> Sampler | None:
         """Draws from topology in memory, once that is there; None where it is swept."""
         return None if self._loading is None else self._loading.result()
 
     def close(self) -> None:
-        """Join the thread. Idempotent."""
-        if self._loading is not None:
-            wait([self._loading])
+        """Join the threads. Idempotent."""
+        self._pool.shutdown()
 
     def _rows_stay(self, window: range) -> bool:
-        """Whether rows are read where they are; of swept topology, minibatches are not known before."""
+        """Whether rows are read where they are; of swept topology, minibatches are not known before.
+
+        Minibatches are alike: a window is as any other of its length.
+        """
         if (sampler := self._sampler()) is None:
             return False
-        minibatch = next(iter(WindowPlan(self.plan, window).planned())).draw(sampler)
-        row_sets = row_sets_of(self.plan.graph, self.plan.config())
-        return stay_in_the_graph(row_sets, minibatch, len(window), computes_here=self._computes_here)
+        if len(window) not in self._stay:
+            minibatch = next(iter(WindowPlan(self.plan, window).planned())).draw(sampler)
+            row_sets = row_sets_of(self.plan.graph, self.plan.config())
+            self._stay[len(window)] = stay_in_the_graph(
+                row_sets, minibatch, len(window), computes_here=self._computes_here
+            )
+        return self._stay[len(window)]
 
     def shortest_window(self, window: range) -> tuple[int, int]:
         """How many minibatches, the first ones of `window`, are worth preparing by themselves: at least 1. And how many
         times as long as the window before one may be."""
         if self._rows_stay(window):
-            return -(-len(window) // _IN_PLACE_PART), _IN_PLACE_PART
+            return max(-(-len(window) // _IN_PLACE_PART), min(len(window), _LEAST_IN_PLACE)), _IN_PLACE_PART
         return self._shortest_packed(window), _GROWTH
 
     def _shortest_packed(self, window: range) -> int:
@@ -121,7 +131,7 @@ class WindowPreparer:
         sampled = sample_plan(
             WindowPlan(self.plan, window), samples, resources,
             shard_minibatches=-(-len(window) // (_SHARDS_PER_THREAD * threads)),
-            sampler=self._sampler(), verify=not self._verified,
+            sampler=self._sampler(), verify=not self._verified, once=True,
         )  # fmt: skip
         self._verified = True
         loaded_bytes, self._untold_bytes = self._untold_bytes, 0
@@ -130,6 +140,7 @@ class WindowPreparer:
         request = PackRequest(
             graph, Samples.open(samples), self._tiers,
             keep_input_nodes=self._keep_input_nodes, once=True, by_reference=by_reference,
+            labels=lambda _: self._labels.result(),
         )  # fmt: skip
         packed = pack_request(request, folder / "packed", resources)
         shutil.rmtree(samples)

@@ -222,6 +222,7 @@ void bind_pipeline(nb::module_& m) {
         if (fault != nullptr) throw std::invalid_argument(fault);
       },
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "num_src"_a);
+  m.attr("READ_ALONG_BYTES") = kReadAlongBytes;
   nb::class_<RowFileArrays>(m, "RowFile")
       .def(
           "__init__",

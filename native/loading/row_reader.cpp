@@ -24,8 +24,10 @@ std::uint64_t align_up(std::uint64_t offset) { return align_down(offset + kDirec
 RowReader::RowReader(const RowFile& file, EngineKind kind)
     : rows_(file),
       file_(file.path),
-      // A row may start at the last byte of a page and end at the first of another.
-      buffer_bytes_(std::max(kBufferBytes, align_up(file.row_bytes) + kDirectAlignment)),
+      // A row may start at the last byte of a page and end at the first of another. Where gaps are read along, requests
+      // are longer.
+      buffer_bytes_(
+          std::max({kBufferBytes, 4 * align_up(file.most_gap_bytes), align_up(file.row_bytes) + kDirectAlignment})),
       depth_(static_cast<unsigned>(std::clamp<std::uint64_t>(kAllBuffersBytes / buffer_bytes_, kMinDepth, kMaxDepth))),
       flights_(depth_),
       memory_(buffer_bytes_ * depth_) {
@@ -40,28 +42,33 @@ RowReader::RowReader(const RowFile& file, EngineKind kind)
   engine_ = make_read_engine(kind, file_, depth_, memory_.bytes());
 }
 
-// Rows whose pages touch share a request while they fit its buffer.
+// Rows whose pages touch, or nearly so, share a request while they fit its buffer.
 RowReader::Flight RowReader::next_flight(const std::vector<RowRequest>& requests, std::size_t first) const {
   const std::uint64_t offset = align_down(start_of(requests[first]));
   std::uint64_t end = start_of(requests[first]) + rows_.row_bytes;
   std::size_t last = first + 1;
   for (; last < requests.size(); ++last) {
     const std::uint64_t start = start_of(requests[last]);
-    if (align_down(start) > align_up(end) || align_up(start + rows_.row_bytes) - offset > buffer_bytes_) break;
+    const std::uint64_t most_start = align_up(end) + rows_.most_gap_bytes;
+    if (align_down(start) > most_start || align_up(start + rows_.row_bytes) - offset > buffer_bytes_) break;
     end = start + rows_.row_bytes;
   }
   return {offset, end, first, last};
 }
 
-// Each of a flight's pages holds a part of a row.
-void RowReader::check(const Flight& flight, const std::byte* pages) const {
+// The pages that hold a part of a row.
+void RowReader::check(const std::vector<RowRequest>& requests, const Flight& flight, const std::byte* pages) const {
   if (rows_.checksums.empty()) return;
-  const std::uint64_t read_end = std::min(align_up(flight.end), file_.size_bytes());
-  for (std::uint64_t page = flight.offset; page < read_end; page += kDirectAlignment) {
-    const std::uint64_t bytes = std::min<std::uint64_t>(kDirectAlignment, read_end - page);
-    if (crc32c({pages + (page - flight.offset), bytes}, 0) != rows_.checksums[page / kDirectAlignment]) {
-      throw DamagedFile(file_.path() + " is damaged: between its bytes " + std::to_string(page) + " and " +
-                        std::to_string(page + bytes) + " it is not what was written");
+  std::uint64_t page = flight.offset;
+  for (std::size_t i = flight.first; i < flight.last; ++i) {
+    const std::uint64_t start = start_of(requests[i]);
+    const std::uint64_t row_end = std::min(align_up(start + rows_.row_bytes), file_.size_bytes());
+    for (page = std::max(page, align_down(start)); page < row_end; page += kDirectAlignment) {
+      const std::uint64_t bytes = std::min<std::uint64_t>(kDirectAlignment, row_end - page);
+      if (crc32c({pages + (page - flight.offset), bytes}, 0) != rows_.checksums[page / kDirectAlignment]) {
+        throw DamagedFile(file_.path() + " is damaged: between its bytes " + std::to_string(page) + " and " +
+                          std::to_string(page + bytes) + " it is not what was written");
+      }
     }
   }
 }
@@ -99,7 +106,7 @@ ReadCounts RowReader::read(std::vector<RowRequest>& requests, const Receiver& re
     const std::uint64_t buffer = engine_->wait();
     const Flight flight = flights_[buffer];
     const std::byte* pages = memory_.bytes().data() + buffer * buffer_bytes_;
-    check(flight, pages);
+    check(requests, flight, pages);
     for (std::size_t i = flight.first; i < flight.last; ++i) {
       receive(requests[i].place, {pages + (start_of(requests[i]) - flight.offset), rows_.row_bytes});
     }

@@ -21,7 +21,8 @@ struct RowFile {
   std::uint64_t data_offset;  // row i starts at data_offset + i * row_bytes
   std::uint64_t row_bytes;
   std::int64_t num_rows;
-  std::span<const std::uint32_t> checksums{};  // of each kDirectAlignment bytes, to compare what is read; or none
+  std::span<const std::uint32_t> checksums{};  // of each kDirectAlignment bytes, to compare what is used; or none
+  std::uint64_t most_gap_bytes = 0;            // between wanted pages, read along to save a request
 };
 
 // A file whose bytes do not have their checksums.
@@ -37,7 +38,7 @@ struct RowRequest {
 
 struct ReadCounts {
   std::uint64_t requests = 0;
-  std::uint64_t bytes = 0;  // of whole pages
+  std::uint64_t bytes = 0;  // of whole pages, gaps included
 };
 
 // Used by one thread at a time. Memory: the buffers of all requests in flight, 8 MiB unless rows are larger than 32
@@ -67,7 +68,7 @@ class RowReader {
   };
 
   Flight next_flight(const std::vector<RowRequest>& requests, std::size_t first) const;
-  void check(const Flight& flight, const std::byte* pages) const;
+  void check(const std::vector<RowRequest>& requests, const Flight& flight, const std::byte* pages) const;
   std::uint64_t start_of(const RowRequest& request) const {
     return rows_.data_offset + static_cast<std::uint64_t>(request.row) * rows_.row_bytes;
   }

@@ -42,6 +42,7 @@ std::unique_ptr<RowReader> RowSet::make_reader(bool verify) const {
   if (!tiers_.file.has_value()) return nullptr;
   RowFile file = *tiers_.file;
   if (!verify) file.checksums = {};
+  file.most_gap_bytes = kReadAlongBytes;
   return std::make_unique<RowReader>(file, tiers_.engine);
 }
 

@@ -13,6 +13,10 @@
 
 namespace diskgnn {
 
+// Gaps between the pages of rows, up to this size, are read along: a request of its own costs the disk as much as 49
+// KB, and the processor as much as some pages (docs/PERFORMANCE.md).
+inline constexpr std::uint64_t kReadAlongBytes = 16 << 10;
+
 // Where rows are in memory. Addresses: [0, num_device) are read by the device itself and not staged here,
 // [num_device, num_static) pinned, [num_static, num_static + C) cpu, beyond that rows of the extent.
 struct Tiers {

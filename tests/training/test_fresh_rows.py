@@ -14,11 +14,13 @@ from diskgnn.baselines.in_memory import InMemory
 from diskgnn.errors import ArtifactError
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.packing.row_sets import row_sets_of
+from diskgnn.packing.tiers import TierBudgets
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.sampling import LinkTarget, SamplingSpec
 from diskgnn.storage import faults
 from diskgnn.training.fresh_epochs import FreshEpochs
 from diskgnn.training.fresh_rows import stay_in_the_graph
+from diskgnn.training.fresh_window_job import WindowPreparer
 
 SAMPLING = {"fanouts": [3, 2], "batch_size": 8, "seed": 4}
 
@@ -38,9 +40,9 @@ def fresh(graph, folder, **options):
 @pytest.mark.parametrize("width", [1, 7, 1500, 9000])  # rows of less than a page, of one and more, of more than 32 KiB
 @pytest.mark.parametrize("engine", ["auto", "threads"])
 def test_every_epoch_is_what_online_sampling_draws(tmp_path, width, engine):
-    """Epochs have 8 minibatches: windows of 1 and 7 at first, then of 8. The last one begins within an epoch."""
+    """Epochs have 8 minibatches: windows of 5 end within them and beyond them. The last one begins within an epoch."""
     graph = make_graph(tmp_path / "graph", width=width)
-    options = {"loader_options": LoaderOptions(engine=engine), "cpu_cache": 40 * 4 * width}
+    options = {"loader_options": LoaderOptions(engine=engine), "cpu_cache": 40 * 4 * width, "window": 5}
     with fresh(graph, tmp_path / "scratch", **options) as source, InMemory(graph, **SAMPLING) as online:
         for epoch in (0, 1, 5):
             for batch, expected in zip(source.epoch(epoch), online.epoch(epoch), strict=True):
@@ -104,6 +106,37 @@ def test_damaged_features_are_named(tmp_path):
 
 
 @pytest.mark.usefixtures("stay")
+def test_short_gaps_between_rows_are_read_along_and_not_compared(tmp_path):
+    """Rows of 4 KiB, 128 bytes into a page: row 0 lies in pages 0 and 1, row 5 in 5 and 6, row 12 in 12 and 13. At most
+    four pages between two are read along: one request has pages 0 to 6, one has 12 and 13. The extent is a page."""
+    features = np.random.default_rng(0).standard_normal((16, 1024)).astype(np.float32)
+    graph = write_graph(
+        tmp_path / "graph", np.zeros(17), np.empty(0, np.int32), features, {"train": np.array([0, 5, 12])}
+    )
+    assert graph.feature_file.data_offset_bytes == 128
+    flip(graph.feature_file.local_path, 3 * 4096 + 5)  # nobody uses that
+    options = {"fanouts": [2], "batch_size": 3, "cpu_cache": 0, "num_epochs": 1}
+    with fresh(graph, tmp_path / "scratch", **options) as source:
+        (batch,) = source.epoch(0)
+        assert_rows_are_features(batch, graph)
+        stats = source.stats()
+    assert (stats.read_requests, stats.read_bytes) == (3, 10 * 4096)
+
+
+@pytest.mark.usefixtures("stay")
+@pytest.mark.parametrize(("num_seeds", "length"), [(20, 10), (100, 32), (800, 50)])
+def test_the_first_window_is_an_eighth_of_an_epoch_but_tens_of_minibatches(tmp_path, num_seeds, length):
+    features = np.zeros((num_seeds, 1), np.float32)
+    graph = write_graph(
+        tmp_path / "graph", np.zeros(num_seeds + 1), np.empty(0, np.int32), features, {"train": np.arange(num_seeds)}
+    )
+    plan = SamplingPlan(graph, SamplingSpec([2], 2, splits=("train",)))
+    preparer = WindowPreparer(plan, TierBudgets(0, 0, 0), "1GiB", keep_input_nodes=False)
+    assert preparer.shortest_window(range(num_seeds // 2)) == (length, 8)
+    preparer.close()
+
+
+@pytest.mark.usefixtures("stay")
 def test_a_window_is_read_by_the_process_that_made_it(tmp_path):
     graph = make_graph(tmp_path / "graph")
     with fresh(graph, tmp_path / "scratch") as source:
@@ -134,6 +167,6 @@ def test_rows_stay_where_that_costs_less(tmp_path, num_batches, computes_here, s
 def test_an_epoch_left_early_and_the_next(tmp_path):
     """The second epoch begins in the middle of the window that was being prepared."""
     graph = make_graph(tmp_path / "graph")
-    with fresh(graph, tmp_path / "scratch") as source, InMemory(graph, **SAMPLING) as online:
+    with fresh(graph, tmp_path / "scratch", window=5) as source, InMemory(graph, **SAMPLING) as online:
         for epoch in range(3):
             assert_same(next(source.epoch(epoch)), next(online.epoch(epoch)))

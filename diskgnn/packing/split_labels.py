@@ -1,0 +1,53 @@
+"""The labels of a split's seeds, for the headers of its extents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import ArtifactError
+from diskgnn.graph.graph import Graph
+from diskgnn.graph.source_schema import label_target
+from diskgnn.specs.targets import NodeTarget, Target
+from diskgnn.storage.extent_headers import LABEL_DTYPES
+from diskgnn.storage.samples import SampledMinibatch
+
+
+@dataclass(frozen=True)
+class SplitLabels:
+    """Those of a split's seeds, read once: each minibatch's own would be read at random from a cold file."""
+
+    nodes: npt.NDArray[np.int64] | None  # ascending; None where each seed that was given has its own
+    y: npt.NDArray[Any]  # [n] or [n, C], in the dtype of a header's y: of these nodes, or of the seeds as given
+
+    @staticmethod
+    def of(graph: Graph, target: Target, split: str) -> SplitLabels | None:
+        """Those of the seeds of `target`, with the arrays that were given; None if they have none.
+
+        Raises:
+            ArtifactError: the labels are damaged.
+        """
+        config = label_target(graph, target)
+        if config is None:
+            return None
+        assert isinstance(target, NodeTarget)
+        dtype = LABEL_DTYPES[config.kind]
+        if target.labels is not None:
+            return SplitLabels(None, target.labels[split].astype(dtype, copy=False))
+        nodes = graph.nodes[str(target.node_type)]
+        of_split = np.unique((nodes.splits if target.seeds is None else target.seeds)[split])
+        return SplitLabels(of_split, nodes.labels_of(of_split).astype(dtype, copy=False))
+
+    def of_seeds(self, minibatch: SampledMinibatch) -> npt.NDArray[Any]:
+        """[B] or [B * C] y of the seeds of a minibatch of the split.
+
+        Raises:
+            ArtifactError: they are none of those that have labels.
+        """
+        places = minibatch.places if self.nodes is None else np.searchsorted(self.nodes, minibatch.seeds)
+        if places is None or places.max() >= len(self.y):
+            raise ArtifactError("the samples have seeds that are not in the split; sample again")
+        return self.y[places].reshape(-1)

@@ -17,7 +17,7 @@ from diskgnn.cli.drawing import sampling_arguments
 from diskgnn.cli.options import CACHE, Size
 from diskgnn.cli.rendering import Output, to_json
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.training.model_spec import DECODERS, ONE_TYPE_MODELS, TYPED_MODELS, ModelSpec
+from diskgnn.training.model_spec import AGGREGATIONS, DECODERS, ONE_TYPE_MODELS, TYPED_MODELS, ModelSpec
 
 if TYPE_CHECKING:
     from diskgnn.compare.results import Comparison, LoaderResult
@@ -94,10 +94,17 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @_model(
     "--model",
     type=click.Choice([*ONE_TYPE_MODELS, *TYPED_MODELS]),
-    help="GraphSAGE (mean), GAT or GCN; on a graph with several types R-GCN, R-GAT or HGT.  [default: sage, on a typed "
+    help="GraphSAGE, GAT or GCN; on a graph with several types R-GCN, R-GAT or HGT.  [default: sage, on a typed "
     "graph rgcn]",
 )
 @_model("--hidden", type=int, default=256, show_default=True, help="Width of the hidden layers.")
+@_model(
+    "--aggregation",
+    type=click.Choice(AGGREGATIONS),
+    default="mean",
+    show_default=True,
+    help="What GraphSAGE makes of the neighbours' rows, column by column.",
+)
 @_model("--decoder", type=click.Choice(DECODERS), default="dot", show_default=True, help="Makes a link's score.")
 @_model(
     "--embedding-memory",
@@ -181,7 +188,7 @@ def compare(output: Output, /, graph: Path, out: Path | None, report: Path | Non
 
 def _settings(
     graph: Path, *, model: str | None, hidden: int, decoder: str, embedding_memory: int | str, dropout: float,
-    lr: float, **others: Any,
+    aggregation: str, lr: float, **others: Any,
 ) -> ComparisonSettings:  # fmt: skip
     from diskgnn.compare.settings import ComparisonSettings
 
@@ -189,7 +196,9 @@ def _settings(
     sampling = {field.name: others.pop(field.name) for field in fields(SamplingSpec) if field.name in others}
     return ComparisonSettings(
         sampling=SamplingSpec(**sampling),
-        model=ModelSpec(model, hidden, dropout=dropout, decoder=decoder, embedding_memory=embedding_memory),
+        model=ModelSpec(
+            model, hidden, dropout=dropout, decoder=decoder, embedding_memory=embedding_memory, aggregation=aggregation
+        ),
         lr=lr,
         **others,
     )

@@ -12,7 +12,7 @@ from diskgnn.cli.command import Command
 from diskgnn.cli.options import CACHE, Size, combined
 from diskgnn.cli.rendering import Output
 from diskgnn.storage.object_stores import located
-from diskgnn.training.model_spec import DECODERS, EMBEDDINGS, ONE_TYPE_MODELS, TYPED_MODELS
+from diskgnn.training.model_spec import AGGREGATIONS, DECODERS, EMBEDDINGS, ONE_TYPE_MODELS, TYPED_MODELS
 from diskgnn.units import format_seconds, format_size
 
 _reading = options.section("Reading")
@@ -40,7 +40,7 @@ _records = options.section("Records")
 @_model(
     "--model",
     type=click.Choice([*ONE_TYPE_MODELS, *TYPED_MODELS]),
-    help="GraphSAGE (mean), GAT or GCN; on a graph with several types R-GCN, R-GAT or HGT. As many layers as fanouts "
+    help="GraphSAGE, GAT or GCN; on a graph with several types R-GCN, R-GAT or HGT. As many layers as fanouts "
     "were prepared.  [default: sage, on a typed graph rgcn]",
 )
 @_model(
@@ -55,6 +55,13 @@ _records = options.section("Records")
 )
 @_model("--hidden", type=int, default=256, show_default=True, help="Width of the hidden layers.")
 @_model("--layers", "num_layers", type=int, help="Layers.  [default: as many as were prepared]")
+@_model(
+    "--aggregation",
+    type=click.Choice(AGGREGATIONS),
+    default="mean",
+    show_default=True,
+    help="What GraphSAGE makes of the neighbours' rows, column by column.",
+)
 @_model("--heads", type=int, default=4, show_default=True, help="Attention heads (GAT, R-GAT, HGT).")
 @_model("--dropout", type=float, default=0.5, show_default=True, help="Share of hidden units dropped.")
 @_model("--bases", "num_bases", type=int, help="Edge types mix their weights from so many (R-GCN).  [default: none]")

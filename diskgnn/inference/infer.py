@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,8 @@ def infer(
         graph: graph directory, or an opened one; another one than the model was trained on will do if it has the types
             and features that the model takes.
         out: the file to write: .npy [N, ...], or .parquet with the nodes' ids beside the values.
-        model: what `diskgnn.train` left in a checkpoint directory, or one that `make_model` or `make_typed_model` made.
+        model: what `diskgnn.train` left in a checkpoint directory, or one that `make_model` or `make_typed_model` made;
+            or a `diskgnn.training.models.BlockModel` of layers of your own, see docs/guide/infer.md.
         what: 'logits' (what the model returns, the default), 'probabilities', 'classes', or 'embeddings': the rows that
             enter the last layer, or the head of a model that has one. Of link prediction, where they are the default:
             the vectors that the decoder compares.
@@ -100,7 +102,8 @@ def infer(
     if isinstance(nodes, str | os.PathLike):
         nodes = read_nodes(nodes, node_set)
     chosen = chosen_nodes(nodes, node_set.num_nodes)
-    network = take_apart(asked.net, graph, node_type=asked.node_type, embeddings=asked.before_last)
+    with _evaluating(asked.net):
+        network = take_apart(asked.net, graph, node_type=asked.node_type, embeddings=asked.before_last)
     _warn_of_times(graph, network)
     content = OutputFormat(asked.what, asked.kind, network.out_columns)
     resources = Resources.of(memory, threads, reporter)
@@ -111,10 +114,22 @@ def infer(
     needed_bytes = plan.scratch_bytes + file_bytes(output_bytes) - scratch.stored_bytes
     require_free_bytes(out.parent, needed_bytes, "inference", exact=True, disk=scratch.disk)
     _check_topology(plan, reporter)
-    with scratch, Execution(plan, scratch, _windows(plan, chosen), reporter).running() as execution:
+    running = Execution(plan, scratch, _windows(plan, chosen), reporter).running()
+    with scratch, _evaluating(asked.net), running as execution:
         execution.store()
         _write(execution, scratch, content, chosen, output_bytes)
     return _report(plan, scratch, execution.records, output_bytes, time.perf_counter() - started)
+
+
+@contextmanager
+def _evaluating(net: nn.Module) -> Iterator[None]:
+    """Without dropout within the block, and then in the mode in which it was."""
+    was_training = net.training
+    net.eval()
+    try:
+        yield
+    finally:
+        net.train(was_training)
 
 
 def _warn_of_times(graph: Graph, network: Network) -> None:

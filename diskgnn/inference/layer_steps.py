@@ -17,11 +17,12 @@ from torch.nn import functional as F
 
 from diskgnn.batches.minibatch import Block
 from diskgnn.schema import EdgeType
-from diskgnn.training.aggregation import attention, neighbour_mean
+from diskgnn.training.aggregation import attention, neighbour_max, neighbour_mean, neighbour_sum
 from diskgnn.training.models import ATTENTION_SLOPE, GATLayer, GCNLayer, SAGELayer
 from diskgnn.training.typed_layers import LayerTypes
 
 ArrayName = tuple[str, str]  # (node type, name): rows of all nodes of a type
+_AGGREGATIONS = {"mean": neighbour_mean, "sum": neighbour_sum, "max": neighbour_max}
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class _OneType:
 
 
 class _SAGE(_OneType):
-    """`SAGELayer`: the mean of rows, or of rows that were multiplied by the weight before."""
+    """`SAGELayer`: the mean, sum or maximum of rows, or of rows that were multiplied by the weight before."""
 
     def __init__(self, layer: SAGELayer, node_type: str, edge_type: EdgeType, *, transform_first: bool) -> None:
         super().__init__(node_type, edge_type)
@@ -156,7 +157,8 @@ class _SAGE(_OneType):
         self, destination: str, blocks: Mapping[EdgeType, Block], sources: Mapping[ArrayName, Tensor],
         beside: Mapping[str, Tensor], panel: Panel,
     ) -> Tensor:  # fmt: skip
-        return neighbour_mean(sources[destination, "x"][:, 0], self._edges(blocks)).unsqueeze(1)
+        found = _AGGREGATIONS[self._layer.aggregation](sources[destination, "x"][:, 0], self._edges(blocks))
+        return found.unsqueeze(1)
 
     def after(self, destination: str, own: Tensor, sums: Tensor) -> Tensor:
         return own + sums if self._first else self._layer.own(own) + self._layer.neighbours(sums)
@@ -258,7 +260,8 @@ def one_type_steps(layer: nn.Module, node_type: str, edge_type: EdgeType) -> lis
     if isinstance(layer, GATLayer):
         return [_GAT(layer, node_type, edge_type)]
     if isinstance(layer, SAGELayer):
-        return [_SAGE(layer, node_type, edge_type, transform_first=first) for first in (False, True)]
+        ways = (False,) if layer.aggregation == "max" else (False, True)  # a maximum is of rows as they are
+        return [_SAGE(layer, node_type, edge_type, transform_first=first) for first in ways]
     if isinstance(layer, GCNLayer):
         return [_GCN(layer, node_type, edge_type, transform_first=first) for first in (False, True)]
     return []

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.layer_steps import ArrayName, LayerSteps, one_type_steps
+from diskgnn.inference.own_steps import OwnSteps, in_channels_of
 from diskgnn.inference.typed_steps import typed_steps
 from diskgnn.schema import EdgeType, edge_type_name
 from diskgnn.training.disk_embeddings import DiskEmbedding
@@ -122,8 +123,8 @@ def take_apart(net: nn.Module, graph: Graph, *, node_type: str, embeddings: bool
     """
     if not isinstance(net, BlockModel | TypedModel) or any(each.dtype != torch.float32 for each in net.parameters()):
         raise ConfigError(
-            f"model: expected one of diskgnn's models in float32, found {type(net).__name__}; `predict` runs any "
-            "module, with fanouts=[-1, ...] on all neighbours"
+            f"model: expected one of diskgnn's models, or a BlockModel of layers of your own, in float32, found "
+            f"{type(net).__name__}; `predict` runs any module, with fanouts=[-1, ...] on all neighbours"
         )
     inputs = _checked_inputs(net, graph)
     choices = [_choices(layer, graph) for layer in net.layers]
@@ -170,22 +171,17 @@ def _layer(
 
 def _choices(layer: nn.Module, graph: Graph) -> list[LayerSteps]:
     """The ways to compute a layer: the one that moves the fewest bytes is taken, the same whatever the memory."""
-    found = typed_steps(layer)
-    if not found:
-        found = one_type_steps(layer, graph.only_nodes("this model").name, graph.only_edges("this model").type)
-    if found:
+    if found := typed_steps(layer):
         return found
-    raise ConfigError(
-        f"model: a layer is a {type(layer).__name__}, which cannot be computed for all nodes at once; `predict` runs "
-        "any module, with fanouts=[-1, ...] on all neighbours"
-    )
+    node_type, edge_type = graph.only_nodes("this model").name, graph.only_edges("this model").type
+    return one_type_steps(layer, node_type, edge_type) or [OwnSteps(layer, node_type, edge_type)]
 
 
 def _checked_inputs(net: BlockModel | TypedModel, graph: Graph) -> dict[str, nn.Module]:
     """By node type, what comes before the first layer."""
     if isinstance(net, BlockModel):
         nodes = graph.only_nodes("this model")
-        _check_width(nodes.name, _in_channels(net), graph)
+        _check_width(nodes.name, in_channels_of(net.layers[0]), graph)
         return {nodes.name: nn.Identity()}
     inputs = dict(zip(net.node_types, net.inputs, strict=True))
     edge_types = {edge_type for types in net.types for edge_type in types.edges}
@@ -222,7 +218,7 @@ def _check_width(node_type: str, width: int | None, graph: Graph) -> None:
 
 
 def _digest(net: nn.Module) -> str:
-    found = hashlib.blake2b(digest_size=16)
+    found = hashlib.blake2b(repr(net).encode(), digest_size=16)  # what layers are of, and how they aggregate
     for name, value in net.state_dict().items():
         found.update(f"{name} {tuple(value.shape)}".encode())
         found.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
@@ -231,9 +227,3 @@ def _digest(net: nn.Module) -> str:
             for vectors in module.all_vectors():
                 found.update(vectors.tobytes())
     return found.hexdigest()
-
-
-def _in_channels(net: BlockModel) -> int:
-    found = net.layers[0].in_channels
-    assert isinstance(found, int)
-    return found

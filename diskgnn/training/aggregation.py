@@ -40,6 +40,18 @@ def neighbour_mean(x: Tensor, block: Block) -> Tensor:
     return mean
 
 
+def neighbour_sum(x: Tensor, block: Block) -> Tensor:
+    """[num_dst, W]: the sum of each destination's neighbours' rows of x [num_src, W]."""
+    return neighbour_mean(x, block) * block.in_degrees.unsqueeze(1)
+
+
+def neighbour_max(x: Tensor, block: Block) -> Tensor:
+    """[num_dst, W]: of each column, the largest of each destination's neighbours' rows of x [num_src, W]; zeros where
+    there are none. Of equal ones, one has the gradient.
+    """
+    return _bags(x, block.indptr, block.indices, mode="max")
+
+
 def edge_mean(edge_x: Tensor, block: Block) -> Tensor:
     """[num_dst, D]: the mean of edge_x [num_edges, D] over each destination's edges; zeros where there are none."""
     return _segment_sums(edge_x, block.indptr) / block.in_degrees.clamp(min=1).unsqueeze(1)

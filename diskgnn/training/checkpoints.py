@@ -164,8 +164,8 @@ def load_model(directory: PathLike, *, last: bool = False) -> nn.Module:
             f"the checkpoint in {directory} is of your own module {config['model']}: make it and call its "
             f"load_state_dict(load_checkpoint({str(directory)!r})['model'])"
         )
-    spec = ModelSpec(**{field.name: config[field.name] for field in fields(ModelSpec) if field.name != "name"},
-                     name=config["model"])  # fmt: skip
+    shape = {each.name: config.get(each.name, each.default) for each in fields(ModelSpec) if each.name != "name"}
+    spec = ModelSpec(**shape, name=config["model"])
     model = model_for(spec, SourceSchema(**config["schema"]), saved_task(config))
     of_last = last or best is None
     model.load_state_dict(checkpoint["model"] if of_last else best["model"])

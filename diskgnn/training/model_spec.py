@@ -10,6 +10,7 @@ from diskgnn.units import parse_size, whole_number
 
 ONE_TYPE_MODELS = ("sage", "gat", "gcn")
 TYPED_MODELS = ("rgcn", "rgat", "hgt")
+AGGREGATIONS = ("mean", "sum", "max")
 EMBEDDINGS = ("memory", "disk")
 DECODERS = ("dot", "distmult", "mlp")
 
@@ -32,6 +33,7 @@ class ModelSpec:
     # What the vectors of nodes without features may take in training: see `embeddings.py`.
     embedding_memory: int | str = "2GiB"
     embeddings: str = "memory"  # where these vectors lie; 'disk': in the folder of the checkpoint, of any size
+    aggregation: str = "mean"  # of sage: what is made of the neighbours' rows, one of AGGREGATIONS
 
     def __post_init__(self) -> None:
         for name in ("hidden", "num_layers", "heads", "num_bases"):
@@ -46,6 +48,8 @@ class ModelSpec:
             raise ConfigError(f"decoder: expected one of {', '.join(DECODERS)}, found {self.decoder!r}")
         if self.embeddings not in EMBEDDINGS:
             raise ConfigError(f"embeddings: expected one of {', '.join(EMBEDDINGS)}, found {self.embeddings!r}")
+        if self.aggregation not in AGGREGATIONS:
+            raise ConfigError(f"aggregation: expected one of {', '.join(AGGREGATIONS)}, found {self.aggregation!r}")
         parse_size(self.embedding_memory)
 
     def checked_depth(self, num_layers: int) -> int:
@@ -75,4 +79,6 @@ class ModelSpec:
             raise ConfigError(
                 f"model: expected one of {', '.join(names)} for a graph with {kind} of nodes and edges, found {name!r}"
             )
+        if name != "sage" and self.aggregation != "mean":
+            raise ConfigError(f"aggregation: only for model='sage', found {self.aggregation!r} with {name!r}")
         return replace(self, name=name, num_layers=num_layers)

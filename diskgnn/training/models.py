@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from diskgnn.batches.minibatch import Block
 from diskgnn.errors import ConfigError
-from diskgnn.training.aggregation import attention, own_and_mean, weighted_sums
-from diskgnn.training.model_spec import ONE_TYPE_MODELS
+from diskgnn.training.aggregation import attention, neighbour_max, own_and_mean, weighted_sums
+from diskgnn.training.model_spec import AGGREGATIONS, ONE_TYPE_MODELS
 
 # Moving one element of one edge's row costs about as much as this many multiply-adds of a matrix product.
 ATTENTION_SLOPE = 0.2  # of the leaky ReLU on attention scores, below zero
@@ -21,35 +21,54 @@ _MULTIPLY_ADDS_PER_GATHER = 8
 
 
 class SAGELayer(nn.Module):
-    """GraphSAGE with mean aggregation: W_self x_i + b + W_neighbours mean(x_j of i's neighbours).
+    """GraphSAGE: W_self x_i + b + W_neighbours a(x_j of i's neighbours), where a is their mean, sum or maximum.
 
     Hamilton et al., Inductive Representation Learning on Large Graphs, NeurIPS 2017. Equals DGL's SAGEConv("mean")
-    and PyG's SAGEConv. The mean over no neighbours is zero.
+    and PyG's SAGEConv(aggr=aggregation). Over no neighbours, all are zero.
 
     Args:
         in_channels: columns of x.
         out_channels: columns of the result.
+        aggregation: 'mean', 'sum' or 'max', of each column.
         transform_first: multiply x by the weight before the sum over neighbours rather than after it; by default
-            whatever is less work.
+            whatever is less work. A maximum is of x as it is.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, *, transform_first: bool | None = None) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        aggregation: str = "mean",
+        transform_first: bool | None = None,
+    ) -> None:
         super().__init__()
-        self.in_channels, self.out_channels, self.transform_first = in_channels, out_channels, transform_first
+        self.in_channels, self.out_channels, self.aggregation = in_channels, out_channels, aggregation
+        self.transform_first = False if aggregation == "max" else transform_first
         self.own = nn.Linear(in_channels, out_channels)
         self.neighbours = nn.Linear(in_channels, out_channels, bias=False)
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """[num_src, in_channels] -> [num_dst, out_channels]."""
         if _transforms_first(self.transform_first, block, self.in_channels, self.out_channels):
-            _, mean = own_and_mean(self.neighbours(x), block)
+            _, found = self._own_and_neighbours(self.neighbours(x), block)
             out: Tensor = self.own(x[: block.num_dst])
-            out += mean
+            out += found
         else:
-            own, mean = own_and_mean(x, block)
+            own, found = self._own_and_neighbours(x, block)
             out = self.own(own)
-            out += self.neighbours(mean)
+            out += self.neighbours(found)
         return out
+
+    def _own_and_neighbours(self, x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
+        if self.aggregation == "max":
+            return x[: block.num_dst], neighbour_max(x, block)
+        own, mean = own_and_mean(x, block)
+        return own, mean if self.aggregation == "mean" else mean * block.in_degrees.unsqueeze(1)
+
+    def extra_repr(self) -> str:
+        """What its weights do not tell."""
+        return f"aggregation={self.aggregation}"
 
 
 class GCNLayer(nn.Module):
@@ -238,6 +257,7 @@ def make_model(
     num_layers: int,
     heads: int = 4,
     dropout: float = 0.5,
+    aggregation: str = "mean",
 ) -> BlockModel:
     """A model that takes (blocks, x) and gives the seeds' logits.
 
@@ -249,9 +269,11 @@ def make_model(
         num_layers: blocks per minibatch, that is the number of fanouts.
         heads: attention heads of GAT.
         dropout: probability with which activations are dropped in training, in [0, 1).
+        aggregation: of GraphSAGE, see `SAGELayer`.
 
     Raises:
-        ConfigError: The name is unknown, a size is not positive, or GAT's heads do not divide its width.
+        ConfigError: The name or the aggregation is unknown, a size is not positive, or GAT's heads do not divide its
+            width.
 
     Example:
         >>> model = make_model("sage", in_channels=128, hidden_channels=256, out_channels=40, num_layers=3)
@@ -259,6 +281,8 @@ def make_model(
     """
     if name not in ONE_TYPE_MODELS:
         raise ConfigError(f"model must be one of {', '.join(ONE_TYPE_MODELS)}, found {name!r}")
+    if aggregation not in AGGREGATIONS:
+        raise ConfigError(f"aggregation must be one of {', '.join(AGGREGATIONS)}, found {aggregation!r}")
     for label, size in (
         ("in_channels", in_channels),
         ("hidden_channels", hidden_channels),
@@ -272,7 +296,7 @@ def make_model(
         raise ConfigError(f"dropout must be in [0, 1), found {dropout}")
     pairs = list(pairwise([in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]))
     if name == "sage":
-        return BlockModel([SAGELayer(*pair) for pair in pairs], relu_dropout, dropout)
+        return BlockModel([SAGELayer(*pair, aggregation=aggregation) for pair in pairs], relu_dropout, dropout)
     if name == "gcn":
         return BlockModel([GCNLayer(*pair) for pair in pairs], relu_dropout, dropout)
     if num_layers > 1 and hidden_channels % heads:

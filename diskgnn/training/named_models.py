@@ -35,8 +35,9 @@ def model_for(spec: ModelSpec, schema: SourceSchema, task: Task) -> nn.Module:
         if num_features is None:
             raise ConfigError(f"model: {spec.name} needs features, and {name} nodes have none: convert with features")
         model = make_model(
-            spec.name, num_features, spec.hidden, out_channels, spec.num_layers, heads=spec.heads, dropout=spec.dropout
-        )
+            spec.name, num_features, spec.hidden, out_channels, spec.num_layers, heads=spec.heads, dropout=spec.dropout,
+            aggregation=spec.aggregation,
+        )  # fmt: skip
     if task.out_channels is None:
         model.decoder = make_decoder(spec.decoder, out_channels)
     return model

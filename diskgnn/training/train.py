@@ -52,6 +52,7 @@ def train(
     decoder: str = "dot",
     embedding_memory: int | str = "2GiB",
     embeddings: str = "memory",
+    aggregation: str = "mean",
     lr: float = 0.003,
     weight_decay: float = 0.0,
     epochs: int = 10,
@@ -133,7 +134,7 @@ def train(
     )  # fmt: skip
     spec = ModelSpec(
         None if isinstance(model, nn.Module) else model, hidden, num_layers, heads, dropout, num_bases, decoder,
-        embedding_memory, embeddings,
+        embedding_memory, embeddings, aggregation,
     )  # fmt: skip
     device = checked_device(device_of_rank(device))
     refuse_in_artifacts(checkpoint=checkpoint, metrics=metrics, tensorboard=tensorboard, trace=trace)

@@ -21,7 +21,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.schema import SourceSchema
 from diskgnn.storage import faults
 from diskgnn.training.model_spec import ModelSpec
-from diskgnn.training.models import make_model
+from diskgnn.training.models import BlockModel, elu_dropout, make_model
 from diskgnn.training.typed_models import make_typed_model
 
 NUM_NODES, WIDTH, CLASSES = 9000, 20, 5  # two windows of 4,096 rows and a part of one
@@ -42,8 +42,10 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 def model(name: str, hidden: int = 8, layers: int = 2) -> torch.nn.Module:
+    """By name, `sage` with an aggregation of its own behind a colon."""
     torch.manual_seed(7)
-    return make_model(name, WIDTH, hidden, CLASSES, layers).eval()
+    name, _, aggregation = name.partition(":")
+    return make_model(name, WIDTH, hidden, CLASSES, layers, aggregation=aggregation or "mean").eval()
 
 
 def full_block(graph: Graph) -> Block:
@@ -65,7 +67,7 @@ def least_memory(graph: Graph, folder: Path, net: torch.nn.Module, **arguments) 
     return int(str(refused.value).split()[4])
 
 
-@pytest.mark.parametrize("name", ["sage", "gcn", "gat"])
+@pytest.mark.parametrize("name", ["sage", "sage:sum", "sage:max", "gcn", "gat"])
 def test_equals_the_whole_graph_in_memory_whatever_memory_and_threads(name: str, graph: Graph, tmp_path: Path):
     net, found = model(name), {}
     with faults.pretending("memory.anonymous", 0):
@@ -80,7 +82,7 @@ def test_equals_the_whole_graph_in_memory_whatever_memory_and_threads(name: str,
     np.testing.assert_allclose(np.load(tmp_path / f"{PLENTY}.npy"), in_memory(net, graph), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["sage", "gat"])
+@pytest.mark.parametrize("name", ["sage", "sage:max", "gat"])
 def test_equals_pygs_model_on_the_whole_graph(name: str, graph: Graph, tmp_path: Path):
     from torch_geometric.nn import GATConv, GraphSAGE
 
@@ -88,8 +90,8 @@ def test_equals_pygs_model_on_the_whole_graph(name: str, graph: Graph, tmp_path:
     block, x = full_block(graph), torch.from_numpy(np.array(graph.features))
     edges = torch.stack([block.indices.long(), block.destinations.long()])
     with torch.no_grad():
-        if name == "sage":
-            theirs = GraphSAGE(WIDTH, 32, 3, CLASSES)
+        if name != "gat":
+            theirs = GraphSAGE(WIDTH, 32, 3, CLASSES, aggr="max" if name == "sage:max" else "mean")
             for convolution, layer in zip(theirs.convs, ours.layers, strict=True):
                 convolution.lin_l.weight.copy_(layer.neighbours.weight)
                 convolution.lin_l.bias.copy_(layer.own.bias)
@@ -227,6 +229,78 @@ def test_narrow_features(dtype: str, graph: Graph, tmp_path: Path):
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=1e-4, atol=1e-5)
 
 
+class Convolution(torch.nn.Module):
+    """A layer of PyG's own as a layer of blocks."""
+
+    def __init__(self, convolution: torch.nn.Module, in_channels: int) -> None:
+        super().__init__()
+        self.convolution, self.in_channels = convolution, in_channels
+
+    def forward(self, block: Block, x: torch.Tensor) -> torch.Tensor:
+        edges = torch.stack([block.indices.long(), block.destinations.long()])
+        return self.convolution((x, x[: block.num_dst]), edges)
+
+
+def own_model() -> BlockModel:
+    """Attention of another kind than ours, and an aggregation of PyG alone."""
+    from torch_geometric.nn import GATv2Conv, SAGEConv
+
+    torch.manual_seed(3)
+    first = GATv2Conv(WIDTH, 4, heads=2, add_self_loops=False, dropout=0.5)
+    layers = [Convolution(first, WIDTH), Convolution(SAGEConv(8, CLASSES, aggr="softmax"), 8)]
+    return BlockModel(layers, elu_dropout, 0.5)
+
+
+def test_layers_of_ones_own_equal_pyg_on_the_whole_graph(graph: Graph, tmp_path: Path):
+    net = own_model()  # in training, as a loop leaves it
+    edges = torch.stack([full_block(graph).indices.long(), full_block(graph).destinations.long()])
+    first, second = (layer.convolution.eval() for layer in net.layers)
+    with torch.no_grad():
+        rows = torch.nn.functional.elu(first(torch.from_numpy(np.array(graph.features)), edges))
+        expected = second(rows, edges).numpy()
+    net.train()
+    diskgnn.infer(graph, tmp_path / "out.npy", net, memory=PLENTY)
+    assert net.training
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=1e-4, atol=1e-5)
+    with faults.pretending("memory.anonymous", 0):
+        least = least_memory(graph, tmp_path, net)
+        diskgnn.infer(graph, tmp_path / "least.npy", net, memory=least, threads=1)
+    assert (tmp_path / "least.npy").read_bytes() == (tmp_path / "out.npy").read_bytes()
+
+
+class Wrong(torch.nn.Module):
+    def __init__(self, in_channels: object, rows: object) -> None:
+        super().__init__()
+        self.in_channels, self.rows = in_channels, rows
+
+    def forward(self, block: Block, x: torch.Tensor) -> object:
+        return self.rows(block, x)
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (Wrong(None, lambda block, x: x), "layer Wrong to have an attribute in_channels, .*; found None"),
+        (Wrong(WIDTH, lambda block, x: x), r"a row for each destination, float32 \[1, out\], found torch.float32 \[2,"),
+        (Wrong(WIDTH, lambda block, x: None), "a row for each destination, .* found NoneType"),
+        (Wrong(WIDTH, lambda block, x: x[block.edge_weight]), "it raised AttributeError: .*edge_weight"),
+    ],
+)
+def test_what_is_no_layer_is_refused(graph: Graph, tmp_path: Path, layer: torch.nn.Module, message: str):
+    with pytest.raises(ConfigError, match=message):
+        diskgnn.infer(graph, tmp_path / "out.npy", BlockModel([layer], elu_dropout, 0.0), memory=PLENTY)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_killed_run_with_another_aggregation_is_not_gone_on_with(graph: Graph, tmp_path: Path):
+    """Their weights are the same."""
+    with pytest.raises(Killed), faults.armed("unit.written", Killed(), after=3):
+        diskgnn.infer(graph, tmp_path / "out.npy", model("sage:max"), memory=PLENTY, threads=1)
+    diskgnn.infer(graph, tmp_path / "out.npy", model("sage:sum"), memory=PLENTY, threads=1)
+    expected = in_memory(model("sage:sum"), graph)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_disk_is_counted_and_refused_beforehand(graph: Graph, tmp_path: Path):
     net, peak, folder = model("sage", 32, 3), 0, tmp_path / ".out.npy.partial"
     with pytest.raises(DiskFullError, match=r"disk: inference needs exactly") as refused:
@@ -284,7 +358,7 @@ def test_refusals(graph: Graph, tmp_path: Path):
             diskgnn.infer(graph, out, net, memory=PLENTY, **arguments)
     with pytest.raises(ConfigError, match=r"out: expected a file that ends in \.npy or \.parquet, found out\.csv"):
         diskgnn.infer(graph, tmp_path / "out.csv", net)
-    with pytest.raises(ConfigError, match="expected one of diskgnn's models in float32, found Linear"):
+    with pytest.raises(ConfigError, match="layers of your own, in float32, found Linear"):
         diskgnn.infer(graph, out, torch.nn.Linear(2, 2))
     with pytest.raises(ConfigError, match=r"takes node nodes with 3 features, .* has 20"):
         diskgnn.infer(graph, out, make_model("gcn", 3, 4, 5, 2))

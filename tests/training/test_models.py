@@ -71,8 +71,13 @@ def arrays(layer: torch.nn.Module) -> dict[str, np.ndarray]:
 
 def dense_sage(layer: SAGELayer, block: Block, x: np.ndarray) -> np.ndarray:
     p, edges = arrays(layer), counts(block)
-    mean = edges @ x / np.maximum(edges.sum(1, keepdims=True), 1)
-    return x[: block.num_dst] @ p["own.weight"].T + p["own.bias"] + mean @ p["neighbours.weight"].T
+    found = edges @ x
+    if layer.aggregation == "mean":
+        found /= np.maximum(edges.sum(1, keepdims=True), 1)
+    if layer.aggregation == "max":
+        largest = np.where(edges[:, :, None] > 0, x, -np.inf).max(axis=1, initial=-np.inf)
+        found = np.where(np.isinf(largest), 0, largest)
+    return x[: block.num_dst] @ p["own.weight"].T + p["own.bias"] + found @ p["neighbours.weight"].T
 
 
 def dense_gcn(layer: GCNLayer, block: Block, x: np.ndarray) -> np.ndarray:
@@ -98,6 +103,8 @@ def dense_gat(layer: GATLayer, block: Block, x: np.ndarray) -> np.ndarray:
 
 LAYERS = {
     "sage": (lambda first: SAGELayer(3, 2, transform_first=first), dense_sage),
+    "sage-sum": (lambda first: SAGELayer(3, 2, aggregation="sum", transform_first=first), dense_sage),
+    "sage-max": (lambda first: SAGELayer(3, 2, aggregation="max", transform_first=first), dense_sage),
     "gcn": (lambda first: GCNLayer(3, 2, transform_first=first), dense_gcn),
     "gat": (lambda first: GATLayer(3, 2, heads=2, transform_first=first), dense_gat),
     "gat-mean": (lambda first: GATLayer(3, 2, heads=2, concat=False, transform_first=first), dense_gat),
@@ -309,6 +316,7 @@ def test_width_must_match_the_features():
     ("changes", "message"),
     [
         ({"name": "gin"}, "model must be one of sage, gat, gcn, found 'gin'"),
+        ({"aggregation": "min"}, "aggregation must be one of mean, sum, max, found 'min'"),
         ({"num_layers": 0}, "num_layers must be at least 1, found 0"),
         ({"hidden_channels": -1}, "hidden_channels must be at least 1, found -1"),
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\), found 1.0"),

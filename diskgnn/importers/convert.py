@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -16,14 +17,14 @@ from diskgnn.importers.formats.registry import AUTO, FORMATS, SourceFormat, read
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, read_description
 from diskgnn.importers.graph_writing import open_graph, write_graph
 from diskgnn.importers.identity import identity
-from diskgnn.importers.ids.replacing_ids import replace_user_ids
+from diskgnn.importers.ids.replacing_ids import SCRATCH, replace_user_ids
 from diskgnn.importers.ids.user_ids import default_owner, find_user_ids
 from diskgnn.importers.tables.table import TableColumns, is_table
 from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.storage import artifacts
-from diskgnn.storage.disk_space import DiskBudget, kept_bytes, require_free_bytes
+from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, kept_bytes, require_free_bytes
 from diskgnn.storage.publishing import published
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned
@@ -78,8 +79,8 @@ def convert(
     torch, or an array in memory; `edges` may also be the path of a Parquet file, or of a folder of them. Sources are
     read in pieces.
 
-    After a kill the same call goes on: what is finished of edges and features is kept, unless sources are objects in
-    memory other than arrays.
+    After a kill the same call goes on within ids, edges and features: what is complete is kept. Sources in memory are
+    known again by what is in them, if they are arrays, tensors, or graphs of PyG or DGL.
 
     Args:
         out: the directory to make.
@@ -157,7 +158,8 @@ def convert(
         "to read the sources and sort edges", _reading_bytes(described, source), least_bytes=table_bytes
     )
     making = identity({
-        "source": source, "format": format, "options": options, "schema": None if schema is None else described,
+        "source": source if isinstance(source, (str, os.PathLike)) else described,
+        "format": format, "options": options, "schema": None if schema is None else described,
         **topology, **on_nodes, **on_edges,
     })  # fmt: skip
     config = {} if making is None else {"making": making}
@@ -170,7 +172,9 @@ def convert(
                 dense = replace_user_ids(described, user_ids, owner_of, writer, resources)
                 opened = open_graph(dense.given, typed=typed, topologies=dense.topologies)
                 budget.look()
-            needed_bytes = opened.needed_bytes - kept_bytes(writer.staging)  # what a killed run made is there
+            # What a killed run made of it is there.
+            there_bytes = kept_bytes(writer.staging) - allocated_bytes(writer.path(SCRATCH))
+            needed_bytes = opened.needed_bytes - max(0, there_bytes)
             require_free_bytes(writer.staging, needed_bytes, f"the graph {out}", disk=budget)
             written = write_graph(writer, opened, resources)
         except (InputError, ConfigError):

@@ -7,19 +7,23 @@ import hashlib
 import json
 import mmap
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from diskgnn._native import crc32c_chunks
+from diskgnn.importers.containers import torch_files
 from diskgnn.importers.containers.raw_files import RawFile
+from diskgnn.importers.containers.rows import EdgeStream, RowSource
 from diskgnn.storage.checked_files import CHECKSUM_CHUNK_BYTES
 from diskgnn.storage.object_stores import Location, StoredPath, located
 
-_PIECE_BYTES = 4 << 20
+_PIECE_BYTES, _PIECE_OBJECTS = 4 << 20, 1 << 16
 
 
 class _InMemoryError(TypeError):
@@ -27,9 +31,9 @@ class _InMemoryError(TypeError):
 
 
 def identity(arguments: Mapping[str, Any]) -> str | None:
-    """Names what is converted; None if something lies in memory that is no array, or is a stream.
+    """Names what is converted; None if something lies in memory that is no array or tensor, nor made from such.
 
-    Files count by path, length and time of change, arrays by their numbers, which are read once for it.
+    Files count by path, length and time of change, arrays by what is in them, which is read once for it.
     """
     try:
         document = json.dumps(_named(arguments), sort_keys=True)
@@ -44,8 +48,13 @@ def _named(value: Any) -> Any:
     if isinstance(value, (str, os.PathLike)):
         raw = RawFile.parse(value)
         return [os.fspath(value), _files(located(value) if raw is None else raw.path)]
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return _array(value)
+    if isinstance(value, np.ndarray):
+        return _objects(value) if value.dtype.hasobject else _array(value)
+    if (tensor := _tensor(value)) is not None:
+        return _array(tensor)
+    if isinstance(value, (RowSource, EdgeStream)) and value.origin is not None:
+        origins = value.origin if isinstance(value.origin, tuple) else (value.origin,)
+        return [type(value).__name__, value.name, [_named(origin) for origin in origins]]
     if isinstance(value, Mapping):
         return [[_named(key), _named(part)] for key, part in value.items()]
     if isinstance(value, (tuple, list)) and all(isinstance(part, (str, int, tuple, list)) for part in value):
@@ -56,6 +65,29 @@ def _named(value: Any) -> Any:
             raise _InMemoryError
         return [type(value).__name__, _named(parts)]
     raise _InMemoryError
+
+
+def _tensor(value: Any) -> npt.NDArray[Any] | None:
+    """The memory of a tensor of torch on the CPU, if it can be had."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return None
+    if value.device.type != "cpu" or value.layout != torch.strided:
+        return None
+    return torch_files.as_array(value)
+
+
+def _objects(array: npt.NDArray[Any]) -> Any:
+    """Of strings or bytes, as Arrow has them."""
+    digest, flat = hashlib.blake2b(digest_size=16), array.reshape(-1)
+    for first in range(0, len(flat), _PIECE_OBJECTS):
+        try:
+            piece = pa.array(flat[first : first + _PIECE_OBJECTS])
+        except (pa.ArrowException, TypeError) as error:
+            raise _InMemoryError from error
+        digest.update(pa.record_batch([piece], names=["piece"]).serialize())
+        digest.update(str(piece.type).encode())
+    return ["objects", array.shape, digest.hexdigest()]
 
 
 def _array(array: npt.NDArray[Any]) -> Any:

@@ -21,7 +21,7 @@ from diskgnn._native import crc32c
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.containers.rows import RowSource
-from diskgnn.importers.formats.pyg import Stored, StoredGraph, as_source, is_bfloat16, stored_graph
+from diskgnn.importers.formats.pyg_graphs import Stored, StoredGraph, as_source, is_bfloat16, stored_graph
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, edge_type_name
 

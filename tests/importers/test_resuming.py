@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from user_data import save_arrays, small_data
 
 from diskgnn.errors import DataWarning, InputError
@@ -107,6 +108,62 @@ def test_arrays_in_memory_are_known_again(tmp_path: Path, mapped: bool) -> None:
     other[3, 1] += 1
     assert "copy features" in killed_and_again(given | {"features": other})
     assert Graph.open(tmp_path / "out").manifest.digest != Graph.open(tmp_path / "whole").manifest.digest
+
+
+def _pyg_data() -> Any:
+    data = pytest.importorskip("torch_geometric.data")
+    small = small_data()
+    train = torch.zeros(len(small["labels"]), dtype=torch.bool)
+    train[torch.as_tensor(small["train"].copy())] = True
+    return data.Data(x=torch.tensor(small["features"]), edge_index=torch.tensor(small["edges"]),
+                     y=torch.tensor(small["labels"]), train_mask=train)  # fmt: skip
+
+
+def _dgl_graph() -> Any:
+    dgl = pytest.importorskip("dgl")
+    data = _pyg_data()
+    graph = dgl.graph(tuple(data.edge_index), num_nodes=len(data.y))
+    graph.ndata.update(feat=data.x, label=data.y, train_mask=data.train_mask)
+    return graph
+
+
+@pytest.mark.parametrize("kind", ["data", "hetero", "pt", "dgl", "tensors", "objects"])
+def test_graphs_in_memory_are_known_again(tmp_path: Path, kind: str) -> None:
+    """What is complete is kept if the object is equal, not only if it is the same one."""
+
+    def given(first_label: int = 0) -> dict[str, Any]:
+        if kind == "dgl":
+            graph = _dgl_graph()
+            graph.ndata["label"][0] = first_label
+            return {"source": graph}
+        if kind == "objects":  # strings, as pandas has them
+            small = small_data()
+            names = np.array([f"node {n}" for n in range(len(small["labels"]))], object)
+            small["labels"][0] = first_label
+            rest = {name: small[name] for name in ("features", "labels")}
+            return {"edges": names[small["edges"]], "ids": names, "train": names[small["train"]], **rest}
+        data = _pyg_data()
+        data.y[0] = first_label
+        if kind == "tensors":
+            nodes = torch.nonzero(data.train_mask)[:, 0]
+            return {"edges": data.edge_index, "features": data.x, "labels": data.y, "train": nodes}
+        if kind == "pt":
+            torch.save(data, tmp_path / "data.pt")
+            os.utime(tmp_path / "data.pt", ns=(first_label, first_label))
+            return {"source": tmp_path / "data.pt"}
+        if kind == "hetero":
+            data = data.to_heterogeneous(node_type_names=["paper"], edge_type_names=[("paper", "cites", "paper")])
+        return {"source": data}
+
+    convert(tmp_path / "whole", **given())
+    for label, again in ((0, 0), (1, 1)):
+        with faults.armed("artifact.sync", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
+            convert(tmp_path / "out", overwrite=True, **given())
+        stages = Stages()
+        convert(tmp_path / "out", overwrite=True, reporter=stages, **given(label))
+        assert stages.names.count("sort edges") == again
+    out, whole = (Graph.open(tmp_path / name).nodes for name in ("out", "whole"))
+    assert [next(iter(nodes.values())).labels[0] for nodes in (out, whole)] == [1, 0]
 
 
 @pytest.mark.parametrize("quantise", [None, "int8", "int4", "float16"])

@@ -23,10 +23,10 @@ def of_rows(rows: RowSource) -> EdgeStream:
     if len(rows.row_shape) != 1 or 2 not in rows.shape:
         raise InputError(f"{rows.name}: expected shape [2, E] or [E, 2], found {rows.shape}")
     if rows.num_rows != 2:
-        return _stream(rows.name, rows.num_rows, partial(_columns, rows), None, rows.stored_bytes)
+        return _stream(rows.name, rows.num_rows, partial(_columns, rows), rows.stored_bytes, rows.origin)
     apart = rows.apart or partial(_row, rows.name, rows.load())
     first, second = apart(0), apart(1)
-    return _stream(rows.name, first.num_rows, partial(_side_by_side, first, second), None, rows.stored_bytes)
+    return _stream(rows.name, first.num_rows, partial(_side_by_side, first, second), rows.stored_bytes, rows.origin)
 
 
 def of_pairs(pairs: RowSource) -> EdgeStream:
@@ -36,7 +36,7 @@ def of_pairs(pairs: RowSource) -> EdgeStream:
         InputError: another shape, or ids that are not whole numbers.
     """
     require_ids(pairs, (2,))
-    return signed(_stream(pairs.name, pairs.num_rows, partial(_columns, pairs), None, pairs.stored_bytes))
+    return signed(_stream(pairs.name, pairs.num_rows, partial(_columns, pairs), pairs.stored_bytes, pairs.origin))
 
 
 def of_ends(sources: RowSource, destinations: RowSource, num_nodes: int | None = None) -> EdgeStream:
@@ -54,7 +54,9 @@ def of_ends(sources: RowSource, destinations: RowSource, num_nodes: int | None =
         )
     stored_bytes = sources.stored_bytes + destinations.stored_bytes
     read = partial(_side_by_side, sources, destinations)
-    return signed(_stream(sources.name, sources.num_rows, read, num_nodes, stored_bytes))
+    known = sources.origin is not None and destinations.origin is not None
+    origin = (sources.origin, destinations.origin) if known else None
+    return signed(replace(_stream(sources.name, sources.num_rows, read, stored_bytes, origin), num_nodes=num_nodes))
 
 
 def signed(edges: EdgeStream) -> EdgeStream:
@@ -86,8 +88,8 @@ def require_ids(rows: RowSource, row_shape: tuple[int, ...]) -> None:
         raise InputError(f"{rows.name}: expected {expected}, whole numbers; found {rows.dtype} {rows.shape}")
 
 
-def _stream(name: str, num_edges: int, read: EdgesFrom, num_nodes: int | None, stored_bytes: int) -> EdgeStream:
-    return EdgeStream(name, num_edges, partial(read, 0), num_nodes, stored_bytes, seek=read)
+def _stream(name: str, num_edges: int, read: EdgesFrom, stored_bytes: int, origin: object) -> EdgeStream:
+    return EdgeStream(name, num_edges, partial(read, 0), stored_bytes=stored_bytes, seek=read, origin=origin)
 
 
 def _row(name: str, array: npt.NDArray[Any], row: int) -> RowSource:

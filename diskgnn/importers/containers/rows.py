@@ -35,6 +35,7 @@ class RowSource:
     seek: Callable[[int], Iterator[npt.NDArray[Any]]] | None = None  # `chunks` from a row on, without reading others
     apart: Callable[[int], RowSource] | None = None  # the items of one row as rows of their own; for few long rows
     held: object = None  # what has to be there as long as the rows
+    origin: object = None  # what they are made from, if that can be named: an array, the path of a file
 
     @property
     def shape(self) -> list[int]:
@@ -106,7 +107,7 @@ def of_array(name: str, array: npt.NDArray[Any]) -> RowSource:
     read = partial(_slices, array)
     return RowSource(
         name, len(array), array.shape[1:], array.dtype.newbyteorder("="), partial(read, 0), seek=read,
-        apart=None if array.ndim == 1 else lambda row: of_array(name, array[row]),
+        apart=None if array.ndim == 1 else lambda row: of_array(name, array[row]), origin=array,
     )  # fmt: skip
 
 
@@ -155,6 +156,7 @@ class EdgeStream:
     stored_bytes: int = 0  # in files, to be read at each call
     sparse: bool = False  # ids are those of a user, and nodes those that edges mention
     seek: EdgesFrom | None = None  # `chunks` from an edge on, without reading those before it
+    origin: object = None  # what they are made from, if that can be named: arrays, the path of a file
 
     def chunks_from(self, first: int) -> Iterator[EdgeChunk]:
         """`chunks`, without the first `first` edges. They are read nevertheless where there is no `seek`."""

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError, UnavailableError
-from diskgnn.importers.containers import torch_files
+from diskgnn.importers.containers import edge_lists, torch_files
 from diskgnn.importers.containers.file_kinds import describe, kind_of
-from diskgnn.importers.containers.rows import EdgeStream
+from diskgnn.importers.containers.rows import EdgeStream, of_array
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
 
@@ -82,8 +82,9 @@ def _load(path: Path, number: int) -> Any:
 
 
 def _edges(graph: Any, edge_type: EdgeType) -> EdgeStream:
-    src, dst = (ends.numpy() for ends in graph.edges(etype=edge_type, order="eid"))
-    return EdgeStream(f"edges of {':'.join(edge_type)}", len(src), lambda: iter([(src, dst)]))
+    name = f"edges of {':'.join(edge_type)}"
+    src, dst = (of_array(name, ends.numpy()) for ends in graph.edges(etype=edge_type, order="eid"))
+    return edge_lists.of_ends(src, dst)
 
 
 def _array(data: Any, name: str | None) -> npt.NDArray[Any] | None:

@@ -1,48 +1,25 @@
-"""Graphs of PyTorch Geometric: Data, HeteroData, a file that holds one, (FeatureStore, GraphStore).
-
-Tensors in memory are read where they are. Those of a FeatureStore are asked for a range of rows at a time.
-"""
+"""Graphs of PyTorch Geometric, as the importers have them (`pyg_graphs` says what is in them)."""
 
 from __future__ import annotations
 
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import ConfigError, InputError, UnavailableError
-from diskgnn.graph.edge_buckets import EdgeChunk
+from diskgnn.errors import ConfigError, InputError
 from diskgnn.importers.containers.arrays import Source
-from diskgnn.importers.containers.file_kinds import describe, kind_of
-from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowSource, as_signed
+from diskgnn.importers.containers.file_kinds import kind_of
+from diskgnn.importers.containers.rows import RowSource
+from diskgnn.importers.formats.pyg_graphs import as_source, is_bfloat16, of_file, stored_graph
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, edge_type_name
 
 MASKS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
 _MARK = b"torch_geometric"  # in what pickles of its classes say of them
-
-
-@dataclass(frozen=True)
-class Stored:
-    """What a source has of one type of nodes or edges."""
-
-    num_rows: int
-    attributes: Mapping[str, Any]  # tensors or arrays, or RowSources of a store
-    topology: Mapping[str, Any] = field(default_factory=dict)  # of edges: fields of EdgeInput
-
-
-@dataclass(frozen=True)
-class StoredGraph:
-    """What a source has, by type; types of a graph without any are called as everywhere in diskgnn."""
-
-    nodes: Mapping[str, Stored]
-    edges: Mapping[EdgeType, Stored]
 
 
 def recognises(source: object) -> bool:
@@ -88,7 +65,7 @@ def read(
         InputError: it is no such graph.
         UnavailableError: a file needs torch_geometric to be read.
     """
-    found = stored_graph(load(source) if isinstance(source, Path) else source)
+    found = of_file(source) if isinstance(source, Path) else stored_graph(source)
     nodes = {}
     for name, stored in found.nodes.items():
         known = stored.attributes
@@ -109,103 +86,6 @@ def read(
     return GraphInput(nodes, edges)
 
 
-def load(path: Path) -> Any:
-    """The graph in a .pt file; nothing but tensors and PyG's own classes is unpickled.
-
-    Raises:
-        InputError: there is none.
-        UnavailableError: torch_geometric cannot be imported.
-    """
-    import torch
-
-    try:
-        from torch_geometric.data import Data, HeteroData, storage
-        from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
-    except ImportError as error:
-        raise UnavailableError(f"{path} holds a graph of PyG: pip install torch-geometric ({error})") from error
-    try:
-        stores = [storage.BaseStorage, storage.NodeStorage, storage.EdgeStorage, storage.GlobalStorage]
-        with torch.serialization.safe_globals([DataEdgeAttr, DataTensorAttr, *stores]):  # PyG's list lacks these
-            found = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-    except Exception as error:  # torch raises whatever the unpickler or the archive does
-        reason = str(error).rpartition("WeightsUnpickler error: ")[2].strip()
-        raise InputError(
-            f"{path}: expected tensors and classes of PyG, as torch.load(weights_only=True) reads them, found: "
-            f"{reason.splitlines()[0]}; save torch.save(type(data).from_dict(data.to_dict()), path)"
-        ) from error
-    slices = None
-    if isinstance(found, tuple) and len(found) in (2, 3) and isinstance(found[0], dict):  # of an InMemoryDataset
-        kind = found[2] if len(found) == 3 else Data
-        found, slices = kind.from_dict(found[0]), found[1]
-    elif isinstance(found, tuple) and len(found) == 2:
-        found, slices = found
-    if slices is not None and any(len(each) > 2 for each in slices.values() if not isinstance(each, dict)):
-        raise InputError(f"{path}: expected one graph, found a data set of several; save the one that is meant")
-    if not isinstance(found, Data | HeteroData):
-        raise InputError(f"{path}: expected Data or HeteroData, found {type(found).__name__} ({describe(path)})")
-    return found
-
-
-def stored_graph(source: Any) -> StoredGraph:
-    """What `source` has, without reading rows.
-
-    Raises:
-        InputError: it is no graph, or parts of it are missing.
-    """
-    from torch_geometric.data import Data, HeteroData
-
-    if isinstance(source, Data):
-        known = dict(source._store.items())
-        of_nodes = {name: value for name, value in known.items() if source.is_node_attr(name)}
-        of_edges = {name: value for name, value in known.items() if name == "adj_t" or source.is_edge_attr(name)}
-        return StoredGraph(
-            {ONE_NODE_TYPE: Stored(_count(ONE_NODE_TYPE, source.num_nodes), of_nodes)},
-            {ONE_EDGE_TYPE: _edges(ONE_EDGE_TYPE, of_edges)},
-        )
-    if isinstance(source, HeteroData):
-        return StoredGraph(
-            {name: Stored(_count(name, store.num_nodes), dict(store.items())) for name, store in source.node_items()},
-            {edge_type: _edges(edge_type, dict(store.items())) for edge_type, store in source.edge_items()},
-        )
-    if isinstance(source, tuple) and len(source) == 2:
-        return _of_stores(*source)
-    raise InputError(f"expected Data, HeteroData or (FeatureStore, GraphStore), found {type(source).__name__}")
-
-
-def as_source(value: Any) -> Source:
-    """What convert reads: the memory of a tensor on the CPU; others are copied a chunk at a time.
-
-    Raises:
-        InputError: no dense numbers.
-    """
-    import torch
-
-    if not isinstance(value, torch.Tensor):
-        return value  # type: ignore[no-any-return]  # an array, or rows of a store
-    if value.layout != torch.strided:
-        raise InputError(f"expected dense tensors, found {value.layout}; pass tensor.to_dense()")
-    value = value.detach().as_subclass(torch.Tensor)  # of an EdgeIndex, too
-    if value.device.type == "cpu":
-        return _as_numpy(value)
-    rows = max(1, CHUNK_BYTES // max(1, value[:1].nbytes))
-    return RowSource(
-        "tensor", len(value), tuple(value.shape[1:]), _as_numpy(value[:0].cpu()).dtype,
-        lambda: (_as_numpy(part.cpu()) for part in torch.split(value, rows)),
-    )  # fmt: skip
-
-
-def is_bfloat16(value: Any) -> bool:
-    """Whether these are bfloat16 numbers, which NumPy has as uint16."""
-    return str(getattr(value, "dtype", "")) in ("torch.bfloat16", "uint16")
-
-
-def _as_numpy(value: Any) -> npt.NDArray[Any]:
-    import torch
-
-    array: npt.NDArray[Any] = (value.view(torch.uint16) if value.dtype == torch.bfloat16 else value).numpy()
-    return array
-
-
 def _source(known: Mapping[str, Any], name: str | None) -> Source | None:
     return as_source(known[name]) if name is not None and known.get(name) is not None else None
 
@@ -217,6 +97,8 @@ def _features(known: Mapping[str, Any], name: str | None) -> dict[str, Any]:
         return {}
     if isinstance(source, np.ndarray) and source.ndim == 1:
         source = source[:, None]
+    if isinstance(source, RowSource) and not source.row_shape:
+        source = source.mapped((1,), source.dtype, lambda chunk: chunk[:, None])
     return {"features": source, "bfloat16": is_bfloat16(known[str(name)])}
 
 
@@ -224,7 +106,7 @@ def _labels(name: str, value: Any, task: str | None) -> dict[str, Any]:
     """`labels` and `task` of NodeInput."""
     source = as_source(value)
     if isinstance(source, RowSource):
-        source = np.concatenate(list(source.chunks()))
+        source = source.load()
     labels = np.asarray(source)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
@@ -241,100 +123,23 @@ def _labels(name: str, value: Any, task: str | None) -> dict[str, Any]:
 
 def _masks(owner: str, known: Mapping[str, Any], split: int | None) -> dict[str, Any]:
     """`train`, `valid` and `test` of NodeInput; masks of no node are left out."""
-    columns = {name: _column(f"{owner}: {mask}", known[mask], split) for name, mask in MASKS.items() if mask in known}
-    return {name: as_source(mask) for name, mask in columns.items() if isinstance(mask, RowSource) or bool(mask.any())}
+    found = {}
+    for name, mask in MASKS.items():
+        if mask in known:
+            source = as_source(known[mask])
+            column = _column(f"{owner}: {mask}", np.asarray(source.load() if isinstance(source, RowSource) else source),
+                             split)  # fmt: skip
+            if column.any():
+                found[name] = column
+    return found
 
 
-def _column(name: str, value: Any, split: int | None) -> Any:
-    if getattr(value, "ndim", 1) == 1:
-        return value
-    if split is None or not 0 <= split < value.shape[1]:
-        raise ConfigError(f"{name} has {value.shape[1]} columns: pass split=0 for the first one, and so on")
-    return value[:, split]
-
-
-def _count(name: str, num_nodes: int | None) -> int:
-    if not num_nodes:
-        raise InputError(f"{name}: expected num_nodes, or something with a row per node, found neither")
-    return int(num_nodes)
-
-
-def _edges(edge_type: EdgeType, known: dict[str, Any]) -> Stored:
-    import torch
-
-    if (edges := known.get("edge_index")) is not None:
-        return Stored(edges.shape[1], known, {"edges": as_source(edges)})
-    adjacency = known.get("adj_t")
-    if isinstance(adjacency, torch.Tensor) and adjacency.layout == torch.sparse_csr:
-        ends = {"indptr": as_source(adjacency.crow_indices()), "indices": as_source(adjacency.col_indices())}
-        return Stored(adjacency.values().numel(), known, ends)
-    found = "neither" if adjacency is None else f"adj_t of {getattr(adjacency, 'layout', type(adjacency).__name__)}"
-    raise InputError(f"{edge_type_name(edge_type)}: expected edge_index, or adj_t in torch.sparse_csr; found {found}")
-
-
-def _of_stores(features: Any, graph: Any) -> StoredGraph:
-    attributes: dict[Any, dict[str, RowSource]] = {}
-    for attr in features.get_all_tensor_attrs():
-        attributes.setdefault(attr.group_name, {})[attr.attr_name] = _rows(features, attr)
-    edges: dict[EdgeType, Stored] = {}
-    sizes: dict[str, int] = {}
-    for attr in graph.get_all_edge_attrs():
-        edge_type: EdgeType = ONE_EDGE_TYPE if attr.edge_type is None else tuple(attr.edge_type)
-        first, second = map(as_source, graph.get_edge_index(attr))
-        for end, size in zip((edge_type[0], edge_type[2]), attr.size or (), strict=False):
-            sizes[end] = size
-        layout = attr.layout.value
-        sources, destinations = np.asarray(first), np.asarray(second)
-        if layout == "csr":
-            sources = np.repeat(np.arange(len(sources) - 1), np.diff(sources))
-        if layout == "csc":
-            topology: dict[str, Any] = {"indptr": destinations, "indices": sources}
-        else:
-            name = f"edges of {edge_type_name(edge_type)}"
-            topology = {"edges": EdgeStream(name, len(sources), partial(_pairs, sources, destinations))}
-        edges[edge_type] = Stored(len(sources), attributes.get(attr.edge_type, {}), topology)
-    groups = {ONE_NODE_TYPE if name is None else name: rows for name, rows in attributes.items()
-              if not isinstance(name, tuple)}  # fmt: skip
-    names = dict.fromkeys([*groups, *(end for edge_type in edges for end in (edge_type[0], edge_type[2]))])
-    nodes = {}
-    for name in names:
-        known = groups.get(name, {})
-        counted = max((rows.num_rows for rows in known.values()), default=sizes.get(name))
-        nodes[name] = Stored(_count(name, counted), known)
-    return StoredGraph(nodes, edges)
-
-
-def _pairs(sources: npt.NDArray[Any], destinations: npt.NDArray[Any]) -> Iterator[EdgeChunk]:
-    for start in range(0, len(sources), CHUNK_EDGES):
-        yield as_signed(sources[start : start + CHUNK_EDGES]), as_signed(destinations[start : start + CHUNK_EDGES])
-
-
-def _rows(store: Any, attr: Any) -> RowSource:
-    """The rows of one attribute of a FeatureStore, asked for some at a time."""
-    import copy
-
-    import torch
-
-    def get(start: int, stop: int) -> Any:
-        asked = copy.copy(attr)
-        asked.index = torch.arange(start, stop)
-        found = store.get_tensor(asked)
-        return found if isinstance(found, torch.Tensor) else torch.from_numpy(np.asarray(found))
-
-    whole = copy.copy(attr)
-    whole.index = None
-    num_rows, *row_shape = store.get_tensor_size(whole)
-    first = get(0, min(1, num_rows))
-    step = max(1, CHUNK_BYTES // max(1, first.nbytes))
-    return RowSource(
-        str(attr.attr_name) + ("" if attr.group_name is None else f" of {attr.group_name}"),
-        int(num_rows), tuple(row_shape), _as_numpy(first).dtype, partial(_chunks, get, int(num_rows), step),
-    )  # fmt: skip
-
-
-def _chunks(get: Callable[[int, int], Any], num_rows: int, step: int) -> Iterator[npt.NDArray[Any]]:
-    for start in range(0, num_rows, step):
-        yield np.ascontiguousarray(_as_numpy(get(start, min(start + step, num_rows)).detach().cpu()))
+def _column(name: str, masks: npt.NDArray[Any], split: int | None) -> npt.NDArray[Any]:
+    if masks.ndim == 1:
+        return masks
+    if split is None or not 0 <= split < masks.shape[1]:
+        raise ConfigError(f"{name} has {masks.shape[1]} columns: pass split=0 for the first one, and so on")
+    return masks[:, split]
 
 
 def _names_pyg(path: Path) -> bool:

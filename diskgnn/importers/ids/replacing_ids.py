@@ -38,7 +38,7 @@ from diskgnn.storage.disk_space import kept_bytes, require_free_bytes
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
-_SCRATCH = "ids.scratch"
+SCRATCH = "ids.scratch"  # a folder beside the files of the graph
 _FIXED_BYTES = 24 << 20  # a sample of the ids, and groups of rows of their file
 _ANSWER_BYTES = 8 + 2  # of each id that is replaced, beside its own
 
@@ -89,7 +89,7 @@ class _Replacing:
         num_ids = sum(each.num_rows for each in (*found.listed.values(), *found.ends.values(), *found.ends.values()))
         self._records = IdRecords(writer, num_ids)
         self._memory_bytes, self._reporter = resources.memory_bytes, resources.reporter
-        self._folder = writer.path(_SCRATCH)
+        self._folder = writer.path(SCRATCH)
         self._types: dict[str, NodeIds] = {}
         self._count = 0  # of lookups
 

@@ -26,8 +26,8 @@ class RowTable(Protocol):
         """The column's name and type, or InputError."""
         ...
 
-    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """All rows in order, these columns only, at most `batch_rows` at a time."""
+    def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
+        """All rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
         ...
 
 
@@ -66,9 +66,9 @@ class FrameTable:
             raise InputError(f"{self.name}: expected a column {column!r}, found {self.schema.names}")
         return self.schema.field(column)
 
-    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """All rows in order, these columns only, at most `batch_rows` at a time."""
-        for start in range(0, self.num_rows, batch_rows):
+    def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
+        """All rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
+        for start in range(first, self.num_rows, batch_rows):
             yield pa.record_batch([self._part(name, start, batch_rows) for name in columns], names=list(columns))
 
     def _part(self, name: str, start: int, count: int) -> pa.Array:
@@ -99,7 +99,10 @@ class JoinedTables:
         found = [table.field(column) for table in self._tables]
         return found[0]
 
-    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """All rows in order, these columns only, at most `batch_rows` at a time."""
+    def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
+        """All rows from the `first` on in order, these columns only, at most `batch_rows` at a time."""
         for table in self._tables:
-            yield from table.batches(columns, batch_rows)
+            skipped = min(first, table.num_rows)
+            first -= skipped
+            if skipped < table.num_rows:
+                yield from table.batches(columns, batch_rows, skipped)

@@ -1,0 +1,78 @@
+"""Keys of relational tables: ids of their rows, and edges to the rows that foreign keys name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from diskgnn.errors import InputError
+from diskgnn.importers.containers.rows import CHUNK_EDGES
+from diskgnn.importers.ids.id_streams import IdColumns, checked_keys, skipping
+from diskgnn.importers.ids.id_types import id_kind
+from diskgnn.importers.tables.frames import RowTable
+
+
+def primary_key(name: str, rows: RowTable, column: str) -> IdColumns:
+    """The ids of the rows of a table."""
+    where, quoted = f"table {name}", (f"column {column!r}",)
+    kind = _key_kind(where, rows, column)
+
+    def read_keys(chunk_rows: int, first: int) -> Iterator[tuple[pa.Array, ...]]:
+        for batch in rows.batches([column], chunk_rows, first):
+            yield (_keys(batch.column(0), kind, where, column),)
+
+    chunks = partial(checked_keys, where, "row", quoted, read_keys)
+    return IdColumns(where, "row", quoted, (kind,), rows.num_rows, True, chunks)
+
+
+def key_edges(name: str, rows: RowTable, column: str, skip_unknown: bool, *, turned: bool = False) -> IdColumns:
+    """(row, row that its key names), for each row that has the key; `turned`: the other way."""
+    where, kind = f"table {name}", _key_kind(f"table {name}", rows, column)
+    ends = {"row number": pa.int64(), f"column {column!r}": kind}
+    quoted, kinds = tuple(ends), tuple(ends.values())
+    if turned:
+        quoted, kinds = quoted[::-1], kinds[::-1]
+    num_rows = sum(len(batch.column(0)) - _null_count(batch.column(0)) for batch in rows.batches([column], CHUNK_EDGES))
+
+    def all_keys(chunk_rows: int) -> Iterator[tuple[pa.Array, ...]]:
+        position = 0
+        for batch in rows.batches([column], chunk_rows):
+            keys = _keys(batch.column(0), kind, where, column)
+            numbers = pa.array(np.arange(position, position + len(keys)))
+            position += len(keys)
+            if keys.null_count:
+                numbers, keys = numbers.filter(keys.is_valid()), keys.drop_null()
+            yield (keys, numbers) if turned else (numbers, keys)
+
+    def read_keys(chunk_rows: int, first: int) -> Iterator[tuple[pa.Array, ...]]:
+        return skipping(all_keys(chunk_rows), first)
+
+    chunks = partial(checked_keys, where, "edge", quoted, read_keys)
+    return IdColumns(where, "edge", quoted, kinds, num_rows, True, chunks, int(turned), skip_unknown)
+
+
+def _null_count(keys: pa.Array) -> int:
+    return int(pc.sum(keys.is_null(nan_is_null=True)).as_py() or 0)
+
+
+def _key_kind(where: str, rows: RowTable, column: str) -> pa.DataType:
+    kind = rows.field(column).type
+    if pa.types.is_floating(kind):  # whole numbers, if pandas holds a column with gaps
+        return pa.int64()
+    if id_kind(kind) is None:
+        raise InputError(f"{where}: expected keys (whole numbers, strings, binary) in column {column!r}, found {kind}")
+    return kind
+
+
+def _keys(keys: pa.Array, kind: pa.DataType, where: str, column: str) -> pa.Array:
+    if not pa.types.is_floating(keys.type):
+        return keys
+    keys = pc.if_else(pc.is_nan(keys), pa.scalar(None, keys.type), keys)
+    try:
+        return keys.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{where}: expected keys in column {column!r}, found fractional numbers ({error})") from error

@@ -294,12 +294,16 @@ def test_graph_and_output_may_be_on_a_store(nodes, graph, tmp_path, monkeypatch)
     nodes.start_three()
     (tmp_path / "shared").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "shared"))
-    diskgnn.prepare(graph, tmp_path / "one", **SETTINGS)
+    diskgnn.prepare(graph, tmp_path / "here", **SETTINGS, ranks=2)
     with object_store() as store:
         settings = f"?endpoint_override=127.0.0.1:{store.proxy.port}&scheme=http&region=us-east-1"
         given = store.upload(graph.manifest.path, "graph") + settings
-        diskgnn.prepare(given, store.url("packed") + settings, **SETTINGS, **ON_RAY)
-        assert {name: store.read(f"packed/{name}") for name in store.names("packed")} == files(tmp_path / "one")
+        nodes.die_at("worker.placed", "worker.packed")
+        diskgnn.prepare(given, store.url("packed") + settings, **SETTINGS, **ON_RAY, ranks=2)
+        assert nodes.died_at() == ["worker.packed", "worker.placed"]
+        for rank in ("rank-0-of-2", "rank-1-of-2"):
+            sent = {name: store.read(f"packed/{rank}/{name}") for name in store.names(f"packed/{rank}")}
+            assert sent == files(tmp_path / "here" / rank)
 
 
 def no_tell(event):
@@ -336,7 +340,7 @@ def test_a_task_whose_predecessor_lives_and_publishes_has_nothing_left_to_do(gra
     later = threading.Timer(0.5, publish)
     later.start()
     digest = read_manifest(request.samples_path).digest
-    report = ray_tasks.pack(request, lambda _: None, digest, None, False)
+    report = ray_tasks.pack(request, lambda _: None, digest, None, None, False)
     later.join()
     assert (report.read_bytes, report.written_bytes) == (0, read_manifest(out).total_bytes)
 

@@ -12,7 +12,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _SECRET = re.compile(r"secret|token|passw|credential|signature|^sig$|(access|account|api).?key|^key$", re.IGNORECASE)
 _ONE_SLASH = re.compile(r"[a-z][a-z0-9+.-]+:/(?!/)")  # what is left of a URL that was a `Path` for a while
+_ONE_REQUEST = "allow_delayed_open"  # files below 5 MB take one request then, not three
 # What drivers say when asking again does not help.
 _REFUSED = re.compile(
     r"ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE|EXPIRED|UNRECOGNIZED_CLIENT|MISSING_AUTHENTICATION|INVALID_CLIENT_TOKEN"
@@ -248,13 +249,11 @@ def _filesystem(
     Its driver finds `settings` in the environment when it is made: with others, there is another one.
     """
     import pyarrow as pa
-    import pyarrow.fs as pafs
 
     root = urlunsplit((scheme, netloc, "/", query, ""))
     try:
         with named_errors(f"reaching {root}"):
-            found: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(root)
-            return found
+            return _arrow_filesystem(scheme, root, query)
     except pa.ArrowInvalid as error:
         if "Unrecognized filesystem type" not in str(error):
             raise ConfigError(f"{root} is no URL that pyarrow takes: {_first_line(error)}") from error
@@ -266,6 +265,19 @@ def _filesystem(
             ) from error
         raise
     return _fsspec_filesystem(scheme, root)
+
+
+def _arrow_filesystem(scheme: str, root: str, query: str) -> tuple[pafs.FileSystem, str]:
+    import pyarrow as pa
+    import pyarrow.fs as pafs
+
+    found: tuple[pafs.FileSystem, str]
+    if scheme == "s3" and _ONE_REQUEST not in query:
+        with suppress(pa.ArrowInvalid):  # this pyarrow is older, or the URL is wrong: then the other call says so
+            found = pafs.FileSystem.from_uri(f"{root}{'&' if query else '?'}{_ONE_REQUEST}=true")
+            return found
+    found = pafs.FileSystem.from_uri(root)
+    return found
 
 
 def _fsspec_filesystem(scheme: str, root: str) -> tuple[pafs.FileSystem, str]:

@@ -19,7 +19,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.packing.pack import pack_request
 from diskgnn.packing.request import PackRequest
 from diskgnn.packing.tiers import TierRows
-from diskgnn.storage import remote_files
+from diskgnn.storage import faults, remote_files
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes
 from diskgnn.storage.manifest import read_manifest
@@ -115,18 +115,19 @@ def test_a_killed_sample_goes_on_with_the_shards_that_were_sent(store, graph, tm
     assert sent(store, f"{tmp_path.name}/samples") == files(tmp_path / "samples")
 
 
-def test_other_settings_after_a_kill_remove_what_was_sent(store, graph, tmp_path):
+def test_other_settings_after_a_stop_remove_what_was_sent(store, graph, tmp_path):
     out = store.url(f"{tmp_path.name}/samples")
-    killed(graph, "sample", SAMPLE, out, "push.file", 3)
+    with faults.armed("push.file", KeyboardInterrupt(), after=3), pytest.raises(KeyboardInterrupt):
+        diskgnn.sample(graph, out, **SAMPLE)
+    assert store.names(f"{tmp_path.name}/samples")
     diskgnn.sample(graph, out, **SAMPLE | {"epochs": 1})
     diskgnn.sample(graph, tmp_path / "samples", **SAMPLE | {"epochs": 1})
     assert sent(store, f"{tmp_path.name}/samples") == files(tmp_path / "samples")
 
 
-@pytest.mark.parametrize(("point", "after"), [("push.part", 0), ("push.files", 0)])
-def test_a_killed_prepare_goes_on_with_its_samples(store, graph, packed, tmp_path, point, after):
+def test_a_killed_prepare_goes_on_with_its_samples(store, graph, packed, tmp_path):
     out, keywords = store.url(f"{tmp_path.name}/packed"), PREPARE | {"disk": 5 << 20}
-    killed(graph, "prepare", keywords, out, point, after)
+    killed(graph, "prepare", keywords, out, "push.part", 0)
     assert MANIFEST not in store.names(f"{tmp_path.name}/packed")
     reports = diskgnn.prepare(graph, out, **keywords)
     assert [report.stage for report in reports] == ["pack"]
@@ -166,7 +167,8 @@ def test_what_is_overwritten_stays_until_the_new_one_is_whole(store, graph, pack
     out = store.url(f"{tmp_path.name}/packed")
     diskgnn.prepare(graph, out, **PREPARE | {"epochs": 1})
     old = read_manifest(out).digest
-    killed(graph, "prepare", PREPARE | {"overwrite": True}, out, "pack.window", 0)
+    with faults.armed("pack.window", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt), pytest.warns(match="kept"):
+        diskgnn.prepare(graph, out, **PREPARE, overwrite=True)
     assert read_manifest(out).digest == old
     diskgnn.prepare(graph, out, **PREPARE, overwrite=True)
     assert sent(store, f"{tmp_path.name}/packed") == files(packed)

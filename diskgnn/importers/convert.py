@@ -17,7 +17,7 @@ from diskgnn.importers.formats.registry import AUTO, FORMATS, SourceFormat, read
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, read_description
 from diskgnn.importers.graph_writing import open_graph, write_graph
 from diskgnn.importers.identity import identity
-from diskgnn.importers.ids.replacing_ids import SCRATCH, replace_user_ids
+from diskgnn.importers.ids.replacing_ids import LEAST_ID_BYTES, SCRATCH, replace_user_ids
 from diskgnn.importers.ids.user_ids import default_owner, find_user_ids
 from diskgnn.importers.tables.table import TableColumns, is_table
 from diskgnn.paths import PathLike
@@ -151,11 +151,12 @@ def convert(
     user_ids = find_user_ids(described, owner_of)
     opened = None if user_ids.types else open_graph(described, typed=typed)
     resources = Resources.of(memory, reporter=reporter)  # what is open counts
-    table_bytes = 0
+    least_bytes, what = LEAST_ID_BYTES, "replace ids"
     if opened is not None:  # otherwise nobody knows how many nodes there are
-        table_bytes = max((least_memory_bytes(edges.list.num_nodes) for edges in opened.edges.values()), default=0)
+        least_bytes = max((least_memory_bytes(edges.list.num_nodes) for edges in opened.edges.values()), default=0)
+        what = "sort edges"
     resources = resources.within(
-        "to read the sources and sort edges", _reading_bytes(described, source), least_bytes=table_bytes
+        f"to read the sources and {what}", _reading_bytes(described, source), least_bytes=least_bytes
     )
     making = identity({
         "source": source if isinstance(source, (str, os.PathLike)) else described,

@@ -40,6 +40,7 @@ from diskgnn.system.resources import Resources
 
 SCRATCH = "ids.scratch"  # a folder beside the files of the graph
 _FIXED_BYTES = 24 << 20  # a sample of the ids, and groups of rows of their file
+LEAST_ID_BYTES = 2 * _FIXED_BYTES
 _ANSWER_BYTES = 8 + 2  # of each id that is replaced, beside its own
 
 Owner = Callable[[str, str | EdgeType], str]
@@ -73,7 +74,7 @@ def replace_user_ids(
         ConfigError: too little memory.
         DiskFullError: the disk cannot hold the ids on their way.
     """
-    resources = resources.within("to replace ids", _FIXED_BYTES, least_bytes=_FIXED_BYTES)
+    resources = resources.within("to replace ids", _FIXED_BYTES, least_bytes=LEAST_ID_BYTES - _FIXED_BYTES)
     try:
         return _Replacing(given, found, owner_of, writer, resources).run()
     except DamagedScratchError:  # of a killed run, or of this one: once more

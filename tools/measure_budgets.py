@@ -142,10 +142,10 @@ def stages(folder: Path, nodes: int, degree: float, width: int) -> dict[str, Sta
         "sample": Stage(["sample", str(graph), str(folder / "samples"), *fanouts]),
         "pack": Stage(["pack", str(graph), str(folder / "samples"), str(packed), "--cpu-cache", "5%", "--overwrite"]),
         "prepare": Stage(["prepare", str(graph), str(folder / "prepared"), *fanouts, "--cpu-cache", "5%"]),
-        "repair": Stage(["verify", str(packed), "--repair", "--graph", str(graph)], damage),
         "infer": Stage(["infer", str(graph), "--out", str(folder / "all.npy"), *scored], train),
         "predict": Stage(["predict", str(graph), "--out", str(folder / "some.npy"), "--fanouts", "10,10", "--nodes",
                           str(graph / node_file("train", ONE_NODE_TYPE)), *scored], train),
+        "repair": Stage(["verify", str(packed), "--repair", "--graph", str(graph)], damage),
     }  # fmt: skip
 
 

@@ -6,8 +6,6 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from diskgnn.errors import ConfigError, DataWarning
 from diskgnn.graph.csc import edge_files, write_csc
 from diskgnn.graph.edge_buckets import index_dtype
@@ -193,8 +191,7 @@ def _write_small(
     else:
         node_data.write_rows(writer, file, nodes.labels)
         targets[name] = TargetConfig(nodes.given.task, nodes.labels.row_shape[0] if nodes.labels.row_shape else 1)
-    stored = np.load(writer.path(file), mmap_mode="r")
-    return node_data.write_splits(writer, name, nodes.splits, stored, nodes.owner)
+    return node_data.write_splits(writer, name, nodes.splits, nodes.num_nodes, nodes.owner)
 
 
 def _write_features(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from diskgnn.importers.containers.rows import RowSource
 from diskgnn.progress import Reporter
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import node_file
-from diskgnn.storage.checked_files import ChunkChecksums, npy_data_offset
+from diskgnn.storage.checked_files import ChunkChecksums, npy_data_offset, npy_parts
 from diskgnn.storage.pace import Pace
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.writer import ArtifactWriter
@@ -184,24 +184,23 @@ def write_splits(
     writer: ArtifactWriter,
     node_type: str,
     splits: Mapping[str, npt.NDArray[np.int64]],
-    labels: npt.NDArray[Any],
+    num_nodes: int,
     owner: str = "",
 ) -> dict[str, int]:
-    """Check and write the node ids of each split; return its size.
+    """Check and write the node ids of each split; return its size. The labels are written already.
 
     Warns about repeated ids, which are written once, and about nodes in two splits.
 
     Raises:
         InputError: an id out of range, an empty split, or seeds without a label.
     """
-    members: dict[str, npt.NDArray[np.bool_]] = {}
-    sizes: dict[str, int] = {}
+    labels = writer.path(node_file(artifacts.LABELS, node_type))
+    checked: dict[str, npt.NDArray[np.int64]] = {}
     for split, ids in splits.items():
-        ids, members[split] = _check_split(f"{split} of {owner}" if owner else split, ids, labels)
-        writer.save_array(node_file(split, node_type), ids)
-        sizes[split] = len(ids)
+        checked[split] = _check_split(f"{split} of {owner}" if owner else split, ids, num_nodes, labels)
+        writer.save_array(node_file(split, node_type), checked[split])
     for one, other in combinations(splits, 2):
-        shared = np.count_nonzero(members[one] & members[other])
+        shared = len(np.intersect1d(checked[one], checked[other], assume_unique=True))
         if shared:
             warnings.warn(
                 f"{shared} nodes are both in {one} and in {other}: what is measured on {other} is too good; "
@@ -209,14 +208,11 @@ def write_splits(
                 DataWarning,
                 stacklevel=4,
             )
-    return sizes
+    return {split: len(ids) for split, ids in checked.items()}
 
 
-def _check_split(
-    split: str, ids: npt.NDArray[np.int64], labels: npt.NDArray[Any]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Ids without repetitions, and [N] whether each node is among them."""
-    num_nodes = len(labels)
+def _check_split(split: str, ids: npt.NDArray[np.int64], num_nodes: int, labels: Path) -> npt.NDArray[np.int64]:
+    """Ids without repetitions."""
     if len(ids) == 0:
         remedy = "training needs at least one" if split.startswith("train") else "leave it out if there is none"
         raise InputError(f"{split}: expected node ids, found none; {remedy}")
@@ -232,23 +228,34 @@ def _check_split(
             f"{split}: expected node ids, found {num_nodes} numbers (one per node) that are all 0 or 1; if they are a "
             f"mask, save it as truth values: mask.astype(bool)"
         )
-    members = np.zeros(num_nodes, np.bool_)
-    members[ids] = True
-    repeated = len(ids) - int(np.count_nonzero(members))
-    if repeated:
+    distinct, places = np.unique(ids, return_index=True)
+    if repeated := len(ids) - len(distinct):
         warnings.warn(
             f"{split}: {repeated} of {len(ids)} node ids occur before; each node is kept once",
             DataWarning,
             stacklevel=4,
         )
-        ids = ids[np.sort(np.unique(ids, return_index=True)[1])]
-    unlabelled, none = _without_label(labels[ids])
-    if unlabelled.any():
+        ids = ids[np.sort(places)]
+    count, first = 0, num_nodes
+    for nodes, found in _labels_of(labels, distinct):
+        unlabelled, none = _without_label(found)
+        if unlabelled.any():
+            count, first = count + int(np.count_nonzero(unlabelled)), min(first, int(nodes[unlabelled].min()))
+    if count:
         raise InputError(
-            f"{split}: {np.count_nonzero(unlabelled)} of {len(ids)} nodes have no label ({none}), the first of them "
-            f"node {ids[unlabelled.argmax()]}; leave out the nodes without a label"
+            f"{split}: {count} of {len(ids)} nodes have no label ({none}), the first of them node {first}; leave out "
+            f"the nodes without a label"
         )
-    return ids, members
+    return ids
+
+
+def _labels_of(path: Path, nodes: npt.NDArray[np.int64]) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
+    """Some of `nodes`, which ascend, and their labels in a .npy file."""
+    start = 0
+    for part, _ in npy_parts(path):
+        first, last = np.searchsorted(nodes, [start, start + len(part)])
+        yield nodes[first:last], part[nodes[first:last] - start]
+        start += len(part)
 
 
 def _without_label(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], str]:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from diskgnn._native import count_nodes, sort_nodes
 from diskgnn.ordered import in_order
 from diskgnn.packing.access_columns import AccessColumn, ScratchMemory
-from diskgnn.packing.plan_record import PlanRecord
+from diskgnn.packing.schedule_record import ScheduleRecord
 
 _MIN_RANGES = 8  # of nodes
 _RANGE_NODES = 1 << 21  # at most, so that an int32 for each of a range's nodes stays in the processor's cache
@@ -73,7 +73,7 @@ class Accesses:
         *,
         threads: int = 1,
         memory_bytes: int = 0,
-        record: PlanRecord | None = None,
+        record: ScheduleRecord | None = None,
     ) -> list[Accesses]:
         """Those of each row set, of which `row_sets` have `num_nodes` and `scratch`. They and what is added to them may
         keep `memory_bytes` in memory.
@@ -176,7 +176,7 @@ class Accesses:
         lengths = [int(bounds[-1]) for bounds in self._range_bounds]
         return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
-    def _saved(self, record: PlanRecord) -> tuple[dict[str, npt.NDArray[Any]], list[Path]]:
+    def _saved(self, record: ScheduleRecord) -> tuple[dict[str, npt.NDArray[Any]], list[Path]]:
         """What to note of all minibatches so far, the last unit of which is new; the files that have it."""
         name, ends = self.scratch.stem, self._ends()
         first = int(ends[-1 - record.unit_batches])
@@ -186,7 +186,7 @@ class Accesses:
         done = {"ends": ends, "units": np.array(units, np.int64), "item_bytes": np.array(self._nodes.dtype.itemsize)}
         return {f"{name}/{key}": value for key, value in done.items()}, [self._nodes.path, self._order.path]
 
-    def _adopt(self, record: PlanRecord) -> None:
+    def _adopt(self, record: ScheduleRecord) -> None:
         """Go on with the minibatches that `record` knows.
 
         Raises:
@@ -204,7 +204,7 @@ class Accesses:
             self._add_bounds(nodes)
 
 
-def _note(found: Sequence[Accesses], record: PlanRecord) -> None:
+def _note(found: Sequence[Accesses], record: ScheduleRecord) -> None:
     """Note durably that all minibatches so far are sorted."""
     done: dict[str, npt.NDArray[Any]] = {}
     written: list[Path] = []

@@ -57,12 +57,12 @@ def adopt_parts(descriptor: int, path: Path, start: int, parts: Iterable[Part], 
         DamagedScratchError: they are not what they were.
         ArtifactError, ReadError: they cannot be read.
     """
-    end = 0
+    end, buffer = 0, memoryview(bytearray(_READ_BYTES))
     for part in parts:
         between = fill(descriptor, start + end, bytearray(part.offset - end), path)
         crc, end = 0, part.offset + part.num_bytes
         for offset in range(part.offset, end, _READ_BYTES):
-            crc = crc32c(fill(descriptor, start + offset, bytearray(min(_READ_BYTES, end - offset)), path), crc)
+            crc = crc32c(fill(descriptor, start + offset, buffer[: end - offset], path), crc)
         if crc != part.crc32c or any(between):
             raise DamagedScratchError(f"{path} is not what was written between its bytes {start} and {start + end}")
     tail[:] = 0

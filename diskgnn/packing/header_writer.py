@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import compress, count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,7 +17,7 @@ from diskgnn.packing.placed import PlacedHeaders, PlacedSplit
 from diskgnn.packing.placement import Placement, Schedule
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.extents import ROW_NUMBER, ExtentIndex, align
-from diskgnn.storage.samples import Samples
+from diskgnn.storage.samples import SampledMinibatch, Samples
 from diskgnn.storage.writer import ArtifactWriter
 
 
@@ -35,6 +36,7 @@ class HeaderWriter:
         tails: [T * 4096] for the page of each extent that is not full yet.
         adopted: the first headers, where a killed run wrote them.
         by_reference: write the numbers of rows, too; nothing is left to be written then.
+        numbers: the minibatches that get an extent, ascending; all by default.
     """
 
     def __init__(
@@ -50,10 +52,12 @@ class HeaderWriter:
         num_static: Sequence[int],
         needed: Sequence[npt.NDArray[np.bool_]],
         tails: npt.NDArray[np.uint8],
-        adopted: PlacedHeaders | None,
+        adopted: PlacedHeaders | None = None,
         by_reference: bool = False,
+        numbers: Sequence[int] | None = None,
     ) -> None:
-        num_batches = samples.config.splits[split].num_batches
+        num_batches = samples.config.splits[split].num_batches if numbers is None else len(numbers)
+        self._numbers = numbers
         self._disk = writer.disk
         self.split, self._samples, self._encoder, self._pages = split, samples, encoder, pages
         self._needed, self._num_static, self._tails = needed, num_static, tails
@@ -84,8 +88,11 @@ class HeaderWriter:
                 file.seek(0, 2)
                 self._nodes_files.append(file)
             # Again, in the thread that writes.
-            self._minibatches = self._samples.read(self.split, first=self.first)
-            opening.callback(self._minibatches.close)
+            minibatches = self._samples.read(self.split, first=self.first)
+            opening.callback(minibatches.close)
+            self._minibatches: Iterator[SampledMinibatch] = minibatches
+            if self._numbers is not None:
+                self._minibatches = compress(minibatches, map(set(self._numbers).__contains__, count()))
             self._opened = opening.pop_all()
         return self
 
@@ -145,8 +152,8 @@ class HeaderWriter:
 
     def headers(self) -> PlacedHeaders:
         """What is written so far."""
-        index, count = self._index, self._number
-        so_far = ExtentIndex(index.extents[:count], index.rows[:count], index.row_bytes)
+        index, written = self._index, self._number
+        so_far = ExtentIndex(index.extents[:written], index.rows[:written], index.row_bytes)
         return PlacedHeaders(so_far, self._static_accesses, self._node_bytes, self._nodes_crc32c)
 
     def flush(self) -> None:

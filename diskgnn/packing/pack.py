@@ -18,6 +18,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import label_target
 from diskgnn.packing.adopting import DamagedScratchError
 from diskgnn.packing.memory_division import COPIES, for_packing, minibatch_bytes_of, scratch_memory_bytes
+from diskgnn.packing.placed import Placed
 from diskgnn.packing.probes import probe_samples
 from diskgnn.packing.request import PackRequest
 from diskgnn.packing.row_packing import fits_disk, pack_rows
@@ -25,7 +26,7 @@ from diskgnn.packing.row_sets import features_of, only_features
 from diskgnn.packing.sending import remove_stale, send_rows
 from diskgnn.packing.space import certain_bytes, most_packed_bytes
 from diskgnn.packing.split_labels import SplitLabels
-from diskgnn.packing.split_placer import Placed, SplitPlacer
+from diskgnn.packing.split_placer import SplitPlacer
 from diskgnn.packing.tiers import TierBudgets, Tiers
 from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter, StageReport

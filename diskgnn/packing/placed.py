@@ -5,7 +5,7 @@ Headers and the nodes of rows are in files; the rest are arrays, which a durable
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from diskgnn._native import crc32c, mark_nodes
 from diskgnn.packing.adopting import DamagedScratchError, opened_scratch
+from diskgnn.packing.row_sets import RowSet
+from diskgnn.packing.tier_budgets import Division
 from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.file_reading import fill
 from diskgnn.storage.packed_config import PackedRows, PackedSplit, TierRowCounts
@@ -66,9 +68,10 @@ class PlacedHeaders:
         for number, path in enumerate(paths):
             dtype, length = self.node_dtype(number), self.nodes_file_bytes(number)
             piece_bytes, crc = _PIECE_NODES * dtype.itemsize, 0
+            buffer = memoryview(bytearray(min(piece_bytes, length)))
             with opened_scratch(path) as descriptor:
                 for offset in range(0, length, piece_bytes):
-                    piece = fill(descriptor, offset, bytearray(min(piece_bytes, length - offset)), path)
+                    piece = fill(descriptor, offset, buffer[: length - offset], path)
                     crc = crc32c(piece, crc)
                     nodes = np.frombuffer(piece, dtype)
                     if crc != self.nodes_crc32c[number] and offset + piece_bytes >= length:
@@ -152,3 +155,21 @@ class PlacedSplit:
                 for placed, max_inputs in found
             ),
         )
+
+
+@dataclass(frozen=True)
+class Placed:
+    """All splits after placement."""
+
+    row_sets: tuple[RowSet, ...]  # [K]
+    static_nodes: tuple[npt.NDArray[np.int64], ...]  # [K] each [S] hottest first
+    needed: tuple[npt.NDArray[np.bool_], ...]  # [K] each [N] whether any file needs a node's row
+    splits: Sequence[PlacedSplit]
+    divisions: Mapping[str, Division]  # by split, of a budget for the cpu tiers of several row sets
+    read_bytes: int  # of scratch files, those included that are read when rows are packed
+    by_reference: bool = False  # extents are complete: they have numbers of rows
+    files: Collection[str] | None = None  # those that are wanted; None: all
+
+    def wants(self, name: str) -> bool:
+        """Whether a file is to be written."""
+        return self.files is None or name in self.files

@@ -21,7 +21,7 @@ from diskgnn._native import belady_misses, count_next_uses, exchange_next_uses
 from diskgnn.ordered import in_order
 from diskgnn.packing.access_columns import INT32
 from diskgnn.packing.accesses import Accesses
-from diskgnn.packing.plan_record import PlanRecord
+from diskgnn.packing.schedule_record import ScheduleRecord
 
 SCRATCH_SUFFIXES = (".accesses", ".order", ".next", ".arcs")
 _STEPS_PER_PASS = 2  # that are noted: what is noted of one takes an int32 per node
@@ -43,7 +43,7 @@ class Reuse:
         *,
         threads: int = 1,
         once: bool = False,
-        record: PlanRecord | None = None,
+        record: ScheduleRecord | None = None,
     ) -> None:
         """Reads the sequence backwards, with an int32 per node in memory; notes in `record` how far that is."""
         self.accesses, self.static_nodes, self._once = accesses, static_nodes, once
@@ -101,7 +101,7 @@ class Reuse:
         self.accesses.remove()
         self._arcs.unlink()
 
-    def _find_next_uses(self, pool: ThreadPoolExecutor, record: PlanRecord | None) -> None:
+    def _find_next_uses(self, pool: ThreadPoolExecutor, record: ScheduleRecord | None) -> None:
         """Write those of all accesses."""
         next_use = np.zeros(self.accesses.num_nodes, np.int32)
         next_use[self.static_nodes] = -1
@@ -128,7 +128,7 @@ class Reuse:
                 self._next_uses.write(first, found)
 
     def _note_step(
-        self, record: PlanRecord, next_use: npt.NDArray[np.int32], number: int, steps: Sequence[tuple[int, range]]
+        self, record: ScheduleRecord, next_use: npt.NDArray[np.int32], number: int, steps: Sequence[tuple[int, range]]
     ) -> None:
         """Note that a step is done, and those before it."""
         name, (to_add, part) = self.accesses.scratch.stem, steps[number]
@@ -145,7 +145,7 @@ class Reuse:
         record.note(done, written)
 
     def _adopt_next_uses(
-        self, record: PlanRecord, next_use: npt.NDArray[np.int32], steps: Sequence[tuple[int, range]]
+        self, record: ScheduleRecord, next_use: npt.NDArray[np.int32], steps: Sequence[tuple[int, range]]
     ) -> int:
         """How many steps a killed run had done, which this one goes on with.
 

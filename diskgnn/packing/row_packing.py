@@ -24,8 +24,7 @@ from diskgnn.packing.output_files import (
     register_extents,
     reserve_extents,
 )
-from diskgnn.packing.placed import Arrays, PlacedSplit
-from diskgnn.packing.split_placer import Placed
+from diskgnn.packing.placed import Arrays, Placed, PlacedSplit
 from diskgnn.progress import Advance
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import allocated_bytes, file_bytes, free_bytes, require_free_bytes
@@ -89,11 +88,13 @@ def pack_rows(
         before_units()
     faults.point("pack.rows")
     for split in placed.splits:
-        reserve_extents(writer, split)
+        if placed.wants(artifacts.extents_file(split.name)):
+            reserve_extents(writer, split)
     with resources.reporter.stage("pack", rows.needed_bytes, "B") as advance:
         read_bytes = sum(rows.pack(number, recorded, advance) for number in range(len(placed.row_sets)))
     for split in placed.splits:
-        register_extents(writer, split)
+        if placed.wants(artifacts.extents_file(split.name)):
+            register_extents(writer, split)
     return read_bytes
 
 
@@ -191,11 +192,14 @@ class _RowPacking:
 
     def _files(self, number: int) -> list[RowFile]:
         placed, config = self._placed, self._placed.row_sets[number].config
-        files: list[RowFile] = [StaticFile(self._writer, placed.static_nodes[number], config)]
+        files: list[RowFile] = []
+        if placed.wants(artifacts.static_file(config.name)):
+            files.append(StaticFile(self._writer, placed.static_nodes[number], config))
         for split in placed.splits:
-            if not placed.by_reference:
+            if not placed.by_reference and placed.wants(artifacts.extents_file(split.name)):
                 files.append(ExtentRowsFile(self._writer, self._pages, split, number))
-            files.append(InitialCpuRowsFile(self._writer, self._pages, split, number, config))
+            if placed.wants(artifacts.initial_cpu_rows_file(split.name, config.name)):
+                files.append(InitialCpuRowsFile(self._writer, self._pages, split, number, config))
         return files
 
     def _file_names(self, number: int) -> list[str]:
@@ -205,7 +209,8 @@ class _RowPacking:
         names = [artifacts.static_file(name)]
         names += [file(split, name) for split in splits
                   for file in (artifacts.initial_cpu_rows_file, artifacts.next_cycle_slots_file)]  # fmt: skip
-        return names + ([] if row_set.features.quantisation is None else [artifacts.packed_codes_file(name)])
+        names += [] if row_set.features.quantisation is None else [artifacts.packed_codes_file(name)]
+        return list(filter(self._placed.wants, names))
 
     def _adopt_files(self, number: int) -> None:
         for name in self._file_names(number):
@@ -218,9 +223,11 @@ def save_arrays(writer: ArtifactWriter, placed: Placed, number: int) -> None:
     row_set = placed.row_sets[number]
     name = row_set.config.name
     for split in placed.splits:
-        writer.save_array(artifacts.next_cycle_slots_file(split.name, name), split.row_sets[number].next_cycle_slots)
-    if (quantisation := row_set.features.quantisation) is not None:
-        writer.save_array(artifacts.packed_codes_file(name), quantisation.to_array())
+        if placed.wants(slots_file := artifacts.next_cycle_slots_file(split.name, name)):
+            writer.save_array(slots_file, split.row_sets[number].next_cycle_slots)
+    quantisation, codes_file = row_set.features.quantisation, artifacts.packed_codes_file(name)
+    if quantisation is not None and placed.wants(codes_file):
+        writer.save_array(codes_file, quantisation.to_array())
 
 
 def _require_space(writer: ArtifactWriter, placed: Placed, has_units: bool) -> None:
@@ -267,6 +274,7 @@ def file_sizes(placed: Placed) -> dict[str, int]:
             sizes[artifacts.next_cycle_slots_file(split.name, name)] = _NPY_HEADER_BYTES + rows.next_cycle_slots.nbytes
         if (quantisation := row_set.features.quantisation) is not None:
             sizes[artifacts.packed_codes_file(name)] = _NPY_HEADER_BYTES + quantisation.to_array().nbytes
+    sizes = {name: size for name, size in sizes.items() if placed.wants(name)}
     sizes[artifacts.MANIFEST] = _MANIFEST_BYTES + len(sizes) * _MANIFEST_ENTRY_BYTES
     return sizes
 

@@ -24,9 +24,9 @@ from diskgnn.packing.output_files import (
     file_checksum,
     map_nodes,
 )
-from diskgnn.packing.placed import PlacedSplit
+from diskgnn.packing.placed import Placed, PlacedSplit
 from diskgnn.packing.row_packing import ROWS_RECORD, adopt_written, file_sizes, save_arrays, window_bytes_for
-from diskgnn.packing.split_placer import RECORD, Placed
+from diskgnn.packing.split_placer import RECORD
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import allocated_bytes, file_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.extents import ExtentIndex

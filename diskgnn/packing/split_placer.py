@@ -6,9 +6,8 @@ known and whose headers are written, and where the schedule stood at some of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -18,26 +17,23 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import PageWriter
-from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.packing.accesses import Accesses
 from diskgnn.packing.header_encoder import HeaderEncoder
 from diskgnn.packing.header_writer import HeaderWriter
-from diskgnn.packing.placed import Arrays, PlacedHeaders, PlacedSplit
+from diskgnn.packing.placed import Arrays, Placed, PlacedHeaders, PlacedSplit
 from diskgnn.packing.placement import Schedule
-from diskgnn.packing.plan_record import SUFFIXES as PLAN_SUFFIXES
-from diskgnn.packing.plan_record import PlanRecord
 from diskgnn.packing.reserving import scratch_pages
-from diskgnn.packing.reuse import MAX_BATCHES, SCRATCH_SUFFIXES, Reuse, most_scratch_bytes
 from diskgnn.packing.row_sets import RowSet
+from diskgnn.packing.schedule_record import ScheduleRecord
 from diskgnn.packing.split_labels import SplitLabels
+from diskgnn.packing.split_scheduler import SplitScheduler
 from diskgnn.packing.static_choice import choose_static
-from diskgnn.packing.tier_budgets import Demand, Division, divide_cpu_rows
-from diskgnn.packing.tiers import TierBudgets, Tiers
+from diskgnn.packing.tier_budgets import Division
+from diskgnn.packing.tiers import Tiers
 from diskgnn.progress import Advance
 from diskgnn.storage import artifacts
-from diskgnn.storage.disk_space import allocated_bytes
 from diskgnn.storage.pace import Pace
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.samples import Samples
@@ -47,19 +43,6 @@ from diskgnn.system.resources import Resources
 RECORD = "placing"
 _MAX_WAITING = 2  # minibatches that are placed and whose headers are not written yet
 _STANDINGS = 4  # of a split's schedule that are noted: each takes an int32 per node
-
-
-@dataclass(frozen=True)
-class Placed:
-    """All splits after placement."""
-
-    row_sets: tuple[RowSet, ...]  # [K]
-    static_nodes: tuple[npt.NDArray[np.int64], ...]  # [K] each [S] hottest first
-    needed: tuple[npt.NDArray[np.bool_], ...]  # [K] each [N] whether any file needs a node's row
-    splits: Sequence[PlacedSplit]
-    divisions: Mapping[str, Division]  # by split, of a budget for the cpu tiers of several row sets
-    read_bytes: int  # of scratch files, those included that are read when rows are packed
-    by_reference: bool = False  # extents are complete: they have numbers of rows
 
 
 class SplitPlacer:
@@ -88,21 +71,24 @@ class SplitPlacer:
         be in memory instead of in scratch files; `once` is that of `Reuse`; `unit_bytes` that of `Pace`;
         `static_nodes` [K] are chosen already; `labels` are those of a split."""
         self.writer, self.pages, self.graph, self.samples, self.config = writer, pages, graph, samples, config
-        self.row_sets, self.resources, self._once = row_sets, resources, once
-        self._scratch_memory_bytes = scratch_memory_bytes
+        self.row_sets, self.resources = row_sets, resources
+        self._scheduler = SplitScheduler(
+            writer, samples, row_sets, resources, scratch_memory_bytes=scratch_memory_bytes, once=once
+        )
         self.static_nodes: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64) for _ in row_sets]
         self._given_static, self._labels = static_nodes, labels
         self.needed: list[npt.NDArray[np.bool_]] = [np.zeros(row_set.num_rows, np.bool_) for row_set in row_sets]
         self._divisions: dict[str, Division] = {}
         self._read_bytes = 0
-        self._scratch_bytes = 0  # claimed of the disk for the split that is being placed
         pace = Pace(samples.manifest.total_bytes, unit_bytes)
         num_batches = sum(size.num_batches for size in samples.config.splits.values())
         self._unit_batches = pace.items(num_batches) if pace.has_units and not once else num_batches
         self._splits: list[PlacedSplit] = []
         self._recorded = self._read_record()
-        planned = PlanRecord.split_in(writer)
-        self._remove_scratch(*(split for split in samples.splits if split != planned or self._is_placed(split)))
+        begun = ScheduleRecord.split_in(writer)
+        for split in samples.splits:
+            if split != begun or self._is_placed(split):
+                self._scheduler.remove(split)
         writer.disk.look()
 
     def place_all(self, tiers: Tiers) -> Placed:
@@ -171,17 +157,6 @@ class SplitPlacer:
         found = self._recorded.get(split)
         return found is not None and PlacedSplit.tiers_in(found) is not None
 
-    def _remove_scratch(self, *splits: str) -> None:
-        """Delete what was planned with."""
-        for split in splits:
-            for row_set in self.row_sets:
-                path = self._scratch_path(split, row_set)
-                for suffix in (*SCRATCH_SUFFIXES, *PLAN_SUFFIXES):
-                    path.with_suffix(suffix).unlink(missing_ok=True)
-
-    def _scratch_path(self, split: str, row_set: RowSet) -> Path:
-        return self.writer.path(f"{split}-{row_set.config.name}.accesses")
-
     def _adopt_headers(self, split: str, found: Arrays) -> PlacedHeaders:
         headers = PlacedHeaders.from_arrays(found, [row_set.row_bytes for row_set in self.row_sets])
         headers.adopt_nodes(self._nodes_paths(split), self.needed)
@@ -190,40 +165,29 @@ class SplitPlacer:
     def _place(self, split: str, tiers: Tiers) -> PlacedSplit:
         """Place `split`: its headers go to their final offsets, the nodes of its rows to scratch files."""
         num_batches = self.samples.config.splits[split].num_batches
-        if num_batches > MAX_BATCHES:
-            raise ConfigError(f"{split}: {num_batches} minibatches; at most {MAX_BATCHES} can be placed")
-        record = PlanRecord(self.writer, split, self._unit_batches) if num_batches > self._unit_batches else None
+        record = ScheduleRecord(self.writer, split, self._unit_batches) if num_batches > self._unit_batches else None
         with self.resources.reporter.stage(f"place {split}", 2 * num_batches, "minibatches") as advance:
-            accesses = self._accesses(split, advance, record)
-            if split == self.samples.splits[0]:
-                self._choose_static(accesses, tiers)
-            reuses = [
-                Reuse(found, static, threads=self.resources.threads, once=self._once, record=record)
-                for found, static in zip(accesses, self.static_nodes, strict=True)
-            ]
-            schedules = self._schedules(split, reuses, tiers)
+            static_nodes = partial(self._static_nodes, split, tiers)
+            found = self._scheduler.schedules_of(split, tiers, static_nodes, advance, record)
+            if found.division is not None:
+                self._divisions[split] = found.division
+            for needed, schedule in zip(self.needed, found.schedules, strict=True):
+                needed[schedule.initial_cpu_nodes] = True
             with self._header_writer(split) as headers:
-                self._write_headers(headers, schedules, record, advance)
-        placed_split = headers.placed(schedules)
+                self._write_headers(headers, found.schedules, record, advance)
+        placed_split = headers.placed(found.schedules)
         if record is not None:
             self.record(placed_split)
-        self._read_bytes += sum(found.read_bytes for found in accesses)
+        self._read_bytes += found.read_bytes
         self._read_bytes += sum(
             rows.nodes_path.stat().st_size
             for rows in placed_split.row_sets  # when rows are packed
         )
-        for reuse in reuses:
-            reuse.remove()
-        if record is not None:
-            record.forget()
-            self._scratch_bytes += record.claimed_bytes
-        self._remove_scratch(split)
-        self.writer.disk.release(self._scratch_bytes)
-        self._scratch_bytes = 0
+        self._scheduler.remove(split, record)
         return placed_split
 
     def _write_headers(
-        self, headers: HeaderWriter, schedules: Sequence[Schedule], record: PlanRecord | None, advance: Advance
+        self, headers: HeaderWriter, schedules: Sequence[Schedule], record: ScheduleRecord | None, advance: Advance
     ) -> None:
         """Place all minibatches, and write the headers that a killed run has not written."""
         num_batches, first = self.samples.config.splits[headers.split].num_batches, 0
@@ -260,7 +224,7 @@ class SplitPlacer:
             yield range(first, last)
             first = last
 
-    def _note_standing(self, record: PlanRecord, schedules: Sequence[Schedule], turn: int, number: int) -> None:
+    def _note_standing(self, record: ScheduleRecord, schedules: Sequence[Schedule], turn: int, number: int) -> None:
         """Note where the schedules stand, before the minibatch `number`; the headers before that are recorded."""
         done: dict[str, npt.NDArray[Any]] = {"standing": np.array([turn, number])}
         written: list[Path] = []
@@ -290,57 +254,12 @@ class SplitPlacer:
         """[K] scratch files of the nodes of the rows of extents."""
         return [self.writer.path(f"{split}-{row_set.config.name}.nodes") for row_set in self.row_sets]
 
-    def _accesses(self, split: str, advance: Advance, record: PlanRecord | None) -> list[Accesses]:
-        """Of each row set."""
-        num_batches = self.samples.config.splits[split].num_batches
-
-        def needed(first: int) -> Iterator[list[npt.NDArray[Any]]]:
-            if record is not None:
-                self._claim_adopted(split, record, first)
-            advance(first)
-            for minibatch in self.samples.read(split, first=first):
-                nodes = [row_set.needed(minibatch) for row_set in self.row_sets]
-                scratch_bytes = sum(most_scratch_bytes(len(each), each.itemsize, num_batches) for each in nodes)
-                self.writer.disk.claim(scratch_bytes)
-                self._scratch_bytes += scratch_bytes
-                yield nodes
-                advance(1)
-
-        scratch = [self._scratch_path(split, row_set) for row_set in self.row_sets]
-        sizes = [row_set.num_rows for row_set in self.row_sets]
-        return Accesses.sort_all(
-            needed, list(zip(sizes, scratch, strict=True)), threads=self.resources.threads,
-            memory_bytes=self._scratch_memory_bytes, record=record,
-        )  # fmt: skip
-
-    def _claim_adopted(self, split: str, record: PlanRecord, num_batches: int) -> None:
-        """Claim what the first minibatches, which a killed run has sorted, will take, but for what it took already."""
-        most_bytes = taken_bytes = 0
-        for row_set in self.row_sets:
-            path = self._scratch_path(split, row_set)
-            taken_bytes += sum(allocated_bytes(path.with_suffix(each)) for each in (*SCRATCH_SUFFIXES, *PLAN_SUFFIXES))
-            if (ends := record.get(f"{path.stem}/ends")) is not None:
-                most_bytes += most_scratch_bytes(int(ends[-1]), row_set.id_bytes, num_batches**2)
-        self.writer.disk.claim(max(0, most_bytes - taken_bytes))
-        self._scratch_bytes += max(most_bytes, taken_bytes)
-
-    def _choose_static(self, accesses: Sequence[Accesses], tiers: Tiers) -> None:
+    def _static_nodes(self, split: str, tiers: Tiers, accesses: Sequence[Accesses]) -> Sequence[npt.NDArray[np.int64]]:
         """Those that are given, or the rows that the first split accesses most often."""
-        chosen = self._given_static or choose_static(self.row_sets, tiers, lambda: [each.counts() for each in accesses])
-        for number, nodes in enumerate(chosen):
-            self.static_nodes[number] = nodes
-            self.needed[number][nodes] = True
-
-    def _schedules(self, split: str, reuses: Sequence[Reuse], tiers: Tiers) -> list[Schedule]:
-        if not isinstance(tiers, TierBudgets):
-            rows = tuple(each.cpu(split) for each in tiers)
-        elif len(reuses) == 1:  # nothing to divide, and to count for it
-            rows = (tiers.cpu(split) // self.row_sets[0].row_bytes,)
-        else:
-            demands = [Demand(reuse, row_set.row_bytes) for reuse, row_set in zip(reuses, self.row_sets, strict=True)]
-            division = divide_cpu_rows(demands, tiers.cpu(split), threads=self.resources.threads)
-            rows, self._divisions[split] = division.rows, division
-        schedules = [Schedule(reuse, num_rows) for reuse, num_rows in zip(reuses, rows, strict=True)]
-        for needed, schedule in zip(self.needed, schedules, strict=True):
-            needed[schedule.initial_cpu_nodes] = True
-        return schedules
+        if split == self.samples.splits[0]:
+            chosen = self._given_static
+            chosen = chosen or choose_static(self.row_sets, tiers, lambda: [each.counts() for each in accesses])
+            for number, nodes in enumerate(chosen):
+                self.static_nodes[number] = nodes
+                self.needed[number][nodes] = True
+        return self.static_nodes

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import count_nodes
+from diskgnn._native import count_nodes, sort_nodes
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.accesses import count_histogram, hottest_nodes
 from diskgnn.packing.row_sets import RowSet, row_sets_of
@@ -53,7 +53,7 @@ def choose_static_of_all(graph: Graph, samples: Iterable[Samples], tiers: Tiers)
         for each in (first, *others):
             for minibatch in each.read(first.splits[0]):
                 for of_set, row_set in zip(counts, row_sets, strict=True):
-                    count_nodes(of_set, np.sort(row_set.needed(minibatch)))
+                    count_nodes(of_set, sort_nodes(row_set.needed(minibatch), row_set.num_rows)[0])
         return counts
 
     return dict(zip((each.config.name for each in row_sets), choose_static(row_sets, tiers, counted), strict=True))

@@ -29,7 +29,7 @@ from diskgnn.storage.header_checks import checked_header
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples import SampledMinibatch, Samples
 from diskgnn.storage.seed_files import read_given
-from diskgnn.storage.verification import Damage, damaged_extents
+from diskgnn.storage.verification import Damage
 from diskgnn.system.resources import Resources
 
 _WINDOWS_PART = 8  # of the memory budget, for one window of the features
@@ -88,11 +88,9 @@ def make_extents_alone(
                 record: Any = index.rows[number, k]
                 if _write_rows(made, int(record["rows_offset"]), nodes[k], row_set, resources) != record["rows_crc32c"]:
                     raise _unlike(packed, split, number)
-            _copy(made, target.fileno(), int(index.extents["offset"][number]))
+            copy_bytes(made, 0, int(index.extent_bytes[number]), target.fileno(), int(index.extents["offset"][number]))
             advance(1)
         os.fsync(target.fileno())
-    if again := list(damaged_extents(packed, split, damage.extents)):
-        raise ArtifactError(f"{path} is damaged in its extents {again} again: the disk does not keep what is written")
 
 
 def _split_of(packed: Packed, damage: Damage) -> str:
@@ -169,10 +167,11 @@ def _write_rows(path: Path, offset: int, nodes: npt.NDArray[np.int64], row_set: 
     return crc32c_of_remainder(remainder, len(nodes) * row_set.row_bytes)
 
 
-def _copy(path: Path, target: int, offset: int) -> None:
-    with path.open("rb") as source:
-        while content := source.read(_COPY_BYTES):
-            view = memoryview(content)
+def copy_bytes(path: Path, first: int, num_bytes: int, target: int, offset: int) -> None:
+    """Write so many bytes of a file, from `first` on, to `offset` of the descriptor `target`."""
+    with opened(path) as source:
+        for start in range(first, first + num_bytes, _COPY_BYTES):
+            view = memoryview(fill(source, start, bytearray(min(_COPY_BYTES, first + num_bytes - start)), path))
             while view:
                 written = os.pwrite(target, view, offset)
                 view, offset = view[written:], offset + written

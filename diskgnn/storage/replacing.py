@@ -11,6 +11,7 @@ from pathlib import Path
 
 from diskgnn.errors import ArtifactError, ConfigError, OutputExistsError
 from diskgnn.storage.artifacts import JOURNAL, MANIFEST
+from diskgnn.storage.checked_files import sync
 from diskgnn.storage.file_reading import read_whole
 from diskgnn.storage.journal import Journal
 from diskgnn.storage.locks import FileLock
@@ -205,3 +206,11 @@ def clean_beside(final: Path, staging: Path, lock: FileLock) -> bool:
             lock.release()
             return staging.exists()
     return False
+
+
+def replace_file(made: Path, damaged: Path) -> None:
+    """Put a file that was made again, durably, in the place of a damaged one, or of what else is there."""
+    sync(made)
+    if damaged.is_dir():
+        shutil.rmtree(damaged)
+    made.replace(damaged)

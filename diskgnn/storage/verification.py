@@ -11,13 +11,13 @@ from diskgnn.progress import SILENT, Reporter
 from diskgnn.storage import artifacts
 from diskgnn.storage.checked_files import checksum_file
 from diskgnn.storage.extents import Part
-from diskgnn.storage.file_reading import fill, reading, size_of
+from diskgnn.storage.file_reading import fill, forget, reading, size_of
 from diskgnn.storage.manifest import Manifest, check_file, read_manifest
 from diskgnn.storage.object_stores import AnyPath
 from diskgnn.storage.packed import Packed
 
 _READ_BYTES = 4 << 20
-_Read = Callable[[int, int], bytearray]  # of so many bytes from an offset of a file
+_Read = Callable[[int, int], memoryview]  # of so many bytes from an offset of a file; valid until the next one
 
 
 @dataclass(frozen=True)
@@ -126,15 +126,17 @@ def damaged_extents(packed: Packed, split: str, numbers: Sequence[int] | None = 
     index, path = packed.index(split), packed.manifest.file(artifacts.extents_file(split))
     starts, sizes = index.extents["offset"].tolist(), index.extent_bytes.tolist()
     with reading(path, front_to_back=True) as file:
+        buffer = memoryview(bytearray(_READ_BYTES))  # a new one for each piece would cost more than what is read
 
-        def read(offset: int, num_bytes: int) -> bytearray:
-            return fill(file, offset, bytearray(num_bytes), path)
+        def read(offset: int, num_bytes: int) -> memoryview:
+            return fill(file, offset, buffer[:num_bytes], path)
 
         for number in range(len(index)) if numbers is None else numbers:
             try:
                 is_whole = _is_whole(read, starts[number], sizes[number], index.parts(number))
             except ReadError:
                 is_whole = False
+            forget(file, starts[number], sizes[number])
             if not is_whole:
                 yield number
 

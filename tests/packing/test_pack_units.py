@@ -122,7 +122,7 @@ class Passes:
 
 @pytest.mark.parametrize(
     "point",
-    ["artifact.sync", "artifact.write", "pack.header", "pack.planned", "pack.rows", "pack.window", "unit.written"],
+    ["artifact.sync", "artifact.write", "pack.header", "pack.scheduled", "pack.rows", "pack.window", "unit.written"],
 )
 def test_a_kill_anywhere_changes_no_byte(packing: Packing, tmp_path: Path, point: str) -> None:
     passes = Passes()
@@ -216,18 +216,20 @@ def test_a_kill_costs_a_unit(one_type: Packing, tmp_path: Path, point: str) -> N
 
 
 @pytest.mark.parametrize("memory_bytes", [(1 << 30, 0), (0, 1 << 30)])
-def test_what_is_planned_is_not_planned_again(packing: Packing, tmp_path: Path, memory_bytes: tuple[int, int]) -> None:
+def test_what_is_scheduled_is_not_scheduled_again(
+    packing: Packing, tmp_path: Path, memory_bytes: tuple[int, int]
+) -> None:
     """Whether accesses were in memory or in files, and whether they are now."""
     whole, out = Passes(), tmp_path / "out"
     before, after = memory_bytes
-    with faults.armed("pack.planned", whole):
+    with faults.armed("pack.scheduled", whole):
         packing.pack(tmp_path / "counted", memory_bytes=before)
     assert whole.count > UNITS_PER_STAGE // 2
     for kill_after in np.linspace(whole.count // 3, whole.count - 1, 2).astype(int).tolist():
         first, second = Passes(kill_after), Passes()
-        with pytest.raises(Killed), faults.armed("pack.planned", first):
+        with pytest.raises(Killed), faults.armed("pack.scheduled", first):
             packing.pack(out, memory_bytes=before)
-        with faults.armed("pack.planned", second):
+        with faults.armed("pack.scheduled", second):
             packing.pack(out, memory_bytes=after)
         assert first.count + second.count == whole.count
         assert verify_artifact(out).digest == packing.digest

@@ -20,6 +20,7 @@ from diskgnn.errors import ArtifactError, BusyError, ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.packing.pack import pack
+from diskgnn.preparing.prepare import prepare
 from diskgnn.preparing.repair import repair
 from diskgnn.sampling.sample import sample
 from diskgnn.specs.targets import NodeTarget
@@ -199,6 +200,120 @@ def test_rows_of_several_types_and_of_edges_are_made_again(tmp_path: Path) -> No
             (damage,) = repair(packed.path, graph=graph, resources=RESOURCES)
         assert len(damage.extents) == count
         assert files(packed.path) == whole
+        flip(packed.path / "train.bin", 8)  # a header
+        repair(packed.path, graph=graph, resources=RESOURCES)
+        assert files(packed.path) == whole
+
+
+class Killed(BaseException):
+    """Nobody handles it."""
+
+
+class Headers:
+    """Counts the headers that are written."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+
+def inodes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_ino for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of several types. Budgets are divided for each split, so that splits have other slots for a type."""
+    folder = tmp_path_factory.mktemp("typed")
+    graph = write_typed_graph(folder / "graph", TypedGraph(3))
+    sample(graph, folder / "samples", fanouts=[3, 2], batch_size=4, epochs=2, seed=1, target=NodeTarget("paper"))
+    pack(graph, folder / "samples", folder / "packed", cpu_cache="30%", static_cache="5%", eval_cpu_cache="25%")
+    splits = Packed.open(folder / "packed").config.splits
+    assert [each.cpu_rows for each in splits["valid"].row_sets] != [each.cpu_rows for each in splits["test"].row_sets]
+    return folder
+
+
+@pytest.fixture(params=["made", "typed"])
+def either(request: pytest.FixtureRequest) -> Path:
+    found: Path = request.getfixturevalue(request.param)
+    return found
+
+
+def test_one_file_is_made_again_without_packing_the_others(either: Path, tmp_path: Path) -> None:
+    """With samples and without; no header is written where none is damaged, and no file but the damaged one."""
+    graph, packed, whole = Graph.open(either / "graph"), tmp_path / "packed", files(either / "packed")
+    shutil.copytree(either / "packed", packed)
+    for number, name in enumerate(sorted(name for name in whole if name.endswith(".npy"))):
+        before, written = inodes(packed), Headers()
+        flip(packed / name, len(whole[name]) - 1)
+        with faults.armed("pack.header", written):
+            repair(packed, graph=graph, samples=either / "samples" if number % 2 else None, resources=RESOURCES)
+        assert files(packed) == whole
+        assert written.count == 0
+        assert {changed for changed, inode in inodes(packed).items() if inode != before[changed]} == {name}
+
+
+def test_headers_are_made_again_one_by_one(either: Path, tmp_path: Path) -> None:
+    """Those of two splits; then beside static rows, an index and what a cpu tier starts with."""
+    graph, packed, whole = Graph.open(either / "graph"), tmp_path / "packed", files(either / "packed")
+    shutil.copytree(either / "packed", packed)
+    for others in ([], [name for name in whole if name.startswith(("static-", "test-index", "valid-initial"))]):
+        expected, written, before = {}, Headers(), inodes(packed)
+        for split, numbers in (("train", (1, 4, 5)), ("valid", (0,))):
+            for extent in Packed.open(packed).index(split).extents[list(numbers)]:
+                flip(packed / f"{split}.bin", int(extent["offset"] + extent["header_bytes"] - 1))
+            expected[f"{split}.bin"] = numbers
+        for name in others:
+            flip(packed / name, len(whole[name]) - 1)
+        with faults.armed("pack.header", written):
+            found = repair(packed, graph=graph, resources=RESOURCES)
+        assert {damage.file: damage.extents for damage in found} == expected | dict.fromkeys(others, ())
+        assert files(packed) == whole
+        assert written.count == 4
+        assert {changed for changed, inode in inodes(packed).items() if inode != before[changed]} == set(others)
+
+
+def test_a_lost_file_of_extents_is_packed_again_and_nothing_else(made: Path, damaged: Path) -> None:
+    packed, written = damaged / "packed", Headers()
+    remove(packed / "valid.bin", 0)
+    before = inodes(packed)
+    with faults.armed("pack.header", written):
+        repair(packed, graph=damaged / "graph", resources=RESOURCES)
+    assert written.count == len(Packed.open(packed).index("valid"))
+    assert files(packed) == files(made / "packed")
+    assert {name for name, inode in inodes(packed).items() if inode != before.get(name)} == {"valid.bin"}
+
+
+@pytest.mark.parametrize("point", ["sample.minibatch", "pack.header", "pack.window", "repair.made"])
+def test_a_repair_that_is_killed_loses_nothing(made: Path, damaged: Path, point: str) -> None:
+    packed = damaged / "packed"
+    flip(packed / "train.bin", 8)
+    flip(packed / "static-node.npy", 300)
+    flip(packed / "valid-rows.npy", 300)
+    before = files(packed)
+    with pytest.raises(Killed), faults.armed(point, Killed()):
+        repair(packed, graph=damaged / "graph", resources=RESOURCES)
+    assert files(packed) == before
+    repair(packed, graph=damaged / "graph", resources=RESOURCES)
+    assert files(packed) == files(made / "packed")
+    assert names(damaged) == ["graph", "packed", "samples"]
+
+
+def test_one_of_several_ranks_is_repaired(made: Path, tmp_path: Path) -> None:
+    """Its static rows are those of all; which they are, another rank says."""
+    prepare(made / "graph", tmp_path / "out", fanouts=[3, 2], batch_size=2, epochs=2, cpu_cache="20%",
+            static_cache="5%", ranks=2)  # fmt: skip
+    packed = tmp_path / "out" / "rank-1-of-2"
+    whole = files(packed)
+    for broken in (["static_nodes-node.npy"], [name for name in whole if name != "manifest.json"]):
+        for name in broken:
+            damage = flip if whole[name] else remove  # this rank has none of a small split
+            damage(packed / name, len(whole[name]) - 1)
+        repair(packed, graph=made / "graph", resources=RESOURCES)
+        assert files(packed) == whole
+    assert names(tmp_path / "out") == ["rank-0-of-2", "rank-1-of-2"]
 
 
 def test_rows_that_cannot_be_made_again_are_left(damaged: Path) -> None:
@@ -289,19 +404,13 @@ def test_verify_repairs(made: Path, damaged: Path) -> None:
     assert document["damaged"] == document["repaired"] == []
 
 
-def test_typed_directories_are_repaired(tmp_path: Path) -> None:
-    """Budgets are divided for each split by itself, so that splits have other slots for a type."""
-    folder = tmp_path / "made"
-    graph = write_typed_graph(folder / "graph", TypedGraph(3))
-    sample(graph, folder / "samples", fanouts=[3, 2], batch_size=4, epochs=2, seed=1, target=NodeTarget("paper"))
-    pack(graph, folder / "samples", folder / "packed", cpu_cache="30%", static_cache="5%", eval_cpu_cache="25%")
-    splits = Packed.open(folder / "packed").config.splits
-    assert [each.cpu_rows for each in splits["valid"].row_sets] != [each.cpu_rows for each in splits["test"].row_sets]
-    whole = files(folder / "packed")
+def test_typed_directories_are_repaired(typed: Path, tmp_path: Path) -> None:
+    shutil.copytree(typed / "packed", tmp_path / "packed")
+    whole = files(typed / "packed")
     for name in [name for name in whole if name.endswith((".bin", ".npy")) and len(whole[name]) > 200]:
-        flip(folder / "packed" / name, len(whole[name]) - 1)
-    repair(folder / "packed", graph=graph, samples=folder / "samples", resources=RESOURCES)
-    assert files(folder / "packed") == whole
+        flip(tmp_path / "packed" / name, len(whole[name]) - 1)
+    repair(tmp_path / "packed", graph=typed / "graph", samples=typed / "samples", resources=RESOURCES)
+    assert files(tmp_path / "packed") == whole
 
 
 def test_damage_is_what_it_says(damaged: Path) -> None:

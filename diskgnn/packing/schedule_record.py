@@ -1,5 +1,5 @@
-"""How far the plan of one split is, noted durably: accesses that are sorted, next uses that are found, and where the
-schedule stands. A run that goes on after a kill begins there.
+"""How far the schedule of one split is, noted durably: accesses that are sorted, next uses that are found, and where it
+stands. A run that goes on after a kill begins there.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from diskgnn.storage.disk_space import allocated_bytes, file_bytes
 from diskgnn.storage.file_reading import fill
 from diskgnn.storage.writer import ArtifactWriter
 
-RECORD = "plan"
+RECORD = "schedule"
 SUFFIXES = (".even", ".odd")  # of files that have an array each, which take turns
 _SPLIT, _UNIT = "split", "unit_batches"
 
 
-class PlanRecord:
-    """What is known of the plan of `split`. Names in it begin with that of a row set's scratch files."""
+class ScheduleRecord:
+    """What is known of the schedule of `split`. Names in it begin with that of a row set's scratch files."""
 
     def __init__(self, writer: ArtifactWriter, split: str, unit_batches: int) -> None:
         """Goes on with what a killed run noted of the same split in units of as many minibatches."""
@@ -38,7 +38,7 @@ class PlanRecord:
 
     @staticmethod
     def split_in(writer: ArtifactWriter) -> str | None:
-        """Which split a killed run was planning."""
+        """Which split a killed run was scheduling."""
         found = writer.recorded(RECORD)
         return None if found is None else str(found[_SPLIT])
 
@@ -48,7 +48,7 @@ class PlanRecord:
 
     def note(self, done: Mapping[str, npt.NDArray[Any]], written: Collection[Path]) -> None:
         """Note durably what is `done`; the files `written` hold it."""
-        faults.point("pack.planned")
+        faults.point("pack.scheduled")
         self._found |= done
         self._writer.record(RECORD, self._found, claims=[path.name for path in written])
 

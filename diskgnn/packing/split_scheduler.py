@@ -1,0 +1,158 @@
+"""The schedules of one split after another, from its accesses and when each row is needed next.
+
+Nothing but scratch files is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from diskgnn.errors import ConfigError
+from diskgnn.packing.accesses import Accesses
+from diskgnn.packing.placement import Schedule
+from diskgnn.packing.reuse import MAX_BATCHES, SCRATCH_SUFFIXES, Reuse, most_scratch_bytes
+from diskgnn.packing.row_sets import RowSet
+from diskgnn.packing.schedule_record import SUFFIXES as RECORD_SUFFIXES
+from diskgnn.packing.schedule_record import ScheduleRecord
+from diskgnn.packing.static_choice import Nodes
+from diskgnn.packing.tier_budgets import Demand, Division, divide_cpu_rows
+from diskgnn.packing.tiers import TierBudgets, Tiers
+from diskgnn.progress import Advance
+from diskgnn.storage.disk_space import allocated_bytes
+from diskgnn.storage.samples import Samples
+from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.system.resources import Resources
+
+
+@dataclass(frozen=True)
+class SplitSchedules:
+    """Where the rows of one split will be. `SplitScheduler.remove` removes its scratch."""
+
+    schedules: Sequence[Schedule]  # [K]
+    division: Division | None  # of a budget for the cpu tiers of several row sets
+
+    @property
+    def read_bytes(self) -> int:
+        """From scratch files so far."""
+        return sum(schedule.reuse.accesses.read_bytes for schedule in self.schedules)
+
+
+class SplitScheduler:
+    """Schedules one split after another. Node-sized memory is 4 bytes for each row of all row sets."""
+
+    def __init__(
+        self,
+        writer: ArtifactWriter,
+        samples: Samples,
+        row_sets: Sequence[RowSet],
+        resources: Resources,
+        *,
+        scratch_memory_bytes: int = 0,
+        once: bool = False,
+    ) -> None:
+        """`scratch_memory_bytes` is what may be in memory instead of in scratch files; `once` is that of `Reuse`."""
+        self._writer, self._samples, self._row_sets, self._resources = writer, samples, row_sets, resources
+        self._scratch_memory_bytes, self._once = scratch_memory_bytes, once
+        self._claimed_bytes = 0  # of the disk, for the split that is being scheduled
+
+    def schedules_of(
+        self,
+        split: str,
+        tiers: Tiers,
+        static_nodes: Callable[[Sequence[Accesses]], Sequence[Nodes]],
+        advance: Advance,
+        record: ScheduleRecord | None = None,
+    ) -> SplitSchedules:
+        """That of `split`.
+
+        Args:
+            split: train, valid or test.
+            tiers: rows [K] where those of each row set are known.
+            static_nodes: [K] which rows are static, when it is asked with the accesses [K].
+            advance: told of each minibatch.
+            record: where it is noted how far this is, and what a killed run noted.
+
+        Raises:
+            ConfigError: it has too many minibatches.
+            DamagedScratchError: what a killed run left is not what it wrote.
+        """
+        num_batches = self._samples.config.splits[split].num_batches
+        if num_batches > MAX_BATCHES:
+            raise ConfigError(f"{split}: {num_batches} minibatches; at most {MAX_BATCHES} can be placed")
+        accesses = self._accesses(split, advance, record)
+        reuses = [
+            Reuse(found, static, threads=self._resources.threads, once=self._once, record=record)
+            for found, static in zip(accesses, static_nodes(accesses), strict=True)
+        ]
+        return self._schedules(split, reuses, tiers)
+
+    def remove(self, split: str, record: ScheduleRecord | None = None) -> None:
+        """Delete what `split` was scheduled with, by a killed run, too."""
+        if record is not None:
+            record.forget()
+            self._claimed_bytes += record.claimed_bytes
+        for row_set in self._row_sets:
+            for path in self._scratch_files(split, row_set):
+                path.unlink(missing_ok=True)
+        self._writer.disk.release(self._claimed_bytes)
+        self._claimed_bytes = 0
+
+    def _scratch_path(self, split: str, row_set: RowSet) -> Path:
+        return self._writer.path(f"{split}-{row_set.config.name}.accesses")
+
+    def _scratch_files(self, split: str, row_set: RowSet) -> list[Path]:
+        path = self._scratch_path(split, row_set)
+        return [path.with_suffix(suffix) for suffix in (*SCRATCH_SUFFIXES, *RECORD_SUFFIXES)]
+
+    def _accesses(self, split: str, advance: Advance, record: ScheduleRecord | None) -> list[Accesses]:
+        """Of each row set."""
+        num_batches = self._samples.config.splits[split].num_batches
+
+        def needed(first: int) -> Iterator[list[npt.NDArray[Any]]]:
+            if record is not None:
+                self._claim_adopted(split, record, first)
+            advance(first)
+            for minibatch in self._samples.read(split, first=first):
+                nodes = [row_set.needed(minibatch) for row_set in self._row_sets]
+                scratch_bytes = sum(most_scratch_bytes(len(each), each.itemsize, num_batches) for each in nodes)
+                self._writer.disk.claim(scratch_bytes)
+                self._claimed_bytes += scratch_bytes
+                yield nodes
+                advance(1)
+
+        scratch = [self._scratch_path(split, row_set) for row_set in self._row_sets]
+        sizes = [row_set.num_rows for row_set in self._row_sets]
+        return Accesses.sort_all(
+            needed, list(zip(sizes, scratch, strict=True)), threads=self._resources.threads,
+            memory_bytes=self._scratch_memory_bytes, record=record,
+        )  # fmt: skip
+
+    def _claim_adopted(self, split: str, record: ScheduleRecord, num_adopted: int) -> None:
+        """Claim what the first minibatches, which a killed run has sorted, will take, but for what it took already."""
+        num_batches = self._samples.config.splits[split].num_batches
+        most_bytes = taken_bytes = 0
+        for row_set in self._row_sets:
+            taken_bytes += sum(map(allocated_bytes, self._scratch_files(split, row_set)))
+            if (ends := record.get(f"{self._scratch_path(split, row_set).stem}/ends")) is not None:
+                most_bytes += most_scratch_bytes(int(ends[-1]), row_set.id_bytes, num_adopted * num_batches)
+        self._writer.disk.claim(max(0, most_bytes - taken_bytes))
+        self._claimed_bytes += max(most_bytes, taken_bytes)
+
+    def _schedules(self, split: str, reuses: Sequence[Reuse], tiers: Tiers) -> SplitSchedules:
+        division = None
+        if not isinstance(tiers, TierBudgets):
+            rows = tuple(each.cpu(split) for each in tiers)
+        elif len(reuses) == 1:  # nothing to divide, and to count for it
+            rows = (tiers.cpu(split) // self._row_sets[0].row_bytes,)
+        else:
+            demands = [Demand(reuse, row_set.row_bytes) for reuse, row_set in zip(reuses, self._row_sets, strict=True)]
+            division = divide_cpu_rows(demands, tiers.cpu(split), threads=self._resources.threads)
+            rows = division.rows
+        return SplitSchedules(
+            [Schedule(reuse, num_rows) for reuse, num_rows in zip(reuses, rows, strict=True)], division
+        )

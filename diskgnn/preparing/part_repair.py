@@ -1,0 +1,198 @@
+"""Files of a packed directory made again by placing its rows again: without packing what is whole.
+
+Headers, indices and what the cpu tier starts with follow from all minibatches of a split, so it is sampled and placed.
+What is written, and which rows of the features are read, goes with the damage.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from diskgnn.errors import ArtifactError, ReadError
+from diskgnn.graph.graph import Graph
+from diskgnn.packing.part import Part, pack_part
+from diskgnn.packing.request import PackRequest
+from diskgnn.packing.static_choice import Nodes, choose_static_of_all
+from diskgnn.packing.tiers import TierRows
+from diskgnn.preparing.extent_repair import copy_bytes
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.sample import sample_plan
+from diskgnn.schema import SPLITS
+from diskgnn.storage import artifacts, faults
+from diskgnn.storage.checked_files import sync
+from diskgnn.storage.extents import ExtentIndex
+from diskgnn.storage.packed import Packed
+from diskgnn.storage.packed_config import PackedConfig
+from diskgnn.storage.replacing import replace_file
+from diskgnn.storage.samples import Samples
+from diskgnn.storage.seed_files import read_given
+from diskgnn.storage.verification import Damage
+from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.system.resources import Resources
+
+
+def make_part_again(
+    packed: Packed,
+    damages: Sequence[Damage],
+    graph: Graph,
+    samples: Samples | None,
+    scratch: Path,
+    resources: Resources,
+) -> None:
+    """Replace the damaged files, and write damaged extents over, in place.
+
+    Args:
+        packed: the directory.
+        damages: in any of its files.
+        graph: that it was made from.
+        samples: that it was made from, if they were kept.
+        scratch: a folder for what is made, before it is compared.
+        resources: what sampling and placing may spend.
+
+    Raises:
+        ArtifactError: the graph or the samples are damaged, or this diskgnn cannot make the same again.
+        DiskFullError: there is no room for what is made, and for the samples if there are none.
+    """
+    repair = _PartRepair(packed, damages)
+    samples = samples or repair.sampled(graph, scratch / "samples", resources)
+    tiers = _tiers(packed.config)
+    request = PackRequest(
+        graph, samples, tiers, keep_input_nodes=packed.config.keep_input_nodes,
+        keep_edge_ids=packed.config.keep_edge_ids,
+    )  # fmt: skip
+    static_nodes = repair.static_nodes(graph, samples)
+    with ArtifactWriter(scratch / "packed", artifacts.PACKED, config={}, overwrite=True) as writer:
+        pack_part(request, repair.part, static_nodes, writer, resources)
+        for name, nodes in zip(repair.row_sets, static_nodes, strict=True):
+            if (file := artifacts.static_nodes_file(name)) in repair.part.files:
+                writer.save_array(file, nodes)
+        repair.take(writer)
+
+
+class _PartRepair:
+    """What has to be made again of a packed directory, and from what."""
+
+    def __init__(self, packed: Packed, damages: Sequence[Damage]) -> None:
+        self._packed = packed
+        self.row_sets = [row_set.name for row_set in packed.config.row_sets]
+        self._some: dict[str, Sequence[int]] = {}  # by split: the extents that are damaged, where others are whole
+        damaged = {damage.file: damage for damage in damages}
+        extents: dict[str, Sequence[int]] = {}
+        whole: dict[str, Path] = {}
+        for split, size in packed.config.splits.items():
+            file, indices = artifacts.extents_file(split), {artifacts.index_file(split), artifacts.rows_file(split)}
+            if file not in damaged:
+                if not indices.isdisjoint(damaged):
+                    whole[split] = packed.path / file
+            elif damaged[file].extents:
+                extents[split] = self._some[split] = damaged[file].extents
+            else:
+                extents[split] = range(size.num_batches)
+        self.part = Part(frozenset(damaged), extents, whole)
+
+    def sampled(self, graph: Graph, path: Path, resources: Resources) -> Samples:
+        """Samples of the splits that are needed."""
+        config = self._packed.config
+        spec = replace(read_given(self._packed.manifest, config.samples.spec), splits=tuple(self._splits_needed()))
+        sample_plan(SamplingPlan(graph, spec), path, resources, overwrite=True)
+        return Samples.open(path)
+
+    def static_nodes(self, graph: Graph, samples: Samples) -> list[Nodes]:
+        """[K] which rows are static, if anything that is wanted depends on that."""
+        if (found := _static_nodes_of_ranks(self._packed)) is not None:
+            return [found[name] for name in self.row_sets]
+        if self._counts_accesses:
+            found = choose_static_of_all(graph, [samples], _tiers(self._packed.config))
+            return [found[name] for name in self.row_sets]
+        return [np.empty(0, np.int64) for _ in self.row_sets]
+
+    def take(self, writer: ArtifactWriter) -> None:
+        """Put what `writer` has made into place, if it is what was there."""
+        packed = self._packed
+        some = {artifacts.extents_file(split) for split in self._some}
+        for name in self.part.files - some:
+            if writer.files.get(name) != packed.manifest.files[name]:
+                raise _unlike(packed, name)
+        for split, numbers in self._some.items():
+            made, index = _index_in(writer, packed, split), packed.index(split)
+            if [[*made.parts(at)] for at in range(len(made))] != [[*index.parts(number)] for number in numbers]:
+                raise _unlike(packed, artifacts.extents_file(split))
+        faults.point("repair.made")
+        for name in sorted(self.part.files - some):
+            replace_file(writer.path(name), packed.path / name)
+        sync(packed.path)
+        for split, numbers in self._some.items():
+            self._write_over(writer, split, numbers)
+
+    def _write_over(self, writer: ArtifactWriter, split: str, numbers: Sequence[int]) -> None:
+        """Write damaged extents over, in place: whatever a reader finds there meanwhile has its checksum."""
+        made, index = _index_in(writer, self._packed, split), self._packed.index(split)
+        name = artifacts.extents_file(split)
+        with (self._packed.path / name).open("r+b") as target:
+            for at, number in enumerate(numbers):
+                first, num_bytes = int(made.extents["offset"][at]), int(made.extent_bytes[at])
+                copy_bytes(writer.path(name), first, num_bytes, target.fileno(), int(index.extents["offset"][number]))
+            os.fsync(target.fileno())
+
+    def _splits_needed(self) -> list[str]:
+        config = self._packed.config
+        needed = {split for split in config.splits if self.part.wants_places(split, self.row_sets)}
+        if self._counts_accesses and _static_nodes_of_ranks(self._packed) is None:
+            needed.add(next(iter(config.splits)))
+        smallest = min(config.splits, key=lambda split: config.splits[split].num_batches)
+        return [split for split in config.splits if split in (needed or {smallest})]
+
+    @property
+    def _counts_accesses(self) -> bool:
+        """Whether it matters which rows are static."""
+        config = self._packed.config
+        if not any(row_set.num_static for row_set in config.row_sets):
+            return False
+        is_wanted = any(artifacts.static_file(name) in self.part.files for name in self.row_sets)
+        return is_wanted or any(self.part.wants_places(split, self.row_sets) for split in config.splits)
+
+
+def _index_in(writer: ArtifactWriter, packed: Packed, split: str) -> ExtentIndex:
+    """That of the extents that were made."""
+    extents, rows = (np.load(writer.path(name(split))) for name in (artifacts.index_file, artifacts.rows_file))
+    return ExtentIndex(extents, rows, packed.config.stored_row_bytes)
+
+
+def _static_nodes_of_ranks(packed: Packed) -> dict[str, Nodes] | None:
+    """Which rows are static, where several ranks have decided that together: as one of them says it, undamaged."""
+    names = [row_set.name for row_set in packed.config.row_sets]
+    if not any(artifacts.static_nodes_file(name) in packed.manifest.files for name in names):
+        return None
+    shard = packed.config.samples.spec.shard
+    others = [packed.path.with_name(artifacts.rank_directory(rank, shard.world_size))
+              for rank in range(shard.world_size)]  # fmt: skip
+    for path in (packed.path, *others):
+        with suppress(ArtifactError, ReadError):
+            said_by = Packed.open(path)
+            found = {name: said_by.static_nodes(name) for name in names}
+            expected = [packed.manifest.files.get(artifacts.static_nodes_file(name)) for name in names]
+            if expected == [said_by.manifest.files.get(artifacts.static_nodes_file(name)) for name in names]:
+                return found
+    raise ArtifactError(
+        f"{packed.path} does not say any more which rows are static, and no other rank's directory is beside it: copy "
+        f"one to {others[0] if others[0] != packed.path else others[-1]}"
+    )
+
+
+def _tiers(config: PackedConfig) -> list[TierRows]:
+    """[K] tiers that give each sequence the slots it has: fewer were asked for, or all rows fit in fewer."""
+    found = []
+    for number, row_set in enumerate(config.row_sets):
+        slots = {split: sequence.row_sets[number].cpu_rows for split, sequence in config.splits.items()}
+        found.append(TierRows(row_set.num_static, **{split: slots.get(split, 0) for split in SPLITS}))
+    return found
+
+
+def _unlike(packed: Packed, name: str) -> ArtifactError:
+    return ArtifactError(f"{name} of {packed.path} cannot be made again by this diskgnn: prepare it again")

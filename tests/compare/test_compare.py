@@ -188,7 +188,7 @@ def requested_rows(graph, train):
     [
         ({"loaders": "none"}, "loaders: found 'none'"),
         ({"max_batches": 0}, "max_batches: expected at least 1"),
-        ({"seeds": 0}, "seeds: expected at least 1"),
+        ({"num_seeds": 0}, "num_seeds: expected at least 1"),
         ({"memory": 0}, "memory: expected the cap"),
         ({"device": "gpu"}, "device: expected cpu, cuda"),
         ({"memory": "100KiB", "cpu_cache": "90%"}, "cpu_cache: 90% is .*, more than `memory`"),

@@ -16,7 +16,7 @@ from diskgnn.storage.row_format import FeatureFile, RowFormat
 
 
 @dataclass(frozen=True)
-class RowFile:
+class CheckedRowFile:
     """A file of rows, whose reader computes their checksum on the way: it starts with `header_crc32c`."""
 
     file: FeatureFile
@@ -33,7 +33,7 @@ class RowFile:
         self.manifest.check(self.name, crc32c)
 
 
-def open_row_file(packed: Packed, name: str, rows: RowFormat, num_rows: int) -> RowFile:
+def open_row_file(packed: Packed, name: str, rows: RowFormat, num_rows: int) -> CheckedRowFile:
     """The .npy file `name` of `packed`, `num_rows` rows of format `rows`: memory is taken and addressed by these.
 
     Raises:
@@ -48,7 +48,7 @@ def open_row_file(packed: Packed, name: str, rows: RowFormat, num_rows: int) -> 
     if offset_bytes >= DIRECT_ALIGNMENT:  # readers count on the first page having the first row
         raise does_not_fit(packed)
     header_crc32c = crc32c(read_array(path, np.uint8, offset_bytes, 0))
-    return RowFile(FeatureFile(path, offset_bytes, num_rows, rows), header_crc32c, packed.manifest, name)
+    return CheckedRowFile(FeatureFile(path, offset_bytes, num_rows, rows), header_crc32c, packed.manifest, name)
 
 
 def does_not_fit(packed: Packed) -> ArtifactError:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from diskgnn._native import crc32c
-from diskgnn.loading.row_file_check import RowFile, open_row_file
+from diskgnn.loading.row_file_check import CheckedRowFile, open_row_file
 from diskgnn.specs.caches import cache_rows
 from diskgnn.storage import artifacts
 from diskgnn.storage.packed import Packed
@@ -145,7 +145,7 @@ def _name_among_ranks(packed: Packed, number: int) -> str | None:
     return f"{packed.config.graph} {name} {nodes.crc32c} {rows.crc32c} {rows.bytes}"
 
 
-def _load(row_file: RowFile, device: torch.device, num_device: int, engine: str, name: str | None) -> StaticRows:
+def _load(row_file: CheckedRowFile, device: torch.device, num_device: int, engine: str, name: str | None) -> StaticRows:
     """The rows in memory: if `name` names them, in that of all ranks here, where one may have read them already."""
     rows, row_bytes, num_rows = row_file.file.rows, row_file.file.row_bytes, row_file.file.num_rows
     on_device = torch.empty((num_device, rows.stored_columns), dtype=rows.torch_dtype, device=device)
@@ -160,7 +160,7 @@ def _load(row_file: RowFile, device: torch.device, num_device: int, engine: str,
     return StaticRows(rows, on_device, shared.data[num_device * row_bytes :], shared)
 
 
-def _read(row_file: RowFile, on_device: Tensor, pinned: npt.NDArray[np.uint8], engine: str) -> None:
+def _read(row_file: CheckedRowFile, on_device: Tensor, pinned: npt.NDArray[np.uint8], engine: str) -> None:
     """Read the first rows to the device and the others to host memory, compared with their checksum."""
     file, crc, num_device = row_file.file, row_file.header_crc32c, len(on_device)
     row_bytes = file.row_bytes

@@ -71,11 +71,11 @@ def send_rows(
     faults.point("pack.rows")
     total_rows = sum(int(rows.bounds[-1]) for split in placed.splits for rows in split.row_sets)
     with resources.reporter.stage("pack and send", total_rows, "rows") as advance:
-        sending = _Sending(writer, pages, placed, resources, window_bytes)
+        parts_writer = _PartsWriter(writer, pages, placed, resources, window_bytes)
         streams = {split.name: outbox.stream(artifacts.extents_file(split.name)) for split in placed.splits}
         read_bytes = 0
         for number, parts in enumerate(_parts(writer, placed)):
-            read_bytes += sending.pack(parts, with_memory=number == 0)
+            read_bytes += parts_writer.pack(parts, with_memory=number == 0)
             for part in parts:
                 path = writer.path(artifacts.extents_file(part.name))
                 streams[part.name].append(path, int(part.index.extents["offset"][-1] + part.index.extent_bytes[-1]))
@@ -131,7 +131,7 @@ def _room(writer: ArtifactWriter, placed: Placed) -> int:
     return free_bytes(writer.staging, writer.disk) - others
 
 
-class _Sending:
+class _PartsWriter:
     def __init__(
         self, writer: ArtifactWriter, pages: PageWriter, placed: Placed, resources: Resources, window_bytes: int | None
     ) -> None:

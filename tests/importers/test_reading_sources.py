@@ -11,6 +11,7 @@ import pytest
 import torch
 from user_data import small_data
 
+from diskgnn.errors import InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.containers import arrays, edge_arrays, torch_files
 from diskgnn.importers.convert import convert
@@ -65,6 +66,14 @@ def test_one_of_several_tensors_of_a_file_is_found(tmp_path: Path) -> None:
         rows = torch_files.rows(name, tmp_path / "x.pt", torch_files.as_array(loaded[name][1:]))  # type: ignore[arg-type]
         assert rows.origin is None  # it is of the file, not of memory
         np.testing.assert_array_equal(rows.load(), tensor[1:].numpy())
+
+
+def test_a_number_is_no_array(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.float32(3))
+    torch.save(torch.tensor(3.0), tmp_path / "x.pt")
+    for name in ("x.npy", "x.pt"):
+        with pytest.raises(InputError, match="x: expected an array, found a single number"):
+            arrays.numbers("x", tmp_path / name)
 
 
 def mapped_and_touched(folder: Path) -> int:

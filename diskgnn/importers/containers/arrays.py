@@ -107,7 +107,7 @@ def _file(name: str, path: Location) -> RowSource:
         raise InputError(f"{name}: {path} is not a complete .npy file{reason}") from error
     if not isinstance(mapped, np.ndarray):
         raise InputError(f"{name}: {path} holds several arrays (.npz); save the one that is meant with np.save")
-    if not isinstance(mapped, np.memmap) or not mapped.size:
+    if not isinstance(mapped, np.memmap) or not mapped.size or not mapped.ndim:
         return replace(of_array(name, mapped), stored_bytes=path.stat().st_size)
     read = file_rows if mapped.flags.c_contiguous else file_columns
     return read(name, path, len(mapped), mapped.shape[1:], mapped.dtype, mapped.offset)

@@ -61,10 +61,19 @@ def stages(folder: Path, nodes: int) -> dict[str, Callable[[Path], object]]:
     np.save(folder / "edges.npy", random.integers(0, nodes, (2, 10 * nodes)))
     given = {"features": folder / "features.npy", "edges": folder / "edges.npy", "memory": "256MiB",
              "labels": random.integers(0, 16, nodes), "train": np.arange(nodes // 10)}  # fmt: skip
+    names = np.char.add("user/", random.permutation(nodes).astype(str))
+    np.save(folder / "ids.npy", names)
+    np.save(folder / "named.npy", names[np.load(folder / "edges.npy")])
+    np.save(folder / "weights.npy", random.random(10 * nodes, np.float32) + 1)
+    carried = {"edges": folder / "edges.npy", "weights": folder / "weights.npy", "keep_ids": True}
+    schema = {"nodes": {"n": {"num_nodes": nodes}}, "edges": {"n:to:n": carried}}
+    by_id = {**given, "edges": folder / "named.npy", "ids": folder / "ids.npy", "train": names[: nodes // 10]}
     return {
         "generate": lambda out: generate(out, **sizes),
         "convert": lambda out: convert(out, **given),
         "convert --quantise int8": lambda out: convert(out, **given, quantise="int8"),
+        "convert edges with weights": lambda out: convert(out, schema=schema, memory="256MiB"),
+        "convert --ids": lambda out: convert(out, **by_id),
         "pack": lambda out: pack(folder / "graph", folder / "samples", out, cpu_cache="10%", memory="256MiB"),
     }
 

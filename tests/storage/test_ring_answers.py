@@ -60,7 +60,12 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def answered(library: Path, script: str, path: Path, answer: int | str, times: int) -> str:
     """What a script prints of reading `path` while so many answers are changed."""
-    changed = {"LD_PRELOAD": str(library), "RING_ANSWER": str(answer), "RING_TIMES": str(times)}
+    preloaded = os.environ.get("LD_PRELOAD", "").split(":")  # a sanitizer has to be the first
+    changed = {
+        "LD_PRELOAD": ":".join([*filter(None, preloaded), str(library)]),
+        "RING_ANSWER": str(answer),
+        "RING_TIMES": str(times),
+    }
     command = [sys.executable, "-c", script, str(path)]
     return subprocess.run(
         command, env=os.environ | changed, capture_output=True, text=True, check=True, timeout=120

@@ -57,7 +57,8 @@ def run_on_failing_disk(
         raise RuntimeError("a C compiler (cc) is needed for a disk that fails")
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
     command = [sys.executable, "-m", "torturing.disks", library, inputs, folder / "disks", str(seed), str(times)]
-    environment = {"LD_PRELOAD": str(library), "PYTHONPATH": os.pathsep.join(sys.path)}
+    preloaded = [*filter(None, os.environ.get("LD_PRELOAD", "").split(":")), str(library)]  # a sanitizer is the first
+    environment = {"LD_PRELOAD": ":".join(preloaded), "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
         [*command, *ways], env=os.environ | environment, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -168,8 +168,8 @@ OPEN(open)
 OPEN(open64)
 
 static int access_of(int descriptor, int access) {
-  const int denied = descriptor >= 0 && atomic_load(&error_to_give) != HALF && is_descriptor(READ, descriptor);
-  return denied ? PROT_NONE : access;
+  const int denied = descriptor >= 0 && fails(is_descriptor(READ, descriptor));  // a map is a read to come
+  return denied && atomic_load(&error_to_give) != HALF ? PROT_NONE : access;
 }
 
 void* mmap(void* address, size_t length, int access, int flags, int descriptor, off_t offset) {

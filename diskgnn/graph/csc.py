@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from diskgnn._native import count_edges, sort_bucket, sort_bucket_with_order
 from diskgnn.errors import InputError
+from diskgnn.graph.bucket_layout import index_dtype, lay_out_buckets
 from diskgnn.graph.edge_buckets import (
     DamagedScratchError,
     EdgeBuckets,
@@ -28,8 +29,6 @@ from diskgnn.graph.edge_buckets import (
     EdgeSource,
     directions,
     edges_from,
-    index_dtype,
-    lay_out_buckets,
 )
 from diskgnn.graph.edge_progress import EdgeProgress, State
 from diskgnn.graph.edge_records import EdgeColumn, EdgeRecords, RecordFiles, record_dtype, record_files, require_weights

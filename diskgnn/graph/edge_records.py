@@ -21,7 +21,8 @@ import numpy.typing as npt
 
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError, InputError
-from diskgnn.graph.edge_buckets import BucketLayout, DamagedScratchError, EdgeChunk, EdgesFrom, directions, write_at
+from diskgnn.graph.bucket_layout import BucketLayout
+from diskgnn.graph.edge_buckets import DamagedScratchError, EdgeChunk, EdgesFrom, directions, write_at
 from diskgnn.graph.edge_progress import State
 from diskgnn.schema import EdgeType
 from diskgnn.storage import artifacts, cache_hints, faults

@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import FeatureType, GraphGenerator
+from diskgnn.graph.bucket_layout import index_dtype
 from diskgnn.graph.csc import EdgeList, EdgeOptions, least_memory_bytes, write_csc
-from diskgnn.graph.edge_buckets import EdgeChunk, index_dtype
+from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.graph.edge_progress import EdgeProgress
 from diskgnn.graph.generation_spec import GenerationSpec
 from diskgnn.ordered import in_order

@@ -22,8 +22,9 @@ import numpy.typing as npt
 
 from diskgnn._native import FeatureType, GraphGenerator
 from diskgnn.errors import ConfigError
+from diskgnn.graph.bucket_layout import index_dtype
 from diskgnn.graph.csc import EdgeList
-from diskgnn.graph.edge_buckets import EdgeChunk, index_dtype
+from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.graph.edge_records import EdgeColumn
 from diskgnn.graph.generation import SIGNAL_RATIO
 from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource

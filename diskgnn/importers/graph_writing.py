@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from diskgnn.errors import ConfigError, DataWarning
+from diskgnn.graph.bucket_layout import index_dtype
 from diskgnn.graph.csc import edge_files, write_csc
-from diskgnn.graph.edge_buckets import index_dtype
 from diskgnn.graph.edge_records import record_dtype
 from diskgnn.importers import node_data
 from diskgnn.importers.containers.rows import EdgeStream

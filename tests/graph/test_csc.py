@@ -17,8 +17,9 @@ from neighbor_order import in_order, order_hash
 
 from diskgnn._native import EdgeBuffers, count_edges, sort_bucket
 from diskgnn.errors import ConfigError, DiskFullError, InputError
+from diskgnn.graph.bucket_layout import lay_out_buckets
 from diskgnn.graph.csc import EdgeList, EdgeOptions, write_csc
-from diskgnn.graph.edge_buckets import EdgeChunk, lay_out_buckets
+from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.schema import ONE_EDGE_TYPE
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.verification import verify_artifact

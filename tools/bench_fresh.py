@@ -72,14 +72,17 @@ def measure(options: argparse.Namespace, name: str) -> dict[str, float]:
 
 def limited_graph(options: argparse.Namespace) -> Path:
     """The graph with a train split of so many minibatches and no other: its other files are referred to."""
+    import numpy as np
+
     from diskgnn.compare.limited_graph import make_training_graph
     from diskgnn.graph.graph import Graph
+    from diskgnn.sampling.plan import SamplingPlan
     from diskgnn.specs.sampling import SamplingSpec
 
-    spec = SamplingSpec(options.fanouts, options.batch_size)
-    return make_training_graph(
-        Graph.open(options.graph), options.folder / "graph", spec, options.minibatches
-    ).manifest.path
+    graph = Graph.open(options.graph)
+    plan = SamplingPlan(graph, SamplingSpec(options.fanouts, options.batch_size, splits=("train",)))
+    seeds = np.concatenate([each.seeds for each in plan.minibatches("train", 0)[: options.minibatches]])
+    return make_training_graph(graph, options.folder / "graph", graph.only_nodes("this").name, seeds).manifest.path
 
 
 def main() -> None:

@@ -34,8 +34,8 @@ from diskgnn.training.fresh_rows import row_files, stay_in_the_graph
 
 _SHARDS_PER_THREAD = 2
 # Gaps between rows are read along. A window is worth packing if the stretches of that size that it has rows in are at
-# most so many times these rows.
-_MOST_READ_PER_NEED = 8
+# most so many times these rows. With more, it has trained before the next one is prepared, and is waited for again.
+_MOST_READ_PER_NEED = 4
 # Each window is twice as long as the one before. Where rows stay in the graph, windows of any length are worth
 # preparing, and each begins with an empty cache: so the first is a part of an epoch, and the next the rest. Preparing
 # some tens of minibatches takes no longer than reading one or two of them: an epoch of so many is one window.

@@ -124,7 +124,7 @@ def test_windows_are_no_longer_than_the_disk_has_room_for(tmp_path):
         assert lengths(sizes, 2, 120) == [1, 1]
 
 
-def test_the_shortest_window_needs_an_eighth_of_what_packing_reads(tmp_path):
+def test_the_shortest_window_needs_a_quarter_of_what_packing_reads(tmp_path):
     """Rows of 1 KiB, 32 in a stretch that is read as a whole: two seeds without neighbours need two rows of them."""
     num_nodes = 64 * 40
     features = np.random.default_rng(0).standard_normal((num_nodes, 256)).astype(np.float32)
@@ -139,7 +139,7 @@ def test_the_shortest_window_needs_an_eighth_of_what_packing_reads(tmp_path):
     seeds = np.concatenate([each.seeds for each in plan.minibatches("train", 0)])
     for number in range(1, 800):
         nodes = seeds[200 : 200 + 2 * number]
-        if len(np.unique(nodes // 32)) * 32 <= 8 * len(nodes):
+        if len(np.unique(nodes // 32)) * 32 <= 4 * len(nodes):
             break
     assert 100 < length == number
     assert growth == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -23,7 +24,8 @@ MAX_KEPT_BYTES = 3 << 30  # of minibatches in memory
 
 
 def training(settings: Settings) -> dict[str, Any]:
-    """Seconds per minibatch of the same model on the same minibatches: from the loader, and from a list in memory."""
+    """Seconds per minibatch of the same model on the same minibatches: from the loader, and from a list in memory. And
+    those of the processor, which say what loading takes of the cores that the model computes on."""
     packed = Packed.open(settings.packed)
     train = packed.sequence("train")
     bytes_each = train.max_inputs * 4 * settings.width + train.max_header_bytes  # x is float32 at most
@@ -37,14 +39,16 @@ def training(settings: Settings) -> dict[str, Any]:
         for _ in range(settings.repeat):
             # Fresh blocks: what a block computes from itself and keeps is computed in both.
             fresh = (replace(batch, blocks=tuple(replace(block) for block in batch.blocks)) for batch in kept)
-            from_memory = _seconds_per_minibatch(fresh, step)
-            from_disk = _seconds_per_minibatch(islice(source.epoch(0), count), step)
-            turns.append({"from_memory_seconds": from_memory, "from_disk_seconds": from_disk})
+            from_memory, from_memory_cpu = _seconds_per_minibatch(fresh, step)
+            from_disk, from_disk_cpu = _seconds_per_minibatch(islice(source.epoch(0), count), step)
+            turns.append({
+                "from_memory_seconds": from_memory, "from_memory_cpu_seconds": from_memory_cpu,
+                "from_disk_seconds": from_disk, "from_disk_cpu_seconds": from_disk_cpu,
+            })  # fmt: skip
     return {
         "minibatches": count,
         "turns": turns,
-        "from_memory_seconds": median(turn["from_memory_seconds"] for turn in turns),
-        "from_disk_seconds": median(turn["from_disk_seconds"] for turn in turns),
+        **{name: median(turn[name] for turn in turns) for name in turns[0]},
         "of_memory": median(turn["from_disk_seconds"] / turn["from_memory_seconds"] for turn in turns),
         "peak_bytes": limits.peak_bytes(),
     }
@@ -60,7 +64,8 @@ def _step_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[Mi
     return step
 
 
-def _seconds_per_minibatch(batches: Iterator[MiniBatch], step: Callable[[MiniBatch], None]) -> float:
+def _seconds_per_minibatch(batches: Iterator[MiniBatch], step: Callable[[MiniBatch], None]) -> tuple[float, float]:
+    """By the clock, and of all threads on the processor."""
     step(next(batches))  # the cpu tier has been filled, threads have been started
     done = 0
 
@@ -70,4 +75,6 @@ def _seconds_per_minibatch(batches: Iterator[MiniBatch], step: Callable[[MiniBat
             step(batch)
             done += 1
 
-    return limits.timed(others) / max(done, 1)
+    began_cpu = time.process_time()
+    seconds = limits.timed(others)
+    return seconds / max(done, 1), (time.process_time() - began_cpu) / max(done, 1)

@@ -35,7 +35,7 @@ from diskgnn.storage.writer import ArtifactWriter
 _PIECE_BYTES = 4 << 20
 
 
-class RowFile(Protocol):
+class RowOutput(Protocol):
     """A file that takes its rows from windows of the features."""
 
     def start(self) -> None:

@@ -19,7 +19,7 @@ from diskgnn.packing.adopting import DamagedScratchError, adopt_extents
 from diskgnn.packing.output_files import (
     ExtentRowsFile,
     InitialCpuRowsFile,
-    RowFile,
+    RowOutput,
     StaticFile,
     register_extents,
     reserve_extents,
@@ -156,7 +156,7 @@ class _RowPacking:
             self._record(number + 1, 0, [])
         return read_bytes
 
-    def _write(self, number: int, files: Sequence[RowFile], next_node: int, advance: Advance) -> int:
+    def _write(self, number: int, files: Sequence[RowOutput], next_node: int, advance: Advance) -> int:
         row_set, needed, read_bytes = self._placed.row_sets[number], self._placed.needed[number], 0
         window_bytes = self._window_bytes or window_bytes_for(self._placed, number, self._resources.memory_bytes)
         advance(int(np.count_nonzero(needed[:next_node])) * row_set.row_bytes)
@@ -175,7 +175,7 @@ class _RowPacking:
                 advance(rows_bytes)
         return read_bytes
 
-    def _record(self, number: int, next_node: int, files: Sequence[RowFile]) -> None:
+    def _record(self, number: int, next_node: int, files: Sequence[RowOutput]) -> None:
         """Note durably that all rows are written of the row sets before `number`, and of this one those of nodes before
         `next_node`."""
         self._pages.finish()
@@ -190,9 +190,9 @@ class _RowPacking:
             ROWS_RECORD, done, claims=[*(artifacts.extents_file(split.name) for split in splits), *begun]
         )
 
-    def _files(self, number: int) -> list[RowFile]:
+    def _files(self, number: int) -> list[RowOutput]:
         placed, config = self._placed, self._placed.row_sets[number].config
-        files: list[RowFile] = []
+        files: list[RowOutput] = []
         if placed.wants(artifacts.static_file(config.name)):
             files.append(StaticFile(self._writer, placed.static_nodes[number], config))
         for split in placed.splits:

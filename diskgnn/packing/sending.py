@@ -19,7 +19,7 @@ from diskgnn._native import DIRECT_ALIGNMENT, PageWriter, mark_nodes
 from diskgnn.packing.output_files import (
     ExtentRowsFile,
     InitialCpuRowsFile,
-    RowFile,
+    RowOutput,
     StaticFile,
     file_checksum,
     map_nodes,
@@ -142,7 +142,7 @@ class _PartsWriter:
         """Write the rows of some extents, and with `with_memory` those that memory starts with; bytes read."""
         read_bytes = 0
         for number, row_set in enumerate(self._placed.row_sets):
-            files: list[RowFile] = [ExtentRowsFile(self._writer, self._pages, part, number) for part in parts]
+            files: list[RowOutput] = [ExtentRowsFile(self._writer, self._pages, part, number) for part in parts]
             nodes: list[npt.NDArray[Any]] = []
             for part in parts:
                 rows = part.row_sets[number]
@@ -162,7 +162,7 @@ class _PartsWriter:
                 self._writer.send(name)
         return read_bytes
 
-    def _write(self, number: int, files: Sequence[RowFile], nodes: Sequence[npt.NDArray[Any]]) -> int:
+    def _write(self, number: int, files: Sequence[RowOutput], nodes: Sequence[npt.NDArray[Any]]) -> int:
         """Write the rows of `nodes` of one row set to `files`; bytes read of its features."""
         row_set, read_bytes = self._placed.row_sets[number], 0
         needed: npt.NDArray[np.bool_] = np.zeros(row_set.num_rows, np.bool_)

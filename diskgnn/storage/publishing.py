@@ -6,7 +6,7 @@ import inspect
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -43,7 +43,7 @@ def published(format: str) -> Callable[[Callable[Arguments, Result]], Callable[A
             if bound.arguments.get("ranks", 1) == 1:
                 require_replaceable_there(target, format, None, overwrite=overwrite)
             else:
-                _require_ranks_stay(target, overwrite=overwrite)
+                _require_place_of_ranks(target, overwrite=overwrite)
             with _made_here(target, overwrite=overwrite) as scratch:
                 bound.arguments["out"] = scratch
                 if artifact_at(target) is None:
@@ -59,14 +59,17 @@ def published(format: str) -> Callable[[Callable[Arguments, Result]], Callable[A
     return decorate
 
 
-def _require_ranks_stay(target: StoredPath, *, overwrite: bool) -> None:
+def _require_place_of_ranks(target: StoredPath, *, overwrite: bool) -> None:
     """Refuse to overwrite ranks one by one: readers would find some of the old and some of the new.
 
     Raises:
-        OutputExistsError: there are some, and they would be overwritten. What else is there, `prepare` looks at.
+        OutputExistsError: there are some, and they would be overwritten; or an artifact is there. What else is,
+            `prepare` looks at.
         ConfigError: see `require_place_there`.
     """
     require_place_there(target)
+    if (there := artifact_at(target)) is not None:
+        raise OutputExistsError(f"{target} exists and is a {there.format!r}, no folder of ranks. Choose another output")
     if overwrite and ranks_in(target):
         raise OutputExistsError(
             f"{target} holds ranks already, which are never overwritten on a store: leave out `overwrite` to make "
@@ -88,7 +91,12 @@ def _made_here(target: StoredPath, *, overwrite: bool) -> Iterator[Path]:
             f"an earlier run made {target} in {scratch} and could not send it: send that with `diskgnn push {scratch} "
             f"{target}`, or remove it to make it again"
         )
-    yield scratch
+    try:
+        yield scratch
+    except BaseException:
+        with suppress(OSError):  # something is kept there
+            scratch.parent.rmdir()
+        raise
     shutil.rmtree(scratch.parent, ignore_errors=True)
 
 

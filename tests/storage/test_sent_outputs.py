@@ -195,3 +195,7 @@ def test_ranks_are_sent_while_they_are_made_and_a_killed_run_goes_on_with_those_
         diskgnn.prepare(graph, out, **keywords)
     with pytest.raises(OutputExistsError, match="never overwritten on a store"):
         diskgnn.prepare(graph, out, **keywords, overwrite=True)
+    for overwrite in (False, True):
+        with pytest.raises(OutputExistsError, match=r"is a 'diskgnn.packed', no folder of ranks"):
+            diskgnn.prepare(graph, f"{out}/rank-0-of-2", **keywords, overwrite=overwrite)
+    assert list((tmp_path / "scratch").glob("diskgnn-*/*")) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.layer_steps import ArrayName, LayerSteps, one_type_steps
+from diskgnn.inference.net_digest import net_digest
 from diskgnn.inference.own_steps import OwnSteps, in_channels_of
 from diskgnn.inference.typed_steps import typed_steps
 from diskgnn.schema import EdgeType, edge_type_name
@@ -146,7 +146,7 @@ def take_apart(net: nn.Module, graph: Graph, *, node_type: str, embeddings: bool
         made = [_layer(steps, tuple(needed), after, is_first=number == 0) for steps in choices[number]]
         layers.insert(0, min(made, key=lambda layer: layer.moved_bytes(graph)))
         needed = layers[0].node_types
-    return Network(tuple(layers), node_type, {name: inputs[name] for name in needed}, _digest(net))
+    return Network(tuple(layers), node_type, {name: inputs[name] for name in needed}, net_digest(net))
 
 
 def _without_dropout(activation: Callable[[Tensor, float], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -215,15 +215,3 @@ def _check_width(node_type: str, width: int | None, graph: Graph) -> None:
             f"model: it takes {node_type} nodes with {width or 'no'} features, {graph.manifest.path} has "
             f"{found or 'none'}"
         )
-
-
-def _digest(net: nn.Module) -> str:
-    found = hashlib.blake2b(repr(net).encode(), digest_size=16)  # what layers are of, and how they aggregate
-    for name, value in net.state_dict().items():
-        found.update(f"{name} {tuple(value.shape)}".encode())
-        found.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    for module in net.modules():
-        if isinstance(module, DiskEmbedding):
-            for vectors in module.all_vectors():
-                found.update(vectors.tobytes())
-    return found.hexdigest()

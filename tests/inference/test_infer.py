@@ -198,6 +198,18 @@ def test_what_a_killed_run_left_is_not_believed_if_it_changed(graph: Graph, tmp_
     assert (tmp_path / "other.npy").read_bytes() == out.read_bytes()
 
 
+@pytest.mark.parametrize("after", [12, 20])
+def test_another_activation_is_another_model(graph: Graph, tmp_path: Path, after: int):
+    """It is a function, of which neither the weights nor the representation of the model say anything."""
+    killed, other = model("sage"), model("sage")
+    killed.activation, other.activation = lambda h, _: h.relu(), lambda h, _: h.tanh()
+    with pytest.raises(Killed), faults.armed("unit.renamed", Killed(), after=after):
+        diskgnn.infer(graph, tmp_path / "out.npy", killed, memory=PLENTY, threads=1)
+    for name in ("out.npy", "fresh.npy"):
+        diskgnn.infer(graph, tmp_path / name, other, memory=PLENTY, threads=1)
+    assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "fresh.npy").read_bytes()
+
+
 def test_chosen_nodes_and_what_is_said_of_them(graph: Graph, tmp_path: Path):
     net, logits = model("sage"), in_memory(model("sage"), graph)
     nodes = np.array([8999, 3, 3, 5000])

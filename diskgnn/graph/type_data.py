@@ -7,6 +7,7 @@ that fails below one of them ends the process, so stages read the files instead:
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -99,6 +100,16 @@ class NodeSet(TypeData):
             file.close()
             raise ArtifactError(f"{self.manifest.file(name)} does not hold an id for each of {self.num_nodes} nodes")
         return file
+
+    def called(self, node: int) -> str:
+        """What messages call a node: by the user's own id, where there is one."""
+        with self.user_ids or nullcontext() as file:
+            if file is None:
+                return f"node {node}"
+            group = 0
+            while node >= (num_rows := file.metadata.row_group(group).num_rows):
+                group, node = group + 1, node - num_rows
+            return f"id {file.read_row_group(group)['id'][node].as_py()!r}"
 
     @property
     def name(self) -> str:

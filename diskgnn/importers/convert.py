@@ -13,6 +13,7 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.csc import EdgeOptions, least_memory_bytes
 from diskgnn.importers.completing import completed, is_of_one_type
 from diskgnn.importers.containers.arrays import Source
+from diskgnn.importers.containers.file_kinds import permission_named
 from diskgnn.importers.formats.registry import AUTO, FORMATS, SourceFormat, read_source
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, read_description
 from diskgnn.importers.graph_writing import open_graph, write_graph
@@ -22,7 +23,7 @@ from diskgnn.importers.ids.user_ids import default_owner, find_user_ids
 from diskgnn.importers.tables.table import TableColumns, is_table
 from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter, StageReport
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
+from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, SPLITS
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, kept_bytes, require_free_bytes
 from diskgnn.storage.publishing import published
@@ -80,7 +81,7 @@ def convert(
     read in pieces.
 
     After a kill the same call goes on within ids, edges and features: what is complete is kept. Sources in memory are
-    known again by what is in them, if they are arrays, tensors, or graphs of PyG or DGL.
+    known again by what is in them, if they are arrays, tensors, or graphs of PyG, DGL or SciPy.
 
     Args:
         out: the directory to make.
@@ -91,12 +92,13 @@ def convert(
         options: of the format.
         schema: a YAML file, a folder that holds it as graph.yaml, the same as mappings, or a `GraphInput`: what each
             type of nodes and edges has. See `NodeInput` and `EdgeInput` for the keys.
-        edges: integers [2, E] (sources, destinations) or [E, 2]; [2, 2] is taken as [2, E]. Or a Parquet table.
+        edges: integers [2, E] (sources, destinations) or [E, 2]; [2, 2] is taken as [2, E], of a list with a
+            DataWarning. Or a Parquet table.
         indptr: integers [N+1], with `indices`: in-neighbours of v are indices[indptr[v]:indptr[v+1]].
         indices: integers [E].
         nodes: a Parquet table of one row per node, for whatever of features, labels and splits is not given.
         features: [N, D] float32, float16, int8, uint16 (see `bfloat16`), or float64, which becomes float32.
-        labels: integers [N], -1 where a node has none.
+        labels: integers [N], -1 where a node has none. With them goes `train`; a graph may do without both.
         train: node ids, or bool [N].
         valid: as `train`; None if there is none.
         test: as `train`; None if there is none.
@@ -143,13 +145,14 @@ def convert(
         "test": test, "columns": columns, "num_nodes": num_nodes, "num_classes": num_classes, "bfloat16": bfloat16,
         "reference_features": reference_features, "quantise": quantise,
     }  # fmt: skip
-    described, typed = _described(source, format, options, schema, topology, on_nodes, on_edges, memory)
     made_with = {}
     if schema is None:
         made_with = asdict(EdgeOptions(**on_edges)) | ({} if quantise is None else {"quantise": quantise})
-    owner_of = default_owner(typed)
-    user_ids = find_user_ids(described, owner_of)
-    opened = None if user_ids.types else open_graph(described, typed=typed)
+    with permission_named():
+        described, typed = _described(source, format, options, schema, topology, on_nodes, on_edges, memory)
+        owner_of = default_owner(typed)
+        user_ids = find_user_ids(described, owner_of)
+        opened = None if user_ids.types else open_graph(described, typed=typed)
     resources = Resources.of(memory, reporter=reporter)  # what is open counts
     least_bytes, what = LEAST_ID_BYTES, "replace ids"
     if opened is not None:  # otherwise nobody knows how many nodes there are
@@ -229,12 +232,14 @@ def _reading_bytes(described: GraphInput, source: object) -> int:
 
 
 def _plain(topology: Mapping[str, Any], on_nodes: Mapping[str, Any], on_edges: Mapping[str, bool]) -> GraphInput:
-    if "nodes" not in on_nodes and (missing := [
-        name for name in ("features", "labels", "train") if name not in on_nodes
-    ]):  # fmt: skip
-        raise ConfigError(
-            f"expected features, labels and train, or a table of nodes; found no {' and no '.join(missing)}"
-        )
+    if "nodes" not in on_nodes:
+        learns = any(name in on_nodes for name in ("labels", *SPLITS))
+        needed = ("features", "labels", "train") if learns else ("features",)
+        if missing := [name for name in needed if name not in on_nodes]:
+            raise ConfigError(
+                f"expected features, with labels and train where there is something to learn of nodes, or a table of "
+                f"nodes; found no {' and no '.join(missing)}"
+            )
     columns = on_nodes.get("columns", TableColumns())
     edges = EdgeInput(**topology, columns=replace(columns, features=None, weight=None, time=None))
     return completed(GraphInput({ONE_NODE_TYPE: NodeInput()}, {ONE_EDGE_TYPE: edges}), on_nodes, **on_edges)

@@ -101,7 +101,9 @@ def open_nodes(given: NodeInput, owner: str, counted: Mapping[str, int]) -> Open
         for split, source in sources.items()
     }
     if splits and labels is None:
-        raise ConfigError(f"{owner}: expected labels for the nodes of {' and '.join(splits)}, found none")
+        raise ConfigError(
+            f"{owner and owner + ': '}expected labels for the nodes of {' and '.join(splits)}, found none"
+        )
     return OpenNodes(given, owner, num_nodes, features, labels, times, splits)
 
 
@@ -136,7 +138,7 @@ def _labels(given: NodeInput, table: Table | None, owner: str) -> RowSource | No
 
 def _times(given: NodeInput | EdgeInput, table: Table | None, owner: str) -> RowSource | None:
     if given.times is not None:
-        return values.times(arrays.numbers(named("times", owner, given.times), given.times))
+        return values.times(arrays.items(named("times", owner, given.times), given.times))
     if given.columns.time is not None and table is not None:
         return values.times(table_rows.numbers(table, given.columns.time, named("times", owner, table.path)))
     return None

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
+from diskgnn.importers.containers.file_kinds import permission_named
 from diskgnn.importers.containers.rows import CHUNK_EDGES
 from diskgnn.importers.ids.id_types import id_keys, id_kind
 from diskgnn.importers.ids.kept_ids import nodes_of_ids
@@ -62,7 +63,8 @@ def read_target(
     if task is not None and task not in SEED_TASKS:
         raise ConfigError(f"task: expected one of {', '.join(SEED_TASKS)}, found {task!r}")
     nodes = _nodes_of(graph if isinstance(graph, Graph) else Graph.open(graph), node_type)
-    rows = _rows_by_split(seeds, columns or TableColumns())
+    with permission_named():
+        rows = _rows_by_split(seeds, columns or TableColumns())
     labels = _label_columns(rows)
     has_label = bool(labels)
     if has_label:
@@ -90,13 +92,25 @@ def _nodes_of(graph: Graph, node_type: str | None) -> NodeSet:
 def _rows_by_split(seeds: PathLike | Mapping[str, PathLike], columns: TableColumns) -> dict[str, pa.Table]:
     """The columns `id`, and `time` and labels where there are such, of the rows of each split."""
     if isinstance(seeds, Mapping):
-        return {split: _rows(Table("seeds", path, columns), columns) for split, path in seeds.items()}
-    table = Table("seeds", seeds, columns)
+        return {split: _rows(_opened(path, columns), columns) for split, path in seeds.items()}
+    table = _opened(seeds, columns)
+    if columns.split not in table.schema.names:
+        raise InputError(
+            f"seeds: expected a column {columns.split!r} in {table.path}, found {table.schema.names}; say what it is "
+            f"called (`columns`, split=NAME), or give a table for each split, such as train={table.path}"
+        )
     chosen = splits(table, columns)
     if not chosen:
         raise InputError(f"seeds: expected rows of a split in {seeds}, found none")
     rows = _rows(table, columns)
     return {split: rows.take(pa.array(numbers)) for split, numbers in chosen.items()}
+
+
+def _opened(path: PathLike, columns: TableColumns) -> Table:
+    table = Table("seeds", path, columns)
+    if not table.num_rows:  # whose columns may be of no type
+        raise InputError(f"seeds: expected at least one row in {table.path}, found no rows")
+    return table
 
 
 def _rows(table: Table, columns: TableColumns) -> pa.Table:
@@ -107,6 +121,11 @@ def _rows(table: Table, columns: TableColumns) -> pa.Table:
         taken |= {f"{_LABEL}{number}": name for number, name in enumerate(columns.label)}
     elif columns.label != _LABEL or _LABEL in table.schema.names:
         taken[_LABEL] = columns.label
+    if columns.id not in table.schema.names:
+        raise InputError(
+            f"seeds: expected a column {columns.id!r} in {table.path}, found {table.schema.names}; say what the one of "
+            f"ids is called (`columns`, id=NAME)"
+        )
     kind = {role: table.field(name).type for role, name in taken.items()}["id"]
     if id_kind(kind) is None:
         raise InputError(
@@ -116,8 +135,6 @@ def _rows(table: Table, columns: TableColumns) -> pa.Table:
         pa.record_batch([id_keys(batch.column(0)), *batch.columns[1:]], names=list(taken))
         for batch in table.batches(list(taken.values()), CHUNK_EDGES)
     ]
-    if not sum(batch.num_rows for batch in batches):
-        raise InputError(f"seeds: expected at least one row in {table.path}, found none")
     rows = _without_lists(table, pa.Table.from_batches(batches))
     for role in {"id", "time"} & taken.keys():
         if rows[role].null_count:

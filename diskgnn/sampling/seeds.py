@@ -105,7 +105,7 @@ class NodeSeeds:
         self._times = {split: self._moments(split) for split in self.splits} if self._is_timed else {}
         if target.labels is not None:
             for split, nodes in self.nodes.items():
-                _require_once(split, len(nodes), given[split])
+                _require_once(self._nodes, split, len(nodes), given[split])
 
     @property
     def negatives_bytes(self) -> int:
@@ -355,7 +355,10 @@ def _has_some(splits: Mapping[str, npt.NDArray[np.int64]], spec: SamplingSpec) -
 
 def _check_times(spec: SamplingSpec, target: NodeTarget | LinkTarget) -> None:
     if target.times is not None and spec.temporal is None:
-        raise ConfigError("times: draws do not go by them; pass temporal='uniform' or 'last' with them")
+        raise ConfigError(
+            "times: draws do not go by them; pass temporal='uniform' or 'last' with them, or leave them out: a column "
+            "called time in a table of seeds is taken without being named, so call it otherwise"
+        )
 
 
 def _check_nodes(graph: Graph, split: str, ids: npt.NDArray[Any], nodes: NodeSet, *, given: bool = False) -> None:
@@ -368,14 +371,14 @@ def _check_nodes(graph: Graph, split: str, ids: npt.NDArray[Any], nodes: NodeSet
         raise ArtifactError(f"{graph.manifest.path}: {split} has nodes that are not in the graph; make it again")
 
 
-def _require_once(split: str, num_nodes: int, given: npt.NDArray[np.int64]) -> None:
+def _require_once(node_set: NodeSet, split: str, num_nodes: int, given: npt.NDArray[np.int64]) -> None:
     """Refuse a node with several labels in one split where it would be one seed."""
     if num_nodes < len(given):
         nodes, counts = np.unique(given, return_counts=True)
         raise ConfigError(
-            f"labels: expected each node once in seeds[{split!r}], found node {nodes[counts > 1][0]} "
-            f"{counts[counts > 1][0]} times; pass temporal='uniform' or 'last' with `times`, which give each seed a "
-            "neighbourhood of its own"
+            f"labels: expected each node once in seeds[{split!r}], found "
+            f"{node_set.called(int(nodes[counts > 1][0]))} in {counts[counts > 1][0]} of them; keep one of these, or "
+            f"give `times` and pass temporal='uniform' or 'last': then each seed has a neighbourhood of its own"
         )
 
 

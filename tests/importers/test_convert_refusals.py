@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.importers.node_data import NonFiniteScan
+from diskgnn.importers.seed_tables import read_target
 from diskgnn.storage.row_format import RowFormat
 
 
@@ -27,7 +30,7 @@ BAD = [
     # what is changed, error, what the message must say
     ({"edges": [[0, 1, 2], [1, 50, 3]]}, InputError, r"from 0 to 49, found destination 50 in edge 1 "),
     ({"edges": [[0, 1, -2], [1, 0, 3]]}, InputError, r"from 0 to 49, found source -2 in edge 2 "),
-    ({"edges": np.array([[0, 2**64 - 1], [1, 2]], np.uint64)}, InputError, r"found source \d+ in edge 1 "),
+    ({"edges": np.array([[0, 2**63], [1, 2]], np.uint64)}, InputError, r"found source 9223372036854775808 in edge 1 "),
     (
         {"edges": [[0.5, 1], [1, 2]]},
         InputError,
@@ -44,7 +47,8 @@ BAD = [
     ({"edges": None, "indptr": [0]}, ConfigError, r"found indptr"),
     ({"edges": None, "indices": [0]}, ConfigError, r"found indices"),
     ({"features": None}, ConfigError, r"found no features"),
-    ({"labels": None, "train": None}, ConfigError, r"found no labels and no train"),
+    ({"labels": None, "train": None}, ConfigError, r"found no labels and no train"),  # but other splits
+    ({"train": None}, ConfigError, r"expected features, with labels and train .*; found no train"),
     (
         {"features": np.ones((49, 3), np.float32)},
         InputError,
@@ -203,3 +207,40 @@ def test_split_warnings(tmp_path: Path, data: dict[str, Any]) -> None:
     with pytest.warns(DataWarning, match="2 nodes are both in train and in test"):
         convert(tmp_path / "overlap", **{**data, "test": [3, 4, 35]})
     assert Graph.open(tmp_path / "overlap").splits["test"].tolist() == [3, 4, 35]
+
+
+def test_what_may_not_be_read_is_named(tmp_path: Path, data: dict[str, Any]) -> None:
+    files = save_arrays(tmp_path, data)
+    convert(tmp_path / "graph", **files)
+    raw, seeds = tmp_path / "features.bin", tmp_path / "seeds.csv"
+    data["features"].tofile(raw)
+    seeds.write_text("id\n1\n")
+    sources = {
+        "features": files["features"], "raw": f"raw:float32:{data['features'].shape[1]}:{raw}", "edges": files["edges"]
+    }  # fmt: skip
+    for path in (files["features"], files["edges"], raw, seeds):
+        Path(path).chmod(0)
+    user = os.geteuid()
+    if user == 0:  # who may read everything
+        tmp_path.chmod(0o777)
+        for parent in (tmp_path.parent, tmp_path.parent.parent):
+            parent.chmod(0o711)
+        os.seteuid(65534)
+    try:
+        for name, source in sources.items():
+            with pytest.raises(InputError, match="you have no permission to read "):
+                convert(tmp_path / "out", **{**files, "features" if name == "raw" else name: source})
+        with pytest.raises(InputError, match=r"you have no permission to read .*seeds\.csv"):
+            read_target(tmp_path / "graph", {"train": seeds})
+    finally:
+        os.seteuid(user)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_list_of_two_pairs_may_be_meant_otherwise(tmp_path: Path, data: dict[str, Any]) -> None:
+    with pytest.warns(DataWarning, match=r"a list of shape \[2, 2\] is read as \[2, E\]"):
+        convert(tmp_path / "list", **{**data, "edges": [[0, 1], [5, 6]]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        convert(tmp_path / "array", **{**data, "edges": np.array([[0, 1], [5, 6]])})
+    assert Graph.open(tmp_path / "list").manifest.digest == Graph.open(tmp_path / "array").manifest.digest

@@ -54,8 +54,55 @@ def test_a_sparse_matrix_of_scipy(tmp_path: Path, data: dict[str, Any], stored_a
     convert(tmp_path / "out", source=tmp_path / "matrix.npz", **rest)
     assert digest(tmp_path / "out") == digest(tmp_path / "plain")
     convert(tmp_path / "weighted", source=tmp_path / "matrix.npz", options={"weights": "true"}, **rest)
+    convert(tmp_path / "memory", source=matrix, options={"weights": True}, **rest)
+    assert digest(tmp_path / "memory") == digest(tmp_path / "weighted")
     weights = Graph.open(tmp_path / "weighted").edges[ONE_EDGE_TYPE].weights
     assert float(np.sum(weights)) == matrix.sum()
+
+
+def test_a_sparse_matrix_in_memory_of_any_format_is_square(tmp_path: Path) -> None:
+    for number, stored_as in enumerate(("lil", "bsr", "coo")):
+        convert(tmp_path / str(number), source=scipy.sparse.eye_array(4, k=1, format=stored_as))
+        assert digest(tmp_path / str(number)) == digest(tmp_path / "0")
+    with pytest.raises(InputError, match=r"matrix: expected a square matrix, found one of shape \[4, 5\]"):
+        convert(tmp_path / "out", source=scipy.sparse.eye_array(4, 5, format="csr"))
+
+
+def test_a_graph_may_have_nothing_to_learn(tmp_path: Path, data: dict[str, Any]) -> None:
+    """As those that `schema` describes."""
+    bare = {name: data[name] for name in ("edges", "features")}
+    files = save_arrays(tmp_path, bare)
+    run("convert", tmp_path / "plain", "--edges", files["edges"], "--features", files["features"])
+    convert(tmp_path / "described", schema={
+        "nodes": {"node": {"features": data["features"]}}, "edges": {"node:to:node": {"edges": data["edges"]}},
+    })  # fmt: skip
+    plain, described = (Graph.open(tmp_path / name) for name in ("plain", "described"))
+    assert {name: entry.crc32c for name, entry in plain.manifest.files.items()} == {
+        name: entry.crc32c for name, entry in described.manifest.files.items()
+    }
+    assert plain.nodes["node"].labels is None
+
+
+def test_a_tensor_that_is_trained_is_taken_as_its_numbers(tmp_path: Path, data: dict[str, Any]) -> None:
+    convert(tmp_path / "plain", **data)
+    convert(tmp_path / "out", **{**data, "features": torch.tensor(data["features"], requires_grad=True)})
+    assert digest(tmp_path / "out") == digest(tmp_path / "plain")
+
+
+@pytest.mark.parametrize("unit", ["D", "s", "ns"])
+def test_dates_are_seconds_since_1970(tmp_path: Path, unit: str) -> None:
+    dates = np.array(["1970-01-01", "2020-02-29", "2024-01-01"], "datetime64[s]")
+    given = dates.astype(f"datetime64[{unit}]") + (999_999_999 if unit == "ns" else 0)  # rounded down
+    np.save(tmp_path / "dates.npy", given)
+    edges = {"node:to:node": {"edges": np.array([[0, 1, 2], [1, 2, 0]]), "times": tmp_path / "dates.npy"}}
+    convert(tmp_path / "out", schema={"nodes": {"node": {"times": given}}, "edges": edges})
+    graph = Graph.open(tmp_path / "out")
+    assert graph.nodes["node"].times.tolist() == dates.astype(int).tolist()
+    assert sorted(graph.edges["node", "to", "node"].times.tolist()) == dates.astype(int).tolist()
+    for wrong, found in (("NaT", "none"), ("1969-12-31", "1969-12-31")):
+        times = np.array(["2020-01-01", wrong], f"datetime64[{unit}]")
+        with pytest.raises(InputError, match=rf"expected a time for each, from 1970 on; found {found}.* at 1"):
+            convert(tmp_path / "wrong", schema={"nodes": {"node": {"times": times}}, "edges": edges})
 
 
 def test_the_command_line_takes_a_format_and_what_it_lacks(tmp_path: Path, data: dict[str, Any]) -> None:

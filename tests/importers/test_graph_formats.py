@@ -133,8 +133,11 @@ def test_dgl(tmp_path: Path, data: dict[str, Any]) -> None:
     nodes = {name: data[name] for name in ("features", "labels")} | {split: np.sort(data[split]) for split in SPLITS}
     convert(tmp_path / "plain", schema={"nodes": {"node": nodes}, "edges": edges})
     for number, source in enumerate((graph, tmp_path / "graphs.bin")):
-        diskgnn.convert(tmp_path / str(number), source=source, options={"weights": "w"})
+        options = {"weights": "w"} | ({"number": "0"} if number else {})
+        diskgnn.convert(tmp_path / str(number), source=source, options=options)
         same(tmp_path / str(number), tmp_path / "plain")
+    with pytest.raises(InputError, match="expected one graph, found 2; choose one by the option number, 0 to 1"):
+        convert(tmp_path / "none", source=tmp_path / "graphs.bin")
     with pytest.raises(InputError, match="expected a graph number 2, found 2 graphs"):
         convert(tmp_path / "none", source=tmp_path / "graphs.bin", options={"number": "2"})
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from pyg_graphs import FROM, one_type, two_types
+from torch_geometric.data import Data
 
 from diskgnn import Graph, convert
 from diskgnn.errors import InputError
@@ -41,3 +42,42 @@ def test_what_is_no_graph_says_so(tmp_path):
     with pytest.raises(InputError, match="expected one graph, found a data set of several"):
         convert(tmp_path / "graph", source=tmp_path / "several.pt", format="pyg")
     assert not (tmp_path / "graph").exists()
+
+
+def test_a_graph_that_was_used_before_it_was_saved(tmp_path):
+    """PyG then keeps in it what kind each attribute is."""
+    data = one_type()
+    torch.save(data, tmp_path / "fresh.pt")
+    assert data.is_node_attr("x")
+    assert data.is_edge_attr("edge_attr")
+    torch.save(data, tmp_path / "used.pt")
+    convert(tmp_path / "fresh", source=tmp_path / "fresh.pt")
+    convert(tmp_path / "used", source=tmp_path / "used.pt")
+    assert Graph.open(tmp_path / "used").manifest.digest == Graph.open(tmp_path / "fresh").manifest.digest
+
+
+def test_files_without_a_graph_are_called_what_they_are(tmp_path):
+    (tmp_path / "empty.pt").touch()
+    (tmp_path / "text.pt").write_text("0 1\n1 2\n")
+    for source, found in (("empty.pt", "an empty file"), ("text.pt", "a text file"), ("", r"a folder \(empty.pt")):
+        with pytest.raises(InputError, match=f"expected a graph of PyG that torch.save wrote, found {found}"):
+            convert(tmp_path / "graph", source=tmp_path / source, format="pyg")
+
+
+def test_empty_types_are_named(tmp_path):
+    data = two_types()
+    data["v"].num_nodes = 0
+    with pytest.raises(InputError, match="node type v: expected at least one node, found none"):
+        convert(tmp_path / "graph", source=data)
+    with pytest.raises(InputError, match="node type node: expected at least one node, found none"):
+        convert(tmp_path / "graph", source=Data(x=torch.randn(0, 3), edge_index=torch.empty(2, 0, dtype=torch.long)))
+
+
+def test_times_of_edges_have_a_name_of_their_own(tmp_path):
+    ends = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    both = Data(x=torch.rand(3, 2), edge_index=ends, time=torch.tensor([7, 8, 9]), edge_time=torch.tensor([1, 2, 3]))
+    convert(tmp_path / "graph", source=both)
+    graph = Graph.open(tmp_path / "graph")
+    (edges,) = graph.edges.values()
+    assert edges.times.tolist() == both.edge_time[torch.from_numpy(np.array(edges.edge_ids))].tolist()
+    assert graph.nodes["node"].times.tolist() == [7, 8, 9]

@@ -229,8 +229,27 @@ def test_tables_that_do_not_fit_each_other_are_refused(shop, tmp_path):
     with pytest.raises(InputError, match="expected rows of a split in"):
         read_target(shop / "graph", tmp_path / "seeds.parquet", node_type="users")
     pq.write_table(table("train").slice(0, 0), tmp_path / "empty.parquet")
-    with pytest.raises(InputError, match="expected at least one row in"):
-        read_target(shop / "graph", {"train": tmp_path / "empty.parquet"}, node_type="users", columns=COLUMNS)
+    pq.write_table(
+        pa.table({"user": pa.array([], pa.null()), "split": pa.array([], pa.null())}), tmp_path / "no.parquet"
+    )
+    (tmp_path / "seeds.txt").write_text("user\nzoe\n")
+    (tmp_path / "seeds.csv").write_text("user,part\nzoe,train\n")
+    for seeds, message in (
+        ({"train": tmp_path / "empty.parquet"}, "expected at least one row in .*, found no rows"),
+        (tmp_path / "no.parquet", "expected at least one row in .*, found no rows"),
+        (tmp_path / "seeds.txt", "found a text file; name a table .csv"),
+        (tmp_path / "seeds.csv", "expected a column 'split' .*split=NAME.*or give a table for each split"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read_target(shop / "graph", seeds, node_type="users", columns=COLUMNS)
+
+
+def test_a_seed_that_comes_twice_is_called_by_its_own_id(shop, tmp_path):
+    twice = pa.table({"id": ["zoe", "zoe"], "label": [0, 1]})
+    pq.write_table(twice, tmp_path / "train.parquet")
+    target = read_target(shop / "graph", {"train": tmp_path / "train.parquet"}, node_type="users")
+    with pytest.raises(ConfigError, match=r"expected each node once in .*, found id 'zoe' in 2 of them; keep one"):
+        diskgnn.prepare(shop / "graph", tmp_path / "packed", target=target, fanouts=[1], batch_size=2, cpu_cache="1KiB")
 
 
 @pytest.mark.parametrize(

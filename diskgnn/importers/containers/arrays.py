@@ -61,7 +61,7 @@ def items(name: str, source: Source) -> RowSource:
     if isinstance(source, (str, os.PathLike)):
         return _file(name, located(source))
     try:
-        array = np.asanyarray(source)
+        array = _in_memory(source)
     except (TypeError, ValueError) as error:
         raise InputError(
             f"{name}: expected a path or an array, found {type(source).__name__} ({error}); "
@@ -80,8 +80,13 @@ def load(name: str, source: Source) -> npt.NDArray[Any]:
         raise InputError(f"{name}: expected a path or an array, found rows that can only be read in order")
     rows = numbers(name, source)
     if not isinstance(source, (str, os.PathLike)):
-        return np.asanyarray(source)
+        return _in_memory(source)
     return rows.load()
+
+
+def _in_memory(source: Any) -> npt.NDArray[Any]:
+    """What NumPy takes as an array; of a tensor of torch its numbers, without what made them."""
+    return np.asanyarray(source.detach() if hasattr(source, "detach") else source)
 
 
 def _file(name: str, path: Location) -> RowSource:

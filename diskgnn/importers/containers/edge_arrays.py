@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import InputError
+from diskgnn.errors import DataWarning, InputError
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.importers.containers import edge_lists
 from diskgnn.importers.containers.arrays import Source, named, numbers
@@ -18,7 +19,7 @@ _CHUNK_NODES = CHUNK_EDGES // 8  # of a CSC matrix: several arrays of that lengt
 
 
 def edge_list(source: Source | EdgeStream, name: str = "edges") -> EdgeStream:
-    """An edge list [2, E] or [E, 2]. An array [2, 2] is taken as [2, E].
+    """An edge list [2, E] or [E, 2]. An array [2, 2] is taken as [2, E]; a list gets a DataWarning.
 
     Raises:
         InputError: another shape, or ids that are not whole numbers.
@@ -26,6 +27,13 @@ def edge_list(source: Source | EdgeStream, name: str = "edges") -> EdgeStream:
     if isinstance(source, EdgeStream):
         return source
     rows = numbers(name, source)
+    if isinstance(source, (list, tuple)) and rows.shape == [2, 2]:
+        warnings.warn(
+            f"{name}: a list of shape [2, 2] is read as [2, E], the sources and then the destinations; for two pairs "
+            f"of source and destination pass np.transpose(pairs)",
+            DataWarning,
+            stacklevel=4,
+        )
     edges = edge_lists.of_rows(rows)
     require_whole(name, rows.dtype)
     return edge_lists.signed(edges)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
@@ -60,10 +61,19 @@ def of_ends(sources: RowSource, destinations: RowSource, num_nodes: int | None =
 
 
 def signed(edges: EdgeStream) -> EdgeStream:
-    """The same edges, their ids as int32 or int64."""
+    """The same edges, their ids as int32 or int64; one past int64, which no node has, is an InputError."""
 
     def read(first: int) -> Iterator[EdgeChunk]:
-        return ((as_signed(src), as_signed(dst)) for src, dst in edges.chunks_from(first))
+        for ends in edges.chunks_from(first):
+            for side, ids in zip(("source", "destination"), ends, strict=True):
+                if ids.dtype == np.uint64 and (past := ids > np.iinfo(np.int64).max).any():
+                    place = int(past.argmax())
+                    raise InputError(
+                        f"{edges.name}: expected ids of nodes, found {side} {ids[place]} in edge {first + place} "
+                        f"(counted from 0)"
+                    )
+            yield as_signed(ends[0]), as_signed(ends[1])
+            first += len(ends[0])
 
     return replace(edges, chunks=partial(read, 0), seek=read)
 

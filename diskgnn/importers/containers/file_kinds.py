@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from diskgnn.errors import StoreError
+from diskgnn.errors import InputError, StoreError
 from diskgnn.storage.file_reading import ReadableFile
 from diskgnn.storage.object_stores import AnyPath, StoredPath, located
 
@@ -38,7 +40,7 @@ _NAMES = {
     "parquet": "a Parquet file; give tables as `nodes` or `edges`",
     "pickle": "a Python pickle, which is never unpickled; save the array that is meant with np.save",
     "sqlite": "an SQLite database; export its tables as Parquet or CSV",
-    "text": "a text file; pass it with format='snap' if it lists edges",
+    "text": "a text file; name a table .csv, and pass it with format='snap' if it lists edges",
     "text.gz": "a compressed text file; pass it with format='snap' if it lists edges",
     "torch": "a file saved by torch; pass it with format='pyg' if it holds a graph of PyTorch Geometric",
     "zip": "a zip archive; unpack it first",
@@ -47,13 +49,19 @@ _NAMES = {
 
 
 def kind_of(path: AnyPath) -> str | None:
-    """What the file at `path` is: "npy", "npz", "torch", "parquet", "csv", ...; None if nothing tells, or no file."""
+    """What the file at `path` is: "npy", "npz", "torch", "parquet", "csv", ...; None if nothing tells, or no file.
+
+    Raises:
+        InputError: it may not be read.
+    """
     path = located(path)
     try:
         with ReadableFile(path) as file:
             head = file.read(_HEAD_BYTES)
     except StoreError:
         raise
+    except PermissionError as error:
+        raise InputError(f"you have no permission to read {path}") from error
     except OSError:
         return None
     if not head:
@@ -71,6 +79,19 @@ def kind_of(path: AnyPath) -> str | None:
     if head[0] == 0x80 and head[1] in range(2, 6):
         return "torch" if b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19." in head else "pickle"  # torch.save's former format
     return _text_kind(head)
+
+
+@contextmanager
+def permission_named() -> Iterator[None]:
+    """While sources are opened: what may not be read is called so.
+
+    Raises:
+        InputError: a file or folder that may not be read.
+    """
+    try:
+        yield
+    except PermissionError as error:
+        raise InputError(f"you have no permission to read {error.filename}") from error
 
 
 def describe(path: AnyPath) -> str:

@@ -77,7 +77,8 @@ def headerless(name: str, path: Path, row_shape: tuple[int, ...], dtype: npt.DTy
     row_bytes = int(np.prod(row_shape, dtype=np.int64)) * dtype.itemsize
     if not path.is_file():
         raise InputError(f"{name}: expected a file of {dtype} numbers, found none at {path}")
-    num_rows, rest = divmod(path.stat().st_size, row_bytes)
+    with opened(path):  # now, if it may not be read
+        num_rows, rest = divmod(path.stat().st_size, row_bytes)
     if rest:
         raise InputError(
             f"{name}: expected rows of {row_bytes} bytes ({dtype} {list(row_shape)}) in {path}, found "

@@ -46,13 +46,14 @@ def load(name: str, path: Path, *, records: tuple[str, ...] = ()) -> Any:
     known += [(Record, record) for record in records]
     try:
         with torch.serialization.safe_globals(known):
-            return torch.load(path, map_location="cpu", mmap=_is_zip(path), weights_only=True)
+            return torch.load(path, map_location="cpu", mmap=is_zip(path), weights_only=True)
     except Exception as error:  # torch raises whatever the unpickler or the archive does
         reason = str(error).split("\n", 1)[0]
         raise InputError(f"{name}: {path} is nothing that torch.load(weights_only=True) reads ({reason})") from error
 
 
-def _is_zip(path: Path) -> bool:
+def is_zip(path: Path) -> bool:
+    """x"""
     with path.open("rb") as file:
         return file.read(2) == b"PK"
 

@@ -16,14 +16,19 @@ Check = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]  # which values of a
 
 
 def times(rows: RowSource) -> RowSource:
-    """Times [N] as int64, from whole numbers from 0 on.
+    """Times [N] as int64, from whole numbers from 0 on; datetime64 as seconds since 1970, rounded down.
 
     Raises:
         InputError: another shape, fractions, or (while read) negative or missing times; names the first.
     """
     _require_vector(rows)
+    if rows.dtype.kind == "M":
+        dated = _checked(
+            rows, rows.dtype, lambda chunk: ~(chunk >= np.datetime64(0, "s")), "a time for each, from 1970 on"
+        )
+        return dated.mapped((), np.dtype(np.int64), lambda chunk: chunk.astype("datetime64[s]").astype(np.int64))
     if rows.dtype.kind not in "iuf":
-        raise InputError(f"{rows.name}: expected whole numbers, 0 or more, found dtype {rows.dtype}")
+        raise InputError(f"{rows.name}: expected whole numbers, 0 or more, or datetime64, found dtype {rows.dtype}")
 
     def wrong(chunk: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         outside = ~((chunk >= 0) & (chunk < 2.0**63))  # NaN, too

@@ -26,14 +26,14 @@ def recognises(source: object) -> bool:
 
 
 def read(
-    source: Any, *, number: int = 0, features: str = "feat", labels: str = "label", weights: str | None = None,
-    times: str | None = None, task: str | None = None,
+    source: Any, *, number: int | None = None, features: str = "feat", labels: str = "label",
+    weights: str | None = None, times: str | None = None, task: str | None = None,
 ) -> GraphInput:  # fmt: skip
     """The graph with its data: features, labels, and the masks `train_mask`, `val_mask` and `test_mask` of nodes.
 
     Args:
         source: a DGLGraph, or the path of a file.
-        number: of the graph in the file.
+        number: of the graph in the file, from 0 on; needed if there are several.
         features: their name in ndata, and in edata.
         labels: their name in ndata.
         weights: their name in edata.
@@ -65,7 +65,7 @@ def read(
     return GraphInput(nodes, edges)
 
 
-def _load(path: Path, number: int) -> Any:
+def _load(path: Path, number: int | None) -> Any:
     if kind_of(path) != "dgl":
         raise InputError(f"expected a file that dgl.save_graphs wrote, found {describe(path)}")
     try:
@@ -76,9 +76,13 @@ def _load(path: Path, number: int) -> Any:
             "np.save where it is"
         ) from error
     graphs, _ = dgl.load_graphs(str(path))
-    if not 0 <= number < len(graphs):
+    if number is None and len(graphs) != 1:
+        raise InputError(
+            f"{path}: expected one graph, found {len(graphs)}; choose one by the option number, 0 to {len(graphs) - 1}"
+        )
+    if not 0 <= (number or 0) < len(graphs):
         raise InputError(f"{path}: expected a graph number {number}, found {len(graphs)} graphs")
-    return graphs[number]
+    return graphs[number or 0]
 
 
 def _edges(graph: Any, edge_type: EdgeType) -> EdgeStream:

@@ -42,6 +42,7 @@ def read(
     features: str | None = "x",
     labels: str | None = "y",
     times: str | None = "time",
+    edge_times: str | None = "edge_time",
     edge_features: str | None = "edge_attr",
     weights: str | None = "edge_weight",
     task: str | None = None,
@@ -56,6 +57,7 @@ def read(
         labels: of nodes. Whole numbers [N] or [N, 1] are classes, 0 and 1 [N, C] are labels, other numbers are for
             regression.
         times: of nodes and of edges.
+        edge_times: of edges that have none of `times`.
         edge_features: of edges, [E, D] or [E].
         weights: of edges.
         task: 'class', 'multilabel' or 'regression', where that is not what the labels look like.
@@ -79,8 +81,9 @@ def read(
     edges = {}
     for edge_type, stored in found.edges.items():
         known = stored.attributes
+        when = _source(known, times if times in known else edge_times)
         edges[edge_type] = EdgeInput(
-            **stored.topology, times=_source(known, times), weights=_source(known, weights),
+            **stored.topology, times=when, weights=_source(known, weights),
             **_features(known, edge_features), keep_ids=True,
         )  # fmt: skip
     return GraphInput(nodes, edges)
@@ -143,6 +146,8 @@ def _column(name: str, masks: npt.NDArray[Any], split: int | None) -> npt.NDArra
 
 
 def _names_pyg(path: Path) -> bool:
+    if not zipfile.is_zipfile(path):  # as torch.save wrote them formerly
+        return False
     with zipfile.ZipFile(path) as archive:
         pickles = [name for name in archive.namelist() if name.endswith("data.pkl")]
         return any(_MARK in archive.read(name) for name in pickles)

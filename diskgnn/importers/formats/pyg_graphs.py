@@ -5,7 +5,9 @@ Tensors in memory are read where they are, those of a file from the file, those 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,7 @@ import numpy.typing as npt
 from diskgnn.errors import InputError, UnavailableError
 from diskgnn.importers.containers import edge_lists, torch_files
 from diskgnn.importers.containers.arrays import Source
-from diskgnn.importers.containers.file_kinds import describe
+from diskgnn.importers.containers.file_kinds import describe, kind_of
 from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource, of_array
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, edge_type_name
 
@@ -48,20 +50,25 @@ def load(path: Path) -> Any:
     """
     import torch
 
+    if kind_of(path) != "torch":
+        raise InputError(f"expected a graph of PyG that torch.save wrote, found {describe(path)} ({path})")
     try:
         from torch_geometric.data import Data, HeteroData, storage
         from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     except ImportError as error:
         raise UnavailableError(f"{path} holds a graph of PyG: pip install torch-geometric ({error})") from error
     try:
-        stores = [storage.BaseStorage, storage.NodeStorage, storage.EdgeStorage, storage.GlobalStorage]
-        with torch.serialization.safe_globals([DataEdgeAttr, DataTensorAttr, *stores]):  # PyG's list lacks these
-            found = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+        known: list[Any] = [storage.BaseStorage, storage.NodeStorage, storage.EdgeStorage, storage.GlobalStorage]
+        if hasattr(storage, "AttrType"):  # in what a graph that was used remembers of its attributes
+            known += [storage.AttrType, (_plain, "collections.defaultdict")]
+        with _unpickled_too([DataEdgeAttr, DataTensorAttr, *known]):  # PyG's list lacks these
+            found = torch.load(path, map_location="cpu", mmap=torch_files.is_zip(path), weights_only=True)
     except Exception as error:  # torch raises whatever the unpickler or the archive does
         reason = str(error).rpartition("WeightsUnpickler error: ")[2].strip()
         raise InputError(
-            f"{path}: expected tensors and classes of PyG, as torch.load(weights_only=True) reads them, found: "
-            f"{reason.splitlines()[0]}; save torch.save(type(data).from_dict(data.to_dict()), path)"
+            f"{path}: expected nothing but tensors and classes of PyG; where it was saved, save "
+            f"torch.save(type(data).from_dict(data.to_dict()), path) instead. torch.load(weights_only=True) says: "
+            f"{next(iter(reason.splitlines()), type(error).__name__):.200}"
         ) from error
     slices = None
     if isinstance(found, tuple) and len(found) in (2, 3) and isinstance(found[0], dict):  # of an InMemoryDataset
@@ -74,6 +81,26 @@ def load(path: Path) -> Any:
     if not isinstance(found, Data | HeteroData):
         raise InputError(f"{path}: expected Data or HeteroData, found {type(found).__name__} ({describe(path)})")
     return found
+
+
+def _plain(_: object) -> dict[Any, Any]:
+    """In place of a defaultdict of an unpickled graph: torch fills none."""
+    return {}
+
+
+@contextmanager
+def _unpickled_too(known: list[Any]) -> Iterator[None]:
+    """torch.load(weights_only=True) takes these besides what it takes already, which is without PyG's defaultdict."""
+    from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals
+
+    before = get_safe_globals()
+    clear_safe_globals()
+    add_safe_globals([each for each in before if each is not defaultdict] + known)
+    try:
+        yield
+    finally:
+        clear_safe_globals()
+        add_safe_globals(before)
 
 
 def of_file(path: Path) -> StoredGraph:
@@ -166,8 +193,10 @@ def _as_numpy(value: Any) -> npt.NDArray[Any]:
 
 
 def _count(name: str, num_nodes: int | None) -> int:
-    if not num_nodes:
-        raise InputError(f"{name}: expected num_nodes, or something with a row per node, found neither")
+    if num_nodes is None:
+        raise InputError(f"node type {name}: expected num_nodes, or something with a row per node, found neither")
+    if num_nodes < 1:
+        raise InputError(f"node type {name}: expected at least one node, found none; leave out an empty type")
     return int(num_nodes)
 
 

@@ -66,7 +66,7 @@ FORMATS = {
         SourceFormat("snap", "a text file with an edge per line, as SNAP has them", snap.recognises, snap.read),
         SourceFormat("pyg", "Data, HeteroData, their .pt file, (FeatureStore, GraphStore) of PyTorch Geometric",
                      pyg.recognises, pyg.read),
-        SourceFormat("scipy", "a sparse matrix saved by scipy.sparse.save_npz", scipy_sparse.recognises,
+        SourceFormat("scipy", "a matrix of scipy.sparse, or its file of save_npz", scipy_sparse.recognises,
                      scipy_sparse.read),
         SourceFormat("relational", "tables with keys: a folder with relational.yaml, or a database of RelBench",
                      relational.recognises, relational.read),

@@ -1,13 +1,17 @@
-"""An adjacency matrix saved by scipy.sparse.save_npz: an edge row -> column for each entry that it stores."""
+"""A sparse adjacency matrix of SciPy, in memory or saved: an edge row -> column for each entry that it stores."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from diskgnn.errors import InputError
 from diskgnn.importers.containers import edge_arrays, edge_lists, npz
 from diskgnn.importers.containers.file_kinds import describe, kind_of
+from diskgnn.importers.containers.rows import EdgeStream, RowSource, of_array
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 
@@ -15,22 +19,45 @@ _ENDS = {"coo": ("row", "col"), "csr": ("indptr", "indices"), "csc": ("indptr", 
 
 
 def recognises(source: object) -> bool:
-    """Whether this is the path of a sparse matrix."""
-    return (
-        isinstance(source, Path) and kind_of(source) == "npz" and {"format", "shape"} <= npz.members("", source).keys()
-    )
+    """Whether this is a sparse matrix or array, or the path of one."""
+    if isinstance(source, Path):
+        return kind_of(source) == "npz" and {"format", "shape"} <= npz.members("", source).keys()
+    return _in_memory(source)
 
 
-def read(source: Path, *, weights: bool = False) -> GraphInput:
+def _in_memory(source: object) -> bool:
+    sparse = sys.modules.get("scipy.sparse")
+    return sparse is not None and bool(sparse.issparse(source))
+
+
+def read(source: Any, *, weights: bool = False) -> GraphInput:
     """A graph of one type, without features.
 
     Args:
-        source: an .npz file of a square matrix in the formats coo, csr or csc, compressed or not.
+        source: a square matrix or array of scipy.sparse, whose rows and columns are expanded in memory if it is not in
+            the format coo; or the path of an .npz file of one in coo, csr or csc, compressed or not.
         weights: the stored values are weights of the edges.
 
     Raises:
         InputError: it is none.
     """
+    edges, data = _of_matrix(source) if _in_memory(source) else _of_file(source)
+    return GraphInput(
+        {ONE_NODE_TYPE: NodeInput(num_nodes=edges.num_nodes)},
+        {ONE_EDGE_TYPE: EdgeInput(edges=edges, weights=data if weights else None)},
+    )
+
+
+def _of_matrix(matrix: Any) -> tuple[EdgeStream, RowSource]:
+    _require_square("matrix", matrix.shape)
+    matrix = matrix.tocoo(copy=False)
+    edges = edge_lists.of_ends(of_array("edges", matrix.row), of_array("edges", matrix.col), matrix.shape[0])
+    return edges, of_array("weights", matrix.data)
+
+
+def _of_file(source: Any) -> tuple[EdgeStream, RowSource]:
+    if not isinstance(source, Path):
+        raise InputError(f"expected a matrix of scipy.sparse, found {type(source).__name__}")
     found = npz.members("edges", source) if kind_of(source) == "npz" else {}
     if not {"format", "shape", "data"} <= found.keys():
         raise InputError(f"expected a matrix saved by scipy.sparse.save_npz, found {describe(source)}")
@@ -39,9 +66,7 @@ def read(source: Path, *, weights: bool = False) -> GraphInput:
         raise InputError(
             f"{source}: expected a matrix in coo, csr or csc format, found {stored_as}; save matrix.tocsr()"
         )
-    num_rows, num_columns = next(found["shape"].chunks()).tolist()
-    if num_rows != num_columns:
-        raise InputError(f"{source}: expected a square matrix, found one of shape {[num_rows, num_columns]}")
+    num_rows = _require_square(str(source), next(found["shape"].chunks()).tolist())
     first, second = (found[end] for end in _ENDS[stored_as])
     if stored_as == "coo":
         edges = edge_lists.of_ends(first, second)
@@ -51,8 +76,10 @@ def read(source: Path, *, weights: bool = False) -> GraphInput:
             raise InputError(f"{source}: expected an indptr of {num_rows + 1} numbers, found {first.num_rows}")
         if stored_as == "csr":
             edges = edge_lists.turned(edges)
-    edges = replace(edges, name=f"edges ({source})", num_nodes=num_rows)
-    return GraphInput(
-        {ONE_NODE_TYPE: NodeInput(num_nodes=num_rows)},
-        {ONE_EDGE_TYPE: EdgeInput(edges=edges, weights=found["data"] if weights else None)},
-    )
+    return replace(edges, name=f"edges ({source})", num_nodes=num_rows), found["data"]
+
+
+def _require_square(name: str, shape: Sequence[int]) -> int:
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise InputError(f"{name}: expected a square matrix, found one of shape {list(shape)}")
+    return int(shape[0])

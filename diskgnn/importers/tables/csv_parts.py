@@ -62,7 +62,7 @@ class CsvPart:
         self.missing_column_hint = (
             ""
             if names
-            else "; if the file has no line with names of columns, pass them as `columns`, such as names=src,dst"
+            else "; if the file has no line with names of columns, pass them as `columns`, such as names=FIRST,SECOND"
         )
 
     def count_rows(self) -> int:
@@ -115,6 +115,8 @@ class CsvPart:
         """What to raise for it."""
         if isinstance(error, StoreError):
             return error
+        if isinstance(error, PermissionError):
+            return InputError(f"{self._name}: you have no permission to read {self.path}")
         hint = "; say what the column holds (columns types, such as string)" if "conversion error" in str(error) else ""
         return InputError(f"{self._name}: {self.path} is no CSV that can be read: {error}{hint}")
 
@@ -123,7 +125,7 @@ class CsvPart:
             with self._stream() as file:
                 head = bytes(file.read(1 << 16)).decode("utf-8", "replace")
         except (OSError, pa.ArrowException) as error:
-            raise InputError(f"{self._name}: {self.path} cannot be read: {error}") from error
+            raise self._damaged(error) from error
         first = next(iter(head.splitlines()), "")
         return max(_DELIMITERS, key=first.count)
 

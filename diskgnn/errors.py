@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+
+_SKIPPED = (os.path.dirname(__file__) + os.sep, contextlib.__file__)  # noqa: PTH120  (as code objects name files)
+
 
 class DiskGNNError(Exception):
     """Base of all errors that diskgnn raises on purpose. `exit_code` is what the command line exits with."""
@@ -89,3 +95,11 @@ class DivergedError(DiskGNNError, ArithmeticError):
 
 class DataWarning(UserWarning):
     """Source data that can be used but probably is not what the user meant (NaN features, overlapping splits)."""
+
+
+def callers_level() -> int:
+    """The `stacklevel` with which `warnings.warn` shows the line outside of diskgnn that led here."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_SKIPPED) and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    return level

@@ -11,10 +11,10 @@ from diskgnn.storage.manifest import Manifest
 from diskgnn.storage.writer import ArtifactWriter
 
 
-def write(path: Path, seed: int = 0, *, overwrite: bool = False) -> Manifest:
+def write(path: Path, seed: int = 0, *, kind: str = GRAPH, overwrite: bool = False) -> Manifest:
     """a.npy, b.npy and c.bin; what else is left in the staging directory is not published."""
     rng = np.random.default_rng(seed)
-    with ArtifactWriter(path, GRAPH, config={"seed": seed}, overwrite=overwrite) as writer:
+    with ArtifactWriter(path, kind, config={"seed": seed}, overwrite=overwrite) as writer:
         writer.save_array("a.npy", rng.integers(0, 100, (20, 3)))
         with writer.array_file("b.npy", np.float16, 10, (2,)) as file:
             file.write(rng.random((4, 2)).astype(np.float16))

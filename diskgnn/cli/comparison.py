@@ -172,15 +172,21 @@ def compare(output: Output, /, graph: Path, out: Path | None, report: Path | Non
             temporary.write_text(json.dumps(to_json(comparison), indent=1) + "\n")
             temporary.replace(out)
 
-    command = shlex.join(["diskgnn", *sys.argv[1:]])
+    command, is_whole = shlex.join(["diskgnn", *sys.argv[1:]]), False
     try:
         compare(graph, settings, command=command, on_result=keep, reporter=output.reporter)
+        is_whole = True
     finally:  # also when Ctrl-C ends it early
         if latest:
+            if not is_whole:
+                done, wanted = len(latest[0].results), len(settings.variants) * settings.num_seeds
+                output.warn(f"the comparison ended early, with {done} of {wanted} rows, and short epochs are measured "
+                            f"once more at its end: what follows is not whole")  # fmt: skip
             _show(output, latest[0])
+            measured = "everything measured" if is_whole else "what was measured until then"
             if report is not None:
                 write_report(latest[0], report)
-            for path, what in ((out, "everything measured, as JSON"), (report, "the page with figures")):
+            for path, what in ((out, f"{measured}, as JSON"), (report, "the page with figures")):
                 if path is not None:
                     output.note(f"{path}: {what}")
     output.result(latest[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ def infer(
     from diskgnn.inference.infer import infer
 
     report = infer(graph, out, checkpoint, reporter=output.reporter, **arguments)
-    output.stages([report])
+    output.stages([replace(report, details={})])
+    output.fields("what it took", report.details)
     output.result(report)
 
 

@@ -43,9 +43,18 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
 
 
 def _ready_to_train(output: Output, reports: StageReport | list[StageReport], packed: Location, ranks: int = 1) -> None:
+    from diskgnn.storage.manifest import read_manifest
+    from diskgnn.storage.ranks import rank_directories
+
     _finish(output, reports)
     if isinstance(packed, StoredPath):
         output.next("diskgnn", "fetch", packed, packed.name, why="copies it to a disk here, to train from")
+        return
+    first = packed if ranks == 1 else rank_directories(packed)[0]
+    splits = read_manifest(first).config["splits"]
+    if "train" not in splits:
+        output.next("diskgnn", "evaluate", first, "--checkpoint", "RUN", "--split", next(iter(splits)),
+                    why="without a train split; `predict` takes unlabelled seeds, too")  # fmt: skip
         return
     launch = ("diskgnn",) if ranks == 1 else ("torchrun", "--nproc-per-node", str(ranks), "-m", "diskgnn")
     output.next(*launch, "train", packed, "--checkpoint", packed.with_name(f"{packed.name}-run"))

@@ -21,6 +21,7 @@ from diskgnn.compare.results import Comparison, LoaderResult
 from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.settings import ComparedRows, ComparisonSettings
 from diskgnn.compare.step_runner import Steps
+from diskgnn.errors import callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import source_schema
 from diskgnn.paths import PathLike
@@ -126,7 +127,7 @@ def compare(
             comparison = _measure_short_ones_again(steps, job, comparison, reporter)
             on_result(comparison)
     for message in comparison.warnings:
-        warnings.warn(message, stacklevel=2)
+        warnings.warn(message, stacklevel=callers_level())
     return comparison
 
 
@@ -150,15 +151,15 @@ def _warn_of_conditions(settings: ComparisonSettings) -> bool:
         warnings.warn(
             f"the machine was busy when the comparison began (load average {load:.1f} on {cores} cores): "
             "seconds can't be relied on; run it again when nothing else runs",
-            stacklevel=3,
+            stacklevel=callers_level(),
         )
     if no_cgroup:
-        warnings.warn(f"no memory cgroup ({no_cgroup}): nothing caps memory and page cache", stacklevel=3)
+        warnings.warn(f"no memory cgroup ({no_cgroup}): nothing caps memory and page cache", stacklevel=callers_level())
     if settings.device.startswith("cuda"):
         warnings.warn(
             "on a GPU only diskgnn and static-packed:plain copy minibatches ahead from page-locked memory; "
             "those of other loaders are copied when they are needed, so they look slower than they could be",
-            stacklevel=3,
+            stacklevel=callers_level(),
         )
     return not no_cgroup
 

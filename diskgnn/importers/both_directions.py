@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import DataWarning
+from diskgnn.errors import DataWarning, callers_level
 from diskgnn.graph.edge_buckets import EdgeChunk, EdgeSource
 
 _SAMPLED_EDGES = 1 << 17
@@ -73,7 +73,7 @@ class _Sample:
             f"{name}: {share:.0%} of {of} have their reverse in the source already, and reverse=True adds it once "
             "more; leave it out, or pass drop_duplicates=True as well",
             DataWarning,
-            stacklevel=2,
+            stacklevel=callers_level(),
         )
 
 

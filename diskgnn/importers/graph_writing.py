@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from diskgnn.errors import ConfigError, DataWarning
+from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.graph.bucket_layout import index_dtype
 from diskgnn.graph.csc import edge_files, write_csc
 from diskgnn.graph.edge_records import record_dtype
@@ -103,7 +103,11 @@ def open_graph(given: GraphInput, *, typed: bool, topologies: Mapping[EdgeType, 
         for opened_edges in open_edges(edge_type, edges_given, topologies[edge_type], owners[edge_type], num_nodes):
             edges[opened_edges.list.type] = opened_edges
             if typed and not topologies[edge_type].num_edges:
-                warnings.warn(f"{type_owner('edge', opened_edges.list.type)} has no edges", DataWarning, stacklevel=3)
+                warnings.warn(
+                    f"{type_owner('edge', opened_edges.list.type)} has no edges",
+                    DataWarning,
+                    stacklevel=callers_level(),
+                )
     return OpenGraph(typed, nodes, edges, stored_rows)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import DataWarning, InputError
+from diskgnn.errors import DataWarning, InputError, callers_level
 from diskgnn.importers.containers.rows import RowSource
 from diskgnn.progress import Reporter
 from diskgnn.storage import artifacts
@@ -132,7 +132,7 @@ class NonFiniteScan:
                 f"{self.first_node}; training on them yields NaN losses: replace them, "
                 f"e.g. with np.nan_to_num(features)",
                 DataWarning,
-                stacklevel=4,
+                stacklevel=callers_level(),
             )
 
 
@@ -206,7 +206,7 @@ def write_splits(
                 f"{shared} nodes are both in {one} and in {other}: what is measured on {other} is too good; "
                 f"take them out of one of the two",
                 DataWarning,
-                stacklevel=4,
+                stacklevel=callers_level(),
             )
     return {split: len(ids) for split, ids in checked.items()}
 
@@ -233,7 +233,7 @@ def _check_split(split: str, ids: npt.NDArray[np.int64], num_nodes: int, labels:
         warnings.warn(
             f"{split}: {repeated} of {len(ids)} node ids occur before; each node is kept once",
             DataWarning,
-            stacklevel=4,
+            stacklevel=callers_level(),
         )
         ids = ids[np.sort(places)]
     count, first = 0, num_nodes

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
-from diskgnn.errors import DataWarning
+from diskgnn.errors import DataWarning, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.asking import asked_of, chosen_nodes, kinds_of
 from diskgnn.inference.network import FLOAT_BYTES, Network, take_apart
@@ -141,7 +141,7 @@ def _warn_of_times(graph: Graph, network: Network) -> None:
             "that was trained with temporal sampling sees the future so: apply it with `predict` to a packed directory "
             "that was sampled in the same way",
             DataWarning,
-            stacklevel=4,
+            stacklevel=callers_level(),
         )
 
 

@@ -146,6 +146,8 @@ def take_apart(net: nn.Module, graph: Graph, *, node_type: str, embeddings: bool
         made = [_layer(steps, tuple(needed), after, is_first=number == 0) for steps in choices[number]]
         layers.insert(0, min(made, key=lambda layer: layer.moved_bytes(graph)))
         needed = layers[0].node_types
+    if isinstance(net, BlockModel):
+        _check_widths_between(net, layers)
     return Network(tuple(layers), node_type, {name: inputs[name] for name in needed}, net_digest(net))
 
 
@@ -215,3 +217,12 @@ def _check_width(node_type: str, width: int | None, graph: Graph) -> None:
             f"model: it takes {node_type} nodes with {width or 'no'} features, {graph.manifest.path} has "
             f"{found or 'none'}"
         )
+
+
+def _check_widths_between(net: BlockModel, layers: Sequence[NetworkLayer]) -> None:
+    for number, (layer, following) in enumerate(zip(layers, [*net.layers][1:], strict=False), start=1):
+        if (wanted := in_channels_of(following)) != layer.out_columns:
+            raise ConfigError(
+                f"model: layer {number} gives rows of {layer.out_columns} columns, and layer {number + 1} "
+                f"({type(following).__name__}) has in_channels={wanted}: make them the same"
+            )

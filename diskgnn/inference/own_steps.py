@@ -91,20 +91,22 @@ def in_channels_of(layer: nn.Module) -> int:
 
 
 def _out_channels(layer: nn.Module, in_channels: int) -> int:
-    """Of what it makes of two nodes with an edge."""
+    """Of what it makes of a few nodes, some with the same neighbours."""
     name = type(layer).__name__
-    block = Block(torch.tensor([0, 1], dtype=torch.int32), torch.tensor([1], dtype=torch.int32), 2)
+    indptr, indices = ([0, 1, 3, 4], [3, 3, 4, 0])
+    block = Block(torch.tensor(indptr, dtype=torch.int32), torch.tensor(indices, dtype=torch.int32), 5)
     try:
         with torch.no_grad():
-            found = layer(block, torch.zeros(2, in_channels))
+            found = layer(block, torch.zeros(block.num_src, in_channels))
     except Exception as error:
         raise ConfigError(
             f"model: expected layer {name} to take (block, x [num_src, {in_channels}]), it raised "
             f"{type(error).__name__}: {error}; `predict` runs any module, with fanouts=[-1, ...] on all neighbours"
         ) from error
-    if not isinstance(found, Tensor) or found.dim() != 2 or len(found) != 1 or found.dtype != torch.float32:
+    if not isinstance(found, Tensor) or found.dim() != 2 or len(found) != block.num_dst or found.dtype != torch.float32:
         shown = f"{found.dtype} {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
         raise ConfigError(
-            f"model: expected layer {name} to return a row for each destination, float32 [1, out], found {shown}"
+            f"model: expected layer {name} to return a row for each of {block.num_dst} destinations, float32 "
+            f"[{block.num_dst}, out], found {shown}"
         )
     return found.shape[1]

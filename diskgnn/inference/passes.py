@@ -126,7 +126,7 @@ class Execution:
         if isinstance(each, SumPass):
             panels = len(plan.panels[each.layer])
             return self._reporter.stage(
-                f"layer {each.layer + 1}: sum{kind}, {each.panel + 1} of {panels}", total, "rows"
+                f"layer {each.layer + 1}: neighbours{kind}, part {each.panel + 1} of {panels}", total, "rows"
             )
         what = f"layer {each.layer + 1}: rows" if each.writes else "output"
         return self._reporter.stage(f"{what}{kind}", total, "rows")

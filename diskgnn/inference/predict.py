@@ -27,7 +27,7 @@ from diskgnn.inference.scratch import Scratch, check_output
 from diskgnn.loading.loader import Loader
 from diskgnn.paths import PathLike
 from diskgnn.preparing.prepare import prepare
-from diskgnn.progress import SILENT, Reporter, StageReport, stages_of
+from diskgnn.progress import SILENT, Reporter, StageReport, say, stages_of
 from diskgnn.schema import NO_LABELS, EdgeType, edge_type_name
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
@@ -39,6 +39,8 @@ from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.device import checked_device
 from diskgnn.training.decoders import DotProduct
 from diskgnn.training.model_output import model_output
+from diskgnn.training.models import BlockModel
+from diskgnn.training.typed_models import TypedModel
 
 _SPLIT = "test"  # what seeds are prepared as: not shuffled
 
@@ -139,6 +141,8 @@ def predict(
             if isinstance(nodes, str | os.PathLike):
                 nodes = read_nodes(nodes, node_set)
             chosen = chosen_nodes(nodes, node_set.num_nodes)
+            if nodes is None and fanouts is None and isinstance(asked.net, BlockModel | TypedModel):
+                say(reporter, lambda: "for all nodes, `diskgnn infer` is faster by far: it computes layer by layer")
             seeds = np.arange(node_set.num_nodes) if chosen is None else np.unique(chosen)
             loader = prepared(graph, asked.net, NodeTarget(asked.node_type, seeds={_SPLIT: seeds}))
             _write_nodes(scratch, asked, loader, chosen, node_set, reporter)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, callers_level
 from diskgnn.loading.static_rows import StaticRows
 from diskgnn.storage import faults
 from diskgnn.storage.quantisation import dequantise
@@ -113,7 +113,7 @@ def try_kernel(device: torch.device) -> bool:
             f"Triton's kernels do not run here ({type(error).__name__}: {error}): the host gathers the pinned tier, "
             "and rows of the device tier are copied once more. Triton comes with torch for CUDA (else: pip install "
             "triton), and needs a C compiler",
-            stacklevel=4,
+            stacklevel=callers_level(),
         )
         return False
     return True

@@ -22,7 +22,7 @@ from diskgnn._native import (
 )
 from diskgnn.batches.batch_source import LoadStats
 from diskgnn.batches.minibatch import MiniBatch, TypedMiniBatch
-from diskgnn.errors import ArtifactError, DiskGNNError
+from diskgnn.errors import ArtifactError, DiskGNNError, callers_level
 from diskgnn.loading.assembly import Assembler
 from diskgnn.loading.cpu_tier import CpuTier
 from diskgnn.loading.options import LoaderOptions
@@ -164,7 +164,9 @@ class SequenceReader:
         """The events since the last call: see `Loader.take_trace`."""
         found, lost = self._pipeline.take_trace()
         if lost:
-            warnings.warn(f"{lost} events did not fit the trace: call take_trace more often", stacklevel=3)
+            warnings.warn(
+                f"{lost} events did not fit the trace: call take_trace more often", stacklevel=callers_level()
+            )
         num_batches = self._sequence.num_batches
         return [
             TraceEvent("disk" if stage == "read" else "assemble", stage, position % num_batches, start_ns, end_ns)

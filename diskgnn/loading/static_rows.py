@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from diskgnn._native import crc32c
+from diskgnn.errors import callers_level
 from diskgnn.loading.row_file_check import CheckedRowFile, open_row_file
 from diskgnn.specs.caches import cache_rows
 from diskgnn.storage import artifacts
@@ -109,7 +110,7 @@ def _rows_on_device(packed: Packed, device: torch.device, device_cache: int | st
             warnings.warn(
                 f"{packed.location} has no static rows for the device and pinned tiers: prepare it with static_cache "
                 "to use them",
-                stacklevel=3,
+                stacklevel=callers_level(),
             )
     elif in_use := {
         number: rows for digest, place, number, rows in list(_shared) if (digest, place) == (packed.digest, str(device))

@@ -80,7 +80,7 @@ class Estimate:
 @takes_options(SamplingOptions)
 def estimate(
     graph: PathLike | Graph,
-    out: AnyPath,
+    out: AnyPath | None = None,
     *,
     cpu_cache: int | str,
     static_cache: int | str = "auto",
@@ -110,7 +110,8 @@ def estimate(
 
     Args:
         graph: graph directory, or an opened one.
-        out: the packed directory that `prepare` would write.
+        out: the packed directory that `prepare` would write, which names the disk to measure; by default one in the
+            folder where this runs.
         sampling: `fanouts`, `batch_size`, `epochs` and what else `SamplingSpec` says of minibatches.
         cpu_cache: the cpu tier of the train sequence: bytes, '2GiB', or '10%' of all rows.
         static_cache: rows for the device and pinned tiers together, alike; 'auto' is nothing without a GPU, and with
@@ -129,10 +130,10 @@ def estimate(
         ConfigError, InputError, ArtifactError: as `prepare`.
 
     Example:
-        >>> found = diskgnn.estimate("graph", "packed", fanouts=[10, 10], batch_size=1024, cpu_cache="10%")
+        >>> found = diskgnn.estimate("graph", fanouts=[10, 10], cpu_cache="10%")
         >>> print(found.packed_bytes, found.missing_disk_bytes, found.recommended)
     """
-    place = located(out)
+    place = located("packed" if out is None else out)
     request = PrepareRequest.of(
         graph,
         SamplingSpec.of(**sampling),

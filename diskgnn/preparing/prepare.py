@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diskgnn.errors import ArtifactError, BusyError, ConfigError, OutputExistsError
+from diskgnn.errors import ArtifactError, BusyError, ConfigError, OutputExistsError, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.memory_division import for_packing
 from diskgnn.packing.probes import probe_by_sampling
@@ -137,7 +137,7 @@ def prepare_ranks(request: PrepareRequest, ranks: int, engine: Engine, *, overwr
         warnings.warn(
             f"ranks: an epoch has {num_batches} minibatches, so {ranks - num_batches} of {ranks} ranks will have none "
             f"and train on nothing; pass ranks={num_batches} at most, or a smaller `batch_size`",
-            stacklevel=2,
+            stacklevel=callers_level(),
         )
     with unfinished_ranks(request, ranks, overwrite=overwrite) as unfinished:
         sampled: list[StageReport] = []
@@ -244,7 +244,7 @@ def _saying_what_is_kept(request: PrepareRequest) -> Iterator[None]:
         if kept:
             warnings.warn(
                 f"{', and '.join(kept)}: the same command goes on with it; to give it up, remove that",
-                stacklevel=4,
+                stacklevel=callers_level(),
             )
         raise
 

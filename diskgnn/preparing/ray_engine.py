@@ -20,7 +20,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
-from diskgnn.errors import ArtifactError, ConfigError, UnavailableError, WorkerLostError
+from diskgnn.errors import ArtifactError, ConfigError, UnavailableError, WorkerLostError, callers_level
 from diskgnn.preparing import ray_tasks
 from diskgnn.preparing.ray_nodes import PROCESS_BYTES, alive_nodes, worker_resources
 from diskgnn.preparing.ray_progress import Board, NamedReporter, Stages, Telling
@@ -241,7 +241,7 @@ class RayEngine:
                 f"no node of Ray has room for a worker of {resources.threads} cores and "
                 f"{format_size(resources.memory_bytes)} any more: waiting for one to join. Ctrl-C ends this, and keeps "
                 f"what is done",
-                stacklevel=2,
+                stacklevel=callers_level(),
             )
 
     def _show(self, topic: int, show: Callable[[Event], None]) -> None:

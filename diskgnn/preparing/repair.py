@@ -79,7 +79,7 @@ def _repair(
     manifest, damages = find_damage(path, reporter=resources.reporter)
     if not damages:
         return []
-    if manifest.format not in (artifacts.SAMPLES, artifacts.PACKED):
+    if manifest.format not in artifacts.REPAIRED:
         raise ArtifactError(
             f"{manifest.path} is damaged ({', '.join(damage.file for damage in damages)}), and a {manifest.format!r} "
             f"cannot be repaired: `{artifacts.MADE_BY[manifest.format]}` it again"

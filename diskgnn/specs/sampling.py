@@ -33,7 +33,7 @@ class DrawingOptions(TypedDict, total=False):
     """Fields of `SamplingSpec` that say how minibatches are drawn, as keywords."""
 
     fanouts: Required[Fanouts]
-    batch_size: Required[int]
+    batch_size: int
     draws: str
     draw_period: int
     group_seeds: int
@@ -95,7 +95,7 @@ class SamplingSpec:
     """
 
     fanouts: Fanouts
-    batch_size: int
+    batch_size: int = 1024
     epochs: int = 1
     eval_fanouts: Fanouts | None = None
     seed: int = 0

@@ -19,6 +19,7 @@ MADE_BY = {
     PARTITIONS: "diskgnn.baselines.partitioning.write_partitions",
     SEGMENTED: "diskgnn.baselines.segmented_packing.prepare_segmented_packed",
 }
+REPAIRED = (SAMPLES, PACKED)  # what `diskgnn verify --repair` makes again: all of it follows from a graph
 MANIFEST = "manifest.json"
 JOURNAL = "journal.jsonl"  # in the staging directory of a resumable writer: what it is making, and what is finished
 

@@ -177,7 +177,7 @@ def _read_npy_header(path: Location) -> tuple[np.dtype[Any], tuple[int, ...], in
             shape, fortran, dtype = read(file)
         offset = file.tell()
     except Exception as error:  # a damaged header makes NumPy's parser raise nearly anything
-        raise ArtifactError(f"{path} is not a readable .npy file: {error!r}") from error
+        raise ArtifactError(f"{path} is damaged or another file: its header is no .npy header") from error
     if fortran and len(shape) > 1:
         raise ArtifactError(f"{path} is stored column by column (Fortran order); save np.ascontiguousarray(array)")
     if dtype.hasobject:

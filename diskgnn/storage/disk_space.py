@@ -81,8 +81,10 @@ class DiskBudget:
         if self.num_bytes is None or (missing_bytes := self._taken_bytes + needed_bytes - self.num_bytes) <= 0:
             return
         raise DiskFullError(
-            f"disk: {what} needs {_figure(needed_bytes, exact)}, and {format_size(self._taken_bytes)} of the "
-            f"{format_size(self.num_bytes)} that may be taken are taken: {missing_bytes} bytes are missing. "
+            f"disk: {what} needs {_figure(needed_bytes, exact)} beside what is taken by files of this command "
+            f"({self._taken_bytes - _OWN_BYTES} bytes) and set aside for journals and locks ({_OWN_BYTES} bytes), "
+            f"{self._taken_bytes + needed_bytes} bytes in all; {self.num_bytes} bytes are allowed: {missing_bytes} "
+            f"bytes are missing. "
             f"Allow more with `disk`; the same command then goes on with what is complete."
         )
 

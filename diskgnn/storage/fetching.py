@@ -21,7 +21,7 @@ from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.file_reading import read_into, reading
 from diskgnn.storage.journal import Journal
 from diskgnn.storage.manifest import Manifest, open_artifact, read_manifest
-from diskgnn.storage.object_stores import AnyPath, StoredPath, local, located
+from diskgnn.storage.object_stores import AnyPath, StoredPath, local, stored
 from diskgnn.storage.writer import ArtifactWriter
 
 FILES_AT_ONCE = 4  # each by several ranges at a time, see `remote_files`
@@ -56,9 +56,7 @@ def fetch(
         >>> diskgnn.fetch("s3://bucket/packed", "packed")
         >>> loader = diskgnn.Loader("packed")
     """
-    source, started = located(url), time.perf_counter()
-    if not isinstance(source, StoredPath):
-        raise ConfigError(f"url: expected a URL such as s3://bucket/packed, found {str(url)!r}")
+    source, started = stored(url, "s3://bucket/packed"), time.perf_counter()
     folder = local(path, "fetch")
     pairs = [(source, folder)]
     if rank is not None or not (source / MANIFEST).is_file():

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from diskgnn._native import crc32c
+from diskgnn.errors import callers_level
 from diskgnn.storage.disk_space import require_free_bytes
 from diskgnn.storage.file_reading import read_into, reading
 from diskgnn.storage.object_stores import StoredPath
@@ -53,7 +54,7 @@ class LocalCopies:
                 warnings.warn(
                     f"{source} ({format_size(num_bytes)}) is copied to {self._folder} first: what is read more than "
                     f"once, or not from front to back, has to be here; TMPDIR says where",
-                    stacklevel=3,
+                    stacklevel=callers_level(),
                 )
             self._checksums[source.name] = _copy(source, path, advance)
             return path, self._checksums[source.name]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError, ReadError
 from diskgnn.storage import faults
-from diskgnn.storage.artifacts import MADE_BY, MANIFEST, VERSIONS
+from diskgnn.storage.artifacts import MADE_BY, MANIFEST, REPAIRED, VERSIONS
 from diskgnn.storage.checked_files import checksum_file, load_npy, map_npy, npy_data_offset, npy_header, npy_parts
 from diskgnn.storage.file_reading import read_whole
 from diskgnn.storage.local_copies import LocalCopies
@@ -158,7 +158,7 @@ class Manifest:
         if found != expected:
             raise ArtifactError(
                 f"{self.file(name)} is damaged: its CRC-32C is {found:08x}, expected {expected:08x}; "
-                f"{MADE_BY[self.format]} again, or see what `diskgnn verify --repair` can do"
+                f"{_made_again(self.format)}"
             )
 
     def parsed(self, parse: Callable[[dict[str, Any]], T]) -> T:
@@ -227,6 +227,11 @@ def open_pinned(path: AnyPath, format: str | None = None) -> Manifest:  # noqa: 
     raise ArtifactError(f"{path} was replaced again and again while it was opened: wait for what writes it")
 
 
+def _made_again(format: str) -> str:  # noqa: A002
+    """The commands that give whole files in place of damaged ones."""
+    return f"{MADE_BY[format]} again" + ", or see what `diskgnn verify --repair` can do" * (format in REPAIRED)
+
+
 def read_manifest(path: AnyPath, format: str | None = None) -> Manifest:  # noqa: A002
     """The manifest of an artifact, checked by itself; `open_artifact` also looks at the files.
 
@@ -254,7 +259,9 @@ def read_manifest(path: AnyPath, format: str | None = None) -> Manifest:  # noqa
     except ReadError:
         raise
     except (OSError, ValueError, KeyError, RecursionError) as error:
-        raise ArtifactError(f"{manifest_path} is damaged ({error!r}); {made_by} again") from error
+        what = "it is no JSON" if isinstance(error, json.JSONDecodeError | UnicodeDecodeError) else repr(error)
+        again = f"`{MADE_BY[format]}` it again" if format else "make the directory again with the command that made it"
+        raise ArtifactError(f"{manifest_path} is damaged ({what}); {again}") from error
     if found not in VERSIONS or (format and found != format):
         raise ArtifactError(f"{path} is a {found!r}, expected a {format or 'diskgnn artifact'!r}; {made_by}")
     if version != VERSIONS[found]:
@@ -315,7 +322,7 @@ def check_file(manifest: Manifest, name: str) -> None:
     if isinstance(file, StoredPath):
         _check_listing(replace(manifest, files={name: entry}), file.parent)
         return
-    again = f"{MADE_BY[manifest.format]} again"
+    again = _made_again(manifest.format)
     if not file.is_file():
         moved = f"say where it is now with `diskgnn relink {manifest.path} --features PATH`, or " * (
             name in manifest.external
@@ -329,6 +336,11 @@ def check_file(manifest: Manifest, name: str) -> None:
         raise ArtifactError(f"{file} was changed after {manifest.path} was made from it; {again}")
     if external is not None and external.headerless:
         return
-    if entry.dtype is not None and (found := npy_header(file)) != (entry.dtype, entry.shape):
-        expected = (entry.dtype, entry.shape)
+    if entry.dtype is None:
+        return
+    try:
+        found = npy_header(file)
+    except ArtifactError as error:
+        raise ArtifactError(f"{error}; {again}") from error
+    if found != (expected := (entry.dtype, entry.shape)):
         raise ArtifactError(f"{file} holds {found}, expected {expected}: the file was replaced; {again}")

@@ -197,6 +197,20 @@ def located(path: AnyPath) -> Location:
     return StoredPath(urlunsplit(parts._replace(path=parts.path.rstrip("/"), fragment="")))
 
 
+def stored(url: AnyPath, example: str) -> StoredPath:
+    """`url` as a path on a store.
+
+    Raises:
+        ConfigError: it is none; names `example` as what was expected.
+    """
+    if isinstance(place := located(url), StoredPath):
+        return place
+    raise ConfigError(
+        f"url: expected a URL of a store such as {example}, found {place}, a path of this machine (as file:// is): "
+        f"copy with `cp -r`"
+    )
+
+
 def names_in(folder: Location) -> list[str]:
     """What lies directly in a folder, wherever that is, in order; nothing if it is not there."""
     if isinstance(folder, StoredPath):

@@ -223,8 +223,8 @@ class Outbox:
         crc = attempted(f"writing {self.target / name}", partial(copy_file, path, self.target / name))
         if crc != entry.crc32c:
             raise ArtifactError(
-                f"{path} is damaged: its CRC-32C is {crc:08x}, expected {entry.crc32c:08x}; make it again, or see what "
-                f"`diskgnn verify --repair` can do"
+                f"{path} is damaged: its CRC-32C is {crc:08x}, expected {entry.crc32c:08x}; make it again: "
+                f"`diskgnn verify` says what is damaged"
             )
         self._note(name, entry, (self.target / name).info().mtime_ns)
         faults.point("push.file")

@@ -11,7 +11,7 @@ from functools import wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from diskgnn.errors import OutputExistsError
+from diskgnn.errors import OutputExistsError, callers_level
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.object_stores import StoredPath, located
 from diskgnn.storage.outbox import sent_to
@@ -105,5 +105,7 @@ def _saying_what_is_kept(made: Path, target: StoredPath) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        warnings.warn(f"what was made is kept: `diskgnn push {made} {target}` goes on with sending it", stacklevel=4)
+        warnings.warn(
+            f"what was made is kept: `diskgnn push {made} {target}` goes on with sending it", stacklevel=callers_level()
+        )
         raise

@@ -7,13 +7,13 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from diskgnn.errors import ConfigError, OutputExistsError
+from diskgnn.errors import OutputExistsError
 from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.file_reading import read_whole
 from diskgnn.storage.manifest import Manifest, open_artifact
-from diskgnn.storage.object_stores import AnyPath, StoredPath, local, located
+from diskgnn.storage.object_stores import AnyPath, StoredPath, local, stored
 from diskgnn.storage.outbox import Outbox, refuse_headerless
 from diskgnn.storage.replacing import artifact_at, require_replaceable_there
 
@@ -40,9 +40,7 @@ def push(path: PathLike, url: AnyPath, *, overwrite: bool = False, reporter: Rep
     Example:
         >>> diskgnn.push("packed", "s3://bucket/packed")
     """
-    target = located(url)
-    if not isinstance(target, StoredPath):
-        raise ConfigError(f"url: expected a URL such as s3://bucket/graph, found {str(url)!r}")
+    target = stored(url, "s3://bucket/graph")
     folder, started = local(path, "push"), time.perf_counter()
     pairs = [(open_artifact(folder), target)] if (folder / MANIFEST).exists() else _of_ranks(folder, target)
     for manifest, place in pairs:

@@ -6,12 +6,12 @@ import warnings
 from functools import cache
 
 from diskgnn._native import io_uring_refusal
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, callers_level
 
 
 @cache
 def _warn_once(refusal: str) -> None:
-    warnings.warn(f"reading with a pool of threads, not io_uring: {refusal}", stacklevel=4)
+    warnings.warn(f"reading with a pool of threads, not io_uring: {refusal}", stacklevel=callers_level())
 
 
 def warn_if_no_io_uring(engine: str = "auto") -> None:

@@ -14,6 +14,7 @@ import torch
 from diskgnn._native import KeptPages
 from diskgnn.batches.batch_source import Cursor, CursorSource, LoadStats
 from diskgnn.batches.minibatch import AnyMiniBatch
+from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import source_schema
 from diskgnn.loading.loader import Loader
@@ -57,7 +58,8 @@ class FreshEpochs(CursorSource):
         window: minibatches in a window. By default the first ones are small, so that training starts soon, and each is
             larger than the one before, up to an epoch, or what the free disk space holds.
         overlap: prepare the next window while one trains; otherwise each is prepared when it is asked for.
-        num_epochs: how many will be trained, so that nothing is prepared after them; None means no end.
+        num_epochs: how many there are: nothing is prepared after them, and asking for more is an error. None means no
+            end.
         memory: budget of preparing, which comes on top of training's while they overlap. Topology that fits is loaded
             once, and stays.
         threads: of preparing; half of the cores by default while it overlaps with training, otherwise all.
@@ -118,6 +120,7 @@ class FreshEpochs(CursorSource):
         self._device, self._loader_options = device, loader_options or LoaderOptions()
         self._overlap, self._threads, self._reporter = overlap, threads, reporter
         self._parent = Path(folder).absolute()
+        self.max_epochs = num_epochs
         end = None if num_epochs is None else num_epochs * self.num_batches
         self._sizes = WindowSizes(self._parent, self.num_batches, window, end, self._preparer.shortest_window)
         self._scratch: ScratchFolder | None = None  # made when the first window is prepared
@@ -144,9 +147,14 @@ class FreshEpochs(CursorSource):
 
         Raises:
             ArtifactError, DiskFullError, OSError: preparing them failed, or reading them does.
-            ConfigError: `epoch` is negative, the source is closed, or another epoch was started while this one was
-                iterated.
+            ConfigError: `epoch` is negative or not one of `num_epochs`, the source is closed, or another epoch was
+                started while this one was iterated.
         """
+        if self.max_epochs is not None and epoch >= self.max_epochs:
+            raise ConfigError(
+                f"num_epochs: this FreshEpochs was made for {self.max_epochs} epochs, and epoch {epoch} was asked for, "
+                f"counted from 0: make one with num_epochs={epoch + 1} or more, or without"
+            )
         first = self._cursor.start(epoch)
         return self._iterate(epoch, first, self._cursor.turn)
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from diskgnn.errors import OutputExistsError
+from diskgnn.errors import OutputExistsError, callers_level
 from diskgnn.paths import PathLike
 from diskgnn.training.checkpoints import checkpoint_exists, training_alone
 from diskgnn.training.config import TrainingConfig
@@ -69,10 +69,10 @@ def start(state: TrainingState, config: TrainingConfig) -> tuple[int, int] | Non
         if state.epoch >= config.epochs and state.ranks.is_first:
             warnings.warn(
                 f"the run in {config.checkpoint} is complete already: {state.epoch} epochs; for more, raise `epochs`",
-                stacklevel=3,
+                stacklevel=callers_level(),
             )
         return resumed_from
     if config.checkpoint is not None and config.resume and state.ranks.is_first:
-        warnings.warn(f"no checkpoint in {config.checkpoint}, starting from the beginning", stacklevel=3)
+        warnings.warn(f"no checkpoint in {config.checkpoint}, starting from the beginning", stacklevel=callers_level())
     state.start()
     return None

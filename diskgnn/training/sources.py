@@ -85,6 +85,20 @@ def _check_alike(name: str, train: BatchSource, other: BatchSource) -> None:
             raise ConfigError(f"{name}: expected {what}={wanted} as in training, found {there}")
 
 
+def check_epochs(source: BatchSource, epochs: int) -> None:
+    """Refuse to train for more epochs than the source says that it has (`max_epochs` of `FreshEpochs`).
+
+    Raises:
+        ConfigError: it has fewer.
+    """
+    most: int | None = getattr(source, "max_epochs", None)
+    if most is not None and epochs > most:
+        raise ConfigError(
+            f"epochs: {type(source).__name__} was made with num_epochs={most}, found epochs={epochs}: make it with "
+            f"num_epochs={epochs}, or train {most} epochs"
+        )
+
+
 def _kept_open(source: BatchSource) -> AbstractContextManager[BatchSource]:
     return nullcontext(source)
 

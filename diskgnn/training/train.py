@@ -30,7 +30,7 @@ from diskgnn.training.optimizers import make_optimizer
 from diskgnn.training.outputs import refuse_in_artifacts, traced
 from diskgnn.training.ranks import Ranks, check_alike, device_of_rank, joined_ranks
 from diskgnn.training.results import TrainResult
-from diskgnn.training.sources import open_sources
+from diskgnn.training.sources import check_epochs, open_sources
 from diskgnn.training.state import TrainingState
 from diskgnn.training.steps import make_step
 from diskgnn.training.tasks import Task, task_of
@@ -146,6 +146,7 @@ def train(
         source, evaluations = ranks.in_all(
             lambda: open_sources(train_source, given, device, loader_options, opened, shard)
         )
+        check_epochs(source, config.epochs)
         check_alike(ranks, source)
         task = task_of(schema_of(source), task, loss) if task is None or isinstance(task, str) else task
         net, identity = _seeded_model(model, spec, task, source, config, device, ranks)

@@ -6,13 +6,17 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from commands import run
+from comparisons import comparison
 
+import diskgnn
 from diskgnn import errors
 from diskgnn.cli import main
 from diskgnn.cli.command import Command
@@ -141,3 +145,30 @@ def test_arguments_are_shown_as_flags(message, shown):
     options = [["--lines"], ["--width", "line_width"], ["--theme", "-t", "style"], ["--parts"]]
     flags = [click.Option(["--quiet"], is_flag=True), click.Option(["--color/--no-color"])]
     assert with_flags(message, [*map(click.Option, options), *flags]) == shown
+
+
+def test_a_comparison_that_ended_early_is_not_called_whole(graph, tmp_path, monkeypatch):
+    measured = comparison(seeds=1)
+
+    def ends(graph, settings, *, on_result, **_):
+        on_result(measured)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("diskgnn.compare.compare.compare", ends)
+    arguments = ["compare", graph, "--fanouts", "2", "--memory", "1GiB", "--out", tmp_path / "figures.json"]
+    said = " ".join(run(*arguments, exit_code=130).stderr.split())
+    assert f"the comparison ended early, with {len(measured.results)} of" in said
+    assert "what follows is not whole" in said
+    assert f"{tmp_path / 'figures.json'}: what was measured until then, as JSON" in said
+
+
+def test_warnings_show_the_line_of_the_caller(tmp_path):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        diskgnn.convert(
+            tmp_path / "graph", edges=np.array([[0, 1], [1, 0]]), labels=np.array([0, 1]), train=[0, 1], test=[1],
+            features=np.array([[np.nan], [1]], np.float32), num_nodes=2,
+        )  # fmt: skip
+        diskgnn.sample(tmp_path / "graph", tmp_path / "samples", fanouts=[1])
+    assert len([each for each in caught if each.category is errors.DataWarning]) >= 2
+    assert {each.filename for each in caught} == {__file__}

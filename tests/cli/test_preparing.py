@@ -170,3 +170,12 @@ def test_a_batch_larger_than_a_split_is_one_of_all_its_seeds(tmp_path):
     diskgnn.prepare(tmp_path / "graph", tmp_path / "packed", fanouts=[2], batch_size=10**12, cpu_cache=0)
     with diskgnn.Loader(tmp_path / "packed") as loader:
         assert [sorted(batch.seeds.tolist()) for batch in loader] == [[0, 1, 2]]
+
+
+def test_what_has_no_train_split_is_not_for_training(packed, tmp_path):
+    sampling = ["--fanouts", 2, "--batch-size", 20, "--cpu-cache", 0]
+    pq.write_table(pa.table({"id": np.arange(7)}), tmp_path / "test.parquet")
+    seeds = ["--target-seeds", f"test={tmp_path / 'test.parquet'}"]
+    said = run("prepare", tmp_path / "generated", tmp_path / "seeds", *sampling, *seeds).stderr
+    assert f"next: diskgnn evaluate {tmp_path}/seeds --checkpoint RUN --split test" in said
+    assert "diskgnn train" not in said

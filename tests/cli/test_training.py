@@ -115,6 +115,15 @@ def test_messages_show_flags(packed, tmp_path):
     assert "--device: expected cpu" in run(*training, "--device", "nonsense", exit_code=2).stderr
 
 
+def test_infer_says_what_it_took_one_figure_a_line(packed, tmp_path):
+    run("train", packed, "--hidden", 4, "--epochs", 1, "--checkpoint", tmp_path / "run")
+    said = run("infer", tmp_path / "generated", "--checkpoint", tmp_path / "run", "--out", tmp_path / "out.npy").stdout
+    title, *lines = said.splitlines()[1:]
+    assert title == "what it took"
+    names = ["seconds_per_layer", "panels", "minimum", "moved", "edge", "scratch", "memory"]
+    assert [line.split()[0] for line in lines] == names
+
+
 def test_evaluating_a_checkpoint_of_another_depth(packed, tmp_path):
     run("train", packed, "--hidden", 4, "--epochs", 1, "--checkpoint", tmp_path / "run")
     run("prepare", tmp_path / "generated", tmp_path / "deep", "--fanouts", "2,2,2", "--batch-size", 20,

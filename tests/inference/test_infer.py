@@ -293,14 +293,24 @@ class Wrong(torch.nn.Module):
     ("layer", "message"),
     [
         (Wrong(None, lambda block, x: x), "layer Wrong to have an attribute in_channels, .*; found None"),
-        (Wrong(WIDTH, lambda block, x: x), r"a row for each destination, float32 \[1, out\], found torch.float32 \[2,"),
-        (Wrong(WIDTH, lambda block, x: None), "a row for each destination, .* found NoneType"),
+        (Wrong(WIDTH, lambda block, x: x), r"each of 3 destinations, float32 \[3, out\], found torch.float32 \[5,"),
+        (Wrong(WIDTH, lambda block, x: x[:1]), r"each of 3 destinations, .* found torch.float32 \[1,"),
+        (Wrong(WIDTH, lambda block, x: None), "a row for each of 3 destinations, .* found NoneType"),
         (Wrong(WIDTH, lambda block, x: x[block.edge_weight]), "it raised AttributeError: .*edge_weight"),
     ],
 )
 def test_what_is_no_layer_is_refused(graph: Graph, tmp_path: Path, layer: torch.nn.Module, message: str):
     with pytest.raises(ConfigError, match=message):
         diskgnn.infer(graph, tmp_path / "out.npy", BlockModel([layer], elu_dropout, 0.0), memory=PLENTY)
+    assert not list(tmp_path.iterdir())
+
+
+def test_layers_that_do_not_fit_one_another_are_refused_beforehand(graph: Graph, tmp_path: Path):
+    layers = [Wrong(WIDTH, lambda block, x: x[: block.num_dst, :4]), Wrong(6, lambda block, x: x[: block.num_dst])]
+    for following in (layers[1], model("sage", 6).layers[-1]):
+        net = BlockModel([layers[0], following], elu_dropout, 0.0)
+        with pytest.raises(ConfigError, match=r"layer 1 gives rows of 4 columns, and layer 2 .* has in_channels=6"):
+            diskgnn.infer(graph, tmp_path / "out.npy", net, memory=PLENTY)
     assert not list(tmp_path.iterdir())
 
 
@@ -317,7 +327,7 @@ def test_disk_is_counted_and_refused_beforehand(graph: Graph, tmp_path: Path):
     net, peak, folder = model("sage", 32, 3), 0, tmp_path / ".out.npy.partial"
     with pytest.raises(DiskFullError, match=r"disk: inference needs exactly") as refused:
         diskgnn.infer(graph, tmp_path / "out.npy", net, memory=PLENTY, disk=0, threads=1)
-    needed, missing = (int(each) for each in re.findall(r"(\d+) bytes", str(refused.value)))
+    needed, *_, missing = (int(each) for each in re.findall(r"(\d+) bytes", str(refused.value)))
     with faults.pretending("disk.free", needed - 1), pytest.raises(DiskFullError, match="1 bytes are missing"):
         diskgnn.infer(graph, tmp_path / "out.npy", net, memory=PLENTY, threads=1)
     with pytest.raises(DiskFullError, match=r": 1 bytes are missing. Allow more with `disk`"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ import diskgnn
 from diskgnn import ConfigError
 from diskgnn.errors import InputError
 from diskgnn.graph.graph import Graph
+from diskgnn.progress import SILENT
 from diskgnn.schema import SourceSchema
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.models import make_model
@@ -45,6 +47,17 @@ def test_all_neighbours_by_default_equals_infer(name: str, graph: Graph, tmp_pat
     table = pq.read_table(tmp_path / "all.parquet").to_pydict()
     assert table == {"node": list(range(graph.num_nodes)), "class": every.argmax(1).tolist()}
     assert not list(tmp_path.glob(".*"))
+
+
+def test_of_all_nodes_it_names_the_faster_command_where_that_can_do_it(graph: Graph, tmp_path: Path):
+    net = make_model("sage", 6, 8, graph.num_classes, 2)
+    for arguments, is_told in (
+        ({}, True), ({"nodes": [1]}, False), ({"fanouts": [2, 2]}, False), ({"model": Mean(), "fanouts": [-1]}, False)
+    ):  # fmt: skip
+        lines: list[str] = []
+        reporter = SimpleNamespace(say=lines.append, stage=SILENT.stage)
+        diskgnn.predict(graph, tmp_path / "out.npy", **{"model": net} | arguments, overwrite=True, reporter=reporter)
+        assert any("`diskgnn infer`" in line for line in lines) == is_told
 
 
 class Mean(torch.nn.Module):

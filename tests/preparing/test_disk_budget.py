@@ -126,6 +126,8 @@ def test_an_exact_figure_is_just_enough(graph, tmp_path):
         with pytest.raises(DiskFullError, match="disk: packing") as caught:
             pack(graph, tmp_path / "samples", tmp_path / "packed", **CACHE, static_cache=0, disk=disk)
         (figure,) = re.findall(r"needs (exactly|at least) ", str(caught.value))
+        needed, taken, kept, both, allowed, few = map(int, re.findall(r"(\d+) bytes", str(caught.value)))
+        assert (both, allowed, few) == (needed + taken + kept, disk, both - allowed)
         return figure, int(re.findall(r"(\d+) bytes are missing", str(caught.value))[0])
 
     least, too_few = missing(200 * KIB)

@@ -44,6 +44,17 @@ def drawn(settings, dtype="float32"):
     return {(each.draws, each.draw_period, each.group_seeds): each for each in settings if each.feature_dtype == dtype}
 
 
+def test_only_what_nobody_can_know_has_to_be_said(graph, packed, tmp_path, monkeypatch):
+    """As on the command line: minibatches of 1024 seeds, here."""
+    monkeypatch.chdir(tmp_path)
+    least = {"fanouts": [5, 5], "cpu_cache": "10%"}
+    found = estimate(graph, **least, max_seconds=0)
+    assert found.packed_bytes == estimate(graph, "packed", **least, batch_size=1024, max_seconds=0).packed_bytes
+    assert list(tmp_path.iterdir()) == []
+    prepare(graph, "packed", **least)
+    assert Packed.open("packed").config.samples.spec.batch_size == 1024
+
+
 @pytest.mark.parametrize("max_seconds", [60, 0], ids=["all", "a few"])
 def test_each_setting_is_what_prepare_packs(graph, packed, tmp_path, max_seconds):
     found = estimate(graph, tmp_path / "packed", **SETTINGS, max_seconds=max_seconds)

@@ -37,6 +37,13 @@ def test_a_url_with_a_secret_is_refused_and_not_repeated(given, secret):
     assert secret not in str(error.value)
 
 
+def test_nothing_is_copied_to_or_from_a_file_url(tmp_path):
+    url = f"file://{tmp_path}/there"
+    for copy in (lambda: diskgnn.push(tmp_path, url), lambda: diskgnn.fetch(url, tmp_path / "here")):
+        with pytest.raises(ConfigError, match=rf"found {tmp_path}/there, a path of this machine .as file:// is.: copy"):
+            copy()
+
+
 def test_what_is_no_url_of_a_folder_is_refused():
     with pytest.raises(ConfigError, match="a Path takes a slash away"):
         diskgnn.Graph.open(Path("s3://bucket/graph"))

@@ -13,6 +13,7 @@ import torch
 from graphs import assert_rows_are_features, make_graph, threads_of_this_process, threads_that_stay, write_graph
 from sources import assert_same
 
+import diskgnn
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.packing.tiers import TierBudgets
@@ -86,6 +87,16 @@ def test_two_windows_on_the_disk_at_most_and_none_after_the_last(graph, tmp_path
         assert windows_on_disk(tmp_path) == ["window-00000020"]
         assert source.stats().prepared_batches == 24
     assert not list(tmp_path.iterdir())
+
+
+def test_more_epochs_than_it_was_made_for_are_refused(graph, tmp_path):
+    with fresh(graph, tmp_path, num_epochs=1) as source:
+        with pytest.raises(ConfigError, match="made with num_epochs=1, found epochs=3"):
+            diskgnn.train(source, epochs=3, hidden=4)
+        assert not list(tmp_path.iterdir())  # nothing was prepared
+        assert len(list(source)) == 8
+        with pytest.raises(ConfigError, match="made for 1 epochs, and epoch 1 was asked for"):
+            next(iter(source))
 
 
 def lengths(sizes, count, position=0):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import ConfigError, DataWarning, InputError
+from diskgnn.errors import ConfigError, DataWarning, InputError, callers_level
 from diskgnn.importers.containers.arrays import Source, load, numbers
 from diskgnn.importers.containers.rows import RowSource, as_signed, require_whole
 from diskgnn.storage.row_format import FEATURE_STORAGE, dtype_stored_as
@@ -39,7 +39,7 @@ def features(source: Source, *, bfloat16: bool, name: str = "features") -> RowSo
         warnings.warn(
             f"{name} are float64 and become float32 here; save features.astype(np.float32) to do without this",
             DataWarning,
-            stacklevel=4,
+            stacklevel=callers_level(),
         )
         return rows.mapped(rows.row_shape, np.dtype(np.float32), _narrowed)
     if dtype_stored_as(dtype) is None:

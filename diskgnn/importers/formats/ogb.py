@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from diskgnn.errors import DataWarning, InputError
+from diskgnn.errors import DataWarning, InputError, callers_level
 from diskgnn.importers.containers import edge_lists, npz, text_numbers, torch_files, values
 from diskgnn.importers.containers.rows import EdgeStream, RowSource
 from diskgnn.importers.formats import ogb_knowledge
@@ -224,7 +224,7 @@ def _warn_of_negatives() -> None:
         "the negative pairs that OGB gives for validation and test are not used: diskgnn draws its own, so its "
         "scores do not compare with OGB's leaderboard",
         DataWarning,
-        stacklevel=6,
+        stacklevel=callers_level(),
     )
 
 

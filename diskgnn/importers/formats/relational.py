@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from diskgnn.errors import ConfigError, DataWarning, InputError
+from diskgnn.errors import ConfigError, DataWarning, InputError, callers_level
 from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource
 from diskgnn.importers.formats.relational_keys import key_edges, primary_key
 from diskgnn.importers.formats.relational_source import (
@@ -112,7 +112,7 @@ def _nodes(name: str, table: KeyedTable, until: int | None) -> NodeInput:
             f"table {name}: left out {', '.join(encoding.left_out)}: no numbers, times, truth values, vectors or "
             f"categories of few values; encode them as vectors beforehand, or as none to do without this",
             DataWarning,
-            stacklevel=4,
+            stacklevel=callers_level(),
         )
     return NodeInput(
         num_nodes=rows.num_rows,

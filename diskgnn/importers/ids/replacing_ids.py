@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import DataWarning, InputError
+from diskgnn.errors import DataWarning, InputError, callers_level
 from diskgnn.graph.edge_buckets import DamagedScratchError, EdgeChunk
 from diskgnn.graph.edge_progress import State
 from diskgnn.importers.containers.arrays import Source, named
@@ -281,7 +281,7 @@ def _topology(found: IdColumns, *ends: Ends) -> EdgeStream:
             f"{found.name}: left out {unknown} of {found.num_rows} edges by {' and '.join(found.columns)}, to ids "
             f"that no node has",
             DataWarning,
-            stacklevel=4,
+            stacklevel=callers_level(),
         )
     return EdgeStream(found.name, found.num_rows - unknown, partial(_known_pairs, edges))
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diskgnn.errors import DataWarning, InputError
+from diskgnn.errors import DataWarning, InputError, callers_level
 from diskgnn.graph.edge_buckets import EdgeChunk
 from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowSource, as_signed
 from diskgnn.importers.tables.spark_vectors import is_vector, vector_lengths, vector_rows
@@ -169,7 +169,7 @@ def _narrowed(kinds: list[str]) -> np.dtype[Any]:
     warnings.warn(
         f"features are {', '.join(kinds)} and become float32 here; cast them to float32 to do without this",
         DataWarning,
-        stacklevel=6,
+        stacklevel=callers_level(),
     )
     return np.dtype(np.float32)
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from commands import run
 from user_data import NUM_NODES, WIDTH, small_data
 
 import diskgnn
@@ -136,8 +137,10 @@ def test_dgl(tmp_path: Path, data: dict[str, Any]) -> None:
         options = {"weights": "w"} | ({"number": "0"} if number else {})
         diskgnn.convert(tmp_path / str(number), source=source, options=options)
         same(tmp_path / str(number), tmp_path / "plain")
-    with pytest.raises(InputError, match="expected one graph, found 2; choose one by the option number, 0 to 1"):
+    with pytest.raises(InputError, match="expected one graph, found 2; pass `options` number=K, from 0 to 1"):
         convert(tmp_path / "none", source=tmp_path / "graphs.bin")
+    refused = run("convert", tmp_path / "none", "--from", "dgl", tmp_path / "graphs.bin", exit_code=3)
+    assert "pass --set number=K, from 0 to 1" in " ".join(refused.stderr.split())
     with pytest.raises(InputError, match="expected a graph number 2, found 2 graphs"):
         convert(tmp_path / "none", source=tmp_path / "graphs.bin", options={"number": "2"})
 

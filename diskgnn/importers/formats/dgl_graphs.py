@@ -78,7 +78,7 @@ def _load(path: Path, number: int | None) -> Any:
     graphs, _ = dgl.load_graphs(str(path))
     if number is None and len(graphs) != 1:
         raise InputError(
-            f"{path}: expected one graph, found {len(graphs)}; choose one by the option number, 0 to {len(graphs) - 1}"
+            f"{path}: expected one graph, found {len(graphs)}; pass `options` number=K, from 0 to {len(graphs) - 1}"
         )
     if not 0 <= (number or 0) < len(graphs):
         raise InputError(f"{path}: expected a graph number {number}, found {len(graphs)} graphs")

@@ -62,7 +62,7 @@ class CsvPart:
         self.missing_column_hint = (
             ""
             if names
-            else "; if the file has no line with names of columns, pass them as `columns`, such as names=FIRST,SECOND"
+            else "; if the file has no line with names of columns, pass them as `columns`, such as names=src,dst"
         )
 
     def count_rows(self) -> int:

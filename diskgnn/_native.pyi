@@ -211,12 +211,19 @@ class BeladyPlanner:
         """
 
     def find_initial(self, nodes: npt.NDArray[Any], next_uses: Int32) -> bool:
-        """True when the remaining minibatches need not be looked at; `nodes` are ascending."""
+        """True when the remaining minibatches need not be looked at; `nodes` are ascending.
+
+        Raises:
+            IndexError: a node that is not in [0, N), a next use that is not in [-1, 2 B).
+        """
 
     def place(self, nodes: npt.NDArray[Any], order: Int32, next_uses: Int32) -> tuple[Int32, npt.NDArray[Any], Int32]:
         """(addresses [U], disk_nodes [R] ascending, admissions [A * 2] as extent row, slot).
 
         `nodes` are ascending and `order` says where each was; addresses are in the order of the minibatch.
+
+        Raises:
+            IndexError: as `find_initial`, or an `order` that is not in [0, U).
         """
 
     def initial_cpu_nodes(self) -> Int64:

@@ -35,6 +35,19 @@ def opened_scratch(path: Path) -> Iterator[int]:
         raise DamagedScratchError(str(error)) from error
 
 
+@contextmanager
+def changes_named(path: Path) -> Iterator[None]:
+    """Raise what native code finds wrong with the numbers in scratch files beside `path`, which this run wrote, as an
+    ArtifactError."""
+    try:
+        yield
+    except (IndexError, RuntimeError) as error:  # out of range, or at odds with each other
+        raise ArtifactError(
+            f"scratch files of {path} are not what was written to them ({error}): the disk does not keep what is "
+            "written; the same command makes again what was damaged"
+        ) from error
+
+
 def adopt_extents(path: Path, index: ExtentIndex, tails: npt.NDArray[np.uint8]) -> None:
     """Compare the parts of all extents that `index` [T] knows with what lies in a file, and fill `tails` [T * 4096]
     with the page of each that may not be full yet.

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import BeladyPlanner
+from diskgnn.packing.adopting import changes_named
 from diskgnn.packing.reuse import Reuse
 from diskgnn.packing.schedule_record import ScheduleRecord
 from diskgnn.storage import faults
@@ -50,7 +51,11 @@ class Schedule:
     """The placement of one sequence. Read `initial_cpu_nodes`, iterate once, then read `next_cycle_slots`."""
 
     def __init__(self, reuse: Reuse, cpu_rows: int) -> None:
-        """Plans with `cpu_rows` slots, or as many as are of use if those are fewer."""
+        """Plans with `cpu_rows` slots, or as many as are of use if those are fewer.
+
+        Raises:
+            ArtifactError: scratch was changed meanwhile; iterating, too.
+        """
         self.reuse, self._first = reuse, 0
         static_nodes = reuse.static_nodes
         most_rows = int(np.diff(reuse.accesses.offsets).max(initial=0))
@@ -61,10 +66,11 @@ class Schedule:
         misses = reuse.misses(self.cpu_rows)  # [B] the fewest rows that can be read
         faults.point("pack.schedule")
         self._planner = BeladyPlanner(self._location, len(static_nodes), self.cpu_rows, misses, reuse.first_uses)
-        for nodes, next_uses in reuse.read_backwards():
-            if self._planner.find_initial(nodes, next_uses):
-                break
-        self.initial_cpu_nodes: npt.NDArray[np.int64] = self._planner.initial_cpu_nodes()  # [C] by slot, ascending
+        with changes_named(reuse.accesses.scratch):
+            for nodes, next_uses in reuse.read_backwards():
+                if self._planner.find_initial(nodes, next_uses):
+                    break
+            self.initial_cpu_nodes: npt.NDArray[np.int64] = self._planner.initial_cpu_nodes()  # [C] by slot, ascending
 
     @property
     def next_cycle_slots(self) -> npt.NDArray[np.int32]:
@@ -73,7 +79,8 @@ class Schedule:
 
     def __iter__(self) -> Iterator[Placement]:
         for nodes, order, next_uses in self.reuse.read(self._first):
-            addresses, disk_nodes, admissions = self._planner.place(nodes, order, next_uses)
+            with changes_named(self.reuse.accesses.scratch):
+                addresses, disk_nodes, admissions = self._planner.place(nodes, order, next_uses)
             yield Placement(addresses, disk_nodes, admissions.reshape(-1, 2))
 
     def standing(self, record: ScheduleRecord, turn: int) -> tuple[dict[str, npt.NDArray[Any]], Path]:

@@ -21,6 +21,7 @@ from diskgnn._native import belady_misses, count_next_uses, exchange_next_uses
 from diskgnn.ordered import in_order
 from diskgnn.packing.access_columns import INT32
 from diskgnn.packing.accesses import Accesses
+from diskgnn.packing.adopting import changes_named
 from diskgnn.packing.schedule_record import ScheduleRecord
 
 SCRATCH_SUFFIXES = (".accesses", ".order", ".next", ".arcs")
@@ -51,7 +52,7 @@ class Reuse:
         self._arcs = accesses.scratch.with_suffix(".arcs")
         if record is None or record.get(f"{accesses.scratch.stem}/parts") is None:
             self._next_uses.resize(accesses.offsets[1:])
-        with ThreadPoolExecutor(threads) as pool:
+        with ThreadPoolExecutor(threads) as pool, changes_named(accesses.scratch):
             self._find_next_uses(pool, record)
             self.first_uses = np.zeros(accesses.num_batches, np.int32)  # [B] rows that each is the first to need
             self._bounds = self._count(pool, threads)  # [B+1] of minibatches' pairs in the file of arcs

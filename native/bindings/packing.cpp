@@ -23,6 +23,11 @@ void require_in_range(std::span<const Number> numbers, Number first, std::size_t
   if (outside != 0) throw std::out_of_range(std::string(what) + " out of range");
 }
 
+// Of a sequence of `num_batches`, counted on into the next cycle; -1 for rows that are static.
+void require_next_uses(std::span<const std::int32_t> next_uses, std::size_t num_batches) {
+  require_in_range<std::int32_t>(next_uses, -1, 2 * num_batches + 1, "next use");
+}
+
 template <typename Node>
 void count_nodes_of(Out<std::int32_t> counts, In<Node> nodes) {
   nb::gil_scoped_release release;
@@ -65,7 +70,7 @@ nb::ndarray<nb::numpy, std::int32_t, nb::ndim<1>> count_next_uses_of(In<std::int
   std::vector<std::int32_t> pairs;
   {
     nb::gil_scoped_release release;
-    require_in_range<std::int32_t>(span_of(next_uses), -1, 2 * static_cast<std::size_t>(num_batches) + 1, "next use");
+    require_next_uses(span_of(next_uses), static_cast<std::size_t>(num_batches));
     for (const UseCount& count : count_next_uses(span_of(next_uses), num_batches)) {
       pairs.insert(pairs.end(), {count.use, count.rows});
     }
@@ -99,6 +104,8 @@ template <typename Node>
 bool find_initial(BeladyPlanner& planner, In<Node> nodes, In<std::int32_t> next_uses) {
   require(nodes.size() == next_uses.size(), "nodes and next_uses differ in length");
   nb::gil_scoped_release release;
+  require_in_range<Node>(span_of(nodes), 0, planner.num_nodes(), "node");
+  require_next_uses(span_of(next_uses), planner.num_batches());
   return planner.find_initial(span_of(nodes), span_of(next_uses));
 }
 
@@ -109,6 +116,9 @@ nb::tuple place(BeladyPlanner& planner, In<Node> nodes, In<std::int32_t> order, 
   Placement<Node> placement;
   {
     nb::gil_scoped_release release;
+    require_in_range<Node>(span_of(nodes), 0, planner.num_nodes(), "node");
+    require_in_range<std::int32_t>(span_of(order), 0, nodes.size(), "order");
+    require_next_uses(span_of(next_uses), planner.num_batches());
     placement = planner.place(span_of(nodes), span_of(order), span_of(next_uses));
   }
   return nb::make_tuple(to_numpy(std::move(placement.addresses)), to_numpy(std::move(placement.disk_nodes)),

@@ -44,6 +44,9 @@ class BeladyPlanner {
   BeladyPlanner(std::span<std::int32_t> location, std::int32_t num_static, std::int32_t capacity,
                 std::span<const std::int32_t> misses, std::span<const std::int32_t> first_uses);
 
+  std::size_t num_nodes() const { return location_.size(); }
+  std::size_t num_batches() const { return to_find_.size(); }
+
   // Takes minibatches from the last one backwards. True when all rows are found that are resident when a cycle starts:
   // the others need not be looked at. `nodes` are ascending.
   template <typename Node>

@@ -13,6 +13,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from diskgnn import _native
+from diskgnn.errors import ArtifactError
 from diskgnn.packing.accesses import Accesses, hottest_nodes
 from diskgnn.packing.placement import Schedule, addressable_slots
 from diskgnn.packing.reuse import Reuse
@@ -384,3 +385,17 @@ def test_next_uses_out_of_range_are_refused():
     for nodes in ([3], [10]):
         with pytest.raises(IndexError):
             _native.exchange_next_uses(np.zeros(6, np.int32), np.array(nodes, np.int32), 0, 4)
+
+
+@pytest.mark.parametrize("number", [-2, 0x7F7F7F7F])
+@pytest.mark.parametrize("is_scheduled", [False, True])
+@pytest.mark.parametrize("suffix", [".accesses", ".order", ".next"])
+def test_scratch_that_changes_meanwhile_is_refused(tmp_path, suffix, is_scheduled, number):
+    random = np.random.default_rng(0)
+    batches = [random.choice(200, 30, replace=False).tolist() for _ in range(30)]
+    reuse = reuse_of(tmp_path, batches)
+    schedule = Schedule(reuse, 50) if is_scheduled else None
+    file = (tmp_path / "x").with_suffix(suffix)
+    np.full(file.stat().st_size // 4, number, np.int32).tofile(file)
+    with pytest.raises(ArtifactError, match=r"x\.accesses are not what was written .* out of range"):
+        list(schedule or Schedule(reuse, 50))

@@ -33,6 +33,7 @@ from diskgnn.system.resources import Resources
 
 # What threads and allocators take beside what the plan counts.
 _RESERVED_BYTES = 64 << 20
+_ORDER_BYTES = 16  # of a node of those that are chosen: its place, and itself in ascending order
 _ID_BYTES = 16  # of a node in Parquet, at most where ids are numbers
 
 
@@ -107,7 +108,8 @@ def infer(
     _warn_of_times(graph, network)
     content = OutputFormat(asked.what, asked.kind, network.out_columns)
     resources = Resources.of(memory, threads, reporter)
-    plan = make_plan(graph, network, resources.within("to infer", _RESERVED_BYTES))
+    order_bytes = 0 if chosen is None else _ORDER_BYTES * len(chosen)
+    plan = make_plan(graph, network, resources, _RESERVED_BYTES + order_bytes)
     num_rows = node_set.num_nodes if chosen is None else len(chosen)
     output_bytes = num_rows * (content.row_bytes + (_ID_BYTES if out.suffix == ".parquet" else 0))
     scratch = Scratch(out, _making(plan, chosen), overwrite=overwrite, disk=disk)

@@ -92,31 +92,37 @@ class InferencePlan:
         return first, min(first + self.window_rows, self.graph.nodes[node_type].num_nodes)
 
 
-def make_plan(graph: Graph, network: Network, resources: Resources) -> InferencePlan:
+def make_plan(graph: Graph, network: Network, resources: Resources, reserved_bytes: int = 0) -> InferencePlan:
     """The plan that fits in memory.
 
     Args:
         graph: the graph.
         network: what to compute.
         resources: memory for it; threads to compute with: one window more is read or written meanwhile.
+        reserved_bytes: of that memory, what the passes leave for others.
 
     Raises:
-        ConfigError: it takes more memory; says how much.
+        ConfigError: it takes more memory; names the smallest budget that works.
     """
+    resources = resources.within("to infer", reserved_bytes, least_bytes=_least_bytes(graph, network))
     free_bytes = resources.memory_bytes
     for sizes, window_rows in _tries(graph, network, free_bytes, resources.threads):
         panels = [sizes.panels(layer, window_rows, free_bytes) for layer in network.layers]
         needed_bytes = sizes.memory_bytes(panels, window_rows)
         if needed_bytes <= free_bytes:
             break
-    else:
-        resources.require("to infer", needed_bytes)
     passes = tuple(_with_drops(list(_passes(graph, network, panels))))
     workers = sizes.workers
     scratch_bytes = _peak_bytes(graph, passes, workers, window_rows)
     return InferencePlan(
         graph, network, workers, window_rows, tuple(map(tuple, panels)), passes, needed_bytes, scratch_bytes
     )  # fmt: skip
+
+
+def _least_bytes(graph: Graph, network: Network) -> int:
+    """What the last of `_tries` takes."""
+    sizes = PassSizes(graph, network, 1)
+    return sizes.memory_bytes([sizes.panels(layer, CHUNK_ROWS, 0) for layer in network.layers], CHUNK_ROWS)
 
 
 def _tries(graph: Graph, network: Network, free_bytes: int, threads: int) -> Iterator[tuple[PassSizes, int]]:

@@ -2,26 +2,16 @@
 #include <algorithm>
 #include <memory>
 #include <string>
-#include <type_traits>
 #include <variant>
 
 #include "bindings/arrays.h"
 #include "packing/belady.h"
 #include "packing/extent_packer.h"
+#include "packing/in_range.h"
 #include "packing/next_uses.h"
 
 namespace diskgnn {
 namespace {
-
-// Looks at all of them, so that the loop has no branch and becomes vector instructions.
-template <typename Number>
-void require_in_range(std::span<const Number> numbers, Number first, std::size_t count, const char* what) {
-  std::size_t outside = 0;
-  for (const Number number : numbers) {
-    outside |= static_cast<std::size_t>(static_cast<std::make_unsigned_t<Number>>(number - first) >= count);
-  }
-  if (outside != 0) throw std::out_of_range(std::string(what) + " out of range");
-}
 
 // Of a sequence of `num_batches`, counted on into the next cycle; -1 for rows that are static.
 void require_next_uses(std::span<const std::int32_t> next_uses, std::size_t num_batches) {

@@ -373,6 +373,19 @@ def test_sorting_nodes_equals_numpys(dtype):
             _native.sort_nodes(np.array([3, outside], dtype), 5000)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_nodes_out_of_range_are_refused_wherever_the_range_is(dtype):
+    most = int(np.iinfo(dtype).max)
+    numbers = [-most - 1, -most, -2, -1, *range(9), *range(most - 5, most + 1)]
+    for first, count, node in itertools.product([0, 1, 5, most - 3], [0, 1, 3], numbers):
+        arguments = np.zeros(count, np.int32), np.array([node], dtype), 0, first
+        if first <= node < first + count:
+            assert _native.exchange_next_uses(*arguments).tolist() == [0]
+        else:
+            with pytest.raises(IndexError):
+                _native.exchange_next_uses(*arguments)
+
+
 def test_next_uses_out_of_range_are_refused():
     for outside in (-2, 6):
         with pytest.raises(IndexError):

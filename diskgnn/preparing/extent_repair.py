@@ -17,22 +17,22 @@ import numpy.typing as npt
 
 from diskgnn._native import crc32c, crc32c_of_remainder, scatter_rows
 from diskgnn.errors import ArtifactError, ReadError
-from diskgnn.graph.graph import Graph
+from diskgnn.packing.memory_division import COPIES, minibatch_bytes_of
 from diskgnn.packing.row_sets import RowSet, row_sets_of
+from diskgnn.sampling.memory_division import for_sampling
 from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
 from diskgnn.sampling.sample import damage_named, sample_a_few
 from diskgnn.storage import artifacts
 from diskgnn.storage.extents import ExtentIndex
-from diskgnn.storage.feature_scan import scan_needed_rows
+from diskgnn.storage.feature_scan import WINDOWS_IN_MEMORY, scan_needed_rows
 from diskgnn.storage.file_reading import fill, opened
 from diskgnn.storage.header_checks import checked_header
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples import SampledMinibatch, Samples
-from diskgnn.storage.seed_files import read_given
 from diskgnn.storage.verification import Damage
 from diskgnn.system.resources import Resources
 
-_WINDOWS_PART = 8  # of the memory budget, for one window of the features
+_WINDOW_BYTES = 4 << 20  # of the features, which are read for one extent after the other
 _COPY_BYTES = 4 << 20
 
 
@@ -49,48 +49,101 @@ def can_be_made_alone(packed: Packed, damage: Damage) -> bool:
         return False
 
 
-def make_extents_alone(
-    packed: Packed, damage: Damage, graph: Graph, samples: Samples | None, scratch: Path, resources: Resources
-) -> None:
-    """Write the damaged extents over, in place: whatever a reader finds there meanwhile has its checksum.
+class ExtentRepair:
+    """Makes damaged extents of a packed directory again, of whose headers nothing else is needed.
 
     Args:
         packed: the directory.
-        damage: `can_be_made_alone`.
-        graph: that it was made from.
+        damages: that `can_be_made_alone`, at least one.
+        plan: that it was sampled by.
         samples: that it was made from, if they were kept.
-        scratch: a folder for one extent at a time.
-        resources: memory for the topology, or a part of it, and for a window of the features.
-
-    Raises:
-        ArtifactError: the graph or the samples are damaged, or an extent cannot be made again.
     """
-    split = _split_of(packed, damage)
-    index, path, row_sets = packed.index(split), packed.path / damage.file, row_sets_of(graph, packed.config.samples)
-    scratch.mkdir(parents=True, exist_ok=True)
-    minibatches = _minibatches(packed, split, damage.extents, graph, samples, resources)
-    reporter = resources.reporter
-    with (
-        reporter.stage("repair extents", len(damage.extents), "extents") as advance,
-        damage_named(graph),
-        closing(minibatches),
-        opened(path) as source,
-        path.open("r+b") as target,
-    ):
-        for number, minibatch in zip(damage.extents, minibatches, strict=True):
-            made = scratch / "extent"
-            header = _header(source, path, index, number)
-            assert header is not None
-            made.write_bytes(header)
-            os.truncate(made, int(index.extent_bytes[number]))
-            nodes = _disk_nodes(packed, split, index, number, header, row_sets, minibatch)
-            for k, row_set in enumerate(row_sets):
-                record: Any = index.rows[number, k]
-                if _write_rows(made, int(record["rows_offset"]), nodes[k], row_set, resources) != record["rows_crc32c"]:
-                    raise _unlike(packed, split, number)
-            copy_bytes(made, 0, int(index.extent_bytes[number]), target.fileno(), int(index.extents["offset"][number]))
-            advance(1)
-        os.fsync(target.fileno())
+
+    def __init__(
+        self, packed: Packed, damages: Sequence[Damage], plan: SamplingPlan, samples: Samples | None
+    ) -> None:  # fmt: skip
+        self._packed, self._damages, self._plan, self._samples = packed, damages, plan, samples
+        self._row_sets = row_sets_of(plan.graph, packed.config.samples)
+
+    def memory(self, resources: Resources) -> Resources:
+        """What is left for drawing minibatches, or reading them, beside the rows of one.
+
+        Raises:
+            ConfigError: too little; names the smallest budget that works.
+        """
+        splits = [_split_of(self._packed, damage) for damage in self._damages]
+        extent_bytes = max(int(self._packed.index(split).extent_bytes.max()) for split in splits)
+        most_rows = max(row_set.num_rows for row_set in self._row_sets)
+        taken_bytes = WINDOWS_IN_MEMORY * _WINDOW_BYTES + extent_bytes + most_rows
+        if self._samples is not None:
+            taken_bytes += COPIES * minibatch_bytes_of(self._samples)
+        left = resources.within("to repair extents", taken_bytes)
+        return left if self._samples is not None else for_sampling(self._plan, left)
+
+    def make(self, scratch: Path, resources: Resources) -> None:
+        """Write the damaged extents over, in place: whatever a reader finds there meanwhile has its checksum.
+
+        Args:
+            scratch: a folder for one extent at a time.
+            resources: memory for the topology, or a part of it, and for a window of the features.
+
+        Raises:
+            ArtifactError: the graph or the samples are damaged, or an extent cannot be made again.
+            ConfigError: see `memory`.
+        """
+        resources = self.memory(resources)
+        for damage in self._damages:
+            self._make(damage, scratch, resources)
+
+    def _make(self, damage: Damage, scratch: Path, resources: Resources) -> None:
+        packed = self._packed
+        split = _split_of(packed, damage)
+        index, path = packed.index(split), packed.path / damage.file
+        scratch.mkdir(parents=True, exist_ok=True)
+        minibatches = self._minibatches(split, damage.extents, resources)
+        reporter = resources.reporter
+        with (
+            reporter.stage("repair extents", len(damage.extents), "extents") as advance,
+            damage_named(self._plan.graph),
+            closing(minibatches),
+            opened(path) as source,
+            path.open("r+b") as target,
+        ):
+            for number, minibatch in zip(damage.extents, minibatches, strict=True):
+                made = scratch / "extent"
+                header = _header(source, path, index, number)
+                assert header is not None
+                made.write_bytes(header)
+                num_bytes = int(index.extent_bytes[number])
+                os.truncate(made, num_bytes)
+                nodes = _disk_nodes(packed, split, index, number, header, self._row_sets, minibatch)
+                for k, row_set in enumerate(self._row_sets):
+                    record: Any = index.rows[number, k]
+                    crc = _write_rows(made, int(record["rows_offset"]), nodes[k], row_set, resources.threads)
+                    if crc != record["rows_crc32c"]:
+                        raise _unlike(packed, split, number)
+                copy_bytes(made, 0, num_bytes, target.fileno(), int(index.extents["offset"][number]))
+                advance(1)
+            os.fsync(target.fileno())
+
+    def _minibatches(
+        self, split: str, numbers: Sequence[int], resources: Resources
+    ) -> Generator[SampledMinibatch, None, None]:
+        """Those of some extents, read or drawn again."""
+        if self._samples is not None:
+            for number in numbers:
+                with closing(self._samples.read(split, first=number)) as found:
+                    yield next(found)
+            return
+        plan = self._plan
+        per_epoch = plan.sizes[split].batches_per_epoch
+
+        def planned() -> Iterator[PlannedMinibatch]:
+            for number in numbers:
+                epoch, position = divmod(number, per_epoch)
+                yield plan.minibatches(split, plan.prepared_epochs(split)[epoch])[position]
+
+        yield from sample_a_few(plan, planned(), resources)
 
 
 def _split_of(packed: Packed, damage: Damage) -> str:
@@ -102,26 +155,6 @@ def _header(descriptor: int, path: Path, index: ExtentIndex, number: int) -> byt
     part = next(index.parts(number))
     content = fill(descriptor, int(index.extents["offset"][number]), bytearray(part.num_bytes), path)
     return content if crc32c(content) == part.crc32c else None
-
-
-def _minibatches(
-    packed: Packed, split: str, numbers: Sequence[int], graph: Graph, samples: Samples | None, resources: Resources
-) -> Generator[SampledMinibatch, None, None]:
-    """Those of some extents, read or drawn again."""
-    if samples is not None:
-        for number in numbers:
-            with closing(samples.read(split, first=number)) as found:
-                yield next(found)
-        return
-    plan = SamplingPlan(graph, read_given(packed.manifest, packed.config.samples.spec))
-    per_epoch = plan.sizes[split].batches_per_epoch
-
-    def planned() -> Iterator[PlannedMinibatch]:
-        for number in numbers:
-            epoch, position = divmod(number, per_epoch)
-            yield plan.minibatches(split, plan.prepared_epochs(split)[epoch])[position]
-
-    yield from sample_a_few(plan, planned(), resources)
 
 
 def _disk_nodes(
@@ -149,19 +182,18 @@ def _disk_nodes(
     return found
 
 
-def _write_rows(path: Path, offset: int, nodes: npt.NDArray[np.int64], row_set: RowSet, resources: Resources) -> int:
+def _write_rows(path: Path, offset: int, nodes: npt.NDArray[np.int64], row_set: RowSet, threads: int) -> int:
     """Write the rows of ascending `nodes` from byte `offset` of a file on; their CRC-32C."""
     needed: npt.NDArray[np.bool_] = np.zeros(row_set.num_rows, np.bool_)
     needed[nodes] = True
     remainder, first = 0, 0
-    window_bytes = resources.memory_bytes // _WINDOWS_PART
-    scan = scan_needed_rows(row_set.features, row_set.data.feature_checksums, needed, window_bytes)
+    scan = scan_needed_rows(row_set.features, row_set.data.feature_checksums, needed, _WINDOW_BYTES)
     with closing(scan) as windows, path.open("r+b") as file:
         for window in windows:
             rows = np.arange(first, first + len(window.nodes))
             remainder ^= scatter_rows(
                 file.fileno(), offset, len(nodes), rows, window.places(window.nodes), window.data, row_set.row_bytes,
-                resources.threads,
+                threads,
             )  # fmt: skip
             first += len(window.nodes)
     return crc32c_of_remainder(remainder, len(nodes) * row_set.row_bytes)

@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING
 
 from diskgnn.errors import ArtifactError, BusyError, ConfigError, OutputExistsError, callers_level
 from diskgnn.graph.graph import Graph
-from diskgnn.packing.memory_division import for_packing
 from diskgnn.packing.probes import probe_by_sampling
-from diskgnn.packing.row_sets import features_of, only_features
+from diskgnn.packing.row_sets import only_features
 from diskgnn.packing.space import certain_bytes, most_disk_bytes
 from diskgnn.paths import PathLike
 from diskgnn.preparing.engine import Engine, LocalEngine, open_engine
 from diskgnn.preparing.estimate import disk_forecast
+from diskgnn.preparing.memory_needs import require_memory
 from diskgnn.preparing.outputs import preparing_alone, unfinished_ranks
 from diskgnn.preparing.repair import repair
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.preparing.static_sets import with_one_static_set
 from diskgnn.progress import SILENT, Reporter, StageReport, say
-from diskgnn.sampling.memory_division import for_sampling, most_minibatch_bytes
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
 from diskgnn.specs.caches import CacheSpec
@@ -38,7 +37,6 @@ from diskgnn.storage.publishing import published
 from diskgnn.storage.replacing import refuse_inside_artifact
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned, return_freed_memory
-from diskgnn.system.resources import require_all
 from diskgnn.units import format_size, whole_number
 
 if TYPE_CHECKING:
@@ -178,21 +176,9 @@ def _ready(request: PrepareRequest, *, overwrite: bool) -> Iterator[None]:
         except OutputExistsError:
             _remove_stale_scratch(request)
             raise
-        _require_memory(request)
+        require_memory(request.plan, request.resources)
         with _saying_what_is_kept(request):
             yield
-
-
-def _require_memory(request: PrepareRequest) -> None:
-    """Refuse a budget that either stage would refuse.
-
-    Raises:
-        ConfigError: names the smallest that works.
-    """
-    plan, resources = request.plan, request.resources
-    num_rows = sum(each.num_rows for each in features_of(plan.graph, plan.config()))
-    packing = (num_rows, plan.sizes, plan.spec.batch_size, most_minibatch_bytes(plan))
-    require_all(lambda: for_sampling(plan, resources), lambda: for_packing(*packing, resources))
 
 
 def _sample(request: PrepareRequest, engine: Engine) -> list[StageReport]:

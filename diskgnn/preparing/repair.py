@@ -13,7 +13,8 @@ from pathlib import Path
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike
-from diskgnn.preparing.extent_repair import can_be_made_alone, make_extents_alone
+from diskgnn.preparing.extent_repair import ExtentRepair, can_be_made_alone
+from diskgnn.preparing.memory_needs import require_memory
 from diskgnn.preparing.part_repair import make_part_again
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import write_shards
@@ -29,9 +30,11 @@ from diskgnn.storage.seed_files import read_given
 from diskgnn.storage.verification import Damage, damaged_extents, find_damage, verify_file
 from diskgnn.storage.write_errors import raise_write_error
 from diskgnn.storage.writer import ArtifactWriter, staging_of
+from diskgnn.system.allocators import freed_memory_returned, return_freed_memory
 from diskgnn.system.resources import Resources
 
 
+@freed_memory_returned()
 def repair(
     path: AnyPath,
     *,
@@ -53,7 +56,8 @@ def repair(
         resources: what sampling and packing may spend.
 
     Raises:
-        ConfigError: no graph was given and something is damaged.
+        ConfigError: no graph was given and something is damaged, or its repair takes more memory; names the smallest
+            budget that works.
         ArtifactError: the manifest is damaged, the directory is of a kind that cannot be made again, it was made from
             another graph or other samples, or these are damaged themselves.
         BusyError: another process is writing the same directory.
@@ -142,12 +146,16 @@ def _repair_packed(
     samples = None if given is None else Samples.open(given)
     if samples is not None:
         _require_source(packed.manifest, artifacts.SAMPLES, samples.manifest.digest)
-    others = []
-    for damage in damages:
-        if can_be_made_alone(packed, damage):
-            make_extents_alone(packed, damage, graph, samples, scratch, resources)
-        else:
-            others.append(damage)
+    alone = [damage for damage in damages if can_be_made_alone(packed, damage)]
+    others = [damage for damage in damages if damage not in alone]
+    plan = SamplingPlan(graph, read_given(packed.manifest, packed.config.samples.spec))
+    extents = ExtentRepair(packed, alone, plan, samples) if alone else None
+    needs = [] if extents is None else [lambda: extents.memory(resources)]
+    if others:
+        require_memory(plan, resources, *needs, samples=samples)
+    if extents is not None:
+        extents.make(scratch, resources)
+        return_freed_memory()
     if others:
         make_part_again(packed, others, graph, samples, scratch, resources)
 

@@ -1,0 +1,33 @@
+"""What preparing needs of memory, refused before anything is sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from diskgnn.packing.memory_division import for_packing, minibatch_bytes_of
+from diskgnn.packing.row_sets import features_of
+from diskgnn.sampling.memory_division import for_sampling, most_minibatch_bytes
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.storage.samples import Samples
+from diskgnn.system.resources import Resources, require_all
+
+
+def require_memory(
+    plan: SamplingPlan, resources: Resources, *others: Callable[[], object], samples: Samples | None = None
+) -> None:
+    """Refuse a budget that sampling, packing, or one of the `others` would refuse.
+
+    Args:
+        plan: what is sampled and packed.
+        resources: the budget.
+        others: what else it is for; each raises a SmallBudgetError if it needs more.
+        samples: those of the plan, if they are there: then nothing is sampled.
+
+    Raises:
+        ConfigError: names the smallest that works.
+    """
+    num_rows = sum(each.num_rows for each in features_of(plan.graph, plan.config()))
+    minibatch_bytes = most_minibatch_bytes(plan) if samples is None else minibatch_bytes_of(samples)
+    packing = (num_rows, plan.sizes, plan.spec.batch_size, minibatch_bytes)
+    sampling = [] if samples is not None else [lambda: for_sampling(plan, resources)]
+    require_all(*sampling, lambda: for_packing(*packing, resources), *others)

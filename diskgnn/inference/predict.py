@@ -21,28 +21,34 @@ from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, fanouts_of, kinds_of, link_model
+from diskgnn.inference.minibatch_memory import predicting_bytes
 from diskgnn.inference.node_files import read_nodes, read_pairs
 from diskgnn.inference.outputs import IdColumn, OutputFormat, check_suffix, ids_of, open_output
 from diskgnn.inference.scratch import Scratch, check_output
 from diskgnn.loading.loader import Loader
 from diskgnn.paths import PathLike
+from diskgnn.preparing.memory_needs import require_memory
 from diskgnn.preparing.prepare import prepare
 from diskgnn.progress import SILENT, Reporter, StageReport, say, stages_of
+from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.schema import NO_LABELS, EdgeType, edge_type_name
 from diskgnn.specs.fanouts import Fanouts
+from diskgnn.specs.sampling import SamplingOptions, SamplingSpec
 from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
 from diskgnn.storage.artifacts import PACKED
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.object_stores import local
 from diskgnn.storage.ranks import ranks_in
-from diskgnn.system.allocators import freed_memory_returned
+from diskgnn.system.allocators import freed_memory_returned, return_freed_memory
 from diskgnn.system.device import checked_device
+from diskgnn.system.resources import Resources
 from diskgnn.training.decoders import DotProduct
 from diskgnn.training.model_output import model_output
 from diskgnn.training.models import BlockModel
 from diskgnn.training.typed_models import TypedModel
 
 _SPLIT = "test"  # what seeds are prepared as: not shuffled
+_ROWS_WRITTEN = 1 << 16  # at a time
 
 
 @freed_memory_returned()
@@ -92,12 +98,14 @@ def predict(
         batch_size: nodes or pairs at a time.
         device: where the model computes.
         seed: of the draws.
-        memory, threads: of preparing.
+        memory: what the whole process may use where `source` is a graph, in bytes or as '2GiB'. The largest minibatch
+            and its activations are taken to fit, as are all outputs.
+        threads: of preparing.
         overwrite: replace an existing `out`.
         reporter: told of every stage.
 
     Raises:
-        ConfigError: arguments that cannot work, or a model that does not fit.
+        ConfigError: arguments or a model that cannot work, or less memory than it takes, with the figure.
         InputError, ArtifactError, OutputExistsError, DiskFullError: see `infer`.
 
     Example:
@@ -119,12 +127,18 @@ def predict(
     with Scratch(out, ["diskgnn.predict", uuid.uuid4().hex], overwrite=overwrite) as scratch, ExitStack() as opened:
         opened.callback(scratch.discard)
 
-        def prepared(graph: Graph, net: nn.Module, target: Target) -> Loader:
-            prepare(
-                graph, scratch.folder / "packed", fanouts=fanouts_of(net, fanouts), batch_size=batch_size,
-                target=target, cpu_cache=0, static_cache=0, seed=seed, memory=memory, threads=threads,
-                reporter=stages_of(reporter),
+        def prepared(graph: Graph, net: nn.Module, target: Target, *outputs: int) -> Loader:
+            sampling = SamplingOptions(
+                fanouts=fanouts_of(net, fanouts), batch_size=batch_size, target=target, seed=seed
             )  # fmt: skip
+            plan = SamplingPlan(graph, SamplingSpec.of(**sampling))
+            resources, needed_bytes = Resources.of(memory, threads, reporter), predicting_bytes(plan, net, *outputs)
+            require_memory(plan, resources, lambda: resources.within("to predict", needed_bytes))
+            prepare(
+                graph, scratch.folder / "packed", cpu_cache=0, static_cache=0, memory=memory, threads=threads,
+                reporter=stages_of(reporter), **sampling,
+            )  # fmt: skip
+            return_freed_memory()
             return opened.enter_context(Loader(scratch.folder / "packed", _SPLIT, device=device))
 
         if is_packed:
@@ -144,14 +158,16 @@ def predict(
             if nodes is None and fanouts is None and isinstance(asked.net, BlockModel | TypedModel):
                 say(reporter, lambda: "for all nodes, `diskgnn infer` is faster by far: it computes layer by layer")
             seeds = np.arange(node_set.num_nodes) if chosen is None else np.unique(chosen)
-            loader = prepared(graph, asked.net, NodeTarget(asked.node_type, seeds={_SPLIT: seeds}))
+            loader = prepared(graph, asked.net, NodeTarget(asked.node_type, seeds={_SPLIT: seeds}), len(seeds))
             _write_nodes(scratch, asked, loader, chosen, node_set, reporter)
         else:
             graph = source if isinstance(source, Graph) else Graph.open(source)
             net, found = link_model(model, edge_type)
             if isinstance(pairs, str | os.PathLike):
                 pairs = read_pairs(pairs, graph.nodes.get(found[0]), graph.nodes.get(found[2]))
-            loader = prepared(graph, net, LinkTarget(found, eval_negatives=0, seeds={_SPLIT: pairs}))
+            loader = prepared(
+                graph, net, LinkTarget(found, eval_negatives=0, seeds={_SPLIT: pairs}), len(np.asarray(pairs)), 1
+            )
             _write_scores(scratch, net, graph, found, loader, np.asarray(pairs), reporter)
     return StageReport("predict", time.perf_counter() - started, 0, out.stat().st_size)
 
@@ -191,9 +207,12 @@ def _write_nodes(
     """Write the rows of `chosen` nodes [n], or of all seeds: as often as each is one, and in this order."""
     seeds, rows = [], []
     for batch, found in _outputs(asked.net, loader, reporter):
-        seeds.append(batch.seeds.cpu().numpy())
-        rows.append((found[asked.node_type] if isinstance(found, Mapping) else found).float().cpu().numpy())
+        of_type = found[asked.node_type] if isinstance(found, Mapping) else found
+        # Copies: a view of a minibatch's tensors would keep all of it.
+        seeds.append(np.array(batch.seeds.cpu()))
+        rows.append(np.array(of_type.float().cpu()))
     known, values = np.concatenate(seeds), np.concatenate(rows)
+    del seeds, rows
     places = np.argsort(known, kind="stable")
     if chosen is None:
         chosen = known[places]
@@ -208,7 +227,9 @@ def _write_nodes(
         (nodes and is_table and nodes.user_ids) or nullcontext() as ids,
         open_output(path, scratch.output.suffix, content, len(chosen), None, ids and IdColumn(ids)) as write,
     ):
-        write(content.of(values[places]), chosen)
+        for first in range(0, len(chosen), _ROWS_WRITTEN):
+            part = slice(first, first + _ROWS_WRITTEN)
+            write(content.of(values[places[part]]), chosen[part])
 
 
 def _places_of(
@@ -237,7 +258,7 @@ def _write_scores(
         ends = (found[edge_type[0]], found[edge_type[2]]) if isinstance(found, Mapping) else (found, found)
         with torch.no_grad():
             scores = decoder(ends[0][batch.pairs.src], ends[1][batch.pairs.dst])
-        parts.append(scores.float().cpu().numpy())
+        parts.append(np.array(scores.float().cpu()))
     scores = np.concatenate(parts)
     with scratch.publishing() as path:
         if scratch.output.suffix == ".npy":

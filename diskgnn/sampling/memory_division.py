@@ -47,10 +47,16 @@ def most_minibatch_bytes(plan: SamplingPlan) -> int:
 
     Where all neighbours are drawn, nodes are taken to have four times as many as they have on average.
     """
-    return max(_most_bytes(plan, split) for split in plan.splits)
+    return max(_most(plan, split)[0] for split in plan.splits)
 
 
-def _most_bytes(plan: SamplingPlan, split: str) -> int:
+def most_minibatch_nodes(plan: SamplingPlan) -> int:
+    """Input nodes of the largest minibatch, of all types, as `most_minibatch_bytes` counts them."""
+    return max(_most(plan, split)[1] for split in plan.splits)
+
+
+def _most(plan: SamplingPlan, split: str) -> tuple[int, int]:
+    """(bytes, input nodes)."""
     graph, layout, target = plan.graph, plan.config().layout, plan.config().spec.target
     edge_types, num_seeds = tuple(graph.edges), plan.most_seeds(split)
     ends = (target.edge_type[0], target.edge_type[2]) if isinstance(target, LinkTarget) else (str(target.node_type),)
@@ -69,4 +75,5 @@ def _most_bytes(plan: SamplingPlan, split: str) -> int:
         rows = {
             name: count if layout.trees else min(count, graph.nodes[name].num_nodes) for name, count in found.items()
         }
-    return total_bytes + sum(rows.values()) * (id_bytes + 4 * layout.trees)
+    num_nodes = sum(rows.values())
+    return total_bytes + num_nodes * (id_bytes + 4 * layout.trees), num_nodes

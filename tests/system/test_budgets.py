@@ -20,9 +20,8 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_stages_work_with_the_smallest_budget_that_they_name(tmp_path: Path) -> None:
     from measure_budgets import measure
 
-    only = {"generate", "convert", "convert ids", "sample", "pack", "prepare"}  # not what loads torch, nor repair
-    found = measure(tmp_path, nodes=40_000, degree=10, width=32, over=8, headroom_bytes=HEADROOM_BYTES, only=only)
-    assert found.keys() == only
+    found = measure(tmp_path, nodes=40_000, degree=10, width=32, over=8, headroom_bytes=HEADROOM_BYTES)
+    assert {"prepare", "infer", "predict", "repair"} <= found.keys()
     for name, row in found.items():
         assert (row["exit_code"], row["kills"]) == (0, 0), name
         assert row["budget"] == row["least"], name  # the graph is small

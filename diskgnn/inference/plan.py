@@ -111,6 +111,8 @@ def make_plan(graph: Graph, network: Network, resources: Resources, reserved_byt
         needed_bytes = sizes.memory_bytes(panels, window_rows)
         if needed_bytes <= free_bytes:
             break
+    else:
+        resources.require("to infer", needed_bytes)
     passes = tuple(_with_drops(list(_passes(graph, network, panels))))
     workers = sizes.workers
     scratch_bytes = _peak_bytes(graph, passes, workers, window_rows)

@@ -47,7 +47,7 @@ class AvoidedDestinations:
         num_destinations: int,
         known: Callable[[], Iterable[Edges]] = lambda: (),
     ) -> None:
-        self.sources = np.unique(np.concatenate([np.empty(0, np.int64), *(each[:, 0] for each in edges)]))
+        self.sources = _distinct_sources(edges)
         self._edges, self._num_destinations, self._known = edges, num_destinations, known
         self._dtype = np.dtype(np.int32 if num_destinations < 1 << 31 else np.int64)
         self._counts = np.zeros(len(self.sources), np.int64)
@@ -106,6 +106,26 @@ class AvoidedDestinations:
         return np.cumsum(distinct), lists[:written]
 
 
+def _distinct_sources(edges: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    """[S] those of edges [n, 2], ascending; they take as much as there are distinct ones, however many edges."""
+    found, waiting, num_waiting = np.empty(0, np.int64), [np.empty(0, np.int64)], 0
+    for each in edges:
+        for begin in range(0, len(each), _CHUNK_EDGES):
+            waiting.append(np.unique(each[begin : begin + _CHUNK_EDGES, 0]))
+            num_waiting += len(waiting[-1])
+            if num_waiting >= max(_CHUNK_EDGES, len(found)):  # so each is merged a few times only
+                found, waiting, num_waiting = _merged([found, *waiting]), [], 0
+    return _merged([found, *waiting])
+
+
+def _merged(parts: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    merged = np.concatenate(parts)
+    merged.sort()
+    is_new = np.ones(len(merged), np.bool_)
+    np.not_equal(merged[1:], merged[:-1], out=is_new[1:])
+    return merged[is_new]
+
+
 class NegativeDestinations:
     """For a source, the destinations that are not avoided; one is drawn as fast as another.
 
@@ -124,13 +144,19 @@ class NegativeDestinations:
         self, avoided: AvoidedDestinations, num_destinations: int, places: npt.NDArray[np.int64] | None = None
     ) -> None:
         self._avoided, self._num_destinations = avoided, num_destinations
-        self._before = None if places is None else np.concatenate([[0], np.cumsum(places)])  # [N + 1] C, and W
-        self._num_places = num_destinations if self._before is None else int(self._before[-1])
-        # [edges + 1] places of edges that are listed before, those of other sources included; None: as many as edges.
-        self._taken_before = None
+        self._before = self._taken_before = None
+        self._num_places = num_destinations
         if places is not None:
-            self._taken_before = np.zeros(len(avoided.destinations) + 1, np.int64)
-            np.cumsum(places[avoided.destinations], out=self._taken_before[1:])
+            self._before = _sums_before(num_destinations, lambda first, end: places[first:end])  # C, and W
+            self._num_places = int(self._before[-1])
+            # Places of edges that are listed before, those of other sources included; None: as many as edges.
+            listed = avoided.destinations
+            self._taken_before = _sums_before(len(listed), lambda first, end: places[listed[first:end]])
+
+    @staticmethod
+    def num_bytes(avoided: AvoidedDestinations, num_destinations: int) -> int:
+        """What drawing by places takes at most beside the lists, with the places."""
+        return 8 * (avoided.num_edges + 1) + 16 * (num_destinations + 1)
 
     def draw(self, sources: npt.NDArray[np.int64], bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         """[n, K] destinations for [n] `sources`, each of which has a list, or none has; one for each of `bits`.
@@ -172,6 +198,25 @@ class NegativeDestinations:
 
     def _at(self, place: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return place if self._before is None else np.searchsorted(self._before, place, side="right") - 1
+
+
+def _sums_before(count: int, part: Callable[[int, int], npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    """[count + 1] sums of the numbers before each, and of all; `part` has those from one to another."""
+    sums = np.zeros(count + 1, np.int64)
+    for first in range(0, count, _CHUNK_EDGES):
+        end = min(count, first + _CHUNK_EDGES)
+        np.cumsum(part(first, end), out=sums[first + 1 : end + 1])
+        sums[first + 1 : end + 1] += sums[first]
+    return sums
+
+
+def count_destinations(edges: npt.NDArray[np.int64], num_destinations: int) -> npt.NDArray[np.int64]:
+    """[num_destinations] how many of edges [n, 2] end in each."""
+    found = np.zeros(num_destinations, np.int64)
+    for first in range(0, len(edges), _CHUNK_EDGES):
+        destinations, counts = np.unique(edges[first : first + _CHUNK_EDGES, 1], return_counts=True)
+        found[destinations] += counts
+    return found
 
 
 def known_edges(edges: EdgeSet) -> Iterator[Edges]:

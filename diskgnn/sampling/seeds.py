@@ -14,7 +14,13 @@ from diskgnn.draws import batch_key
 from diskgnn.errors import ArtifactError, ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
-from diskgnn.sampling.negatives import AvoidedDestinations, NegativeDestinations, known_edges, negative_bits
+from diskgnn.sampling.negatives import (
+    AvoidedDestinations,
+    NegativeDestinations,
+    count_destinations,
+    known_edges,
+    negative_bits,
+)
 from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget, NodeTarget
@@ -177,8 +183,9 @@ class EdgeSeeds:
         """Of the lists of what negatives are not. Known edges are counted for it, which reads all of the type."""
         if not self._num_negatives:
             return 0
-        taken_bytes = 8 * self._avoided.num_edges if self.target.negatives_by == "popularity" else 0
-        return self._avoided.num_bytes + taken_bytes
+        if self.target.negatives_by != "popularity":
+            return self._avoided.num_bytes
+        return self._avoided.num_bytes + NegativeDestinations.num_bytes(self._avoided, self._ends[1].num_nodes)
 
     @property
     def _num_negatives(self) -> int:
@@ -199,7 +206,7 @@ class EdgeSeeds:
         self._avoided.fill()
         num_nodes, places = self._ends[1].num_nodes, None
         if target.negatives_by == "popularity":
-            places = np.bincount(self._edges["train"][:, 1], minlength=num_nodes)
+            places = count_destinations(self._edges["train"], num_nodes)
         return NegativeDestinations(self._avoided, num_nodes, places)
 
     def batch(self, split: str, epoch: int, positions: npt.NDArray[np.int64]) -> SeedBatch:

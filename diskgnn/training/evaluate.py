@@ -75,7 +75,7 @@ def evaluate(
             tally = tally or task.tally(device)
             spent += _count(tally, model, task, loader, device, amp=amp, reporter=reporter)
     assert tally is not None
-    return _result(Ranks(), tally, spent, device)
+    return _result(Ranks(), tally, spent)
 
 
 def _all_ranks(path: PathLike, *, stream: bool) -> list[Packed]:
@@ -108,17 +108,17 @@ def evaluation(
     """How well a model that fits does at `task` over one epoch of `source`: of all ranks' sources together, in each."""
     ranks, tally = ranks or Ranks(), task.tally(device)
     spent = _count(tally, model, task, source, device, amp=amp, reporter=reporter)
-    return _result(ranks, tally, Spent.together(ranks.gathered(spent)), device)
+    return _result(ranks, tally, Spent.together(ranks.gathered(spent)))
 
 
-def _result(ranks: Ranks, tally: Tally, spent: Spent, device: torch.device) -> EvalResult:
+def _result(ranks: Ranks, tally: Tally, spent: Spent) -> EvalResult:
     """What the tallies of all ranks come to, exactly as if one had counted everything."""
     tallies = [tally]
     if ranks.world_size > 1:
         content = io.BytesIO()
         torch.save(tally, content)
         found = ranks.gathered_by_first(content.getvalue())
-        tallies = [torch.load(io.BytesIO(each), device, weights_only=False) for each in found]
+        tallies = [torch.load(io.BytesIO(each), "cpu", weights_only=False) for each in found]
 
     def scored() -> tuple[float, dict[str, float], int]:
         total, *others = tallies

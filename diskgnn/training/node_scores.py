@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from diskgnn.batches.minibatch import AnyMiniBatch, labels_of
-from diskgnn.errors import ConfigError
+from diskgnn.errors import DataWarning
 from diskgnn.units import format_size
 
 MOST_LOGIT_BYTES = 4 << 30  # that a tally keeps whose scores need their order
@@ -48,7 +50,7 @@ class BinaryTally(ClassTally):
     """`ClassTally` of two classes, with average precision and the area under the ROC curve of class 1.
 
     Keeps the log odds of class 1 to class 0 for each seed, in float64: no two are alike by rounding. At most
-    MOST_LOGIT_BYTES. A split without seeds of one class or of the other has neither score.
+    MOST_LOGIT_BYTES. A split with more, or without seeds of one class or of the other, has neither score.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -56,11 +58,7 @@ class BinaryTally(ClassTally):
         self._kept = _Kept()
 
     def add(self, outputs: Tensor, batch: AnyMiniBatch) -> None:
-        """Count logits [B, classes].
-
-        Raises:
-            ConfigError: there are too many to keep.
-        """
+        """Count logits [B, classes]."""
         super().add(outputs, batch)
         logits = outputs[:, :2].double()
         self._kept.add(logits[:, 1:] - logits[:, :1], labels_of(batch).unsqueeze(1))
@@ -77,21 +75,19 @@ class BinaryTally(ClassTally):
 
 
 class LabelTally:
-    """Keeps the logits of all seeds, because precision and ROC need their order. At most MOST_LOGIT_BYTES."""
+    """Keeps the logits of all seeds, because precision and ROC need their order. At most MOST_LOGIT_BYTES: past these
+    there is neither score."""
 
     def __init__(self, device: torch.device) -> None:
-        self.num_seeds = 0
+        self.num_seeds, self._columns = 0, 0
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
         # Of all seeds and labels: guessed and true, guessed, true.
         self._counts = torch.zeros(3, dtype=torch.int64, device=device)
         self._kept = _Kept()
 
     def add(self, outputs: Tensor, batch: AnyMiniBatch) -> None:
-        """Count logits [B, labels].
-
-        Raises:
-            ConfigError: there are too many to keep.
-        """
+        """Count logits [B, labels]."""
+        self._columns = outputs.shape[1]
         labels, guessed = labels_of(batch) > 0, outputs > 0
         self._loss += F.binary_cross_entropy_with_logits(outputs, labels.to(outputs.dtype), reduction="sum")
         self._counts += torch.stack([(guessed & labels).sum(), guessed.sum(), labels.sum()])
@@ -107,51 +103,67 @@ class LabelTally:
 
     def loss(self) -> float:
         """Mean over all seeds and labels."""
-        return self._loss.item() / (self.num_seeds * self._kept.columns)
+        return self._loss.item() / (self.num_seeds * self._columns)
 
     def scores(self) -> dict[str, float]:
         """In [0, 1]; means over no label are 0."""
         correct, guessed, true = self._counts.tolist()
-        means = self._kept.curves() or {"average_precision": 0.0, "roc_auc": 0.0}
+        means = self._kept.curves()
+        if not means and not self._kept.too_many:
+            means = {"average_precision": 0.0, "roc_auc": 0.0}
         return {"micro_f1": 2 * correct / max(guessed + true, 1), **means}
 
 
 class _Kept:
-    """Logits and labels of all seeds, where they were computed."""
+    """Logits and labels of all seeds, where they were computed; none any more once they are more than
+    MOST_LOGIT_BYTES."""
 
     def __init__(self) -> None:
         self._logits: list[Tensor] = []
         self._labels: list[Tensor] = []
         self._bytes = 0
-
-    @property
-    def columns(self) -> int:
-        """Labels of a seed."""
-        return self._logits[0].shape[1]
+        self.too_many = False
 
     def add(self, logits: Tensor, labels: Tensor) -> None:
         """Keep [B, C] of each.
 
-        Raises:
-            ConfigError: there are too many.
+        Warns:
+            DataWarning: there are too many, for the first time.
         """
-        seed_bytes = logits.shape[1] * (logits.element_size() + 1)
-        self._bytes += len(logits) * seed_bytes
-        if self._bytes > MOST_LOGIT_BYTES:
-            raise ConfigError(
-                f"ROC AUC and average precision need the logits of all seeds of a split, and evaluation keeps at most "
-                f"{format_size(MOST_LOGIT_BYTES)}, of which a seed takes {seed_bytes} bytes: evaluate a smaller split"
-            )
-        self._logits.append(logits)
-        self._labels.append(labels > 0)
+        if self._has_room(logits.numel() * (logits.element_size() + 1)):
+            self._logits.append(logits)
+            self._labels.append(labels > 0)
 
     def merge(self, other: _Kept) -> None:
-        """Keep what another one has."""
-        self._logits += other._logits
-        self._labels += other._labels
+        """Keep what another one has. Warns as `add`."""
+        if other.too_many:
+            self._drop()
+        elif self._has_room(other._bytes):
+            self._logits += other._logits
+            self._labels += other._labels
+
+    def _has_room(self, num_bytes: int) -> bool:
+        self._bytes += num_bytes
+        if self._bytes > MOST_LOGIT_BYTES and not self.too_many:
+            self._drop()
+            warnings.warn(
+                f"average precision and ROC AUC are left out: they need the logits of all seeds of a split, and "
+                f"evaluation keeps at most {format_size(MOST_LOGIT_BYTES)} of them; evaluate a smaller split",
+                DataWarning,
+                stacklevel=4,
+            )
+        return not self.too_many
+
+    def _drop(self) -> None:
+        self.too_many = True
+        self._logits.clear()
+        self._labels.clear()
 
     def curves(self) -> dict[str, float]:
-        """Means of each column's scores over those that some seeds have and others do not; {} where there are none."""
+        """Means of each column's scores over those that some seeds have and others do not; {} where there are none,
+        or too many logits."""
+        if self.too_many:
+            return {}
         logits, labels = torch.cat(self._logits).cpu().numpy(), torch.cat(self._labels).cpu().numpy()
         both = [c for c in range(labels.shape[1]) if 0 < labels[:, c].sum() < len(labels)]
         found = [_curves(logits[:, c], labels[:, c]) for c in both]

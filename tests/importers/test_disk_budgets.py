@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -98,3 +100,33 @@ def test_no_more_is_taken_than_is_allowed(
             make(out / "refused", disk=str(peak + peak // 10 + (256 << 10)))
         assert max(during) - du(out / "free") <= peak + peak // 10 + (256 << 10)
     assert (out / "refused" / "manifest.json").read_bytes() == (out / "free" / "manifest.json").read_bytes()
+
+
+def test_what_a_killed_run_left_and_nobody_recorded_takes_nothing(tmp_path: Path) -> None:
+    """So a budget that suffices without a kill suffices after it, too."""
+    rng = np.random.default_rng(0)
+    names = np.array([f"a node whose id is long/{n:032x}" for n in rng.permutation(1 << 24)[:NODES]])
+    given: dict[str, Any] = {
+        "edges": names[rng.integers(0, NODES, (2, EDGES // 3))], "ids": names, "train": names[:10],
+        "features": np.ones((NODES, 1), np.float32), "labels": np.arange(NODES) % 3,
+    }  # fmt: skip
+    for name, array in given.items():
+        np.save(tmp_path / f"{name}.npy", array)
+        given[name] = str(tmp_path / f"{name}.npy")
+    given["memory"] = "2MiB"
+    out = tmp_path / "out"
+    out.mkdir()
+    with watched(out) as seen:
+        convert(out / "free", **given)
+    program = f"""
+import os
+from diskgnn import convert
+from diskgnn.storage import faults
+held, overhead = faults.pretending("memory.held", 0), faults.pretending("memory.overhead", 0)
+with held, overhead, faults.armed("ids.join", lambda: os._exit(9)):
+    convert({str(out / "killed")!r}, **{given!r})
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 9
+    margin = max(seen) // 10 + (256 << 10)
+    assert du(out) - du(out / "free") > margin
+    convert(out / "killed", **given, disk=str(max(seen) + margin))

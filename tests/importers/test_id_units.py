@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import EdgeInput, GraphInput, NodeInput, TableColumns, convert
 from diskgnn.importers.ids import lookups, sampling_ids
@@ -132,6 +133,38 @@ def test_damaged_scratch_is_made_again(
             assert converted(tmp_path / "graph", schema) == whole[0], path
             shutil.rmtree(tmp_path / "graph")
         shutil.rmtree(kept)
+
+
+@pytest.mark.parametrize("scratch", ["0/answers/*", "1/0"], ids=["answers", "dense"])
+def test_what_is_damaged_after_the_join_gets_into_no_graph(tmp_path: Path, scratch: str) -> None:
+    """The last id of a file, as soon as all are there; sources have names, destinations are rows."""
+    rng = np.random.default_rng(1)
+    names = pa.array([f"user-{n:x}" for n in rng.permutation(1 << 20)[:USERS]])
+    pq.write_table(pa.table({"id": names}), tmp_path / "users.parquet")
+    ends = {"src": names.take(pa.array(rng.integers(0, USERS, BUYS))), "dst": rng.integers(0, 300, BUYS)}
+    pq.write_table(pa.table(ends), tmp_path / "buys.parquet")
+    nodes = {"user": NodeInput(table=tmp_path / "users.parquet"), "item": NodeInput(num_nodes=300)}
+    schema = GraphInput(nodes, {("user", "buys", "item"): EdgeInput(tmp_path / "buys.parquet")})
+    convert(tmp_path / "whole", schema=schema)
+    flipped: list[Path] = []
+
+    def flip() -> None:
+        found = sorted((tmp_path / ".graph.partial").glob(f"ids.scratch/*/1/{scratch}"))
+        if not flipped and sum(path.stat().st_size for path in found) == 8 * BUYS:
+            flipped.append(found[-1])
+            bits = bytearray(found[-1].read_bytes())
+            bits[-8] ^= 1
+            found[-1].write_bytes(bits)
+
+    with (
+        pytest.raises(ArtifactError, match="run the same command again"),
+        in_units(),
+        faults.armed("unit.written", flip),
+    ):
+        convert(tmp_path / "graph", schema=schema, memory="1MiB")
+    assert flipped
+    assert not (tmp_path / "graph").exists()
+    assert converted(tmp_path / "graph", schema) == Graph.open(tmp_path / "whole").manifest.digest
 
 
 @pytest.mark.parametrize(("point", "after"), [("ids.spill", 9), ("ids.join", 4), ("unit.written", 12)])

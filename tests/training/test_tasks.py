@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from diskgnn.batches.minibatch import Block, MiniBatch, Pairs
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DataWarning
 from diskgnn.schema import ONE_EDGE_TYPE, SourceSchema, one_type_schema
 from diskgnn.training import node_scores
 from diskgnn.training.decoders import DistMult, DotProduct, MLPDecoder, make_decoder
@@ -111,11 +111,28 @@ def test_curves_of_several_tallies_are_those_of_one(task, width):
     assert first.loss() == pytest.approx(loss)
 
 
-def test_too_many_logits_are_refused(monkeypatch):
-    monkeypatch.setattr(node_scores, "MOST_LOGIT_BYTES", 89)
-    x, y = torch.randn(10, 2), torch.tensor([0, 1] * 5)
-    with pytest.raises(ConfigError, match=r"keeps at most 89 B, of which a seed takes 9 bytes"):
-        tallied(NodeClassification(2), x, y)
+@pytest.mark.parametrize(("task", "width", "seed_bytes"), [(NodeClassification(2), 2, 9), (MultiLabel(3), 3, 15)])
+@pytest.mark.parametrize("parts", [1, 2], ids=["of one", "of two together"])
+def test_too_many_logits_cost_the_curves_alone(monkeypatch, task, width, seed_bytes, parts):
+    """10 seeds; two tallies of 5 have room each, and none together."""
+    x, y = torch.randn(10, width), torch.tensor([[0] * width, [1] * width] * 5)
+    y = y if width == 3 else y[:, 0]
+    loss, whole = tallied(task, x, y, parts=1)
+    monkeypatch.setattr(node_scores, "MOST_LOGIT_BYTES", 10 * seed_bytes - 1)
+    tallies = [task.tally(CPU) for _ in range(parts)]
+
+    def count() -> None:
+        for tally, rows, labels in zip(tallies, x.chunk(parts), y.chunk(parts), strict=True):
+            tally.add(rows, minibatch(rows, labels))
+        for other in tallies[1:]:
+            tallies[0].merge(other)
+        tallies[0].add(x[:0], minibatch(x[:0], y[:0]))
+
+    with pytest.warns(DataWarning, match="ROC AUC are left out") as warned:
+        count()
+    assert len(warned) == 1
+    assert tallies[0].loss() == pytest.approx(loss)
+    assert tallies[0].scores() == {name: whole[name] for name in whole if name in ("accuracy", "micro_f1")}
 
 
 @pytest.mark.parametrize("loss_name", ["mse", "l1"])

@@ -45,7 +45,11 @@ class Ends(Protocol):
         ...
 
     def nodes(self, first: int = 0) -> Iterator[npt.NDArray[np.int64]]:
-        """The dense ids from the `first` on."""
+        """The dense ids from the `first` on.
+
+        Raises:
+            DamagedScratchError: (at the end, too) what is read for it is not what was written.
+        """
         ...
 
     def so_far(self) -> State:
@@ -75,9 +79,9 @@ class DenseEnds:
 
     def nodes(self, first: int = 0) -> Iterator[npt.NDArray[np.int64]]:
         """What was added, from the `first` on."""
-        count = int(self._file.sizes[0]) // 8
+        count, file = int(self._file.sizes[0]) // 8, self._file.front_to_back()
         for start in range(first, count, NODES_AT_ONCE):
-            yield self._file.read(0, np.int64, min(NODES_AT_ONCE, count - start), start)
+            yield file.read(0, np.int64, min(NODES_AT_ONCE, count - start), start)
 
     def so_far(self) -> State:
         """What a run needs to know that goes on from here."""
@@ -210,22 +214,26 @@ class Lookup:
 
         Raises:
             InputError: an id that is not there; names the first.
+            DamagedScratchError: (at the end, too) what is read for it is not what was written.
         """
         assert self._answers is not None
+        all_turns, answers = self._turns.front_to_back(), self._answers.front_to_back()
         taken = np.zeros(self._ranges.count, np.int64)
         for start in range(0, first, NODES_AT_ONCE):
-            turns = self._turns.read(0, np.uint16, min(NODES_AT_ONCE, first - start), start)
+            turns = all_turns.read(0, np.uint16, min(NODES_AT_ONCE, first - start), start)
             taken += np.bincount(turns, minlength=len(taken))
         for position in range(first, self.count, NODES_AT_ONCE):
-            turns = self._turns.read(0, np.uint16, min(NODES_AT_ONCE, self.count - position), position)
+            turns = all_turns.read(0, np.uint16, min(NODES_AT_ONCE, self.count - position), position)
             order = np.argsort(turns, kind="stable")
             counts = np.bincount(turns, minlength=len(taken))
             nodes = np.empty(len(turns), np.int64)
             nodes[order] = np.concatenate([
-                self._answers.read(number, np.int64, int(counts[number]), int(taken[number]))
+                answers.read(number, np.int64, int(counts[number]), int(taken[number]))
                 for number in np.flatnonzero(counts).tolist()
             ])  # fmt: skip
             if not self._skips_unknown and (missing := nodes < 0).any():
+                self._turns.require_whole()
+                self._answers.require_whole()
                 row = int(missing.argmax())
                 number = int(turns[row])
                 raise self._unknown(self._id(number, taken[number] + (turns[:row] == number).sum()), position + row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,18 @@ class ScratchFiles:
         self.sizes = state.get("sizes", np.zeros(count, np.int64)).copy()  # in bytes
         self._crcs = state.get("crcs", np.zeros(count, np.uint32)).copy()
         self._changed: set[int] = set()
-        if not state:
-            shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True, exist_ok=True)
+        self._drop_unrecorded(keeps=bool(state))
+
+    def _drop_unrecorded(self, *, keeps: bool) -> None:
+        """Give back what a killed run left beyond what it recorded."""
+        there_bytes = allocated_bytes(self.folder)
+        if not keeps:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for path in self.folder.iterdir():
+            if path.stat().st_size > (size := int(self.sizes[int(path.name)])):
+                os.truncate(path, size)
+        self._disk.release(there_bytes - allocated_bytes(self.folder))
 
     def path(self, number: int) -> Path:
         """Of a file."""
@@ -69,17 +78,9 @@ class ScratchFiles:
         self._changed.clear()
         return [*changed, self.folder]
 
-    def read(self, number: int, dtype: npt.DTypeLike, count: int, first: int) -> npt.NDArray[Any]:
-        """[count] numbers of a file from number `first` on; not compared with their checksum.
-
-        Raises:
-            DamagedScratchError: they are not there.
-            ReadError: the disk failed.
-        """
-        try:
-            return read_array(self.path(number), dtype, count, first * np.dtype(dtype).itemsize)
-        except (ArtifactError, FileNotFoundError) as error:
-            raise DamagedScratchError(str(error)) from error
+    def front_to_back(self) -> FrontToBack:
+        """Reads them from here on, each front to back."""
+        return FrontToBack(self.path, self.sizes, self._crcs)
 
     def require_whole(self) -> None:
         """Compare all files with their checksums.
@@ -90,7 +91,6 @@ class ScratchFiles:
         for number in np.flatnonzero(self.sizes).tolist():
             path = self.path(number)
             try:
-                os.truncate(path, int(self.sizes[number]))  # what a killed run did not record
                 whole = checksum_file(path) == self._crcs[number]
             except FileNotFoundError:
                 whole = False
@@ -132,6 +132,40 @@ class ScratchFiles:
             raise DamagedScratchError(f"{self.path(number)} is not what was written ({error})") from error
         if file.crc32c != self._crcs[number]:
             raise DamagedScratchError(f"{self.path(number)} is not what was written")
+
+
+class FrontToBack:
+    """One pass over files, each of which is compared with its checksum when its last number is read.
+
+    Args:
+        path: of a file.
+        sizes: of the files, in bytes.
+        crcs: their checksums.
+    """
+
+    def __init__(self, path: Callable[[int], Path], sizes: npt.NDArray[np.int64], crcs: npt.NDArray[np.uint32]) -> None:
+        self._path, self._sizes, self._crcs = path, sizes, crcs
+        self._positions, self._found = np.zeros_like(sizes), np.zeros_like(crcs)  # so far
+
+    def read(self, number: int, dtype: npt.DTypeLike, count: int, first: int) -> npt.NDArray[Any]:
+        """[count] numbers of a file from number `first` on. A file that is begun elsewhere than in front is not
+        compared: a run that goes on there did that before (`ScratchFiles.require_whole`).
+
+        Raises:
+            DamagedScratchError: they are not there, or the file, which ends with them, is not what was written.
+            ReadError: the disk failed.
+        """
+        path, start = self._path(number), first * np.dtype(dtype).itemsize
+        try:
+            found = read_array(path, dtype, count, start)
+        except (ArtifactError, FileNotFoundError) as error:
+            raise DamagedScratchError(str(error)) from error
+        if start == self._positions[number]:
+            self._found[number] = crc32c(found.view(np.uint8), int(self._found[number]))
+            self._positions[number] += found.nbytes
+            if self._positions[number] == self._sizes[number] and self._found[number] != self._crcs[number]:
+                raise DamagedScratchError(f"{path} is not what was written; run the same command again")
+        return found
 
 
 class _Checked(io.RawIOBase):

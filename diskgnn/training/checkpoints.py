@@ -17,7 +17,7 @@ import pickle
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +122,7 @@ def check_config(directory: PathLike, saved: Mapping[str, Any], wanted: Mapping[
     Raises:
         ConfigError: names every setting that differs, with both values.
     """
+    saved = _completed(saved)
     there, here = saved.get("world_size", 1), wanted.get("world_size", 1)
     if there != here:
         start = "`diskgnn train`, alone," if there == 1 else f"`torchrun --nproc-per-node {there} -m diskgnn train`"
@@ -137,6 +138,12 @@ def check_config(directory: PathLike, saved: Mapping[str, Any], wanted: Mapping[
             f"the checkpoint in {directory} was made with {found}, this run has {expected}; "
             f"go on with the same settings, or choose another checkpoint directory"
         )
+
+
+def _completed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config with what a `ModelSpec` has had only since it was written: then there was but the default."""
+    known = [each for each in fields(ModelSpec) if each.name != "name" and each.default is not MISSING]
+    return {each.name: each.default for each in known} | dict(config)
 
 
 def load_model(directory: PathLike, *, last: bool = False) -> nn.Module:
@@ -158,13 +165,13 @@ def load_model(directory: PathLike, *, last: bool = False) -> nn.Module:
         print(diskgnn.evaluate(model, "packed", split="test").accuracy)
     """
     checkpoint = load_checkpoint(directory)
-    config, best = checkpoint["config"], checkpoint["best"]
+    config, best = _completed(checkpoint["config"]), checkpoint["best"]
     if not config["named_model"]:
         raise ConfigError(
             f"the checkpoint in {directory} is of your own module {config['model']}: make it and call its "
             f"load_state_dict(load_checkpoint({str(directory)!r})['model'])"
         )
-    shape = {each.name: config.get(each.name, each.default) for each in fields(ModelSpec) if each.name != "name"}
+    shape = {each.name: config[each.name] for each in fields(ModelSpec) if each.name != "name"}
     spec = ModelSpec(**shape, name=config["model"])
     model = model_for(spec, SourceSchema(**config["schema"]), saved_task(config))
     of_last = last or best is None

@@ -1,6 +1,7 @@
 """Checkpoint files: written whole or not at all, refused when damaged or of another run."""
 
 import errno
+from dataclasses import fields
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from training_runs import (
 
 from diskgnn.errors import ArtifactError, BusyError, ConfigError, DiskFullError, OutputExistsError
 from diskgnn.storage import faults
-from diskgnn.training.checkpoints import FILE, VERSION, load_checkpoint, load_model
+from diskgnn.training.checkpoints import FILE, VERSION, load_checkpoint, load_model, save_checkpoint
+from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.train import train
 
 
@@ -97,3 +99,19 @@ def test_a_named_model_comes_back_from_its_checkpoint(sources, tmp_path):
     train(sources["train"], model=make_net(), epochs=1, checkpoint=tmp_path / "own")
     with pytest.raises(ConfigError, match="Net"):
         load_model(tmp_path / "own")
+
+
+def test_a_checkpoint_from_before_a_model_had_a_setting_is_gone_on_with(sources, tmp_path):
+    """There was but what is the default of that now."""
+    train(sources["train"], epochs=1, checkpoint=tmp_path)
+    written = load_checkpoint(tmp_path)
+    defaults = {each.name: each.default for each in fields(ModelSpec) if each.name not in ("name", "num_layers")}
+    for name, default in defaults.items():
+        config = dict(written["config"])
+        assert config.pop(name) == default
+        save_checkpoint(tmp_path, written | {"config": config})
+        load_model(tmp_path)
+        other = {"aggregation": "max"} if name == "aggregation" else {"lr": 0.5}
+        with pytest.raises(ConfigError, match=f"with {next(iter(other))}="):
+            train(sources["train"], epochs=1, checkpoint=tmp_path, resume=True, **other)
+        assert len(train(sources["train"], epochs=2, checkpoint=tmp_path, resume=True).epochs) == 2

@@ -84,6 +84,7 @@ def send_rows(
         name, crc = artifacts.extents_file(split.name), file_checksum(split.index)
         streams[split.name].close(crc)
         writer.files[name] = FileEntry(split.index.num_bytes, crc)
+        outbox.arrived(name, writer.files[name])
         writer.path(name).unlink(missing_ok=True)
         writer.save_array(artifacts.index_file(split.name), split.index.extents)
         writer.save_array(artifacts.rows_file(split.name), split.index.rows)

@@ -156,9 +156,11 @@ class Manifest:
         """
         expected = self.files[name].crc32c
         if found != expected:
+            again = _made_again(self.format)
+            if isinstance(self.path, StoredPath):
+                again = f"{MADE_BY[self.format]} again, or remove it there and `diskgnn push` again what was sent"
             raise ArtifactError(
-                f"{self.file(name)} is damaged: its CRC-32C is {found:08x}, expected {expected:08x}; "
-                f"{_made_again(self.format)}"
+                f"{self.file(name)} is damaged: its CRC-32C is {found:08x}, expected {expected:08x}; {again}"
             )
 
     def parsed(self, parse: Callable[[dict[str, Any]], T]) -> T:

@@ -20,6 +20,7 @@ from diskgnn.errors import ArtifactError, BusyError, ConfigError
 from diskgnn.progress import Advance
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import MANIFEST
+from diskgnn.storage.checked_files import checksum_file
 from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, file_bytes
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest_document import ExternalFile, FileEntry, entry_to_json, parse_entry, typed
@@ -58,6 +59,20 @@ def target_of(path: Path) -> StoredPath | None:
 def record_of(target: StoredPath) -> Path:
     """The file of this machine that says what was sent to `target`."""
     return target.scratch.with_name("sent.jsonl")
+
+
+def names_sent(target: StoredPath) -> set[str]:
+    """What this machine has sent to `target`, or began to, or to replace there, and is not done with."""
+    return {name for name, _, _ in _recorded(record_of(target))}
+
+
+def _recorded(record: Path) -> Iterator[tuple[str, FileEntry | None, int | None]]:
+    """The lines of a record: files that were begun, or have arrived as that, and when the store says that they had."""
+    for line in record.read_text().splitlines() if record.exists() else ():
+        with suppress(ValueError, KeyError):  # the end of a line that a kill cut off
+            found: dict[str, Any] = typed(json.loads(line), dict)
+            entry = parse_entry(found) if "bytes" in found else None
+            yield typed(found["file"], str), entry, found.get("mtime_ns")
 
 
 def refuse_headerless(external: Mapping[str, ExternalFile]) -> None:
@@ -123,17 +138,26 @@ class Outbox:
             filesystem.delete_file(f"{path}/{MANIFEST}")
 
     def believe(self, files: Mapping[str, FileEntry]) -> None:
-        """These files are there, as the manifest on the store says, if they have their sizes."""
-        for name, entry in files.items():
-            if name in self._there and self._there[name].size == entry.bytes:
-                self._known[name], self._written_ns[name] = entry, self._there[name].mtime_ns
+        """These files are there, as the manifest on the store says: what is older than that is what was sent.
 
-    def adopt(self, name: str) -> FileEntry | None:
-        """File `name`, if it was sent and the store has just that."""
+        Of what is not older, and not known from the record, all is read. What is something else is to be sent again.
+        """
+        published = self._there.get(MANIFEST)
+        for name, entry in files.items():
+            info = self._there.get(name)
+            if published is None or info is None or info.mtime_ns is None or info.size != entry.bytes:
+                continue
+            if info.mtime_ns == self._written_ns.get(name):
+                continue
+            if info.mtime_ns < published.mtime_ns or checksum_file(self.target / name) == entry.crc32c:
+                self._known[name], self._written_ns[name] = entry, info.mtime_ns
+
+    def adopt(self, name: str, num_bytes: int, crc32c: int) -> FileEntry | None:
+        """File `name` of so many bytes with that checksum, if it was sent and the store has just that."""
         entry, info = self._known.get(name), self._there.get(name)
-        if entry is None or info is None or info.mtime_ns is None:
+        if entry is None or (entry.bytes, entry.crc32c) != (num_bytes, crc32c):
             return None
-        if (info.size, info.mtime_ns) != (entry.bytes, self._written_ns[name]):
+        if info is None or info.mtime_ns is None or not self._is_unchanged(name, entry, info):
             return None
         self._taken.add(name)
         return entry
@@ -144,9 +168,8 @@ class Outbox:
         Waits while FILES_AT_ONCE are on the way. Unless `keep`, the file is removed here when it has arrived. What goes
         wrong is raised by a later call.
         """
-        sent = self.adopt(name)
-        if sent is not None and (sent.bytes, sent.crc32c) == (entry.bytes, entry.crc32c):
-            self._arrived(path, entry, keep)
+        if self.adopt(name, entry.bytes, entry.crc32c) is not None:
+            self._done(path, entry, keep)
             return False
         while True:
             with self._changing:
@@ -167,20 +190,27 @@ class Outbox:
         self._streams.append(ExtentsStream(self.target / name, self._disk))
         return self._streams[-1]
 
+    def arrived(self, name: str, entry: FileEntry) -> None:
+        """File `name` is whole on the store, as `entry` says."""
+        self._note(name, entry, (self.target / name).info().mtime_ns)
+
     def publish(self, files: Mapping[str, FileEntry], document: str) -> None:
         """Write the manifest, once all `files` have arrived, and remove what else the record knows of.
 
         Raises:
-            ArtifactError: somebody else writes there, too.
+            ArtifactError: a file is not what had arrived: somebody else writes there, too.
             StoreError: the store failed.
         """
         while waiting := self._unfinished():
             wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
         found = self.target.entries()
-        sizes = {name: found[name].size if name in found else None for name in files}
-        if wrong := [name for name, entry in files.items() if sizes[name] != entry.bytes]:
+        changed = [name for name, entry in files.items() if not self._is_unchanged(name, entry, found.get(name))]
+        # Some stores give times more precisely in a listing than when one object is asked for.
+        wrong = [name for name in changed if not self._is_unchanged(name, files[name], (self.target / name).info())]
+        if wrong:
             raise ArtifactError(
-                f"{self.target} has other files than were sent ({', '.join(wrong[:5])}): who writes there?"
+                f"{self.target} has other files than were sent ({', '.join(wrong[:5])}): somebody else writes there. "
+                f"See that nobody does, and run the same command again, which sends them again"
             )
         faults.point("push.files")
         attempted(f"writing {self.target / MANIFEST}", partial(write_file, self.target / MANIFEST, document.encode()))
@@ -226,11 +256,15 @@ class Outbox:
                 f"{path} is damaged: its CRC-32C is {crc:08x}, expected {entry.crc32c:08x}; make it again: "
                 f"`diskgnn verify` says what is damaged"
             )
-        self._note(name, entry, (self.target / name).info().mtime_ns)
+        self.arrived(name, entry)
         faults.point("push.file")
-        self._arrived(path, entry, keep)
+        self._done(path, entry, keep)
 
-    def _arrived(self, path: Location, entry: FileEntry, keep: bool) -> None:
+    def _is_unchanged(self, name: str, entry: FileEntry, info: pafs.FileInfo | None) -> bool:
+        """Whether the store says of file `name` what it said when that had arrived."""
+        return info is not None and (info.size, info.mtime_ns) == (entry.bytes, self._written_ns.get(name))
+
+    def _done(self, path: Location, entry: FileEntry, keep: bool) -> None:
         self._advance(entry.bytes)
         if not keep:
             assert isinstance(path, Path)
@@ -250,13 +284,8 @@ class Outbox:
             self._known[name], self._written_ns[name] = entry, written_ns
 
     def _read(self) -> None:
-        if not self._record.exists():
-            return
-        for line in self._record.read_text().splitlines():
-            with suppress(ValueError, KeyError):  # the end of a line that a kill cut off
-                found: dict[str, Any] = typed(json.loads(line), dict)
-                name = typed(found["file"], str)
-                self._known[name] = parse_entry(found) if "bytes" in found else None
-                self._written_ns[name] = found.get("mtime_ns")
-        with self._record.open("a") as file:
-            file.write("\n")
+        for name, entry, written_ns in _recorded(self._record):
+            self._known[name], self._written_ns[name] = entry, written_ns
+        if self._record.exists():
+            with self._record.open("a") as file:
+                file.write("\n")  # ends a line that was cut off

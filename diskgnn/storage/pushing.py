@@ -23,6 +23,8 @@ def push(path: PathLike, url: AnyPath, *, overwrite: bool = False, reporter: Rep
 
     Each file is compared with its checksum on the way. The manifest is sent last, so nobody opens what is not whole.
     When it stops half-way, the same call goes on: files that are there, as this machine sent them, are not sent again.
+    Of the same artifact, sent whole before, files are sent again that are missing or were overwritten since: those not
+    older than the manifest there are read and compared.
     Features that the graph refers to (`--reference-features`) are sent along.
 
     Args:
@@ -33,7 +35,7 @@ def push(path: PathLike, url: AnyPath, *, overwrite: bool = False, reporter: Rep
 
     Raises:
         OutputExistsError: something else is there.
-        ArtifactError: the directory is damaged, or none.
+        ArtifactError: the directory is damaged, or none; or somebody else overwrites files there meanwhile.
         StoreError: the store failed, or refused.
         ConfigError: no URL, or no such bucket.
 

@@ -18,7 +18,7 @@ from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest import Manifest, read_manifest
 from diskgnn.storage.manifest_document import file_name, typed
 from diskgnn.storage.object_stores import AnyPath, Location, StoredPath, located
-from diskgnn.storage.outbox import record_of
+from diskgnn.storage.outbox import names_sent, record_of
 
 _LEAVING = "leaving"
 _FORMAT = re.compile(rb'"format":\s*"diskgnn\.(\w+)"')
@@ -132,7 +132,7 @@ def require_replaceable_there(
     require_place_there(target)
     there = artifact_at(target)
     if there is not None:
-        _refuse_foreign(target, {MANIFEST, *there.files})
+        _refuse_foreign(target, {MANIFEST, *there.files, *names_sent(target)})
         if sent is not None and there.digest == sent.digest:
             return
         if there.format != format:

@@ -192,7 +192,8 @@ class ArtifactWriter:
 
     def adopt(self, name: str) -> bool:
         """Register file `name` if an earlier run finished it and it is still what that run wrote; or remove it."""
-        if self._outbox is not None and (sent := self._outbox.adopt(name)) is not None:
+        finished = self._journal.recorded(name)  # others may have sent to the same place since
+        if self._outbox is not None and finished and (sent := self._outbox.adopt(name, *finished)) is not None:
             self.files[name] = sent
             return True
         crc32c, path = self._journal.checksum(name), self.path(name)

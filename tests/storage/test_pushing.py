@@ -9,14 +9,18 @@ import numpy as np
 import pyarrow.fs as pafs
 import pytest
 from graphs import FEATURES, LABELS, make_graph
+from object_store import Fault
 from stored_graphs import PREPARE, arrays, digest
 
 import diskgnn
 from diskgnn.errors import (
     ArtifactError,
     OutputExistsError,
+    StoreError,
 )
 from diskgnn.storage import faults, outbox
+from diskgnn.storage.artifacts import MANIFEST
+from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.verification import find_damage
 
 
@@ -46,6 +50,58 @@ def test_push_sends_again_what_somebody_else_has_written_there(store, graph, tmp
     diskgnn.push(graph, url)
     assert store.read(name) == whole
     assert find_damage(url)[1] == []
+
+
+def test_push_notices_what_somebody_else_writes_there_meanwhile(store, graph, tmp_path, monkeypatch):
+    url, name = store.url(f"{tmp_path.name}/pushed"), f"{tmp_path.name}/pushed/{LABELS}"
+    whole = (graph / LABELS).read_bytes()
+
+    def overwrite() -> None:
+        time.sleep(1.1)  # what the store says of times has seconds
+        store.write(name, bytes(len(whole)))
+
+    monkeypatch.setattr(outbox, "FILES_AT_ONCE", 1)
+    last = len(read_manifest(graph).files) - 1
+    with faults.armed("push.file", overwrite, after=last), pytest.raises(ArtifactError, match=f"{LABELS}.*else writes"):
+        diskgnn.push(graph, url)
+    assert MANIFEST not in store.names(f"{tmp_path.name}/pushed")
+    report = diskgnn.push(graph, url)
+    assert report.written_bytes == len(whole)
+    assert store.read(name) == whole
+
+
+@pytest.mark.parametrize("seconds", [0, 1.1], ids=["at once", "later"])
+def test_push_heals_what_was_overwritten_after_it(store, graph, tmp_path, seconds):
+    url, name = store.url(f"{tmp_path.name}/pushed"), f"{tmp_path.name}/pushed/{LABELS}"
+    diskgnn.push(graph, url)
+    time.sleep(seconds)
+    whole = store.read(name)
+    store.write(name, bytes(len(whole)))
+    [damage] = find_damage(url)[1]
+    assert LABELS in damage.problem
+    assert "diskgnn push" in damage.problem
+    assert "--repair" not in damage.problem
+    assert diskgnn.push(graph, url).written_bytes == len(whole)
+    assert find_damage(url)[1] == []
+
+
+def test_push_again_sends_nothing_that_others_have_copied_there(store, there, graph):
+    assert diskgnn.push(graph, there).written_bytes == 0
+
+
+def test_push_that_replaces_goes_on_removing_what_was_there(store, there, tmp_path):
+    make_graph(tmp_path / "other", num_nodes=50, splits={"train": 20})
+    folder, made = f"{tmp_path.name}/graph", sorted(file.name for file in (tmp_path / "other").iterdir())
+
+    def refused(request):
+        return Fault(403, "AccessDenied") if request.method == "DELETE" and MANIFEST not in request.path else None
+
+    with store.proxy.failing(refused), pytest.raises(StoreError, match="removing"):
+        diskgnn.push(tmp_path / "other", there, overwrite=True)
+    assert digest(there) == digest(tmp_path / "other")
+    assert set(store.names(folder)) > set(made)
+    assert diskgnn.push(tmp_path / "other", there).written_bytes == 0
+    assert store.names(folder) == made
 
 
 def test_push_replaces_only_what_it_is_told_to(store, there, graph, packed, tmp_path):

@@ -125,6 +125,20 @@ def test_other_settings_after_a_stop_remove_what_was_sent(store, graph, tmp_path
     assert sent(store, f"{tmp_path.name}/samples") == files(tmp_path / "samples")
 
 
+def test_a_stage_goes_on_only_with_what_it_sent_itself(store, graph, tmp_path):
+    """Whatever else was sent to the same place meanwhile, under the same names."""
+    out = store.url(f"{tmp_path.name}/samples")
+    for seed in (1, 2):
+        diskgnn.sample(graph, tmp_path / f"seed-{seed}", **SAMPLE, seed=seed)
+    stopped = OSError("stopped")
+    with faults.armed("push.file", stopped, after=2), pytest.raises(OSError, match="stopped"):
+        diskgnn.sample(graph, out, **SAMPLE, seed=1)
+    with faults.armed("push.file", stopped, after=2), pytest.raises(OSError, match="stopped"):
+        diskgnn.push(tmp_path / "seed-2", out)
+    diskgnn.sample(graph, out, **SAMPLE, seed=1)
+    assert sent(store, f"{tmp_path.name}/samples") == files(tmp_path / "seed-1")
+
+
 def test_a_killed_prepare_goes_on_with_its_samples(store, graph, packed, tmp_path):
     out, keywords = store.url(f"{tmp_path.name}/packed"), PREPARE | {"disk": 5 << 20}
     killed(graph, "prepare", keywords, out, "push.part", 0)

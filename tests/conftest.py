@@ -1,4 +1,5 @@
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,17 @@ def budgets_of_data_alone() -> Iterator[None]:
     """A budget in tests is that of arrays and buffers: pytest has loaded far more than most stages may take."""
     with faults.pretending("memory.held", 0), faults.pretending("memory.overhead", 0):
         yield
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """Of tests marked `in_memory`, in memory."""
+    memory = Path("/dev/shm")
+    if request.node.get_closest_marker("in_memory") is None or not memory.is_dir():
+        yield tmp_path
+    else:
+        with tempfile.TemporaryDirectory(dir=memory) as folder:
+            yield Path(folder)
 
 
 @pytest.fixture(scope="module")

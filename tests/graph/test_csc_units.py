@@ -20,6 +20,8 @@ from diskgnn.storage.pace import UNITS_PER_STAGE
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
+pytestmark = pytest.mark.in_memory
+
 NODES, EDGES, CHUNK = 3000, 60_000, 500
 SMALL, LARGE = 400_000, 8 << 20  # of memory: with scratch, and without
 SRC, DST = np.random.default_rng(0).integers(0, NODES, (2, EDGES)).astype(np.int32)

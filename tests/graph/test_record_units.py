@@ -19,6 +19,8 @@ from diskgnn.storage.pace import UNITS_PER_STAGE
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
+pytestmark = pytest.mark.in_memory
+
 TYPE, NODES, EDGES, CHUNK = ("user", "rates", "item"), 500, 12_000, 100
 SMALL, LARGE = 250_000, 16 << 20  # of memory: edges in a scratch file, or held
 SRC, DST = np.random.default_rng(0).integers(0, NODES, (2, EDGES)).astype(np.int32)

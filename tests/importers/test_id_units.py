@@ -23,6 +23,8 @@ from diskgnn.importers.ids import lookups, sampling_ids
 from diskgnn.storage import faults
 from diskgnn.storage.disk_space import allocated_bytes
 
+pytestmark = pytest.mark.in_memory
+
 USERS, BUYS, POINTS = 700, 9000, ("ids.spill", "ids.join", "unit.written", "csc.sort")
 
 

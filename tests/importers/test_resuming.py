@@ -19,6 +19,8 @@ from diskgnn.importers.convert import convert
 from diskgnn.progress import SILENT
 from diskgnn.storage import faults
 
+pytestmark = pytest.mark.in_memory
+
 
 class Stages:
     """Remembers which passes were made."""

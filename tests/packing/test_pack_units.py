@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,16 +35,10 @@ from diskgnn.storage.verification import verify_artifact
 from diskgnn.storage.writer import staging_of
 from diskgnn.system.resources import Resources
 
+pytestmark = pytest.mark.in_memory
+
 WINDOW_BYTES = 16 << 10
 UNIT_BYTES = 1 << 10  # so that a stage has as many units as it has if it takes long
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """In memory, where there is such a folder: thousands of records are waited for."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        yield Path(folder)
 
 
 class Killed(BaseException):

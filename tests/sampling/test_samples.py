@@ -26,6 +26,8 @@ from diskgnn.storage.samples_config import SamplesConfig
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
+pytestmark = pytest.mark.in_memory
+
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):

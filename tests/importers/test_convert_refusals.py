@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -209,32 +213,45 @@ def test_split_warnings(tmp_path: Path, data: dict[str, Any]) -> None:
     assert Graph.open(tmp_path / "overlap").splits["test"].tolist() == [3, 4, 35]
 
 
-def test_what_may_not_be_read_is_named(tmp_path: Path, data: dict[str, Any]) -> None:
-    files = save_arrays(tmp_path, data)
-    convert(tmp_path / "graph", **files)
-    raw, seeds = tmp_path / "features.bin", tmp_path / "seeds.csv"
-    data["features"].tofile(raw)
-    seeds.write_text("id\n1\n")
-    sources = {
-        "features": files["features"], "raw": f"raw:float32:{data['features'].shape[1]}:{raw}", "edges": files["edges"]
-    }  # fmt: skip
-    for path in (files["features"], files["edges"], raw, seeds):
-        Path(path).chmod(0)
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """As a user who may not read everything."""
     user = os.geteuid()
-    if user == 0:  # who may read everything
-        tmp_path.chmod(0o777)
-        for parent in (tmp_path.parent, tmp_path.parent.parent):
-            parent.chmod(0o711)
+    if user == 0:
         os.seteuid(65534)
     try:
-        for name, source in sources.items():
-            with pytest.raises(InputError, match="you have no permission to read "):
-                convert(tmp_path / "out", **{**files, "features" if name == "raw" else name: source})
-        with pytest.raises(InputError, match=r"you have no permission to read .*seeds\.csv"):
-            read_target(tmp_path / "graph", {"train": seeds})
+        yield
     finally:
         os.seteuid(user)
-    assert not (tmp_path / "out").exists()
+
+
+def test_what_may_not_be_read_is_named(data: dict[str, Any]) -> None:
+    with TemporaryDirectory() as name:  # pytest's own folders are closed to others
+        folder = Path(name)
+        folder.chmod(0o777)
+        files = save_arrays(folder, data)
+        convert(folder / "graph", **files)
+        graph = Graph.open(folder / "graph")
+        raw, seeds = folder / "features.bin", folder / "seeds.csv"
+        data["features"].tofile(raw)
+        seeds.write_text("id\n1\n")
+        width = data["features"].shape[1]
+        for file, changed in (
+            (Path(files["features"]), {}),
+            (Path(files["edges"]), {}),
+            (raw, {"features": f"raw:float32:{width}:{raw}"}),
+        ):
+            file.chmod(0)
+            with (
+                as_nobody(),
+                pytest.raises(InputError, match=f"you have no permission to read .*{re.escape(file.name)}"),
+            ):
+                convert(folder / "out", **{**files, **changed})
+            file.chmod(0o644)
+        seeds.chmod(0)
+        with as_nobody(), pytest.raises(InputError, match=r"you have no permission to read .*seeds\.csv"):
+            read_target(graph, {"train": seeds})
+        assert not (folder / "out").exists()
 
 
 def test_a_list_of_two_pairs_may_be_meant_otherwise(tmp_path: Path, data: dict[str, Any]) -> None:

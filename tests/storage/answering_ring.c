@@ -113,6 +113,10 @@ long syscall(long number, ...) {
         (struct io_uring_cqe *)(rings[ring]->ring + at->cq_off.cqes);
     const unsigned end =
         __atomic_load_n(word(ring, at->cq_off.tail), __ATOMIC_ACQUIRE);
+    // What the program took without asking the kernel is its own by now.
+    const unsigned taken = *word(ring, at->cq_off.head);
+    if ((int)(taken - rings[ring]->answered) > 0)
+      rings[ring]->answered = taken;
     for (; rings[ring]->answered != end; ++rings[ring]->answered) {
       struct io_uring_cqe *answer =
           &answers[rings[ring]->answered & (at->cq_entries - 1)];

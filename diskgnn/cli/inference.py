@@ -94,6 +94,7 @@ def infer(
 @click.option("--device", default="cpu", show_default=True, help="Where the model is: cpu, cuda, cuda:1.")
 @options.seed
 @options.memory
+@options.output_disk
 @options.threads
 @options.overwrite
 @click.pass_obj

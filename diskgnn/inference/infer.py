@@ -18,7 +18,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.inference.asking import asked_of, chosen_nodes, kinds_of
 from diskgnn.inference.network import FLOAT_BYTES, Network, take_apart
 from diskgnn.inference.node_files import read_nodes
-from diskgnn.inference.outputs import IdColumn, OutputFormat, check_suffix, open_output
+from diskgnn.inference.outputs import IdColumn, OutputFormat, check_suffix, open_output, output_bytes
 from diskgnn.inference.passes import Execution, PassRecord
 from diskgnn.inference.plan import InferencePlan, make_plan
 from diskgnn.inference.scratch import Scratch, check_output
@@ -34,7 +34,6 @@ from diskgnn.system.resources import Resources
 # What threads and allocators take beside what the plan counts.
 _RESERVED_BYTES = 64 << 20
 _ORDER_BYTES = 16  # of a node of those that are chosen: its place, and itself in ascending order
-_ID_BYTES = 16  # of a node in Parquet, at most where ids are numbers
 
 
 @freed_memory_returned()
@@ -111,16 +110,17 @@ def infer(
     order_bytes = 0 if chosen is None else _ORDER_BYTES * len(chosen)
     plan = make_plan(graph, network, resources, _RESERVED_BYTES + order_bytes)
     num_rows = node_set.num_nodes if chosen is None else len(chosen)
-    output_bytes = num_rows * (content.row_bytes + (_ID_BYTES if out.suffix == ".parquet" else 0))
+    written_bytes = output_bytes(content, num_rows, out.suffix, node_set)
     scratch = Scratch(out, _making(plan, chosen), overwrite=overwrite, disk=disk)
-    needed_bytes = plan.scratch_bytes + file_bytes(output_bytes) - scratch.stored_bytes
-    require_free_bytes(out.parent, needed_bytes, "inference", exact=True, disk=scratch.disk)
+    needed_bytes = plan.scratch_bytes + file_bytes(written_bytes) - scratch.stored_bytes
+    what = "inference" if out.suffix == ".npy" else "inference, its Parquet file counted as if it were not compressed,"
+    require_free_bytes(out.parent, needed_bytes, what, exact=out.suffix == ".npy", disk=scratch.disk)
     _check_topology(plan, reporter)
     running = Execution(plan, scratch, _windows(plan, chosen), reporter).running()
     with scratch, _evaluating(asked.net), running as execution:
         execution.store()
-        _write(execution, scratch, content, chosen, output_bytes)
-    return _report(plan, scratch, execution.records, output_bytes, time.perf_counter() - started)
+        _write(execution, scratch, content, chosen)
+    return _report(plan, scratch, execution.records, written_bytes, time.perf_counter() - started)
 
 
 @contextmanager
@@ -167,23 +167,17 @@ def _check_topology(plan: InferencePlan, reporter: Reporter) -> None:
             verify_file(manifest, name, advance)
 
 
-def _write(
-    execution: Execution,
-    scratch: Scratch,
-    content: OutputFormat,
-    chosen: npt.NDArray[np.int64] | None,
-    output_bytes: int,
-) -> None:
-    plan = execution.plan
+def _write(execution: Execution, scratch: Scratch, content: OutputFormat, chosen: npt.NDArray[np.int64] | None) -> None:
+    plan, output, disk = execution.plan, scratch.output, scratch.disk
     node_set = plan.graph.nodes[plan.network.node_type]
     num_rows, order, ascending = node_set.num_nodes, None, None
     if chosen is not None:
         order = np.argsort(chosen, kind="stable")
         num_rows, ascending = len(chosen), chosen[order]
     with (
-        scratch.publishing(output_bytes) as path,
+        scratch.publishing() as path,
         node_set.user_ids or nullcontext() as ids,
-        open_output(path, scratch.output.suffix, content, num_rows, order, ids and IdColumn(ids)) as write,
+        open_output(path, output.suffix, content, num_rows, order, ids and IdColumn(ids), disk) as write,
     ):
         for first, last, rows in execution.output_windows():
             wanted = np.arange(first, last)
@@ -195,7 +189,7 @@ def _write(
 
 
 def _report(
-    plan: InferencePlan, scratch: Scratch, records: list[PassRecord], output_bytes: int, seconds: float
+    plan: InferencePlan, scratch: Scratch, records: list[PassRecord], written_bytes: int, seconds: float
 ) -> StageReport:
     layers = len(plan.network.layers)
     by_layer = [sum(each.seconds for each in records if min(each.layer, layers - 1) == k) for k in range(layers)]
@@ -203,7 +197,7 @@ def _report(
     return StageReport("infer", seconds, traffic.read_bytes, traffic.written_bytes, {
         "seconds_per_layer": ", ".join(f"{found:.1f}" for found in by_layer),
         "panels": ", ".join(str(len(panels)) for panels in plan.panels),
-        "minimum_bytes": minimum_bytes(plan) + output_bytes,
+        "minimum_bytes": minimum_bytes(plan) + written_bytes,
         "moved_bytes": traffic.read_bytes + traffic.written_bytes - traffic.edge_bytes,
         "edge_bytes": traffic.edge_bytes,
         "scratch_bytes": plan.scratch_bytes,

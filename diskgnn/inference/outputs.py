@@ -14,13 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from diskgnn._native import scatter_rows
 from diskgnn.errors import ConfigError
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.storage.checked_files import ChecksummedFile, npy_header_bytes
+from diskgnn.storage.disk_space import DiskBudget, file_bytes
 
 WHAT = ("logits", "probabilities", "classes", "embeddings")
 SUFFIXES = (".npy", ".parquet")
 _IDS_AT_ONCE = 1 << 16
+_ID_BYTES = 16  # of a node in Parquet, at most where ids are numbers
 
 # Takes values [n, ...] and the nodes [n] that they are of, ascending.
 Write = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], None]
@@ -109,6 +112,18 @@ def ids_of(nodes: NodeSet, numbers: npt.NDArray[np.int64]) -> pa.Array | pa.Chun
         return IdColumn(file).of(distinct).take(pa.array(places))
 
 
+def output_bytes(content: OutputFormat, num_rows: int, suffix: str, nodes: NodeSet) -> int:
+    """Of an output file: of .npy exactly; of Parquet about, as if nothing were compressed."""
+    if suffix == ".npy":
+        return len(npy_header_bytes(content.dtype, (num_rows, *content.row_shape))) + num_rows * content.row_bytes
+    id_bytes: float = _ID_BYTES
+    with nodes.user_ids or nullcontext() as file:
+        if file is not None:
+            groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
+            id_bytes += sum(group.column(0).total_uncompressed_size for group in groups) / max(1, nodes.num_nodes)
+    return int(num_rows * (content.row_bytes + id_bytes))
+
+
 def check_suffix(path: Path) -> None:
     """Raises ConfigError for a file that would be neither .npy nor Parquet."""
     if path.suffix not in SUFFIXES:
@@ -122,8 +137,9 @@ def open_output(
     num_rows: int,
     order: npt.NDArray[np.int64] | None,
     ids: IdColumn | None,
+    disk: DiskBudget,
 ) -> AbstractContextManager[Write]:
-    """Opens `path` to write `num_rows` rows to it.
+    """Opens `path` to write `num_rows` rows to it, whose bytes are claimed before they are written.
 
     Args:
         path: the file.
@@ -132,15 +148,19 @@ def open_output(
         num_rows: of all.
         order: [num_rows] the row of .npy that the next value belongs to; None: from front to back.
         ids: the user's ids of nodes, for Parquet; None: they have none.
+        disk: what may be taken.
+
+    Raises:
+        DiskFullError: it is more than that, when the file is opened or written to.
     """
     if suffix == ".parquet":
-        return _parquet(path, content, ids)
-    return _npy(path, content, num_rows) if order is None else _npy_in_order(path, content, order)
+        return _parquet(path, content, ids, disk)
+    return _npy(path, content, num_rows, disk) if order is None else _npy_in_order(path, content, order, disk)
 
 
 @contextmanager
-def _npy(path: Path, content: OutputFormat, num_rows: int) -> Iterator[Write]:
-    with ChecksummedFile(path) as file:
+def _npy(path: Path, content: OutputFormat, num_rows: int, disk: DiskBudget) -> Iterator[Write]:
+    with ChecksummedFile(path, disk=disk) as file:
         file.write(npy_header_bytes(content.dtype, (num_rows, *content.row_shape)))
         yield lambda values, _: _append(file, values)
 
@@ -150,28 +170,34 @@ def _append(file: ChecksummedFile, values: npt.NDArray[Any]) -> None:
 
 
 @contextmanager
-def _npy_in_order(path: Path, content: OutputFormat, order: npt.NDArray[np.int64]) -> Iterator[Write]:
-    out = np.lib.format.open_memmap(
-        path, mode="w+", dtype=content.dtype, shape=(len(order), *content.row_shape), version=(1, 0)
-    )
-    written = 0
+def _npy_in_order(
+    path: Path, content: OutputFormat, order: npt.NDArray[np.int64], disk: DiskBudget
+) -> Iterator[Write]:  # fmt: skip
+    header, row_bytes, written = npy_header_bytes(content.dtype, (len(order), *content.row_shape)), content.row_bytes, 0
+    disk.claim(file_bytes(len(header) + len(order) * row_bytes))
+    with path.open("wb", buffering=0) as file:
+        file.write(header)
 
-    def write(values: npt.NDArray[Any], _: npt.NDArray[np.int64]) -> None:
-        nonlocal written
-        out[order[written : written + len(values)]] = values
-        written += len(values)
+        def write(values: npt.NDArray[Any], _: npt.NDArray[np.int64]) -> None:
+            nonlocal written
+            places = order[written : written + len(values)]
+            ascending = np.argsort(places)
+            rows = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+            scatter_rows(
+                file.fileno(), len(header), len(order), places[ascending], ascending * row_bytes, rows, row_bytes, 1
+            )
+            written += len(values)
 
-    yield write
-    out.flush()
+        yield write
 
 
 @contextmanager
-def _parquet(path: Path, content: OutputFormat, ids: IdColumn | None) -> Iterator[Write]:
+def _parquet(path: Path, content: OutputFormat, ids: IdColumn | None, disk: DiskBudget) -> Iterator[Write]:
     value = pa.from_numpy_dtype(content.dtype)
     kind = pa.list_(value, content.columns) if content.row_shape else value
     id_name, id_type = ("node", pa.int64()) if ids is None else ("id", ids.type)
     schema = pa.schema([(id_name, id_type), ("class" if content.what == "classes" else content.what, kind)])
-    with pq.ParquetWriter(path, schema, compression="zstd") as file:
+    with ChecksummedFile(path, disk=disk) as sink, pq.ParquetWriter(sink, schema, compression="zstd") as file:
 
         def write(values: npt.NDArray[Any], nodes: npt.NDArray[np.int64]) -> None:
             flat = pa.array(np.ascontiguousarray(values).reshape(-1))

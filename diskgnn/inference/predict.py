@@ -36,6 +36,7 @@ from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.sampling import SamplingOptions, SamplingSpec
 from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
 from diskgnn.storage.artifacts import PACKED
+from diskgnn.storage.checked_files import ChecksummedFile
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.object_stores import local
 from diskgnn.storage.ranks import ranks_in
@@ -68,6 +69,7 @@ def predict(
     device: str | torch.device = "cpu",
     seed: int = 0,
     memory: int | str = "auto",
+    disk: int | str | None = None,
     threads: int | None = None,
     overwrite: bool = False,
     reporter: Reporter = SILENT,
@@ -100,6 +102,8 @@ def predict(
         seed: of the draws.
         memory: what the whole process may use where `source` is a graph, in bytes or as '2GiB'. The largest minibatch
             and its activations are taken to fit, as are all outputs.
+        disk: what files may take at any time, as '100GiB', what is prepared and the output included; what is free by
+            default.
         threads: of preparing.
         overwrite: replace an existing `out`.
         reporter: told of every stage.
@@ -124,7 +128,8 @@ def predict(
     is_packed = not isinstance(source, Graph) and read_manifest(source).format == PACKED
     if is_packed and (pairs is not None or fanouts is not None):
         raise ConfigError("pairs, fanouts: a packed directory has its own; give the graph that it was made from")
-    with Scratch(out, ["diskgnn.predict", uuid.uuid4().hex], overwrite=overwrite) as scratch, ExitStack() as opened:
+    making = ["diskgnn.predict", uuid.uuid4().hex]
+    with Scratch(out, making, overwrite=overwrite, disk=disk) as scratch, ExitStack() as opened:
         opened.callback(scratch.discard)
 
         def prepared(graph: Graph, net: nn.Module, target: Target, *outputs: int) -> Loader:
@@ -135,9 +140,10 @@ def predict(
             resources, needed_bytes = Resources.of(memory, threads, reporter), predicting_bytes(plan, net, *outputs)
             require_memory(plan, resources, lambda: resources.within("to predict", needed_bytes))
             prepare(
-                graph, scratch.folder / "packed", cpu_cache=0, static_cache=0, memory=memory, threads=threads,
-                reporter=stages_of(reporter), **sampling,
+                graph, scratch.folder / "packed", cpu_cache=0, static_cache=0, memory=memory, disk=disk,
+                threads=threads, reporter=stages_of(reporter), **sampling,
             )  # fmt: skip
+            scratch.disk.look()
             return_freed_memory()
             return opened.enter_context(Loader(scratch.folder / "packed", _SPLIT, device=device))
 
@@ -225,7 +231,9 @@ def _write_nodes(
     with (
         scratch.publishing() as path,
         (nodes and is_table and nodes.user_ids) or nullcontext() as ids,
-        open_output(path, scratch.output.suffix, content, len(chosen), None, ids and IdColumn(ids)) as write,
+        open_output(
+            path, scratch.output.suffix, content, len(chosen), None, ids and IdColumn(ids), scratch.disk
+        ) as write,
     ):
         for first in range(0, len(chosen), _ROWS_WRITTEN):
             part = slice(first, first + _ROWS_WRITTEN)
@@ -260,11 +268,10 @@ def _write_scores(
             scores = decoder(ends[0][batch.pairs.src], ends[1][batch.pairs.dst])
         parts.append(np.array(scores.float().cpu()))
     scores = np.concatenate(parts)
-    with scratch.publishing() as path:
+    with scratch.publishing() as path, ChecksummedFile(path, disk=scratch.disk) as file:
         if scratch.output.suffix == ".npy":
-            with path.open("wb") as file:
-                np.save(file, scores)
+            np.save(file, scores)
         else:
             sources, destinations = (ids_of(graph.nodes[edge_type[end]], pairs[:, end // 2]) for end in (0, 2))
             table = pa.table({"source": sources, "destination": destinations, "score": scores})
-            pq.write_table(table, path, compression="zstd")
+            pq.write_table(table, file, compression="zstd")

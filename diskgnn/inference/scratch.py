@@ -160,14 +160,9 @@ class Scratch:
             self.disk.remove(path, file_bytes(path.stat().st_size))
 
     @contextmanager
-    def publishing(self, num_bytes: int = 0) -> Iterator[Path]:
-        """Where to write the output, of about so many bytes; then it is in its place, and the folder is gone.
-
-        Raises:
-            DiskFullError: it is more than may be taken.
-        """
+    def publishing(self) -> Iterator[Path]:
+        """Where to write the output, whose bytes are claimed; then it is in its place, and the folder is gone."""
         temporary = self.folder / _OUTPUT
-        self.disk.claim(file_bytes(num_bytes))
         yield temporary
         sync(temporary)
         self.traffic.add(written=temporary.stat().st_size)

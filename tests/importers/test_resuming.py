@@ -15,7 +15,9 @@ from user_data import save_arrays, small_data
 
 from diskgnn.errors import DataWarning, InputError
 from diskgnn.graph.graph import Graph
+from diskgnn.importers.containers.rows import of_array
 from diskgnn.importers.convert import convert
+from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.progress import SILENT
 from diskgnn.storage import faults
 
@@ -166,6 +168,20 @@ def test_graphs_in_memory_are_known_again(tmp_path: Path, kind: str) -> None:
         assert stages.names.count("sort edges") == again
     out, whole = (Graph.open(tmp_path / name).nodes for name in ("out", "whole"))
     assert [next(iter(nodes.values())).labels[0] for nodes in (out, whole)] == [1, 0]
+
+
+def test_rows_made_by_another_function_are_others(tmp_path: Path) -> None:
+    """Of one array, so that nothing but the functions tells the sources apart."""
+    table, small = np.random.default_rng(2).standard_normal((50, 6)).astype(np.float32), small_data()
+
+    def given(column: int) -> GraphInput:
+        rows = of_array("features", table).mapped((1,), table.dtype, lambda chunk: chunk[:, column : column + 1])
+        return GraphInput({"node": NodeInput(features=rows)}, {("node", "to", "node"): EdgeInput(small["edges"])})
+
+    with faults.armed("artifact.sync", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
+        convert(tmp_path / "out", schema=given(0))
+    convert(tmp_path / "out", schema=given(5))
+    np.testing.assert_array_equal(Graph.open(tmp_path / "out").nodes["node"].features, table[:, 5:])
 
 
 @pytest.mark.parametrize("quantise", [None, "int8", "int4", "float16"])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import re
+from base64 import b85encode
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -18,6 +20,7 @@ import diskgnn
 from diskgnn import ConfigError, DataWarning, DiskFullError, OutputExistsError
 from diskgnn.batches.minibatch import Block
 from diskgnn.graph.graph import Graph
+from diskgnn.importers.tables.table import TableColumns
 from diskgnn.schema import SourceSchema
 from diskgnn.storage import faults
 from diskgnn.training.model_spec import ModelSpec
@@ -391,3 +394,37 @@ def test_refusals(graph: Graph, tmp_path: Path):
     with pytest.raises(OutputExistsError):
         diskgnn.infer(graph, out, net)
     assert out.read_bytes() == b"mine"
+
+
+def test_long_ids_do_not_exceed_the_disk(tmp_path: Path):
+    """Those of the second half are long and do not compress: more than ids take on average, which is what is known."""
+    rng, n, long = np.random.default_rng(4), 2000, np.arange(1000, 2000)
+    ids = pa.array([f"n{v}" if v < n // 2 else b85encode(rng.bytes(400)).decode() for v in range(n)])
+    x = rng.standard_normal((n, WIDTH)).astype(np.float32)
+    rows = pa.FixedSizeListArray.from_arrays(x.reshape(-1), WIDTH)
+    nodes = {"id": ids, "x": rows, "label": np.zeros(n, int), "split": ["train"] * n}
+    pq.write_table(pa.table(nodes), tmp_path / "nodes.parquet")
+    pq.write_table(pa.table({"src": ids, "dst": ids}), tmp_path / "edges.parquet")
+    diskgnn.convert(tmp_path / "graph", nodes=tmp_path / "nodes.parquet", edges=tmp_path / "edges.parquet",
+                    columns=TableColumns(features="x"))  # fmt: skip
+    net, out = make_model("gcn", WIDTH, 4, 3, 1), tmp_path / "out.parquet"
+
+    for stage in (diskgnn.infer, diskgnn.predict):
+        arguments = {"nodes": long, "memory": PLENTY, "overwrite": True}
+        stage(tmp_path / "graph", out, net, **arguments)
+        assert pq.read_table(out)["id"].to_pylist() == ids[n // 2 :].to_pylist()
+        most = out.stat().st_size
+        refused: set[str] = set()
+        out.unlink()
+        for disk in range(most // 2, 8 * most, most // 4):
+            try:
+                stage(tmp_path / "graph", out, net, disk=disk, **arguments)
+                break
+            except DiskFullError as error:
+                refused.add(str(error))
+            kept = sum(path.stat().st_blocks * 512 for path in tmp_path.glob(".out.parquet*/**/*"))
+            assert kept <= disk
+            assert not out.exists()
+        assert pq.read_table(out)["id"].to_pylist() == ids[n // 2 :].to_pylist()
+        assert out.stat().st_size == most <= disk
+        assert any("the next piece needs exactly" in message for message in refused)

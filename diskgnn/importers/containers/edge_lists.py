@@ -79,12 +79,12 @@ def signed(edges: EdgeStream) -> EdgeStream:
 
 
 def turned(edges: EdgeStream) -> EdgeStream:
-    """The edges the other way round."""
+    """The edges the other way round. They have no `origin`: that names edges as they were."""
 
     def read(first: int) -> Iterator[EdgeChunk]:
         return ((dst, src) for src, dst in edges.chunks_from(first))
 
-    return replace(edges, chunks=partial(read, 0), seek=read, num_nodes=None)
+    return replace(edges, chunks=partial(read, 0), seek=read, num_nodes=None, origin=None)
 
 
 def require_ids(rows: RowSource, row_shape: tuple[int, ...]) -> None:

@@ -35,7 +35,7 @@ class RowSource:
     seek: Callable[[int], Iterator[npt.NDArray[Any]]] | None = None  # `chunks` from a row on, without reading others
     apart: Callable[[int], RowSource] | None = None  # the items of one row as rows of their own; for few long rows
     held: object = None  # what has to be there as long as the rows
-    origin: object = None  # what they are made from, if that can be named: an array, the path of a file
+    origin: object = None  # what exactly these rows are made from, if that can be named: an array, the path of a file
 
     @property
     def shape(self) -> list[int]:
@@ -77,7 +77,11 @@ class RowSource:
         dtype: np.dtype[Any],
         change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
     ) -> RowSource:
-        """These rows with `change` made to each chunk [some rows, ...], which then has `row_shape` and `dtype`."""
+        """These rows with `change` made to each chunk [some rows, ...], which then has `row_shape` and `dtype`.
+
+        They have no `origin`, which names rows as they were: a killed conversion would go on with those of another
+        `change`. Whoever knows that there is only one may give them the origin.
+        """
 
         def read(first: int) -> Iterator[npt.NDArray[Any]]:
             return map(change, self.chunks_from(first))
@@ -90,10 +94,11 @@ class RowSource:
         row_shape: tuple[int, ...],
         dtype: np.dtype[Any],
     ) -> RowSource:
-        """As many rows, which `read` yields from one on."""
+        """As many rows, which `read` yields from one on. See `mapped`."""
         return replace(
-            self, row_shape=row_shape, dtype=dtype, path=None, apart=None, chunks=partial(read, 0), seek=read
-        )
+            self, row_shape=row_shape, dtype=dtype, path=None, apart=None, origin=None, chunks=partial(read, 0),
+            seek=read,
+        )  # fmt: skip
 
 
 def of_array(name: str, array: npt.NDArray[Any]) -> RowSource:

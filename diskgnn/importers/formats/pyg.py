@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,8 @@ def _features(known: Mapping[str, Any], name: str | None) -> dict[str, Any]:
     if isinstance(source, np.ndarray) and source.ndim == 1:
         source = source[:, None]
     if isinstance(source, RowSource) and not source.row_shape:
-        source = source.mapped((1,), source.dtype, lambda chunk: chunk[:, None])
+        column = source.mapped((1,), source.dtype, lambda chunk: chunk[:, None])
+        source = replace(column, origin=source.origin)  # whose shape says so
     return {"features": source, "bfloat16": is_bfloat16(known[str(name)])}
 
 

@@ -6,7 +6,7 @@
 #include "storage/crc32c.h"
 #include "storage/direct_file.h"
 #include "storage/page_memory.h"
-#include "storage/read_engine.h"
+#include "storage/read_ranges.h"
 #include "storage/read_rate.h"
 
 namespace diskgnn {

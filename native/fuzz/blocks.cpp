@@ -2,9 +2,10 @@
 #include <optional>
 #include <vector>
 
-#include "fuzz/input.h"
+#include "fuzz/entry.h"
 #include "storage/block_check.h"
 
+namespace diskgnn {
 namespace {
 
 bool is_sound(const std::vector<std::int32_t>& indptr, const std::vector<std::int32_t>& indices, std::int64_t num_src) {
@@ -21,13 +22,13 @@ bool is_sound(const std::vector<std::int32_t>& indptr, const std::vector<std::in
 }  // namespace
 
 // How many sources and destinations there are, then indptr and indices as they lie in a header.
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  diskgnn::Input input(data, size);
+void execute(Input& input) {
   const auto num_src = input.take<std::int32_t>();
   std::vector<std::int32_t> indptr(input.take<std::uint8_t>()), indices(input.take<std::uint8_t>());
   for (std::vector<std::int32_t>* array : {&indptr, &indices}) {
     for (std::int32_t& number : *array) number = input.take<std::int32_t>();
   }
-  diskgnn::must((diskgnn::block_fault(indptr, indices, num_src) == nullptr) == is_sound(indptr, indices, num_src));
-  return 0;
+  must((block_fault(indptr, indices, num_src) == nullptr) == is_sound(indptr, indices, num_src));
 }
+
+}  // namespace diskgnn

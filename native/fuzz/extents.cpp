@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "fuzz/entry.h"
 #include "fuzz/packed_directory.h"
 
 namespace diskgnn {
@@ -52,13 +53,10 @@ void read_all(Input& input) {
 }
 
 }  // namespace
-}  // namespace diskgnn
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  diskgnn::Input input(data, size);
-  try {
-    diskgnn::read_all(input);
-  } catch (const std::invalid_argument&) {  // what a damaged index is
-  }
-  return 0;
+// A damaged index is a std::invalid_argument.
+void execute(Input& input) {
+  unless_refused<std::invalid_argument>([&] { read_all(input); });
 }
+
+}  // namespace diskgnn

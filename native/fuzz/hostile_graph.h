@@ -6,9 +6,10 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
-#include "fuzz/input.h"
+#include "fuzz/entry.h"
 #include "sampling/draw_request.h"
 #include "sampling/relation.h"
 
@@ -127,15 +128,22 @@ inline DrawRequest take_request(Input& input, const HostileGraph& graph) {
   return request;
 }
 
+// Calls with the types of its ids, and whether it has trees. What refuses damaged topology is a std::out_of_range;
+// seeds that are repeated, or none, a std::invalid_argument.
+//
 // No list of a graph reaches out of its file, but several may reach over the same edges: with all of them drawn, a
 // minibatch stays below kMostNodes * kMostSeeds * kMostEdges edges for each layer and edge type.
 template <typename Call>
-void ignoring_damage(const Call& call) {
-  try {
-    call();
-  } catch (const std::out_of_range&) {      // what damaged topology is
-  } catch (const std::invalid_argument&) {  // what seeds are that are repeated, or none
-  }
+void sample_hostile(const HostileGraph& graph, const DrawRequest& request, const Call& call) {
+  unless_refused<std::out_of_range, std::invalid_argument>([&] {
+    if (graph.is_wide) {
+      request.has_trees() ? call.template operator()<std::int64_t, true>()
+                          : call.template operator()<std::int64_t, false>();
+    } else {
+      request.has_trees() ? call.template operator()<std::int32_t, true>()
+                          : call.template operator()<std::int32_t, false>();
+    }
+  });
 }
 
 }  // namespace diskgnn

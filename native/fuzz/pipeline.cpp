@@ -2,11 +2,12 @@
 // that docs/FORMAT.md describes, or ends with the error that says what is damaged.
 #include <chrono>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <stdexcept>
 #include <vector>
 
+#include "fuzz/entry.h"
+#include "fuzz/immediate_engine.h"
 #include "fuzz/packed_directory.h"
 #include "loading/extent_pipeline.h"
 #include "storage/crc32c.h"
@@ -16,33 +17,15 @@ namespace {
 
 constexpr std::uint64_t kMostFileBytes = 1 << 16;
 
-// Reads from memory, at once.
-class MemoryEngine final : public ReadEngine {
- public:
-  explicit MemoryEngine(std::span<const std::byte> file) : file_(file) {}
-
-  void submit(const ReadRequest& request) override {
-    must(request.offset + request.required_bytes <= file_.size());
-    std::memcpy(request.destination.data(), file_.data() + request.offset, request.required_bytes);
-    done_.push_back(request.tag);
-  }
-  std::uint64_t wait() override {
-    const std::uint64_t tag = done_.front();
-    done_.pop_front();
-    return tag;
-  }
-  const char* name() const override { return "memory"; }
-
- private:
-  const std::span<const std::byte> file_;
-  std::deque<std::uint64_t> done_;
-};
-
 class MemorySource final : public NamedBytes {
  public:
   explicit MemorySource(std::vector<std::byte> bytes) : NamedBytes(bytes.size()), bytes_(std::move(bytes)) {}
   std::unique_ptr<ReadEngine> engine(std::span<std::byte> /*registered*/) const override {
-    return std::make_unique<MemoryEngine>(bytes_);
+    const auto read = [this](const ReadRequest& request) {
+      must(request.offset + request.required_bytes <= bytes_.size());
+      std::memcpy(request.destination.data(), bytes_.data() + request.offset, request.required_bytes);
+    };
+    return std::make_unique<ImmediateEngine<decltype(read)>>(read);
   }
 
  private:
@@ -114,14 +97,10 @@ void read_all(Input& input) {
 }
 
 }  // namespace
-}  // namespace diskgnn
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  diskgnn::Input input(data, size);
-  try {
-    diskgnn::read_all(input);
-  } catch (const std::invalid_argument&) {  // what a damaged index is
-  } catch (const diskgnn::DamagedExtent&) {
-  }
-  return 0;
+// A damaged index is a std::invalid_argument.
+void execute(Input& input) {
+  unless_refused<std::invalid_argument, DamagedExtent>([&] { read_all(input); });
 }
+
+}  // namespace diskgnn

@@ -52,23 +52,14 @@ void check(const HostileGraph& graph, const DrawRequest& request, const SampledM
   }
 }
 
-template <typename Id, bool kTrees>
-void sample(const HostileGraph& graph, const DrawRequest& request) {
-  ignoring_damage([&] { check<Id, kTrees>(graph, request, sample_minibatch<Id, kTrees>(graph.topology(), request)); });
-}
-
 }  // namespace
-}  // namespace diskgnn
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace diskgnn;
-  Input input(data, size);
+void execute(Input& input) {
   const HostileGraph graph = take_graph(input);
   const DrawRequest request = take_request(input, graph);
-  if (graph.is_wide) {
-    request.has_trees() ? sample<std::int64_t, true>(graph, request) : sample<std::int64_t, false>(graph, request);
-  } else {
-    request.has_trees() ? sample<std::int32_t, true>(graph, request) : sample<std::int32_t, false>(graph, request);
-  }
-  return 0;
+  sample_hostile(graph, request, [&]<typename Id, bool kTrees> {
+    check<Id, kTrees>(graph, request, sample_minibatch<Id, kTrees>(graph.topology(), request));
+  });
 }
+
+}  // namespace diskgnn

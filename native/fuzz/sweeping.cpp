@@ -6,14 +6,27 @@
 #include <algorithm>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "fuzz/hostile_graph.h"
+#include "fuzz/immediate_engine.h"
 #include "sampling/neighbor_sampler.h"
 #include "sampling/topology_sweep.h"
 
 namespace diskgnn {
+
+// In place of the engines of storage/read_engine.cpp, which no target has that defines this: starting their threads
+// takes longer than all else.
+std::unique_ptr<ReadEngine> make_read_engine(EngineKind /*kind*/, const DirectFile& file, unsigned /*depth*/,
+                                             std::span<std::byte> /*registered*/) {
+  const auto read = [&file](const ReadRequest& request) {
+    const ssize_t count = pread(file.descriptor(), request.destination.data(), request.destination.size(),
+                                static_cast<off_t>(request.offset));
+    must(count >= static_cast<ssize_t>(request.required_bytes));
+  };
+  return std::make_unique<ImmediateEngine<decltype(read)>>(read);
+}
+
 namespace {
 
 constexpr std::size_t kWindowBytes = 4096;
@@ -90,21 +103,11 @@ void sweep(HostileGraph& graph, const DrawRequest& request, Input& input) {
 }
 
 }  // namespace
-}  // namespace diskgnn
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace diskgnn;
-  Input input(data, size);
+void execute(Input& input) {
   HostileGraph graph = take_graph(input);
   const DrawRequest request = take_request(input, graph);
-  ignoring_damage([&] {
-    if (graph.is_wide) {
-      request.has_trees() ? sweep<std::int64_t, true>(graph, request, input)
-                          : sweep<std::int64_t, false>(graph, request, input);
-    } else {
-      request.has_trees() ? sweep<std::int32_t, true>(graph, request, input)
-                          : sweep<std::int32_t, false>(graph, request, input);
-    }
-  });
-  return 0;
+  sample_hostile(graph, request, [&]<typename Id, bool kTrees> { sweep<Id, kTrees>(graph, request, input); });
 }
+
+}  // namespace diskgnn

@@ -17,7 +17,7 @@
 #include "loading/stage_clock.h"
 #include "storage/byte_source.h"
 #include "storage/page_memory.h"
-#include "storage/read_engine.h"
+#include "storage/read_ranges.h"
 
 namespace diskgnn {
 

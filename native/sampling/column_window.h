@@ -10,7 +10,7 @@
 
 #include "sampling/graph_files.h"
 #include "storage/page_memory.h"
-#include "storage/read_engine.h"
+#include "storage/read_ranges.h"
 
 namespace diskgnn {
 

@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diskgnn.cli import options
+from diskgnn.cli import model_options, options
 from diskgnn.cli.command import Command
 from diskgnn.cli.drawing import sampling_arguments
 from diskgnn.cli.options import CACHE, Size
 from diskgnn.cli.rendering import Output, to_json
 from diskgnn.specs.sampling import SamplingSpec
-from diskgnn.training.model_spec import AGGREGATIONS, DECODERS, ONE_TYPE_MODELS, TYPED_MODELS, ModelSpec
+from diskgnn.training.model_spec import ModelSpec
 
 if TYPE_CHECKING:
     from diskgnn.compare.results import Comparison, LoaderResult
     from diskgnn.compare.settings import ComparisonSettings
 
 
-_model = options.section("Model")
 _conditions = options.section("Conditions")
 _output = options.section("Output")
 _LEGENDS = (
@@ -91,32 +90,10 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     default=list,
     help="Also count the rows that caches of these sizes would read: cpu-cache=5%,10%,30%,50%.",
 )
-@_model(
-    "--model",
-    type=click.Choice([*ONE_TYPE_MODELS, *TYPED_MODELS]),
-    help="GraphSAGE, GAT or GCN; on a graph with several types R-GCN, R-GAT or HGT.  [default: sage, on a typed "
-    "graph rgcn]",
-)
-@_model("--hidden", type=int, default=256, show_default=True, help="Width of the hidden layers.")
-@_model(
-    "--aggregation",
-    type=click.Choice(AGGREGATIONS),
-    default="mean",
-    show_default=True,
-    help="What GraphSAGE makes of the neighbours' rows, column by column.",
-)
-@_model("--decoder", type=click.Choice(DECODERS), default="dot", show_default=True, help="Makes a link's score.")
-@_model(
-    "--embedding-memory",
-    type=Size(),
-    default="2GiB",
-    show_default=True,
-    help="What the trained vectors of nodes without features may take.",
-)
-@_model("--dropout", type=float, default=0.5, show_default=True, help="Share of hidden units dropped.")
-@_model("--lr", type=float, default=0.003, show_default=True, help="Adam's learning rate.")
-@_model("--device", default="cpu", show_default=True, help="Where the model is: cpu, cuda, cuda:1.")
-@_model(
+@model_options.shape
+@model_options.training
+@model_options.device
+@_conditions(
     "--evaluate/--no-evaluate",
     default=True,
     show_default=True,

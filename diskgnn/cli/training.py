@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from diskgnn.cli import options
+from diskgnn.cli import model_options, options
 from diskgnn.cli.command import Command
-from diskgnn.cli.options import CACHE, Size, combined
+from diskgnn.cli.options import CACHE, combined
 from diskgnn.cli.rendering import Output
 from diskgnn.storage.object_stores import located
-from diskgnn.training.model_spec import AGGREGATIONS, DECODERS, EMBEDDINGS, ONE_TYPE_MODELS, TYPED_MODELS
+from diskgnn.training.model_spec import EMBEDDINGS
 from diskgnn.units import format_seconds, format_size
 
 _reading = options.section("Reading")
@@ -28,7 +28,6 @@ _reading_options = combined(
     _reading("--stream", is_flag=True,
              help="PACKED is the URL of an object store: read it from there in every epoch."),
 )  # fmt: skip
-_device = click.option("--device", default="cpu", show_default=True, help="Where the model is: cpu, cuda, cuda:1.")
 _model = options.section("Model")
 _optimization = options.section("Training")
 _checkpoints = options.section("Checkpoints")
@@ -37,12 +36,7 @@ _records = options.section("Records")
 
 @click.command(cls=Command, short_help="Train a model on prepared minibatches.")
 @click.argument("packed", type=options.PACKED)
-@_model(
-    "--model",
-    type=click.Choice([*ONE_TYPE_MODELS, *TYPED_MODELS]),
-    help="GraphSAGE, GAT or GCN; on a graph with several types R-GCN, R-GAT or HGT. As many layers as fanouts "
-    "were prepared.  [default: sage, on a typed graph rgcn]",
-)
+@model_options.shape
 @_model(
     "--task",
     type=click.Choice(["classification", "multilabel", "regression", "link"]),
@@ -53,19 +47,9 @@ _records = options.section("Records")
     type=click.Choice(["mse", "l1", "bce", "softmax"]),
     help="mse or l1 for regression; bce or softmax for links.  [default: mse; bce, softmax for in-batch negatives]",
 )
-@_model("--hidden", type=int, default=256, show_default=True, help="Width of the hidden layers.")
 @_model("--layers", "num_layers", type=int, help="Layers.  [default: as many as were prepared]")
-@_model(
-    "--aggregation",
-    type=click.Choice(AGGREGATIONS),
-    default="mean",
-    show_default=True,
-    help="What GraphSAGE makes of the neighbours' rows, column by column.",
-)
 @_model("--heads", type=int, default=4, show_default=True, help="Attention heads (GAT, R-GAT, HGT).")
-@_model("--dropout", type=float, default=0.5, show_default=True, help="Share of hidden units dropped.")
 @_model("--bases", "num_bases", type=int, help="Edge types mix their weights from so many (R-GCN).  [default: none]")
-@_model("--decoder", type=click.Choice(DECODERS), default="dot", show_default=True, help="Makes a link's score.")
 @_model(
     "--embeddings",
     type=click.Choice(EMBEDDINGS),
@@ -73,17 +57,11 @@ _records = options.section("Records")
     show_default=True,
     help="Where the vectors of nodes without features lie: on disk, in the folder of --checkpoint.",
 )
-@_model(
-    "--embedding-memory",
-    type=Size(),
-    default="2GiB",
-    show_default=True,
-    help="What the vectors of nodes without features may take.",
-)
 @_optimization("--epochs", type=int, default=10, show_default=True, help="Epochs in all, resumed ones included.")
-@_optimization("--lr", type=float, default=0.003, show_default=True, help="Adam's learning rate.")
+@model_options.training
 @_optimization("--weight-decay", type=float, default=0.0, show_default=True, help="Adam's weight decay.")
 @_optimization("--evaluate-every", type=int, default=1, show_default=True, help="Epochs between evaluations.")
+@_optimization("--patience", type=int, metavar="N", help="End after N evaluations without a better one.")
 @_optimization(
     "--averaging-period",
     type=int,
@@ -116,7 +94,7 @@ _records = options.section("Records")
     help="Write the timeline of what each thread did (200,000 events at most): open it at ui.perfetto.dev.",
 )
 @_reading_options
-@_device
+@model_options.device
 @options.serve
 @click.pass_obj
 def train(
@@ -158,6 +136,9 @@ def train(
         raise
     if is_other:  # the first rank tells
         return
+    if len(result.epochs) < arguments["epochs"]:
+        output.note(f"ended after epoch {len(result.epochs) - 1}: none after epoch {result.best_epoch} was better in "
+                    f"{arguments['patience']} evaluations")  # fmt: skip
     scores = result.scores()
     shown = {name: _score_text(name, value) for name, value in scores.items()}
     output.fields(f"trained {len(result.epochs)} epochs", {"best_epoch": result.best_epoch, **shown})
@@ -213,7 +194,7 @@ def _score_text(name: str, value: float) -> str:
     help="Which nodes to evaluate on.",
 )
 @_reading_options
-@_device
+@model_options.device
 @options.serve
 @click.pass_obj
 def evaluate(

@@ -68,7 +68,8 @@ def compare(
     settings, features = settings.fitting(opened), ComparedRows.of(opened)
     cached_rows, caches = settings.cached_rows(features), settings.sweep_rows(features)
     plan = SamplingPlan(opened, replace(settings.sampling, splits=SPLITS))
-    metric = Metric.of(source_schema(opened, plan.config().spec.target).target_kind)
+    schema = source_schema(opened, plan.config().spec.target)
+    metric, model = Metric.of(schema, settings.best_by), settings.model.fitted(schema, settings.sampling.num_layers)
     splits = [split for split in ("valid", "test") if settings.evaluate and split in plan.splits]
     with scratch_folder(settings.scratch_parent(local(graph, "comparing"))) as folder, \
             warnings.catch_warnings(record=True) as caught:  # fmt: skip
@@ -91,7 +92,7 @@ def compare(
                 seeds=save_seeds(every, folder / "seeds.npz"),
             )  # fmt: skip
             del opened, small, plan  # what this process has mapped and looked at would stay in the page cache
-            job = Job(inputs, settings.model, settings.lr, settings.num_seeds, features.row_bytes, metric)
+            job = Job(inputs, model, settings.lr, settings.num_seeds, features.row_bytes, metric)
             disk = measure_read_rates(folder, file_bytes=settings.rate_file_bytes)
             rates = Rates(disk.sequential_bytes_per_second, disk.random_reads_per_second, memory_bytes_per_second())
             advance(1)

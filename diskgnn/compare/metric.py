@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_OF_KIND = {"class": "accuracy", "multilabel": "average_precision", "regression": "mae", "link": "mrr"}
+from diskgnn.errors import ConfigError
+from diskgnn.schema import SourceSchema
+from diskgnn.training.criterion import LOSS, Criterion, metrics_of
+
 _TITLES = {
     "accuracy": "Accuracy", "mrr": "MRR", "mae": "Mean absolute error", "average_precision": "Average precision",
     "roc_auc": "ROC AUC", "micro_f1": "Micro F1", "rmse": "Root mean squared error", "r2": "R²",
@@ -19,10 +22,17 @@ class Metric:
     higher_is_better: bool = True
 
     @staticmethod
-    def of(target_kind: str) -> Metric:
-        """The one by which the task of a `SourceSchema.target_kind` chooses epochs; known here without torch."""
-        name = _OF_KIND[target_kind]
-        return Metric(name, higher_is_better=name != "mae")
+    def of(schema: SourceSchema, best_by: str | None = None) -> Metric:
+        """The one by which the task of minibatches of `schema` chooses epochs; or another of its scores, by name.
+
+        Raises:
+            ConfigError: the task has no such score.
+        """
+        metrics = metrics_of(schema.target_kind, schema.num_outputs)
+        if best_by == LOSS:
+            raise ConfigError(f"best_by: expected one of {', '.join(metrics)}, which are compared; found {LOSS!r}")
+        criterion = Criterion.of(metrics, best_by)
+        return Metric(criterion.name, criterion.higher_is_better)
 
     @property
     def title(self) -> str:

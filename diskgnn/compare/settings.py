@@ -68,6 +68,7 @@ class ComparisonSettings:
     lr: float = 0.003  # of its training
     device: str = "cpu"  # where the model is
     evaluate: bool = True  # measure the task's scores on the other splits after every epoch, outside the clock
+    best_by: str | None = None  # the score that epochs are chosen by; the first that the task has
     scratch: PathLike | None = None  # where to prepare, on the disk to measure; made if missing; the graph's parent
     timeout_seconds: float = 3600.0  # of each process
     rate_file_bytes: int = 1 << 30  # size of the file that the disk's rates are measured with

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from diskgnn.errors import ConfigError
 from diskgnn.paths import PathLike
+from diskgnn.training.criterion import Criterion
 from diskgnn.units import whole_number
 
 
@@ -30,9 +32,12 @@ class TrainingConfig:
     checkpoint: PathLike | None
     checkpoint_every_batches: int | None
     resume: bool
+    # What the best epoch is the best by, and how many evaluations without a better one end training:
+    best_by: str | None = None
+    patience: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "evaluate_every", "record_every_batches", "checkpoint_every_batches"):
+        for name in ("epochs", "evaluate_every", "record_every_batches", "checkpoint_every_batches", "patience"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, whole_number(name, value))
         object.__setattr__(self, "seed", operator.index(self.seed))
@@ -46,6 +51,17 @@ class TrainingConfig:
                 "`resume` and `checkpoint_every_batches` need a directory: expected `checkpoint` to name it, found none"
             )
 
+    def criterion(self, metrics: Mapping[str, bool], splits: Collection[str]) -> Criterion:
+        """What the best epoch is chosen by, of a task's `metrics` on the validation split.
+
+        Raises:
+            ConfigError: there is no such score, or no validation split among the evaluated `splits`.
+        """
+        for name in ("best_by", "patience"):
+            if getattr(self, name) is not None and "valid" not in splits:
+                raise ConfigError(f"{name}: expected a validation split to compare epochs on, found none")
+        return Criterion.of(metrics, self.best_by)
+
     def records_after(self, batches: int, num_batches: int) -> int:
         """How many minibatches a step record is due for after so many of an epoch of `num_batches`; 0 if none is."""
         if batches % self.record_every_batches == 0:
@@ -55,6 +71,10 @@ class TrainingConfig:
     def evaluates_after(self, epoch: int) -> bool:
         """Whether an evaluation is due after `epoch`."""
         return (epoch + 1) % self.evaluate_every == 0 or epoch + 1 == self.epochs
+
+    def stops_early(self, evaluations_since_best: int) -> bool:
+        """Whether training ends, after so many evaluations without a better one."""
+        return self.patience is not None and evaluations_since_best >= self.patience
 
     def saves_after(self, batches: int) -> bool:
         """Whether a checkpoint is due after so many minibatches of an epoch."""

@@ -15,6 +15,7 @@ from diskgnn.specs.shard import Shard
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.ranks import open_rank, ranks_in
 from diskgnn.training.ranks import Ranks
+from diskgnn.training.tasks import Task, task_of
 
 
 def _data_module() -> Any:
@@ -89,6 +90,16 @@ class PackedDataModule(_DataModule):
             ConfigError: there are the features of several types, or none: `schema` has them.
         """
         return self._packed.config.one_row_set.rows.num_features
+
+    @property
+    def task(self) -> Task:
+        """What the minibatches are for. `task.tally(device)` adds up its scores, minibatch by minibatch; log them for
+        Lightning's ModelCheckpoint and EarlyStopping to go by.
+
+        Raises:
+            ConfigError: the seeds have no labels.
+        """
+        return task_of(self.schema)
 
     def train_dataloader(self) -> Loader | list[Loader]:
         """For the trainer."""

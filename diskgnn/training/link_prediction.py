@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from diskgnn.batches.minibatch import AnyMiniBatch, Pairs
 from diskgnn.errors import ConfigError
 from diskgnn.schema import EdgeType
+from diskgnn.training.criterion import metrics_of
 from diskgnn.training.decoders import DotProduct
 from diskgnn.training.model_output import model_output
 
@@ -47,7 +48,7 @@ class LinkPrediction:
         ConfigError: another loss.
     """
 
-    name, metric, higher_is_better = "link prediction", "mrr", True
+    name, metrics = "link prediction", metrics_of("link", 1)
     out_channels = None
 
     def __init__(self, edge_type: EdgeType, loss: str = "auto") -> None:

@@ -12,6 +12,7 @@ from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.loading.tracing import Stages
 from diskgnn.progress import Reporter
 from diskgnn.training.config import TrainingConfig
+from diskgnn.training.criterion import Criterion
 from diskgnn.training.disk_embeddings import reading_ahead
 from diskgnn.training.evaluate import evaluation
 from diskgnn.training.interrupts import interrupts_deferred
@@ -40,12 +41,13 @@ def train_epochs(
     state: TrainingState,
     step: Step,
     task: Task,
+    criterion: Criterion,
     config: TrainingConfig,
     evaluations: Evaluations,
     device: torch.device,
     listeners: Listeners,
 ) -> None:
-    """Train from where `state` stands to the end.
+    """Train from where `state` stands to the end, which may be before the last epoch if `config` has patience.
 
     Raises:
         DivergedError: a loss is not finite.
@@ -56,6 +58,8 @@ def train_epochs(
     noted: AbstractContextManager[Sequence[int]] = interrupts_deferred() if ranks.world_size > 1 else nullcontext(())
     with _saved_when_interrupted(state, step, config), noted as interrupts:
         for epoch in range(state.epoch, config.epochs):
+            if not state.batch and config.stops_early(state.evaluations_since_best):
+                break
             state.begin_epoch()
             step.begin_epoch(epoch)
             recorded = Spent.until_now(source)
@@ -88,7 +92,7 @@ def train_epochs(
                 evaluated = _evaluate(state, task, evaluations, device, config, listeners)
                 result = replace(result, evaluations=evaluated)
             with interrupts_deferred():
-                state.end_epoch(result, task)
+                state.end_epoch(result, criterion)
                 writer.write(epoch_record(result), state.num_steps)
                 state.save(config.checkpoint)
 

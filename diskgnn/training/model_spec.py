@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from diskgnn.errors import ConfigError
 from diskgnn.schema import SourceSchema
-from diskgnn.units import parse_size, whole_number
+from diskgnn.units import format_size, parse_size, whole_number
 
 ONE_TYPE_MODELS = ("sage", "gat", "gcn")
 TYPED_MODELS = ("rgcn", "rgat", "hgt")
 AGGREGATIONS = ("mean", "sum", "max")
 EMBEDDINGS = ("memory", "disk")
 DECODERS = ("dot", "distmult", "mlp")
+EMBEDDING_COPIES = 4  # of each number of a vector: itself, Adam's two moments, and the weights of the best epoch
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ class ModelSpec:
         """The same with the name and the depth that minibatches of `schema` with so many blocks ask for.
 
         Raises:
-            ConfigError: it is of another depth, or of the other kind of graph.
+            ConfigError: it is of another depth, or of the other kind of graph; or vectors of nodes without features
+                take more memory than they may.
         """
         num_layers = self.checked_depth(num_layers)
         names = TYPED_MODELS if schema.is_typed else ONE_TYPE_MODELS
@@ -81,4 +84,25 @@ class ModelSpec:
             )
         if name != "sage" and self.aggregation != "mean":
             raise ConfigError(f"aggregation: only for model='sage', found {self.aggregation!r} with {name!r}")
-        return replace(self, name=name, num_layers=num_layers)
+        spec = replace(self, name=name, num_layers=num_layers)
+        if schema.is_typed and self.embeddings == "memory":
+            spec._check_embeddings(_without_features(schema, num_layers))
+        return spec
+
+    def _check_embeddings(self, without: Mapping[str, int]) -> None:
+        needed_bytes = sum(without.values()) * self.hidden * 4 * EMBEDDING_COPIES
+        if needed_bytes > (budget_bytes := parse_size(self.embedding_memory)):
+            raise ConfigError(
+                f"embedding_memory: vectors of {self.hidden} numbers for the {sum(without.values())} nodes without "
+                f"features ({', '.join(without)}) take {format_size(needed_bytes)} in training, and may take "
+                f"{format_size(budget_bytes)}: allow more, keep them on disk with embeddings='disk', use a smaller "
+                "hidden width, or give these nodes features"
+            )
+
+
+def _without_features(schema: SourceSchema, num_layers: int) -> dict[str, int]:
+    """How many nodes there are of each type that has no features, and lies within so many layers of the seeds."""
+    reached = {schema.target} if isinstance(schema.target, str) else {schema.target[0], schema.target[2]}
+    for _ in range(num_layers):
+        reached |= {source for (source, _, destination), _ in schema.edge_types if destination in reached}
+    return {name: nodes for name, nodes, width in schema.node_types if width is None and name in reached}

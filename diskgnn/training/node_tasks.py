@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from diskgnn.batches.minibatch import AnyMiniBatch, labels_of
 from diskgnn.errors import ConfigError
+from diskgnn.training.criterion import metrics_of
 from diskgnn.training.model_output import seed_rows
 from diskgnn.training.node_scores import BinaryTally, ClassTally, LabelTally, RegressionTally, regression_errors
 
@@ -19,11 +20,11 @@ class NodeTask:
         num_outputs: columns of a row.
     """
 
-    metric = "loss"
-    higher_is_better = True
+    target_kind: str
 
     def __init__(self, num_outputs: int) -> None:
         self.out_channels = num_outputs
+        self.metrics = metrics_of(self.target_kind, num_outputs)
 
     def outputs(self, net: nn.Module, batch: AnyMiniBatch) -> Tensor:
         """[B, columns]: the model's row of each seed."""
@@ -39,7 +40,7 @@ class NodeClassification(NodeTask):
     average precision and ROC AUC of class 1, too.
     """
 
-    name, loss_name, metric = "node classification", "cross-entropy", "accuracy"
+    name, loss_name, target_kind = "node classification", "cross-entropy", "class"
 
     def output(self) -> str:
         """What a model has to return, in words."""
@@ -64,7 +65,7 @@ class MultiLabel(NodeTask):
     The means are over labels; those that all seeds have, or none, are left out.
     """
 
-    name, loss_name, metric = "multi-label classification", "bce", "average_precision"
+    name, loss_name, target_kind = "multi-label classification", "bce", "multilabel"
 
     def output(self) -> str:
         """What a model has to return, in words."""
@@ -90,7 +91,7 @@ class Regression(NodeTask):
         ConfigError: another loss.
     """
 
-    name, metric, higher_is_better = "regression", "mae", False
+    name, target_kind = "regression", "regression"
 
     def __init__(self, num_outputs: int, loss: str = "mse") -> None:
         super().__init__(num_outputs)

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from diskgnn.batches.batch_source import BatchSource, LoadStats
+from diskgnn.training.criterion import LOSS
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,10 @@ class EpochResult:
         return self.score("test", "accuracy")
 
     def score(self, split: str, name: str) -> float | None:
-        """One score of a split; None where it was not evaluated, or the task has no such score."""
-        return self.evaluations[split].scores.get(name) if split in self.evaluations else None
+        """One score of a split, or its 'loss'; None where it was not evaluated, or has no such score."""
+        if (found := self.evaluations.get(split)) is None:
+            return None
+        return found.loss if name == LOSS else found.scores.get(name)
 
     def scores(self) -> dict[str, float]:
         """The scores of all evaluated splits: {'valid_accuracy': ...}."""

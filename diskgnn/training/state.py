@@ -14,11 +14,11 @@ from diskgnn.batches.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DivergedError
 from diskgnn.paths import PathLike
 from diskgnn.training.checkpoints import check_config, load_checkpoint, save_checkpoint
+from diskgnn.training.criterion import Criterion
 from diskgnn.training.disk_embeddings import DiskEmbeddings
 from diskgnn.training.optimizers import Optimizer
 from diskgnn.training.ranks import Ranks
 from diskgnn.training.results import EpochResult, Spent, TrainResult
-from diskgnn.training.tasks import Task
 
 
 @dataclass
@@ -121,17 +121,27 @@ class TrainingState:
         spent = Spent.together(self.ranks.gathered(self._spent))
         return EpochResult(self.epoch, loss, spent.seconds, spent.load)
 
-    def end_epoch(self, result: EpochResult, task: Task) -> None:
+    def end_epoch(self, result: EpochResult, criterion: Criterion) -> None:
         """Keep the result, and the weights if no earlier epoch was as good on the validation split."""
-        score = result.score("valid", task.metric)
+        score = result.score("valid", criterion.name)
+        if score is None and criterion.is_asked and "valid" in result.evaluations:
+            found = ", ".join(result.evaluations["valid"].scores)
+            raise ConfigError(f"best_by: expected {criterion.name} of the valid split, which has only {found}: it may "
+                              "be that its seeds are all of one class")  # fmt: skip
         if score is not None:
-            best = None if self._best is None else self.history[self._best.epoch].score("valid", task.metric)
-            if best is None or (score > best if task.higher_is_better else score < best):
+            best = None if self._best is None else self.history[self._best.epoch].score("valid", criterion.name)
+            if criterion.is_better(score, best):
                 self._best = _Best(self.epoch, _copied_weights(self.net))
                 self._tables.keep_best(self.epoch)
         self.history.append(result)
         self.epoch, self.batch = self.epoch + 1, 0
         self._spent_before, self._began = Spent(), Spent.until_now(self.source)
+
+    @property
+    def evaluations_since_best(self) -> int:
+        """How many evaluations of the validation split came after the best one."""
+        later = self.history if self._best is None else self.history[self._best.epoch + 1 :]
+        return sum("valid" in result.evaluations for result in later)
 
     def finished(self, resumed_from: tuple[int, int] | None) -> TrainResult:
         """The whole run; the model gets the weights of the best epoch."""

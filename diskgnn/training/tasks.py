@@ -40,7 +40,7 @@ class Tally(Protocol):
         ...
 
     def scores(self) -> dict[str, float]:
-        """Every score by its name; the task's `metric` is one of them."""
+        """Every score by its name; those of the task's `metrics` are among them, where they can be computed."""
         ...
 
 
@@ -58,13 +58,10 @@ class Task(Protocol):
         ...
 
     @property
-    def metric(self) -> str:
-        """The score by which the best epoch is chosen."""
-        ...
-
-    @property
-    def higher_is_better(self) -> bool:
-        """Whether a higher `metric` is the better one, or a lower one."""
+    def metrics(self) -> Mapping[str, bool]:
+        """Scores by which the best epoch can be chosen, and whether a higher one is better. The first one is what it is
+        chosen by unless another is asked for.
+        """
         ...
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -68,6 +68,8 @@ def train(
     amp: bool = False,
     averaging_period: int | None = None,
     evaluate_every: int = 1,
+    best_by: str | None = None,
+    patience: int | None = None,
     trace: PathLike | None = None,
     loader_options: LoaderOptions | None = None,
     reporter: Reporter = SILENT,
@@ -108,6 +110,10 @@ def train(
             averaged every so many steps, while they train on (local SGD): for slow networks. By default gradients are
             averaged in every step.
         evaluate_every: evaluate after every so many epochs, and after the last.
+        best_by: the score of the validation split that the best epoch is the best by: one of the task's, such as
+            'roc_auc', or 'loss'. By default accuracy for classification, average_precision for labels, mae for
+            regression, mrr for links. A checkpoint keeps to it.
+        patience: end after so many evaluations in a row without a better one.
         trace: file for the timeline of stages: what this thread does (wait, forward, backward, step, evaluate; on a GPU
             the time to launch them), and the source's threads if it says; the first `tracing.MAX_EVENTS` events. It is
             written however training ends.
@@ -130,28 +136,67 @@ def train(
     config = TrainingConfig(
         epochs=epochs, lr=lr, weight_decay=weight_decay, amp=amp, seed=seed, evaluate_every=evaluate_every,
         record_every_batches=record_every_batches, checkpoint=checkpoint,
-        checkpoint_every_batches=checkpoint_every_batches, resume=resume,
+        checkpoint_every_batches=checkpoint_every_batches, resume=resume, best_by=best_by, patience=patience,
     )  # fmt: skip
     spec = ModelSpec(
         None if isinstance(model, nn.Module) else model, hidden, num_layers, heads, dropout, num_bases, decoder,
         embedding_memory, embeddings, aggregation,
     )  # fmt: skip
-    device = checked_device(device_of_rank(device))
     refuse_in_artifacts(checkpoint=checkpoint, metrics=metrics, tensorboard=tensorboard, trace=trace)
+    return _run(
+        _Sources(train_source, {"valid": valid_source, "test": test_source}, loader_options), model, spec, (task, loss),
+        config, checked_device(device_of_rank(device)), _Records(metrics, tensorboard, callback, trace, reporter),
+        averaging_period,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """What is trained and evaluated on."""
+
+    train: BatchSource | PathLike
+    given: dict[str, BatchSource | None]
+    options: LoaderOptions | None
+
+
+@dataclass(frozen=True)
+class _Records:
+    """Where it is told what training does."""
+
+    metrics: PathLike | None = None
+    tensorboard: PathLike | None = None
+    callback: Callable[[Record], None] | None = None
+    trace: PathLike | None = None
+    reporter: Reporter = SILENT
+
+
+def _run(
+    sources: _Sources,
+    model: str | nn.Module | None,
+    spec: ModelSpec,
+    asked: tuple[str | Task | None, str | None],
+    config: TrainingConfig,
+    device: torch.device,
+    records: _Records,
+    averaging_period: int | None,
+) -> TrainResult:
     with ExitStack() as opened:
         ranks = opened.enter_context(joined_ranks(device))
         config = run_checkpoint.going_on_after_a_death(config, ranks)
-        given = {"valid": valid_source, "test": test_source}
         shard = ranks.shard if ranks.world_size > 1 else None
         source, evaluations = ranks.in_all(
-            lambda: open_sources(train_source, given, device, loader_options, opened, shard)
+            lambda: open_sources(sources.train, sources.given, device, sources.options, opened, shard)
         )
         check_epochs(source, config.epochs)
         check_alike(ranks, source)
+        task, loss = asked
         task = task_of(schema_of(source), task, loss) if task is None or isinstance(task, str) else task
+        criterion = config.criterion(task.metrics, evaluations)
         net, identity = _seeded_model(model, spec, task, source, config, device, ranks)
         if averaging_period is not None:
             identity["averaging_period"] = averaging_period
+        if criterion.is_asked:
+            identity["best_by"] = criterion.name
         size_device_tier(net, task, source, evaluations, device, amp=config.amp)
         optimizer = make_optimizer(net, config.lr, config.weight_decay)
         source = reading_ahead(source, net)
@@ -159,17 +204,18 @@ def train(
         state.optimizers_differ = averaging_period is not None
         run_checkpoint.take(config, ranks, opened)
         opened.callback(state.close)  # before another run may write there
-        if not ranks.is_first:
-            metrics = tensorboard = callback = trace = None
-            reporter = SILENT
-        timeline = UNTRACED if trace is None else opened.enter_context(traced(source, trace))
+        records = records if ranks.is_first else _Records()
+        timeline = UNTRACED if records.trace is None else opened.enter_context(traced(source, records.trace))
         step = make_step(
             net, optimizer, task, ranks, device, amp=config.amp, timeline=timeline, averaging_period=averaging_period
         )
         resumed_from = run_checkpoint.start(state, config)
-        writer = opened.enter_context(MetricsWriter(metrics, tensorboard, callback, resumed_from, state.num_steps))
+        writer = opened.enter_context(
+            MetricsWriter(records.metrics, records.tensorboard, records.callback, resumed_from, state.num_steps)
+        )
         writer.write(start_record({**identity, "epochs": config.epochs}, resumed_from), 0)
-        train_epochs(state, step, task, config, evaluations, device, Listeners(writer, timeline, reporter))
+        listeners = Listeners(writer, timeline, records.reporter)
+        train_epochs(state, step, task, criterion, config, evaluations, device, listeners)
         result = state.finished(resumed_from)
         writer.write(end_record(result), state.num_steps)
         return result

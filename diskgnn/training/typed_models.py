@@ -14,10 +14,6 @@ from diskgnn.training.disk_embeddings import DiskEmbedding
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.models import elu_dropout, relu_dropout
 from diskgnn.training.typed_layers import HGTLayer, LayerTypes, RGATLayer, RGCNLayer, TypedBlocks
-from diskgnn.units import format_size, parse_size
-
-# Of each number of an embedding: itself, Adam's two moments, and the weights of the best epoch.
-EMBEDDING_COPIES = 4
 
 
 class TypedModel(nn.Module):
@@ -123,7 +119,7 @@ def make_typed_model(spec: ModelSpec, schema: SourceSchema, out_channels: int) -
         out_channels: columns of the output.
 
     Raises:
-        ConfigError: heads do not divide the width, or vectors of nodes without features take more memory than may be.
+        ConfigError: heads do not divide the width.
     """
     assert spec.num_layers is not None
     if spec.name != "rgcn" and spec.hidden % spec.heads:
@@ -151,21 +147,11 @@ def make_typed_model(spec: ModelSpec, schema: SourceSchema, out_channels: int) -
 def _inputs(spec: ModelSpec, schema: SourceSchema, outermost: LayerTypes) -> dict[str, nn.Module]:
     """A linear map of features into the common width, or a vector for each node without, of all types that count."""
     used = {*outermost.destinations, *(edge_type[0] for edge_type in outermost.edges)}
-    without = {name: nodes for name, nodes, width in schema.node_types if width is None and name in used}
-    needed_bytes = sum(without.values()) * spec.hidden * 4 * EMBEDDING_COPIES
-    on_disk = spec.embeddings == "disk"
-    if needed_bytes > (budget_bytes := parse_size(spec.embedding_memory)) and not on_disk:
-        raise ConfigError(
-            f"embedding_memory: vectors of {spec.hidden} numbers for the {sum(without.values())} nodes without "
-            f"features ({', '.join(without)}) take {format_size(needed_bytes)} in training, and may take "
-            f"{format_size(budget_bytes)}: allow more, keep them on disk with embeddings='disk', use a smaller hidden "
-            "width, or give these nodes features"
-        )
     inputs: dict[str, nn.Module] = {}
     for name, nodes, width in schema.node_types:
-        if name in without and on_disk:
+        if width is None and name in used and spec.embeddings == "disk":
             inputs[name] = DiskEmbedding(name, nodes, spec.hidden)
-        elif name in without:
+        elif width is None and name in used:
             inputs[name] = table = nn.Embedding(nodes, spec.hidden, sparse=True)
             with torch.no_grad():
                 table.weight.normal_(std=spec.hidden**-0.5)

@@ -6,11 +6,13 @@ import sys
 
 import pytorch_lightning as pl  # or: import lightning.pytorch as pl
 import torch
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from torch.nn import functional as F
 
 from diskgnn.training.lightning import PackedDataModule
 from diskgnn.training.models import make_model
+
+SCORE, MODE = "valid_accuracy", "max"  # or valid_roc_auc of two classes, valid_mae and "min" of regression
 
 
 class Classifier(pl.LightningModule):
@@ -24,15 +26,19 @@ class Classifier(pl.LightningModule):
     def training_step(self, batch, number):
         return F.cross_entropy(self.model(batch.blocks, batch.x), batch.y)
 
+    def on_validation_epoch_start(self):
+        self.tally = self.trainer.datamodule.task.tally(self.device)  # scores of the whole split, exactly
+
     def validation_step(self, batch, number):
-        self.log_accuracy("valid_accuracy", batch)
+        self.tally.add(self.model(batch.blocks, batch.x), batch)
 
-    def test_step(self, batch, number):
-        self.log_accuracy("test_accuracy", batch)
+    def on_validation_epoch_end(self, split="valid"):
+        self.log_dict({f"{split}_{name}": score for name, score in self.tally.scores().items()})
 
-    def log_accuracy(self, name: str, batch) -> None:
-        found = self.model(batch.blocks, batch.x).argmax(dim=1)
-        self.log(name, (found == batch.y).float().mean(), batch_size=batch.y.numel())
+    on_test_epoch_start, test_step = on_validation_epoch_start, validation_step
+
+    def on_test_epoch_end(self):
+        self.on_validation_epoch_end("test")
 
     def configure_optimizers(self):
         return torch.optim.Adam(self.parameters(), lr=3e-3)
@@ -42,8 +48,9 @@ def main(packed: str, epochs: int, folder: str) -> None:
     """Train, or go on from the last checkpoint in `folder`; then test the weights that were best in validation."""
     pl.seed_everything(0)
     data = PackedDataModule(packed)
-    best = ModelCheckpoint(folder, monitor="valid_accuracy", mode="max", save_last=True, enable_version_counter=False)
-    trainer = pl.Trainer(max_epochs=epochs, callbacks=best, logger=False, enable_model_summary=False)
+    best = ModelCheckpoint(folder, monitor=SCORE, mode=MODE, save_last=True, enable_version_counter=False)
+    callbacks = [best, EarlyStopping(SCORE, mode=MODE, patience=5)]
+    trainer = pl.Trainer(max_epochs=epochs, callbacks=callbacks, logger=False, enable_model_summary=False)
     model = Classifier(data.num_features, data.num_classes, data.num_layers)
     trainer.fit(model, datamodule=data, ckpt_path="last")
     (scores,) = trainer.test(model, datamodule=data, ckpt_path=best.best_model_path, verbose=False)

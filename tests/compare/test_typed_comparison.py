@@ -20,6 +20,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.schema import TARGET_KINDS
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget
+from diskgnn.training.criterion import Criterion
 from diskgnn.training.tasks import task_of
 
 VARIANTS = [variant for variants in LOADERS.values() for variant in variants]
@@ -105,8 +106,11 @@ def test_what_one_type_does_not_help_is_refused_too(tmp_path, sampling, loader, 
 
 def test_the_metric_is_that_by_which_the_task_chooses_epochs():
     for kind in (*TARGET_KINDS, "link"):
-        task = task_of(schema(target=WRITES if kind == "link" else "paper", kind=kind))
-        assert Metric.of(kind) == Metric(task.metric, task.higher_is_better)
+        minibatches = schema(target=WRITES if kind == "link" else "paper", kind=kind)
+        criterion = Criterion.of(task_of(minibatches).metrics)
+        assert Metric.of(minibatches) == Metric(criterion.name, criterion.higher_is_better)
+    with pytest.raises(ConfigError, match=r"best_by: expected one of mrr, hits@1, hits@3, hits@10"):
+        Metric.of(minibatches, "roc_auc")
 
 
 def test_limited_graphs_train_on_seeds_of_the_first_minibatches(graph, tmp_path):

@@ -10,6 +10,7 @@ from training_runs import CLASSES, WIDTH, Net, make_class_graph, make_net, sourc
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.errors import ConfigError, DivergedError
 from diskgnn.training.checkpoints import FILE, load_model
+from diskgnn.training.criterion import Criterion
 from diskgnn.training.evaluate import evaluate
 from diskgnn.training.train import train
 
@@ -66,6 +67,59 @@ def test_the_best_epoch_is_kept(sources):
     assert result.test_accuracy == evaluate(result.model, sources["test"]).accuracy
 
 
+def record_scores(result, name):
+    return [epoch.score("valid", name) for epoch in result.epochs]
+
+
+def test_the_best_epoch_is_the_best_by_what_was_asked_for(sources, tmp_path):
+    """One run, asked three times: the choice changes nothing but which epoch is kept."""
+
+    def run(**arguments):
+        return train(sources["train"], valid_source=sources["valid"], model=make_net(), epochs=6, lr=0.02, **arguments)
+
+    results = {name: run(best_by=name) for name in ("accuracy", "loss")} | {None: run()}
+    accuracies, losses = (record_scores(results[None], name) for name in ("accuracy", "loss"))
+    assert int(np.argmax(accuracies)) != int(np.argmin(losses))
+    for name, result in results.items():
+        assert record_scores(result, "loss") == losses
+        assert result.best_epoch == int(np.argmin(losses) if name == "loss" else np.argmax(accuracies))
+        assert evaluate(result.model, sources["valid"]).loss == losses[result.best_epoch]
+    run(best_by="loss", checkpoint=tmp_path)
+    with pytest.raises(ConfigError, match="made with best_by=loss, this run has best_by=None"):
+        run(checkpoint=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("patience", [1, 3])
+def test_patience_ends_training_where_a_resumed_run_ends_too(sources, tmp_path, patience):
+    def run(epochs, **arguments):
+        return train(sources["train"], valid_source=sources["valid"], model=make_net(), epochs=epochs, lr=0.3,
+                     best_by="loss", patience=patience, **arguments)  # fmt: skip
+
+    losses = record_scores(train(sources["train"], valid_source=sources["valid"], model=make_net(), epochs=12, lr=0.3),
+                           "loss")  # fmt: skip
+    last = next(n for n in range(12) if n - int(np.argmin(losses[: n + 1])) == patience)
+    result = run(12)
+    assert record_scores(result, "loss") == losses[: last + 1]
+    assert result.best_epoch == last - patience
+    run(last, checkpoint=tmp_path)
+    resumed = run(12, checkpoint=tmp_path, resume=True)
+    assert len(resumed.epochs) == last + 1
+    again = run(12, checkpoint=tmp_path, resume=True)
+    assert (len(again.epochs), again.best_epoch) == (last + 1, last - patience)
+
+
+def test_a_criterion_takes_numbers_before_what_is_none():
+    higher, lower = Criterion("accuracy"), Criterion("mae", higher_is_better=False)
+    nan = float("nan")
+    assert higher.is_better(0.5, None)
+    assert higher.is_better(nan, None)
+    assert higher.is_better(0.1, nan)
+    assert not higher.is_better(nan, 0.1)
+    assert not higher.is_better(nan, nan)
+    assert lower.is_better(0.1, 0.2)
+    assert not lower.is_better(0.2, 0.2)
+
+
 def test_evaluates_when_asked_and_in_the_end(sources):
     result = train(sources["train"], valid_source=sources["valid"], model=make_net(), epochs=5, evaluate_every=2)
     assert [epoch.valid_accuracy is not None for epoch in result.epochs] == [False, True, False, True, True]
@@ -95,6 +149,9 @@ def test_evaluates_when_asked_and_in_the_end(sources):
         ({"num_layers": 0}, "num_layers: .*found 0"),
         ({"epochs": 2.5}, "epochs: expected a whole number, found 2.5"),
         ({"model": "gat", "hidden": 10}, "multiple of heads=4, found 10"),
+        ({"best_by": "accuracy"}, "best_by: expected a validation split"),
+        ({"patience": 2}, "patience: expected a validation split"),
+        ({"patience": 0}, "patience: .*found 0"),
     ],
 )
 def test_what_cannot_work_is_refused_before_the_first_step(sources, arguments, message):
@@ -105,6 +162,8 @@ def test_what_cannot_work_is_refused_before_the_first_step(sources, arguments, m
 
 
 def test_evaluation_sources_must_fit(sources):
+    with pytest.raises(ConfigError, match=r"best_by: expected one of accuracy, loss, .*; found 'roc_auc'"):
+        train(sources["train"], valid_source=sources["valid"], epochs=1, best_by="roc_auc")  # there are three classes
     deeper = sources["make"]("valid", fanouts=[2, 2, 2])
     with pytest.raises(ConfigError, match="valid_source: expected num_layers=2"):
         train(sources["train"], valid_source=deeper, epochs=1)

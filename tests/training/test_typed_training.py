@@ -135,7 +135,7 @@ def test_in_batch_negatives():
 class OddTask:
     """A task of the user's own: papers' first feature should be the mean of the outputs."""
 
-    name, loss_name, metric, higher_is_better, out_channels = "odd", "odd", "error", False, 2
+    name, loss_name, metrics, out_channels = "odd", "odd", {"error": False}, 2
 
     def output(self):
         return "two columns"

@@ -20,7 +20,6 @@ class Classifier(pl.LightningModule):
 
     def __init__(self, num_features: int, num_classes: int, num_layers: int) -> None:
         super().__init__()
-        self.save_hyperparameters()
         self.model = make_model("sage", num_features, 128, num_classes, num_layers)
 
     def training_step(self, batch, number):
@@ -32,13 +31,12 @@ class Classifier(pl.LightningModule):
     def validation_step(self, batch, number):
         self.tally.add(self.model(batch.blocks, batch.x), batch)
 
-    def on_validation_epoch_end(self, split="valid"):
+    def on_validation_epoch_end(self):
+        split = "test" if self.trainer.testing else "valid"
         self.log_dict({f"{split}_{name}": score for name, score in self.tally.scores().items()})
 
     on_test_epoch_start, test_step = on_validation_epoch_start, validation_step
-
-    def on_test_epoch_end(self):
-        self.on_validation_epoch_end("test")
+    on_test_epoch_end = on_validation_epoch_end
 
     def configure_optimizers(self):
         return torch.optim.Adam(self.parameters(), lr=3e-3)

@@ -5,7 +5,6 @@ Nothing in a manifest is trusted before it was checked: an artifact may come fro
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,9 +15,8 @@ import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError, ReadError
 from diskgnn.storage import faults
-from diskgnn.storage.artifacts import MADE_BY, MANIFEST, REPAIRED, VERSIONS
+from diskgnn.storage.artifacts import MADE_BY, MANIFEST, REPAIRED
 from diskgnn.storage.checked_files import checksum_file, load_npy, map_npy, npy_data_offset, npy_header, npy_parts
-from diskgnn.storage.file_reading import read_whole
 from diskgnn.storage.local_copies import LocalCopies
 from diskgnn.storage.manifest_document import (
     ExternalFile,
@@ -29,12 +27,12 @@ from diskgnn.storage.manifest_document import (
     parse_external,
     typed,
 )
+from diskgnn.storage.manifest_reading import read_document
 from diskgnn.storage.object_stores import AnyPath, Location, StoredPath, local, located
 from diskgnn.storage.pinning import PinnedFiles, version_of
 
 T = TypeVar("T")
 
-_MAX_MANIFEST_BYTES = 64 << 20
 _MAX_OPENINGS = 5  # of a directory that is replaced meanwhile
 
 
@@ -241,44 +239,16 @@ def read_manifest(path: AnyPath, format: str | None = None) -> Manifest:  # noqa
         ArtifactError: missing, damaged, changed by hand, or of another format or version.
     """
     path = located(path)
-    made_by = f"make it with `{MADE_BY[format]}`" if format else "expected a graph, samples or packed directory"
-    manifest_path = path / MANIFEST
-    # Of a store, the manifest alone is asked for: it comes last, and goes first.
-    if not manifest_path.is_file():
-        if isinstance(path, Path) and (ranks := sorted(entry.name for entry in path.glob("rank-*-of-*"))):
-            raise ArtifactError(
-                f"{path} holds a directory for each rank: name one, such as {path / ranks[0]}, which has its part of "
-                "the minibatches only"
-            )
-        if isinstance(path, StoredPath) and path.is_bucket_missing():
-            raise ArtifactError(f"{path} is not there: neither is {path.root}; {made_by}")
-        if not path.is_dir():
-            raise ArtifactError(f"{path} is {'not a directory' if path.exists() else 'not there'}; {made_by}")
-        raise ArtifactError(f"{path} has no {MANIFEST}, so it is no diskgnn artifact; {made_by}")
-    try:
-        document = typed(json.loads(read_whole(manifest_path, most_bytes=_MAX_MANIFEST_BYTES).decode()), dict)
-        found, version = typed(document["format"], str), typed(document["version"], int)
-    except ReadError:
-        raise
-    except (OSError, ValueError, KeyError, RecursionError) as error:
-        what = "it is no JSON" if isinstance(error, json.JSONDecodeError | UnicodeDecodeError) else repr(error)
-        again = f"`{MADE_BY[format]}` it again" if format else "make the directory again with the command that made it"
-        raise ArtifactError(f"{manifest_path} is damaged ({what}); {again}") from error
-    if found not in VERSIONS or (format and found != format):
-        raise ArtifactError(f"{path} is a {found!r}, expected a {format or 'diskgnn artifact'!r}; {made_by}")
-    if version != VERSIONS[found]:
-        raise ArtifactError(
-            f"{path} has format version {version}; this diskgnn reads version {VERSIONS[found]}: "
-            f"{MADE_BY[found]} it again, or use the diskgnn that wrote it"
-        )
+    document = read_document(path, format)
+    manifest_path, made_by = path / MANIFEST, MADE_BY[document["format"]]
     try:
         manifest = _parse_manifest(path, document)
         digest = content_digest({key: document[key] for key in ("format", "version", "config", "source", "files")})
     except (ValueError, KeyError, RecursionError) as error:
-        raise ArtifactError(f"{manifest_path} is damaged ({error!r}); `{MADE_BY[found]}` it again") from error
+        raise ArtifactError(f"{manifest_path} is damaged ({error!r}); `{made_by}` it again") from error
     if digest != manifest.digest:
         raise ArtifactError(
-            f"{manifest_path} was changed after it was written (its digest does not fit); `{MADE_BY[found]}` it again"
+            f"{manifest_path} was changed after it was written (its digest does not fit); `{made_by}` it again"
         )
     return manifest
 

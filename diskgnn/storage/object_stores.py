@@ -1,8 +1,6 @@
 """Places of files: a path of this machine, or a URL of an object store, such as s3://bucket/graph.
 
-This is the one place that knows URLs. pyarrow.fs reads and writes them (s3, gs, hdfs), fsspec where pyarrow has no
-driver. Endpoints, regions and credentials come from where these drivers look for them: the environment, files in the
-home directory, the role of the machine. A URL with a secret in it is refused: it would get into manifests and logs.
+This is the one place that knows URLs. A URL with a secret in it is refused: it would get into manifests and logs.
 """
 
 from __future__ import annotations
@@ -11,29 +9,20 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from diskgnn.errors import ConfigError, StoreError, UnavailableError
+from diskgnn.errors import ConfigError, StoreError
 from diskgnn.paths import PathLike
+from diskgnn.storage.store_drivers import filesystem_of, named_errors
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
 _SECRET = re.compile(r"secret|token|passw|credential|signature|^sig$|(access|account|api).?key|^key$", re.IGNORECASE)
 _ONE_SLASH = re.compile(r"[a-z][a-z0-9+.-]+:/(?!/)")  # what is left of a URL that was a `Path` for a while
-_ONE_REQUEST = "allow_delayed_open"  # files below 5 MB take one request then, not three
-# What drivers say when asking again does not help.
-_REFUSED = re.compile(
-    r"ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE|EXPIRED|UNRECOGNIZED_CLIENT|MISSING_AUTHENTICATION|INVALID_CLIENT_TOKEN"
-    r"|HTTP (status )?(401|403)|PERMISSION_DENIED|UNAUTHENTICATED|Permission denied",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -109,7 +98,7 @@ class StoredPath:
         """
         parts = urlsplit(self.url)
         settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
-        filesystem, root = _filesystem(parts.scheme, parts.netloc, parts.query, settings)
+        filesystem, root = filesystem_of(parts.scheme, parts.netloc, parts.query, settings)
         return filesystem, f"{root.rstrip('/')}/{parts.path.strip('/')}".rstrip("/")
 
     def info(self) -> pafs.FileInfo:
@@ -252,94 +241,3 @@ def _refuse_secrets(url: str) -> None:
             f"get into logs. Give them where its driver looks: for s3, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
             f"~/.aws/credentials"
         )
-
-
-@lru_cache(maxsize=32)
-def _filesystem(
-    scheme: str, netloc: str, query: str, settings: tuple[tuple[str, str], ...]
-) -> tuple[pafs.FileSystem, str]:
-    """The file system of a bucket or server, and the path of its root.
-
-    Its driver finds `settings` in the environment when it is made: with others, there is another one.
-    """
-    import pyarrow as pa
-
-    root = urlunsplit((scheme, netloc, "/", query, ""))
-    try:
-        with named_errors(f"reaching {root}"):
-            return _arrow_filesystem(scheme, root, query)
-    except pa.ArrowInvalid as error:
-        if "Unrecognized filesystem type" not in str(error):
-            raise ConfigError(f"{root} is no URL that pyarrow takes: {_first_line(error)}") from error
-    except StoreError as error:
-        if "libjvm" in str(error) or "libhdfs" in str(error):
-            raise UnavailableError(
-                f"{scheme}:// needs Java and Hadoop's libhdfs (JAVA_HOME, HADOOP_HOME, CLASSPATH), which are not here; "
-                f"webhdfs:// does without"
-            ) from error
-        raise
-    return _fsspec_filesystem(scheme, root)
-
-
-def _arrow_filesystem(scheme: str, root: str, query: str) -> tuple[pafs.FileSystem, str]:
-    import pyarrow as pa
-    import pyarrow.fs as pafs
-
-    found: tuple[pafs.FileSystem, str]
-    if scheme == "s3" and _ONE_REQUEST not in query:
-        with suppress(pa.ArrowInvalid):  # this pyarrow is older, or the URL is wrong: then the other call says so
-            found = pafs.FileSystem.from_uri(f"{root}{'&' if query else '?'}{_ONE_REQUEST}=true")
-            return found
-    found = pafs.FileSystem.from_uri(root)
-    return found
-
-
-def _fsspec_filesystem(scheme: str, root: str) -> tuple[pafs.FileSystem, str]:
-    import pyarrow.fs as pafs
-
-    try:
-        import fsspec
-
-        filesystem, path = fsspec.core.url_to_fs(root)
-    except ImportError as error:  # fsspec, or what it needs for this protocol; it says which
-        raise UnavailableError(f"{scheme}:// needs a package that is not here: {error}") from error
-    except ValueError as error:
-        raise ConfigError(f"no driver knows {scheme}://, neither pyarrow's nor fsspec's: {error}") from error
-    return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem)), path
-
-
-@contextmanager
-def named_errors(doing: str) -> Iterator[None]:
-    """Turn what a driver raises into a StoreError, which says what was done; what is not there stays that.
-
-    Raises:
-        StoreError: it failed.
-        FileNotFoundError: the object, or its bucket, is not there.
-    """
-    try:
-        yield
-    except (FileNotFoundError, StoreError):
-        raise
-    except OSError as error:
-        raise StoreError(error.errno, f"{doing}: {problem(error)}") from error
-
-
-def is_refused(error: OSError) -> bool:
-    """Whether asking again would not help: credentials are wrong, or do not allow it."""
-    return isinstance(error, (FileNotFoundError, PermissionError)) or bool(_REFUSED.search(str(error)))
-
-
-def problem(error: BaseException) -> str:
-    """What a driver said, in a line, and where credentials are looked for if it is about them."""
-    said = _first_line(error)
-    if isinstance(error, OSError) and is_refused(error) and not isinstance(error, FileNotFoundError):
-        return (
-            f"the store refused ({said}); see that the credentials which its driver finds are right and allow "
-            f"this: for s3 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or ~/.aws/credentials"
-        )
-    return said
-
-
-def _first_line(error: BaseException) -> str:
-    text: Any = str(error) or type(error).__name__
-    return str(text.splitlines()[0][:400])

@@ -24,8 +24,9 @@ from diskgnn.storage.checked_files import checksum_file
 from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, file_bytes
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest_document import ExternalFile, FileEntry, entry_to_json, parse_entry, typed
-from diskgnn.storage.object_stores import Location, StoredPath, named_errors
+from diskgnn.storage.object_stores import Location, StoredPath
 from diskgnn.storage.remote_files import attempted
+from diskgnn.storage.store_drivers import named_errors
 from diskgnn.storage.uploads import ExtentsStream, copy_file, write_file
 from diskgnn.storage.write_errors import beginning
 

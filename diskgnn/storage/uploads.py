@@ -10,7 +10,8 @@ from diskgnn.errors import ArtifactError
 from diskgnn.storage import faults
 from diskgnn.storage.disk_space import DiskBudget, punch
 from diskgnn.storage.file_reading import fill, opened, read_into, reading
-from diskgnn.storage.object_stores import Location, StoredPath, named_errors
+from diskgnn.storage.object_stores import Location, StoredPath
+from diskgnn.storage.store_drivers import named_errors
 
 _PIECE_BYTES = 8 << 20
 

@@ -72,7 +72,10 @@ def send_rows(
     total_rows = sum(int(rows.bounds[-1]) for split in placed.splits for rows in split.row_sets)
     with resources.reporter.stage("pack and send", total_rows, "rows") as advance:
         parts_writer = _PartsWriter(writer, pages, placed, resources, window_bytes)
-        streams = {split.name: outbox.stream(artifacts.extents_file(split.name)) for split in placed.splits}
+        streams = {
+            split.name: outbox.stream(artifacts.extents_file(split.name), split.index.num_bytes)
+            for split in placed.splits
+        }
         read_bytes = 0
         for number, parts in enumerate(_parts(writer, placed)):
             read_bytes += parts_writer.pack(parts, with_memory=number == 0)
@@ -82,7 +85,8 @@ def send_rows(
                 advance(sum(int(rows.bounds[-1] - rows.bounds[0]) for rows in part.row_sets))
     for split in placed.splits:
         name, crc = artifacts.extents_file(split.name), file_checksum(split.index)
-        streams[split.name].close(crc)
+        streams[split.name].require(crc)
+        streams[split.name].close()
         writer.files[name] = FileEntry(split.index.num_bytes, crc)
         outbox.arrived(name, writer.files[name])
         writer.path(name).unlink(missing_ok=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from diskgnn.errors import DiskFullError
 from diskgnn.storage import faults
@@ -16,6 +17,10 @@ _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of Linux's fallocate
 _PAGE_BYTES = 4096  # files take whole pages
 _OWN_BYTES = 64 << 10  # of a budget, for what nobody claims: journals, locks, directories
 _claiming = threading.Lock()  # of all budgets, so that these can be pickled
+
+
+def _no_relief() -> bool:
+    return False
 
 
 class DiskBudget:
@@ -36,7 +41,16 @@ class DiskBudget:
         """
         self.num_bytes = None if size is None else parse_size(size)
         self._folders, self._taken_bytes = tuple(folders), 0
+        self._relieve: Callable[[], bool] = _no_relief
         self.look()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_relieve": _no_relief}  # another process waits for nothing of this one
+
+    def relieved_by(self, relieve: Callable[[], bool] | None) -> None:
+        """From now on, who claims what is not left waits as long as `relieve` gives something back, and says so."""
+        if self.num_bytes is not None:
+            self._relieve = relieve or _no_relief
 
     def look(self) -> None:
         """Ask the disk what is taken. For moments at which nobody writes; what is removed meanwhile counts once."""
@@ -52,6 +66,8 @@ class DiskBudget:
         """
         if self.num_bytes is None:
             return
+        while self._taken_bytes + num_bytes > self.num_bytes and self._relieve():
+            pass
         with _claiming:
             self.require(num_bytes, "the next piece", exact=True)
             self._taken_bytes += num_bytes

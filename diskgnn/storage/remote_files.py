@@ -29,6 +29,7 @@ RANGES_AHEAD = 4  # of a file that is read front to back; so many and one more a
 RANGES_AT_ONCE = 16  # where many ranges are known
 # Gaps up to this size are read along: a request of its own takes as long as a megabyte (20 ms at 50 MB/s).
 GAP_BYTES = 1 << 20
+_VERSIONS = ("ETag", "generation")  # of S3, and of Google's
 
 
 class RemoteFile:
@@ -52,9 +53,10 @@ class RemoteFile:
         return attempted(f"opening {self._location}", partial(filesystem.open_input_file, path))
 
     def _state(self, file: pa.NativeFile) -> tuple[int, Any]:
-        """Length, and what else changes when another object takes its place: its ETag, where the store has such."""
+        """Length, and what else changes when another object takes its place, where the store has such."""
         with named_errors(f"opening {self._location}"):
-            return file.size(), (file.metadata() or {}).get("ETag")
+            known = file.metadata() or {}
+            return file.size(), [known[key] for key in _VERSIONS if key in known]
 
     def __enter__(self) -> RemoteFile:
         return self
@@ -176,7 +178,7 @@ def attempted(doing: str, call: Callable[[], Result]) -> Result:
     for attempt in range(ATTEMPTS):
         try:
             return call()
-        except FileNotFoundError:
+        except (FileNotFoundError, StoreError):  # the latter was attempted already
             raise
         except OSError as error:
             if attempt == ATTEMPTS - 1 or is_refused(error):

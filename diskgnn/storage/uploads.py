@@ -1,29 +1,142 @@
-"""How bytes get to an object store: a file at a time, or one that is made there of the parts of a local one."""
+"""How bytes get to an object store: a file at a time, or one that is made there of the parts of a local one.
+
+A file of several parts goes to S3 by way of boto3, if that is here: pyarrow's driver cannot take up an upload that was
+cut, and boto3 can. All else is written by the driver.
+"""
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
 
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError
 from diskgnn.storage import faults
 from diskgnn.storage.disk_space import DiskBudget, punch
 from diskgnn.storage.file_reading import fill, opened, read_into, reading
-from diskgnn.storage.object_stores import Location, StoredPath
+from diskgnn.storage.object_stores import Location, StoredPath, bytes_of
+from diskgnn.storage.remote_files import attempted
+from diskgnn.storage.s3_parts import S3Object
+from diskgnn.storage.sent_record import SentPart, SentRecord
 from diskgnn.storage.store_drivers import named_errors
 
+PART_BYTES = 8 << 20  # at least; S3 takes no fewer than 5 MiB, and no more than MOST_PARTS
+MOST_PARTS = 10_000
+_PARTS_AT_ONCE = 3  # of a file; so many and one more are in memory
 _PIECE_BYTES = 8 << 20
 
 
-def copy_file(source: Location, target: StoredPath) -> int:
-    """Send a file; CRC-32C of what was read of it."""
+class Upload(Protocol):
+    """A file of a store while it is written, front to back. It is not there before it is closed."""
+
+    def write(self, data: Any) -> object:
+        """Append bytes, which may be used for something else afterwards."""
+        ...
+
+    def close(self) -> object:
+        """Make it appear."""
+        ...
+
+
+class PartedUpload:
+    """A file that goes to S3 in parts, without those that a run before has sent and that are what they were."""
+
+    def __init__(self, s3: S3Object, target: StoredPath, num_bytes: int, record: SentRecord) -> None:
+        """Of about `num_bytes`."""
+        self._s3, self._target, self._record = s3, target, record
+        self._part_bytes = max(PART_BYTES, -(-num_bytes // (MOST_PARTS - 1)))
+        self._buffer, self._number = bytearray(), 0
+        self._etags: dict[int, str] = {}
+        self._upload = record.uploads.get(target.name)
+        there = None if self._upload is None else self._attempted("looking for the parts of", s3.parts, self._upload.id)
+        if self._upload is None or there is None:
+            self._upload = record.upload_begun(target.name, self._attempted("writing", s3.begin))
+        self._there = there or {}
+        self._pool = ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="parts")
+        self._sending: set[Future[None]] = set()
+
+    def _attempted(self, doing: str, call: Any, *arguments: Any) -> Any:
+        return attempted(f"{doing} {self._target}", partial(call, *arguments))
+
+    def write(self, data: Any) -> None:
+        """See `Upload`. What goes wrong with a part is raised later."""
+        view = memoryview(data).cast("B")
+        while len(view):
+            taken = view[: self._part_bytes - len(self._buffer)]
+            self._buffer += taken
+            view = view[len(taken) :]
+            if len(self._buffer) == self._part_bytes:
+                self._send_buffer()
+
+    def _send_buffer(self) -> None:
+        while len(self._sending) >= _PARTS_AT_ONCE:
+            self._raise_of(wait(self._sending, return_when="FIRST_COMPLETED").done)
+        self._number += 1
+        self._sending.add(self._pool.submit(self._send, self._number, bytes(self._buffer)))
+        self._buffer.clear()
+
+    def _raise_of(self, done: set[Future[None]]) -> None:
+        self._sending -= done
+        for each in done:
+            each.result()
+
+    def _send(self, number: int, data: bytes) -> None:
+        assert self._upload is not None
+        part, crc = self._upload.parts.get(number), crc32c(data, 0)
+        if part is None or (part.bytes, part.crc32c) != (len(data), crc) or self._there.get(number) != part.etag:
+            etag = self._attempted(f"writing part {number} of", self._s3.send, self._upload.id, number, data)
+            part = SentPart(len(data), crc, etag)
+            self._record.part_arrived(self._target.name, number, part)
+            faults.point("upload.part")
+        self._etags[number] = part.etag
+
+    def close(self) -> None:
+        """See `Upload`."""
+        assert self._upload is not None
+        if self._buffer or not self._number:
+            self._send_buffer()
+        while self._sending:
+            self._raise_of(wait(self._sending, return_when="FIRST_COMPLETED").done)
+        self._attempted("completing", self._s3.complete, self._upload.id, self._etags)
+        self._pool.shutdown()
+
+    def abandon(self) -> None:
+        """Send no more. What is there waits for the next run."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+def _begin(target: StoredPath, num_bytes: int, record: SentRecord) -> Upload:
+    if num_bytes > PART_BYTES and (s3 := S3Object.at(target)) is not None:
+        return PartedUpload(s3, target, num_bytes, record)
     filesystem, path = target.locate()
+    stream: Upload = filesystem.open_output_stream(path)
+    return stream
+
+
+def _abandon(upload: Upload) -> None:
+    if isinstance(upload, PartedUpload):
+        upload.abandon()
+    else:
+        upload.close()  # what appears is not whole, and the record does not say that it is
+
+
+def copy_file(source: Location, target: StoredPath, record: SentRecord) -> int:
+    """Send a file; CRC-32C of what was read of it."""
     crc, offset, view = 0, 0, memoryview(bytearray(_PIECE_BYTES))
-    with reading(source) as file, filesystem.open_output_stream(path) as stream:
-        while read := read_into(file, offset, view, source):
-            crc, offset = crc32c(view[:read], crc), offset + read
-            stream.write(view[:read])
+    with reading(source) as file:
+        upload = _begin(target, bytes_of(source), record)
+        try:
+            while read := read_into(file, offset, view, source):
+                crc, offset = crc32c(view[:read], crc), offset + read
+                upload.write(view[:read])
+        except BaseException:
+            with suppress(OSError):
+                _abandon(upload)
+            raise
+        upload.close()
     return crc
 
 
@@ -34,18 +147,59 @@ def write_file(target: StoredPath, data: bytes) -> None:
         stream.write(data)
 
 
-class ExtentsStream:
-    """One file of a store, made of the parts of a local file, in order; what was sent of that takes no space any more.
+def end_uploads(target: StoredPath, record: SentRecord, *, but: Any = ()) -> None:
+    """Have the store forget the parts of files that are not to be completed, those of `but` excepted."""
+    for name in [name for name in record.uploads if name not in but]:
+        if (s3 := S3Object.at(target / name)) is not None:
+            attempted(f"removing the parts of {target / name}", partial(s3.end, record.uploads[name].id))
+        del record.uploads[name]
 
-    The driver sends it in parts (S3's multipart upload), and shows it when it is closed.
-    """
 
-    def __init__(self, target: StoredPath, disk: DiskBudget) -> None:
-        self._target, self._disk = target, disk
-        filesystem, path = target.locate()
+class SentFile:
+    """A file of a store that is written here, front to back, and never lies here. For `storage.array_file`."""
+
+    def __init__(self, target: StoredPath, num_bytes: int, record: SentRecord) -> None:
+        """Of `num_bytes`, about."""
+        self._target = target
         with named_errors(f"writing {target}"):
-            self._stream = filesystem.open_output_stream(path)
+            self._upload = _begin(target, num_bytes, record)
         self.num_bytes = self.crc32c = 0
+
+    def write(self, data: Any) -> int:
+        """Append all of `data`; its bytes.
+
+        Raises:
+            StoreError: the store failed, also when the driver tried again.
+        """
+        view = memoryview(data).cast("B")
+        with named_errors(f"writing {self._target}"):
+            self._upload.write(view)
+        self.crc32c = crc32c(view, self.crc32c)
+        self.num_bytes += len(view)
+        return len(view)
+
+    def close(self) -> None:
+        """Make it appear.
+
+        Raises:
+            StoreError: the store failed.
+        """
+        with named_errors(f"writing {self._target}"):
+            self._upload.close()
+
+    def abandon(self) -> None:
+        """End it, unless it is closed: what appears, if anything does, is not whole, and the record does not say that
+        it is. Idempotent."""
+        with suppress(OSError):
+            _abandon(self._upload)
+
+
+class ExtentsStream(SentFile):
+    """One file of a store, made of the parts of a local file, in order; what was sent of that takes no space here."""
+
+    def __init__(self, target: StoredPath, num_bytes: int, record: SentRecord, disk: DiskBudget) -> None:
+        super().__init__(target, num_bytes, record)
+        self._disk = disk
 
     def append(self, path: Path, end: int) -> None:
         """Send the local file up to byte `end`, and give its space back.
@@ -54,28 +208,18 @@ class ExtentsStream:
             StoreError: the store failed, also when the driver tried again.
         """
         begin, view = self.num_bytes, memoryview(bytearray(_PIECE_BYTES))
-        with opened(path) as file, named_errors(f"writing {self._target}"):
+        with opened(path) as file:
             while self.num_bytes < end:
-                piece = fill(file, self.num_bytes, view[: end - self.num_bytes], path)
-                self.crc32c = crc32c(piece, self.crc32c)
-                self._stream.write(piece)
-                self.num_bytes += len(piece)
+                self.write(fill(file, self.num_bytes, view[: end - self.num_bytes], path))
         faults.point("push.part")
         punch(path, begin, end - begin)
         self._disk.look()
 
-    def close(self, expected_crc32c: int) -> None:
-        """Make it appear.
+    def require(self, expected_crc32c: int) -> None:
+        """Refuse to make it appear if it is not what was to be sent.
 
         Raises:
             ArtifactError: what was sent has another checksum.
         """
         if self.crc32c != expected_crc32c:
             raise ArtifactError(f"what was sent to {self._target} is not what was made: the disk does not keep it")
-        with named_errors(f"writing {self._target}"):
-            self._stream.close()
-
-    def abandon(self) -> None:
-        """End it: what appears is not whole, and the record does not say that it is. Idempotent."""
-        with suppress(OSError):
-            self._stream.close()

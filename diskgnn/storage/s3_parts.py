@@ -1,0 +1,111 @@
+"""Multipart uploads of S3 by boto3, whose parts can be asked for: what the driver of pyarrow does not offer."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from diskgnn.storage.object_stores import StoredPath
+
+# What a URL may say for pyarrow, and boto3 understands, or need not know.
+_SETTINGS = {"region", "endpoint_override", "scheme", "allow_delayed_open", "allow_bucket_creation",
+             "allow_bucket_deletion"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class S3Object:
+    """An object that is written in parts. All that fails raises OSError."""
+
+    _client: Any
+    bucket: str
+    key: str
+
+    @staticmethod
+    def at(target: StoredPath) -> S3Object | None:
+        """The object of a URL; None if boto3 is not here, finds no credentials, or may not know what the URL says."""
+        parts = urlsplit(target.url)
+        given = parse_qs(parts.query)
+        if parts.scheme != "s3" or not given.keys() <= _SETTINGS:
+            return None
+        endpoint = given.get("endpoint_override", [""])[0]
+        if endpoint and "://" not in endpoint:
+            endpoint = f"{given.get('scheme', ['https'])[0]}://{endpoint}"
+        region = str(target.locate()[0].region)  # as pyarrow has found it
+        settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
+        client = _client(endpoint, region, settings)
+        return None if client is None else S3Object(client, parts.netloc, parts.path.strip("/"))
+
+    @property
+    def _object(self) -> dict[str, str]:
+        return {"Bucket": self.bucket, "Key": self.key}
+
+    def begin(self) -> str:
+        """Begin an upload; its id."""
+        with _as_os_errors():
+            return str(self._client.create_multipart_upload(**self._object)["UploadId"])
+
+    def parts(self, upload_id: str) -> dict[int, str] | None:
+        """The ETags of the parts that are there, by number; None if the store does not know the upload any more."""
+        found: dict[int, str] = {}
+        with _as_os_errors():
+            try:
+                for page in self._client.get_paginator("list_parts").paginate(**self._object, UploadId=upload_id):
+                    found |= {part["PartNumber"]: part["ETag"] for part in page.get("Parts", ())}
+            except self._client.exceptions.NoSuchUpload:
+                return None
+        return found
+
+    def send(self, upload_id: str, number: int, data: bytes) -> str:
+        """Send a part, in place of one of the same number; its ETag."""
+        with _as_os_errors():
+            sent = self._client.upload_part(**self._object, UploadId=upload_id, PartNumber=number, Body=data)
+        return str(sent["ETag"])
+
+    def complete(self, upload_id: str, etags: Mapping[int, str]) -> None:
+        """Make the object of these parts, and no others."""
+        parts = [{"PartNumber": number, "ETag": etags[number]} for number in sorted(etags)]
+        with _as_os_errors():
+            self._client.complete_multipart_upload(**self._object, UploadId=upload_id, MultipartUpload={"Parts": parts})
+
+    def end(self, upload_id: str) -> None:
+        """Have its parts removed. Nothing if the store does not know it."""
+        with _as_os_errors():
+            try:
+                self._client.abort_multipart_upload(**self._object, UploadId=upload_id)
+            except self._client.exceptions.NoSuchUpload:
+                return
+
+
+@lru_cache(maxsize=8)
+def _client(endpoint: str, region: str, settings: tuple[tuple[str, str], ...]) -> Any:
+    """A client, which threads may share; with other `settings` of the environment there is another one."""
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError:
+        return None
+    session = boto3.Session()
+    if session.get_credentials() is None:
+        return None
+    named = endpoint or any(name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3") for name, _ in settings)
+    style = {"addressing_style": "path"} if named else {}  # servers of another make have no name for each bucket
+    return session.client("s3", region_name=region, endpoint_url=endpoint or None, config=Config(s3=style))
+
+
+@contextmanager
+def _as_os_errors() -> Iterator[None]:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except ClientError as error:
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        raise OSError(errno.EIO, f"{error} (HTTP status {status})") from error
+    except BotoCoreError as error:
+        raise OSError(errno.EIO, str(error)) from error

@@ -1,0 +1,121 @@
+"""What this machine has sent to a place on a store: a file here, which whoever goes on after a kill begins with.
+
+A JSON document a line, appended: that a file is begun; the upload that takes its parts, and each part that is there;
+that it has arrived, and when the store says that it had. The store is asked whether it is still so.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from diskgnn.storage.manifest_document import FileEntry, entry_to_json, parse_entry, typed
+from diskgnn.storage.object_stores import StoredPath
+
+
+@dataclass(frozen=True)
+class SentPart:
+    """A part of a file that a store has taken."""
+
+    bytes: int
+    crc32c: int
+    etag: str  # what the store calls it: it has the same as long as that is there
+
+
+@dataclass
+class BegunUpload:
+    """A file that is on its way to a store in parts, which the store shows when it is complete."""
+
+    id: str
+    parts: dict[int, SentPart] = field(default_factory=dict)  # by number, from 1
+
+
+def record_of(target: StoredPath) -> Path:
+    """The file of this machine that says what was sent to `target`."""
+    return target.scratch.with_name("sent.jsonl")
+
+
+def names_sent(target: StoredPath) -> set[str]:
+    """What this machine has sent to `target`, or began to, or to replace there, and is not done with."""
+    record = SentRecord(target)
+    record.read()
+    return set(record.files)
+
+
+class SentRecord:
+    """The record of one target. For several threads."""
+
+    def __init__(self, target: StoredPath) -> None:
+        self.path = record_of(target)
+        self.files: dict[str, FileEntry | None] = {}  # that were begun, or have arrived as that
+        self.written_ns: dict[str, int | None] = {}  # when the store says that they had
+        self.uploads: dict[str, BegunUpload] = {}  # of files that were begun
+        self._appending = threading.Lock()
+
+    def read(self) -> None:
+        """Know what earlier runs wrote down."""
+        for line in self.path.read_text().splitlines() if self.path.exists() else ():
+            with suppress(ValueError, KeyError):  # the end of a line that a kill cut off
+                self._take(typed(json.loads(line), dict))
+
+    def go_on(self) -> None:
+        """Know that, and append to it."""
+        self.read()
+        if self.path.exists():
+            self._append("")  # ends a line that was cut off
+
+    def _take(self, found: dict[str, Any]) -> None:
+        name = typed(found["file"], str)
+        if "upload" in found:
+            upload = BegunUpload(typed(found["upload"], str))
+            if name not in self.uploads or self.uploads[name].id != upload.id:
+                self.uploads[name] = upload
+            if "part" in found:
+                sent = parse_entry(found)
+                part = SentPart(sent.bytes, sent.crc32c, typed(found["etag"], str))
+                self.uploads[name].parts[typed(found["part"], int)] = part
+            return
+        entry = parse_entry(found) if "bytes" in found else None
+        self._keep(name, entry, found.get("mtime_ns"))
+
+    def _keep(self, name: str, entry: FileEntry | None, written_ns: int | None) -> None:
+        self.files[name], self.written_ns[name] = entry, written_ns
+        if entry is not None:
+            self.uploads.pop(name, None)
+
+    def begun(self, name: str) -> None:
+        """File `name` is on its way: what is there is not what was there."""
+        self._keep(name, None, None)
+        self._append(json.dumps({"file": name}))
+
+    def arrived(self, name: str, entry: FileEntry, written_ns: int | None) -> None:
+        """It is there."""
+        self._keep(name, entry, written_ns)
+        self._append(json.dumps({"file": name, "mtime_ns": written_ns, **entry_to_json(entry)}))
+
+    def upload_begun(self, name: str, upload_id: str) -> BegunUpload:
+        """It goes in parts, to an upload that the store knows by its id."""
+        self.uploads[name] = BegunUpload(upload_id)
+        self._append(json.dumps({"file": name, "upload": upload_id}))
+        return self.uploads[name]
+
+    def part_arrived(self, name: str, number: int, part: SentPart) -> None:
+        """A part of it is there."""
+        upload = self.uploads[name]
+        upload.parts[number] = part
+        entry = entry_to_json(FileEntry(part.bytes, part.crc32c))
+        self._append(json.dumps({"file": name, "upload": upload.id, "part": number, "etag": part.etag, **entry}))
+
+    def forget(self) -> None:
+        """Nothing of it counts any more."""
+        for known in (self.files, self.written_ns, self.uploads):
+            known.clear()
+        self.path.unlink(missing_ok=True)
+
+    def _append(self, line: str) -> None:
+        with self._appending, self.path.open("a") as file:
+            file.write(f"{line}\n")

@@ -1,0 +1,124 @@
+"""Large files on their way to S3 in parts: a run that was cut goes on with the parts that are there."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphs import FEATURES
+from object_store import Fault, Request
+from stored_graphs import digest
+
+import diskgnn
+from diskgnn.errors import StoreError
+from diskgnn.storage import faults, remote_files
+from diskgnn.storage.artifacts import MANIFEST
+from diskgnn.storage.uploads import PART_BYTES
+
+NUM_PARTS = 4
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_files, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its features take NUM_PARTS parts, the last of which is short."""
+    path = tmp_path_factory.mktemp("graph") / "graph"
+    features = np.random.default_rng(2).standard_normal((NUM_PARTS * PART_BYTES // 4096 - 40, 1024), np.float32)
+    edges = np.random.default_rng(0).integers(0, len(features), (2, 500))
+    diskgnn.convert(path, features=features, edges=edges, labels=np.arange(len(features)) % 3, train=np.arange(50))
+    return path
+
+
+def killed(graph: Path, url: str, parts: int) -> None:
+    """A push that dies when so many parts are there."""
+    script = (
+        f"import os, signal, diskgnn\nfrom diskgnn.storage import faults\n"
+        f"with faults.armed('upload.part', lambda: os.kill(os.getpid(), signal.SIGKILL), after={parts - 1}):\n"
+        f"    diskgnn.push({str(graph)!r}, {url!r})"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
+
+
+def parts_sent(store) -> list[str]:
+    return [request.path for request in store.proxy.requests if "partNumber" in request.path]
+
+
+def test_a_killed_push_sends_only_the_parts_that_are_missing(store, graph, tmp_path):
+    url = store.url(f"{tmp_path.name}/pushed")
+    killed(graph, url, 2)
+    there = len(parts_sent(store))
+    store.proxy.reset()
+    diskgnn.push(graph, url)
+    assert len(parts_sent(store)) <= NUM_PARTS - 2
+    assert there >= 2
+    assert store.proxy.sent_bytes < (NUM_PARTS - 2) * PART_BYTES + 500_000
+    assert store.read(f"{tmp_path.name}/pushed/{FEATURES}") == (graph / FEATURES).read_bytes()
+    assert digest(url) == digest(graph)
+
+
+def test_parts_of_other_bytes_are_sent_again(store, graph, tmp_path):
+    """Another graph takes the place of the one that was being sent, and one of its parts is as before."""
+    url, other = store.url(f"{tmp_path.name}/pushed"), tmp_path / "other"
+    killed(graph, url, NUM_PARTS)
+    features = np.load(graph / FEATURES)
+    features[-1] += 1
+    edges = np.random.default_rng(0).integers(0, len(features), (2, 500))
+    diskgnn.convert(other, features=features, edges=edges, labels=np.arange(len(features)) % 3, train=np.arange(50))
+    store.proxy.reset()
+    diskgnn.push(other, url)
+    assert [path.split("partNumber=")[1].split("&")[0] for path in parts_sent(store)] == [str(NUM_PARTS)]
+    assert store.read(f"{tmp_path.name}/pushed/{FEATURES}") == (other / FEATURES).read_bytes()
+
+
+def test_an_upload_that_the_store_has_forgotten_begins_anew(store, graph, tmp_path):
+    import boto3
+
+    url = store.url(f"{tmp_path.name}/pushed")
+    killed(graph, url, 2)
+    client = boto3.client("s3", region_name="us-east-1")
+    for upload in client.list_multipart_uploads(Bucket="bucket")["Uploads"]:
+        client.abort_multipart_upload(Bucket="bucket", Key=upload["Key"], UploadId=upload["UploadId"])
+    diskgnn.push(graph, url)
+    assert digest(url) == digest(graph)
+    assert store.read(f"{tmp_path.name}/pushed/{FEATURES}") == (graph / FEATURES).read_bytes()
+
+
+def test_a_store_that_refuses_parts_is_an_error_and_the_next_run_goes_on(store, graph, tmp_path):
+    url = store.url(f"{tmp_path.name}/pushed")
+
+    def refused(request: Request) -> Fault | None:
+        return Fault(status=403, code="AccessDenied") if "partNumber=3" in request.path else None
+
+    with store.proxy.failing(refused), pytest.raises(StoreError, match=r"writing part 3 of .*store refused"):
+        diskgnn.push(graph, url)
+    assert MANIFEST not in store.names(f"{tmp_path.name}/pushed")
+    store.proxy.reset()
+    with store.proxy.failing(
+        lambda request: Fault(503) if "partNumber" in request.path and request.number % 2 else None
+    ):
+        diskgnn.push(graph, url)
+    assert digest(url) == digest(graph)
+
+
+def test_what_is_given_up_leaves_no_parts(store, graph, tmp_path):
+    """A stage with other settings, whose files are others, removes what the one before has sent."""
+    import boto3
+
+    url = store.url(f"{tmp_path.name}/made")
+    given = {"num_nodes": 8000, "avg_degree": 2, "num_classes": 4, "homophily": 0.5, "train_fraction": 0.1,
+             "valid_fraction": 0.1, "test_fraction": 0.1}  # fmt: skip
+    stopped = faults.armed("upload.part", KeyboardInterrupt(), after=1)
+    with stopped, pytest.raises(KeyboardInterrupt):
+        diskgnn.generate(url, num_features=1024, **given)
+    diskgnn.generate(url, num_features=8, **given)
+    assert not boto3.client("s3", region_name="us-east-1").list_multipart_uploads(Bucket="bucket").get("Uploads")
+    assert store.names(f"{tmp_path.name}/made")

@@ -104,7 +104,7 @@ class Outbox:
                 raise BusyError(f"another process is sending {self.target} now; wait for it or stop it")
             self._record.go_on()
         filesystem, path = self.target.locate()
-        if not self.target.has_buckets():
+        if not self.target.has_buckets() and not self.target.exists():
             with named_errors(f"making {self.target}"):
                 filesystem.create_dir(path, recursive=True)
         self._there = self.target.entries()

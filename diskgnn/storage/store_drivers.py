@@ -7,6 +7,7 @@ come from where these look for them: the environment, files in the home director
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -78,7 +79,29 @@ def _fsspec_filesystem(scheme: str, root: str) -> tuple[pafs.FileSystem, str]:
         raise UnavailableError(f"{scheme}:// needs a package that is not here: {error}") from error
     except ValueError as error:
         raise ConfigError(f"no driver knows {scheme}://, neither pyarrow's nor fsspec's: {error}") from error
+    if not filesystem.async_impl:
+        filesystem = _OneAtATime(filesystem, threading.RLock())
     return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem)), path
+
+
+class _OneAtATime:
+    """A file system of fsspec, or a file of it, whose methods are called by one thread at a time: many drivers that are
+    not asynchronous have one connection (ftp, sftp)."""
+
+    def __init__(self, inner: Any, lock: threading.RLock) -> None:
+        self._inner, self._lock = inner, lock
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if not callable(found):
+            return found
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self._lock:
+                result = found(*args, **kwargs)
+            return _OneAtATime(result, self._lock) if name == "open" else result
+
+        return call
 
 
 @contextmanager

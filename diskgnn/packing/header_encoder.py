@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from diskgnn.graph.graph import Graph
+from diskgnn.packing.edge_ids import EdgeIds
 from diskgnn.packing.placement import Placement
 from diskgnn.packing.row_sets import RowSet
 from diskgnn.packing.split_labels import SplitLabels
@@ -19,17 +17,17 @@ class HeaderEncoder:
     """Encodes the headers of one split.
 
     Args:
-        graph: what was sampled.
         config: of the packed directory, as far as it is known before placing.
         row_sets: [K].
         labels: of the split; None if its seeds have none.
+        edge_ids: of the graph; None if they are not kept.
     """
 
     def __init__(
-        self, graph: Graph, config: PackedConfig, row_sets: Sequence[RowSet], labels: SplitLabels | None
+        self, config: PackedConfig, row_sets: Sequence[RowSet], labels: SplitLabels | None, edge_ids: EdgeIds | None
     ) -> None:
         self._row_sets, self._layout, self._labels = row_sets, config.header_layout(), labels
-        self._edge_ids = [edges.edge_ids for edges in graph.edges.values()] if config.keep_edge_ids else None
+        self._edge_ids = edge_ids
 
     def encode(self, minibatch: SampledMinibatch, placements: Sequence[Placement]) -> EncodedHeader:
         """The header of a minibatch; `placements` [K] are those of the row sets."""
@@ -57,10 +55,8 @@ class HeaderEncoder:
         """With the user's edge ids in place of positions, if they are kept."""
 
         def with_ids(number: int, block: SampledBlock) -> SampledBlock:
-            ids, positions = None if self._edge_ids is None else self._edge_ids[number], block.positions
-            if self._edge_ids is None or positions is None:
+            if self._edge_ids is None or block.positions is None:
                 return SampledBlock(block.indptr, block.indices)
-            found = positions.astype(np.int64) if ids is None else ids[positions]
-            return SampledBlock(block.indptr, block.indices, found)
+            return SampledBlock(block.indptr, block.indices, self._edge_ids.of(number, block.positions))
 
         return tuple(tuple(with_ids(e, block) for e, block in enumerate(blocks)) for blocks in minibatch.blocks)

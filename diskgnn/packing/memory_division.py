@@ -2,43 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from diskgnn.graph.graph import Graph
 from diskgnn.packing.accesses import num_ranges
+from diskgnn.packing.edge_ids import BUFFER_BYTES, EdgeIds
 from diskgnn.packing.row_packing import MIN_WINDOW_BYTES
+from diskgnn.packing.row_sets import features_of
+from diskgnn.packing.split_labels import label_row_bytes
+from diskgnn.specs.targets import Target
 from diskgnn.storage.feature_scan import WINDOWS_IN_MEMORY
 from diskgnn.storage.samples import Samples
-from diskgnn.storage.samples_config import SequenceSize
+from diskgnn.storage.samples_config import SamplesConfig, given_arrays
 from diskgnn.system.resources import Resources
 
 _PAGES_BYTES = 16 << 20  # of `PageWriter`
 _NODE_BYTES = 6  # of each row of all row sets: a count or a place, whether it is needed
 _BATCH_BYTES = 1024  # of each minibatch: its bounds by ranges of nodes, its records in indices
-_LABEL_BYTES = 40  # of each seed of the largest split, while labels are read
+_LABEL_BYTES = 24  # of each seed of the largest split, beside its y, while labels are read
 _LEAST_BYTES = 2 * WINDOWS_IN_MEMORY * MIN_WINDOW_BYTES
 COPIES = 8  # of a minibatch: read, sorted, placed, encoded
 _SEED_BYTES = 4  # of a minibatch's arrays, at least
 
 
 def for_packing(
-    num_rows: int, sizes: Mapping[str, SequenceSize], batch_size: int, minibatch_bytes: int, resources: Resources
+    graph: Graph,
+    samples: SamplesConfig,
+    target: Target,
+    minibatch_bytes: int,
+    resources: Resources,
+    *,
+    keep_edge_ids: bool = False,
+    labels_are_held: bool = False,
 ) -> Resources:
     """What packing may spend, with as many threads as have room.
 
     Args:
-        num_rows: of all row sets.
-        sizes: of the splits.
-        batch_size: seeds of a minibatch.
-        minibatch_bytes: of the arrays of a large one.
+        graph: what is sampled.
+        samples: what is packed.
+        target: its seeds, with the arrays that were given.
+        minibatch_bytes: of the arrays of a large minibatch, without labels.
         resources: what it is given.
+        keep_edge_ids: headers have them.
+        labels_are_held: those of the splits are in memory already, and counted.
 
     Raises:
         ConfigError: it needs more; names the smallest budget that works.
     """
-    num_batches = sum(size.num_batches for size in sizes.values())
-    seeds_at_once = min(batch_size, minibatch_bytes // _SEED_BYTES)  # there may be fewer than were asked for
-    seeds = max(size.batches_per_epoch for size in sizes.values()) * seeds_at_once
-    taken_bytes = _PAGES_BYTES + num_rows * _NODE_BYTES + num_batches * _BATCH_BYTES + seeds * _LABEL_BYTES
+    sizes = samples.splits.values()
+    num_rows = sum(features.num_rows for features in features_of(graph, samples))
+    seeds_at_once = min(samples.spec.batch_size, minibatch_bytes // _SEED_BYTES)  # there may be fewer than asked for
+    taken_bytes = _PAGES_BYTES + num_rows * _NODE_BYTES + sum(size.num_batches for size in sizes) * _BATCH_BYTES
+    taken_bytes += BUFFER_BYTES if keep_edge_ids and EdgeIds.num_bytes(graph) else 0
+    taken_bytes += sum(given.nbytes for arrays in given_arrays(target).values() for given in arrays.values())
+    label_bytes, are_given = label_row_bytes(graph, target), "labels" in given_arrays(target)
+    if label_bytes and not are_given and not labels_are_held:
+        seeds = max(size.batches_per_epoch for size in sizes) * seeds_at_once
+        taken_bytes += seeds * (_LABEL_BYTES + label_bytes)
+    minibatch_bytes += seeds_at_once * label_bytes
     return resources.within(
         "to pack",
         taken_bytes + COPIES * minibatch_bytes,
@@ -51,6 +70,20 @@ def scratch_memory_bytes(resources: Resources) -> int:
     """What placing may keep in memory instead of in scratch files, of what `for_packing` says: windows of features are
     not there yet. The rest is for slots."""
     return max(0, resources.memory_bytes - _LEAST_BYTES) * 3 // 4
+
+
+def edge_ids_within(resources: Resources, graph: Graph, *, keep: bool) -> tuple[EdgeIds | None, Resources]:
+    """The edge ids of `graph`, if they are kept: in memory where that leaves a half; and what is left.
+
+    Raises:
+        ArtifactError: they are damaged.
+    """
+    if not keep:
+        return None, resources
+    num_bytes = EdgeIds.num_bytes(graph)
+    if num_bytes <= (resources.memory_bytes - _LEAST_BYTES) // 2:
+        return EdgeIds(graph, in_memory=True), resources.less(num_bytes)
+    return EdgeIds(graph, in_memory=False), resources
 
 
 def minibatch_bytes_of(samples: Samples) -> int:

@@ -17,7 +17,13 @@ from diskgnn._native import PageWriter
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import label_target
 from diskgnn.packing.adopting import DamagedScratchError
-from diskgnn.packing.memory_division import COPIES, for_packing, minibatch_bytes_of, scratch_memory_bytes
+from diskgnn.packing.memory_division import (
+    COPIES,
+    edge_ids_within,
+    for_packing,
+    minibatch_bytes_of,
+    scratch_memory_bytes,
+)
 from diskgnn.packing.placed import Placed
 from diskgnn.packing.probes import probe_samples
 from diskgnn.packing.request import PackRequest
@@ -171,11 +177,11 @@ class _Run:
         warn_if_no_io_uring()
         samples = request.samples
         self._minibatch_bytes = minibatch_bytes_of(samples)
-        self._resources = for_packing(
-            sum(row_set.num_rows for row_set in request.row_sets), samples.config.splits,
-            samples.config.spec.batch_size, self._minibatch_bytes, resources,
-        )  # fmt: skip
         self._given = read_given(samples.manifest, samples.config.spec)
+        self._resources = for_packing(
+            request.graph, samples.config, self._given.target, self._minibatch_bytes, resources,
+            keep_edge_ids=request.keep_edge_ids, labels_are_held=request.labels is not None,
+        )  # fmt: skip
         self.config = request.config(label_target(request.graph, self._given.target))
 
     def writer(self, out: PathLike, *, overwrite: bool) -> ArtifactWriter:
@@ -206,16 +212,17 @@ class _Run:
         return placed, read_bytes + placed.read_bytes + more_bytes
 
     def _place(self, writer: ArtifactWriter, tiers: Tiers, go_on: Callable[[_Placing], int]) -> tuple[Placed, int]:
-        request, resources = self._request, self._resources
+        request = self._request
+        edge_ids, resources = edge_ids_within(self._resources, request.graph, keep=request.keep_edge_ids)
         write_given(writer, self._given)
         if writer.outbox is not None:
             remove_stale(writer, request.samples.splits)
         with closing(PageWriter()) as pages:
             placer = SplitPlacer(
-                writer, pages, request.graph, request.samples, self.config, request.row_sets, resources,
+                writer, pages, request.samples, self.config, request.row_sets, resources,
                 scratch_memory_bytes=scratch_memory_bytes(resources), once=request.once, unit_bytes=self._unit_bytes,
                 static_nodes=request.chosen_static,
-                labels=request.labels or partial(SplitLabels.of, request.graph, self._given.target),
+                labels=request.labels or partial(SplitLabels.of, request.graph, self._given.target), edge_ids=edge_ids,
             )  # fmt: skip
             with pages_kept(COPIES * self._minibatch_bytes):
                 placed = placer.place_all(tiers)

@@ -18,7 +18,13 @@ from diskgnn._native import PageWriter, crc32c
 from diskgnn.graph.source_schema import label_target
 from diskgnn.packing.header_encoder import HeaderEncoder
 from diskgnn.packing.header_writer import HeaderWriter
-from diskgnn.packing.memory_division import COPIES, for_packing, minibatch_bytes_of, scratch_memory_bytes
+from diskgnn.packing.memory_division import (
+    COPIES,
+    edge_ids_within,
+    for_packing,
+    minibatch_bytes_of,
+    scratch_memory_bytes,
+)
 from diskgnn.packing.placed import Placed, PlacedSplit
 from diskgnn.packing.placement import Placement, Schedule
 from diskgnn.packing.request import PackRequest
@@ -90,10 +96,11 @@ class _PartPacking:
         samples = request.samples
         self._target = read_given(samples.manifest, samples.config.spec).target
         self._config = request.config(label_target(request.graph, self._target))
-        self._resources = for_packing(
-            sum(row_set.num_rows for row_set in request.row_sets), samples.config.splits,
-            samples.config.spec.batch_size, minibatch_bytes_of(samples), resources,
+        resources = for_packing(
+            request.graph, samples.config, self._target, minibatch_bytes_of(samples), resources,
+            keep_edge_ids=request.keep_edge_ids,
         )  # fmt: skip
+        self._edge_ids, self._resources = edge_ids_within(resources, request.graph, keep=request.keep_edge_ids)
         self._scheduler = SplitScheduler(
             writer, samples, request.row_sets, self._resources,
             scratch_memory_bytes=scratch_memory_bytes(self._resources),
@@ -147,7 +154,7 @@ class _PartPacking:
     def _encoder(self, split: str) -> HeaderEncoder:
         request = self._request
         labels = SplitLabels.of(request.graph, self._target, split)
-        return HeaderEncoder(request.graph, self._config, request.row_sets, labels)
+        return HeaderEncoder(self._config, request.row_sets, labels, self._edge_ids)
 
     def _write_headers(
         self, split: str, headers: HeaderWriter, schedules: Sequence[Schedule], advance: Advance

@@ -51,3 +51,10 @@ class SplitLabels:
         if places is None or places.max() >= len(self.y):
             raise ArtifactError("the samples have seeds that are not in the split; sample again")
         return self.y[places].reshape(-1)
+
+
+def label_row_bytes(graph: Graph, target: Target) -> int:
+    """Of the y of one seed; 0 where seeds have none."""
+    if (config := label_target(graph, target)) is None:
+        return 0
+    return np.dtype(LABEL_DTYPES[config.kind]).itemsize * (1 if config.kind == "class" else config.num_outputs)

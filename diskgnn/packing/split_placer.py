@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import PageWriter
-from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.packing.accesses import Accesses
+from diskgnn.packing.edge_ids import EdgeIds
 from diskgnn.packing.header_encoder import HeaderEncoder
 from diskgnn.packing.header_writer import HeaderWriter
 from diskgnn.packing.placed import Arrays, Placed, PlacedHeaders, PlacedSplit
@@ -55,7 +55,6 @@ class SplitPlacer:
         self,
         writer: ArtifactWriter,
         pages: PageWriter,
-        graph: Graph,
         samples: Samples,
         config: PackedConfig,
         row_sets: tuple[RowSet, ...],
@@ -66,17 +65,18 @@ class SplitPlacer:
         unit_bytes: int | None = None,
         static_nodes: Sequence[npt.NDArray[np.int64]] | None = None,
         labels: Callable[[str], SplitLabels | None],
+        edge_ids: EdgeIds | None = None,
     ) -> None:
         """`config` is that of the directory, as far as it is known before placing; `scratch_memory_bytes` is what may
         be in memory instead of in scratch files; `once` is that of `Reuse`; `unit_bytes` that of `Pace`;
-        `static_nodes` [K] are chosen already; `labels` are those of a split."""
-        self.writer, self.pages, self.graph, self.samples, self.config = writer, pages, graph, samples, config
+        `static_nodes` [K] are chosen already; `labels` are those of a split, `edge_ids` of the graph."""
+        self.writer, self.pages, self.samples, self.config = writer, pages, samples, config
         self.row_sets, self.resources = row_sets, resources
         self._scheduler = SplitScheduler(
             writer, samples, row_sets, resources, scratch_memory_bytes=scratch_memory_bytes, once=once
         )
         self.static_nodes: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64) for _ in row_sets]
-        self._given_static, self._labels = static_nodes, labels
+        self._given_static, self._labels, self._edge_ids = static_nodes, labels, edge_ids
         self.needed: list[npt.NDArray[np.bool_]] = [np.zeros(row_set.num_rows, np.bool_) for row_set in row_sets]
         self._divisions: dict[str, Division] = {}
         self._read_bytes = 0
@@ -238,7 +238,7 @@ class SplitPlacer:
         found = self._recorded.get(split)
         return HeaderWriter(
             self.writer, self.pages, self.samples,
-            HeaderEncoder(self.graph, self.config, self.row_sets, self._labels(split)), split,
+            HeaderEncoder(self.config, self.row_sets, self._labels(split), self._edge_ids), split,
             nodes_paths=self._nodes_paths(split), row_bytes=self.config.stored_row_bytes,
             num_static=[len(nodes) for nodes in self.static_nodes], needed=self.needed, tails=self._tails(split),
             adopted=None if found is None else self._adopt_headers(split, found),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from diskgnn.packing.memory_division import for_packing, minibatch_bytes_of
-from diskgnn.packing.row_sets import features_of
 from diskgnn.sampling.memory_division import for_sampling, most_minibatch_bytes
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.storage.samples import Samples
@@ -26,8 +25,8 @@ def require_memory(
     Raises:
         ConfigError: names the smallest that works.
     """
-    num_rows = sum(each.num_rows for each in features_of(plan.graph, plan.config()))
+    config = plan.config()
     minibatch_bytes = most_minibatch_bytes(plan) if samples is None else minibatch_bytes_of(samples)
-    packing = (num_rows, plan.sizes, plan.spec.batch_size, minibatch_bytes)
+    packing = (plan.graph, config, config.spec.target, minibatch_bytes)
     sampling = [] if samples is not None else [lambda: for_sampling(plan, resources)]
     require_all(*sampling, lambda: for_packing(*packing, resources), *others)

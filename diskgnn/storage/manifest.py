@@ -127,12 +127,14 @@ class Manifest:
         Raises:
             ArtifactError, ReadError: see `parts`.
         """
-        taken, first = [], 0
+        entry, first = self.files[name], 0
+        assert entry.shape is not None
+        taken = np.empty((len(positions), *entry.shape[1:]), entry.dtype)
         for part in self.parts(name):
             begin, end = np.searchsorted(positions, [first, first + len(part)])
-            taken.append(part[positions[begin:end] - first])
+            taken[begin:end] = part[positions[begin:end] - first]
             first += len(part)
-        return np.concatenate(taken)
+        return taken
 
     def parts(self, name: str) -> Iterator[npt.NDArray[Any]]:
         """The .npy file `name` front to back, some elements at a time, which are valid until the next are asked for.

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import diskgnn
+from diskgnn.specs.targets import NodeTarget
 from diskgnn.system.memory_cgroup import refusal
 
 pytestmark = pytest.mark.skipif(bool(refusal()), reason="no memory cgroup can be made here")
@@ -36,3 +39,29 @@ def test_little_memory_means_fewer_threads(tmp_path: Path) -> None:
     done = run([*arguments, "--memory", str(budget)], budget + HEADROOM_BYTES)
     assert (done.exit_code, done.kills) == (0, 0)
     assert done.peak_bytes <= budget
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["of the graph", "of the seeds"])
+def test_labels_of_many_columns_count(tmp_path: Path, given: bool) -> None:
+    """20 MB of labels, which are more than all that packing takes beside them."""
+    from measure_budgets import least_bytes, run
+
+    rng, n, columns = np.random.default_rng(0), 40_000, 500
+    labels = rng.integers(0, 2, (n, columns)).astype(np.uint8)
+    of_graph = {} if given else {"labels": labels, "task": "multilabel"}
+    nodes = {"features": np.zeros((n, 1), np.float32), "train": np.arange(n), **of_graph}
+    if given:
+        del nodes["train"]
+    edges = {"node:to:node": {"edges": rng.integers(0, n, (2, 4 * n))}}
+    diskgnn.convert(tmp_path / "graph", schema={"nodes": {"node": nodes}, "edges": edges})
+    target = {"target": NodeTarget("node", seeds={"train": np.arange(n)}, labels={"train": labels})} if given else {}
+    diskgnn.sample(tmp_path / "graph", tmp_path / "samples", fanouts=[2], batch_size=256, epochs=1, **target)
+    stages = [["pack", "graph", "samples", "packed", "--cpu-cache", "0", "--threads", "1"]]
+    if not given:
+        stages.append(["prepare", "graph", "prepared", "--fanouts", "2", "--cpu-cache", "0", "--threads", "1"])
+    for name, *arguments in stages:
+        places = [str(tmp_path / each) if each[0].isalpha() else each for each in arguments]
+        budget = least_bytes([name, *places], 1 << 30)
+        done = run([name, *places, "--memory", str(budget)], budget + HEADROOM_BYTES)
+        assert (done.exit_code, done.kills) == (0, 0), done.said
+        assert 60 << 20 < done.peak_bytes <= budget

@@ -1,0 +1,55 @@
+"""The user's ids of sampled edges, against NumPy, wherever they are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import diskgnn
+from diskgnn.errors import ArtifactError
+from diskgnn.graph.graph import Graph
+from diskgnn.packing.edge_ids import EdgeIds
+
+NUM_EDGES = 800_000  # of 6.4 MB: more than is read at once
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path, rng = tmp_path_factory.mktemp("ids") / "graph", np.random.default_rng(3)
+    many = {"edges": rng.integers(0, 500, (2, NUM_EDGES)), "keep_ids": True}
+    few = {"edges": rng.integers(0, 500, (2, 700))}
+    nodes = {"features": np.zeros((500, 1), np.float32), "labels": np.zeros(500, int), "train": np.arange(500)}
+    diskgnn.convert(path, schema={"nodes": {"n": nodes}, "edges": {"n:a:n": many, "n:b:n": few}})
+    return path
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_ids_are_those_of_the_positions(graph: Path, in_memory: bool) -> None:
+    opened, rng = Graph.open(graph), np.random.default_rng(0)
+    expected, ids = np.load(graph / opened.edges["n", "a", "n"].file("edge_ids")), EdgeIds(opened, in_memory=in_memory)
+    assert EdgeIds.num_bytes(opened) == 8 * NUM_EDGES
+    for count in (0, 1, 50, 5_000, 100_000):
+        positions = rng.integers(0, NUM_EDGES, count).astype(np.int32)
+        np.testing.assert_array_equal(ids.of(0, positions), expected[positions])
+    for positions in (np.arange(NUM_EDGES), np.array([NUM_EDGES - 1]), np.array([0, 0, NUM_EDGES - 1, 4080])):
+        np.testing.assert_array_equal(ids.of(0, positions), expected[positions])
+    np.testing.assert_array_equal(ids.of(1, np.array([7, 3])), [7, 3])  # the user has none of his own
+
+
+@pytest.mark.parametrize("memory", ["auto", 1])
+def test_damaged_ids_are_packed_nowhere(graph: Path, tmp_path: Path, memory: int | str) -> None:
+    diskgnn.sample(graph, tmp_path / "samples", fanouts=[3], batch_size=64, epochs=1, edge_ids=True)
+    pack = {"cpu_cache": 0, "keep_edge_ids": True, "memory": memory, "threads": 1}
+    diskgnn.pack(graph, tmp_path / "samples", tmp_path / "packed", **pack)
+    file = graph / Graph.open(graph).edges["n", "a", "n"].file("edge_ids")
+    whole = bytearray(file.read_bytes())
+    damaged = whole.copy()
+    damaged[4_000_000] ^= 4
+    try:
+        file.write_bytes(damaged)
+        with pytest.raises(ArtifactError, match=rf"{file.name} is damaged"):
+            diskgnn.pack(graph, tmp_path / "samples", tmp_path / "again", **pack)
+    finally:
+        file.write_bytes(whole)

@@ -7,7 +7,8 @@ What is written, and which rows of the features are read, goes with the damage.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,7 @@ from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.replacing import replace_file
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.seed_files import read_given
-from diskgnn.storage.verification import Damage
+from diskgnn.storage.verification import Damage, find_damage
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
@@ -59,27 +60,28 @@ def make_part_again(
         ArtifactError: the graph or the samples are damaged, or this diskgnn cannot make the same again.
         DiskFullError: there is no room for what is made, and for the samples if there are none.
     """
-    repair = _PartRepair(packed, damages)
-    samples = samples or repair.sampled(graph, scratch / "samples", resources)
+    all_of_them = _PartRepair(packed, damages)
+    samples = samples or all_of_them.sampled(graph, scratch / "samples", resources)
     tiers = _tiers(packed.config)
     request = PackRequest(
         graph, samples, tiers, keep_input_nodes=packed.config.keep_input_nodes,
         keep_edge_ids=packed.config.keep_edge_ids,
     )  # fmt: skip
-    static_nodes = repair.static_nodes(graph, samples)
-    with ArtifactWriter(scratch / "packed", artifacts.PACKED, config={}, overwrite=True) as writer:
-        pack_part(request, repair.part, static_nodes, writer, resources)
-        for name, nodes in zip(repair.row_sets, static_nodes, strict=True):
-            if (file := artifacts.static_nodes_file(name)) in repair.part.files:
-                writer.save_array(file, nodes)
-        repair.take(writer)
+    static_nodes = all_of_them.static_nodes(graph, samples)
+    for repair in all_of_them.by_split():  # what a kill costs at most
+        with ArtifactWriter(scratch / "packed", artifacts.PACKED, config={}, overwrite=True) as writer:
+            pack_part(request, repair.part, static_nodes, writer, resources)
+            for name, nodes in zip(repair.row_sets, static_nodes, strict=True):
+                if (file := artifacts.static_nodes_file(name)) in repair.part.files:
+                    writer.save_array(file, nodes)
+            repair.take(writer)
 
 
 class _PartRepair:
     """What has to be made again of a packed directory, and from what."""
 
     def __init__(self, packed: Packed, damages: Sequence[Damage]) -> None:
-        self._packed = packed
+        self._packed, self._damages = packed, damages
         self.row_sets = [row_set.name for row_set in packed.config.row_sets]
         self._some: dict[str, Sequence[int]] = {}  # by split: the extents that are damaged, where others are whole
         damaged = {damage.file: damage for damage in damages}
@@ -96,11 +98,21 @@ class _PartRepair:
                 extents[split] = range(size.num_batches)
         self.part = Part(frozenset(damaged), extents, whole)
 
+    def by_split(self) -> Iterator[_PartRepair]:
+        """The same in parts: each split, and what is of none."""
+        of_split: dict[str | None, list[Damage]] = {}
+        for damage in self._damages:
+            first, *_ = re.split("[-.]", damage.file)
+            of_split.setdefault(first if first in self._packed.config.splits else None, []).append(damage)
+        return (_PartRepair(self._packed, damages) for damages in of_split.values())
+
     def sampled(self, graph: Graph, path: Path, resources: Resources) -> Samples:
-        """Samples of the splits that are needed."""
-        config = self._packed.config
-        spec = replace(read_given(self._packed.manifest, config.samples.spec), splits=tuple(self._splits_needed()))
-        sample_plan(SamplingPlan(graph, spec), path, resources, overwrite=True)
+        """Samples of the splits that are needed: those that a killed repair made, if they are whole."""
+        config, needed = self._packed.config, self._splits_needed()
+        spec = replace(read_given(self._packed.manifest, config.samples.spec), splits=tuple(needed))
+        plan = SamplingPlan(graph, spec)
+        if not _is_sampled(path, plan):
+            sample_plan(plan, path, resources, overwrite=True)
         return Samples.open(path)
 
     def static_nodes(self, graph: Graph, samples: Samples) -> list[Nodes]:
@@ -156,6 +168,18 @@ class _PartRepair:
             return False
         is_wanted = any(artifacts.static_file(name) in self.part.files for name in self.row_sets)
         return is_wanted or any(self.part.wants_places(split, self.row_sets) for split in config.splits)
+
+
+def _is_sampled(path: Path, plan: SamplingPlan) -> bool:
+    """Whether samples that are whole are there, and have what `plan` would give."""
+    try:
+        manifest, damages = find_damage(path)
+        samples = Samples(manifest)
+    except ArtifactError:
+        return False
+    specs = (replace(config.spec, splits=()) for config in (samples.config, plan.config()))
+    is_source = (manifest.source or {}).get("digest") == plan.graph.manifest.digest
+    return not damages and is_source and next(specs) == next(specs) and set(plan.splits) <= set(samples.splits)
 
 
 def _index_in(writer: ArtifactWriter, packed: Packed, split: str) -> ExtentIndex:

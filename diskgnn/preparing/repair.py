@@ -46,8 +46,8 @@ def repair(
 
     Shards of samples are sampled again one by one, and so are the minibatches of damaged extents whose headers are
     whole. For what else is damaged of a packed directory, each split that it is of is sampled and placed again, in a
-    hidden directory beside it; only what is damaged is packed, and then replaced. Killed half-way, the next repair
-    finds what is still damaged.
+    hidden directory beside it; only what is damaged is packed, and then replaced, split by split. Killed half-way, the
+    next repair finds what is still damaged, and goes on with what was sampled for it.
 
     Args:
         path: the directory.
@@ -69,12 +69,15 @@ def repair(
     busy = f"another process is writing {folder} now; wait for it or stop it"
     with alone(staging_of(folder).with_suffix(".lock"), folder, busy):
         try:
-            return _repair(path, graph, samples, scratch, resources)
+            damages = _repair(path, graph, samples, scratch, resources)
+        except (ArtifactError, ConfigError):
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
         except OSError as error:
             raise_write_error(error, folder, "what was not replaced yet is damaged still: the next repair makes it")
             raise
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)  # that of a run that was killed, too
+        shutil.rmtree(scratch, ignore_errors=True)
+        return damages
 
 
 def _repair(
@@ -124,7 +127,8 @@ def _repair_samples(
     manifest, names = samples.manifest, [damage.file for damage in damages]
     _require_source(manifest, artifacts.GRAPH, graph.manifest.digest)
     plan = SamplingPlan(graph, read_given(manifest, samples.config.spec))
-    with ArtifactWriter(scratch / "samples", artifacts.SAMPLES, config={}, overwrite=True) as writer:
+    making = {"shards of": manifest.digest}
+    with ArtifactWriter(scratch / "samples", artifacts.SAMPLES, config=making, resumable=True) as writer:
         write_shards(writer, plan, resources, only=names)
         for name in names:
             if writer.files.get(name) != manifest.files[name]:

@@ -210,7 +210,7 @@ class Killed(BaseException):
 
 
 class Headers:
-    """Counts the headers that are written."""
+    """Counts the headers that are written, or what else a point is."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -295,10 +295,36 @@ def test_a_repair_that_is_killed_loses_nothing(made: Path, damaged: Path, point:
     before = files(packed)
     with pytest.raises(Killed), faults.armed(point, Killed()):
         repair(packed, graph=damaged / "graph", resources=RESOURCES)
-    assert files(packed) == before
+    whole = files(made / "packed")
+    assert all(content in (before[name], whole[name]) for name, content in files(packed).items())
     repair(packed, graph=damaged / "graph", resources=RESOURCES)
+    assert files(packed) == whole
+    assert names(damaged) == ["graph", "packed", "samples"]
+
+
+@pytest.mark.parametrize("way", ["stopped while sampling", "stopped while packing", "damaged meanwhile"])
+def test_a_killed_repair_goes_on(made: Path, damaged: Path, way: str) -> None:
+    """Minibatches are counted as they are sampled, headers as they are placed."""
+    packed, graph = damaged / "packed", damaged / "graph"
+    for name in ("train.bin", "valid-rows.npy", "test-index.npy"):
+        flip(packed / name, 8)
+    # A shard has 32 minibatches, of 87 + 11 + 1; one split, test, is replaced.
+    point, after = ("sample.minibatch", 70) if way == "stopped while sampling" else ("repair.made", 1)
+    with pytest.raises(Killed), faults.armed(point, Killed(), after=after):
+        repair(packed, graph=graph, resources=Resources(1 << 30, threads=1))
+    if way == "damaged meanwhile":
+        shard = damaged / ".packed.repair" / "samples" / "train-0000-00000.arrow"
+        flip(shard, shard.stat().st_size // 2)
+    sampled, placed = Headers(), Headers()
+    with faults.armed("sample.minibatch", sampled), faults.armed("repair.made", placed):
+        repair(packed, graph=graph, resources=Resources(1 << 30, threads=1))
     assert files(packed) == files(made / "packed")
     assert names(damaged) == ["graph", "packed", "samples"]
+    assert not list(damaged.glob(".*"))
+    if way == "stopped while sampling":
+        assert (0 < sampled.count <= 45, placed.count) == (True, 3)
+    else:
+        assert (sampled.count, placed.count) == (0 if way == "stopped while packing" else 87 + 11, 2)
 
 
 def test_one_of_several_ranks_is_repaired(made: Path, tmp_path: Path) -> None:

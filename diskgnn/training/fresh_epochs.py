@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -44,10 +44,11 @@ class FreshEpochs(CursorSource):
 
     Epoch e has the minibatches that sampling online from the same seed would have, those of
     `baselines.in_memory.InMemory`. They are read as prepared ones are: packed in order, with a Belady cache. That is
-    done for a window of consecutive minibatches at a time. While one window trains, the next one is sampled, placed and
-    packed beside it, also across epochs. Then the first one is deleted, so no more than two windows are on the disk.
-    Where packing costs more than it saves, a window has no rows, and these are read from the graph.
-    They lie in a directory of their own under `folder`, which is deleted when the source is closed. What a killed
+    done for a window of consecutive minibatches at a time. The first one is begun with when the source is made, so that
+    it gets ready while you make a model. While one window trains, the next one is sampled, placed and packed beside it,
+    also across epochs. Then the first one is deleted, so no more than two windows are on the disk. Where packing costs
+    more than it saves, a window has no rows, and these are read from the graph.
+    Windows lie in a directory of their own under `folder`, which is deleted when the source is closed. What a killed
     process left there is deleted by the next one.
 
     Args:
@@ -57,12 +58,13 @@ class FreshEpochs(CursorSource):
         static_cache: the static tiers, as `pack` takes them; none by default.
         window: minibatches in a window. By default the first ones are small, so that training starts soon, and each is
             larger than the one before, up to an epoch, or what the free disk space holds.
-        overlap: prepare the next window while one trains; otherwise each is prepared when it is asked for.
+        overlap: prepare the first window at once, and the next one while one trains; otherwise each is prepared when it
+            is asked for.
         num_epochs: how many there are: nothing is prepared after them, and asking for more is an error. None means no
             end.
         memory: budget of preparing, which comes on top of training's while they overlap. Topology that fits is loaded
             once, and stays.
-        threads: of preparing; half of the cores by default while it overlaps with training, otherwise all.
+        threads: of preparing; half of the cores by default while a window trains, otherwise all.
         keep_input_nodes: yield each minibatch's node ids, too.
         device: where the minibatches' tensors are wanted.
         reporter: told about preparing, from another thread.
@@ -71,7 +73,7 @@ class FreshEpochs(CursorSource):
             takes it.
 
     Raises:
-        ConfigError, InputError: arguments that make no sense, see `sample`.
+        ConfigError, InputError: arguments that make no sense, see `sample`; `folder` cannot be written.
 
     Example:
         >>> with FreshEpochs("graph", "scratch", fanouts=[10, 10], batch_size=1024, cpu_cache="10%") as source:
@@ -123,14 +125,22 @@ class FreshEpochs(CursorSource):
         self.max_epochs = num_epochs
         end = None if num_epochs is None else num_epochs * self.num_batches
         self._sizes = WindowSizes(self._parent, self.num_batches, window, end, self._preparer.shortest_window)
-        self._scratch: ScratchFolder | None = None  # made when the first window is prepared
         self._jobs: list[WindowJob] = []  # at most the one that trains and the one after it
         self._loader: Loader | None = None  # of the first of these
         self._batches: Iterator[AnyMiniBatch] = iter(())  # its minibatches, from `_position` on
         self._position = -1
         self._earlier = LoadStats()  # of loaders that were closed, and of preparing
         self._tracing, self._events = False, list[TraceEvent]()  # as `_earlier`
-        self._finalizer: weakref.finalize[..., FreshEpochs] | None = None
+        try:
+            scratch = ScratchFolder(self._parent)
+        except BaseException:
+            self._preparer.close()
+            raise
+        self._scratch = scratch.path
+        # Also when the source is dropped without being closed, no thread and no window stays behind.
+        self._finalizer = weakref.finalize(self, _clean_up, self._jobs, scratch)
+        if overlap:
+            self._prepare(0)
 
     @property
     def num_classes(self) -> int:
@@ -191,15 +201,27 @@ class FreshEpochs(CursorSource):
         self._loader.load_state_dict({**self._loader.state_dict(), "epoch": 0, "batch": first})
         self._batches = self._loader.epoch(0)
 
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `CursorSource.load_state_dict`. The window that it names is begun with."""
+        super().load_state_dict(state)
+        if self._overlap and self._loader is None:
+            self._keep_only(position := self._cursor.epoch * self.num_batches + self._cursor.batch)
+            if not self._jobs and position != self._sizes.end:
+                self._prepare(position)
+
+    def _keep_only(self, position: int) -> None:
+        """Discard the windows that do not have it."""
+        for job in [job for job in self._jobs if position not in job]:
+            job.discard()
+            self._jobs.remove(job)
+
     def _open_window(self, position: int) -> None:
         """Let `_loader` read the window of `position`, prepared by now; the one before is deleted."""
         self._close_loader()
-        for job in [job for job in self._jobs if position not in job.window]:
-            job.discard()
-            self._jobs.remove(job)
+        self._keep_only(position)
         began = time.perf_counter()
         if not self._jobs:
-            self._prepare(position, waiting=True)
+            self._prepare(position)
         job = self._jobs[0]
         try:
             prepared = job.finish()
@@ -219,22 +241,13 @@ class FreshEpochs(CursorSource):
             self._loader.start_tracing()
             self._events += prepared.events
         if self._overlap and job.window.stop != self._sizes.end:
-            self._prepare(job.window.stop, waiting=False)
+            self._prepare(job.window.stop)
 
-    def _prepare(self, position: int, *, waiting: bool) -> None:
-        """Prepare the window that starts at `position`; in a thread, unless somebody is waiting for it."""
-        if self._scratch is None:
-            self._scratch = ScratchFolder(self._parent)
-            # Also when the source is dropped without being closed, no thread and no window stays behind.
-            self._finalizer = weakref.finalize(self, _clean_up, self._jobs, self._scratch)
-        window = self._sizes.window(position)
-        threads = self._threads or preparing_threads(available_cores(), beside_training=not waiting)
-        job = WindowJob(window, self._scratch.path / f"window-{window.start:08d}", self._preparer, threads)
-        self._jobs.append(job)
-        if waiting:
-            job.run(self._reporter)
-        else:
-            job.start(self._reporter)
+    def _prepare(self, position: int) -> None:
+        """Begin to prepare the window that starts at `position`."""
+        threads = self._threads or preparing_threads(available_cores(), beside_training=self._loader is not None)
+        folder = self._scratch / f"window-{position:08d}"
+        self._jobs.append(WindowJob(position, self._sizes.window, folder, self._preparer, threads, self._reporter))
 
     def _close_loader(self) -> None:
         if self._loader is not None:
@@ -278,9 +291,7 @@ class FreshEpochs(CursorSource):
         """Stop preparing, join all threads, delete the windows; minibatches that you hold stay valid. Idempotent."""
         self._cursor.close()
         self._close_loader()
-        if self._finalizer is not None:
-            self._finalizer()
-            self._finalizer = None
+        self._finalizer()
         self._preparer.close()
         self._kept_pages = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -194,30 +194,51 @@ class _StoppableReporter:
 
 
 class WindowJob:
-    """Prepares one window in `folder`. What fails or is stopped leaves nothing there."""
+    """Prepares the window that begins at a position, in a thread, into `folder`. What fails or is stopped leaves no file
+    behind.
+    """
 
-    def __init__(self, window: range, folder: Path, preparer: WindowPreparer, threads: int) -> None:
-        self.window = window
-        self._folder, self._preparer, self._threads = folder, preparer, threads
+    def __init__(
+        self,
+        first: int,
+        choose: Callable[[int], range],
+        folder: Path,
+        preparer: WindowPreparer,
+        threads: int,
+        reporter: Reporter,
+    ) -> None:
+        """`choose` says how long the window is: in the thread, as it may have to wait for the topology."""
+        self._first, self._choose, self._folder = first, choose, folder
+        self._preparer, self._threads = preparer, threads
+        self._window, self._chosen = range(first, first), threading.Event()
         self._prepared: PreparedWindow | None = None
         self._failure: BaseException | None = None
         self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
+        # A daemon: at the interpreter's end it is stopped, not awaited.
+        self._thread = threading.Thread(target=self._run, args=(reporter,), name="diskgnn-fresh-window", daemon=True)
+        self._thread.start()
 
-    def run(self, reporter: Reporter) -> None:
-        """Prepare here and now; `finish` raises what goes wrong."""
+    @property
+    def window(self) -> range:
+        """The positions of its minibatches, once they are chosen; none if that failed."""
+        self._chosen.wait()
+        return self._window
+
+    def __contains__(self, position: int) -> bool:
+        return position == self._first or position in self.window
+
+    def _run(self, reporter: Reporter) -> None:
         try:
+            try:
+                self._window = self._choose(self._first)
+            finally:
+                self._chosen.set()
             reporter = _StoppableReporter(reporter, self._stopped)
-            self._prepared = self._preparer.prepare(self.window, self._folder, self._threads, reporter)
+            self._prepared = self._preparer.prepare(self._window, self._folder, self._threads, reporter)
         except BaseException as error:
             # Nobody waits for what was stopped, and a traceback kept would keep the packer's threads.
             self._failure = None if isinstance(error, _StoppedError) else error
             shutil.rmtree(self._folder, ignore_errors=True)
-
-    def start(self, reporter: Reporter) -> None:
-        """Prepare in a thread. A daemon: at the interpreter's end it is stopped, not awaited."""
-        self._thread = threading.Thread(target=self.run, args=(reporter,), name="diskgnn-fresh-window", daemon=True)
-        self._thread.start()
 
     def finish(self) -> PreparedWindow:
         """Wait until it is prepared.
@@ -225,7 +246,7 @@ class WindowJob:
         Raises:
             ArtifactError, DiskFullError, OSError: preparing failed.
         """
-        while self._thread is not None and self._thread.is_alive():
+        while self._thread.is_alive():
             self._thread.join(0.1)  # now and then, so that Ctrl-C is heard
         failure, self._failure = self._failure, None
         try:
@@ -239,7 +260,6 @@ class WindowJob:
     def discard(self) -> None:
         """Stop it, join its thread, delete its files."""
         self._stopped.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.join()
         self._failure = None
         shutil.rmtree(self._folder, ignore_errors=True)

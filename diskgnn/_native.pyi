@@ -35,6 +35,16 @@ def measure_reads(
 def crc32c(data: Buffer, crc: int = 0) -> int:
     """CRC-32C of `data`, continuing `crc`."""
 
+def crc32c_methods() -> list[str]:
+    """What this processor can compute it by, the fastest first: which `crc32c` takes."""
+
+def crc32c_by(method: str, data: Buffer, crc: int = 0) -> int:
+    """`crc32c`, by one of `crc32c_methods`.
+
+    Raises:
+        ValueError: not one of them.
+    """
+
 def check_block(indptr: Int32, indices: Int32, num_src: int) -> None:
     """Look through the edges of a block, grouped by destination, that came from disk.
 

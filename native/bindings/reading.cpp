@@ -56,6 +56,19 @@ void bind_reading(nb::module_& m) {
         return crc32c(std::as_bytes(std::span(data.data(), data.size())), crc);
       },
       "data"_a, "crc"_a = 0);
+  m.def("crc32c_methods", [] {
+    nb::list names;
+    for (const Crc32cMethod& method : crc32c_methods()) names.append(method.name);
+    return names;
+  });
+  m.def(
+      "crc32c_by",
+      [](const std::string& name, Bytes data, std::uint32_t crc) {
+        const auto method = std::ranges::find(crc32c_methods(), name, &Crc32cMethod::name);
+        require(method != crc32c_methods().end(), "method: expected one of crc32c_methods()");
+        return ~method->advance(std::as_bytes(span_of(data)).data(), data.size(), ~crc);
+      },
+      "method"_a, "data"_a, "crc"_a = 0);
   m.def(
       "crc32c_chunks",
       [](Bytes data, std::size_t chunk_bytes, std::uint32_t crc) {

@@ -12,15 +12,27 @@ inline bool has_sse42() {
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_SSE4_2) != 0;
 }
 
-// The system has to keep the wide registers, too.
-inline bool has_avx2() {
+// Whether the system keeps registers of these kinds, by their bits in XCR0, when threads take turns.
+inline bool keeps_registers(unsigned kinds) {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & bit_OSXSAVE) == 0) return false;
   unsigned kept = 0, upper = 0;
   asm volatile("xgetbv" : "=a"(kept), "=d"(upper) : "c"(0));
+  return (kept & kinds) == kinds;
+}
+
+inline bool has_avx2() {
   constexpr unsigned kVectorRegisters = 0b110;
-  return (kept & kVectorRegisters) == kVectorRegisters && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 &&
-         (b & bit_AVX2) != 0;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return keeps_registers(kVectorRegisters) && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & bit_AVX2) != 0;
+}
+
+// Products of polynomials, four at a time.
+inline bool has_wide_products() {
+  constexpr unsigned kWideRegisters = 0b11100110;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return keeps_registers(kWideRegisters) && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & bit_AVX512F) != 0 &&
+         (c & bit_VPCLMULQDQ) != 0;
 }
 
 }  // namespace diskgnn

@@ -7,8 +7,16 @@
 
 namespace diskgnn {
 
-// Continues `crc` (0 to start with) over `bytes`; uses the CPU's instruction where it has one.
+// Continues `crc` (0 to start with) over `bytes`, in the fastest of `crc32c_methods`.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc);
+
+struct Crc32cMethod {
+  const char* name;
+  std::uint32_t (*advance)(const std::byte* data, std::size_t size, std::uint32_t crc);  // `crc` inverted
+};
+
+// What this processor can compute it by, the fastest first.
+std::span<const Crc32cMethod> crc32c_methods();
 
 // The checksum of A followed by B, from those of A and B and the length of B: files that are written out of order have
 // their checksum put together from their parts' (the method is zlib's crc32_combine).

@@ -1,11 +1,19 @@
-"""CRC-32C against the vectors of RFC 3720 and a bit-by-bit computation; combining against computing."""
+"""CRC-32C by all means of this processor, against the vectors of RFC 3720 and a bit-by-bit computation; combining
+against computing."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskgnn._native import crc32c, crc32c_combine
+from diskgnn._native import crc32c, crc32c_by, crc32c_combine, crc32c_methods
+
+
+def by_all_means(data, crc=0):
+    """The CRC-32C that all methods agree on."""
+    found = {crc32c_by(method, data, crc) for method in crc32c_methods()}
+    assert found == {crc32c(data, crc)}
+    return found.pop()
 
 
 def bit_by_bit(data, crc=0):
@@ -30,18 +38,29 @@ def bit_by_bit(data, crc=0):
     ],
 )
 def test_published_vectors(data, expected):
-    assert crc32c(data) == bit_by_bit(data) == expected
+    assert by_all_means(data) == bit_by_bit(data) == expected
 
 
 @given(data=st.binary(max_size=300), start=st.integers(0, 9))
 def test_any_bytes_at_any_alignment(data, start):
-    assert crc32c(memoryview(data)[start:]) == bit_by_bit(data[start:])
+    assert by_all_means(memoryview(data)[start:]) == bit_by_bit(data[start:])
 
 
-@pytest.mark.parametrize("length", [767, 768, 769, 1000, 2 * 768 + 5, 24575, 24576, 24577, 24576 + 768 + 9, 70_001])
-def test_lengths_that_are_worked_on_in_three_stretches(length):
-    data = np.random.default_rng(length).bytes(length)
-    assert crc32c(data, 77) == bit_by_bit(data, 77)
+@pytest.mark.parametrize(
+    "length",
+    [255, 256, 257, 511, 512, 513, 767, 768, 769, 1000, 2 * 768 + 5, 4096]  # three stretches, or blocks of 256
+    + [24575, 24576, 24577, 24576 + 768 + 9, 70_001],
+)
+@pytest.mark.parametrize("start", [0, 3])
+def test_lengths_that_are_worked_on_in_parts(length, start):
+    data = np.random.default_rng(length).bytes(start + length)
+    assert by_all_means(memoryview(data)[start:], 77) == bit_by_bit(data[start:], 77)
+
+
+def test_a_method_that_this_processor_lacks_is_refused():
+    assert crc32c_methods()[-1] == "table"
+    with pytest.raises(ValueError, match="crc32c_methods"):
+        crc32c_by("guessing", b"abc")
 
 
 @given(data=st.binary(max_size=200), cut=st.integers(0, 200))

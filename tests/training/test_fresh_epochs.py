@@ -93,7 +93,6 @@ def test_more_epochs_than_it_was_made_for_are_refused(graph, tmp_path):
     with fresh(graph, tmp_path, num_epochs=1) as source:
         with pytest.raises(ConfigError, match="made with num_epochs=1, found epochs=3"):
             diskgnn.train(source, epochs=3, hidden=4)
-        assert not list(tmp_path.iterdir())  # nothing was prepared
         assert len(list(source)) == 8
         with pytest.raises(ConfigError, match="made for 1 epochs, and epoch 1 was asked for"):
             next(iter(source))
@@ -173,16 +172,38 @@ def test_training_has_half_of_the_cores_while_the_next_window_is_prepared(beside
     assert preparing_threads(cores, beside_training) == threads
 
 
-def test_the_first_window_is_prepared_by_the_thread_that_waits_for_it(graph, tmp_path):
-    """So it may have all cores: nothing trains meanwhile."""
-    preparing = []
-    with (
-        faults.armed("fresh_epochs.pack", lambda: preparing.append(threading.current_thread())),
-        fresh(graph, tmp_path, num_epochs=1, window=4) as source,
-    ):
+def test_the_first_window_is_prepared_while_nobody_asks(graph, tmp_path):
+    packing = threading.Event()
+    with faults.armed("fresh_epochs.pack", packing.set), fresh(graph, tmp_path, window=4) as source:
+        assert packing.wait(30)
+        assert source.stats().prepared_batches == 0  # nobody asked for it
         assert len(list(source.epoch(0))) == source.num_batches
-    assert preparing[0] == threading.current_thread()
-    assert len(preparing) == 1 + (threading.current_thread() not in preparing[1:])
+    packing.clear()
+    with faults.armed("fresh_epochs.pack", packing.set), fresh(graph, tmp_path, window=4, overlap=False) as source:
+        assert not packing.wait(0.1)
+        next(source.epoch(0))
+        assert packing.is_set()
+
+
+def test_a_state_begins_with_its_window(graph, tmp_path):
+    with fresh(graph, tmp_path, window=3, num_epochs=3) as source:
+        state = source.state_dict()
+        for epoch, batch in ((1, 3), (1, 0), (2, 8)):
+            source.load_state_dict(state | {"epoch": epoch, "batch": batch})
+        assert not windows_on_disk(tmp_path)  # what others began is gone, and nothing follows the last
+        source.load_state_dict(state | {"epoch": 1, "batch": 3})
+        source.load_state_dict(state | {"epoch": 1, "batch": 3})
+        assert [batch.batch_index for batch in source.epoch(1)] == [3, 4, 5, 6, 7]
+        assert source.stats().prepared_batches == 6  # windows of 3 from there on
+
+
+def test_a_source_that_is_dropped_or_closed_at_once_leaves_nothing(graph, tmp_path):
+    before = threads_of_this_process()
+    fresh(graph, tmp_path).close()
+    source = fresh(graph, tmp_path)
+    del source
+    assert not list(tmp_path.iterdir())
+    assert threads_that_stay(before) == before
 
 
 def test_plain_loops_count_epochs_up_and_go_on(graph, tmp_path):
@@ -356,8 +377,10 @@ def test_arguments_are_checked(graph, tmp_path, arguments, message):
     with pytest.raises(ConfigError, match=message):
         fresh(graph, tmp_path, **arguments)
     (tmp_path / "file").write_text("")
-    with fresh(graph, tmp_path / "file") as source, pytest.raises(ConfigError, match="cannot write"):
-        next(source.epoch(0))
+    before = threads_of_this_process()
+    with pytest.raises(ConfigError, match="cannot write"):
+        fresh(graph, tmp_path / "file")
+    assert threads_that_stay(before) == before
     with fresh(graph, tmp_path) as source, pytest.raises(ConfigError, match="epoch"):
         source.epoch(-1)
 

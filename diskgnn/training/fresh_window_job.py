@@ -194,9 +194,7 @@ class _StoppableReporter:
 
 
 class WindowJob:
-    """Prepares the window that begins at a position, in a thread, into `folder`. What fails or is stopped leaves no file
-    behind.
-    """
+    """Prepares the window that begins at a position, in a thread. What fails or is stopped leaves no files."""
 
     def __init__(
         self,

@@ -153,8 +153,10 @@ DISKGNN_WITH_PRODUCTS __m512i fold(__m512i bytes, __m512i advance, __m512i there
 DISKGNN_WITH_PRODUCTS std::uint32_t by_products(const std::byte* data, std::size_t size, std::uint32_t crc) {
   constexpr std::size_t kLane = 64, kBlock = 4 * kLane;
   if (size < kBlock) return by_instruction(data, size, crc);
-  __m512i a = _mm512_xor_si512(_mm512_loadu_si512(data), _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(crc))));
-  __m512i b = _mm512_loadu_si512(data + kLane), c = _mm512_loadu_si512(data + 2 * kLane), d = _mm512_loadu_si512(data + 3 * kLane);
+  __m512i a =
+      _mm512_xor_si512(_mm512_loadu_si512(data), _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(crc))));
+  __m512i b = _mm512_loadu_si512(data + kLane), c = _mm512_loadu_si512(data + 2 * kLane),
+          d = _mm512_loadu_si512(data + 3 * kLane);
   const __m512i by_block = advance_by<8 * kBlock>(), by_lane = advance_by<8 * kLane>();
   for (data += kBlock, size -= kBlock; size >= kBlock; data += kBlock, size -= kBlock) {
     a = fold(a, by_block, _mm512_loadu_si512(data));

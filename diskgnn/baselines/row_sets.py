@@ -135,7 +135,7 @@ def typed_minibatch(
     return TypedMiniBatch(
         x=rows.x, y=y, blocks=tuple(blocks), node_counts=tuple(counts), seeds=torch.from_numpy(sampled.seeds.copy()),
         target=target, epoch=place[0], batch_index=place[1],
-        input_nodes=_by_type(names, sampled.input_nodes), pairs=_pairs(sampled),
+        input_nodes=_by_type(names, sampled.input_nodes), pairs=sampled_pairs(sampled),
         trees=None if sampled.trees is None else _by_type(names, sampled.trees),
     )  # fmt: skip
 
@@ -146,7 +146,8 @@ def _by_type(names: Sequence[str], arrays: Sequence[npt.NDArray[Any]]) -> dict[s
     }
 
 
-def _pairs(sampled: SampledMinibatch) -> Pairs | None:
+def sampled_pairs(sampled: SampledMinibatch) -> Pairs | None:
+    """Those of a minibatch whose seeds are links."""
     if sampled.pairs is None:
         return None
     src, dst = (torch.from_numpy(each.astype(np.int64)) for each in (sampled.pairs.src, sampled.pairs.dst))

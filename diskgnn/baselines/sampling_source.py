@@ -14,7 +14,7 @@ from torch import Tensor
 
 from diskgnn._native import NeighborSampler
 from diskgnn.baselines.epoch_source import EpochSource, SourceOptions
-from diskgnn.baselines.row_sets import FeatureRows, TypedRows, typed_minibatch
+from diskgnn.baselines.row_sets import FeatureRows, TypedRows, sampled_pairs, typed_minibatch
 from diskgnn.batches.batch_source import LoadStats
 from diskgnn.batches.minibatch import AnyMiniBatch, Block, MiniBatch
 from diskgnn.errors import ConfigError
@@ -127,11 +127,8 @@ class SamplingSource(EpochSource):
         faults.point("baseline.gather")
         with self._traced("gather", number):
             rows = self._rows.gather(sampled)
-        y = (
-            self._labels(sampled.seeds, sampled.places)
-            if sampled.pairs is None
-            else torch.from_numpy(sampled.pairs.label)
-        )
+        pairs = sampled_pairs(sampled)
+        y = self._labels(sampled.seeds, sampled.places) if pairs is None else pairs.y(self.schema.target_kind)
         batch = typed_minibatch(sampled, self._graph, rows, y, self.schema.target, (epoch, number))
         return (batch if self._graph.is_typed else batch.of_one_type()), rows.cost
 

@@ -150,7 +150,7 @@ def to_pyg(batch: MiniBatch) -> torch_geometric.data.Data:
     if batch.pairs is not None:
         del data.y
         data.edge_label_index = torch.stack([batch.pairs.src, batch.pairs.dst])
-        data.edge_label = batch.pairs.label
+        data.edge_label = batch.y
     return data
 
 
@@ -190,7 +190,7 @@ def typed_to_pyg(batch: TypedMiniBatch) -> torch_geometric.data.HeteroData:
         store.batch_size, store.y, store.seeds = batch.seeds.numel(), batch.y, batch.seeds
     else:
         store.edge_label_index = torch.stack([batch.pairs.src, batch.pairs.dst])
-        store.edge_label = batch.pairs.label
+        store.edge_label = batch.y
     return data
 
 

@@ -84,14 +84,20 @@ class Block:
 
 @dataclass(frozen=True)
 class Pairs:
-    """The pairs of nodes that a link predictor judges: seed edges, and negatives.
+    """The pairs of nodes that a link predictor judges, seed edges and negatives; or pairs that have labels.
 
     `src` and `dst` are positions among the seeds of their types: rows of what the innermost blocks yield.
     """
 
     src: Tensor  # [P] int64
     dst: Tensor  # [P] int64
-    label: Tensor  # [P] float32: 1 for an edge, 0 for a negative; edges come first
+    label: Tensor  # [P] float32: 1 for an edge, 0 for a negative; edges come first. Or the labels given, see `y`
+
+    def y(self, target_kind: str) -> Tensor:
+        """The labels as a minibatch has them whose `SourceSchema.target_kind` this is."""
+        if target_kind == "class":
+            return self.label.long()
+        return self.label.unsqueeze(1) if target_kind == "regression" else self.label
 
 
 @dataclass(frozen=True)

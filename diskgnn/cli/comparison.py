@@ -170,7 +170,7 @@ def compare(output: Output, /, graph: Path, out: Path | None, report: Path | Non
 
 
 def _settings(
-    graph: Path, *, model: str | None, hidden: int, decoder: str, embedding_memory: int | str, dropout: float,
+    graph: Path, *, model: str | None, hidden: int, decoder: str | None, embedding_memory: int | str, dropout: float,
     aggregation: str, lr: float, **others: Any,
 ) -> ComparisonSettings:  # fmt: skip
     from diskgnn.compare.settings import ComparisonSettings

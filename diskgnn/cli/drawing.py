@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +72,6 @@ def _with_seeds(
         if columns or task:
             raise ConfigError(f"{'columns' if columns else 'task'}: only for seeds in tables; pass `seeds` with it")
         return target
-    if isinstance(target, LinkTarget):
-        raise ConfigError(
-            "seeds: expected a type of nodes as `target`, found one of edges; in Python, LinkTarget has seeds"
-        )
     from diskgnn.cli.table_columns import table_columns
     from diskgnn.importers.seed_tables import read_target
 
@@ -82,4 +79,7 @@ def _with_seeds(
     if len(by_split) < len(seeds) or (None in by_split and len(seeds) > 1):
         raise ConfigError("seeds: expected one table with a column of splits, or each split once as SPLIT=PATH")
     tables: Any = by_split.get(None, by_split)
-    return read_target(graph, tables, node_type=target.node_type, columns=table_columns(columns), task=task)
+    if isinstance(target, NodeTarget):
+        return read_target(graph, tables, node_type=target.node_type, columns=table_columns(columns), task=task)
+    found = read_target(graph, tables, edge_type=target.edge_type, columns=table_columns(columns), task=task)
+    return replace(target, seeds=found.seeds, times=found.times, labels=found.labels)

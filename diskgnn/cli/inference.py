@@ -77,7 +77,7 @@ def infer(
     "--pairs",
     type=options.EXISTING,
     metavar="FILE",
-    help="Score these pairs instead: .npy of ids [n, 2], or a table with columns `src` and `dst`.",
+    help="Say it of these pairs instead: .npy of ids [n, 2], or a table with columns `src` and `dst`.",
 )
 @click.option("--node-type", metavar="TYPE", help="Of the nodes.  [default: what the model was trained for]")
 @click.option(

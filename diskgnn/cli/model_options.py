@@ -17,7 +17,8 @@ shape = combined(
     _model("--aggregation", type=click.Choice(AGGREGATIONS), default="mean", show_default=True,
            help="What GraphSAGE makes of the neighbours' rows, column by column."),
     _model("--dropout", type=float, default=0.5, show_default=True, help="Share of hidden units dropped."),
-    _model("--decoder", type=click.Choice(DECODERS), default="dot", show_default=True, help="Makes a link's score."),
+    _model("--decoder", type=click.Choice(DECODERS),
+           help="Makes a link's score, or what is said of a pair that has a label.  [default: dot; mlp for labels]"),
     _model("--embedding-memory", type=Size(), default="2GiB", show_default=True,
            help="What the vectors of nodes without features may take."),
 )  # fmt: skip

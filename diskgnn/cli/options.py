@@ -269,9 +269,9 @@ given_seeds = combined(
     _seeds("--target-seeds", "seeds", type=SplitSource(), multiple=True, metavar="[SPLIT=]PATH",
            help="Train on these in place of the graph's splits: a table with a column `split`, or one for each, "
                 "train=FILE; repeat it. Parquet or CSV, a file or a folder of parts."),
-    _seeds("--target-column", "columns", type=Column("id", "time", "label", "split"), multiple=True,
+    _seeds("--target-column", "columns", type=Column("id", "src", "dst", "time", "label", "split"), multiple=True,
            help="What a column of them is called, such as time=day; label=NAME may come several times.  [default: id, "
-                "time, label and split; there need be no times and no labels]"),
+                "of edge types src and dst, time, label and split; there need be no times and no labels]"),
     _seeds("--target-task", "task", type=click.Choice(SEED_TASKS),
            help="What their labels are.  [default: class of whole numbers and truth values, multilabel of several of "
                 "them for each seed, regression of other numbers]"),

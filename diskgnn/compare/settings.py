@@ -100,7 +100,7 @@ class ComparisonSettings:
         is given those of the train split alone.
         """
         sampling, target = self.sampling, self.sampling.target
-        if isinstance(target, NodeTarget) and target.labels is not None:
+        if target.labels is not None:
             labels = label_target(graph, target)
             assert labels is not None
             if labels.kind == "class":

@@ -10,10 +10,10 @@ from diskgnn.storage.graph_config import TargetConfig
 
 
 def label_target(graph: Graph, target: Target) -> TargetConfig | None:
-    """What the y of seeds of `target`, which names a type, is; None of links, and of seeds without labels."""
-    if isinstance(target, LinkTarget):
-        return None
+    """What the y of seeds of `target`, which names a type, is; None of links to predict, or if they have none."""
     if target.labels is None:
+        if isinstance(target, LinkTarget):
+            return None
         return graph.nodes[str(target.node_type)].config.target
     first, *_ = arrays = list(target.labels.values())
     if first.dtype.kind == "i":
@@ -35,10 +35,11 @@ def source_schema(graph: Graph, target: Target) -> SourceSchema:
         (each.type, None if each.config.rows is None else each.config.rows.num_features)
         for each in graph.edges.values()
     )
-    if isinstance(target, LinkTarget):
-        return SourceSchema(nodes, edges, target.edge_type, "link", 1)
-    assert target.node_type is not None
     labels = label_target(graph, target)
+    if isinstance(target, LinkTarget):
+        kind, num_outputs = ("link", 1) if labels is None else (labels.kind, labels.num_outputs)
+        return SourceSchema(nodes, edges, target.edge_type, kind, num_outputs)
+    assert target.node_type is not None
     if labels is None:
         raise ConfigError(f"{graph.manifest.path}: {target.node_type} nodes have no labels; convert with some")
     return SourceSchema(nodes, edges, target.node_type, labels.kind, labels.num_outputs)

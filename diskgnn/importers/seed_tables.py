@@ -1,4 +1,4 @@
-"""Seeds from tables: a node, a time and a label in each row, as tasks over relational databases come."""
+"""Seeds from tables: a node or a pair, a time and a label in each row, as tasks over relational databases come."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from diskgnn.importers.tables.column_encoding import label_numbers, seconds
 from diskgnn.importers.tables.table import Table, TableColumns
 from diskgnn.importers.tables.table_rows import is_list, splits
 from diskgnn.paths import PathLike
-from diskgnn.specs.targets import SEED_TASKS, NodeTarget
+from diskgnn.schema import EdgeType, edge_type_name, parse_edge_type
+from diskgnn.specs.targets import SEED_TASKS, LinkTarget, NodeTarget
 
 _LABEL = "label"
 
@@ -31,10 +32,11 @@ def read_target(
     seeds: PathLike | Mapping[str, PathLike],
     *,
     node_type: str | None = None,
+    edge_type: EdgeType | str | None = None,
     columns: TableColumns | None = None,
     task: str | None = None,
     num_classes: int | None = None,
-) -> NodeTarget:
+) -> NodeTarget | LinkTarget:
     """The seeds that tables list, with the times and labels that they give them, as `prepare` and `sample` take them.
 
     Args:
@@ -42,7 +44,10 @@ def read_target(
         seeds: a Parquet or CSV table, or a folder of parts, with a column that names the split of each row; or a table
             for each split, {"train": path}.
         node_type: of the seeds; by default the only one of the graph.
-        columns: which columns hold `id` (the user's own ids where the graph keeps some), `time`, `label` and `split`;
+        edge_type: that the seeds are pairs of, in place of nodes: of its sources and its destinations. The target is
+            then a `LinkTarget`; with labels, these are predicted, and without, which pairs have an edge.
+        columns: which columns hold `id` (the user's own ids where the graph keeps some), or `src` and `dst` of pairs,
+            `time`, `label` and `split`;
             by default those of these names, and no times or labels without such a column. Times are whole numbers, or
             become seconds since 1970. Several labels of a seed are a column of lists, all of one length, or several
             columns: label=["left", "paid"].
@@ -52,7 +57,7 @@ def read_target(
         num_classes: as in `NodeTarget`.
 
     Raises:
-        ConfigError: no such type of nodes, task or split, or labels that do not fit it.
+        ConfigError: no such type of nodes or edges, task or split; labels that do not fit it, or several of a pair.
         InputError: a table that cannot be read, columns that are not what they should be, or ids that no node has.
 
     Example:
@@ -62,20 +67,27 @@ def read_target(
     """
     if task is not None and task not in SEED_TASKS:
         raise ConfigError(f"task: expected one of {', '.join(SEED_TASKS)}, found {task!r}")
-    nodes = _nodes_of(graph if isinstance(graph, Graph) else Graph.open(graph), node_type)
+    opened = graph if isinstance(graph, Graph) else Graph.open(graph)
+    if edge_type is None:
+        ends = {"id": _nodes_of(opened, node_type)}
+    else:
+        ends = _ends_of(opened, parse_edge_type(edge_type, "target"))
     with permission_named():
-        rows = _rows_by_split(seeds, columns or TableColumns())
+        rows = _rows_by_split(seeds, columns or TableColumns(), tuple(ends))
     labels = _label_columns(rows)
     has_label = bool(labels)
     if has_label:
         rows = {split: _labelled(split, each, labels) for split, each in rows.items()}
-    return NodeTarget(
-        nodes.name,
-        _nodes_by_split(nodes, {split: each["id"] for split, each in rows.items()}),
-        {split: _times(split, each["time"]) for split, each in rows.items()} if _all_have("time", rows) else None,
-        _labels(rows, labels, task) if has_label else None,
-        num_classes,
-    )
+    numbers = {role: _nodes_by_split(nodes, {split: each[role] for split, each in rows.items()})
+               for role, nodes in ends.items()}  # fmt: skip
+    times = {split: _times(split, each["time"]) for split, each in rows.items()} if _all_have("time", rows) else None
+    given: dict[str, Any] = {
+        "times": times, "labels": _labels(rows, labels, task) if has_label else None, "num_classes": num_classes
+    }  # fmt: skip
+    if edge_type is None:
+        return NodeTarget(ends["id"].name, numbers["id"], **given)
+    pairs = {split: np.stack([numbers[role][split] for role in ends], axis=1) for split in rows}
+    return LinkTarget(edge_type, seeds=pairs, **given)  # type: ignore[arg-type]  # it parses the name
 
 
 def _nodes_of(graph: Graph, node_type: str | None) -> NodeSet:
@@ -89,10 +101,21 @@ def _nodes_of(graph: Graph, node_type: str | None) -> NodeSet:
     return graph.nodes[node_type]
 
 
-def _rows_by_split(seeds: PathLike | Mapping[str, PathLike], columns: TableColumns) -> dict[str, pa.Table]:
-    """The columns `id`, and `time` and labels where there are such, of the rows of each split."""
+def _ends_of(graph: Graph, edge_type: EdgeType) -> dict[str, NodeSet]:
+    if edge_type not in graph.edges:
+        raise ConfigError(
+            f"target: expected the type of the edges that the seeds are pairs of, one of "
+            f"{', '.join(map(edge_type_name, graph.edges))}; found {edge_type_name(edge_type)}"
+        )
+    return {"src": graph.nodes[edge_type[0]], "dst": graph.nodes[edge_type[2]]}
+
+
+def _rows_by_split(
+    seeds: PathLike | Mapping[str, PathLike], columns: TableColumns, ids: Sequence[str]
+) -> dict[str, pa.Table]:
+    """The columns `ids`, and `time` and labels where there are such, of the rows of each split."""
     if isinstance(seeds, Mapping):
-        return {split: _rows(_opened(path, columns), columns) for split, path in seeds.items()}
+        return {split: _rows(_opened(path, columns), columns, ids) for split, path in seeds.items()}
     table = _opened(seeds, columns)
     if columns.split not in table.schema.names:
         raise InputError(
@@ -102,7 +125,7 @@ def _rows_by_split(seeds: PathLike | Mapping[str, PathLike], columns: TableColum
     chosen = splits(table, columns)
     if not chosen:
         raise InputError(f"seeds: expected rows of a split in {seeds}, found none")
-    rows = _rows(table, columns)
+    rows = _rows(table, columns, ids)
     return {split: rows.take(pa.array(numbers)) for split, numbers in chosen.items()}
 
 
@@ -113,30 +136,37 @@ def _opened(path: PathLike, columns: TableColumns) -> Table:
     return table
 
 
-def _rows(table: Table, columns: TableColumns) -> pa.Table:
-    taken = {"id": columns.id}
+def _rows(table: Table, columns: TableColumns, ids: Sequence[str]) -> pa.Table:
+    taken: dict[str, str] = {role: getattr(columns, role) for role in ids}
     if columns.time or "time" in table.schema.names:
         taken["time"] = columns.time or "time"
     if not isinstance(columns.label, str):
         taken |= {f"{_LABEL}{number}": name for number, name in enumerate(columns.label)}
     elif columns.label != _LABEL or _LABEL in table.schema.names:
         taken[_LABEL] = columns.label
-    if columns.id not in table.schema.names:
-        raise InputError(
-            f"seeds: expected a column {columns.id!r} in {table.path}, found {table.schema.names}; say what the one of "
-            f"ids is called (`columns`, id=NAME)"
-        )
-    kind = {role: table.field(name).type for role, name in taken.items()}["id"]
-    if id_kind(kind) is None:
-        raise InputError(
-            f"seeds: expected whole numbers, strings or binary in column {columns.id!r} of {table.path}, found {kind}"
-        )
+    for role in ids:
+        name = taken[role]
+        if name not in table.schema.names:
+            raise InputError(
+                f"seeds: expected a column {name!r} in {table.path}, found {table.schema.names}; say what the one of "
+                f"ids is called (`columns`, {role}=NAME)"
+            )
+    kinds = {role: table.field(name).type for role, name in taken.items()}
+    for role in ids:
+        if id_kind(kinds[role]) is None:
+            raise InputError(
+                f"seeds: expected whole numbers, strings or binary in column {taken[role]!r} of {table.path}, found "
+                f"{kinds[role]}"
+            )
     batches = [
-        pa.record_batch([id_keys(batch.column(0)), *batch.columns[1:]], names=list(taken))
+        pa.record_batch(
+            [id_keys(column) if role in ids else column for role, column in zip(taken, batch.columns, strict=True)],
+            names=list(taken),
+        )
         for batch in table.batches(list(taken.values()), CHUNK_EDGES)
     ]
     rows = _without_lists(table, pa.Table.from_batches(batches))
-    for role in {"id", "time"} & taken.keys():
+    for role in [role for role in taken if role in (*ids, "time")]:
         if rows[role].null_count:
             place = int(np.asarray(rows[role].is_null()).argmax())
             raise InputError(

@@ -60,7 +60,8 @@ def asked_of(
             kind = "link"
     else:
         net, schema = load_model(model), load_checkpoint(model)["config"]["schema"]
-        kind, target = schema["target_kind"], schema["target"]
+        target = schema["target"]
+        kind = schema["target_kind"] if isinstance(target, str) else "link"  # whose rows of nodes are vectors
         types = (target,) if isinstance(target, str) else tuple(dict.fromkeys((target[0], target[2])))
         if not isinstance(net, TypedModel):
             types = tuple(kinds)  # whatever the graph calls it
@@ -101,24 +102,26 @@ def chosen_nodes(nodes: npt.ArrayLike | None, num_nodes: int) -> npt.NDArray[np.
     return found.astype(np.int64)
 
 
-def link_model(model: nn.Module | PathLike, edge_type: EdgeType | str | None) -> tuple[nn.Module, EdgeType]:
-    """A model of link prediction, and the type of the edges that it judges.
+def pair_model(model: nn.Module | PathLike, edge_type: EdgeType | str | None) -> tuple[nn.Module, EdgeType, str]:
+    """A model of pairs of nodes, the type of the edges that these are or may be, and what their labels are, or 'link'.
 
     Raises:
         ConfigError: it is for something else, or a module of which nobody says for which edges.
     """
     trained_for: EdgeType | None = None
+    kind = "link"
     if isinstance(model, nn.Module):
         net = model
     else:
-        net, target = load_model(model), load_checkpoint(model)["config"]["schema"]["target"]
+        net, schema = load_model(model), load_checkpoint(model)["config"]["schema"]
+        target, kind = schema["target"], schema["target_kind"]
         if isinstance(target, str):
             raise ConfigError(f"pairs: the model in {model} was trained for {target} nodes, not for links")
         trained_for = parse_edge_type(target)
     if edge_type is None and trained_for is None:
         raise ConfigError("edge_type: expected the type of the pairs, as the model is a module")
     found = parse_edge_type(edge_type or trained_for)
-    return net, found
+    return net, found, kind
 
 
 def fanouts_of(net: nn.Module, fanouts: Fanouts | None) -> Fanouts:

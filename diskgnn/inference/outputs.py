@@ -77,6 +77,12 @@ class OutputFormat:
         found = logits.argmax(1) if self.kind == "class" else (logits > 0).to(torch.uint8)
         return found.numpy()
 
+    def column(self, values: npt.NDArray[Any]) -> tuple[str, pa.Array]:
+        """Name and content of the column of a table that has these."""
+        flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+        rows = pa.FixedSizeListArray.from_arrays(flat, self.columns) if self.row_shape else flat
+        return "class" if self.what == "classes" else self.what, rows
+
 
 class IdColumn:
     """The user's ids of ascending nodes, read from front to back.
@@ -193,15 +199,13 @@ def _npy_in_order(
 
 @contextmanager
 def _parquet(path: Path, content: OutputFormat, ids: IdColumn | None, disk: DiskBudget) -> Iterator[Write]:
-    value = pa.from_numpy_dtype(content.dtype)
-    kind = pa.list_(value, content.columns) if content.row_shape else value
     id_name, id_type = ("node", pa.int64()) if ids is None else ("id", ids.type)
-    schema = pa.schema([(id_name, id_type), ("class" if content.what == "classes" else content.what, kind)])
+    name, nothing = content.column(np.empty((0, *content.row_shape), content.dtype))
+    schema = pa.schema([(id_name, id_type), (name, nothing.type)])
     with ChecksummedFile(path, disk=disk) as sink, pq.ParquetWriter(sink, schema, compression="zstd") as file:
 
         def write(values: npt.NDArray[Any], nodes: npt.NDArray[np.int64]) -> None:
-            flat = pa.array(np.ascontiguousarray(values).reshape(-1))
-            rows = pa.FixedSizeListArray.from_arrays(flat, content.columns) if content.row_shape else flat
+            _, rows = content.column(values)
             file.write_table(pa.table([pa.array(nodes) if ids is None else ids.of(nodes), rows], schema=schema))
 
         yield write

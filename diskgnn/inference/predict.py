@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from typing import Any
 
@@ -20,7 +20,7 @@ from diskgnn.batches.minibatch import AnyMiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
-from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, fanouts_of, kinds_of, link_model
+from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, fanouts_of, kinds_of, pair_model
 from diskgnn.inference.minibatch_memory import predicting_bytes
 from diskgnn.inference.node_files import read_nodes, read_pairs
 from diskgnn.inference.outputs import IdColumn, OutputFormat, check_suffix, ids_of, open_output
@@ -88,8 +88,8 @@ def predict(
         nodes: [n] numbers of rows, or bool [N]; or a file of ids, .npy or a table with a column `id`, which are your
             own where `source` is a graph that keeps some. By default all. A .npy file has them in this order, Parquet
             in ascending order.
-        pairs: [n, 2] (source, destination) in place of nodes, for a model of link prediction: scores in this order. Or
-            a file of ids as for `nodes`, of a table the columns `src` and `dst`.
+        pairs: [n, 2] (source, destination) in place of nodes, for a model of links, or of pairs that have labels: what
+            it says in this order. Or a file of ids as for `nodes`, of a table the columns `src` and `dst`.
         edge_type: of the pairs; by default the one that the model was trained for.
         what: 'logits' (by default), 'probabilities' or 'classes'; of a model of link prediction the vectors of nodes,
             'embeddings'.
@@ -168,13 +168,14 @@ def predict(
             _write_nodes(scratch, asked, loader, chosen, node_set, reporter)
         else:
             graph = source if isinstance(source, Graph) else Graph.open(source)
-            net, found = link_model(model, edge_type)
+            net, found, kind = pair_model(model, edge_type)
             if isinstance(pairs, str | os.PathLike):
                 pairs = read_pairs(pairs, graph.nodes.get(found[0]), graph.nodes.get(found[2]))
             loader = prepared(
                 graph, net, LinkTarget(found, eval_negatives=0, seeds={_SPLIT: pairs}), len(np.asarray(pairs)), 1
             )
-            _write_scores(scratch, net, graph, found, loader, np.asarray(pairs), reporter)
+            values, columns = _of_pairs(net, found, loader, kind, what, reporter)
+            _write_pairs(scratch, graph, found, np.asarray(pairs), values, columns)
     return StageReport("predict", time.perf_counter() - started, 0, out.stat().st_size)
 
 
@@ -255,10 +256,10 @@ def _places_of(
     return order[first]
 
 
-def _write_scores(
-    scratch: Scratch, net: nn.Module, graph: Graph, edge_type: EdgeType, loader: Loader, pairs: npt.NDArray[Any],
-    reporter: Reporter,
-) -> None:  # fmt: skip
+def _of_pairs(
+    net: nn.Module, edge_type: EdgeType, loader: Loader, kind: str, what: str | None, reporter: Reporter
+) -> tuple[npt.NDArray[Any], Callable[[npt.NDArray[Any]], tuple[str, pa.Array]]]:
+    """The scores [n] of links, or `what` [n, ...] of pairs with labels; and what makes a table's column of that."""
     decoder: Any = getattr(net, "decoder", None) or DotProduct()
     parts = []
     for batch, found in _outputs(net, loader, reporter):
@@ -267,11 +268,22 @@ def _write_scores(
         with torch.no_grad():
             scores = decoder(ends[0][batch.pairs.src], ends[1][batch.pairs.dst])
         parts.append(np.array(scores.float().cpu()))
-    scores = np.concatenate(parts)
+    values = np.concatenate(parts)
+    if kind == "link":
+        return values, lambda scores: ("score", pa.array(scores))
+    content = OutputFormat(what or "logits", kind, values.shape[1])
+    return content.of(values), content.column
+
+
+def _write_pairs(
+    scratch: Scratch, graph: Graph, edge_type: EdgeType, pairs: npt.NDArray[Any], values: npt.NDArray[Any],
+    column: Callable[[npt.NDArray[Any]], tuple[str, pa.Array]],
+) -> None:  # fmt: skip
     with scratch.publishing() as path, ChecksummedFile(path, disk=scratch.disk) as file:
         if scratch.output.suffix == ".npy":
-            np.save(file, scores)
+            np.save(file, values)
         else:
             sources, destinations = (ids_of(graph.nodes[edge_type[end]], pairs[:, end // 2]) for end in (0, 2))
-            table = pa.table({"source": sources, "destination": destinations, "score": scores})
+            name, rows = column(values)
+            table = pa.table({"source": sources, "destination": destinations, name: rows})
             pq.write_table(table, file, compression="zstd")

@@ -135,7 +135,8 @@ class HeaderReader:
 
     def _y(self, header: Header, tensor: _Arrays) -> Tensor | None:
         if header.y is None:
-            return None if header.pairs is None else tensor(header.pairs.label)
+            pairs = self._pairs(header, tensor)
+            return None if pairs is None else pairs.y(self._schema.target_kind)
         y = tensor(header.y)
         return y if self._schema.target_kind == "class" else y.view(-1, self._layout.num_outputs)
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import label_target
-from diskgnn.specs.targets import NodeTarget, Target
+from diskgnn.specs.targets import LinkTarget, Target
 from diskgnn.storage.extent_headers import LABEL_DTYPES
 from diskgnn.storage.samples import SampledMinibatch
 
@@ -25,15 +25,14 @@ class SplitLabels:
 
     @staticmethod
     def of(graph: Graph, target: Target, split: str) -> SplitLabels | None:
-        """Those of the seeds of `target`, with the arrays that were given; None if they have none.
+        """Those of the seeds of `target`, with the arrays that were given; None if these nodes have none.
 
         Raises:
             ArtifactError: the labels are damaged.
         """
         config = label_target(graph, target)
-        if config is None:
-            return None
-        assert isinstance(target, NodeTarget)
+        if config is None or isinstance(target, LinkTarget):
+            return None  # samples have the labels of pairs
         dtype = LABEL_DTYPES[config.kind]
         if target.labels is not None:
             return SplitLabels(None, target.labels[split].astype(dtype, copy=False))

@@ -83,7 +83,7 @@ def alternatives(plan: SamplingPlan) -> list[SamplingPlan]:
 def _may_group(plan: SamplingPlan) -> bool:
     """Whether groups can be found in little time, and leave alone what is learned."""
     spec, num_edges = plan.spec, sum(edges.num_edges for edges in plan.graph.edges.values())
-    in_batch = isinstance(spec.target, LinkTarget) and spec.target.negatives == 0
+    in_batch = isinstance(spec.target, LinkTarget) and spec.target.is_own_negatives
     return num_edges <= MAX_GROUPED_EDGES and spec.shuffle and not in_batch and "train" in plan.splits
 
 

@@ -106,7 +106,9 @@ def _splits_with_minibatches(plan: SamplingPlan) -> list[str]:
 
 
 def _label_bytes(plan: SamplingPlan) -> int:
-    """Of one seed's y in a header."""
+    """Of one seed's y in a header; pairs have theirs with them."""
+    if plan.layout.pairs:
+        return 0
     target = label_target(plan.graph, plan.config().spec.target)
     return 0 if target is None else np.dtype(LABEL_DTYPES[target.kind]).itemsize * target.num_outputs
 

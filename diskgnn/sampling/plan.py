@@ -329,7 +329,7 @@ class SamplingPlan:
 
 def _require_groups(spec: SamplingSpec) -> None:
     """Refuse groups where they would change what is learned, not only what is read."""
-    if isinstance(spec.target, LinkTarget) and spec.target.negatives == 0:
+    if isinstance(spec.target, LinkTarget) and spec.target.is_own_negatives:
         raise ConfigError(
             "group_seeds: with negatives=0 the other edges of a minibatch are its negatives, and these are not to be "
             "near ones; sample at least 1 negative per edge, or leave group_seeds out"

@@ -221,8 +221,10 @@ class EdgeSeeds:
             negatives = self._negatives.draw(sources, bits)
         ends = sources, np.concatenate([destinations, negatives.ravel()])
         rows = np.concatenate([np.arange(len(positions)), np.repeat(np.arange(len(positions)), per_positive)])
-        label = np.zeros(len(rows), np.float32)
-        label[: len(positions)] = 1
+        if self.target.labels is None:
+            label = (np.arange(len(rows)) < len(positions)).astype(np.float32)
+        else:
+            label = self.target.labels[split][positions].astype(np.float32)
         excluded = self._excluded(sources, destinations) if is_train else ()
         if self._spec.temporal is None:
             seeds, (src, dst) = _by_first_appearance(ends, self._same_type)

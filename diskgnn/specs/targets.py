@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from diskgnn.errors import ConfigError
@@ -15,6 +15,7 @@ NEGATIVES_BY = ("uniform", "popularity")
 SEED_TASKS = ("class", "multilabel", "regression")  # what labels in a table of seeds are
 EXCLUSIONS = ("none", "self", "reverse")
 AVOIDED = ("seeds", "known", "none")
+_MOST_PAIR_CLASSES = 1 << 24  # files have the label of a pair as float32
 
 
 @dataclass(frozen=True)
@@ -50,30 +51,19 @@ class NodeTarget:
         if self.node_type is not None:
             check_type_name(self.node_type, "target")
         _keep_seeds(self, ())
-        if self.labels is not None:
-            labels = SplitArrays.of_labels(self.labels)
-            _require_for_seeds("labels", labels, self.seeds)
-            object.__setattr__(self, "labels", labels)
-        if self.num_classes is not None:
-            self._check_classes(whole_number("num_classes", self.num_classes, least=2))
-
-    def _check_classes(self, num_classes: int) -> None:
-        if self.labels is None:
-            raise ConfigError("num_classes: expected the `labels` that these are of, found none")
-        for split, labels in self.labels.items():
-            if labels.dtype.kind != "i" or labels.max() >= num_classes:
-                raise ConfigError(
-                    f"num_classes: expected labels[{split!r}] to be classes below {num_classes}, found "
-                    f"{labels.dtype} up to {labels.max()}"
-                )
+        _keep_labels(self)
 
 
 @dataclass(frozen=True)
 class LinkTarget:
-    """Seeds are the two ends of edges, and of pairs without an edge: link prediction.
+    """Seeds are the two ends of edges, and of pairs without an edge: link prediction. Or, with `labels`, the ends of
+    pairs that each have a class or a number to be regressed: there are no negatives then.
 
     Raises:
         ConfigError: a value that makes no sense.
+
+    Example:
+        >>> LinkTarget("user:rates:film", seeds={"train": [[7, 1], [7, 2]]}, labels={"train": [4.5, 2.0]})
     """
 
     edge_type: EdgeType  # whose splits of seed edges are the positive pairs
@@ -87,6 +77,8 @@ class LinkTarget:
     # makes ranks 'filtered' as in benchmarks of knowledge graphs; 'none' is uniform over all nodes, as in PyG
     avoid: str = "seeds"
     negatives_by: str = "uniform"  # or 'popularity': in proportion to how many train edges a destination has
+    labels: Mapping[str, Any] | None = None  # [n] of each pair given: whole numbers are classes, floats are numbers
+    num_classes: int | None = None  # of labels that are classes; the largest one plus 1 by default
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "edge_type", parse_edge_type(self.edge_type, "target"))
@@ -105,8 +97,33 @@ class LinkTarget:
             raise ConfigError(f"avoid: expected one of {', '.join(AVOIDED)}, found {self.avoid!r}")
         if self.negatives_by not in NEGATIVES_BY:
             raise ConfigError(f"negatives_by: expected one of {', '.join(NEGATIVES_BY)}, found {self.negatives_by!r}")
+        _keep_labels(self)
+        if self.labels is not None:
+            self._keep_no_negatives()
         object.__setattr__(self, "negatives", whole_number("negatives", self.negatives, least=0))
         object.__setattr__(self, "eval_negatives", whole_number("eval_negatives", self.eval_negatives, least=0))
+
+    @property
+    def is_own_negatives(self) -> bool:
+        """Whether the other edges of a train minibatch are an edge's negatives."""
+        return self.negatives == 0 and self.labels is None
+
+    def _keep_no_negatives(self) -> None:
+        """The label of each pair is what it was given, so no pairs are drawn beside them."""
+        assert self.labels is not None
+        for split, labels in self.labels.items():
+            if labels.ndim != 1:
+                raise ConfigError(
+                    f"labels[{split!r}]: expected one label for each pair [n], found {list(labels.shape)}; predict "
+                    "several one after the other"
+                )
+            if labels.dtype.kind == "i" and labels.max() >= _MOST_PAIR_CLASSES:
+                raise ConfigError(f"labels[{split!r}]: expected classes below 2^24, found {labels.max()}")
+        for field in fields(self):
+            if field.name in ("negatives", "eval_negatives"):
+                if getattr(self, field.name) not in (0, field.default):
+                    raise ConfigError(f"{field.name}: expected none for pairs that have labels; leave it out")
+                object.__setattr__(self, field.name, 0)
 
 
 Target = NodeTarget | LinkTarget
@@ -121,6 +138,25 @@ def _keep_seeds(target: Target, row_shape: tuple[int, ...]) -> None:
     times = SplitArrays.of("times", target.times)
     _require_for_seeds("times", times, target.seeds)
     object.__setattr__(target, "times", times)
+
+
+def _keep_labels(target: Target) -> None:
+    """Turn what was given into `SplitArrays`, one for each seed, and check the number of classes."""
+    if target.labels is not None:
+        labels = SplitArrays.of_labels(target.labels)
+        _require_for_seeds("labels", labels, target.seeds)
+        object.__setattr__(target, "labels", labels)
+    if target.num_classes is None:
+        return
+    num_classes = whole_number("num_classes", target.num_classes, least=2)
+    if target.labels is None:
+        raise ConfigError("num_classes: expected the `labels` that these are of, found none")
+    for split, each in target.labels.items():
+        if each.dtype.kind != "i" or each.max() >= num_classes:
+            raise ConfigError(
+                f"num_classes: expected labels[{split!r}] to be classes below {num_classes}, found {each.dtype} up to "
+                f"{each.max()}"
+            )
 
 
 def _require_for_seeds(name: str, given: SplitArrays, seeds: Mapping[str, Any] | None) -> None:

@@ -141,7 +141,7 @@ class PackedConfig:
     """What a packed directory was made from, and how."""
 
     samples: SamplesConfig  # of the samples that it was made from
-    target: TargetConfig | None  # what y is; None of link prediction, and of seeds that have no labels
+    target: TargetConfig | None  # what labels are; None of link prediction, and of seeds that have none
     node_dtypes: tuple[str, ...]  # [T] of the ids of each node type: int32 or int64
     row_sets: tuple[RowSetConfig, ...]  # [K] of node types, then of edge types
     keep_input_nodes: bool
@@ -214,7 +214,7 @@ class PackedConfig:
                 if isinstance(target, LinkTarget)
                 else (node_types.index(str(target.node_type)),)
             ),
-            label_dtype=None if self.target is None else LABEL_DTYPES[self.target.kind],
+            label_dtype=None if samples.layout.pairs or self.target is None else LABEL_DTYPES[self.target.kind],
             num_outputs=1 if self.target is None or self.target.kind == "class" else self.target.num_outputs,
             has_edge_ids=self.keep_edge_ids,
             has_trees=samples.layout.trees,
@@ -246,8 +246,10 @@ class PackedConfig:
         splits = {split: PackedSplit.parse(size) for split, size in typed(config["splits"], dict).items()}
         if len(node_dtypes) != len(samples.num_nodes):
             raise ValueError(f"{len(node_dtypes)} node_dtypes, expected {len(samples.num_nodes)}")
-        if isinstance(samples.spec.target, LinkTarget) and (target is not None or not samples.layout.pairs):
-            raise ValueError("links are predicted: expected pairs, and no target")
+        if isinstance(samples.spec.target, LinkTarget) and (
+            not samples.layout.pairs or (target is None) != (samples.spec.target.labels is None)
+        ):
+            raise ValueError("seeds are links: expected pairs, and a target only if these have labels")
         if isinstance(samples.spec.target, NodeTarget) and (
             samples.layout.pairs or (target is None and samples.spec.target.seeds is None)
         ):

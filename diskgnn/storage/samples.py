@@ -42,7 +42,7 @@ class PairSample:
 
     src: npt.NDArray[np.int32]  # [P]
     dst: npt.NDArray[np.int32]  # [P]
-    label: npt.NDArray[np.float32]  # [P] 1 for an edge, 0 for a negative
+    label: npt.NDArray[np.float32]  # [P] 1 for an edge, 0 for a negative; or the label that was given
 
 
 @dataclass(frozen=True)

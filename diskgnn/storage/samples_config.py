@@ -197,8 +197,8 @@ def parse_fanouts(fanouts: Any) -> Fanouts:
 def target_to_json(target: Target) -> dict[str, Any]:
     """What the seeds are. Of those that were given it has the digest."""
     given = {name: arrays.digest for name, arrays in given_arrays(target).items()}
+    classes = {} if target.num_classes is None else {"num_classes": target.num_classes}
     if isinstance(target, NodeTarget):
-        classes = {} if target.num_classes is None else {"num_classes": target.num_classes}
         return {"node_type": target.node_type, **given, **classes}
     return {
         "edge_type": edge_type_name(target.edge_type),
@@ -209,12 +209,13 @@ def target_to_json(target: Target) -> dict[str, Any]:
         "reverse_edge_type": target.reverse_edge_type and edge_type_name(target.reverse_edge_type),
         **({} if target.avoid == "seeds" else {"avoid": target.avoid}),
         **given,
+        **classes,
     }
 
 
 def given_arrays(target: Target) -> dict[str, SplitArrays]:
     """`seeds`, `times` and `labels`, where they were given."""
-    found = {"seeds": target.seeds, "times": target.times, "labels": getattr(target, "labels", None)}
+    found = {"seeds": target.seeds, "times": target.times, "labels": target.labels}
     return {name: arrays for name, arrays in found.items() if isinstance(arrays, SplitArrays)}
 
 
@@ -224,15 +225,15 @@ def parse_target(config: Mapping[str, Any]) -> Target:
     Raises ValueError or KeyError for what `target_to_json` would not have written.
     """
     given = {name: SplitArrays({}, typed(config[name], str)) for name in ("seeds", "times", "labels") if name in config}
+    num_classes = typed(config["num_classes"], int) if "num_classes" in config else None
     if "node_type" in config:
-        num_classes = typed(config["num_classes"], int) if "num_classes" in config else None
         return NodeTarget(typed(config["node_type"], str), **given, num_classes=num_classes)
     reverse = config["reverse_edge_type"]
     return LinkTarget(
         parse_edge_type(config["edge_type"]), typed(config["negatives"], int), typed(config["eval_negatives"], int),
         typed(config["exclude"], str), None if reverse is None else parse_edge_type(reverse),
         avoid=typed(config.get("avoid", "seeds"), str),
-        negatives_by=typed(config.get("negatives_by", "uniform"), str), **given,
+        negatives_by=typed(config.get("negatives_by", "uniform"), str), **given, num_classes=num_classes,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""How likely an edge is, from the vectors of its two nodes: the heads of link prediction."""
+"""How likely an edge is, or what its label is, from the vectors of its two nodes: heads of models over pairs."""
 
 from __future__ import annotations
 
@@ -47,26 +47,36 @@ class MLPDecoder(nn.Module):
 
     Args:
         width: H, length of the vectors and of the hidden layer.
+        outputs: C, numbers for each pair; None: one, its score.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, outputs: int | None = None) -> None:
         super().__init__()
         self.source, self.destination = nn.Linear(width, width), nn.Linear(width, width, bias=False)
-        self.out = nn.Linear(width, 1)
+        self.out, self.is_score = nn.Linear(width, outputs or 1), outputs is None
 
     def forward(self, sources: Tensor, destinations: Tensor) -> Tensor:
-        """[..., H] and [..., H], which broadcast -> [...]."""
+        """[..., H] and [..., H], which broadcast -> [...], or [..., C]."""
         hidden = torch.relu(self.source(sources) + self.destination(destinations))
-        score: Tensor = self.out(hidden).squeeze(-1)
-        return score
+        found: Tensor = self.out(hidden)
+        return found.squeeze(-1) if self.is_score else found
 
 
-def make_decoder(name: str, width: int) -> nn.Module:
+def make_decoder(name: str, width: int, outputs: int | None = None) -> nn.Module:
     """The head of that name for vectors of length `width`.
 
+    Args:
+        name: 'dot', 'distmult' or 'mlp'.
+        width: H, length of the vectors.
+        outputs: C, numbers for each pair, where these have labels; None: one, how likely it is an edge.
+
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, or it cannot say so many numbers.
     """
+    if outputs is not None:
+        if name != "mlp":
+            raise ConfigError(f"decoder: expected mlp for pairs that have labels, found {name!r}, which is one score")
+        return MLPDecoder(width, outputs)
     if name == "dot":
         return DotProduct()
     if name == "distmult":

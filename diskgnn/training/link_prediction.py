@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.schema import EdgeType
 from diskgnn.training.criterion import metrics_of
 from diskgnn.training.decoders import DotProduct
-from diskgnn.training.model_output import model_output
+from diskgnn.training.model_output import pair_ends
 
 _RANKS = (1, 3, 10)  # of Hits@K
 
@@ -67,15 +66,9 @@ class LinkPrediction:
             ConfigError: the decoder cannot compare every source with every destination.
         """
         assert batch.pairs is not None
-        sources, destinations = self._ends(model_output(net, batch))
+        sources, destinations = pair_ends(net, batch)
         decoder: Any = getattr(net, "decoder", None) or DotProduct()
         return pair_scores(decoder, sources, destinations, batch.pairs)
-
-    def _ends(self, found: Any) -> tuple[Tensor, Tensor]:
-        """The vectors of the seeds that are sources, and of those that are destinations."""
-        if isinstance(found, Mapping):
-            return found[self.edge_type[0]], found[self.edge_type[2]]
-        return found, found
 
     def accepts(self, outputs: PairScores, num_seeds: int) -> bool:
         """Whether there is a score for the edge."""

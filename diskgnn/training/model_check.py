@@ -63,9 +63,10 @@ def made_up_minibatch(schema: SourceSchema, num_layers: int, dtype: torch.dtype)
     input_nodes = {name: torch.zeros(number, dtype=torch.int64) for name, number in counts[0].items()}
     pairs, seeds = None, torch.zeros(1, dtype=torch.int64)
     if not isinstance(target, str):
-        once = torch.zeros(2, dtype=torch.int64)
-        pairs, seeds = Pairs(once, once, torch.tensor([1.0, 0.0])), torch.zeros(len(targets), dtype=torch.int64)
-    y: Tensor = seeds if pairs is None else pairs.label
+        label = torch.tensor([1.0, 0.0] if schema.target_kind == "link" else [0.0])  # an edge and a negative; a pair
+        once = torch.zeros(len(label), dtype=torch.int64)
+        pairs, seeds = Pairs(once, once, label), torch.zeros(len(targets), dtype=torch.int64)
+    y: Tensor = seeds if pairs is None else pairs.y(schema.target_kind)
     if schema.is_typed:
         return TypedMiniBatch(x, y, blocks, tuple(counts), seeds, target, 0, 0, input_nodes, pairs)
     (name,), ((edge_type, _),) = names, schema.edge_types

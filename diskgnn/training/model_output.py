@@ -52,6 +52,27 @@ def seed_rows(net: nn.Module, batch: AnyMiniBatch) -> Tensor:
     return rows
 
 
+def pair_ends(net: nn.Module, batch: AnyMiniBatch) -> tuple[Tensor, Tensor]:
+    """The vectors [B, H] of the seeds that are sources of pairs, and of those that are destinations.
+
+    A model of a typed graph returns them by node type.
+    """
+    found = model_output(net, batch)
+    if isinstance(found, Mapping):
+        assert isinstance(batch, TypedMiniBatch)
+        return found[batch.target[0]], found[batch.target[2]]
+    return found, found
+
+
+def pair_rows(net: nn.Module, batch: AnyMiniBatch) -> Tensor:
+    """[P, columns]: what the model's `decoder` makes of the vectors of the two nodes of each pair."""
+    assert batch.pairs is not None
+    decoder: Any = net.decoder
+    sources, destinations = pair_ends(net, batch)
+    rows: Tensor = decoder(sources[batch.pairs.src], destinations[batch.pairs.dst])
+    return rows
+
+
 def parameter_dtype(net: nn.Module) -> torch.dtype:
     """The dtype that the model computes in: of its first floating-point parameter."""
     return next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)

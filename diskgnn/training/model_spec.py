@@ -31,7 +31,7 @@ class ModelSpec:
     heads: int = 4  # attention heads of gat, rgat and hgt
     dropout: float = 0.5  # share of activations dropped in training
     num_bases: int | None = None  # rgcn: edge types mix their weights from so many; None: each has its own
-    decoder: str = "dot"  # of link prediction, one of DECODERS
+    decoder: str | None = None  # of pairs of nodes, one of DECODERS; 'dot' for links, 'mlp' for pairs with labels
     # What the vectors of nodes without features may take in training: see `embeddings.py`.
     embedding_memory: int | str = "2GiB"
     embeddings: str = "memory"  # where these vectors lie; 'disk': in the folder of the checkpoint, of any size
@@ -46,7 +46,7 @@ class ModelSpec:
         if self.name not in (None, *ONE_TYPE_MODELS, *TYPED_MODELS):
             names = ", ".join(ONE_TYPE_MODELS + TYPED_MODELS)
             raise ConfigError(f"model: expected one of {names}, found {self.name!r}")
-        if self.decoder not in DECODERS:
+        if self.decoder not in (None, *DECODERS):
             raise ConfigError(f"decoder: expected one of {', '.join(DECODERS)}, found {self.decoder!r}")
         if self.embeddings not in EMBEDDINGS:
             raise ConfigError(f"embeddings: expected one of {', '.join(EMBEDDINGS)}, found {self.embeddings!r}")
@@ -84,10 +84,16 @@ class ModelSpec:
             )
         if name != "sage" and self.aggregation != "mean":
             raise ConfigError(f"aggregation: only for model='sage', found {self.aggregation!r} with {name!r}")
-        spec = replace(self, name=name, num_layers=num_layers)
+        spec = replace(self, name=name, num_layers=num_layers, decoder=self.decoder or self.usual_decoder(schema))
         if schema.is_typed and self.embeddings == "memory":
             spec._check_embeddings(_without_features(schema, num_layers))
         return spec
+
+    @staticmethod
+    def usual_decoder(schema: SourceSchema) -> str:
+        """That of who asks for none."""
+        has_labels = not isinstance(schema.target, str) and schema.target_kind != "link"
+        return "mlp" if has_labels else "dot"
 
     def _check_embeddings(self, without: Mapping[str, int]) -> None:
         needed_bytes = sum(without.values()) * self.hidden * 4 * EMBEDDING_COPIES

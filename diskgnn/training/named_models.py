@@ -19,7 +19,7 @@ def model_for(spec: ModelSpec, schema: SourceSchema, task: Task) -> nn.Module:
     Args:
         spec: with a name and a number of layers (`ModelSpec.fitted`).
         schema: of the minibatches.
-        task: what for; a model for link prediction has a `decoder`.
+        task: what for; a model for pairs of nodes has a `decoder`.
 
     Raises:
         ConfigError: the model cannot have this shape, or not for these minibatches.
@@ -39,5 +39,6 @@ def model_for(spec: ModelSpec, schema: SourceSchema, task: Task) -> nn.Module:
             aggregation=spec.aggregation,
         )  # fmt: skip
     if task.out_channels is None:
-        model.decoder = make_decoder(spec.decoder, out_channels)
+        decoder, outputs = spec.decoder or spec.usual_decoder(schema), schema.num_outputs
+        model.decoder = make_decoder(decoder, out_channels, None if schema.target_kind == "link" else outputs)
     return model

@@ -1,4 +1,4 @@
-"""Tasks whose seeds are nodes: one class, any labels, or numbers for each of them."""
+"""Tasks whose seeds have labels, nodes or pairs of them: one class, any labels, or numbers for each."""
 
 from __future__ import annotations
 
@@ -9,46 +9,62 @@ from torch.nn import functional as F
 from diskgnn.batches.minibatch import AnyMiniBatch, labels_of
 from diskgnn.errors import ConfigError
 from diskgnn.training.criterion import metrics_of
-from diskgnn.training.model_output import seed_rows
+from diskgnn.training.model_output import pair_rows, seed_rows
 from diskgnn.training.node_scores import BinaryTally, ClassTally, LabelTally, RegressionTally, regression_errors
 
 
-class NodeTask:
-    """Tasks whose model returns one row for each seed.
+class LabelTask:
+    """Tasks whose seeds have labels: nodes, of which the model returns a row each, or pairs.
+
+    Of pairs the model returns vectors of the nodes, and its attribute `decoder`, a module as in `decoders.py`, makes a
+    row of the two of each pair.
 
     Args:
         num_outputs: columns of a row.
+        of_pairs: whether seeds are pairs.
     """
 
     target_kind: str
+    of_nodes: str  # what it is called
 
-    def __init__(self, num_outputs: int) -> None:
-        self.out_channels = num_outputs
+    def __init__(self, num_outputs: int, *, of_pairs: bool = False) -> None:
+        self.num_outputs, self.of_pairs = num_outputs, of_pairs
+        self.out_channels = None if of_pairs else num_outputs
+        self.name = self.of_nodes.replace("node", "pair") if of_pairs else self.of_nodes
         self.metrics = metrics_of(self.target_kind, num_outputs)
 
+    def output(self) -> str:
+        """What a model has to return, in words."""
+        row = f"one row of {self.num_outputs} {self._columns()}"
+        if self.of_pairs:
+            return f"one vector per seed, of which its attribute `decoder` makes {row} per pair"
+        return f"{row} per seed"
+
+    def _columns(self) -> str:
+        raise NotImplementedError
+
     def outputs(self, net: nn.Module, batch: AnyMiniBatch) -> Tensor:
-        """[B, columns]: the model's row of each seed."""
-        return seed_rows(net, batch)
+        """[B, columns]: the row of each seed."""
+        return pair_rows(net, batch) if self.of_pairs else seed_rows(net, batch)
 
     def accepts(self, outputs: Tensor, num_seeds: int) -> bool:
         """Whether there is a row for each seed, with a number for each output."""
-        return tuple(outputs.shape) == (num_seeds, self.out_channels)
+        return tuple(outputs.shape) == (num_seeds, self.num_outputs)
 
 
-class NodeClassification(NodeTask):
+class NodeClassification(LabelTask):
     """One class per seed: cross-entropy, and the share of seeds whose class is the most likely one. Of two classes,
     average precision and ROC AUC of class 1, too.
     """
 
-    name, loss_name, target_kind = "node classification", "cross-entropy", "class"
+    of_nodes, loss_name, target_kind = "node classification", "cross-entropy", "class"
 
-    def output(self) -> str:
-        """What a model has to return, in words."""
-        return f"one row of {self.out_channels} classes per seed"
+    def _columns(self) -> str:
+        return "classes"
 
     def accepts(self, outputs: Tensor, num_seeds: int) -> bool:
         """Whether there is a logit for each class of each seed; there may be more."""
-        return outputs.dim() == 2 and outputs.shape[0] == num_seeds and outputs.shape[1] >= self.out_channels
+        return outputs.dim() == 2 and outputs.shape[0] == num_seeds and outputs.shape[1] >= self.num_outputs
 
     def loss(self, outputs: Tensor, batch: AnyMiniBatch) -> Tensor:
         """[] mean cross-entropy of logits [B, classes]."""
@@ -56,20 +72,19 @@ class NodeClassification(NodeTask):
 
     def tally(self, device: torch.device) -> ClassTally:
         """Counts correct classes; of two, keeps how likely the second one is."""
-        return BinaryTally(device) if self.out_channels == 2 else ClassTally(device)
+        return BinaryTally(device) if self.num_outputs == 2 else ClassTally(device)
 
 
-class MultiLabel(NodeTask):
+class MultiLabel(LabelTask):
     """Any number of labels per seed: binary cross-entropy; micro F1, mean average precision, mean ROC AUC.
 
     The means are over labels; those that all seeds have, or none, are left out.
     """
 
-    name, loss_name, target_kind = "multi-label classification", "bce", "multilabel"
+    of_nodes, loss_name, target_kind = "multi-label classification", "bce", "multilabel"
 
-    def output(self) -> str:
-        """What a model has to return, in words."""
-        return f"one row of {self.out_channels} labels per seed"
+    def _columns(self) -> str:
+        return "labels"
 
     def loss(self, outputs: Tensor, batch: AnyMiniBatch) -> Tensor:
         """[] mean binary cross-entropy of logits [B, labels]."""
@@ -80,28 +95,27 @@ class MultiLabel(NodeTask):
         return LabelTally(device)
 
 
-class Regression(NodeTask):
+class Regression(LabelTask):
     """Numbers per seed, those that are NaN not known: MAE, RMSE, R2.
 
     Args:
-        num_outputs: numbers per seed.
+        num_outputs, of_pairs: see `LabelTask`.
         loss: 'mse', the mean square of errors, or 'l1', the mean of their absolute values.
 
     Raises:
         ConfigError: another loss.
     """
 
-    name, target_kind = "regression", "regression"
+    of_nodes, target_kind = "regression", "regression"
 
-    def __init__(self, num_outputs: int, loss: str = "mse") -> None:
-        super().__init__(num_outputs)
+    def __init__(self, num_outputs: int, loss: str = "mse", *, of_pairs: bool = False) -> None:
+        super().__init__(num_outputs, of_pairs=of_pairs)
         if loss not in ("mse", "l1"):
             raise ConfigError(f"loss: expected mse or l1 for regression, found {loss!r}")
         self.loss_name = loss
 
-    def output(self) -> str:
-        """What a model has to return, in words."""
-        return f"one row of {self.out_channels} numbers per seed"
+    def _columns(self) -> str:
+        return "numbers"
 
     def loss(self, outputs: Tensor, batch: AnyMiniBatch) -> Tensor:
         """[] mean over the numbers that are known."""
@@ -111,4 +125,4 @@ class Regression(NodeTask):
 
     def tally(self, device: torch.device) -> RegressionTally:
         """Adds up errors and squares, column by column."""
-        return RegressionTally(self.out_channels, self.loss_name, device)
+        return RegressionTally(self.num_outputs, self.loss_name, device)

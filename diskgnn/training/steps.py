@@ -210,10 +210,8 @@ class _MinibatchLoss(nn.Module):
 
 def _num_predictions(batch: AnyMiniBatch) -> int:
     """Seeds, numbers of seeds that are known, or pairs of nodes: what the loss is a mean over."""
-    if batch.pairs is not None:
-        return len(batch.pairs.label)
     if batch.y is None or not batch.y.is_floating_point():
-        return len(batch.seeds)
+        return len(batch.seeds) if batch.pairs is None else len(batch.pairs.label)
     return int((~batch.y.isnan()).sum())
 
 

@@ -111,9 +111,11 @@ def task_of(schema: SourceSchema, name: str | None = None, loss: str | None = No
     if found == "link":
         assert not isinstance(schema.target, str)
         return LinkPrediction(schema.target, loss or "auto")
+    of_pairs = not isinstance(schema.target, str)
     if found == "regression":
-        return Regression(schema.num_outputs, loss or "mse")
-    task = NodeClassification(schema.num_outputs) if found == "classification" else MultiLabel(schema.num_outputs)
+        return Regression(schema.num_outputs, loss or "mse", of_pairs=of_pairs)
+    kind = NodeClassification if found == "classification" else MultiLabel
+    task = kind(schema.num_outputs, of_pairs=of_pairs)
     if loss not in (None, task.loss_name):
         raise ConfigError(f"loss: expected {task.loss_name}, the one that {found} has, found {loss}")
     return task

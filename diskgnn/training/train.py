@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -49,7 +49,7 @@ def train(
     heads: int = 4,
     dropout: float = 0.5,
     num_bases: int | None = None,
-    decoder: str = "dot",
+    decoder: str | None = None,
     embedding_memory: int | str = "2GiB",
     embeddings: str = "memory",
     aggregation: str = "mean",
@@ -89,9 +89,9 @@ def train(
         loss: 'mse' or 'l1' for regression; 'bce' or 'softmax' for links.
         model: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; the first by default. Or a
             module whose forward takes (blocks, x [U, D]) and returns [B, classes], labels or numbers; for links, a
-            vector for each seed; with several types, blocks and x come by type, for types without features with the
-            nodes' ids in place of x, and what is returned may be by node type. It is trained in place. x comes in the
-            dtype of its parameters.
+            vector for each seed, and for pairs that have labels, too, of which its `decoder` makes rows; with several
+            types, blocks and x come by type, for types without features with the nodes' ids in place of x, and what is
+            returned may be by node type. It is trained in place. x comes in the dtype of its parameters.
         hidden, num_layers, heads, dropout, num_bases, decoder, embedding_memory, embeddings: shape of a model given by
             name, see `diskgnn.training.model_spec.ModelSpec`; as many layers as blocks by default. With 'disk',
             `embeddings` of nodes without features lie in the folder of the checkpoint.
@@ -255,6 +255,7 @@ def _fitting_model(
     if isinstance(model, nn.Module):
         net, name = model, type(model).__qualname__
         spec.checked_depth(source.num_layers)
+        spec = replace(spec, decoder=spec.decoder or spec.usual_decoder(schema))
     else:
         spec = spec.fitted(schema, source.num_layers)
         net, name = model_for(spec, schema, task), str(spec.name)

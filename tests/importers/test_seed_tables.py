@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from commands import run
 from pyarrow import csv
 
 import diskgnn
-from diskgnn import Loader, NodeTarget, TableColumns, read_target
+from diskgnn import LinkTarget, Loader, NodeTarget, TableColumns, read_target
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.storage.samples import Samples
 
@@ -257,10 +258,11 @@ def test_a_seed_that_comes_twice_is_called_by_its_own_id(shop, tmp_path):
     [
         (["--target-column", "id=user"], 2, "--target-column: only for seeds in tables; pass --target-seeds with it"),
         (["--target-task", "class"], 2, "--target-task: only for seeds in tables"),
-        (["--target-column", "dst=user"], 2, "expected ROLE=NAME with a role of id, time, label, split"),
+        (["--target-column", "weight=user"], 2, "expected ROLE=NAME with a role of id, src, dst, time,"),
         (["--target-seeds", "train=nothing.parquet"], 2, "nothing.parquet"),
         (["--target-seeds", "train={train}", "--target-seeds", "{train}"], 2, "expected one table with a column of"),
-        (["--target-seeds", "{train}", "--target", "users:rev_f2p_user:orders"], 2, "--target-seeds: expected a type"),
+        (["--target-seeds", "train={train}", "--target", "users:rev_f2p_user:orders"], 3, "expected a column 'src'"),
+        (["--target-seeds", "train={train}", "--target", "users:buy:orders"], 2, "--target: expected the type of"),
         (["--target-seeds", "{train}", "--target", "users"], 3, "expected a column 'split'"),
         (["--target-seeds", "train={train}"], 2, "--target: expected the type of the nodes that the seeds are"),
         (["--target-seeds", "train={train}", "--target", "users"], 3, "--target-seeds: expected a column 'id'"),
@@ -277,3 +279,66 @@ def test_flags_that_make_no_sense_leave_nothing_behind(shop, tmp_path, given, co
                   exit_code=code)  # fmt: skip
     assert message in " ".join(refused.stderr.split())
     assert [path for path in tmp_path.iterdir() if "lock" not in path.name] == []
+
+
+STARS = {
+    "train": {"what": [100, 101, 101, 101], "who": ["ann", "zoe", "bob", "ann"], "stars": [2, 0, 1, None]},
+    "valid": {"what": [100, 100], "who": ["bob", "zoe"], "stars": [1, 0]},
+}
+BY_STARS = TableColumns(src="what", dst="who", label="stars")
+
+
+def ratings(shop, folder, split, **changed):
+    pq.write_table(pa.table(STARS[split] | changed), folder / f"ratings-{split}.parquet")
+    return folder / f"ratings-{split}.parquet"
+
+
+def test_pairs_with_labels(shop, tmp_path):
+    """Orders 100 and 101 are nodes 0 and 1. The pair without a label is left out."""
+    tables, edge_type = {split: ratings(shop, tmp_path, split) for split in STARS}, "orders:f2p_user:users"
+    pairs = {"train": [[0, 1], [1, 0], [1, 2]], "valid": [[0, 2], [0, 0]]}
+    expected = LinkTarget(edge_type, 0, 0, seeds=pairs, labels={"train": [2, 0, 1], "valid": [1, 0]})
+    assert read_target(shop / "graph", tables, edge_type=edge_type, columns=BY_STARS) == expected
+    numbers = read_target(shop / "graph", tables, edge_type=edge_type, columns=BY_STARS, task="regression")
+    assert {split: each.tolist() for split, each in numbers.labels.items()} == {"train": [2, 0, 1], "valid": [1, 0]}
+    links = read_target(shop / "graph", tables, edge_type=edge_type, columns=TableColumns(src="what", dst="who"))
+    assert links.labels is None
+    assert links.negatives == 1
+    assert links.seeds["train"].tolist() == [*pairs["train"], [1, 1]]
+    several = TableColumns(src="what", dst="who", label=["stars", "again"])
+    twice = {"train": ratings(shop, tmp_path, "train", again=[1, 0, 1, None])}
+    with pytest.raises(ConfigError, match=r"labels\['train'\]: expected one label for each pair \[n\], found \[3, 2\]"):
+        read_target(shop / "graph", twice, edge_type=edge_type, columns=several, task="regression")
+
+
+def test_pairs_with_labels_are_prepared_and_trained_on(shop, tmp_path):
+    columns = [part for each in ("src=what", "dst=who", "label=stars") for part in ("--target-column", each)]
+    tables = [part for split in STARS for part in ("--target-seeds", f"{split}={ratings(shop, tmp_path, split)}")]
+    asked = ["--target", "orders:f2p_user:users", "--fanouts", "1", "--batch-size", 4, *columns, *tables]
+    prepare = ["prepare", shop / "graph", tmp_path / "packed", *asked, "--cpu-cache", "1KiB"]
+    assert "--negatives: expected none for pairs" in run(*prepare, "--negatives", 3, exit_code=2).stderr
+    assert json.loads(run(*prepare, "--estimate", "--json").stdout)["settings"]
+    run(*prepare)
+    with Loader(tmp_path / "packed") as loader:
+        assert (loader.schema.target_kind, loader.schema.num_outputs) == ("class", 3)
+        (batch,) = loader
+    users, orders = np.split(batch.seeds.numpy(), [batch.node_counts[-1]["users"]])
+    found = zip(orders[batch.pairs.src], users[batch.pairs.dst], batch.y.tolist(), strict=True)
+    assert sorted(map(tuple, found)) == [(0, 1, 2), (1, 0, 0), (1, 2, 1)]
+    assert batch.y.dtype == torch.int64
+    before = (tmp_path / "packed" / "train.bin").read_bytes()
+    (tmp_path / "packed" / "train.bin").write_bytes(bytes([before[0] ^ 1]) + before[1:])
+    run("verify", tmp_path / "packed", "--repair", "--graph", shop / "graph")
+    assert (tmp_path / "packed" / "train.bin").read_bytes() == before
+    run("train", tmp_path / "packed", "--task", "classification", "--epochs", 2, "--hidden", 4, "--checkpoint",
+        tmp_path / "run")  # fmt: skip
+    found = json.loads(run("evaluate", tmp_path / "packed", "--checkpoint", tmp_path / "run", "--split", "valid",
+                           "--json").stdout)  # fmt: skip
+    asked = ["predict", shop / "graph", "--checkpoint", tmp_path / "run", "--fanouts", "1"]
+    pq.write_table(pa.table({"src": STARS["valid"]["what"], "dst": STARS["valid"]["who"]}), tmp_path / "pairs.parquet")
+    run(*asked, "--pairs", tmp_path / "pairs.parquet", "--what", "classes", "--out", tmp_path / "out.parquet")
+    said = pq.read_table(tmp_path / "out.parquet").to_pydict()
+    assert (said["source"], said["destination"]) == (STARS["valid"]["what"], STARS["valid"]["who"])
+    assert found["accuracy"] == np.mean(np.array(said["class"]) == STARS["valid"]["stars"])
+    refused = run("train", tmp_path / "packed", "--decoder", "dot", "--epochs", 1, exit_code=2)
+    assert "--decoder: expected mlp for pairs that have labels, found 'dot'" in " ".join(refused.stderr.split())

@@ -1,5 +1,6 @@
 #include "sampling/neighbor_sampler.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,6 +14,15 @@
 
 namespace diskgnn {
 namespace {
+
+// Whether nodes draw from an edge type what they drew in the layer before: coordinated draws are the same in all of
+// them.
+bool repeats_draws(const DrawRequest& request, std::size_t layer, std::size_t number, std::size_t num_relations) {
+  if (layer == 0 || request.expand_once) return false;
+  const std::int32_t fanout = request.fanouts[layer * num_relations + number];
+  const bool is_same = request.fanouts[(layer - 1) * num_relations + number] == fanout;
+  return is_same && (request.key.slice_start.has_value() || fanout < 0);
+}
 
 template <typename Key>
 void require_nodes(std::span<const Key> neighbors, std::int64_t num_nodes) {
@@ -48,14 +58,24 @@ SampledMinibatch<Id> sample_minibatch(const TypedTopology& topology, const DrawR
       const auto source = static_cast<std::size_t>(relation.source);
       const auto destination = static_cast<std::size_t>(relation.destination);
       const std::size_t count = counts.back()[destination];
-      const std::size_t first = request.expand_once && layer > 0 ? counts[layer - 1][destination] : 0;
       SampledBlock& block = layers.back()[number];
       if (request.fanouts[layer * num_relations + number] == 0) {
         block.indptr.assign(count + 1, 0);
         continue;
       }
+      // Nodes that were known before the layer before draw again, and some of these draws are known, too.
+      const SampledBlock* const known =
+          !kTrees && repeats_draws(request, layer, number, num_relations) ? &layers[layer - 1][number] : nullptr;
+      const std::size_t num_known = known == nullptr ? 0 : known->indices.size();
+      const std::size_t first =
+          known != nullptr || (request.expand_once && layer > 0) ? counts[layer - 1][destination] : 0;
       block.indptr.reserve(count + 1);
-      block.indptr.assign(first + 1, 0);
+      if (known != nullptr) {
+        block.indptr.assign(known->indptr.begin(), known->indptr.end());
+        block.positions.assign(known->positions.begin(), known->positions.end());
+      } else {
+        block.indptr.assign(first + 1, 0);
+      }
       const bool has_times = !relation.times.empty() || !topology.node_times[source].empty();
       const bool scans = scans_lists(request, has_times, !relation.weights.empty());
       const ExcludedEdges* excluded =
@@ -78,8 +98,10 @@ SampledMinibatch<Id> sample_minibatch(const TypedTopology& topology, const DrawR
         enter_trees(block.indptr, scratch.nodes[destination], topology.num_nodes[destination], num_sources,
                     scratch.neighbors);
       }
-      block.indices.resize(scratch.neighbors.size());
-      scratch.tables[source].insert_all(scratch.neighbors, scratch.nodes[source], block.indices);
+      block.indices.resize(num_known + scratch.neighbors.size());
+      if (known != nullptr) std::copy(known->indices.begin(), known->indices.end(), block.indices.begin());
+      scratch.tables[source].insert_all(scratch.neighbors, scratch.nodes[source],
+                                        std::span(block.indices).subspan(num_known));
     }
   }
   // Scratch keeps its memory: the minibatch gets copies of just the size.

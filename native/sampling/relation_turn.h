@@ -97,15 +97,9 @@ void copy_short(const From* from, std::size_t count, To* to) {
   std::memcpy(to + count - kAtOnce, from + count - kAtOnce, kAtOnce * sizeof(To));
 }
 
-inline void end_list(SampledBlock& block, std::size_t num_edges) {
-  if (num_edges > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
-    throw_too_many_edges();
-  }
-  block.indptr.push_back(static_cast<std::int32_t>(num_edges));
-}
-
 // One edge type's turn in one layer: draws for nodes [first, count) of the destination type. Leaves sources in
-// scratch.neighbors, as ids without trees, and where each destination's begin in block.indptr.
+// scratch.neighbors, as ids without trees, and where each destination's begin in block.indptr, after those that are
+// there already: of nodes before `first`.
 template <typename Id, bool kTrees, typename Index>
 class Turn {
   using Keys = NodeKeys<Id, kTrees>;
@@ -126,6 +120,7 @@ class Turn {
         nodes_(scratch.nodes[static_cast<std::size_t>(relation_.destination)]),
         scratch_(scratch),
         block_(block),
+        num_known_(static_cast<std::size_t>(block.indptr.back())),
         wants_positions_(!request.positions.empty() && request.positions[number]) {}
 
   void draw_independently() {
@@ -142,7 +137,7 @@ class Turn {
       if (wants_positions_) {
         for (const std::int64_t position : positions) block_.positions.push_back(lists_.begin(v) + position);
       }
-      end_list(block_, places.size());
+      end_list(places.size());
     }
     neighbors.resize(places.size());
     for (std::size_t e = 0; e < places.size(); ++e) {
@@ -167,7 +162,7 @@ class Turn {
       }
       const std::int64_t v = node(i);
       append_slice(v, lists_.of(v));
-      end_list(block_, scratch_.neighbors.size());
+      end_list(scratch_.neighbors.size());
     }
   }
 
@@ -200,11 +195,17 @@ class Turn {
                                  has_weights ? relation_.weights.data() + begin : nullptr, begin, 0};
         append_chosen(rules, rules_of_list, run);
       }
-      end_list(block_, scratch_.neighbors.size());
+      end_list(scratch_.neighbors.size());
     }
   }
 
  private:
+  void end_list(std::size_t num_drawn) {
+    const std::size_t num_edges = num_known_ + num_drawn;
+    if (num_edges > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) throw_too_many_edges();
+    block_.indptr.push_back(static_cast<std::int32_t>(num_edges));
+  }
+
   std::int64_t node(std::size_t i) const { return Keys::node_of(nodes_[i], num_destinations_); }
 
   void append(std::int64_t begin, std::span<const Index> list, std::size_t first, std::size_t count) {
@@ -261,6 +262,7 @@ class Turn {
   const PageArray<Key>& nodes_;
   Scratch<Key>& scratch_;
   SampledBlock& block_;
+  const std::size_t num_known_;  // edges of nodes before `first`
   const bool wants_positions_;
 };
 

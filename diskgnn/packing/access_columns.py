@@ -54,16 +54,15 @@ class AccessColumn:
         self._num_kept, self._end = 0, 0
         path.touch()
 
-    def append(self, numbers: npt.NDArray[Any]) -> None:
-        """Those of the next minibatch."""
+    def reserve(self, count: int, dtype: np.dtype[Any]) -> int:
+        """A place for `count` numbers, those of the next minibatch, for `write`: that of the first one."""
         if self._end == 0:
-            self._set_dtype(numbers.dtype)
-        first, self._end = self._end, self._end + len(numbers)
-        if self._num_kept == first and self._end <= len(self._kept) and self._memory.claim(numbers.nbytes):
-            self._kept[first : self._end] = numbers
+            self._set_dtype(dtype)
+        first, self._end = self._end, self._end + count
+        fits = self._num_kept == first and self._end <= len(self._kept)
+        if fits and self._memory.claim(count * self.dtype.itemsize):
             self._num_kept = self._end
-        else:
-            self._write_file(first, numbers)
+        return first
 
     def resize(self, ends: npt.NDArray[np.int64]) -> None:
         """Numbers of any value, for `write`: those of each minibatch up to `ends` [B]."""
@@ -100,7 +99,8 @@ class AccessColumn:
                 raise DamagedScratchError(f"{self.path} is not what was written")
 
     def write(self, first: int, numbers: npt.NDArray[Any]) -> None:
-        """Replace numbers from `first` on, of one minibatch. Threads may, each in places of its own."""
+        """Set numbers from `first` on, of one minibatch. Threads may, each in places of its own: the first to write to
+        fresh memory waits until it is cleared."""
         if first < self._num_kept:
             self._kept[first : first + len(numbers)] = numbers
         elif len(numbers):

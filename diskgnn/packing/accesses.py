@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from diskgnn._native import count_nodes, sort_nodes
 from diskgnn.ordered import in_order
-from diskgnn.packing.access_columns import AccessColumn, ScratchMemory
+from diskgnn.packing.access_columns import INT32, AccessColumn, ScratchMemory
 from diskgnn.packing.schedule_record import ScheduleRecord
 
 _MIN_RANGES = 8  # of nodes
@@ -97,13 +97,13 @@ class Accesses:
                 accesses._adopt(record)
         (number,) = {len(accesses._range_bounds) for accesses in found} or {0}
         sorting = (
-            partial(sort_nodes, nodes, accesses.num_nodes)
+            partial(accesses._sort, nodes, accesses._reserve(nodes))
             for minibatch in minibatches_from(number)
             for nodes, accesses in zip(minibatch, found, strict=True)
         )
         with ThreadPoolExecutor(threads) as pool:
-            for (nodes, order), accesses in zip(in_order(pool, sorting, threads), itertools.cycle(found)):
-                accesses._append(nodes, order)
+            for bounds, accesses in zip(in_order(pool, sorting, threads), itertools.cycle(found)):
+                accesses._range_bounds.append(bounds)
                 if accesses is found[-1]:
                     number += 1
                     if record is not None and number % record.unit_batches == 0:
@@ -162,14 +162,19 @@ class Accesses:
         for column in self._columns:
             column.remove()
 
-    def _append(self, nodes: npt.NDArray[Any], order: npt.NDArray[np.int32]) -> None:
-        """The next minibatch, sorted."""
-        self._nodes.append(nodes)
-        self._order.append(order)
-        self._add_bounds(nodes)
+    def _reserve(self, nodes: npt.NDArray[Any]) -> tuple[int, int]:
+        """Where `nodes` of the next minibatch, sorted, and their order will be."""
+        return self._nodes.reserve(len(nodes), nodes.dtype), self._order.reserve(len(nodes), INT32)
 
-    def _add_bounds(self, nodes: npt.NDArray[Any]) -> None:
-        self._range_bounds.append(np.searchsorted(nodes, self.range_starts.astype(nodes.dtype)))
+    def _sort(self, nodes: npt.NDArray[Any], places: tuple[int, int]) -> npt.NDArray[np.int64]:
+        """Put the nodes of a minibatch into their places; the bounds of its ranges."""
+        found = sort_nodes(nodes, self.num_nodes)
+        for column, first, numbers in zip((self._nodes, self._order), places, found, strict=True):
+            column.write(first, numbers)
+        return self._bounds_of(found[0])
+
+    def _bounds_of(self, nodes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        return np.searchsorted(nodes, self.range_starts.astype(nodes.dtype))
 
     def _ends(self) -> npt.NDArray[np.int64]:
         """[b+1] in accesses, of the minibatches so far."""
@@ -199,9 +204,9 @@ class Accesses:
         of_nodes, of_order = ([(first, last, crc) for first, last, *crcs in units.tolist() for crc in crcs[k : k + 1]]
                               for k in range(2))  # fmt: skip
         self._nodes.adopt(ends[1:], np.dtype(f"<i{int(item_bytes)}"), of_nodes)
-        self._order.adopt(ends[1:], np.dtype(np.int32), of_order)
+        self._order.adopt(ends[1:], INT32, of_order)
         for nodes in self._nodes.read(list(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))):
-            self._add_bounds(nodes)
+            self._range_bounds.append(self._bounds_of(nodes))
 
 
 def _note(found: Sequence[Accesses], record: ScheduleRecord) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Executor, Future, wait
 from contextlib import closing
 from typing import TypeVar
@@ -11,7 +11,7 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 
-def in_order(pool: Executor, calls: Iterable[Callable[[], Result]], ahead: int) -> Iterator[Result]:
+def in_order(pool: Executor, calls: Iterable[Callable[[], Result]], ahead: int) -> Generator[Result, None, None]:
     """The results of `calls` in their order, at most `ahead` + 1 of them submitted and not yet yielded.
 
     `calls` is asked for the next one only when there is room for it. What has not begun when the iterator is closed

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from diskgnn.errors import ArtifactError, ReadError
+from diskgnn.ordered import in_order
 from diskgnn.storage import artifacts
 from diskgnn.storage.checked_files import checksum_file
 from diskgnn.storage.file_reading import ReadableFile
@@ -151,42 +155,61 @@ class Samples:
             ArtifactError: a shard is damaged.
             ReadError: the disk failed.
         """
-        manifest, size = self.manifest, self.config.splits[split]
-        schema: pa.Schema = None
+        size, schema = self.config.splits[split], None
         first_epoch, first = divmod(first, max(1, size.batches_per_epoch))
-        for epoch in range(first_epoch, size.epochs):
-            numbers = 0
-            names = (artifacts.shard_file(split, epoch, shard) for shard in itertools.count())
-            for name in itertools.takewhile(manifest.files.__contains__, names):
-                try:
-                    path = manifest.local(name)  # shards are read several times
-                    if numbers < first:
-                        with ReadableFile(path) as file, pa.ipc.open_file(file) as reader:
-                            count = reader.num_record_batches
-                        if numbers + count <= first:
-                            numbers += count
-                            continue
-                    manifest.check(name, checksum_file(path, keep_cached=True))
-                    with ReadableFile(path) as file, pa.ipc.open_file(file) as reader:
-                        schema = schema or self._checked_schema(reader.schema)
-                        if reader.schema != schema:
-                            raise pa.ArrowInvalid("it has other columns than the first shard")
-                        unwanted = max(0, first - numbers)
-                        numbers += reader.num_record_batches
-                        for number in range(unwanted, reader.num_record_batches):
-                            yield _minibatch(reader.get_batch(number), self.config)
-                except ReadError:
-                    raise
-                except (pa.ArrowException, OSError) as error:
+        with ThreadPoolExecutor(1) as checking:
+            for epoch in range(first_epoch, size.epochs):
+                names, numbers = self._shards_from(split, epoch, first)
+                checks = (partial(self._checked_shard, name) for name in names)
+                with closing(in_order(checking, checks, ahead=1)) as paths:  # the next shard is compared meanwhile
+                    for name, path in zip(names, paths, strict=True):
+                        with self._damage_named(name), ReadableFile(path) as file, pa.ipc.open_file(file) as reader:
+                            schema = schema or self._checked_schema(reader.schema)
+                            if reader.schema != schema:
+                                raise pa.ArrowInvalid("it has other columns than the first shard")
+                            unwanted = max(0, first - numbers)
+                            numbers += reader.num_record_batches
+                            for number in range(unwanted, reader.num_record_batches):
+                                yield _minibatch(reader.get_batch(number), self.config)
+                if numbers != size.batches_per_epoch:
                     raise ArtifactError(
-                        f"{manifest.file(name)} is damaged ({error}); check with `diskgnn verify`, sample again"
-                    ) from error
-            if numbers != size.batches_per_epoch:
-                raise ArtifactError(
-                    f"{manifest.path} has {numbers} minibatches in epoch {epoch} of {split!r}, expected "
-                    f"{size.batches_per_epoch}; sample again"
-                )
-            first = 0
+                        f"{self.manifest.path} has {numbers} minibatches in epoch {epoch} of {split!r}, expected "
+                        f"{size.batches_per_epoch}; sample again"
+                    )
+                first = 0
+
+    def _shards_from(self, split: str, epoch: int, first: int) -> tuple[list[str], int]:
+        """The shards of an epoch with the minibatch `first` and those after it; how many are before these shards."""
+        named = (artifacts.shard_file(split, epoch, shard) for shard in itertools.count())
+        names = list(itertools.takewhile(self.manifest.files.__contains__, named))
+        numbers = 0
+        while names and numbers < first:
+            path = self.manifest.local(names[0])
+            with self._damage_named(names[0]), ReadableFile(path) as file, pa.ipc.open_file(file) as reader:
+                count = reader.num_record_batches
+            if numbers + count > first:
+                break
+            numbers += count
+            names = names[1:]
+        return names, numbers
+
+    def _checked_shard(self, name: str) -> Path:
+        """Where it lies, once it is compared with its checksum."""
+        path = self.manifest.local(name)  # shards are read several times
+        with self._damage_named(name):
+            self.manifest.check(name, checksum_file(path, keep_cached=True))
+        return path
+
+    @contextmanager
+    def _damage_named(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except ReadError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise ArtifactError(
+                f"{self.manifest.file(name)} is damaged ({error}); check with `diskgnn verify`, sample again"
+            ) from error
 
     def _checked_schema(self, found: pa.Schema) -> pa.Schema:
         expected = [samples_schema(self.config, ids) for ids in (pa.int32(), pa.int64())]

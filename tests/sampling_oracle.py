@@ -9,7 +9,7 @@ import numpy as np
 
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.negatives import AvoidedDestinations, NegativeDestinations
-from diskgnn.sampling.plan import PlannedMinibatch
+from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 
 MASK = (1 << 64) - 1
 

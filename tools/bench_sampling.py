@@ -7,7 +7,8 @@ budget plus 400 MB for interpreter and libraries, page cache included. `memory` 
 would do without either, random reads of a memory map, in the same cgroup; its time is that of a few minibatches,
 scaled. `--draws independent coordinated` does all of them with both kinds of draws. Each run is a process of its own
 and starts with nothing of the graph in the page cache. Runs alternate; medians are shown, and the most that was read
-and resident.
+and resident. `draw` draws the first minibatches from the topology in memory, on one thread, and writes nothing: its
+seconds are those of the processor, the best of some turns, and compared with those of the first kind of draws.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ import diskgnn
 from benchmarks.limits import drop_page_cache, peak_bytes
 from diskgnn._native import NeighborSampler
 from diskgnn.graph.graph import Graph
-from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 from diskgnn.specs.sampling import DRAWS, SamplingSpec
 from diskgnn.storage import faults
 from diskgnn.storage.samples import Samples
@@ -37,6 +39,7 @@ from diskgnn.system.memory_cgroup import MemoryCgroup
 from diskgnn.units import format_size
 
 FANOUTS = (10, 10, 10)
+DRAW_TURNS = 8
 HEADROOM_BYTES = 400_000_000  # for interpreter and libraries
 
 
@@ -67,11 +70,23 @@ def sample_map(options: argparse.Namespace, graph: Graph) -> dict[str, Any]:
     return {"seconds": (time.perf_counter() - started) * len(minibatches) / len(few), "minibatches": len(few)}
 
 
+def draw_only(options: argparse.Namespace, graph: Graph) -> dict[str, Any]:
+    """Draw a few minibatches again and again, with all of the topology in memory."""
+    plan = SamplingPlan(graph, SamplingSpec(FANOUTS, options.batch_size, splits=["train"], draws=options.draws[0]))
+    sampler, few = plan.load_sampler(), list(plan.minibatches("train", 0)[: options.draw_minibatches])
+    seconds, num_edges = [], 0
+    for _ in range(DRAW_TURNS):
+        started = time.thread_time()
+        num_edges = sum(each.draw(sampler).num_edges for each in few)
+        seconds.append(time.thread_time() - started)
+    return {"seconds": min(seconds), "edges": num_edges}
+
+
 def run_apart(method: str, draws: str, topology_bytes: int, options: argparse.Namespace) -> dict[str, Any]:
     """Run this script for one `method` and kind of draws, in a cgroup unless it is 'memory'."""
     drop_page_cache(options.folder / "graph")
     limit: AbstractContextManager[MemoryCgroup | None] = nullcontext()
-    if method != "memory":
+    if method not in ("memory", "draw"):
         try:
             limit = MemoryCgroup(topology_bytes // options.ratio + HEADROOM_BYTES)
         except OSError as error:
@@ -93,16 +108,19 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=1024)
     parser.add_argument("--ratio", type=int, default=4, help="topology over budget")
     parser.add_argument("--map-minibatches", type=int, default=6, help="0: leave the memory map out")
+    parser.add_argument("--draw-minibatches", type=int, default=12, help="0: leave `draw` out")
     parser.add_argument("--draws", nargs="+", choices=DRAWS, default=["independent"])
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", type=Path, help="write the records here, too")
-    parser.add_argument("--method", choices=("memory", "sweep", "map"), help=argparse.SUPPRESS)
+    parser.add_argument("--method", choices=("memory", "sweep", "map", "draw"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.method:
         graph = Graph.open(options.folder / "graph")
         topology_bytes = graph.topology_bytes
         if options.method == "map":
             record = sample_map(options, graph)
+        elif options.method == "draw":
+            record = draw_only(options, graph)
         else:
             budget_bytes = topology_bytes if options.method == "memory" else topology_bytes // options.ratio
             record = sample_epoch(options, graph, budget_bytes)
@@ -115,7 +133,8 @@ def main() -> None:
                          test_fraction=0, homophily=0.6)  # fmt: skip
         graph = Graph.open(options.folder / "graph")
         topology_bytes = graph.topology_bytes
-        methods = ("memory", "sweep", "map") if options.map_minibatches else ("memory", "sweep")
+        methods = ["memory", "sweep"]
+        methods += ["map"] * bool(options.map_minibatches) + ["draw"] * bool(options.draw_minibatches)
         runs = [(method, draws) for _ in range(options.repeat) for method in methods for draws in options.draws]
         records = [run_apart(method, draws, topology_bytes, options) for method, draws in runs]
     finally:
@@ -125,11 +144,11 @@ def main() -> None:
     budget_bytes = topology_bytes // options.ratio
     print(f"topology {format_size(topology_bytes)}, budget {format_size(budget_bytes)}; the same samples each time")
     print(f"{'':<20}{'seconds':>10}{'of memory':>11}{'read':>12}{'resident':>12}")
-    reference = None
+    references: dict[bool, float] = {}  # whether it is of `draw`
     for method, draws in runs[: len(methods) * len(options.draws)]:
         found = [record for record in records if (record["method"], record["draws"]) == (method, draws)]
         seconds = statistics.median(record["seconds"] for record in found)
-        reference = reference or seconds
+        reference = references.setdefault(method == "draw", seconds)
         read, peak = (
             format_size(max(record[key] for record in found)) if key in found[0] else "-"
             for key in ("read_bytes", "peak_bytes")

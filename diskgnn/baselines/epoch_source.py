@@ -24,7 +24,8 @@ from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import source_schema
 from diskgnn.loading.tracing import TraceEvent
 from diskgnn.paths import PathLike
-from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 from diskgnn.schema import SPLITS, SourceSchema
 from diskgnn.specs.sampling import DrawingOptions, SamplingSpec, takes_options
 from diskgnn.specs.targets import NodeTarget

@@ -24,7 +24,7 @@ from diskgnn.batches.minibatch import MiniBatch
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
-from diskgnn.sampling.plan import PlannedMinibatch
+from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 from diskgnn.specs.caches import cache_rows
 from diskgnn.storage import faults
 from diskgnn.units import whole_number

@@ -28,7 +28,7 @@ from diskgnn.batches.minibatch import MiniBatch
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.paths import PathLike
-from diskgnn.sampling.plan import PlannedMinibatch
+from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 from diskgnn.storage.read_engine import warn_if_no_io_uring
 from diskgnn.units import parse_size, whole_number
 

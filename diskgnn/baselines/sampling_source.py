@@ -21,7 +21,8 @@ from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order, submitted
 from diskgnn.paths import PathLike
-from diskgnn.sampling.plan import PlannedMinibatch, Sampler, SamplingPlan
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.planned_minibatch import PlannedMinibatch, Sampler
 from diskgnn.storage import faults
 from diskgnn.storage.row_format import FeatureFile
 from diskgnn.storage.samples import SampledMinibatch

@@ -20,7 +20,8 @@ from diskgnn.errors import ArtifactError, ReadError
 from diskgnn.packing.memory_division import COPIES, minibatch_bytes_of
 from diskgnn.packing.row_sets import RowSet, row_sets_of
 from diskgnn.sampling.memory_division import for_sampling
-from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 from diskgnn.sampling.sample import damage_named, sample_a_few
 from diskgnn.storage import artifacts
 from diskgnn.storage.extents import ExtentIndex

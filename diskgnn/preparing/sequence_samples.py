@@ -15,7 +15,8 @@ from diskgnn.packing.access_sample import AccessSample
 from diskgnn.packing.minibatch_bytes import MinibatchBytes
 from diskgnn.packing.row_forecast import SequenceForecast
 from diskgnn.packing.row_sets import row_sets_of
-from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 from diskgnn.sampling.sample import damage_named, sample_a_few
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage.extent_headers import LABEL_DTYPES

@@ -21,7 +21,8 @@ from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.sampling.memory_division import fits, for_sampling
-from diskgnn.sampling.plan import PlannedMinibatch, Sampler, SamplingPlan
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.planned_minibatch import PlannedMinibatch, Sampler
 from diskgnn.sampling.sample_units import (
     MINIBATCHES_PER_SHARD,
     SampledUnit,

@@ -18,7 +18,8 @@ import pyarrow as pa
 from diskgnn.ordered import in_order
 from diskgnn.progress import Advance
 from diskgnn.sampling.memory_division import fits, for_sampling
-from diskgnn.sampling.plan import PlannedMinibatch, Sampler, SamplingPlan
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.planned_minibatch import PlannedMinibatch, Sampler
 from diskgnn.sampling.sweeping import SweepingSampler
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import ChecksummedFile

@@ -19,7 +19,7 @@ from diskgnn._native import (
     TreeExpansion64,
 )
 from diskgnn.ordered import in_order
-from diskgnn.sampling.plan import DrawnArrays, PlannedMinibatch
+from diskgnn.sampling.planned_minibatch import DrawnArrays, PlannedMinibatch
 from diskgnn.sampling.topology import TopologyParts
 from diskgnn.storage import faults
 from diskgnn.storage.samples import SampledMinibatch

@@ -16,7 +16,7 @@ from diskgnn.specs.user_sampler import UserSampler
 from diskgnn.storage.samples_config import position_dtype
 
 if TYPE_CHECKING:
-    from diskgnn.sampling.plan import DrawnArrays, PlannedMinibatch
+    from diskgnn.sampling.planned_minibatch import DrawnArrays, PlannedMinibatch
 
 Array = npt.NDArray[Any]
 

@@ -23,7 +23,8 @@ from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.progress import Advance, Reporter
 from diskgnn.sampling.memory_division import fits
-from diskgnn.sampling.plan import Sampler, SamplingPlan
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.planned_minibatch import Sampler
 from diskgnn.sampling.sample import sample_plan
 from diskgnn.sampling.window_plan import WindowPlan
 from diskgnn.storage import faults

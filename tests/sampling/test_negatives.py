@@ -18,7 +18,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.negatives import AvoidedDestinations
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.sampling.seeds import seeds_of
+from diskgnn.sampling.target_seeds import seeds_of
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget
 

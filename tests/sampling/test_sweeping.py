@@ -21,7 +21,8 @@ from diskgnn._native import NeighborSampler, TopologySweep
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.generation import generate
 from diskgnn.graph.graph import Graph
-from diskgnn.sampling.plan import PlannedMinibatch, SamplingPlan
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 from diskgnn.sampling.sample import sample, sample_plan
 from diskgnn.sampling.sweeping import SweepingSampler
 from diskgnn.sampling.topology import TopologyParts

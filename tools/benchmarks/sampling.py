@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.settings import Settings
 from diskgnn._native import NeighborSampler
 from diskgnn.graph.graph import Graph
-from diskgnn.sampling.plan import PlannedMinibatch
+from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 
 MAX_MINIBATCHES = 16
 

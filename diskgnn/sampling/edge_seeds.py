@@ -1,0 +1,208 @@
+"""Seeds that are the ends of seed edges, and of pairs without an edge: link prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.draws import batch_key
+from diskgnn.errors import ConfigError
+from diskgnn.graph.graph import Graph
+from diskgnn.sampling.negatives import (
+    AvoidedDestinations,
+    NegativeDestinations,
+    count_destinations,
+    known_edges,
+    negative_bits,
+)
+from diskgnn.sampling.seed_checks import check_nodes, check_times, require_splits
+from diskgnn.sampling.seeds import Excluded, SeedBatch
+from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import LinkTarget
+from diskgnn.storage.samples import PairSample
+
+
+class EdgeSeeds:
+    """The seed edges of one edge type's splits, and pairs without an edge: destinations drawn for their sources."""
+
+    def __init__(self, graph: Graph, spec: SamplingSpec, target: LinkTarget) -> None:
+        if target.edge_type not in graph.edges:
+            raise ConfigError(
+                f"target: the graph has no edge type {edge_type_name(target.edge_type)}, only "
+                f"{', '.join(map(edge_type_name, graph.edges))}"
+            )
+        self._graph, self._spec = graph, spec
+        edges = graph.edges[target.edge_type]
+        self._ends = graph.nodes[target.edge_type[0]], graph.nodes[target.edge_type[2]]
+        self.target = replace(target, reverse_edge_type=_reverse_type(graph, target))
+        self._edges: Mapping[str, npt.NDArray[np.int64]] = edges.splits if target.seeds is None else target.seeds
+        self.splits = tuple(split for split in spec.splits if len(self._edges.get(split, ())))
+        require_splits(graph, spec, self.splits, "seed edges", given=target.seeds is not None)
+        if target.negatives_by == "popularity" and not len(self._edges.get("train", ())):
+            raise ConfigError("negatives_by: popularity is counted in the seed edges to train on, found none")
+        for split, pairs in self._edges.items():
+            for nodes, column in zip(self._ends, pairs.T, strict=True):
+                check_nodes(graph, split, column, nodes, given=target.seeds is not None)
+        check_times(spec, target)
+        if (
+            spec.temporal is not None
+            and target.times is None
+            and not any(nodes.config.has_times for nodes in self._ends)
+        ):
+            raise ConfigError(
+                f"temporal: the seeds, edges of type {edge_type_name(target.edge_type)}, have no times: neither of "
+                "their ends has; give `seeds` and `times`"
+            )
+
+    def count(self, split: str) -> int:
+        """Seed edges of a split."""
+        return len(self._edges[split])
+
+    def listed(self, split: str) -> npt.NDArray[np.int64]:
+        """[n, 2] seed edges of a split."""
+        return self._edges[split]
+
+    @property
+    def negatives_bytes(self) -> int:
+        """Of the lists of what negatives are not. Known edges are counted for it, which reads all of the type."""
+        if not self._num_negatives:
+            return 0
+        if self.target.negatives_by != "popularity":
+            return self._avoided.num_bytes
+        return self._avoided.num_bytes + NegativeDestinations.num_bytes(self._avoided, self._ends[1].num_nodes)
+
+    @property
+    def _num_negatives(self) -> int:
+        """Of an edge, at most."""
+        return max(self.target.negatives if split == "train" else self.target.eval_negatives for split in self.splits)
+
+    @cached_property
+    def _avoided(self) -> AvoidedDestinations:
+        num_nodes, edges = self._ends[1].num_nodes, self._graph.edges[self.target.edge_type]
+        avoided = [] if self.target.avoid == "none" else list(self._edges.values())
+        if self.target.avoid != "known":
+            return AvoidedDestinations(avoided, num_nodes)
+        return AvoidedDestinations(avoided, num_nodes, lambda: known_edges(edges))
+
+    @cached_property
+    def _negatives(self) -> NegativeDestinations:
+        target = self.target
+        self._avoided.fill()
+        num_nodes, places = self._ends[1].num_nodes, None
+        if target.negatives_by == "popularity":
+            places = count_destinations(self._edges["train"], num_nodes)
+        return NegativeDestinations(self._avoided, num_nodes, places)
+
+    def batch(self, split: str, epoch: int, positions: npt.NDArray[np.int64]) -> SeedBatch:
+        """Negatives of train are drawn for each epoch, those of other splits are the same in all."""
+        is_train, seed = split == "train", self._spec.seed
+        per_positive = self.target.negatives if is_train else self.target.eval_negatives
+        sources, destinations = self._edges[split][positions].T
+        negatives = np.empty((len(positions), 0), np.int64)
+        if per_positive:
+            key = batch_key(seed, f"{split}/negatives", epoch if is_train else 0)
+            bits = negative_bits(key, positions, per_positive)
+            negatives = self._negatives.draw(sources, bits)
+        ends = sources, np.concatenate([destinations, negatives.ravel()])
+        rows = np.concatenate([np.arange(len(positions)), np.repeat(np.arange(len(positions)), per_positive)])
+        if self.target.labels is None:
+            label = (np.arange(len(rows)) < len(positions)).astype(np.float32)
+        else:
+            label = self.target.labels[split][positions].astype(np.float32)
+        excluded = self._excluded(sources, destinations) if is_train else ()
+        if self._spec.temporal is None:
+            seeds, (src, dst) = _by_first_appearance(ends, self._same_type)
+            times = None
+        else:
+            # Each end has a tree of its own, so each is a seed, repeated or not.
+            moments = self._moments[split][positions]
+            seeds = [np.concatenate(ends)] if self._same_type else list(ends)
+            src, dst = np.arange(len(sources)), np.arange(len(ends[1])) + (len(sources) if self._same_type else 0)
+            times = [np.concatenate([moments, moments[rows]])] if self._same_type else [moments, moments[rows]]
+        pairs = PairSample(src[rows].astype(np.int32), dst.astype(np.int32), label)
+        return self._in_type_order(seeds, times, excluded, pairs)
+
+    @property
+    def _same_type(self) -> bool:
+        return self._ends[0] is self._ends[1]
+
+    def _in_type_order(
+        self,
+        seeds: list[npt.NDArray[np.int64]],
+        times: list[npt.NDArray[np.int64]] | None,
+        excluded: tuple[Excluded | None, ...],
+        pairs: PairSample,
+    ) -> SeedBatch:
+        by_type = sorted(range(len(seeds)), key=lambda end: self._ends[end].number)
+        counts = [0] * len(self._graph.nodes)
+        for end in by_type:
+            counts[self._ends[end].number] = len(seeds[end])
+        return SeedBatch(
+            np.concatenate([seeds[end] for end in by_type]), tuple(counts),
+            None if times is None else np.concatenate([times[end] for end in by_type]), excluded, pairs,
+        )  # fmt: skip
+
+    @cached_property
+    def _moments(self) -> dict[str, npt.NDArray[np.int64]]:
+        """What the seed edges of each split may see. An edge is there when it was said to be, otherwise as soon as both
+        of its ends are.
+        """
+        given, strict = self.target.times, int(self._spec.strict_time)
+        if given is not None:
+            return {split: np.asarray(given[split], np.int64) - strict for split in self.splits}
+        return {
+            split: np.maximum.reduce([
+                nodes.times_of(ids)
+                for nodes, ids in zip(self._ends, self._edges[split].T, strict=True)
+                if nodes.config.has_times
+            ]) - strict
+            for split in self.splits
+        }  # fmt: skip
+
+    def _excluded(
+        self, sources: npt.NDArray[np.int64], destinations: npt.NDArray[np.int64]
+    ) -> tuple[Excluded | None, ...]:
+        if self.target.exclude == "none":
+            return ()
+        found: dict[EdgeType, Excluded] = {self.target.edge_type: (sources, destinations)}
+        reverse = self.target.reverse_edge_type
+        if self.target.exclude == "reverse" and reverse is not None:
+            before = found.get(reverse, (sources[:0], sources[:0]))
+            found[reverse] = np.concatenate([before[0], destinations]), np.concatenate([before[1], sources])
+        return tuple(
+            None if edge_type not in found else (found[edge_type][0].copy(), found[edge_type][1].copy())
+            for edge_type in self._graph.edges
+        )
+
+
+def _by_first_appearance(
+    ends: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]], same_type: bool
+) -> tuple[list[npt.NDArray[np.int64]], list[npt.NDArray[np.int64]]]:
+    """The distinct nodes of both ends, together where they are of one type, and where each end is among them."""
+    lists = [np.concatenate(ends)] if same_type else list(ends)
+    seeds, places = [], []
+    for nodes in lists:
+        _, first, inverse = np.unique(nodes, return_index=True, return_inverse=True)
+        rank = np.empty(len(first), np.int64)
+        rank[np.argsort(first)] = np.arange(len(first))
+        seeds.append(nodes[np.sort(first)])
+        places.append(rank[inverse.ravel()])
+    return seeds, np.split(places[0], [len(ends[0])]) if same_type else places
+
+
+def _reverse_type(graph: Graph, target: LinkTarget) -> EdgeType | None:
+    if target.reverse_edge_type is not None:
+        if target.reverse_edge_type not in graph.edges:
+            raise ConfigError(
+                f"reverse_edge_type: the graph has no edge type {edge_type_name(target.reverse_edge_type)}, only "
+                f"{', '.join(map(edge_type_name, graph.edges))}"
+            )
+        return target.reverse_edge_type
+    if (expected := reverse_edge_type(target.edge_type)) in graph.edges:
+        return expected
+    return target.edge_type if target.edge_type[0] == target.edge_type[2] else None

@@ -1,0 +1,111 @@
+"""A minibatch before it is drawn: all that it depends on, beside the topology."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import DrawRequest, NeighborSampler
+from diskgnn.sampling.seeds import Excluded
+from diskgnn.sampling.user_sampling import UserDraws
+from diskgnn.storage.samples import PairSample, SampledBlock, SampledMinibatch
+
+# What native samplers return: input nodes of each node type, trees of each, blocks outermost first by edge type,
+# [layers + 1, node types] counts of nodes
+DrawnArrays = tuple[
+    list[npt.NDArray[Any]],
+    list[npt.NDArray[np.int32]] | None,
+    list[list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[Any] | None]]],
+    npt.NDArray[np.int32],
+]
+
+Sampler = NeighborSampler | UserDraws
+
+
+@dataclass(frozen=True)
+class DrawRules:
+    """How all minibatches of a plan draw, beside their fanouts."""
+
+    weighted: bool = False  # where an edge type has weights
+    latest: bool = False  # the latest, where there are times
+    positions: tuple[bool, ...] = ()  # by edge type: blocks say where their edges lie; (): none do
+    expand_once: bool = False  # a node draws in the layer after the one that found it, and in no other
+
+
+@dataclass(frozen=True)
+class PlannedMinibatch:
+    """All that a minibatch depends on, beside the topology."""
+
+    seeds: npt.NDArray[np.int64]  # [B] by node type in order
+    fanouts: npt.NDArray[np.int32]  # [layers, edge types], from the seeds outwards; [layers] where there is one type
+    key: int  # see `draws.batch_key`
+    number: int  # position in the epoch
+    slice_start: int | None = None  # see `draws.slice_start`; None for independent draws
+    seed_counts: tuple[int, ...] = ()  # how many of the seeds are of each node type; (): there is one type
+    times: npt.NDArray[np.int64] | None = None  # [B] nothing later is drawn for a seed; None: times do not matter
+    excluded: tuple[Excluded | None, ...] = ()  # by edge type: edges that are not drawn; (): none
+    pairs: PairSample | None = None  # of link prediction
+    places: npt.NDArray[np.int64] | None = None  # [B] where seeds stand among the given ones, if these have labels
+    rules: DrawRules = DrawRules()
+    name: str = ""  # which minibatch it is, for people
+
+    @property
+    def num_layers(self) -> int:
+        """Blocks that it will have."""
+        return len(self.fanouts)
+
+    def request(self) -> DrawRequest:
+        """As native samplers take it."""
+        return DrawRequest(
+            self._by_type(self.seeds), self.fanouts.ravel(), self.key, self.number, slice_start=self.slice_start,
+            seed_times=None if self.times is None else self._by_type(self.times), excluded=self.excluded,
+            weighted=self.rules.weighted, latest=self.rules.latest, positions=self.rules.positions,
+            expand_once=self.rules.expand_once,
+        )  # fmt: skip
+
+    def draw(self, sampler: Sampler) -> SampledMinibatch:
+        """Its neighbourhood."""
+        return self.drawn(sampler.draw(self) if isinstance(sampler, UserDraws) else sampler.draw(self.request()))
+
+    def drawn(self, arrays: DrawnArrays) -> SampledMinibatch:
+        """The minibatch that native samplers returned as `arrays`."""
+        nodes, trees, layers, counts = arrays
+        return SampledMinibatch(
+            self.seeds,
+            tuple(nodes),
+            counts.reshape(len(layers) + 1, len(nodes)),
+            tuple(tuple(SampledBlock(*block) for block in layer) for layer in layers),
+            None if trees is None else tuple(trees),
+            self.pairs,
+            self.places,
+        )
+
+    def seeds_by_type(self) -> list[npt.NDArray[np.int64]]:
+        """The seeds of each node type."""
+        return self._by_type(self.seeds)
+
+    def _by_type(self, values: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+        return np.split(values, np.cumsum(self.seed_counts)[:-1]) if self.seed_counts else [values]
+
+
+class PlannedEpoch(Sequence[PlannedMinibatch]):
+    """The minibatches of one epoch, or some that follow each other, each planned when it is asked for."""
+
+    def __init__(self, plan: Callable[[int], PlannedMinibatch], numbers: range) -> None:
+        self._plan, self._numbers = plan, numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> PlannedMinibatch: ...
+    @overload
+    def __getitem__(self, index: slice) -> PlannedEpoch: ...
+    def __getitem__(self, index: int | slice) -> PlannedMinibatch | PlannedEpoch:
+        if isinstance(index, slice):
+            return PlannedEpoch(self._plan, self._numbers[index])
+        return self._plan(self._numbers[index])

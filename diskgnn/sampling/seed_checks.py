@@ -1,0 +1,60 @@
+"""Refusing seeds that a graph does not have, or that make no sense, before anything is sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import ArtifactError, ConfigError, InputError
+from diskgnn.graph.graph import Graph
+from diskgnn.graph.type_data import NodeSet
+from diskgnn.schema import edge_type_name
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import LinkTarget, NodeTarget
+
+
+def require_splits(graph: Graph, spec: SamplingSpec, found: tuple[str, ...], what: str, *, given: bool = False) -> None:
+    """Raises ConfigError or InputError if none of the splits asked for was `found`."""
+    if not found:
+        asked = ", ".join(spec.splits) or "none"
+        if given:
+            raise ConfigError(f"seeds: expected some for the splits asked for ({asked}), found none")
+        others = ", ".join(_with_seeds(graph, spec))
+        raise InputError(
+            f"{graph.manifest.path} has no {what} in the splits asked for ({asked}): nothing to sample"
+            + (f"; give `target` one of {others}" if others else "")
+        )
+
+
+def check_times(spec: SamplingSpec, target: NodeTarget | LinkTarget) -> None:
+    """Raises ConfigError for times that draws would not go by."""
+    if target.times is not None and spec.temporal is None:
+        raise ConfigError(
+            "times: draws do not go by them; pass temporal='uniform' or 'last' with them, or leave them out: a column "
+            "called time in a table of seeds is taken without being named, so call it otherwise"
+        )
+
+
+def check_nodes(graph: Graph, split: str, ids: npt.NDArray[Any], nodes: NodeSet, *, given: bool = False) -> None:
+    """Raises ConfigError for ids that were `given` and are none of the graph's; ArtifactError if they are its own."""
+    if len(ids) and (ids.min() < 0 or ids.max() >= nodes.num_nodes):
+        if given:
+            raise ConfigError(
+                f"seeds[{split!r}]: expected ids of the {nodes.num_nodes} nodes of type {nodes.name!r}, found "
+                f"{ids.min()} to {ids.max()}"
+            )
+        raise ArtifactError(f"{graph.manifest.path}: {split} has nodes that are not in the graph; make it again")
+
+
+def _with_seeds(graph: Graph, spec: SamplingSpec) -> list[str]:
+    """Types of nodes and edges that could be targets."""
+    nodes = [name for name, each in graph.nodes.items() if _has_some(each.splits, spec)]
+    edges = [edge_type_name(name) for name, each in graph.edges.items() if _has_some(each.splits, spec)]
+    return nodes + edges
+
+
+def _has_some(splits: Mapping[str, npt.NDArray[np.int64]], spec: SamplingSpec) -> bool:
+    return any(len(splits.get(split, ())) for split in spec.splits)

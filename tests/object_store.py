@@ -165,16 +165,16 @@ class ObjectStore:
 
 
 class MostAllocated:
-    """The most that the files of a folder take while a block runs."""
+    """The most that the files of some folders take while a block runs."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._done, self.num_bytes = folder, threading.Event(), 0
+    def __init__(self, *folders: Path) -> None:
+        self._folders, self._done, self.num_bytes = folders, threading.Event(), 0
         self._thread = threading.Thread(target=self._look)
 
     def _look(self) -> None:
         while not self._done.wait(0.002):
             with suppress(OSError):  # something went while it was looked at
-                self.num_bytes = max(self.num_bytes, allocated_bytes(self._folder))
+                self.num_bytes = max(self.num_bytes, sum(map(allocated_bytes, self._folders)))
 
     def __enter__(self) -> MostAllocated:
         self._thread.start()

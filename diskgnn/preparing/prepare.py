@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diskgnn.errors import ArtifactError, BusyError, ConfigError, OutputExistsError, callers_level
+from diskgnn.errors import ArtifactError, BusyError, OutputExistsError, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.probes import probe_by_sampling
 from diskgnn.packing.row_sets import only_features
@@ -27,7 +27,7 @@ from diskgnn.progress import SILENT, Reporter, StageReport, say
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
 from diskgnn.specs.caches import CacheSpec
-from diskgnn.specs.sampling import ENGINES, SamplingOptions, SamplingSpec, takes_options
+from diskgnn.specs.sampling import SamplingOptions, SamplingSpec, takes_options
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.manifest import read_manifest
@@ -81,7 +81,8 @@ def prepare(
         eval_cpu_cache: the cpu tier of each other sequence; a quarter of `cpu_cache` by default.
         memory: budget in bytes or as '2GiB'; 'auto' means half of what is available.
         disk: what files may take at any time, samples and scratch included, as '100GiB'; what is free by default. A
-            directory that `overwrite` replaces does not count, of several ranks it does. Engine 'local' only.
+            directory that `overwrite` replaces does not count, of several ranks it does. Engine 'ray' makes ranks at
+            the same time, and each keeps to an equal part of what is left.
         threads: all cores by default.
         keep_input_nodes: store each minibatch's node ids too, for `MiniBatch.input_nodes`.
         samples: a directory to keep the samples in.
@@ -112,8 +113,6 @@ def prepare(
     spec = SamplingSpec.of(**sampling)
     cache, ranks = CacheSpec(cpu_cache, static_cache, eval_cpu_cache), whole_number("ranks", ranks)
     plan = SamplingPlan(graph if isinstance(graph, Graph) else Graph.open(graph), spec)
-    if disk is not None and engine != ENGINES[0]:
-        raise ConfigError(f"disk: only engine='{ENGINES[0]}' keeps to it; leave it out")
     kept = None if samples is None else local(samples, "keeping samples").absolute()
     refuse_inside_artifact(out)
     if kept is not None:

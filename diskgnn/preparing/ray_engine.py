@@ -30,6 +30,7 @@ from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.sampling.memory_division import fits
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample_units import SampleUnit, sample_units
+from diskgnn.storage.disk_space import UNLIMITED, DiskBudget
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.outbox import target_of
 from diskgnn.storage.writer import ArtifactWriter
@@ -126,10 +127,11 @@ class RayEngine:
                 edges += event.unit.edges
                 advance(len(unit.numbers))
 
-            given = self._pickled((plan, replace(resources, reporter=SILENT)))
+            given = self._pickled((plan, replace(resources, reporter=SILENT, disk=UNLIMITED)))
+            parts = _parts(list(missing.values()), self._num_parts(plan, resources))
             calls = [
-                (ray_tasks.sample, given, part, str(arriving))
-                for part in _parts(list(missing.values()), self._num_parts(plan, resources))
+                (ray_tasks.sample, given, part, str(arriving), disk_bytes)
+                for part, disk_bytes in zip(parts, _disk_of_parts(resources.disk.left_bytes, parts), strict=True)
             ]
             for arrived, part_bytes in self._results(calls, resources, finish):
                 for each in arrived:
@@ -161,12 +163,13 @@ class RayEngine:
         if len(requests) == 1:
             return prepare(requests[0])
 
-        def named(request: PrepareRequest) -> PrepareRequest:
+        def own(request: PrepareRequest, disk: DiskBudget) -> PrepareRequest:
             reporter = NamedReporter(request.resources.reporter, request.out.name, lock)
-            return replace(request, resources=replace(request.resources, reporter=reporter))
+            return replace(request, resources=replace(request.resources, reporter=reporter, disk=disk))
 
+        disks = requests[0].resources.disk.divided([each.written(1) for each in requests]) if requests else []
         with ThreadPoolExecutor(_MAX_RANKS) as pool:
-            waiting = futures = [pool.submit(prepare, named(request)) for request in requests]
+            waiting = futures = [pool.submit(prepare, own(*each)) for each in zip(requests, disks, strict=True)]
             try:
                 while waiting:
                     done, not_done = wait(waiting, timeout=_POLL_SECONDS)  # a signal is handled in between
@@ -299,6 +302,12 @@ def _parts(units: Sequence[SampleUnit], number: int) -> list[list[SampleUnit]]:
     """`units` in order in at most so many parts, whose lengths differ by 1 at most; none is empty."""
     number = min(number, len(units))
     return [list(units[len(units) * n // number : len(units) * (n + 1) // number]) for n in range(number)]
+
+
+def _disk_of_parts(left_bytes: int | None, parts: Sequence[Sequence[SampleUnit]]) -> list[int | None]:
+    """What the files of each part may take, of all that is left: as much for each minibatch."""
+    minibatches = [sum(len(unit.numbers) for unit in part) for part in parts]
+    return [None if left_bytes is None else left_bytes * number // sum(minibatches) for number in minibatches]
 
 
 def _require_whole(writer: ArtifactWriter, arrived: Arrived) -> None:

@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -31,6 +31,7 @@ from diskgnn.sampling.sample import damage_named
 from diskgnn.sampling.sample_units import SampledUnit, SampleUnit, write_units
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.checked_files import sync
+from diskgnn.storage.disk_space import OWN_BYTES, DiskBudget, allocated_bytes, file_bytes
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.object_stores import Location, StoredPath
 from diskgnn.storage.outbox import sent_to
@@ -134,11 +135,16 @@ def _seen_by_all() -> Iterator[None]:
 
 
 def sample(
-    given: tuple[SamplingPlan, Resources], tell: Tell, units: Sequence[SampleUnit], arriving: str
+    given: tuple[SamplingPlan, Resources],
+    tell: Tell,
+    units: Sequence[SampleUnit],
+    arriving: str,
+    disk_bytes: int | None,
 ) -> tuple[list[Arrived], int]:
     """Write `units` to a folder of this node, each on to `arriving` when it is complete; what arrived, bytes read.
 
-    Units that have their name in the folder above `arriving` are left out: an earlier run of this task made them.
+    Units that have their name in the folder above `arriving` are left out: an earlier run of this task made them. All
+    of them take `disk_bytes` at most, wherever they are.
     """
     plan, resources = given
     target = Path(arriving)
@@ -151,15 +157,20 @@ def sample(
 
     def finish(unit: SampledUnit, path: Path) -> None:
         file = f"{unit.name}.{uuid.uuid4().hex}"
-        _move(path, target / file)
+        _move(path, target / file, disk)
         faults.point("worker.sampled")
         arrived.append(Arrived(unit, file))
         tell(arrived[-1])
 
     missing = (unit for unit in units if not (target.parent / unit.name).exists())
+    there = (allocated_bytes(path) for unit in units for path in target.parent.glob(f"**/{unit.name}*"))
+    disk = DiskBudget(None if disk_bytes is None else disk_bytes + OWN_BYTES, ())  # it writes no journal
+    disk.claim(sum(there))
     try:
         with tempfile.TemporaryDirectory(prefix="diskgnn-") as scratch, damage_named(plan.graph):
-            read_bytes = write_units(plan, missing, Path(scratch), finish, resources, lambda _: None)
+            read_bytes = write_units(
+                plan, missing, Path(scratch), finish, replace(resources, disk=disk), lambda _: None
+            )
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -170,15 +181,17 @@ def sample(
     return arrived, read_bytes
 
 
-def _move(path: Path, target: Path) -> None:
-    """Make `path` be `target`, durable, on whatever file system."""
+def _move(path: Path, target: Path, disk: DiskBudget) -> None:
+    """Make `path` be `target`, durable, on whatever file system; `disk` has both as long as both are there."""
     if path.stat().st_dev == target.parent.stat().st_dev:
         sync(path)
         path.rename(target)
     else:
+        num_bytes = file_bytes(path.stat().st_size)
+        disk.claim(num_bytes)
         shutil.copyfile(path, target)
         sync(target)
-        path.unlink()
+        disk.remove(path, num_bytes)
     sync(target.parent)
 
 
@@ -219,7 +232,8 @@ def _published_or(
         samples = Samples.open(request.samples_path)
         if samples.manifest.digest != digest:
             raise ArtifactError(f"{request.samples_path} holds other samples")
-    resources = Resources(request.resources.memory_bytes, request.resources.threads, _Told(tell))
+    resources = replace(request.resources, reporter=_Told(tell))
+    resources.disk.look()
     out = target or request.out
 
     def write() -> StageReport:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from diskgnn.units import format_size, parse_size
 
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of Linux's fallocate
 _PAGE_BYTES = 4096  # files take whole pages
-_OWN_BYTES = 64 << 10  # of a budget, for what nobody claims: journals, locks, directories
+OWN_BYTES = 64 << 10  # of a budget, for what nobody claims: journals, locks, directories
 _claiming = threading.Lock()  # of all budgets, so that these can be pickled
 
 
@@ -42,7 +42,23 @@ class DiskBudget:
         self.num_bytes = None if size is None else parse_size(size)
         self._folders, self._taken_bytes = tuple(folders), 0
         self._relieve: Callable[[], bool] = _no_relief
+        self._whole_bytes: int | None = None  # of the budget that this is a part of
         self.look()
+
+    def divided(self, folders: Sequence[Iterable[Path]]) -> list[DiskBudget]:
+        """Budgets for several that write at the same time, on several machines maybe, each to `folders` of its own.
+
+        Each may have what is there and an equal part of what is left. So all together keep to this one, and none has to
+        ask another.
+        """
+        if self.num_bytes is None:
+            return [self] * len(folders)
+        self.look()
+        parts = [DiskBudget(0, each) for each in folders]
+        for part in parts:
+            part.num_bytes = part._taken_bytes - OWN_BYTES + (self.left_bytes or 0) // len(parts)
+            part._whole_bytes = self.num_bytes
+        return parts
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_relieve": _no_relief}  # another process waits for nothing of this one
@@ -56,7 +72,7 @@ class DiskBudget:
         """Ask the disk what is taken. For moments at which nobody writes; what is removed meanwhile counts once."""
         if self.num_bytes is not None:
             with _claiming:
-                self._taken_bytes = _OWN_BYTES + sum(allocated_bytes(folder) for folder in self._folders)
+                self._taken_bytes = OWN_BYTES + sum(allocated_bytes(folder) for folder in self._folders)
 
     def claim(self, num_bytes: int) -> None:
         """Say that so many bytes are about to be written.
@@ -98,9 +114,9 @@ class DiskBudget:
             return
         raise DiskFullError(
             f"disk: {what} needs {_figure(needed_bytes, exact)} beside what is taken by files of this command "
-            f"({self._taken_bytes - _OWN_BYTES} bytes) and set aside for journals and locks ({_OWN_BYTES} bytes), "
-            f"{self._taken_bytes + needed_bytes} bytes in all; {self.num_bytes} bytes are allowed: {missing_bytes} "
-            f"bytes are missing. "
+            f"({self._taken_bytes - OWN_BYTES} bytes) and set aside for journals and locks ({OWN_BYTES} bytes), "
+            f"{self._taken_bytes + needed_bytes} bytes in all; {self.num_bytes} bytes are allowed"
+            f"{f', a part of {self._whole_bytes}' if self._whole_bytes else ''}: {missing_bytes} bytes are missing. "
             f"Allow more with `disk`; the same command then goes on with what is complete."
         )
 
@@ -145,7 +161,7 @@ def allocated_bytes(path: Path) -> int:
 
 def kept_bytes(staging: Path) -> int:
     """What a killed run left there, and the next one does not write again; not its journal."""
-    return max(0, allocated_bytes(staging) - _OWN_BYTES)
+    return max(0, allocated_bytes(staging) - OWN_BYTES)
 
 
 def punch(path: Path, offset: int, num_bytes: int) -> None:

@@ -22,10 +22,10 @@ import numpy as np
 import psutil
 import pytest
 from graphs import INDICES, make_graph
-from object_store import SECRET, object_store
+from object_store import SECRET, MostAllocated, object_store
 
 import diskgnn
-from diskgnn.errors import ArtifactError, ConfigError, UnavailableError, WorkerLostError
+from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, UnavailableError, WorkerLostError
 from diskgnn.graph.graph import Graph
 from diskgnn.preparing import ray_tasks
 from diskgnn.preparing.ray_nodes import PROCESS_BYTES
@@ -33,6 +33,7 @@ from diskgnn.preparing.request import PrepareRequest
 from diskgnn.specs.caches import CacheSpec
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.storage import faults
+from diskgnn.storage.disk_space import allocated_bytes
 from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.writer import staging_of
@@ -278,6 +279,26 @@ def test_workers_keep_to_their_budgets(nodes, tmp_path):
     assert max(most.values()) < PROCESS_BYTES // 2 + (32 << 20)
 
 
+def test_all_machines_together_keep_to_a_disk_budget(nodes, graph, tmp_path):
+    nodes.start_three()
+    settings = SETTINGS | {"cpu_cache": "1%"}
+    diskgnn.prepare(graph, tmp_path / "one", **settings, ranks=2, samples=tmp_path / "samples")
+    needed_bytes = allocated_bytes(tmp_path / "one") + allocated_bytes(tmp_path / "samples")
+    (tmp_path / "shared").mkdir()
+    others_bytes = sum(map(allocated_bytes, nodes.scratch))
+    given = {**settings, **ON_RAY, "ranks": 2}
+    too_little = rf"bytes are allowed, a part of {needed_bytes // 2}: \d+ bytes are missing"
+    with pytest.raises(DiskFullError, match=too_little), pytest.warns(match="is kept"), \
+            MostAllocated(tmp_path / "shared", *nodes.scratch) as found:  # fmt: skip
+        diskgnn.prepare(graph, tmp_path / "shared" / "out", **given, disk=needed_bytes // 2)
+    assert found.num_bytes <= others_bytes + needed_bytes // 2
+    enough_bytes = needed_bytes * 3 // 2 + (1 << 20)  # with scratch of placing, in whole pages
+    with MostAllocated(tmp_path / "shared", *nodes.scratch) as found:
+        diskgnn.prepare(graph, tmp_path / "shared" / "out", **given, disk=enough_bytes)
+    assert needed_bytes // 2 < found.num_bytes - others_bytes <= enough_bytes
+    assert files(tmp_path / "one") == files(tmp_path / "shared" / "out")
+
+
 def test_workers_that_die_again_and_again_are_an_error_that_keeps_what_is_done(nodes, graph, tmp_path):
     nodes.start_three()
     (nodes.folder / "crashes" / "pack.window").touch()
@@ -319,7 +340,7 @@ def test_a_worker_refuses_what_would_not_give_the_same_bytes(tmp_path):
         ray_tasks.work(ray_tasks.sample, gone, here, no_tell)
     given = pickle.dumps((None, None))
     with pytest.raises(ConfigError, match=r"does not see .*nowhere: the output must lie in a folder"):
-        ray_tasks.work(ray_tasks.sample, given, here, no_tell, [], str(tmp_path / "nowhere"))
+        ray_tasks.work(ray_tasks.sample, given, here, no_tell, [], str(tmp_path / "nowhere"), None)
 
 
 def test_a_task_whose_predecessor_lives_and_publishes_has_nothing_left_to_do(graph, tmp_path):

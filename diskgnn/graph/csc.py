@@ -145,6 +145,8 @@ def _go_on(writer: ArtifactWriter, given: EdgeList, shift: int, resources: Resou
     names = edge_files(given)
     paths = [writer.path(name) for name in (_SCRATCH, _RECORDS, *names)]
     needed_bytes = max(0, scratch_bytes + output_bytes - sum(map(allocated_bytes, paths)))
+    if writer.outbox is not None:
+        writer.outbox.drain()  # edges of other types go
     require_free_bytes(writer.staging, needed_bytes, "sorting the edges", disk=writer.disk)
     claimed_bytes = file_bytes(max(0, scratch_bytes - sum(map(allocated_bytes, paths[:2]))))
     writer.disk.claim(claimed_bytes)

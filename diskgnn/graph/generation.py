@@ -124,7 +124,8 @@ def generate(
     writer = ArtifactWriter(
         out, artifacts.GRAPH, config=spec.to_json(0), overwrite=overwrite, resumable=is_large, disk=budget
     )
-    _require_space(spec, writer.final.parent, allocated_bytes(writer.staging), budget)
+    if writer.outbox is None:  # or else files go one after another, and features need no room
+        _require_space(spec, writer.final.parent, allocated_bytes(writer.staging), budget)
     with writer:
         generator = GraphGenerator(
             num_nodes=num_nodes,
@@ -136,10 +137,12 @@ def generate(
         )
         indptr, indices = (edge_file(kind, ONE_EDGE_TYPE) for kind in (artifacts.INDPTR, artifacts.INDICES))
         writer.unit([indptr, indices], lambda: _write_edges(writer, generator, spec, resources, chunks))
+        writer.send(indptr, indices)
         (num_edges,) = writer.files[indices].shape or ()
         writer.config = spec.to_json(num_edges)
         names = [node_file(kind, ONE_NODE_TYPE) for kind in (artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS)]
         writer.unit(names, lambda: _write_features(writer, generator, spec, chunks, pace, reporter))
+        writer.send(*names)
         _write_int64s(writer, node_file(artifacts.LABELS, ONE_NODE_TYPE), generator.labels, range(num_nodes), chunks)
         first = 0
         for split, size in spec.split_sizes.items():
@@ -247,6 +250,7 @@ def _write_features(
             (rows.num_features,),
             checksums=node_file(artifacts.FEATURE_CHECKSUMS, ONE_NODE_TYPE),
             pace=pace,
+            may_stream=True,
         ) as file,
         reporter.stage("write features", num_nodes * rows.row_bytes, "B") as advance,
     ):

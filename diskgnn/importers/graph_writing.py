@@ -173,6 +173,7 @@ def _write_edges(writer: ArtifactWriter, edges: OpenEdges, resources: Resources)
     """All files of an edge type, after which a killed run goes on, or within them. The number of its edges."""
     given = edges.list
     writer.unit(edge_files(given), lambda: write_csc(writer, given, resources))
+    writer.send(*edge_files(given))
     shape = writer.files[edge_file(artifacts.INDICES, given.type)].shape
     assert shape is not None
     return shape[0]
@@ -207,16 +208,19 @@ def _write_features(
     given_format = nodes.row_format
     assert given_format is not None
     assert stored is not None
+    names = [node_file(kind, name) for kind in (artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS)]
     if nodes.given.quantise is not None:
-        return write_quantised(writer, name, nodes.features, given_format, stored, reporter).details()
+        details = write_quantised(writer, name, nodes.features, given_format, stored, reporter).details()
+        writer.send(*names)
+        return details
     reference, rows = nodes.given.reference_features, nodes.features
 
     def write() -> None:
         node_data.write_features(writer, name, rows, given_format, reference=reference, reporter=reporter)
 
-    names = [node_file(kind, name) for kind in (artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS)]
     if reference:
         write()
     else:
         writer.unit(names, write)
+        writer.send(*names)
     return {}

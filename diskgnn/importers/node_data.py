@@ -67,7 +67,7 @@ def write_features(
             pace = Pace(rows.total_bytes)
             with writer.array_file(
                 file_name, rows.dtype, rows.num_rows, rows.row_shape, checksums=checksums_name,
-                pace=pace if pace.has_units else None,
+                pace=pace if pace.has_units else None, may_stream=True,
             ) as file:  # fmt: skip
                 scan.go_on(file.rows_written, file.found)
                 advance(file.rows_written * rows.row_bytes)

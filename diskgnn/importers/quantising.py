@@ -113,6 +113,7 @@ def write_quantised(
             (stored.stored_columns,),
             checksums=node_file(artifacts.FEATURE_CHECKSUMS, node_type),
             pace=pace if pace.has_units else None,
+            may_stream=True,
         ) as file,  # fmt: skip
         reporter.stage("quantise features", source.total_bytes, "B") as advance,
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -12,10 +13,16 @@ import numpy.typing as npt
 
 from diskgnn.storage import faults
 from diskgnn.storage.checked_files import ChecksummedFile, ChunkChecksums, checksum_file, npy_header_bytes
+from diskgnn.storage.disk_space import free_bytes
+from diskgnn.storage.manifest_document import FileEntry
 from diskgnn.storage.pace import Pace
+from diskgnn.storage.uploads import SentFile
 
 if TYPE_CHECKING:
     from diskgnn.storage.writer import ArtifactWriter
+
+# What other files have to have room for beside one that stays here: checksums of its chunks, and what is small.
+_SMALL_PART, _SMALL_BYTES = 256, 1 << 20
 
 
 class ArrayFile:
@@ -26,6 +33,9 @@ class ArrayFile:
     its chunks (see `ChunkChecksums`). With `pace`, and a writer that is resumable, a killed run goes on where it was:
     after `rows_written` rows, once it is entered, when it had said what `found` has. Or it goes on where `begun` says,
     which is what `done` said, where somebody else makes the records.
+
+    With `may_stream`, where the artifact goes to a store and the file has no room here, it is written there at once. A
+    killed run makes it again.
     """
 
     def __init__(
@@ -38,12 +48,14 @@ class ArrayFile:
         checksums: str | None = None,
         pace: Pace | None = None,
         begun: Mapping[str, npt.NDArray[Any]] | None = None,
+        *,
+        may_stream: bool = False,
     ) -> None:
         assert checksums is None or rows is not None
         self._begun = begun
         self._writer, self.name, self._rows, self._row_shape = writer, name, rows, row_shape
         self._checksums, self._chunks = checksums, ChunkChecksums()
-        self._dtype, self._pace = np.dtype(dtype), pace
+        self._dtype, self._pace, self._may_stream = np.dtype(dtype), pace, may_stream
         assert pace is None or rows is not None
         self.rows_written = self._num_bytes = 0
         self.found: Mapping[str, npt.NDArray[Any]] = {}
@@ -52,9 +64,22 @@ class ArrayFile:
         begun = self._writer.recorded(self.name) if self._pace is not None else self._begun
         if begun and self._goes_on(begun):
             return self
-        self._file = ChecksummedFile(self._writer.path(self.name), disk=self._writer.disk)
-        self._write(npy_header_bytes(self._dtype, (self._rows or 0, *self._row_shape)))
+        header = npy_header_bytes(self._dtype, (self._rows or 0, *self._row_shape))
+        self._file = self._opened(len(header))
+        self._write(header)
         return self
+
+    def _opened(self, header_bytes: int) -> ChecksummedFile | SentFile:
+        path, outbox = self._writer.path(self.name), self._writer.outbox
+        if self._may_stream and outbox is not None and self._rows is not None:
+            num_bytes = header_bytes + self._rows * math.prod(self._row_shape) * self._dtype.itemsize
+            outbox.drain()
+            path.unlink(missing_ok=True)
+            self._writer.disk.look()
+            if num_bytes + num_bytes // _SMALL_PART + _SMALL_BYTES > free_bytes(path.parent, self._writer.disk):
+                self._pace = None
+                return outbox.file(self.name, num_bytes)
+        return ChecksummedFile(path, disk=self._writer.disk)
 
     def write(self, rows: npt.NDArray[Any], beside: Callable[[], Mapping[str, npt.NDArray[Any]]] = dict) -> None:
         """Append `rows` [any number, *row_shape] of the file's dtype. `beside` says what else is to be known by whoever
@@ -97,13 +122,20 @@ class ArrayFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None and isinstance(self._file, SentFile):
+            self._file.abandon()
+            return
         self._file.close()
         if kind is not None:
             return
         assert self._rows in (None, self.rows_written), (self._rows, self.rows_written)
         if self._rows is None:
             self._write_length(self.rows_written)
-        self._writer.add(self.name, crc32c=None if self._rows is None else self._file.crc32c)
+        if isinstance(self._file, SentFile):
+            dtype, shape = self._dtype.str, (self.rows_written, *self._row_shape)
+            self._writer.add_sent(self.name, FileEntry(self._num_bytes, self._file.crc32c, dtype, shape))
+        else:
+            self._writer.add(self.name, crc32c=None if self._rows is None else self._file.crc32c)
         if self._checksums is not None:
             self._writer.save_array(self._checksums, self._chunks.chunks())
 

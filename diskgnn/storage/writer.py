@@ -150,9 +150,10 @@ class ArtifactWriter:
         checksums: str | None = None,
         pace: Pace | None = None,
         begun: Mapping[str, npt.NDArray[Any]] | None = None,
+        may_stream: bool = False,
     ) -> ArrayFile:
         """A .npy file `name` of shape [rows, *row_shape] to write front to back; see `ArrayFile`."""
-        return ArrayFile(self, name, dtype, rows, row_shape, checksums, pace, begun)
+        return ArrayFile(self, name, dtype, rows, row_shape, checksums, pace, begun, may_stream=may_stream)
 
     def save_array(self, name: str, array: npt.NDArray[Any]) -> None:
         """Write `array` as .npy file `name` and register it."""
@@ -180,10 +181,19 @@ class ArtifactWriter:
             self._journal.add(name, self.files[name].bytes, crc32c)
         self.send(name)
 
-    def send(self, name: str) -> None:
-        """Nobody needs file `name`, which is registered, here any more: where it goes to a store, it is sent now."""
-        if self._outbox is not None:
-            self._outbox.send(name, self.path(name), self.files[name])
+    def add_sent(self, name: str, entry: FileEntry) -> None:
+        """Register a file that was written to the store and is whole there."""
+        assert self._outbox is not None
+        self.files[name] = entry
+        self._outbox.arrived(name, entry)
+        if self._resumable:
+            self._journal.add(name, entry.bytes, entry.crc32c)
+
+    def send(self, *names: str) -> None:
+        """Nobody needs files, which are registered, here any more: where they go to a store, they are sent now."""
+        for name in names:
+            if self._outbox is not None and name not in self.external and self.path(name).exists():
+                self._outbox.send(name, self.path(name), self.files[name])
 
     @property
     def outbox(self) -> Outbox | None:
@@ -192,9 +202,7 @@ class ArtifactWriter:
 
     def adopt(self, name: str) -> bool:
         """Register file `name` if an earlier run finished it and it is still what that run wrote; or remove it."""
-        finished = self._journal.recorded(name)  # others may have sent to the same place since
-        if self._outbox is not None and finished and (sent := self._outbox.adopt(name, *finished)) is not None:
-            self.files[name] = sent
+        if self._adopt_sent(name):
             return True
         crc32c, path = self._journal.checksum(name), self.path(name)
         if crc32c is not None:
@@ -205,14 +213,23 @@ class ArtifactWriter:
             path.unlink(missing_ok=True)
         return crc32c is not None
 
+    def _adopt_sent(self, name: str) -> bool:
+        """The same of a file that was sent. Others may have sent to the same place since."""
+        finished = self._journal.recorded(name)
+        if self._outbox is None or finished is None or (sent := self._outbox.adopt(name, *finished)) is None:
+            return False
+        self.files[name] = sent
+        return True
+
     def unit(self, names: Sequence[str], write: Callable[[], object]) -> bool:
         """Adopt files if an earlier run finished all of them (True); or have `write` make and register them.
 
         They are durable then, and noted in the journal, if the writer is resumable.
         """
-        finished = [self._journal.checksum(name) for name in names] if self._resumable else []
-        if names and len(finished) == len(names) and None not in finished:
-            for name, crc32c in zip(names, finished, strict=True):
+        here = [name for name in names if not (self._resumable and self._adopt_sent(name))]
+        finished = [self._journal.checksum(name) for name in here] if self._resumable else []
+        if names and len(finished) == len(here) and None not in finished:
+            for name, crc32c in zip(here, finished, strict=True):
                 self.add(name, crc32c=crc32c)
             return True
         write()

@@ -156,9 +156,7 @@ def compare(output: Output, /, graph: Path, out: Path | None, report: Path | Non
     finally:  # also when Ctrl-C ends it early
         if latest:
             if not is_whole:
-                done, wanted = len(latest[0].results), len(settings.variants) * settings.num_seeds
-                output.warn(f"the comparison ended early, with {done} of {wanted} rows, and short epochs are measured "
-                            f"once more at its end: what follows is not whole")  # fmt: skip
+                output.warn(f"{_progress(latest[0], settings)}: what follows is not whole")
             _show(output, latest[0])
             measured = "everything measured" if is_whole else "what was measured until then"
             if report is not None:
@@ -167,6 +165,16 @@ def compare(output: Output, /, graph: Path, out: Path | None, report: Path | Non
                 if path is not None:
                     output.note(f"{path}: {what}")
     output.result(latest[0])
+
+
+def _progress(comparison: Comparison, settings: ComparisonSettings) -> str:
+    """How far a comparison came that ended early."""
+    # What does not fit the cap may have a row without it, too.
+    done = sum(result.capped for result in comparison.results)
+    wanted = len(settings.variants) * settings.num_seeds
+    if done < wanted:
+        return f"the comparison ended early, with {done} of {wanted} rows; short epochs were to be measured once more"
+    return "the comparison ended while short epochs were measured once more"
 
 
 def _settings(

@@ -24,7 +24,7 @@ from diskgnn.training.aggregation import (
     softmax_over_types,
     weighted_sums,
 )
-from diskgnn.training.models import ATTENTION_SLOPE, transforming_first_is_less_work
+from diskgnn.training.layers import ATTENTION_SLOPE, transforming_first_is_less_work
 
 TypedBlocks = Mapping[EdgeType, Block]
 

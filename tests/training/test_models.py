@@ -12,14 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from diskgnn import Block, ConfigError
 from diskgnn.training.aggregation import attention, own_and_mean, weighted_sums
+from diskgnn.training.layers import GATLayer, GCNLayer, SAGELayer, transforming_first_is_less_work
 from diskgnn.training.model_spec import ONE_TYPE_MODELS
-from diskgnn.training.models import (
-    GATLayer,
-    GCNLayer,
-    SAGELayer,
-    make_model,
-    transforming_first_is_less_work,
-)
+from diskgnn.training.models import make_model
 
 
 def make_block(neighbours: list[list[int]], num_src: int) -> Block:

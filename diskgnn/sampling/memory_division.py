@@ -33,7 +33,8 @@ def for_sampling(plan: SamplingPlan, resources: Resources) -> Resources:
         return resources.within("to sample", least_bytes=least_bytes, thread_bytes=drawing_bytes)
     thread_bytes = TopologySweep.READERS_PER_THREAD * MIN_READER_BYTES
     # An eighth is for reading, whatever is drawn.
-    return resources.within("to sample", seeds_bytes, least_bytes=drawing_bytes * 8 // 7, thread_bytes=thread_bytes)
+    least_bytes = plan.parts.node_bytes + drawing_bytes * 8 // 7
+    return resources.within("to sample", seeds_bytes, least_bytes=least_bytes, thread_bytes=thread_bytes)
 
 
 def _seeds_bytes(plan: SamplingPlan) -> int:

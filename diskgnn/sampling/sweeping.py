@@ -39,18 +39,17 @@ _Expansions = list[Expansion32]
 class SweepingSampler:
     """Samples minibatches from a topology on disk within `memory_bytes`. A context manager: leaving it joins threads.
 
-    Memory: times of nodes, where draws depend on them, take up to a half of it; larger ones are mapped, and the system
-    keeps what is touched of them. Of what is left, reading takes an eighth at most. From the rest, a group is the
-    longest run of minibatches whose present state and next layer (edges are counted before they are drawn) fit; while
-    the innermost layers are sampled, groups are held to 40 % of what is left per layer further out, and each is divided
-    again for the next layer. What a minibatch needs while it is relabelled is set aside for every thread. One minibatch
-    at a time is the least there can be: it is sampled whatever the budget.
+    Memory: first come times of nodes, where draws depend on them. Of what they leave, reading takes an eighth at most.
+    From the rest, a group is the longest run of minibatches whose present state and next layer (edges are counted
+    before they are drawn) fit; while the innermost layers are sampled, groups are held to 40 % of what is left per
+    layer further out, and each is divided again for the next layer. What a minibatch needs while it is relabelled is
+    set aside for every thread. One minibatch at a time is the least there can be: it is sampled whatever the budget.
     """
 
     def __init__(self, parts: TopologyParts, *, memory_bytes: int, threads: int) -> None:
         self._is_wide, self._threads = parts.is_wide, threads
-        self._files, times_bytes = parts.open_files(memory_bytes // 2)
-        memory_bytes -= times_bytes
+        self._files = parts.open_files()
+        memory_bytes = max(0, memory_bytes - parts.node_bytes)
         per_reader = memory_bytes // (_BUFFER_SHARE * threads * TopologySweep.READERS_PER_THREAD)
         window_bytes = min(max(per_reader * 2 // 3, _MIN_WINDOW_BYTES), _MAX_WINDOW_BYTES)
         window_bytes -= window_bytes % DIRECT_ALIGNMENT

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -49,8 +48,13 @@ class TopologyParts:
     @property
     def num_bytes(self) -> int:
         """What all of it takes in memory."""
+        return self.edge_bytes + self.node_bytes
+
+    @property
+    def node_bytes(self) -> int:
+        """What times of nodes take, which are in memory wherever the edges are: they are looked up at random."""
         files = self.graph.manifest.files
-        return self.edge_bytes + sum(files[name].bytes for name in self._node_data_files())
+        return sum(files[name].bytes for name in self._node_data_files())
 
     def files(self) -> list[str]:
         """The names of the files of all of it."""
@@ -82,17 +86,11 @@ class TopologyParts:
     def _num_nodes(self) -> list[int]:
         return [nodes.num_nodes for nodes in self.graph.nodes.values()]
 
-    def _node_times(self, in_memory: bool) -> list[npt.NDArray[np.int64] | None]:
-        """Of each node type; those that are not in memory are mapped."""
-        times: list[npt.NDArray[Any] | None] = []
-        for nodes in self.graph.nodes.values():
-            if not self.times or not nodes.config.has_times:
-                times.append(None)
-            elif in_memory:
-                times.append(self.graph.manifest.checked_array(node_file(TIMES, nodes.name)))
-            else:
-                times.append(nodes.times)
-        return times
+    def _node_times(self) -> list[npt.NDArray[np.int64] | None]:
+        """Of each node type, loaded."""
+        wanted = self._node_data_files()
+        files = [node_file(TIMES, name) for name in self.graph.nodes]
+        return [self.graph.manifest.checked_array(file) if file in wanted else None for file in files]
 
     def mapped(self) -> NeighborSampler:
         """A sampler with offsets and neighbours in memory maps that read no more than what is touched.
@@ -129,15 +127,15 @@ class TopologyParts:
         return self._sampler(relations)
 
     def _sampler(self, relations: list[Relation]) -> NeighborSampler:
-        return NeighborSampler(
-            num_nodes=self._num_nodes(), relations=relations, node_times=self._node_times(in_memory=True)
-        )
+        return NeighborSampler(num_nodes=self._num_nodes(), relations=relations, node_times=self._node_times())
 
-    def open_files(self, memory_bytes: int) -> tuple[GraphFiles, int]:
-        """All of it on disk, but times of nodes if they fit in `memory_bytes`; the bytes that these take."""
-        times_bytes = self.num_bytes - self.edge_bytes
-        in_memory = times_bytes <= memory_bytes
-        files = GraphFiles(self._num_nodes(), self._node_times(in_memory))
+    def open_files(self) -> GraphFiles:
+        """All of it on disk, but times of nodes.
+
+        Raises:
+            ArtifactError: these are damaged.
+        """
+        files = GraphFiles(self._num_nodes(), self._node_times())
         for edges in self.graph.edges.values():
             files.add_relation(
                 *self._ends(edges), num_edges=edges.num_edges,
@@ -145,7 +143,7 @@ class TopologyParts:
                 weights=self._column(WEIGHTS, edges, 4) if self._has_weights(edges) else None,
                 times=self._column(TIMES, edges, 8) if self._has_times(edges) else None,
             )  # fmt: skip
-        return files, times_bytes if in_memory else 0
+        return files
 
     def _column(self, kind: str, edges: EdgeSet, item_bytes: int) -> tuple[str, int, int]:
         path = self.graph.manifest.local(edge_file(kind, edges.type))

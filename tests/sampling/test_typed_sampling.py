@@ -88,7 +88,7 @@ def test_lists_that_lie_in_several_windows(tmp_path, choice, draws):
     graph = citations(tmp_path / "graph", degree=1000)
     plan = plan_of(graph, **({"fanouts": [30, 2], "draws": draws} | CHOICES[choice]))
     planned = [*plan.minibatches("train", 0)[:2]]
-    files, _ = plan.parts.open_files(1 << 20)
+    files = plan.parts.open_files()
     sweep = TopologySweep(files, engine="threads", window_bytes=4096, threads=2)
     new = Expansion32 if plan.spec.temporal is None else TreeExpansion32
     group = [new(each.request(), files) for each in planned]

@@ -3,10 +3,11 @@
     python tools/measure_budgets.py FOLDER [--nodes 1000000] [--degree 20] [--width 64] [--over 8] [--headroom 24MiB]
         [--stages convert,infer]
 
-Makes a graph in FOLDER, and runs each stage in a memory cgroup of its budget and `--headroom`, without swap. The budget
-is an eighth of the graph, or the smallest that the stage names when it is given one byte, if that is more. Prints, for
-each, the budget, the smallest, and the largest anonymous memory (RssAnon, looked at every 2 ms) of the process. The
-headroom is for what is no anonymous memory: pages of files that are being read or written, page tables.
+Makes a graph in FOLDER, unless there is one, and runs each stage in a memory cgroup of its budget and `--headroom`,
+without swap. The budget is an eighth of the graph, or the smallest that the stage names when it is given one byte, if
+that is more. Prints, for each, the budget, the smallest, and the largest anonymous memory (RssAnon, looked at every
+2 ms) of the process. The headroom is for what is no anonymous memory: pages of files that are being read or written,
+page tables. What no later stage needs is removed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -110,6 +112,7 @@ class Stage:
 
     arguments: list[str]  # without --memory
     before: Callable[[], object] = lambda: None
+    left: tuple[str, ...] = ()  # what no later stage needs, in the folder
 
 
 def stages(folder: Path, nodes: int, degree: float, width: int) -> dict[str, Stage]:
@@ -136,15 +139,16 @@ def stages(folder: Path, nodes: int, degree: float, width: int) -> dict[str, Sta
 
     return {
         "generate": Stage(["generate", str(graph), *sizes]),
-        "convert": Stage(["convert", str(folder / "converted"), *sources, "--overwrite"]),
+        "convert": Stage(["convert", str(folder / "converted"), *sources, "--overwrite"], left=("converted",)),
         "convert ids": Stage(["convert", str(folder / "by_id"), "--schema", str(tables), "--overwrite"],
-                             lambda: write_tables(Graph.open(graph), tables)),
+                             lambda: write_tables(Graph.open(graph), tables), left=("tables", "by_id")),
         "sample": Stage(["sample", str(graph), str(folder / "samples"), *fanouts]),
         "pack": Stage(["pack", str(graph), str(folder / "samples"), str(packed), "--cpu-cache", "5%", "--overwrite"]),
-        "prepare": Stage(["prepare", str(graph), str(folder / "prepared"), *fanouts, "--cpu-cache", "5%"]),
+        "prepare": Stage(["prepare", str(graph), str(folder / "prepared"), *fanouts, "--cpu-cache", "5%"],
+                         left=("prepared",)),
         "infer": Stage(["infer", str(graph), "--out", str(folder / "all.npy"), *scored], train),
         "predict": Stage(["predict", str(graph), "--out", str(folder / "some.npy"), "--fanouts", "10,10", "--nodes",
-                          str(graph / node_file("train", ONE_NODE_TYPE)), *scored], train),
+                          str(graph / node_file("train", ONE_NODE_TYPE)), "--batch-size", "32", *scored], train),
         "repair": Stage(["verify", str(packed), "--repair", "--graph", str(graph)], damage),
     }  # fmt: skip
 
@@ -168,7 +172,8 @@ def measure(
     """Of each stage, or only of some, in bytes: `budget`, `least`, `peak`; and `exit_code` and `kills`."""
     folder.mkdir(parents=True, exist_ok=True)
     given = stages(folder, nodes, degree, width)
-    require(run(given["generate"].arguments, _PLENTY))
+    if not (folder / "graph").exists():
+        require(run(given["generate"].arguments, _PLENTY))
     graph_bytes = Graph.open(folder / "graph").manifest.total_bytes
     found = {}
     for name, stage in given.items():
@@ -184,6 +189,8 @@ def measure(
         found[name] = {
             "budget": budget, "least": least, "peak": done.peak_bytes, "exit_code": done.exit_code, "kills": done.kills,
         }  # fmt: skip
+        for left in stage.left:
+            shutil.rmtree(folder / left, ignore_errors=True)
     return found
 
 

@@ -57,10 +57,10 @@ class TrainingConfig:
         Raises:
             ConfigError: there is no such score, or no validation split among the evaluated `splits`.
         """
-        for name in ("best_by", "patience"):
-            if getattr(self, name) is not None and "valid" not in splits:
-                raise ConfigError(f"{name}: expected a validation split to compare epochs on, found none")
-        return Criterion.of(metrics, self.best_by)
+        given = [name for name in ("best_by", "patience") if getattr(self, name) is not None]
+        if given and "valid" not in splits:
+            raise ConfigError(f"{given[0]}: expected a validation split to compare epochs on, found none")
+        return Criterion.of(metrics, self.best_by, is_required=bool(given))
 
     def records_after(self, batches: int, num_batches: int) -> int:
         """How many minibatches a step record is due for after so many of an epoch of `num_batches`; 0 if none is."""

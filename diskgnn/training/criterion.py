@@ -23,10 +23,10 @@ class Criterion:
 
     name: str
     higher_is_better: bool = True
-    is_asked: bool = False  # by name
+    is_required: bool = False  # an evaluation without it is an error
 
     @staticmethod
-    def of(metrics: Mapping[str, bool], best_by: str | None = None) -> Criterion:
+    def of(metrics: Mapping[str, bool], best_by: str | None = None, *, is_required: bool = False) -> Criterion:
         """That of this name among a task's `metrics` and the loss; their first by default.
 
         Raises:
@@ -36,7 +36,7 @@ class Criterion:
         name = next(iter(metrics)) if best_by is None else best_by
         if name not in choices:
             raise ConfigError(f"best_by: expected one of {', '.join(choices)}, the scores of this task; found {name!r}")
-        return Criterion(name, choices[name], is_asked=best_by is not None)
+        return Criterion(name, choices[name], is_required)
 
     def is_better(self, score: float, than: float | None) -> bool:
         """Whether `score` beats another one; every score beats none, and a number beats what is no number."""

@@ -124,10 +124,12 @@ class TrainingState:
     def end_epoch(self, result: EpochResult, criterion: Criterion) -> None:
         """Keep the result, and the weights if no earlier epoch was as good on the validation split."""
         score = result.score("valid", criterion.name)
-        if score is None and criterion.is_asked and "valid" in result.evaluations:
+        if score is None and criterion.is_required and "valid" in result.evaluations:
             found = ", ".join(result.evaluations["valid"].scores)
-            raise ConfigError(f"best_by: expected {criterion.name} of the valid split, which has only {found}: it may "
-                              "be that its seeds are all of one class")  # fmt: skip
+            raise ConfigError(
+                f"best_by: expected {criterion.name} of the valid split, which has only {found}: its seeds are all of "
+                f"one class, or their logits more than evaluation keeps. Choose another score, such as best_by='loss'"
+            )
         if score is not None:
             best = None if self._best is None else self.history[self._best.epoch].score("valid", criterion.name)
             if criterion.is_better(score, best):

@@ -195,8 +195,8 @@ def _run(
         net, identity = _seeded_model(model, spec, task, source, config, device, ranks)
         if averaging_period is not None:
             identity["averaging_period"] = averaging_period
-        if criterion.is_asked:
-            identity["best_by"] = criterion.name
+        if best_by := config.best_by:
+            identity["best_by"] = best_by
         size_device_tier(net, task, source, evaluations, device, amp=config.amp)
         optimizer = make_optimizer(net, config.lr, config.weight_decay)
         source = reading_ahead(source, net)

@@ -12,6 +12,7 @@ from diskgnn.errors import ConfigError, DivergedError
 from diskgnn.training.checkpoints import FILE, load_model
 from diskgnn.training.criterion import Criterion
 from diskgnn.training.evaluate import evaluate
+from diskgnn.training.node_tasks import NodeClassification
 from diskgnn.training.train import train
 
 
@@ -106,6 +107,17 @@ def test_patience_ends_training_where_a_resumed_run_ends_too(sources, tmp_path, 
     assert len(resumed.epochs) == last + 1
     again = run(12, checkpoint=tmp_path, resume=True)
     assert (len(again.epochs), again.best_epoch) == (last + 1, last - patience)
+
+
+@pytest.mark.parametrize("arguments", [{"patience": 1}, {"best_by": "roc_auc"}])
+def test_epochs_without_the_score_to_compare_are_an_error(sources, arguments):
+    """Of too many seeds, or of one class alone, there is no such score: not the same as none that is better."""
+    task = NodeClassification(CLASSES)
+    task.metrics = {"roc_auc": True, **task.metrics}
+    given = {"valid_source": sources["valid"], "model": make_net(), "task": task, "epochs": 3}
+    assert len(train(sources["train"], **given).epochs) == 3
+    with pytest.raises(ConfigError, match="expected roc_auc of the valid split, which has only accuracy"):
+        train(sources["train"], **given, **arguments)
 
 
 def test_a_criterion_takes_numbers_before_what_is_none():

@@ -27,7 +27,7 @@ from diskgnn.storage.object_stores import Location, StoredPath
 from diskgnn.storage.remote_files import attempted
 from diskgnn.storage.sent_record import SentRecord
 from diskgnn.storage.store_drivers import named_errors
-from diskgnn.storage.uploads import ExtentsStream, SentFile, copy_file, end_uploads, write_file
+from diskgnn.storage.uploads import ExtentsStream, SentFile, copy_file, end_upload, write_file
 from diskgnn.storage.write_errors import beginning
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class Outbox:
         faults.point("push.files")
         attempted(f"writing {self.target / MANIFEST}", partial(write_file, self.target / MANIFEST, document.encode()))
         self._delete(found.keys() & self._record.files.keys() - files.keys())
-        end_uploads(self.target, self._record)
+        self._end_uploads()
         self._record.forget()
 
     def discard(self) -> None:
@@ -218,7 +218,7 @@ class Outbox:
         self._settle()
         if self._record.files:
             self._delete(self.target.entries().keys() & self._record.files.keys())
-        end_uploads(self.target, self._record)
+        self._end_uploads()
         self._record.forget()
         for known in (self._sending, self._there, self._taken):
             known.clear()
@@ -231,6 +231,10 @@ class Outbox:
         self._lock.release()
         with suppress(OSError):  # something is made there, or gone on with
             self._record.path.parent.rmdir()
+
+    def _end_uploads(self) -> None:
+        for name in list(self._record.uploads):
+            end_upload(self.target / name, self._record)
 
     def _settle(self) -> None:
         for stream in self._streams:

@@ -16,6 +16,8 @@ from diskgnn.storage.object_stores import StoredPath
 # What a URL may say for pyarrow, and boto3 understands, or need not know.
 _SETTINGS = {"region", "endpoint_override", "scheme", "allow_delayed_open", "allow_bucket_creation",
              "allow_bucket_deletion"}  # fmt: skip
+# What a store says of the parts of an upload that is not there, or to who may write but neither list nor remove parts.
+_NOT_ASKED = ("NoSuchUpload", "AccessDenied")
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,16 @@ class S3Object:
             return str(self._client.create_multipart_upload(**self._object)["UploadId"])
 
     def parts(self, upload_id: str) -> dict[int, str] | None:
-        """The ETags of the parts that are there, by number; None if the store does not know the upload any more."""
+        """The ETags of the parts that are there, by number; None if the store does not know the upload any more, or
+        refuses to say."""
         found: dict[int, str] = {}
         with _as_os_errors():
             try:
                 for page in self._client.get_paginator("list_parts").paginate(**self._object, UploadId=upload_id):
                     found |= {part["PartNumber"]: part["ETag"] for part in page.get("Parts", ())}
-            except self._client.exceptions.NoSuchUpload:
+            except self._client.exceptions.ClientError as error:
+                if _code(error) not in _NOT_ASKED:
+                    raise
                 return None
         return found
 
@@ -74,12 +79,17 @@ class S3Object:
             self._client.complete_multipart_upload(**self._object, UploadId=upload_id, MultipartUpload={"Parts": parts})
 
     def end(self, upload_id: str) -> None:
-        """Have its parts removed. Nothing if the store does not know it."""
+        """Have its parts removed. Nothing if the store does not know it, or refuses to."""
         with _as_os_errors():
             try:
                 self._client.abort_multipart_upload(**self._object, UploadId=upload_id)
-            except self._client.exceptions.NoSuchUpload:
-                return
+            except self._client.exceptions.ClientError as error:
+                if _code(error) not in _NOT_ASKED:
+                    raise
+
+
+def _code(error: Any) -> str:
+    return str(error.response.get("Error", {}).get("Code"))
 
 
 @lru_cache(maxsize=8)

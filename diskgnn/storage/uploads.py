@@ -111,6 +111,7 @@ class PartedUpload:
 def _begin(target: StoredPath, num_bytes: int, record: SentRecord) -> Upload:
     if num_bytes > PART_BYTES and (s3 := S3Object.at(target)) is not None:
         return PartedUpload(s3, target, num_bytes, record)
+    end_upload(target, record)
     filesystem, path = target.locate()
     stream: Upload = filesystem.open_output_stream(path)
     return stream
@@ -132,11 +133,11 @@ def copy_file(source: Location, target: StoredPath, record: SentRecord) -> int:
             while read := read_into(file, offset, view, source):
                 crc, offset = crc32c(view[:read], crc), offset + read
                 upload.write(view[:read])
+            upload.close()
         except BaseException:
             with suppress(OSError):
                 _abandon(upload)
             raise
-        upload.close()
     return crc
 
 
@@ -147,12 +148,12 @@ def write_file(target: StoredPath, data: bytes) -> None:
         stream.write(data)
 
 
-def end_uploads(target: StoredPath, record: SentRecord, *, but: Any = ()) -> None:
-    """Have the store forget the parts of files that are not to be completed, those of `but` excepted."""
-    for name in [name for name in record.uploads if name not in but]:
-        if (s3 := S3Object.at(target / name)) is not None:
-            attempted(f"removing the parts of {target / name}", partial(s3.end, record.uploads[name].id))
-        del record.uploads[name]
+def end_upload(target: StoredPath, record: SentRecord) -> None:
+    """Have the store forget the parts of a file that are not to be completed, if there are any."""
+    if (upload := record.uploads.get(target.name)) is not None:
+        if (s3 := S3Object.at(target)) is not None:
+            attempted(f"removing the parts of {target}", partial(s3.end, upload.id))
+        del record.uploads[target.name]
 
 
 class SentFile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,15 @@ def killed(graph: Path, url: str, parts: int) -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
 
 
+def unfinished(url: str) -> list[str]:
+    """Uploads of files of `url` that are not complete, whose parts lie on the store."""
+    import boto3
+
+    prefix = url.removeprefix("s3://bucket/")
+    found = boto3.client("s3", region_name="us-east-1").list_multipart_uploads(Bucket="bucket", Prefix=prefix)
+    return [upload["Key"] for upload in found.get("Uploads", ())]
+
+
 def parts_sent(store) -> list[str]:
     return [request.path for request in store.proxy.requests if "partNumber" in request.path]
 
@@ -79,6 +89,30 @@ def test_parts_of_other_bytes_are_sent_again(store, graph, tmp_path):
     assert store.read(f"{tmp_path.name}/pushed/{FEATURES}") == (other / FEATURES).read_bytes()
 
 
+def test_parts_of_a_file_that_became_small_are_removed(store, graph, tmp_path):
+    url = store.url(f"{tmp_path.name}/pushed")
+    killed(graph, url, 2)
+    assert unfinished(url)
+    small = np.zeros((20, 4), np.float32)
+    diskgnn.convert(tmp_path / "small", features=small, edges=[[0], [1]], labels=np.arange(20) % 3, train=[0])
+    diskgnn.push(tmp_path / "small", url)
+    assert not unfinished(url)
+    assert digest(url) == digest(tmp_path / "small")
+
+
+def test_who_may_write_need_not_be_allowed_to_ask_for_parts(store, graph, tmp_path):
+    url = store.url(f"{tmp_path.name}/pushed")
+    killed(graph, url, 2)
+
+    def refused(request: Request) -> Fault | None:
+        of_parts = "uploadId" in request.path and request.method in ("GET", "DELETE")
+        return Fault(status=403, code="AccessDenied") if of_parts else None
+
+    with store.proxy.failing(refused):
+        diskgnn.push(graph, url)
+    assert digest(url) == digest(graph)
+
+
 def test_an_upload_that_the_store_has_forgotten_begins_anew(store, graph, tmp_path):
     import boto3
 
@@ -101,6 +135,7 @@ def test_a_store_that_refuses_parts_is_an_error_and_the_next_run_goes_on(store, 
     with store.proxy.failing(refused), pytest.raises(StoreError, match=r"writing part 3 of .*store refused"):
         diskgnn.push(graph, url)
     assert MANIFEST not in store.names(f"{tmp_path.name}/pushed")
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("parts")]
     store.proxy.reset()
     with store.proxy.failing(
         lambda request: Fault(503) if "partNumber" in request.path and request.number % 2 else None
@@ -111,8 +146,6 @@ def test_a_store_that_refuses_parts_is_an_error_and_the_next_run_goes_on(store, 
 
 def test_what_is_given_up_leaves_no_parts(store, graph, tmp_path):
     """A stage with other settings, whose files are others, removes what the one before has sent."""
-    import boto3
-
     url = store.url(f"{tmp_path.name}/made")
     given = {"num_nodes": 8000, "avg_degree": 2, "num_classes": 4, "homophily": 0.5, "train_fraction": 0.1,
              "valid_fraction": 0.1, "test_fraction": 0.1}  # fmt: skip
@@ -120,5 +153,5 @@ def test_what_is_given_up_leaves_no_parts(store, graph, tmp_path):
     with stopped, pytest.raises(KeyboardInterrupt):
         diskgnn.generate(url, num_features=1024, **given)
     diskgnn.generate(url, num_features=8, **given)
-    assert not boto3.client("s3", region_name="us-east-1").list_multipart_uploads(Bucket="bucket").get("Uploads")
+    assert not unfinished(url)
     assert store.names(f"{tmp_path.name}/made")

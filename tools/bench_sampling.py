@@ -153,7 +153,7 @@ def main() -> None:
             format_size(max(record[key] for record in found)) if key in found[0] else "-"
             for key in ("read_bytes", "peak_bytes")
         )
-        print(f"{method:<8}{draws:<12}{seconds:>10.2f}{seconds / reference:>10.2f}x{read:>12}{peak:>12}")
+        print(f"{method:<8}{draws:<12}{seconds:>10.3f}{seconds / reference:>10.2f}x{read:>12}{peak:>12}")
     if options.json:
         options.json.write_text(json.dumps(records, indent=1) + "\n")
 

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy as np
 from torturing.children import Deadline, in_child
 from torturing.disks import run_on_failing_disk
 from torturing.flips import flip_some, made_by
-from torturing.kills import killed, undisturbed
+from torturing.kills import Undisturbed, killed, undisturbed
 from torturing.stages import READERS, STAGES, in_few_minibatches, make_inputs
 
 ROOT = Path(__file__).parents[2]
@@ -77,10 +78,13 @@ class Torture:
         """Stages in turn."""
         if not self._arguments.kills:
             return
-        whole = {name: undisturbed(stage, self._inputs, self._folder / "whole") for name, stage in STAGES.items()}
+
+        @cache
+        def whole(name: str) -> Undisturbed:
+            return undisturbed(STAGES[name], self._inputs, self._folder / "whole")
 
         def attempt(name: str, folder: Path, random: np.random.Generator) -> str | None:
-            return killed(STAGES[name], whole[name], self._inputs, folder, random)
+            return killed(STAGES[name], whole(name), self._inputs, folder, random)
 
         counts = {name: Count(f"`{name}`, killed") for name in STAGES}
         self._each(counts, self._arguments.kills, "kills", attempt)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from torturing.children import Outcome, in_child
-from torturing.stages import STAGES, Stage, load
+from torturing.stages import READING, STAGES, Stage
 
 READ, WRITE, SYNC, RENAME, CREATE = 1, 2, 4, 8, 16
 HALF, FOR_EVER = 0, -1
@@ -30,8 +31,8 @@ WRITING = {
     CREATE: (errno.EIO, errno.ENOSPC),
 }  # fmt: skip
 NAMES = {READ: "read", WRITE: "write", SYNC: "fsync", RENAME: "rename", CREATE: "creation"}
-READING = STAGES | {"load": Stage(lambda inputs, out: out.write_text(load(inputs, out)), "packed", Path.read_text)}
-WAYS = (*(f"reads/{name}" for name in READING), *(f"writes/{name}" for name in STAGES))
+ALL = STAGES | READING
+WAYS = (*(f"reads/{name}" for name in ALL), *(f"writes/{name}" for name in STAGES))
 
 
 @dataclass(frozen=True)
@@ -105,27 +106,38 @@ def below_inputs(
     disk: FailingDisk, name: str, inputs: Path, out: Path, expected: str, random: np.random.Generator, times: int
 ) -> Iterator[Found]:
     """Reads of each file fail for ever, fail a few times, or give half of what was asked."""
-    stage = READING[name]
-    for directory in (stage.reads, *stage.also_reads):
-        for file in sorted((inputs / directory).iterdir()):
-            part, places = f"{directory}/{file.name}", [0]
-            _, reads = disk.attempt(stage, inputs, out, part, READ, HALF, 1 << 40, 0)
-            _remove(out)
-            if not reads:
-                continue
-            places += [int(place) for place in random.integers(reads, size=times - 1)]
-            for pass_, (error, length) in (
-                (place, how) for place in places
-                for how in ((errno.EIO, FOR_EVER), (errno.EIO, RECOVERS), (HALF, FOR_EVER))
-            ):  # fmt: skip
-                outcome, _ = disk.attempt(stage, inputs, out, part, READ, error, pass_, length)
-                what = f"{os.strerror(error) if error else 'half'} at read {pass_} of {part}, {length} times"
-                if length == FOR_EVER and error and not outcome.ended:
-                    named = outcome.error == "ReadError" and part in outcome.message
-                    failure = None if named and "the disk failed" in outcome.message else str(outcome)
-                else:
-                    failure = None if outcome.ended else str(outcome)
-                yield Found(f"reads of {name}", what, failure or finished(stage, inputs, out, expected, outcome))
+    stage = ALL[name]
+    for part in _parts_read(stage, inputs, out):
+        _, reads = disk.attempt(stage, inputs, out, part, READ, HALF, 1 << 40, 0)
+        _remove(out)
+        if not reads:
+            continue
+        places = [0, *(int(place) for place in random.integers(reads, size=times - 1))]
+        for place, (error, length) in itertools.product(
+            places, ((errno.EIO, FOR_EVER), (errno.EIO, RECOVERS), (HALF, FOR_EVER))
+        ):
+            outcome, _ = disk.attempt(stage, inputs, out, part, READ, error, place, length)
+            what = f"{os.strerror(error) if error else 'half'} at read {place} of {part}, {length} times"
+            if length == FOR_EVER and error and not outcome.ended:
+                named = outcome.error == stage.read_error and part in outcome.message
+                at_fault = "the disk failed" in outcome.message or stage.read_error != "ReadError"
+                failure = None if named and at_fault else str(outcome)
+            else:
+                failure = None if outcome.ended else str(outcome)
+            yield Found(f"reads of {name}", what, failure or finished(stage, inputs, out, expected, outcome))
+
+
+def _parts_read(stage: Stage, inputs: Path, out: Path) -> list[str]:
+    """What the names of files end with that a stage may read: of its inputs, and of what it goes on with."""
+    parts = [
+        f"{directory}/{file.name}"
+        for directory in (stage.reads, *stage.also_reads) for file in sorted((inputs / directory).iterdir())
+    ]  # fmt: skip
+    if stage.in_place:
+        stage.make_ready(inputs, out)
+        parts += [str(file.relative_to(out.parent.parent)) for file in sorted(out.rglob("*")) if file.is_file()]
+        _remove(out)
+    return parts
 
 
 def at_outputs(
@@ -179,7 +191,7 @@ def main() -> None:
     out_folder.mkdir()
     for way in ways:
         kind, name = way.split("/")
-        stage, out = READING[name], out_folder / f"output{READING[name].suffix}"
+        stage, out = ALL[name], out_folder / f"output{ALL[name].suffix}"
         stage.make_ready(Path(inputs), out)
         whole = in_child(lambda stage=stage, out=out: stage.run(Path(inputs), out) and None)
         assert whole.ended, whole

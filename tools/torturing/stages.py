@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 import diskgnn
@@ -51,6 +53,7 @@ class Stage:
     suffix: str = ""  # of the output
     also_reads: tuple[str, ...] = ()
     begin: Callable[[Path, Path], object] | None = None  # puts there what `run` works on in place, undisturbed
+    read_error: str = "ReadError"  # where what it reads fails for ever
 
     @property
     def in_place(self) -> bool:
@@ -65,32 +68,29 @@ class Stage:
 
 def make_inputs(folder: Path) -> None:
     """Sources, and a directory of each kind made from them."""
-    random, sources = np.random.default_rng(0), folder / "sources"
-    sources.mkdir(parents=True)
+    (folder / "sources").mkdir(parents=True)
+    for name, array in _sources(np.random.default_rng(0)).items():
+        np.save(folder / "sources" / f"{name}.npy", array)
+    for name, making in {
+        "graph": convert, "links": convert_links, "quantised": convert_quantised, "samples": sample, "packed": pack,
+        "packed links": prepare_links, "packed given": prepare_given, "run": train,
+    }.items():  # fmt: skip
+        making(folder, folder / name)
+    train(folder, folder / "begun", epochs=2)
+    train_embeddings(folder, folder / "begun embeddings", epochs=2)
+
+
+def _sources(random: np.random.Generator) -> dict[str, npt.NDArray[Any]]:
     labels = random.integers(0, 3, NUM_NODES)
-    likes = np.stack([random.integers(0, 80, 900), random.integers(0, 50, 900)])
-    arrays = {
+    likes = np.stack([random.permutation(80)[random.integers(0, 80, 900)] * 7 + 1, random.integers(0, 50, 900)])
+    return {
         "edges": random.integers(0, NUM_NODES, (2, 4 * NUM_NODES)), "labels": labels,
         "features": (np.eye(3, WIDTH)[labels] + random.normal(size=(NUM_NODES, WIDTH))).astype(np.float32),
-        "train": np.arange(120), "valid": np.arange(120, 160), "likes": random.permutation(80)[likes[0]] * 7 + 1,
-        "liked": likes[1], "links": likes[:, :100].T, "likes_features": random.random((900, 5), np.float32),
+        "train": np.arange(120), "valid": np.arange(120, 160), "times": random.integers(0, 9, NUM_NODES),
+        "likes": likes, "links": likes[:, :100].T, "likes_features": random.random((900, 5), np.float32),
         "likes_times": random.integers(0, 9, 900), "weights": random.random(900), "users": np.arange(80) * 7 + 1,
         "users_times": random.integers(0, 9, 80), "items_times": random.integers(0, 9, 50),
     }  # fmt: skip
-    arrays["likes"] = np.stack([arrays["likes"], likes[1]])
-    arrays["links"] = arrays["likes"][:, :100].T
-    for name, array in arrays.items():
-        np.save(sources / f"{name}.npy", array)
-    for name in ("graph", "links", "samples", "packed", "run"):
-        making, out = {"graph": convert, "links": convert_links, "run": train}.get(name), folder / name
-        if name == "run":
-            out.mkdir()
-        if making is not None:
-            making(folder, out)
-        elif name == "samples":
-            sample(folder, out)
-        else:
-            pack(folder, out)
 
 
 def convert(inputs: Path, out: Path) -> None:
@@ -113,6 +113,13 @@ def convert_links(inputs: Path, out: Path) -> None:
             "weights": of("weights"), "keep_ids": True, "reverse": True,
         }},
     })  # fmt: skip
+
+
+def convert_quantised(inputs: Path, out: Path) -> None:
+    """Features as int8, and times of nodes; no labels, no splits."""
+    node = {name: inputs / "sources" / f"{name}.npy" for name in ("features", "times")}
+    edges = {"edges": inputs / "sources" / "edges.npy"}
+    diskgnn.convert(out, schema={"nodes": {"node": node | {"quantise": "int8"}}, "edges": {"node:to:node": edges}})
 
 
 def generate(inputs: Path, out: Path) -> None:
@@ -166,6 +173,14 @@ def prepare_links(inputs: Path, out: Path) -> None:
     diskgnn.prepare(inputs / "links", out, target=target, temporal="uniform", edge_ids=True, **SAMPLING, **CACHES)
 
 
+def prepare_given(inputs: Path, out: Path) -> None:
+    """Of quantised features, seeds with times and labels that are not the graph's."""
+    seeds = {split: np.load(inputs / "sources" / f"{split}.npy") for split in ("train", "valid")}
+    times, labels = ({split: ids % most for split, ids in seeds.items()} for most in (9, 3))
+    target = diskgnn.NodeTarget("node", seeds, times, labels)
+    diskgnn.prepare(inputs / "quantised", out, target=target, temporal="uniform", **SAMPLING, **CACHES)
+
+
 def infer(inputs: Path, out: Path) -> None:
     """Logits of all nodes."""
     diskgnn.infer(inputs / "graph", out, inputs / "run", threads=1)
@@ -182,6 +197,11 @@ def repair(inputs: Path, out: Path) -> None:
     make_again(out, graph=inputs / "graph", resources=Resources.of("auto", 1))
 
 
+def copy(inputs: Path, name: str, out: Path) -> None:
+    """What is begun, to go on with."""
+    shutil.copytree(inputs / name, out)
+
+
 def damage(inputs: Path, out: Path, where: str) -> None:
     """A packed directory in which a byte of the first extent is another one: of its header, or of its rows."""
     shutil.copytree(inputs / "packed", out)
@@ -194,20 +214,51 @@ def damage(inputs: Path, out: Path, where: str) -> None:
         file.write(bytes([byte ^ 1]))
 
 
-def train(inputs: Path, out: Path) -> None:
+def train(inputs: Path, out: Path, **options: Any) -> None:
     """From a packed directory, with a checkpoint every few minibatches."""
-    diskgnn.train(inputs / "packed", checkpoint=out, resume=True, metrics=out / "metrics.jsonl", **TRAINING)
+    _train(inputs / "packed", out, **options)
+
+
+def train_embeddings(inputs: Path, out: Path, **options: Any) -> None:
+    """Of links; the tables of nodes without features lie beside the checkpoint."""
+    _train(inputs / "packed links", out, embeddings="disk", **options)
+
+
+def _train(packed: Path, out: Path, **options: Any) -> None:
+    out.mkdir(exist_ok=True)
+    options = TRAINING | options
+    diskgnn.train(packed, checkpoint=out, resume=True, metrics=out / "metrics.jsonl", **options)
+
+
+def fetch(inputs: Path, out: Path) -> None:
+    """From a store, which is a folder of this machine."""
+    diskgnn.fetch(f"local://{inputs / 'packed'}", out)
+
+
+def push(inputs: Path, out: Path) -> None:
+    """To such a store."""
+    diskgnn.push(inputs / "packed", f"local://{out}")
 
 
 def load(inputs: Path, out: Path) -> str:
     """All minibatches, as a digest; nothing is written."""
+    return digest_of_minibatches(inputs / "packed")
+
+
+def load_given(inputs: Path, out: Path) -> str:
+    """The same of quantised features and given seeds."""
+    return digest_of_minibatches(inputs / "packed given")
+
+
+def digest_of_minibatches(packed: Path) -> str:
+    """Of all splits, over two epochs, then after a seek."""
     found = hashlib.blake2b()
     for split in ("train", "valid"):
-        with diskgnn.Loader(inputs / "packed", split) as loader:
+        with diskgnn.Loader(packed, split) as loader:
             for epoch in (0, 1):  # from the start, then on to the next cycle
                 for batch in loader.epoch(epoch):
                     found.update(batch.x.numpy().tobytes() + batch.y.numpy().tobytes() + batch.seeds.numpy().tobytes())
-    with diskgnn.Loader(inputs / "packed") as loader:  # a seek
+    with diskgnn.Loader(packed) as loader:  # a seek
         for batch in loader.epoch(1):
             found.update(batch.x.numpy().tobytes())
     return found.hexdigest()
@@ -222,6 +273,8 @@ def digest_of_training(out: Path) -> str:
     found = hashlib.blake2b(json.dumps(losses).encode())
     for name, value in sorted(state["model"].items()):
         found.update(name.encode() + value.numpy().tobytes())
+    for table in sorted((out / "embeddings").glob("*")):
+        found.update(table.name.encode() + table.read_bytes())
     return found.hexdigest()
 
 
@@ -245,6 +298,20 @@ STAGES = {
     "infer": Stage(infer, "graph", digest_of_file, ".npy", also_reads=("run",)),
     "predict": Stage(predict, "graph", digest_of_file, ".npy", also_reads=("run",)),
     "train": Stage(train, "packed", digest_of_training, begin=lambda inputs, out: out.mkdir()),
+    "train, going on": Stage(train, "packed", digest_of_training, begin=lambda inputs, out: copy(inputs, "begun", out)),
+    "train embeddings": Stage(
+        train_embeddings, "packed links", digest_of_training,
+        begin=lambda inputs, out: copy(inputs, "begun embeddings", out),
+    ),
+    "convert, quantised": Stage(convert_quantised, "sources"),
+    "prepare, given": Stage(prepare_given, "quantised"),
+    "fetch": Stage(fetch, "packed", read_error="StoreError"),
+}  # fmt: skip
+# Those that write nothing, or nothing here.
+READING = {
+    "load": Stage(lambda inputs, out: out.write_text(load(inputs, out)), "packed", Path.read_text),
+    "load, given": Stage(lambda inputs, out: out.write_text(load_given(inputs, out)), "packed given", Path.read_text),
+    "push": Stage(push, "packed"),
 }
 # What reads a directory of the inputs when bits of it are flipped: stages that are compared by what they make.
 READERS = {"graph": "prepare", "links": "prepare links", "samples": "pack", "packed": "load"}

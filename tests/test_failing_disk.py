@@ -21,7 +21,7 @@ pytestmark = [
 ]
 # Of stages that read and write alike, one. What `convert` reads is mapped: docs/RELIABILITY.md says so.
 WAYS = {
-    "reads": ("reads/sample links", "reads/pack", "reads/infer", "reads/load"),
+    "reads": ("reads/sample links", "reads/pack", "reads/infer", "reads/load", "reads/push"),
     "writes": ("writes/convert", "writes/sample", "writes/pack", "writes/infer", "writes/repair"),
 }
 

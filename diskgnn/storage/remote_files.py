@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import ArtifactError, StoreError
+from diskgnn.errors import ArtifactError, ReadError, StoreError
 from diskgnn.ordered import in_order
 from diskgnn.storage.object_stores import StoredPath
 from diskgnn.storage.store_drivers import is_refused, named_errors, problem
@@ -173,12 +173,13 @@ def attempted(doing: str, call: Callable[[], Result]) -> Result:
 
     Raises:
         StoreError: it failed at each of them, or was refused, which is final; says what was done.
+        ReadError: a disk of this machine failed below a file that is sent.
         FileNotFoundError: what it asks for is not there.
     """
     for attempt in range(ATTEMPTS):
         try:
             return call()
-        except (FileNotFoundError, StoreError):  # the latter was attempted already
+        except (FileNotFoundError, ReadError):  # the latter was attempted already, by a disk or a store
             raise
         except OSError as error:
             if attempt == ATTEMPTS - 1 or is_refused(error):

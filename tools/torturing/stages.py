@@ -311,7 +311,7 @@ STAGES = {
 READING = {
     "load": Stage(lambda inputs, out: out.write_text(load(inputs, out)), "packed", Path.read_text),
     "load, given": Stage(lambda inputs, out: out.write_text(load_given(inputs, out)), "packed given", Path.read_text),
-    "push": Stage(push, "packed"),
+    "push": Stage(push, "packed", begin=lambda inputs, out: out.mkdir()),  # whole where it has a manifest
 }
 # What reads a directory of the inputs when bits of it are flipped: stages that are compared by what they make.
 READERS = {"graph": "prepare", "links": "prepare links", "samples": "pack", "packed": "load"}

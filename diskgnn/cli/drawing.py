@@ -9,7 +9,7 @@ from typing import Any
 
 from diskgnn.errors import ConfigError
 from diskgnn.specs.fanouts import Fanouts
-from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
+from diskgnn.specs.targets import NodeTarget, Target, as_target
 
 FanoutsOption = tuple[str | None, list[int]]  # an edge type, or None for all of them
 SeedsOption = tuple[str | None, str | Path]  # a split, or None where a column names it; and a table
@@ -56,11 +56,10 @@ def fanouts_argument(name: str, given: tuple[FanoutsOption, ...]) -> Fanouts:
 
 
 def _target(given: str | None, links: dict[str, Any]) -> Target:
-    if given is not None and ":" in given:
-        return LinkTarget(given, **links)  # type: ignore[arg-type]  # it parses the name
-    if links:
+    target = NodeTarget() if given is None else as_target(given)
+    if links and isinstance(target, NodeTarget):
         raise ConfigError(f"{next(iter(links))}: only for links; pass target='SOURCE:NAME:DESTINATION' with it")
-    return NodeTarget(given)
+    return replace(target, **links)
 
 
 def _with_seeds(

@@ -188,12 +188,15 @@ def opened(data: Any) -> tuple[Any, Graph | None]:
 
 
 def split_of(graph: Graph | None, given: Any, *, is_link: bool) -> Any:
-    """Nodes or edges to start from, where a split of a graph directory is named: "train", or (type, "train").
+    """Nodes or edges to start from, where a split of a graph directory is named: "train", or (type, "train"); and where
+    a mask is no tensor, of which PyG makes ids 0 and 1.
 
     Raises:
         ConfigError: there is no such split.
     """
     kind, split = given if isinstance(given, tuple) and len(given) == 2 else (None, given)
+    if isinstance(split, list | np.ndarray) and (mask := np.asarray(split)).dtype == bool:
+        return torch.from_numpy(mask) if kind is None else (kind, torch.from_numpy(mask))
     if graph is None or not isinstance(split, str) or split in graph.nodes:
         return given
     if is_link:

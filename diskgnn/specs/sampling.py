@@ -16,7 +16,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.schema import SPLITS, EdgeType
 from diskgnn.specs.fanouts import CheckedFanouts, Fanouts, by_layer, checked_fanouts, num_layers
 from diskgnn.specs.shard import Shard
-from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
+from diskgnn.specs.targets import LinkTarget, NodeTarget, Target, as_target
 from diskgnn.specs.user_sampler import AnySampler, UserSampler
 from diskgnn.units import whole_number
 
@@ -37,7 +37,7 @@ class DrawingOptions(TypedDict, total=False):
     draws: str
     draw_period: int
     group_seeds: int
-    target: Target | None
+    target: Target | str | None
     temporal: str | None
     strict_time: bool
     weighted: bool
@@ -76,7 +76,8 @@ class SamplingSpec:
         group_seeds: train on seeds in groups of so many that are near each other, so that minibatches have fewer input
             nodes; the groups are shuffled every epoch. 1 shuffles seeds one by one.
         target: what the seeds are: `NodeTarget` names the type of the nodes, `LinkTarget` asks for seed edges and
-            negatives; either may bring seeds of its own. By default the nodes of the only type that has a train split.
+            negatives; either may bring seeds of its own. The name of a type, 'paper' or 'author:writes:paper', will do.
+            By default the nodes of the only type that has a train split.
         temporal: 'uniform' or 'last': for graphs with times, nothing is drawn that is later than the seed, neither an
             edge nor the node at its other end. Each seed has a tree of its own, and 'last' takes the latest edges.
         strict_time: with `temporal`, nothing of the time of the seed either.
@@ -125,7 +126,7 @@ class SamplingSpec:
         return SamplingSpec(**given)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "target", self.target or NodeTarget())
+        object.__setattr__(self, "target", NodeTarget() if self.target is None else as_target(self.target))
         object.__setattr__(self, "sampler", UserSampler.of(self.sampler))
         fanouts = checked_fanouts("fanouts", self.fanouts)
         eval_fanouts = fanouts if self.eval_fanouts is None else checked_fanouts("eval_fanouts", self.eval_fanouts)

@@ -129,6 +129,22 @@ class LinkTarget:
 Target = NodeTarget | LinkTarget
 
 
+def as_target(given: object) -> Target:
+    """A target, or the name of one: of a node type, 'paper', or of an edge type, 'author:writes:paper'.
+
+    Raises:
+        ConfigError: neither.
+    """
+    if isinstance(given, NodeTarget | LinkTarget):
+        return given
+    if isinstance(given, str):
+        return LinkTarget(parse_edge_type(given, "target")) if ":" in given else NodeTarget(given)
+    raise ConfigError(
+        "target: expected NodeTarget(...), LinkTarget(...), or a type as 'paper' or 'author:writes:paper', found "
+        f"{type(given).__name__}"
+    )
+
+
 def _keep_seeds(target: Target, row_shape: tuple[int, ...]) -> None:
     """Turn what was given into `SplitArrays`."""
     if target.seeds is not None:

@@ -128,6 +128,15 @@ def draw_as_documented(
     return drawn
 
 
+@pytest.mark.parametrize("form", [np.asarray, torch.Tensor.tolist], ids=["numpy", "list"])
+def test_a_mask_is_one_in_any_form(quiet, form):
+    """PyG would take one that is no tensor for the ids 0 and 1."""
+    data = one_type()
+    mask = torch.arange(data.num_nodes) % 3 == 1
+    seeds = [batch.n_id[: batch.batch_size] for batch in NeighborLoader(data, [2], input_nodes=form(mask), **quiet)]
+    assert torch.cat(seeds).tolist() == mask.nonzero().flatten().tolist()
+
+
 def test_draws_are_distributed_as_pyg_documents_them(quiet):
     """Edges that return to a seed, and edges that a second path leads to, appear as often as in a model of PyG."""
     edges = np.array([[1, 2, 3, 0, 2, 0, 3, 1, 4, 5, 0, 4, 5, 1, 2], [0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 2, 1, 5, 5]])

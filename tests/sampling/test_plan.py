@@ -6,8 +6,10 @@ import scipy.stats
 from graphs import random_bits, write_graph
 
 from diskgnn.draws import batch_key
+from diskgnn.errors import ConfigError
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import LinkTarget, NodeTarget
 
 
 @pytest.fixture
@@ -62,3 +64,14 @@ def test_minibatches_have_the_fanouts_of_their_split_and_the_key_of_their_epoch(
     assert (plan.splits, list(plan.prepared_epochs("train")), list(plan.prepared_epochs("valid"))) == (
         ("train", "valid"), [0, 1], [0],
     )  # fmt: skip
+
+
+def test_a_target_is_named_as_on_the_command_line():
+    def target(given):
+        return SamplingSpec([2], 8, target=given).target
+
+    assert target("paper") == NodeTarget("paper")
+    assert target("author:writes:paper") == LinkTarget("author:writes:paper")
+    for wrong, found in (("a:b", "'source:name:destination', found 'a:b'"), (3, "'author:writes:paper', found int")):
+        with pytest.raises(ConfigError, match=f"target: expected .*{found}"):
+            target(wrong)

@@ -139,12 +139,14 @@ def test_doctor(tmp_path):
 
 def test_what_tables_lack_is_said_in_flags(tmp_path):
     (tmp_path / "edges.csv").write_text("0,1\n1,2\n")
+    (tmp_path / "named.csv").write_text("from,to\n0,1\n1,2\n")
     np.save(tmp_path / "x.npy", np.ones((3, 2), np.float32))
     np.save(tmp_path / "y.npy", np.arange(3))
     given = ["convert", tmp_path / "graph", "--features", tmp_path / "x.npy", "--labels", tmp_path / "y.npy",
              "--train", tmp_path / "y.npy", "--num-nodes", 3, "--edges"]  # fmt: skip
     for options, code, message in (
         (["edges.csv"], 3, "pass them as --column, such as names=src,dst"),
+        (["named.csv"], 3, "found ['from', 'to']; say with --column which ones are meant, such as src=from and dst=to"),
         (
             ["edges.csv", "--column", "src=a", "--column", "src=b"],
             2,

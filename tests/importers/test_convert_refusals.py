@@ -38,9 +38,13 @@ BAD = [
     (
         {"edges": [[0.5, 1], [1, 2]]},
         InputError,
+        r"edges: expected whole numbers, found fractional.* such as 0.5\), .*another array that was meant\?$",
+    ),
+    (
+        {"edges": [[1.0, 1], [1, 2]]},
+        InputError,
         r"edges: expected whole numbers, found fractional.*astype\(np.int64\)",
     ),
-    ({"edges": [[1.0, 1], [1, 2]]}, InputError, r"edges: expected whole numbers, found fractional"),
     ({"edges": np.ones((2, 3), bool)}, InputError, r"edges: expected whole numbers, found truth values"),
     ({"edges": np.ones((3, 3), int)}, InputError, r"edges: expected shape \[2, E\] or \[E, 2\], found \[3, 3\]"),
     ({"edges": np.ones(3, int)}, InputError, r"edges: expected shape .* found \[3\]"),
@@ -70,6 +74,7 @@ BAD = [
         r"labels: expected shape \[N\], found \[50, 2\]",
     ),
     ({"labels": np.zeros(50)}, InputError, r"labels: expected whole numbers .* found dtype float64.*np.where"),
+    ({"labels": np.arange(50) + 0.5}, InputError, r"labels: .* found dtype float64 and 0.5; .*`task: regression` in a `s"),
     ({"labels": np.zeros(49, int)}, InputError, r"labels: expected 50 rows .* found 49"),
     (
         {"labels": [0] * 30 + [-2] + [0] * 19},
@@ -103,7 +108,7 @@ BAD = [
     ({"train": np.zeros(51, bool)}, InputError, r"train: expected a mask of 50 nodes, found one of 51"),
     ({"train": [0, 1, 50]}, InputError, r"train: expected node ids from 0 to 49, found 50 at position 2"),
     ({"test": [-1]}, InputError, r"test: expected node ids from 0 to 49, found -1 at position 0"),
-    ({"train": [0.5]}, InputError, r"train: expected whole numbers, found fractional"),
+    ({"train": [0.5]}, InputError, r"train: expected whole numbers, found fractional.* such as 0.5\), .*\?$"),
     (
         {"train": [[1, 2]]},
         InputError,

@@ -35,7 +35,7 @@ def edge_list(source: Source | EdgeStream, name: str = "edges") -> EdgeStream:
             stacklevel=4,
         )
     edges = edge_lists.of_rows(rows)
-    require_whole(name, rows.dtype)
+    require_whole(name, rows)
     return edge_lists.signed(edges)
 
 
@@ -47,8 +47,8 @@ def csc(indptr: Source, indices: Source, owner: str = "") -> EdgeStream:
     """
     name, indices_name = named("indptr", owner, indptr), named("indices", owner, indices)
     starts, sources = numbers(name, indptr), numbers(indices_name, indices)
-    require_whole(name, starts.dtype)
-    require_whole(indices_name, sources.dtype)
+    require_whole(name, starts)
+    require_whole(indices_name, sources)
     if starts.row_shape or starts.num_rows < 1 or sources.row_shape:
         raise InputError(
             f"expected {name} [N+1] and {indices_name} [E], found shapes {starts.shape} and {sources.shape}"

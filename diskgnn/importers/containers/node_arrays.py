@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, DataWarning, InputError, callers_level
 from diskgnn.importers.containers.arrays import Source, load, numbers
-from diskgnn.importers.containers.rows import RowSource, as_signed, require_whole
+from diskgnn.importers.containers.rows import RowSource, as_signed, first_fraction, of_array, require_whole
 from diskgnn.storage.row_format import FEATURE_STORAGE, dtype_stored_as
 
 
@@ -65,11 +65,16 @@ def labels(source: Source, name: str = "labels") -> RowSource:
     if rows.row_shape not in ((), (1,)):
         raise InputError(f"{name}: expected shape [N], found {rows.shape}; a class for each node, or another `task`")
     if rows.dtype.kind == "f":
+        fraction = first_fraction(rows)
         raise InputError(
-            f"{name}: expected whole numbers with -1 for none, found dtype {rows.dtype}; save "
-            f"np.where(np.isnan(labels), -1, labels).astype(np.int64)"
+            f"{name}: expected whole numbers with -1 for none, found dtype {rows.dtype}"
+            + (
+                "; save np.where(np.isnan(labels), -1, labels).astype(np.int64)"
+                if fraction is None
+                else f" and {fraction}; for regression, give the nodes `task: regression` in a `schema`"
+            )
         )
-    require_whole(name, rows.dtype)
+    require_whole(name, rows)
 
     def whole(chunk: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         return as_signed(chunk.reshape(-1)).astype(np.int64, copy=False)
@@ -94,7 +99,7 @@ def split_ids(split: str, source: Source, num_nodes: int) -> npt.NDArray[np.int6
         return np.flatnonzero(array).astype(np.int64)
     if len(array) == 0:  # np.asarray([]) is float64
         return np.empty(0, np.int64)
-    require_whole(split, array.dtype)
+    require_whole(split, of_array(split, array))
     return np.array(as_signed(array), np.int64)
 
 

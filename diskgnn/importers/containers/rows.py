@@ -178,15 +178,30 @@ def as_signed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return values.astype(np.int64)
 
 
-def require_whole(name: str, dtype: np.dtype[Any]) -> None:
-    """Refuse numbers of `dtype` that are not integers.
+def require_whole(name: str, rows: RowSource) -> None:
+    """Refuse numbers that are not of an integer dtype.
 
     Raises:
         InputError: fractional (any float dtype, whole values too) or boolean.
     """
-    if dtype.kind not in "iu":
-        found = "fractional numbers" if dtype.kind == "f" else "truth values"
+    if rows.dtype.kind not in "iu":
+        fraction = first_fraction(rows)
+        found = "fractional numbers" if rows.dtype.kind == "f" else "truth values"
         raise InputError(
-            f"{name}: expected whole numbers, found {found} (dtype {dtype}); "
-            f"save array.astype(np.int64) if the values are what is meant"
+            f"{name}: expected whole numbers, found {found} (dtype {rows.dtype}"
+            + (
+                "); save array.astype(np.int64) if the values are what is meant"
+                if fraction is None
+                else f", such as {fraction}), which are no ids: is it another array that was meant?"
+            )
         )
+
+
+def first_fraction(rows: RowSource) -> float | None:
+    """The first number with a fractional part, or infinite; None if all are whole, or NaN."""
+    if rows.dtype.kind == "f":
+        for chunk in rows.chunks():
+            fractional = chunk[(chunk != np.trunc(chunk)) & ~np.isnan(chunk) | np.isinf(chunk)]
+            if len(fractional):
+                return float(fractional[0])
+    return None

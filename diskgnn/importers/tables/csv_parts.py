@@ -59,11 +59,7 @@ class CsvPart:
             [pa.field(column.name, self._types.get(column.name, column.type)) for column in found]
         )  # fmt: skip
         self._types = {column.name: column.type for column in self.schema}
-        self.missing_column_hint = (
-            ""
-            if names
-            else "; if the file has no line with names of columns, pass them as `columns`, such as names=src,dst"
-        )
+        self.missing_column_hint = "" if names else _missing_column_hint(self.schema.names)
 
     def count_rows(self) -> int:
         """How many rows it has; reads the file."""
@@ -128,6 +124,24 @@ class CsvPart:
             raise self._damaged(error) from error
         first = next(iter(head.splitlines()), "")
         return max(_DELIMITERS, key=first.count)
+
+
+def _missing_column_hint(found: Sequence[str]) -> str:
+    """What to say where the file has no column of the name asked for: its first line may be a row of numbers."""
+    if any(map(_is_number, found)):
+        return "; if the file has no line with names of columns, pass them as `columns`, such as names=src,dst"
+    return (
+        "; say with `columns` which ones are meant, such as src=from and dst=to (or names=src,dst, if the first line "
+        "has no names)"
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _with_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:

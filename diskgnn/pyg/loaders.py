@@ -16,9 +16,9 @@ from diskgnn.loading.loader import Loader
 from diskgnn.paths import PathLike
 from diskgnn.pyg.caching import argument
 from diskgnn.pyg.drawn import Drawn, placed
-from diskgnn.pyg.request import LoaderRequest, Preparation
+from diskgnn.pyg.request import LoaderRequest, Preparation, check_lengths
 from diskgnn.pyg.sampler import DiskSampler
-from diskgnn.pyg.sources import opened, split_of
+from diskgnn.pyg.sources import opened, seeds_of
 
 # What PyG's and torch's loaders take that changes nothing here, because minibatches are there already: no worker
 # processes draw them, and nothing is sorted in memory.
@@ -211,11 +211,13 @@ class NeighborLoader(_Prepared, NodeLoader):  # type: ignore[misc]
         data, request.graph = opened(data)
         self._begin(request, sampler := DiskSampler(seed))
         super().__init__(
-            data=data, node_sampler=sampler, input_nodes=split_of(request.graph, input_nodes, is_link=False),
+            data=data, node_sampler=sampler,
+            input_nodes=seeds_of(data, request.graph, input_nodes, is_link=False),
             input_time=input_time, transform=transform, transform_sampler_output=transform_sampler_output,
             filter_per_worker=True, **{name: value for name, value in kwargs.items() if name not in _IGNORED},
         )  # fmt: skip
         request.check_seeds(self.input_data.node, "input_nodes")
+        check_lengths(len(self.input_data.node), input_time=input_time)
 
     @staticmethod
     def _pyg_loader() -> Any:
@@ -294,12 +296,14 @@ class LinkNeighborLoader(_Prepared, LinkLoader):  # type: ignore[misc]
         data, request.graph = opened(data)
         self._begin(request, sampler := DiskSampler(seed))
         super().__init__(
-            data=data, link_sampler=sampler, edge_label_index=split_of(request.graph, edge_label_index, is_link=True),
+            data=data, link_sampler=sampler,
+            edge_label_index=seeds_of(data, request.graph, edge_label_index, is_link=True),
             edge_label=edge_label, edge_label_time=edge_label_time, neg_sampling=neg_sampling,
             neg_sampling_ratio=neg_sampling_ratio, transform=transform,
             transform_sampler_output=transform_sampler_output, filter_per_worker=True,
             **{name: value for name, value in kwargs.items() if name not in _IGNORED},
         )  # fmt: skip
+        check_lengths(len(self.input_data.row), edge_label=edge_label, edge_label_time=edge_label_time)
 
     @staticmethod
     def _pyg_loader() -> Any:

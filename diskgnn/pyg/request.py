@@ -26,6 +26,17 @@ from diskgnn.storage.packed import Packed
 _SHUFFLED_EPOCHS = 4
 
 
+def check_lengths(num_seeds: int, **given: Tensor | None) -> None:
+    """Refuse what was `given` of the seeds, by the names of the arguments, if there is not one of each.
+
+    Raises:
+        ConfigError: there are more or fewer.
+    """
+    for name, values in given.items():
+        if values is not None and len(values) != num_seeds:
+            raise ConfigError(f"{name}: expected {num_seeds}, one for each to start from, found {len(values)}")
+
+
 @dataclass(frozen=True)
 class Preparation:
     """What a loader reads, once it is there."""

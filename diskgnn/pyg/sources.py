@@ -43,7 +43,7 @@ class Source:
         """Look at what there is, without reading it.
 
         Raises:
-            ConfigError: no type has `time_attr` or `weight_attr`.
+            ConfigError: no type has `time_attr` or `weight_attr`, or what PyG is to slice is a list.
             InputError: it is no graph.
         """
         stored = stored_graph(data)
@@ -53,6 +53,13 @@ class Source:
         ):
             if name is not None and not any(name in each.attributes for each in types):
                 raise ConfigError(f"{argument}: expected an attribute of the data, found {name!r}, which nothing has")
+        for each in (*stored.nodes.values(), *stored.edges.values()):
+            for name, value in each.attributes.items():
+                if isinstance(value, list | tuple) and len(value) == each.num_rows:
+                    raise ConfigError(
+                        f"data: expected attributes with a row for each node or edge to be tensors, found {name!r}, a "
+                        f"{type(value).__name__} of {len(value)}: make it a tensor, or delete it from loader.data"
+                    )
         return Source(stored, list(stored.nodes) != [ONE_NODE_TYPE], time_attr, weight_attr)
 
     def graph_input(self) -> GraphInput:
@@ -180,24 +187,51 @@ def _small(graph: Graph, name: str) -> dict[str, Tensor]:
 
 
 def opened(data: Any) -> tuple[Any, Graph | None]:
-    """(what PyG's loaders take, the graph directory if `data` is the path of one)."""
+    """(what PyG's loaders take, the graph directory if `data` is the path of one).
+
+    Raises:
+        ConfigError: it is neither.
+        ArtifactError: see `Graph.open`.
+    """
     if not isinstance(data, str | os.PathLike | Graph):
+        is_pair = isinstance(data, tuple) and len(data) == 2
+        if not isinstance(data, Data | HeteroData) and not is_pair:
+            raise ConfigError(
+                "data: expected Data, HeteroData, (FeatureStore, GraphStore) or the path of a graph directory, found "
+                f"{type(data).__name__}"
+            )
         return data, None
     graph = data if isinstance(data, Graph) else Graph.open(Path(data))
     return stand_in(graph), graph
 
 
-def split_of(graph: Graph | None, given: Any, *, is_link: bool) -> Any:
-    """Nodes or edges to start from, where a split of a graph directory is named: "train", or (type, "train"); and where
-    a mask is no tensor, of which PyG makes ids 0 and 1.
+def seeds_of(data: Any, graph: Graph | None, given: Any, *, is_link: bool) -> Any:
+    """Nodes or edges to start from, where a split of a graph directory may be named: "train", or (type, "train"); and
+    where a mask may be no tensor, of which PyG makes ids 0 and 1.
 
     Raises:
-        ConfigError: there is no such split.
+        ConfigError: there is no such split, or nothing to start from.
     """
+    name = "edge_label_index" if is_link else "input_nodes"
     kind, split = given if isinstance(given, tuple) and len(given) == 2 else (None, given)
-    if isinstance(split, list | np.ndarray) and (mask := np.asarray(split)).dtype == bool:
-        return torch.from_numpy(mask) if kind is None else (kind, torch.from_numpy(mask))
-    if graph is None or not isinstance(split, str) or split in graph.nodes:
+    if isinstance(split, Tensor | np.ndarray | list):
+        array = split if isinstance(split, Tensor) else np.asarray(split)
+        is_mask = str(array.dtype).endswith("bool")
+        if 0 in array.shape or (is_mask and not array.any()):
+            raise ConfigError(f"{name}: expected at least one to start from, found none")
+        if is_mask:
+            return torch.as_tensor(array) if kind is None else (kind, torch.as_tensor(array))
+    if not isinstance(split, str):
+        return given
+    if graph is None:
+        is_type = not isinstance(data, HeteroData) or split in data.node_types
+        if kind is not None or isinstance(data, Data) or not is_type:
+            raise ConfigError(
+                f"{name}: expected ids or a mask, or a type of the data, found {split!r}: splits are known by name of "
+                f"graph directories only; pass those such as data.train_mask"
+            )
+        return given
+    if split in graph.nodes:
         return given
     if is_link:
         edge_type: EdgeType = ONE_EDGE_TYPE if kind is None else kind

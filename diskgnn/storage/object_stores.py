@@ -168,10 +168,12 @@ def located(path: AnyPath) -> Location:
     """What a path argument means: a URL if it contains `://`, otherwise a path of this machine.
 
     Raises:
-        ConfigError: a URL that was a `Path` before, which takes one of its slashes away; or one with a secret.
+        ConfigError: no path; a URL that was a `Path` before, which takes one of its slashes away; or one with a secret.
     """
     if isinstance(path, StoredPath):
         return path
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"expected a path or a URL, found {path!r:.80}")
     text = os.fspath(path)
     if _ONE_SLASH.match(text) and not os.path.exists(text.partition("/")[0]):  # noqa: PTH110  (a path of any kind)
         raise ConfigError(f"expected a path or a URL, found {text!r}: pass URLs as text, a Path takes a slash away")

@@ -88,9 +88,12 @@ def load_checkpoint(directory: PathLike) -> dict[str, Any]:
     """The checkpoint in `directory`, all tensors on the CPU. No code in the file is run.
 
     Raises:
+        ConfigError: `directory` is no path.
         ArtifactError: there is none, or it is damaged, foreign, or of another version.
         ReadError: the disk failed.
     """
+    if not isinstance(directory, str | os.PathLike):
+        raise ConfigError(f"expected the directory that `train` was given as `checkpoint`, found {directory!r:.80}")
     path = Path(directory) / FILE
     if not path.is_file():
         raise ArtifactError(f"{path} is not there: train with checkpoint={str(directory)!r} first")

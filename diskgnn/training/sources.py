@@ -62,6 +62,11 @@ def open_sources(
             if split != "train":
                 evaluations[split] = partial(open_loader, packed, split, device, options)
         train_source = opened.enter_context(open_loader(packed, "train", device, options))
+    elif not hasattr(train_source, "epoch"):
+        raise ConfigError(
+            f"train_source: expected a packed directory that `diskgnn prepare` made, or minibatches such as a "
+            f"diskgnn.Loader, found {train_source!r:.80}"
+        )
     for split, source in given.items():
         if source is None:
             continue

@@ -74,7 +74,11 @@ BAD = [
         r"labels: expected shape \[N\], found \[50, 2\]",
     ),
     ({"labels": np.zeros(50)}, InputError, r"labels: expected whole numbers .* found dtype float64.*np.where"),
-    ({"labels": np.arange(50) + 0.5}, InputError, r"labels: .* found dtype float64 and 0.5; .*`task: regression` in a `s"),
+    (
+        {"labels": np.arange(50) + 0.5},
+        InputError,
+        r"labels: .* found dtype float64 and 0.5; .*`task: regression` in a `s",
+    ),
     ({"labels": np.zeros(49, int)}, InputError, r"labels: expected 50 rows .* found 49"),
     (
         {"labels": [0] * 30 + [-2] + [0] * 19},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -135,6 +136,10 @@ def test_the_last_smaller_batch_is_dropped_in_every_epoch(quiet):
         ({"input_nodes": torch.tensor([1, 2, 1])}, "found 1 repeated ones; pass disjoint=True"),
         ({"temporal_strategy": "first", "disjoint": True}, "temporal: expected one of uniform, last"),
         ({"num_neighbors": []}, "fanouts"),
+        ({"input_nodes": "train"}, "found 'train': splits are known by name of graph directories only"),
+        ({"input_nodes": [], "shuffle": True}, "input_nodes: expected at least one"),
+        ({"input_nodes": torch.zeros(120, dtype=torch.bool), "shuffle": True}, "input_nodes: expected at least one"),
+        ({"time_attr": "time", "input_time": torch.arange(2)}, "input_time: expected 3, one for each"),
         ({"batch_size": 0}, "batch_size"),
     ],
 )  # fmt: skip
@@ -160,3 +165,22 @@ def test_pairs_that_may_draw_at_any_time_need_no_times_and_others_do(quiet):
         LinkNeighborLoader(two_types(), [2], edge_label_index=FROM, time_attr="time", **quiet)
     batch = next(iter(LinkNeighborLoader(two_types(), [2], edge_label_index=BACK, disjoint=True, **quiet)))
     assert batch[BACK].edge_label_index.shape == (2, 16)
+
+
+@pytest.mark.parametrize("data", [None, np.ones((3, 2)), (1, 2, 3)])
+def test_what_is_no_graph_is_refused(quiet, data):
+    with pytest.raises(ConfigError, match=r"data: expected Data, HeteroData, .* found "):
+        NeighborLoader(data, [2], **quiet)
+
+
+def test_what_pyg_could_not_slice_is_refused_before_anything_is_made(quiet):
+    pairs = torch.tensor([[0, 1, 2, 3], [4, 5, 6, 7]])
+    with pytest.raises(ConfigError, match=r"edge_label: expected 4, .* found 3"):
+        LinkNeighborLoader(one_type(), [2], edge_label_index=pairs, edge_label=torch.ones(3), **quiet)
+    for attribute, length in (("word", 120), ("road", 900)):
+        data = one_type()
+        data[attribute] = ["a"] * length
+        loader = NeighborLoader(data, [2], input_nodes=torch.arange(3), **quiet)
+        with pytest.raises(ConfigError, match=f"found '{attribute}', a list of {length}: make it a tensor"):
+            iter(loader)
+    assert not quiet["cache"].exists()

@@ -9,6 +9,7 @@ from training_runs import CLASSES, WIDTH, Net, make_class_graph, make_net, sourc
 
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.errors import ConfigError, DivergedError
+from diskgnn.graph.graph import Graph
 from diskgnn.training.checkpoints import FILE, load_model
 from diskgnn.training.criterion import Criterion
 from diskgnn.training.evaluate import evaluate
@@ -219,3 +220,11 @@ def test_mixed_precision(sources):
     assert half.epochs[0].loss != full.epochs[0].loss
     np.testing.assert_allclose(half.epochs[0].loss, full.epochs[0].loss, rtol=0.02)
     assert half.model.linears[0].weight.dtype == torch.float32
+
+
+@pytest.mark.parametrize("call", [train, Graph.open, load_model])
+def test_what_is_no_path_is_refused(call):
+    with pytest.raises(ConfigError, match=r"expected .*(path|director).*, found (None|3)$"):
+        call(None)
+    with pytest.raises(ConfigError, match=r"found 3$"):
+        call(3)

@@ -141,7 +141,8 @@ def train(
                     f"{arguments['patience']} evaluations")  # fmt: skip
     scores = result.scores()
     shown = {name: _score_text(name, value) for name, value in scores.items()}
-    output.fields(f"trained {len(result.epochs)} epochs", {"best_epoch": result.best_epoch, **shown})
+    epochs = "1 epoch" if len(result.epochs) == 1 else f"{len(result.epochs)} epochs"
+    output.fields(f"trained {epochs}", {"best_epoch": result.best_epoch, **shown})
     output.result({"epochs": [epoch.as_record() for epoch in result.epochs], "best_epoch": result.best_epoch,
                    **scores, "resumed_from": result.resumed_from})  # fmt: skip
     if arguments["checkpoint"] is None:
@@ -202,13 +203,11 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Loss and scores of a trained model on one split of PACKED."""
     from diskgnn.loading.options import LoaderOptions
-    from diskgnn.training.checkpoints import load_model, load_task
     from diskgnn.training.evaluate import evaluate
 
     result = evaluate(
-        load_model(checkpoint), packed, device, split=split, task=load_task(checkpoint),
-        loader_options=LoaderOptions(**reading), reporter=output.reporter,
-    )  # fmt: skip
+        checkpoint, packed, device, split=split, loader_options=LoaderOptions(**reading), reporter=output.reporter
+    )
     record = result.as_record()
     scores = {name: _score_text(name, value) for name, value in result.scores.items()}
     output.fields(f"{split} split of {packed}", {**record, **scores})

@@ -203,8 +203,8 @@ def write_splits(
         shared = len(np.intersect1d(checked[one], checked[other], assume_unique=True))
         if shared:
             warnings.warn(
-                f"{shared} nodes are both in {one} and in {other}: what is measured on {other} is too good; "
-                f"take them out of one of the two",
+                f"{shared} {'node is' if shared == 1 else 'nodes are'} both in {one} and in {other}: what is measured "
+                f"on {other} is too good; take {'it' if shared == 1 else 'them'} out of one of the two",
                 DataWarning,
                 stacklevel=callers_level(),
             )

@@ -14,7 +14,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.outputs import WHAT
 from diskgnn.paths import PathLike
-from diskgnn.schema import EdgeType, parse_edge_type
+from diskgnn.schema import EdgeType, edge_type_name, parse_edge_type
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.training.checkpoints import load_checkpoint, load_model
 from diskgnn.training.models import BlockModel
@@ -33,11 +33,16 @@ class Asked:
 
 
 def asked_of(
-    kinds: Mapping[str, str | None], model: nn.Module | PathLike, what: str | None, node_type: str | None
+    source: object,
+    kinds: Mapping[str, str | None],
+    model: nn.Module | PathLike,
+    what: str | None,
+    node_type: str | None,
 ) -> Asked:
     """What `infer` and `predict` are asked for.
 
     Args:
+        source: the path of the graph or packed directory, for messages.
         kinds: for each node type that there is, what its labels are (`schema.TARGET_KINDS`); None where it has none.
         model, what, node_type: as they take them.
 
@@ -69,11 +74,20 @@ def asked_of(
         if len(types) != 1:
             raise ConfigError(f"node_type: the model has rows of {', '.join(types)}; name one of them")
         (node_type,) = types
+    if node_type not in kinds:
+        raise ConfigError(
+            f"{_named(model)} is for nodes of type {node_type}; {source} has only {', '.join(kinds)}: give what was "
+            f"made from a graph with the types that it was trained on, or train a model on this one"
+        )
     if kind is None:
         kind = kinds[node_type] or "class"
     if what is None:
         what = "embeddings" if kind == "link" else "logits"
     return Asked(net, what, kind, node_type, before_last=what == "embeddings" and kind != "link")
+
+
+def _named(model: nn.Module | PathLike) -> str:
+    return "the model" if isinstance(model, nn.Module) else f"the model in {model}"
 
 
 def kinds_of(graph: Graph) -> dict[str, str | None]:
@@ -102,11 +116,14 @@ def chosen_nodes(nodes: npt.ArrayLike | None, num_nodes: int) -> npt.NDArray[np.
     return found.astype(np.int64)
 
 
-def pair_model(model: nn.Module | PathLike, edge_type: EdgeType | str | None) -> tuple[nn.Module, EdgeType, str]:
+def pair_model(
+    graph: Graph, model: nn.Module | PathLike, edge_type: EdgeType | str | None
+) -> tuple[nn.Module, EdgeType, str]:
     """A model of pairs of nodes, the type of the edges that these are or may be, and what their labels are, or 'link'.
 
     Raises:
-        ConfigError: it is for something else, or a module of which nobody says for which edges.
+        ConfigError: it is for something else, or for edges that the graph has not; or a module of which nobody says for
+            which edges.
     """
     trained_for: EdgeType | None = None
     kind = "link"
@@ -121,6 +138,12 @@ def pair_model(model: nn.Module | PathLike, edge_type: EdgeType | str | None) ->
     if edge_type is None and trained_for is None:
         raise ConfigError("edge_type: expected the type of the pairs, as the model is a module")
     found = parse_edge_type(edge_type or trained_for)
+    if edge_type is None and found not in graph.edges:
+        raise ConfigError(
+            f"{_named(model)} is for pairs of type {edge_type_name(found)}; {graph.manifest.path} has only "
+            f"{', '.join(map(edge_type_name, graph.edges))}: give a graph with the types that it was trained on, or "
+            "train a model on this one"
+        )
     return net, found, kind
 
 

@@ -150,13 +150,13 @@ def predict(
         if is_packed:
             assert not isinstance(source, Graph)
             loader = opened.enter_context(Loader(source, split, device=device))
-            asked = _asked(_kinds_of(loader), model, what, node_type)
+            asked = _asked(source, _kinds_of(loader), model, what, node_type)
             if isinstance(nodes, str | os.PathLike):
                 nodes = read_nodes(nodes, None)
             _write_nodes(scratch, asked, loader, None if nodes is None else np.asarray(nodes), None, reporter)
         elif pairs is None:
             graph = source if isinstance(source, Graph) else Graph.open(source)
-            asked = _asked(kinds_of(graph), model, what, node_type)
+            asked = _asked(graph.manifest.path, kinds_of(graph), model, what, node_type)
             node_set = graph.nodes[asked.node_type]
             if isinstance(nodes, str | os.PathLike):
                 nodes = read_nodes(nodes, node_set)
@@ -168,7 +168,7 @@ def predict(
             _write_nodes(scratch, asked, loader, chosen, node_set, reporter)
         else:
             graph = source if isinstance(source, Graph) else Graph.open(source)
-            net, found, kind = pair_model(model, edge_type)
+            net, found, kind = pair_model(graph, model, edge_type)
             if isinstance(pairs, str | os.PathLike):
                 pairs = read_pairs(pairs, graph.nodes.get(found[0]), graph.nodes.get(found[2]))
             loader = prepared(
@@ -180,9 +180,13 @@ def predict(
 
 
 def _asked(
-    kinds: Mapping[str, str | None], model: nn.Module | PathLike, what: str | None, node_type: str | None
+    source: object,
+    kinds: Mapping[str, str | None],
+    model: nn.Module | PathLike,
+    what: str | None,
+    node_type: str | None,
 ) -> Asked:
-    asked = asked_of(kinds, model, what, node_type)
+    asked = asked_of(source, kinds, model, what, node_type)
     if asked.before_last:
         raise ConfigError("what: `predict` has no rows before the last layer; `infer` has")
     return asked

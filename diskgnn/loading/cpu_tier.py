@@ -18,6 +18,7 @@ from diskgnn.loading.row_file_check import does_not_fit, open_row_file
 from diskgnn.storage import artifacts
 from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.file_reading import fill, reading
+from diskgnn.storage.manifest import made_again
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.row_reading import read_rows, row_buffer
 
@@ -144,8 +145,8 @@ class CpuTier:
 
     def _damaged(self, number: int, what: str) -> ArtifactError:
         return ArtifactError(
-            f"extent {number} of {self._packed.extents(self._split)} is damaged: {what}; check "
-            f"with `diskgnn verify {self._packed.location}`, prepare it again"
+            f"extent {number} of {self._packed.extents(self._split)} is damaged: {what}; "
+            f"{made_again(self._packed.manifest)}"
         )
 
 

@@ -21,6 +21,7 @@ from diskgnn.loading.transfer import IN_FLIGHT
 from diskgnn.paths import PathLike
 from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.file_reading import read_array
+from diskgnn.storage.manifest import made_again
 from diskgnn.storage.packed import Packed
 from diskgnn.system.device import checked_device
 
@@ -114,7 +115,7 @@ class MinibatchSequence:
 
     def damaged(self, error: Exception) -> ArtifactError:
         """The error to raise for an extent that is not what was packed."""
-        return ArtifactError(f"{error}; check with `diskgnn verify {self.packed.location}`, prepare it again")
+        return ArtifactError(f"{error}; {made_again(self.packed.manifest)}")
 
     @property
     def device_bytes_ahead(self) -> int:

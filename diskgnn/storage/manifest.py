@@ -156,11 +156,8 @@ class Manifest:
         """
         expected = self.files[name].crc32c
         if found != expected:
-            again = _made_again(self.format)
-            if isinstance(self.path, StoredPath):
-                again = f"{MADE_BY[self.format]} again, or remove it there and `diskgnn push` again what was sent"
             raise ArtifactError(
-                f"{self.file(name)} is damaged: its CRC-32C is {found:08x}, expected {expected:08x}; {again}"
+                f"{self.file(name)} is damaged: its CRC-32C is {found:08x}, expected {expected:08x}; {made_again(self)}"
             )
 
     def parsed(self, parse: Callable[[dict[str, Any]], T]) -> T:
@@ -229,9 +226,17 @@ def open_pinned(path: AnyPath, format: str | None = None) -> Manifest:  # noqa: 
     raise ArtifactError(f"{path} was replaced again and again while it was opened: wait for what writes it")
 
 
-def _made_again(format: str) -> str:  # noqa: A002
+def made_again(manifest: Manifest) -> str:
     """The commands that give whole files in place of damaged ones."""
-    return f"{MADE_BY[format]} again" + ", or see what `diskgnn verify --repair` can do" * (format in REPAIRED)
+    again = f"`{MADE_BY[manifest.format]}` it again"
+    if isinstance(manifest.path, StoredPath):
+        return f"{again}, or remove it there and `diskgnn push` again what was sent"
+    if manifest.format not in REPAIRED:
+        return again
+    return (
+        f"repair it with `diskgnn verify {manifest.path} --repair --graph GRAPH` (the graph that it was made from), or "
+        f"{again}"
+    )
 
 
 def read_manifest(path: AnyPath, format: str | None = None) -> Manifest:  # noqa: A002
@@ -296,7 +301,7 @@ def check_file(manifest: Manifest, name: str) -> None:
     if isinstance(file, StoredPath):
         _check_listing(replace(manifest, files={name: entry}), file.parent)
         return
-    again = _made_again(manifest.format)
+    again = made_again(manifest)
     if not file.is_file():
         moved = f"say where it is now with `diskgnn relink {manifest.path} --features PATH`, or " * (
             name in manifest.external

@@ -35,7 +35,10 @@ def read_document(path: Location, format: str | None = None) -> dict[str, Any]: 
             raise ArtifactError(f"{path} is not there: neither is {path.root}; {made_by}")
         if not path.is_dir():
             raise ArtifactError(f"{path} is {'not a directory' if path.exists() else 'not there'}; {made_by}")
-        raise ArtifactError(f"{path} has no {MANIFEST}, so it is no diskgnn artifact; {made_by}")
+        raise ArtifactError(
+            f"{path} has no {MANIFEST}, so it is no diskgnn artifact; {made_by}. If it was one, remove it and make it "
+            "again with the command that made it"
+        )
     try:
         document = typed(json.loads(read_whole(manifest_path, most_bytes=_MAX_MANIFEST_BYTES).decode()), dict)
         found, version = typed(document["format"], str), typed(document["version"], int)

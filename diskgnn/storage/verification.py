@@ -12,7 +12,7 @@ from diskgnn.storage import artifacts
 from diskgnn.storage.checked_files import checksum_file
 from diskgnn.storage.extents import Part
 from diskgnn.storage.file_reading import fill, forget, reading, size_of
-from diskgnn.storage.manifest import Manifest, check_file, read_manifest
+from diskgnn.storage.manifest import Manifest, check_file, made_again, read_manifest
 from diskgnn.storage.object_stores import AnyPath
 from diskgnn.storage.packed import Packed
 
@@ -113,7 +113,8 @@ def _with_extents(packed: Packed, damage: Damage, bad: set[str]) -> Damage:
     except (ArtifactError, OSError, OverflowError):  # it cannot be read, or its index was forged
         return damage
     which = ", ".join(map(str, numbers))
-    return Damage(damage.file, f"{path} is damaged in {len(numbers)} of its extents: {which}", numbers)
+    problem = f"{path} is damaged in {len(numbers)} of its extents: {which}; {made_again(packed.manifest)}"
+    return Damage(damage.file, problem, numbers)
 
 
 def damaged_extents(packed: Packed, split: str, numbers: Sequence[int] | None = None) -> Iterator[int]:

@@ -183,6 +183,40 @@ def load_model(directory: PathLike, *, last: bool = False) -> nn.Module:
     return model
 
 
+def check_trained_on(directory: PathLike, found: SourceSchema, source: str) -> None:
+    """Refuse to evaluate the model in a checkpoint on minibatches of other widths, or that are for more or less.
+
+    Args:
+        directory: see `load_model`.
+        found: what the minibatches hold.
+        source: where they are from, for the message.
+
+    Raises:
+        ArtifactError: as `load_checkpoint`.
+        ConfigError: names what the model was trained on, and what is there.
+    """
+    trained = SourceSchema(**load_checkpoint(directory)["config"]["schema"])
+    there, here = _held(trained), _held(found)
+    if there != here:
+        raise ConfigError(
+            f"the checkpoint {directory} was trained on {there}; {source} has {here}: evaluate it on what was prepared "
+            f"of such a graph, or train anew on {source}"
+        )
+
+
+_OUTPUTS = {"class": "{} classes", "multilabel": "{} labels", "regression": "{} targets", "link": "links"}
+
+
+def _held(schema: SourceSchema) -> str:
+    """What minibatches hold of nodes, and what they are for."""
+    widths = [
+        f"{'no' if width is None else width} features" + f" of {name} nodes" * schema.is_typed
+        for name, _, width in schema.node_types
+    ]
+    outputs = _OUTPUTS.get(schema.target_kind, "no labels").format(schema.num_outputs)
+    return f"{', '.join(widths)} and {outputs}"
+
+
 def load_task(directory: PathLike) -> Task:
     """The task that the model in a checkpoint was trained for, with the loss that it was trained with.
 

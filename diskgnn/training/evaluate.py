@@ -17,6 +17,7 @@ from diskgnn.specs.shard import Shard
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.ranks import open_rank, ranks_in
 from diskgnn.system.device import checked_device
+from diskgnn.training.checkpoints import check_trained_on, load_model, load_task
 from diskgnn.training.model_check import check_model
 from diskgnn.training.models import BlockModel
 from diskgnn.training.ranks import Ranks
@@ -27,7 +28,7 @@ from diskgnn.training.typed_models import TypedModel
 
 
 def evaluate(
-    model: nn.Module,
+    model: nn.Module | PathLike,
     source: BatchSource | PathLike,
     device: str | torch.device = "cpu",
     *,
@@ -40,7 +41,8 @@ def evaluate(
     """Loss and scores of `model` over one epoch of `source`.
 
     Args:
-        model: as `diskgnn.train` takes it; left in the mode (train or eval) that it was in.
+        model: as `diskgnn.train` takes it; left in the mode (train or eval) that it was in. Or what `diskgnn.train`
+            left in a checkpoint directory, which says the task, too.
         source: minibatches, or a packed directory, of which `split` is evaluated, or a folder of several ranks'.
         device: where to evaluate; the model is moved there.
         split: see `source`.
@@ -51,14 +53,19 @@ def evaluate(
 
     Raises:
         ConfigError: the device is not there, or the model does not fit the minibatches.
-        ArtifactError: `source` is no packed directory, or has no such split.
+        ArtifactError: `source` is no packed directory, or has no such split; or there is no checkpoint.
 
     Example:
-        >>> result = diskgnn.evaluate(diskgnn.load_model("checkpoint"), "packed", split="test")
+        >>> result = diskgnn.evaluate("checkpoint", "packed", split="test")
         >>> print(result.loss, result.accuracy)
     """
-    device = checked_device(device)
+    device, checkpoint = checked_device(device), None
+    if not isinstance(model, nn.Module):
+        checkpoint, task = model, load_task(model) if task is None else task
+        model = load_model(checkpoint)
     if not isinstance(source, (str, os.PathLike)):
+        if checkpoint is not None:
+            check_trained_on(checkpoint, schema_of(source), "the source")
         task = _fitting(model, task, source, device)
         return evaluation(model, task, source, device, amp=amp, reporter=reporter)
     tally: Tally | None = None
@@ -70,6 +77,8 @@ def evaluate(
                 f"the trained model has {len(model.layers)} layers, {source} has {prepared}: evaluate it on "
                 f"what was prepared with {len(model.layers)} fanouts, or train on {source}"
             )
+        if checkpoint is not None:
+            check_trained_on(checkpoint, packed.config.schema(), str(source))
         with open_loader(packed, split, device, loader_options) as loader:
             task = _fitting(model, task, loader, device)
             tally = tally or task.tally(device)

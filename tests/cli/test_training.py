@@ -130,3 +130,13 @@ def test_evaluating_a_checkpoint_of_another_depth(packed, tmp_path):
         "--cpu-cache", "10%")  # fmt: skip
     said = run("evaluate", tmp_path / "deep", "--checkpoint", tmp_path / "run", exit_code=2).stderr
     assert f"the trained model has 1 layers, {tmp_path / 'deep'} has 3" in said
+
+
+def test_evaluating_a_checkpoint_of_other_widths(packed, tmp_path):
+    run("train", packed, "--hidden", 4, "--epochs", 1, "--checkpoint", tmp_path / "run")
+    run("generate", tmp_path / "wide", "--num-nodes", 200, "--num-classes", 5, "--num-features", 9,
+        "--test-fraction", 0.2)  # fmt: skip
+    run("prepare", tmp_path / "wide", tmp_path / "other", "--fanouts", "3", "--batch-size", 20, "--cpu-cache", "10%")
+    said = run("evaluate", tmp_path / "other", "--checkpoint", tmp_path / "run", exit_code=2).stderr
+    assert f"checkpoint {tmp_path / 'run'} was trained on 4 features and 3 classes; " in said
+    assert f"{tmp_path / 'other'} has 9 features and 5 classes: evaluate it on " in said

@@ -20,6 +20,7 @@ from diskgnn.errors import InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.progress import SILENT
 from diskgnn.schema import SourceSchema
+from diskgnn.specs.targets import LinkTarget
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.models import make_model
 from diskgnn.training.typed_models import make_typed_model
@@ -234,3 +235,22 @@ def test_files_that_name_no_nodes(numbered: list[int], tmp_path: Path, content: 
             np.save(file, content)
     with pytest.raises((ConfigError, InputError), match=message):
         diskgnn.predict(tmp_path / "graph", tmp_path / "out.npy", make_model("sage", 3, 4, 2, 1), nodes=path)
+
+
+def test_a_checkpoint_for_types_that_the_graph_has_not(graph: Graph, tmp_path: Path):
+    citations(tmp_path / "typed")
+    np.save(tmp_path / "pairs.npy", np.array([[0, 1]]))
+    for name, target, expected in (
+        ("nodes", {}, "nodes of type paper; {graph} has only node: give"),
+        ("links", {"target": LinkTarget(WRITES)}, "pairs of type author:writes:paper; {graph} has only node:to:node"),
+    ):
+        diskgnn.prepare(tmp_path / "typed", tmp_path / name, fanouts=[2], batch_size=20, cpu_cache=0, **target)
+        run_of = tmp_path / f"{name}-run"
+        diskgnn.train(tmp_path / name, model="rgcn", hidden=4, epochs=1, checkpoint=run_of)
+        asked = ["predict", "infer"] if name == "nodes" else ["predict"]
+        for command in asked:
+            pairs = [] if name == "nodes" else ["--pairs", tmp_path / "pairs.npy"]
+            said = run(command, tmp_path / "other", "--checkpoint", run_of, "--out", tmp_path / "no.npy", *pairs,
+                       exit_code=2).stderr  # fmt: skip
+            assert f"the model in {run_of} is for {expected.format(graph=tmp_path / 'other')}" in said
+    assert not list(tmp_path.glob(".no*"))

@@ -143,7 +143,7 @@ def test_an_undecodable_header_is_damage(packed, tmp_path, ahead):
     index[0]["header_crc32c"] = crc32c(bytes(data[:header_bytes]))
     copy = shutil.copytree(packed, tmp_path / "packed")
     forged = forge(copy, train_index=index, train=bytes(data))
-    with Loader(forged) as loader, pytest.raises(ArtifactError, match="prepare it again"):
+    with Loader(forged) as loader, pytest.raises(ArtifactError, match="repair it with `diskgnn verify"):
         next(loader.epoch(0))
 
 

@@ -408,7 +408,8 @@ def test_verify_lists_all_that_is_damaged(damaged: Path) -> None:
     remove(damaged / "packed" / "valid-wrap-node.npy", 0)
     told = run("verify", damaged / "packed", exit_code=4)
     assert told.stdout == ""
-    assert "train.bin is damaged in 2 of its extents: 2, 5" in told.stderr
+    assert "train.bin is damaged in 2 of its extents: 2, 5; repair it with `diskgnn verify " in told.stderr
+    assert told.stderr.count(f"`diskgnn verify {damaged / 'packed'} --repair --graph GRAPH`") == 3
     assert "static-node.npy is damaged" in told.stderr
     assert "valid-wrap-node.npy, a part of" in told.stderr
     document = json.loads(run("verify", damaged / "packed", "--json", exit_code=4).stdout)

@@ -31,7 +31,7 @@ def wipe(path: Path, position: int) -> None:
 DAMAGE: list[tuple[Callable[[Path], object], str]] = [
     (lambda p: shutil.rmtree(p), r"is not there; make it with `diskgnn convert`"),
     (lambda p: (shutil.rmtree(p), p.write_text("")), r"is not a directory"),
-    (lambda p: (p / "manifest.json").unlink(), r"has no manifest\.json, so it is no diskgnn artifact"),
+    (lambda p: (p / "manifest.json").unlink(), r"no diskgnn artifact; .* remove it and make it again"),
     (lambda p: (p / "manifest.json").write_text("{"), r"json is damaged \(it is no JSON\); `diskgnn convert` it again"),
     (lambda p: (p / "manifest.json").write_bytes(b"\xff\xfe"), r"manifest\.json is damaged"),
     (lambda p: (p / "manifest.json").write_text("[" * 100_000), r"manifest\.json is damaged"),
@@ -42,7 +42,10 @@ DAMAGE: list[tuple[Callable[[Path], object], str]] = [
     (lambda p: np.save(p / "a.npy", np.zeros((20, 3), np.uint64)), r"a\.npy holds .*<u8.* expected .*<i8"),
     (lambda p: np.save(p / "a.npy", np.zeros((3, 20), int)), r"a\.npy holds .*\(3, 20\).* expected .*\(20, 3\)"),
     (lambda p: np.save(p / "a.npy", np.zeros((20, 3), int, order="F")), r"Fortran order"),
-    (lambda p: wipe(p / "a.npy", 20), r"a\.npy is damaged .* its header is no \.npy header; diskgnn convert again$"),
+    (
+        lambda p: wipe(p / "a.npy", 20),
+        r"a\.npy is damaged .* its header is no \.npy header; `diskgnn convert` it again$",
+    ),
 ]
 
 
@@ -62,7 +65,7 @@ def test_repair_is_advised_only_where_it_can_help(tmp_path: Path) -> None:
         (path / "c.bin").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         with pytest.raises(ArtifactError, match="CRC-32C") as error:
             verify_artifact(path)
-        assert ("verify --repair" in str(error.value)) == (made == SAMPLES)
+        assert ("--repair --graph GRAPH" in str(error.value)) == (made == SAMPLES)
     (path / "manifest.json").write_text("{")
     with pytest.raises(
         ArtifactError, match=r"it is no JSON\); make the directory again with the command that made it$"

@@ -255,7 +255,7 @@ def _out_of_range(given: EdgeList, edge: int, src: int, dst: int) -> str:
     limit = given.num_sources if outside else given.num_nodes
     return (
         f"{given.name and given.name + ': '}expected node ids from 0 to {limit - 1}, found {found} in edge {edge} "
-        f"(counted from 0); there are {limit} nodes, as many as have features or as is said: number them from 0 "
+        f"(counted from 0); there are {limit} nodes, counted by their rows or as given: number them from 0 "
         f"without gaps, or give their ids"
     )
 

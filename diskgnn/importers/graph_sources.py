@@ -149,6 +149,9 @@ def _agreed(given: int | None, counts: Mapping[str, int], owner: str) -> int:
     known = {**({} if given is None else {"the number of nodes given": given}), **counts}
     if not known:
         raise ConfigError(f"{owner}: expected num_nodes, or something with a row per node; found neither")
+    for name, found in known.items():
+        if not found and any(known.values()):
+            raise InputError(f"{name}: expected a row per node, found none; is it the file that was meant?")
     first, expected = next(iter(known.items()))
     for name, found in counts.items():
         if found != expected:

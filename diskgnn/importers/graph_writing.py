@@ -102,9 +102,9 @@ def open_graph(given: GraphInput, *, typed: bool, topologies: Mapping[EdgeType, 
     for edge_type, edges_given in given.edges.items():
         for opened_edges in open_edges(edge_type, edges_given, topologies[edge_type], owners[edge_type], num_nodes):
             edges[opened_edges.list.type] = opened_edges
-            if typed and not topologies[edge_type].num_edges:
+            if not topologies[edge_type].num_edges:
                 warnings.warn(
-                    f"{type_owner('edge', opened_edges.list.type)} has no edges",
+                    f"{type_owner('edge', opened_edges.list.type) if typed else 'the graph'} has no edges",
                     DataWarning,
                     stacklevel=callers_level(),
                 )

@@ -25,7 +25,11 @@ def require_splits(graph: Graph, spec: SamplingSpec, found: tuple[str, ...], wha
         others = ", ".join(_with_seeds(graph, spec))
         raise InputError(
             f"{graph.manifest.path} has no {what} in the splits asked for ({asked}): nothing to sample"
-            + (f"; give `target` one of {others}" if others else "")
+            + (
+                f"; give `target` one of {others}"
+                if others
+                else "; make the graph with some (of nodes: `diskgnn convert --train`), or give seeds (--target-seeds)"
+            )
         )
 
 

@@ -65,6 +65,7 @@ def _numbers(name: str, fanouts: Sequence[int], least: int) -> tuple[int, ...]:
         numbers = ()
     if not numbers or any(number != -1 and not least <= number <= MAX_FANOUT for number in numbers):
         raise ConfigError(
-            f"{name}: expected one whole number per layer, each at least {least} or -1 for all, found {fanouts!r}"
+            f"{name}: expected one whole number per layer, each from {least} to {MAX_FANOUT} or -1 for all, found "
+            f"{fanouts!r}"
         )
     return numbers

@@ -62,6 +62,12 @@ BAD = [
         InputError,
         r"labels: expected 49 rows .*as features says.* found 50",
     ),
+    ({"features": np.ones((0, 3), np.float32)}, InputError, r"features: expected a row per node, found none"),
+    (
+        {"features": np.ones((50, 3), object)},
+        InputError,
+        r"found dtype object; save np.array\(array.tolist\(\), np.float32",
+    ),
     ({"num_nodes": 60}, InputError, r"features: expected 60 rows .*the number of nodes given says.* found 50"),
     ({"features": np.ones((50, 0), np.float32)}, InputError, r"\[N, D\] with D of at least 1, found \[50, 0\]"),
     ({"features": np.ones(50, np.float32)}, InputError, r"\[N, D\] with D of at least 1, found \[50\]"),
@@ -270,3 +276,8 @@ def test_a_list_of_two_pairs_may_be_meant_otherwise(tmp_path: Path, data: dict[s
         warnings.simplefilter("error")
         convert(tmp_path / "array", **{**data, "edges": np.array([[0, 1], [5, 6]])})
     assert Graph.open(tmp_path / "list").manifest.digest == Graph.open(tmp_path / "array").manifest.digest
+
+
+def test_a_graph_without_edges_is_made_with_a_warning(data, tmp_path):
+    with pytest.warns(DataWarning, match="the graph has no edges"):
+        convert(tmp_path / "out", **{**data, "edges": np.zeros((2, 0), np.int64)})

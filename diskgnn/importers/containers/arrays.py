@@ -42,7 +42,12 @@ def numbers(name: str, source: Source) -> RowSource:
     """
     rows = items(name, source)
     if rows.dtype.kind not in "biuf":
-        raise InputError(f"{name}: expected numbers, found dtype {rows.dtype}")
+        fix = (
+            "; save np.array(array.tolist(), np.float32), or np.int64 of whole numbers"
+            if rows.dtype.kind == "O"
+            else ""
+        )
+        raise InputError(f"{name}: expected numbers, found dtype {rows.dtype}{fix}")
     return rows
 
 

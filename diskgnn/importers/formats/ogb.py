@@ -89,6 +89,8 @@ def _text(raw: Path, task: str | None, edge_data: bool) -> tuple[dict[str, Any],
 
 
 def _one_graph(path: Path) -> int:
+    if not path.is_file():
+        raise InputError(f"{path} is missing; is the download complete?")
     counts = text_numbers.whole_column("sizes", path).tolist()
     if len(counts) != 1:
         raise InputError(f"{path}: expected one graph, found {len(counts)}; many small graphs fit in memory")

@@ -101,8 +101,8 @@ def _are_mapped(found: Mapping[str, pa.DataType], nodes: NodeInput, owner: str, 
     if unnumbered and counted:
         raise ConfigError(
             f"{unnumbered[0]} names nodes by ids of type {readable_kind(found[unnumbered[0]])}; expected the ids of "
-            f"{owner or 'the nodes'} in the order of their rows: as a column {nodes.columns.id!r} of their table, or "
-            f"as ids"
+            f"{owner or 'the nodes'} in the order of their rows: as a column {nodes.columns.id!r} of their table "
+            f"(`{'table' if owner else 'nodes'}`), or as `ids`"
         )
     return bool(unnumbered) or not counted
 

@@ -353,7 +353,7 @@ def test_the_benchmark_runs(tmp_path):
     records = json.loads((tmp_path / "records.json").read_text())
     runs = {(record["method"], record["draws"]): record for record in records}
     assert list(runs) == [
-        (method, draws) for method in ("memory", "sweep", "map") for draws in ("independent", "coordinated")
+        (method, draws) for method in ("memory", "sweep", "map", "draw") for draws in ("independent", "coordinated")
     ]
     for draws in ("independent", "coordinated"):
         assert runs["memory", draws]["digest"] == runs["sweep", draws]["digest"]

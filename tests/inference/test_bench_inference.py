@@ -31,7 +31,8 @@ def test_run_prints_ratios_and_agrees_with_pyg(tmp_path: Path):
                "--hidden", "8", "--layers", "2", "--folder", tmp_path, "--reference"]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
-    features_once, hidden_twice, logits_once = 5000 * 12 * 4, 2 * 5000 * 8 * 4, 5000 * 4 * 4
+    features_once, hidden_twice = 5000 * 12 * 4, 2 * 5000 * 8 * 4
+    logits_once = 128 + 5000 * 4 * 4  # and the header of a .npy file
     assert found["minimum_bytes"] == features_once + hidden_twice + logits_once
     assert 1 < found["moved_over_minimum"] < 6
     assert found["largest_difference"] < 1e-4

@@ -84,16 +84,15 @@ class ModelSpec:
             )
         if name != "sage" and self.aggregation != "mean":
             raise ConfigError(f"aggregation: only for model='sage', found {self.aggregation!r} with {name!r}")
-        spec = replace(self, name=name, num_layers=num_layers, decoder=self.decoder or self.usual_decoder(schema))
+        spec = replace(self, name=name, num_layers=num_layers, decoder=self.decoder_for(schema))
         if schema.is_typed and self.embeddings == "memory":
             spec._check_embeddings(_without_features(schema, num_layers))
         return spec
 
-    @staticmethod
-    def usual_decoder(schema: SourceSchema) -> str:
-        """That of who asks for none."""
+    def decoder_for(self, schema: SourceSchema) -> str:
+        """The decoder that was asked for, or the usual one of what `schema` is for."""
         has_labels = not isinstance(schema.target, str) and schema.target_kind != "link"
-        return "mlp" if has_labels else "dot"
+        return self.decoder or ("mlp" if has_labels else "dot")
 
     def _check_embeddings(self, without: Mapping[str, int]) -> None:
         needed_bytes = sum(without.values()) * self.hidden * 4 * EMBEDDING_COPIES

@@ -39,6 +39,6 @@ def model_for(spec: ModelSpec, schema: SourceSchema, task: Task) -> nn.Module:
             aggregation=spec.aggregation,
         )  # fmt: skip
     if task.out_channels is None:
-        decoder, outputs = spec.decoder or spec.usual_decoder(schema), schema.num_outputs
+        decoder, outputs = spec.decoder_for(schema), schema.num_outputs
         model.decoder = make_decoder(decoder, out_channels, None if schema.target_kind == "link" else outputs)
     return model

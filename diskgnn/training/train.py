@@ -255,7 +255,7 @@ def _fitting_model(
     if isinstance(model, nn.Module):
         net, name = model, type(model).__qualname__
         spec.checked_depth(source.num_layers)
-        spec = replace(spec, decoder=spec.decoder or spec.usual_decoder(schema))
+        spec = replace(spec, decoder=spec.decoder_for(schema))
     else:
         spec = spec.fitted(schema, source.num_layers)
         net, name = model_for(spec, schema, task), str(spec.name)

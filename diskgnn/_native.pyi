@@ -282,8 +282,12 @@ class KeptPages:
 
     def __init__(self, most_bytes: int) -> None: ...
 
-def page_memory(bytes: int) -> npt.NDArray[np.uint8]:  # noqa: A002
-    """[bytes] that direct reads can go to: page-aligned, in huge pages where there are any. It may hold anything."""
+def page_memory(bytes: int, sparse: bool = False) -> npt.NDArray[np.uint8]:  # noqa: A002
+    """[bytes] that direct reads can go to: page-aligned, in huge pages where there are any. It may hold anything.
+
+    What is `sparse` holds zeros, most of which may stay untouched: the system counts none of it in advance, so there
+    may be more of it than memory, and a process that has it can fork.
+    """
 
 def read_ranges(
     path: str, engine: str, offsets: Int64, lengths: Int64, places: Int64, destination: npt.NDArray[np.uint8]

@@ -50,7 +50,7 @@ class AccessColumn:
         self.dtype: np.dtype[Any] = INT32  # or that of the first numbers
         self.read_bytes = 0  # from the file so far
         # Room for all that might be kept: pages that nobody writes to take nothing.
-        self._kept: npt.NDArray[Any] = page_memory(memory.left_bytes // 8 * 8).view(INT32)
+        self._kept: npt.NDArray[Any] = page_memory(memory.left_bytes // 8 * 8, sparse=True).view(INT32)
         self._num_kept, self._end = 0, 0
         path.touch()
 

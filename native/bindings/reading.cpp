@@ -107,13 +107,13 @@ void bind_reading(nb::module_& m) {
   nb::class_<KeptPages>(m, "KeptPages").def(nb::init<std::size_t>(), "most_bytes"_a);
   m.def(
       "page_memory",
-      [](std::size_t bytes) {
-        auto* const memory = new PageMemory(bytes);
+      [](std::size_t bytes, bool sparse) {
+        auto* const memory = new PageMemory(bytes, sparse ? Content::kSparse : Content::kAny);
         const nb::capsule owner(memory, [](void* pointer) noexcept { delete static_cast<PageMemory*>(pointer); });
         auto* const data = reinterpret_cast<std::uint8_t*>(memory->bytes().data());
         return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(data, {bytes}, owner);
       },
-      "bytes"_a);
+      "bytes"_a, "sparse"_a = false);
   m.def("read_ranges", &read_ranges_into, "path"_a, "engine"_a, "offsets"_a.noconvert(), "lengths"_a.noconvert(),
         "places"_a.noconvert(), "destination"_a.noconvert());
 }

@@ -21,8 +21,9 @@ std::size_t capacity_for(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-std::byte* map_pages(std::size_t bytes) {
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+std::byte* map_pages(std::size_t bytes, Content content) {
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (content == Content::kSparse ? MAP_NORESERVE : 0);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
   madvise(memory, bytes, MADV_HUGEPAGE);  // rows are gathered at random: fewer TLB misses
@@ -115,7 +116,7 @@ Shelf& shelf() {
 std::byte* take_pages(std::size_t bytes, Content content) {
   const std::size_t capacity = capacity_for(bytes);
   std::byte* const kept = content == Content::kAny ? shelf().take(capacity) : nullptr;
-  return kept != nullptr ? kept : map_pages(capacity);
+  return kept != nullptr ? kept : map_pages(capacity, content);
 }
 
 void give_pages(std::span<std::byte> pages) noexcept {

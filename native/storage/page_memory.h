@@ -6,8 +6,9 @@
 
 namespace diskgnn {
 
-// What is in memory that was just taken.
-enum class Content { kAny, kZeros };
+// What is in memory that was just taken. Sparse is zeros of which most may stay untouched: it may be larger than the
+// machine's memory, and a fork does not ask whether there would be room for all of it twice.
+enum class Content { kAny, kZeros, kSparse };
 
 // Blocks that are smaller are never kept: the C library serves them from memory that it has.
 constexpr std::size_t kLeastKeptBytes = 256 << 10;

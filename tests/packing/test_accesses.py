@@ -1,5 +1,6 @@
 """The rows that minibatches need, sorted: beside NumPy's sorting."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,17 @@ def test_several_row_sets_are_sorted_in_one_pass(tmp_path: Path, threads: int, m
     for accesses in found:
         accesses.remove()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_process_with_room_for_more_than_the_machine_has_can_fork(tmp_path: Path) -> None:
+    """Room that nobody has written to is not memory that a fork would need again."""
+    memory_bytes = 4 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    accesses = Accesses.sort([np.array([2, 0], np.int32)], 3, tmp_path / "a.accesses", memory_bytes=memory_bytes)
+    if (child := os.fork()) == 0:
+        os._exit(next(accesses.nodes(range(1))).tolist() != [0, 2])
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    accesses.remove()
 
 
 def test_a_row_that_is_none_is_refused(tmp_path: Path) -> None:

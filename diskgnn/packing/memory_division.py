@@ -17,7 +17,7 @@ from diskgnn.system.resources import Resources
 _PAGES_BYTES = 16 << 20  # of `PageWriter`
 _NODE_BYTES = 6  # of each row of all row sets: a count or a place, whether it is needed
 _BATCH_BYTES = 1024  # of each minibatch: its bounds by ranges of nodes, its records in indices
-_LABEL_BYTES = 24  # of each seed of the largest split, beside its y, while labels are read
+_LABEL_BYTES = 24  # of each seed of a split, beside its y, while labels are read
 _LEAST_BYTES = 2 * WINDOWS_IN_MEMORY * MIN_WINDOW_BYTES
 COPIES = 8  # of a minibatch: read, sorted, placed, encoded
 _SEED_BYTES = 4  # of a minibatch's arrays, at least
@@ -53,17 +53,21 @@ def for_packing(
     taken_bytes = _PAGES_BYTES + num_rows * _NODE_BYTES + sum(size.num_batches for size in sizes) * _BATCH_BYTES
     taken_bytes += BUFFER_BYTES if keep_edge_ids and EdgeIds.num_bytes(graph) else 0
     taken_bytes += sum(given.nbytes for arrays in given_arrays(target).values() for given in arrays.values())
-    label_bytes, are_given = label_row_bytes(graph, target), "labels" in given_arrays(target)
-    if label_bytes and not are_given and not labels_are_held:
-        seeds = max(size.batches_per_epoch for size in sizes) * seeds_at_once
-        taken_bytes += seeds * (_LABEL_BYTES + label_bytes)
-    minibatch_bytes += seeds_at_once * label_bytes
+    if not labels_are_held:
+        taken_bytes += labels_bytes(graph, target, max(size.batches_per_epoch for size in sizes) * seeds_at_once)
+    minibatch_bytes += seeds_at_once * label_row_bytes(graph, target)
     return resources.within(
         "to pack",
         taken_bytes + COPIES * minibatch_bytes,
         least_bytes=_LEAST_BYTES,
         thread_bytes=2 * minibatch_bytes + 4 * num_rows // num_ranges(num_rows),
     )
+
+
+def labels_bytes(graph: Graph, target: Target, num_seeds: int) -> int:
+    """What reading `SplitLabels` of so many seeds takes; nothing where there are none, or they were given."""
+    row_bytes = label_row_bytes(graph, target)
+    return num_seeds * (_LABEL_BYTES + row_bytes) if row_bytes and "labels" not in given_arrays(target) else 0
 
 
 def scratch_memory_bytes(resources: Resources) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from diskgnn.packing.memory_division import for_packing, minibatch_bytes_of
 from diskgnn.sampling.memory_division import for_sampling, most_minibatch_bytes
@@ -12,7 +13,11 @@ from diskgnn.system.resources import Resources, require_all
 
 
 def require_memory(
-    plan: SamplingPlan, resources: Resources, *others: Callable[[], object], samples: Samples | None = None
+    plan: SamplingPlan,
+    resources: Resources,
+    *others: Callable[[], object],
+    samples: Samples | None = None,
+    keep_edge_ids: bool = False,
 ) -> None:
     """Refuse a budget that sampling, packing, or one of the `others` would refuse.
 
@@ -21,12 +26,13 @@ def require_memory(
         resources: the budget.
         others: what else it is for; each raises a SmallBudgetError if it needs more.
         samples: those of the plan, if they are there: then nothing is sampled.
+        keep_edge_ids: headers have them.
 
     Raises:
         ConfigError: names the smallest that works.
     """
     config = plan.config()
     minibatch_bytes = most_minibatch_bytes(plan) if samples is None else minibatch_bytes_of(samples)
-    packing = (plan.graph, config, config.spec.target, minibatch_bytes)
+    packing = partial(for_packing, plan.graph, config, config.spec.target, minibatch_bytes, resources)
     sampling = [] if samples is not None else [lambda: for_sampling(plan, resources)]
-    require_all(*sampling, lambda: for_packing(*packing, resources), *others)
+    require_all(*sampling, lambda: packing(keep_edge_ids=keep_edge_ids), *others)

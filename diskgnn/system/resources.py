@@ -49,6 +49,7 @@ class Resources:
     threads: int
     reporter: Reporter = SILENT
     held_bytes: int = 0  # of the budget: what the process has already, and what code and threads take
+    thread_bytes: int = 0  # of these, for each thread
     disk: DiskBudget = UNLIMITED
 
     @staticmethod
@@ -68,7 +69,7 @@ class Resources:
         if with_all > alone:
             wanted = max(1, min(wanted, (budget - alone) // 4 * wanted // (with_all - alone)))
         held = held_bytes(wanted)
-        return Resources(budget - held, wanted, reporter, held)
+        return Resources(budget - held, wanted, reporter, held, _THREAD_BYTES if with_all > alone else 0)
 
     @staticmethod
     def beside(memory: int | str = "auto", threads: int | None = None, reporter: Reporter = SILENT) -> Resources:
@@ -100,10 +101,10 @@ class Resources:
 
     def _for_fewer_threads(self, needed_bytes: int) -> Resources:
         """The same with the memory of as many threads, but one, as `needed_bytes` take the place of."""
-        if not self.held_bytes or needed_bytes <= self.memory_bytes:
+        if not self.thread_bytes or needed_bytes <= self.memory_bytes:
             return self
-        fewer = min(self.threads - 1, -((self.memory_bytes - needed_bytes) // _THREAD_BYTES))
-        return replace(self.less(-fewer * _THREAD_BYTES), threads=self.threads - fewer)
+        fewer = min(self.threads - 1, -((self.memory_bytes - needed_bytes) // self.thread_bytes))
+        return replace(self.less(-fewer * self.thread_bytes), threads=self.threads - fewer)
 
     def require(self, what: str, needed_bytes: int) -> None:
         """Refuse a budget that has no room for `needed_bytes` of arrays and buffers.

@@ -62,8 +62,8 @@ class FreshEpochs(CursorSource):
             is asked for.
         num_epochs: how many there are: nothing is prepared after them, and asking for more is an error. None means no
             end.
-        memory: budget of preparing, which comes on top of training's while they overlap. Topology that fits is loaded
-            once, and stays.
+        memory: budget of preparing, which comes on top of training's while they overlap. Labels, and topology that fits
+            beside them and what packing takes, are loaded once, stay, and count.
         threads: of preparing; half of the cores by default while a window trains, otherwise all.
         keep_input_nodes: yield each minibatch's node ids, too.
         device: where the minibatches' tensors are wanted.
@@ -73,7 +73,8 @@ class FreshEpochs(CursorSource):
             takes it.
 
     Raises:
-        ConfigError, InputError: arguments that make no sense, see `sample`; `folder` cannot be written.
+        ConfigError, InputError: arguments that make no sense, see `sample`; `memory` is too small, with the smallest
+            that works; `folder` cannot be written.
 
     Example:
         >>> with FreshEpochs("graph", "scratch", fanouts=[10, 10], batch_size=1024, cpu_cache="10%") as source:
@@ -107,11 +108,11 @@ class FreshEpochs(CursorSource):
         if window is not None:
             whole_number("window", window)
         memory_bytes = Resources.beside(memory, threads).memory_bytes  # refuses now what makes no sense
-        self._kept_pages: KeptPages | None = KeptPages(memory_bytes)  # from one window to the next
         tiers = TierBudgets.of(CacheSpec(cpu_cache, static_cache), features_of(graph, plan.config()), memory_bytes)
         self._preparer = WindowPreparer(
             plan, tiers, memory, keep_input_nodes=keep_input_nodes, computes_here=torch.device(device).type == "cpu"
         )
+        self._kept_pages: KeptPages | None = KeptPages(self._preparer.window_bytes)  # from one window to the next
         spec = plan.config().spec  # whose target names its type
         drawn = {name: value for name, value in spec_to_json(spec).items()
                  if name not in ("eval_fanouts", "first_epoch")}  # fmt: skip

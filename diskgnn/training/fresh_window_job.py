@@ -16,13 +16,14 @@ import numpy as np
 from diskgnn._native import RowFile
 from diskgnn.batches.batch_source import LoadStats
 from diskgnn.loading.tracing import TraceEvent
+from diskgnn.packing.memory_division import for_packing, labels_bytes
 from diskgnn.packing.pack import pack_request
 from diskgnn.packing.request import PackRequest
 from diskgnn.packing.row_sets import row_sets_of
 from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.tiers import TierBudgets
 from diskgnn.progress import Advance, Reporter
-from diskgnn.sampling.memory_division import fits
+from diskgnn.sampling.memory_division import fits, for_sampling, most_minibatch_bytes
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import Sampler
 from diskgnn.sampling.sample import sample_plan
@@ -30,7 +31,7 @@ from diskgnn.sampling.window_plan import WindowPlan
 from diskgnn.storage import faults
 from diskgnn.storage.row_reading import GAP_BYTES
 from diskgnn.storage.samples import Samples
-from diskgnn.system.resources import Resources
+from diskgnn.system.resources import Resources, SmallBudgetError, require_all
 from diskgnn.training.fresh_rows import row_files, stay_in_the_graph
 
 _SHARDS_PER_THREAD = 2
@@ -51,7 +52,11 @@ _SWEPT_PART, _MOST_SWEPT = 2, 32
 class WindowPreparer:
     """Samples and packs windows of a plan, one at a time.
 
-    Labels, and topology that fits the budget, are loaded once and kept; threads begin with that at once.
+    Labels, and topology that fits the budget beside what packing takes, are loaded once and kept; threads begin with
+    that at once.
+
+    Raises:
+        ConfigError: the budget is too small; names the smallest that works.
     """
 
     def __init__(
@@ -66,15 +71,44 @@ class WindowPreparer:
         """`computes_here` says that the model computes on the processor that prepares."""
         self.plan, self._tiers, self._memory, self._keep_input_nodes = plan, tiers, memory, keep_input_nodes
         self._computes_here = computes_here
+        target, num_seeds = plan.config().spec.target, plan.batch_seeds("train") * plan.sizes["train"].batches_per_epoch
+        # Of the budget: what is kept from window to window.
+        self._kept_bytes = faults.reading("memory.overhead", labels_bytes(plan.graph, target, num_seeds))
+        resources = Resources.beside(memory).less(self._kept_bytes)
+        loads = fits(plan, resources.memory_bytes) and self._can_pack(resources.less(plan.sampler_bytes))
+        if not loads:
+            require_all(lambda: for_sampling(plan, resources), lambda: self._for_packing(resources))
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="diskgnn-fresh-reading")
-        self._labels = self._pool.submit(SplitLabels.of, plan.graph, plan.config().spec.target, "train")
+        self._labels = self._pool.submit(SplitLabels.of, plan.graph, target, "train")
         self._loading: Future[Sampler] | None = None  # the topology, if it is not swept
         self._untold_bytes = 0  # of topology that was loaded
         self._stay: dict[int, bool] = {}  # whether rows are read where they are, by the length of the window
         self._verified = False  # topology that is swept; once is enough, as where it is loaded
-        if fits(plan, Resources.beside(memory, None).memory_bytes):
+        if loads:
             self._loading, self._untold_bytes = self._pool.submit(plan.load_sampler), plan.sampler_bytes
+            self._kept_bytes += plan.sampler_bytes
+            resources = resources.less(plan.sampler_bytes)
+        self.window_bytes = max(0, resources.memory_bytes)  # for one after another
         self._pool.shutdown(wait=False)  # the threads end when they are done
+
+    def _for_packing(self, resources: Resources) -> Resources:
+        """What packing any window may spend of these."""
+        config, minibatch_bytes = self.plan.config(), most_minibatch_bytes(self.plan)
+        return for_packing(
+            self.plan.graph, config, config.spec.target, minibatch_bytes, resources, labels_are_held=True
+        )  # fmt: skip
+
+    def _can_pack(self, resources: Resources) -> bool:
+        try:
+            self._for_packing(resources)
+        except SmallBudgetError:
+            return False
+        return True
+
+    def _resources(self, threads: int, reporter: Reporter) -> Resources:
+        """Beside what is kept, which is not among what is available any more."""
+        resources = Resources.beside(self._memory, threads, reporter)
+        return resources if self._memory == "auto" else resources.less(self._kept_bytes)
 
     def _sampler(self) -> Sampler | None:
         """Draws from topology in memory, once that is there; None where it is swept."""
@@ -126,8 +160,8 @@ class WindowPreparer:
 
     def prepare(self, window: range, folder: Path, threads: int, reporter: Reporter) -> PreparedWindow:
         """Sample and pack the minibatches at the positions of `window` into `folder`/packed."""
-        graph, resources = self.plan.graph, Resources.beside(self._memory, threads, reporter)
-        by_reference = self._rows_stay(window)
+        graph, by_reference = self.plan.graph, self._rows_stay(window)
+        resources = self._resources(threads, reporter)
         samples, began_ns = folder / "samples", time.perf_counter_ns()
         sampled = sample_plan(
             WindowPlan(self.plan, window), samples, resources,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -65,3 +67,83 @@ def test_labels_of_many_columns_count(tmp_path: Path, given: bool) -> None:
         done = run([name, *places, "--memory", str(budget)], budget + HEADROOM_BYTES)
         assert (done.exit_code, done.kills) == (0, 0), done.said
         assert 60 << 20 < done.peak_bytes <= budget
+
+
+_PREPARE_WITH_EDGE_IDS = """
+import sys
+from diskgnn.graph.graph import Graph
+from diskgnn.preparing.prepare import prepare_request
+from diskgnn.preparing.request import PrepareRequest
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.specs.caches import CacheSpec
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.system.resources import Resources, SmallBudgetError
+
+def prepare(memory_bytes):
+    plan = SamplingPlan(Graph.open(sys.argv[1]), SamplingSpec.of(fanouts=[2], batch_size=64, epochs=1, edge_ids=True))
+    resources = Resources(memory_bytes, 1)
+    prepare_request(PrepareRequest.of_plan(plan, CacheSpec(0), resources, sys.argv[2], keep_edge_ids=True))
+
+try:
+    prepare(1)
+except SmallBudgetError as error:
+    prepare(error.least_bytes)
+    print("prepared")
+"""
+
+
+def test_edge_ids_that_headers_keep_count(tmp_path: Path) -> None:
+    """`prepare` names before it samples what packing accepts then."""
+    rng = np.random.default_rng(0)
+    nodes = {"features": np.zeros((500, 1), np.float32), "labels": np.zeros(500, int), "train": np.arange(500)}
+    edges = {"edges": rng.integers(0, 500, (2, 4000)), "keep_ids": True}
+    diskgnn.convert(tmp_path / "graph", schema={"nodes": {"n": nodes}, "edges": {"n:a:n": edges}})
+    assert answer(_PREPARE_WITH_EDGE_IDS, tmp_path / "graph", tmp_path / "packed") == "prepared"
+
+
+_TRAIN_FRESH = """
+import re, sys
+from contextlib import contextmanager
+import diskgnn
+from diskgnn.progress import Reporter
+from diskgnn.system.memory import anonymous_bytes
+
+class Watching(Reporter):
+    peak = 0
+
+    @contextmanager
+    def stage(self, *of):
+        yield self.advance
+
+    def advance(self, count):
+        self.peak = max(self.peak, anonymous_bytes())
+
+options = {"fanouts": [2], "batch_size": 256, "cpu_cache": 0, "threads": 1, "num_epochs": 1, "window": 157}
+try:
+    diskgnn.FreshEpochs(*sys.argv[1:], memory=1, **options)
+except diskgnn.ConfigError as error:
+    budget = int(re.search(r"at least (\\d+) bytes", str(error))[1])
+before, watching = anonymous_bytes(), Watching()
+with diskgnn.FreshEpochs(*sys.argv[1:], memory=budget, reporter=watching, **options) as source:
+    next(source.epoch(0))
+print(budget, watching.peak - before)
+"""
+
+
+def test_labels_that_stay_from_window_to_window_count(tmp_path: Path) -> None:
+    rng, n, columns = np.random.default_rng(0), 40_000, 1000
+    labels = rng.integers(0, 2, (n, columns)).astype(np.uint8)
+    nodes = {"features": np.zeros((n, 1), np.float32), "train": np.arange(n), "labels": labels, "task": "multilabel"}
+    edges = {"edges": rng.integers(0, n, (2, 4 * n))}
+    diskgnn.convert(tmp_path / "graph", schema={"nodes": {"n": nodes}, "edges": {"n:a:n": edges}})
+    budget, peak = map(int, answer(_TRAIN_FRESH, tmp_path / "graph", tmp_path).split())
+    assert labels.nbytes < peak <= budget + (16 << 20)  # and modules that are loaded late
+
+
+def answer(script: str, *arguments: Path) -> str:
+    """What a process says that has loaded nothing but what `script` needs."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()

@@ -9,8 +9,9 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
-from diskgnn.compare.given_seeds import save_seeds, trained_seeds, training_target
+from diskgnn.compare.given_seeds import classes_in, save_seeds, trained_seeds, training_target
 from diskgnn.compare.limited_graph import make_training_graph, target_type
 from diskgnn.compare.loader_runs import Fewest, Job, count_rows, is_short, measure, measure_again, prepare_evaluation
 from diskgnn.compare.loader_setup import LoaderInputs
@@ -21,7 +22,7 @@ from diskgnn.compare.results import Comparison, LoaderResult
 from diskgnn.compare.scratch import scratch_folder
 from diskgnn.compare.settings import ComparedRows, ComparisonSettings
 from diskgnn.compare.step_runner import Steps
-from diskgnn.errors import callers_level
+from diskgnn.errors import ConfigError, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import source_schema
 from diskgnn.paths import PathLike
@@ -32,6 +33,7 @@ from diskgnn.storage.object_stores import local
 from diskgnn.system.disk_rates import measure_read_rates
 from diskgnn.system.memory import available_cores
 from diskgnn.system.memory_cgroup import refusal
+from diskgnn.training.criterion import require_classes_of
 from diskgnn.version import VERSION
 
 ROUNDS = 2  # in which short epochs are measured again
@@ -71,6 +73,10 @@ def compare(
     schema = source_schema(opened, plan.config().spec.target)
     metric, model = Metric.of(schema, settings.best_by), settings.model.fitted(schema, settings.sampling.num_layers)
     splits = [split for split in ("valid", "test") if settings.evaluate and split in plan.splits]
+    if settings.best_by is not None:
+        if "valid" not in splits:
+            raise ConfigError("best_by: expected a validation split to compare epochs on, found none")
+        require_classes_of(metric.name, schema.target_kind, partial(classes_in, opened, plan, "valid"))
     with scratch_folder(settings.scratch_parent(local(graph, "comparing"))) as folder, \
             warnings.catch_warnings(record=True) as caught:  # fmt: skip
         warnings.simplefilter("always")

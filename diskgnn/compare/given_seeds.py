@@ -15,7 +15,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.split_arrays import SplitArrays
-from diskgnn.specs.targets import Target
+from diskgnn.specs.targets import NodeTarget, Target
 from diskgnn.storage.samples_config import given_arrays
 
 
@@ -36,6 +36,18 @@ def trained_seeds(graph: Graph, sampling: SamplingSpec, max_batches: int | None)
     # Without times and labels, a seed that comes twice counts once; with them, each has a place of its own.
     seeds = {"seeds": plan.seeds("train", 0)[: len(order)]}
     return seeds | {name: arrays["train"][order] for name, arrays in given.items() if name != "seeds"}
+
+
+def classes_in(graph: Graph, plan: SamplingPlan, split: str) -> set[int]:
+    """The classes of the seeds of a split of nodes or pairs that have one each."""
+    target = plan.config().spec.target
+    if target.labels is not None:
+        labels = target.labels[split]
+    else:
+        assert isinstance(target, NodeTarget)
+        assert target.node_type is not None
+        labels = graph.nodes[target.node_type].labels_of(np.sort(plan.seeds(split, 0)))
+    return set(np.unique(labels).tolist())
 
 
 def training_target(target: Target, seeds: Mapping[str, npt.NDArray[Any]]) -> Target:

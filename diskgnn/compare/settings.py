@@ -16,6 +16,7 @@ from diskgnn.paths import PathLike
 from diskgnn.specs.caches import cache_rows
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import NodeTarget
+from diskgnn.storage.object_stores import local
 from diskgnn.storage.samples_config import fanouts_to_json, spec_to_json
 from diskgnn.training.model_spec import ONE_TYPE_MODELS, TYPED_MODELS, ModelSpec
 from diskgnn.units import format_size, parse_size, whole_number
@@ -80,6 +81,11 @@ class ComparisonSettings:
         if self.memory_bytes == 0:
             raise ConfigError("memory: expected the cap that all loaders run under, such as 2GiB, found 0")
         assert self.variants
+        if self.best_by is not None and not self.evaluate:
+            raise ConfigError(
+                "best_by: expected scores to choose epochs by, found evaluate=False, which measures none: leave out "
+                "the one or the other"
+            )
         if self.device != "cpu":
             from diskgnn.system.device import checked_device  # with torch, which this process does without otherwise
 
@@ -132,7 +138,7 @@ class ComparisonSettings:
 
     def scratch_parent(self, graph: Path) -> Path:
         """The folder to prepare in."""
-        return graph.absolute().parent if self.scratch is None else Path(self.scratch)
+        return graph.absolute().parent if self.scratch is None else local(self.scratch, "comparing")
 
     def described(self, features: ComparedRows) -> dict[str, Any]:
         """What the report and the results' file say of them."""

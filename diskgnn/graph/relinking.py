@@ -44,7 +44,7 @@ def relink(graph: PathLike, features: PathLike, *, node_type: str | None = None,
     """
     final = local(graph, "relinking").resolve()
     manifest = read_manifest(graph, artifacts.GRAPH)
-    name, path = _external_name(manifest, node_type), Path(features).absolute()
+    name, path = _external_name(manifest, node_type), local(features, "relinking").absolute()
     _require_same(manifest, name, path, verify)
     external = ExternalFile(str(path), path.stat().st_mtime_ns, manifest.external[name].headerless)
     busy = f"another process is writing {final} now; wait for it or stop it"

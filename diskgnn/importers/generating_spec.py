@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from diskgnn.errors import ConfigError
@@ -19,6 +18,7 @@ from diskgnn.schema import (
     parse_edge_type,
     reverse_edge_type,
 )
+from diskgnn.storage.object_stores import local
 
 DTYPES = ("float32", "float16", "bfloat16", "int8")
 
@@ -116,7 +116,7 @@ def read_spec(schema: PathLike | Mapping[str, Any]) -> TypedGraphSpec:
         ConfigError: it is none; names the key.
     """
     where = "schema" if isinstance(schema, Mapping) else str(schema)
-    content = schema if isinstance(schema, Mapping) else load_yaml(Path(schema))
+    content = schema if isinstance(schema, Mapping) else load_yaml(local(schema, "schema"))
     parts = mapping_of(where, content, ("classes", "scale", "nodes", "edges"))
     scale, classes = parts.get("scale", 1), parts.get("classes", 16)
     if type(scale) not in (int, float) or scale <= 0 or type(classes) is not int:

@@ -25,7 +25,7 @@ from diskgnn.schema import (
     parse_edge_type,
     reverse_edge_type,
 )
-from diskgnn.storage.object_stores import is_url
+from diskgnn.storage.object_stores import is_url, local
 
 DESCRIPTION = "graph.yaml"  # in a folder that is given in its place
 
@@ -161,7 +161,7 @@ def read_description(schema: PathLike | Mapping[str, Any] | GraphInput) -> Graph
         return schema
     if isinstance(schema, Mapping):
         return parse_description("schema", schema, None)
-    path = Path(schema)
+    path = local(schema, "schema")
     if path.is_dir():
         path /= DESCRIPTION
     return parse_description(str(path), load_yaml(path), path.parent)
@@ -253,4 +253,4 @@ def _located(value: Any, folder: Path | None) -> Any:
     if folder is None or not isinstance(value, (str, os.PathLike)) or is_url(value):
         return value
     raw = RawFile.parse(value)
-    return folder / value if raw is None else raw.within(folder)
+    return folder / local(value, "a source") if raw is None else raw.within(folder)

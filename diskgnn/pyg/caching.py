@@ -30,6 +30,7 @@ from diskgnn.sampling.sample import sample_a_few
 from diskgnn.specs.caches import CacheSpec
 from diskgnn.storage.artifacts import VERSIONS
 from diskgnn.storage.disk_space import free_bytes
+from diskgnn.storage.object_stores import local
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples_config import spec_to_json
 from diskgnn.system.resources import Resources
@@ -61,7 +62,7 @@ class Cache:
     def of(folder: PathLike | None, memory: int | str, threads: int | None, progress: bool) -> Cache:
         """`folder`, or that of the user: $XDG_CACHE_HOME/diskgnn/pyg, ~/.cache/diskgnn/pyg."""
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "diskgnn" / "pyg"
-        return Cache(home if folder is None else Path(folder), memory, threads, progress)
+        return Cache(home if folder is None else local(folder, "cache"), memory, threads, progress)
 
     @property
     def _reporter(self) -> Reporter:

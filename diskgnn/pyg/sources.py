@@ -8,7 +8,6 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -201,7 +200,7 @@ def opened(data: Any) -> tuple[Any, Graph | None]:
                 f"{type(data).__name__}"
             )
         return data, None
-    graph = data if isinstance(data, Graph) else Graph.open(Path(data))
+    graph = data if isinstance(data, Graph) else Graph.open(data)
     return stand_in(graph), graph
 
 

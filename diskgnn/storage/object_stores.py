@@ -165,7 +165,8 @@ AnyPath = PathLike | StoredPath
 
 
 def located(path: AnyPath) -> Location:
-    """What a path argument means: a URL if it contains `://`, otherwise a path of this machine.
+    """What a path argument means: a URL if it contains `://`, otherwise a path of this machine, where a leading `~` or
+    `~user` is a home directory, as it is for the shell.
 
     Raises:
         ConfigError: no path; a URL that was a `Path` before, which takes one of its slashes away; or one with a secret.
@@ -178,6 +179,8 @@ def located(path: AnyPath) -> Location:
     if _ONE_SLASH.match(text) and not os.path.exists(text.partition("/")[0]):  # noqa: PTH110  (a path of any kind)
         raise ConfigError(f"expected a path or a URL, found {text!r}: pass URLs as text, a Path takes a slash away")
     if "://" not in text:
+        if text.startswith("~"):
+            return Path(os.path.expanduser(text))  # noqa: PTH111  (which leaves the name of no user as it is)
         return path if isinstance(path, Path) else Path(path)  # a path that is pinned stays that
     parts = urlsplit(text)
     if parts.scheme == "file":

@@ -26,7 +26,8 @@ Result = TypeVar("Result")
 def published(format: str) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:  # noqa: A002
     """Let a function that writes an artifact `out` of `format` take a URL for it: it writes to scratch, which is sent.
 
-    The function takes `overwrite` and `reporter` as well, and maybe `ranks`.
+    The function takes `overwrite` and `reporter` as well, and maybe `ranks`. Of a path of this machine it gets what
+    `located` makes of it.
     """
 
     def decorate(make: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -37,7 +38,8 @@ def published(format: str) -> Callable[[Callable[Arguments, Result]], Callable[A
             bound = signature.bind(*args, **kwargs)
             target = located(bound.arguments["out"])
             if not isinstance(target, StoredPath):
-                return make(*args, **kwargs)
+                bound.arguments["out"] = target
+                return make(*bound.args, **bound.kwargs)
             bound.apply_defaults()
             overwrite, reporter = bound.arguments["overwrite"], bound.arguments["reporter"]
             if bound.arguments.get("ranks", 1) == 1:

@@ -30,6 +30,7 @@ from diskgnn.schema import SourceSchema
 from diskgnn.storage import faults
 from diskgnn.storage.file_reading import ReadableFile
 from diskgnn.storage.locks import alone
+from diskgnn.storage.object_stores import local
 from diskgnn.training.disk_embeddings import DiskEmbeddings
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.named_models import model_for
@@ -94,7 +95,7 @@ def load_checkpoint(directory: PathLike) -> dict[str, Any]:
     """
     if not isinstance(directory, str | os.PathLike):
         raise ConfigError(f"expected the directory that `train` was given as `checkpoint`, found {directory!r:.80}")
-    path = Path(directory) / FILE
+    path = local(directory, "a checkpoint") / FILE
     if not path.is_file():
         raise ArtifactError(f"{path} is not there: train with checkpoint={str(directory)!r} first")
     try:
@@ -179,7 +180,7 @@ def load_model(directory: PathLike, *, last: bool = False) -> nn.Module:
     model = model_for(spec, SourceSchema(**config["schema"]), saved_task(config))
     of_last = last or best is None
     model.load_state_dict(checkpoint["model"] if of_last else best["model"])
-    DiskEmbeddings(model).read_best(Path(directory), None if of_last else best["epoch"])
+    DiskEmbeddings(model).read_best(local(directory, "a checkpoint"), None if of_last else best["epoch"])
     return model
 
 

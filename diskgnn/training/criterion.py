@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from diskgnn.errors import ConfigError
@@ -52,3 +52,21 @@ def metrics_of(target_kind: str, num_outputs: int) -> dict[str, bool]:
     """
     names = _SCORES[target_kind] + (_OF_TWO_CLASSES if target_kind == "class" and num_outputs == 2 else ())
     return {name: name not in _LOWER_IS_BETTER for name in names}
+
+
+def require_classes_of(best_by: str, target_kind: str, classes: Callable[[], set[int]]) -> None:
+    """Refuse a score that tells two classes apart where all seeds of the validation split are of one.
+
+    Args:
+        best_by: the name of the score.
+        target_kind: what labels are, see `SourceSchema`.
+        classes: finds those of the split's seeds; called only if the score needs two.
+
+    Raises:
+        ConfigError: it is known before training that no evaluation can have this score.
+    """
+    if target_kind == "class" and best_by in _OF_TWO_CLASSES and len(found := classes()) < 2:
+        raise ConfigError(
+            f"best_by: {best_by} needs seeds of both classes in the valid split, found only {sorted(found)}. Choose "
+            f"another score, such as best_by='accuracy', or other seeds"
+        )

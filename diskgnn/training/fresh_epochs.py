@@ -6,7 +6,6 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +26,7 @@ from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import CacheSpec
 from diskgnn.specs.sampling import DrawingOptions, SamplingSpec, takes_options
+from diskgnn.storage.object_stores import local
 from diskgnn.storage.samples_config import spec_to_json
 from diskgnn.system.memory import available_cores
 from diskgnn.system.resources import Resources
@@ -122,7 +122,7 @@ class FreshEpochs(CursorSource):
         self.num_layers = spec.num_layers
         self._device, self._loader_options = device, loader_options or LoaderOptions()
         self._overlap, self._threads, self._reporter = overlap, threads, reporter
-        self._parent = Path(folder).absolute()
+        self._parent = local(folder, "FreshEpochs").absolute()
         self.max_epochs = num_epochs
         end = None if num_epochs is None else num_epochs * self.num_batches
         self._sizes = WindowSizes(self._parent, self.num_batches, window, end, self._preparer.shortest_window)

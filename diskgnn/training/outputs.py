@@ -12,6 +12,7 @@ from diskgnn.batches.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DiskGNNError
 from diskgnn.loading.tracing import Timeline, write_trace
 from diskgnn.paths import PathLike
+from diskgnn.storage.object_stores import local
 from diskgnn.storage.replacing import refuse_inside_artifact
 from diskgnn.storage.write_errors import raise_write_error
 
@@ -39,19 +40,18 @@ def writing(path: PathLike, argument: str) -> Iterator[None]:
         raise ConfigError(f"{argument}: cannot write {path} ({reason}); choose another place") from error
 
 
-def refuse_in_artifacts(
-    *, checkpoint: PathLike | None, metrics: PathLike | None, tensorboard: PathLike | None, trace: PathLike | None
-) -> None:
-    """Refuse outputs of `train` that lie in an artifact's directory, or are one, before anything is written.
+def output_places(**outputs: PathLike | None) -> dict[str, Path | None]:
+    """Where the outputs of `train` go, by argument: outside of all artifacts, which is looked at before anything is
+    written. `checkpoint` and `tensorboard` are folders, the others files.
 
     Raises:
-        ConfigError: names the argument and the directory.
+        ConfigError: one is a URL, lies in an artifact's directory or is one; names the argument.
     """
-    folders = {"checkpoint": checkpoint, "tensorboard": tensorboard}
-    files = {name: Path(folder) / "file" for name, folder in folders.items() if folder is not None}
-    for argument, path in {**files, "metrics": metrics, "trace": trace}.items():
+    places = {argument: None if path is None else local(path, argument) for argument, path in outputs.items()}
+    for argument, path in places.items():
         if path is not None:
-            refuse_inside_artifact(path, argument)
+            refuse_inside_artifact(path / "file" if argument in ("checkpoint", "tensorboard") else path, argument)
+    return places
 
 
 def check_writable(directory: PathLike, argument: str) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from diskgnn.batches.batch_source import BatchSource, schema_of
-from diskgnn.batches.minibatch import AnyMiniBatch
+from diskgnn.batches.minibatch import AnyMiniBatch, labels_of
 from diskgnn.errors import ConfigError
 from diskgnn.loading.loader import Loader
 from diskgnn.loading.options import LoaderOptions
@@ -18,6 +18,7 @@ from diskgnn.paths import PathLike
 from diskgnn.specs.shard import Shard
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.ranks import open_rank
+from diskgnn.training.ranks import Ranks
 
 # By split: opens the source. One that reads a packed directory holds memory only while it is open.
 Evaluations = Mapping[str, Callable[[], AbstractContextManager[BatchSource]]]
@@ -102,6 +103,21 @@ def check_epochs(source: BatchSource, epochs: int) -> None:
             f"epochs: {type(source).__name__} was made with num_epochs={most}, found epochs={epochs}: make it with "
             f"num_epochs={epochs}, or train {most} epochs"
         )
+
+
+def classes_in(opened: Callable[[], AbstractContextManager[BatchSource]], ranks: Ranks) -> set[int]:
+    """The classes of the seeds of all ranks' sources; of many, some: a rank reads until it has found two."""
+
+    def seen() -> set[int]:
+        found: set[int] = set()
+        with opened() as source, minibatches(source, 0) as batches:
+            for batch in batches:
+                found.update(torch.unique(labels_of(batch)).tolist())
+                if len(found) > 1:
+                    break
+        return found
+
+    return set().union(*ranks.gathered(ranks.in_all(seen)))
 
 
 def _kept_open(source: BatchSource) -> AbstractContextManager[BatchSource]:

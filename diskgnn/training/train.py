@@ -19,6 +19,7 @@ from diskgnn.progress import SILENT, Reporter
 from diskgnn.system.device import checked_device
 from diskgnn.training import run_checkpoint
 from diskgnn.training.config import TrainingConfig
+from diskgnn.training.criterion import require_classes_of
 from diskgnn.training.device_memory import size_device_tier
 from diskgnn.training.disk_embeddings import reading_ahead
 from diskgnn.training.loop import Listeners, train_epochs
@@ -26,11 +27,12 @@ from diskgnn.training.metrics import MetricsWriter, Record, end_record, start_re
 from diskgnn.training.model_check import check_model
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.named_models import model_for
+from diskgnn.training.node_tasks import NodeClassification
 from diskgnn.training.optimizers import make_optimizer
-from diskgnn.training.outputs import refuse_in_artifacts, traced
+from diskgnn.training.outputs import output_places, traced
 from diskgnn.training.ranks import Ranks, check_alike, device_of_rank, joined_ranks
 from diskgnn.training.results import TrainResult
-from diskgnn.training.sources import check_epochs, open_sources
+from diskgnn.training.sources import check_epochs, classes_in, open_sources
 from diskgnn.training.state import TrainingState
 from diskgnn.training.steps import make_step
 from diskgnn.training.tasks import Task, task_of
@@ -133,20 +135,20 @@ def train(
         result = diskgnn.train("packed", model="sage", epochs=20, checkpoint="checkpoint")
         print(result.test_accuracy)
     """
+    places = output_places(checkpoint=checkpoint, metrics=metrics, tensorboard=tensorboard, trace=trace)
     config = TrainingConfig(
         epochs=epochs, lr=lr, weight_decay=weight_decay, amp=amp, seed=seed, evaluate_every=evaluate_every,
-        record_every_batches=record_every_batches, checkpoint=checkpoint,
+        record_every_batches=record_every_batches, checkpoint=places["checkpoint"],
         checkpoint_every_batches=checkpoint_every_batches, resume=resume, best_by=best_by, patience=patience,
     )  # fmt: skip
     spec = ModelSpec(
         None if isinstance(model, nn.Module) else model, hidden, num_layers, heads, dropout, num_bases, decoder,
         embedding_memory, embeddings, aggregation,
     )  # fmt: skip
-    refuse_in_artifacts(checkpoint=checkpoint, metrics=metrics, tensorboard=tensorboard, trace=trace)
     return _run(
         _Sources(train_source, {"valid": valid_source, "test": test_source}, loader_options), model, spec, (task, loss),
-        config, checked_device(device_of_rank(device)), _Records(metrics, tensorboard, callback, trace, reporter),
-        averaging_period,
+        config, checked_device(device_of_rank(device)),
+        _Records(places["metrics"], places["tensorboard"], callback, places["trace"], reporter), averaging_period,
     )  # fmt: skip
 
 
@@ -192,6 +194,8 @@ def _run(
         task, loss = asked
         task = task_of(schema_of(source), task, loss) if task is None or isinstance(task, str) else task
         criterion = config.criterion(task.metrics, evaluations)
+        if config.best_by is not None and isinstance(task, NodeClassification):
+            require_classes_of(config.best_by, task.target_kind, lambda: classes_in(evaluations["valid"], ranks))
         net, identity = _seeded_model(model, spec, task, source, config, device, ranks)
         if averaging_period is not None:
             identity["averaging_period"] = averaging_period

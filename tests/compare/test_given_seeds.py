@@ -10,10 +10,12 @@ from comparisons import write_learnable_graph
 from pyarrow import parquet
 
 from diskgnn.cli import main
+from diskgnn.compare.compare import compare
 from diskgnn.compare.given_seeds import save_seeds, trained_seeds, training_target
 from diskgnn.compare.loader_setup import LoaderInputs
 from diskgnn.compare.registry import GIVEN, LOADERS
 from diskgnn.compare.results import from_json
+from diskgnn.compare.settings import ComparisonSettings
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.specs.sampling import SamplingSpec
@@ -97,6 +99,26 @@ def test_the_same_node_at_several_times_keeps_its_labels(graph):
     rows = set(zip(*(found[name].tolist() for name in ("seeds", "times", "labels")), strict=True))
     assert len(rows) == 3
     assert rows < {(7, 1, 0), (7, 2, 1), (8, 3, 2), (9, 4, 3)}
+
+
+def test_a_score_that_cannot_be_measured_is_refused_before_anything_is(graph, seeds):
+    """Labels of the valid seeds are all 1; or nothing is evaluated; or there is no such split."""
+    ones = {split: np.ones(len(nodes), np.int64) for split, nodes in seeds.items()}
+
+    def settings(*splits, **arguments):
+        given = ({split: each[split] for split in splits} for each in (seeds, ones))
+        target = NodeTarget("node", **dict(zip(("seeds", "labels"), given, strict=True)))
+        return ComparisonSettings("1GiB", SamplingSpec([3], 32, target=target), best_by="roc_auc", **arguments)
+
+    with pytest.raises(ConfigError, match=r"best_by: roc_auc needs seeds of both classes .* found only \[1\]"):
+        compare(graph.manifest.path, settings("train", "valid"))
+    with pytest.raises(ConfigError, match="best_by: expected a validation split"):
+        compare(graph.manifest.path, settings("train", "test"))
+    with pytest.raises(ConfigError, match="best_by: .* found evaluate=False"):
+        settings("train", "valid", evaluate=False)
+    arguments = ["compare", str(graph.manifest.path), "--memory", "1GiB", "--fanouts", "3", "--best-by", "accuracy"]
+    assert "--best-by: expected scores" in (told := CliRunner().invoke(main, [*arguments, "--no-evaluate"]).stderr)
+    assert "found --no-evaluate" in told
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from training_runs import CLASSES, WIDTH, Net, make_class_graph, make_net, sourc
 from diskgnn.baselines.in_memory import InMemory
 from diskgnn.errors import ConfigError, DivergedError
 from diskgnn.graph.graph import Graph
+from diskgnn.specs.targets import NodeTarget
 from diskgnn.training.checkpoints import FILE, load_model
 from diskgnn.training.criterion import Criterion
 from diskgnn.training.evaluate import evaluate
@@ -119,6 +120,23 @@ def test_epochs_without_the_score_to_compare_are_an_error(sources, arguments):
     assert len(train(sources["train"], **given).epochs) == 3
     with pytest.raises(ConfigError, match="expected roc_auc of the valid split, which has only accuracy"):
         train(sources["train"], **given, **arguments)
+
+
+@pytest.mark.parametrize("best_by", ["roc_auc", "average_precision"])
+def test_a_score_of_two_classes_is_not_asked_of_one(tmp_path, best_by):
+    """The validation split has seeds of class 1 alone, which is known before a row is read to train."""
+    graph = make_class_graph(tmp_path / "graph")
+    labels = np.asarray(graph.labels) % 2
+    ones = np.flatnonzero(labels == 1)[:40]
+    seeds = {"train": graph.nodes["node"].splits["train"], "valid": ones}
+    target = NodeTarget(seeds=seeds, labels={split: labels[each] for split, each in seeds.items()}, num_classes=2)
+    source, valid = (InMemory(graph, split, fanouts=[2], batch_size=16, target=target) for split in seeds)
+    with source, valid:
+        given = {"valid_source": valid, "model": "sage", "hidden": 4, "epochs": 1}
+        with pytest.raises(ConfigError, match=rf"best_by: {best_by} needs seeds of both classes .* found only \[1\]"):
+            train(source, **given, best_by=best_by)
+        assert source.stats().requested_rows == 0
+        assert train(source, **given, best_by="accuracy").epochs
 
 
 def test_a_criterion_takes_numbers_before_what_is_none():

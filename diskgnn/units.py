@@ -52,6 +52,11 @@ def format_count(number: float) -> str:
     return f"{number:,.3g}" if isinstance(number, float) and abs(number) < 1000 else f"{round(number):,}"
 
 
+def counted(count: int, noun: str) -> str:
+    """(1, 'layer') -> '1 layer', (3, 'layer') -> '3 layers'."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def format_seconds(seconds: float) -> str:
     """0.1234 -> '0.12 s', 75 -> '1 min 15 s', 7260 -> '2 h 1 min'."""
     if round(seconds) < 60:

@@ -203,8 +203,9 @@ def _checked_inputs(net: BlockModel | TypedModel, graph: Graph) -> dict[str, nn.
         found = None if file is None else file.rows.num_features
         if width is not None and found != width:
             raise ConfigError(
-                f"model: it takes {edge_type_name(edge_type)} edges with {width} features, {graph.manifest.path} has "
-                f"{found or 'none'}"
+                f"model: expected {edge_type_name(edge_type)} edges with {width} features, as it was trained on, found "
+                f"{found or 'none'} in {graph.manifest.path}; give the graph that it was trained on, or train a "
+                f"model on this one"
             )
     return inputs
 
@@ -214,8 +215,9 @@ def _check_width(node_type: str, width: int | None, graph: Graph) -> None:
     found = None if file is None else file.rows.num_features
     if found != width:
         raise ConfigError(
-            f"model: it takes {node_type} nodes with {width or 'no'} features, {graph.manifest.path} has "
-            f"{found or 'none'}"
+            f"model: expected {node_type} nodes with {width or 'no'} features, as it was trained on, found "
+            f"{found or 'none'} in {graph.manifest.path}; give the graph that it was trained on, or one with the same "
+            f"features, or train a model on this one (`diskgnn prepare`, then `diskgnn train`)"
         )
 
 

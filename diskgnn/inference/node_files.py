@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from diskgnn.importers.ids.id_types import readable_kind
 from diskgnn.importers.ids.kept_ids import kept_kind, nodes_of_ids
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
 from diskgnn.paths import PathLike
+from diskgnn.storage.object_stores import local
 
 
 def read_nodes(path: PathLike, nodes: NodeSet | None) -> npt.NDArray[Any]:
@@ -39,15 +41,37 @@ def read_nodes(path: PathLike, nodes: NodeSet | None) -> npt.NDArray[Any]:
     return _numbers("nodes", nodes, _column(node_ids("nodes", source, columns), 0))
 
 
-def read_pairs(path: PathLike, source: NodeSet | None, destination: NodeSet | None) -> npt.NDArray[np.int64]:
-    """The pairs [n, 2] that a .npy file of that shape, or the columns `src` and `dst` of a table, names.
+def chosen_pairs(
+    pairs: npt.ArrayLike | PathLike, source: NodeSet | None, destination: NodeSet | None
+) -> npt.NDArray[np.int64]:
+    """The pairs [n, 2] of an array, of a .npy file, or of the columns `src` and `dst` of a table, in this order.
 
     Args:
-        path, source, destination: as `read_nodes` takes them.
+        pairs: numbers of rows; in a file ids as `read_nodes` takes them.
+        source: the nodes that `src` are of; None if the graph has no such type.
+        destination: those that `dst` are of.
 
     Raises:
-        ConfigError, InputError: as `read_nodes`.
+        ConfigError: they are no pairs of such nodes.
+        InputError: see `read_nodes`.
     """
+    where = ""
+    if isinstance(pairs, str | os.PathLike):
+        where = f" in {pairs}"
+        pairs = _read_pairs(pairs, source, destination)
+    found = np.asarray(pairs)
+    if found.ndim != 2 or found.shape[1] != 2 or found.dtype.kind not in "iu" or not len(found):
+        raise ConfigError(f"pairs: expected at least one pair of ids [n, 2], found {found.dtype} {list(found.shape)}")
+    for name, ids, nodes in zip(("src", "dst"), found.T, (source, destination), strict=True):
+        if nodes is not None and (ids.min() < 0 or ids.max() >= nodes.num_nodes):
+            raise ConfigError(
+                f"pairs: expected {name}{where} to be of the {nodes.num_nodes} nodes of type {nodes.name!r}, found "
+                f"{ids.min()} to {ids.max()}"
+            )
+    return found.astype(np.int64)
+
+
+def _read_pairs(path: PathLike, source: NodeSet | None, destination: NodeSet | None) -> npt.NDArray[np.int64]:
     columns = _columns(("src", "dst"), source, destination)
     given = _opened("pairs", path, ("src", "dst"), columns)
     if not isinstance(given, np.ndarray):
@@ -82,7 +106,7 @@ def _opened(name: str, path: PathLike, wanted: Sequence[str], columns: TableColu
             f"found {describe(path).partition(';')[0]}"
         )
     try:
-        array: npt.NDArray[Any] = np.load(path, allow_pickle=False)
+        array: npt.NDArray[Any] = np.load(local(path, name), allow_pickle=False)
         return array
     except (ValueError, EOFError, OSError) as error:
         raise InputError(

@@ -6,6 +6,7 @@ The folder has a journal. Whoever is killed goes on with the files that the jour
 from __future__ import annotations
 
 import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -172,10 +173,10 @@ class Scratch:
 
 
 def check_output(output: Path, *, overwrite: bool) -> None:
-    """Refuse an output that is there, or would be in an artifact.
+    """Refuse an output that is there, would be in an artifact, or cannot be written.
 
     Raises:
-        ConfigError: it lies inside of an artifact's directory.
+        ConfigError: it lies inside of an artifact's directory, or of a folder that may not be written to.
         OutputExistsError: it is a file and `overwrite` is False, or it is something else.
     """
     refuse_inside_artifact(output)
@@ -183,3 +184,6 @@ def check_output(output: Path, *, overwrite: bool) -> None:
         raise OutputExistsError(f"{output} is a directory; choose a file ending in .npy or .parquet")
     if output.exists() and not overwrite:
         raise OutputExistsError(f"{output} exists already; pass overwrite=True to replace it")
+    there = next(folder for folder in output.absolute().parents if folder.exists())
+    with beginning(output), tempfile.TemporaryFile(dir=there):
+        pass

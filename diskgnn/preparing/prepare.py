@@ -226,6 +226,8 @@ def _saying_what_is_kept(request: PrepareRequest) -> Iterator[None]:
         sizes = {"sampled": (samples, _bytes_in(samples)), "packed": (out := staging_of(request.out), _bytes_in(out))}
         kept = [f"what was {done} is kept in {path} ({format_size(size)})"
                 for done, (path, size) in sizes.items() if size]  # fmt: skip
+        with suppress(OSError):
+            request.scratch.rmdir()  # if nothing is in it
         if kept:
             warnings.warn(
                 f"{', and '.join(kept)}: the same command goes on with it; to give it up, remove that",

@@ -18,7 +18,7 @@ from diskgnn.specs.fanouts import CheckedFanouts, Fanouts, by_layer, checked_fan
 from diskgnn.specs.shard import Shard
 from diskgnn.specs.targets import LinkTarget, NodeTarget, Target, as_target
 from diskgnn.specs.user_sampler import AnySampler, UserSampler
-from diskgnn.units import whole_number
+from diskgnn.units import counted, whole_number
 
 if TYPE_CHECKING:
     from typing_extensions import Required, Unpack
@@ -132,8 +132,8 @@ class SamplingSpec:
         eval_fanouts = fanouts if self.eval_fanouts is None else checked_fanouts("eval_fanouts", self.eval_fanouts)
         if num_layers(eval_fanouts) != num_layers(fanouts):
             raise ConfigError(
-                f"eval_fanouts has {num_layers(eval_fanouts)} layers, fanouts has {num_layers(fanouts)}: one model "
-                "needs both"
+                f"eval_fanouts has {counted(num_layers(eval_fanouts), 'layer')}, fanouts has {num_layers(fanouts)}: one "
+                "model needs both"
             )
         self._check_choice()
         if self.sampler is not None:

@@ -25,6 +25,7 @@ from diskgnn.training.results import EvalResult, Spent
 from diskgnn.training.sources import minibatches, open_loader
 from diskgnn.training.tasks import Tally, Task, task_of
 from diskgnn.training.typed_models import TypedModel
+from diskgnn.units import counted
 
 
 def evaluate(
@@ -74,8 +75,8 @@ def evaluate(
         prepared = packed.config.samples.spec.num_layers
         if isinstance(model, BlockModel | TypedModel) and len(model.layers) != prepared:
             raise ConfigError(
-                f"the trained model has {len(model.layers)} layers, {source} has {prepared}: evaluate it on "
-                f"what was prepared with {len(model.layers)} fanouts, or train on {source}"
+                f"the trained model has {counted(len(model.layers), 'layer')}, {source} has {prepared}: evaluate it on "
+                f"what was prepared with {counted(len(model.layers), 'fanout')}, or train on {source}"
             )
         if checkpoint is not None:
             check_trained_on(checkpoint, packed.config.schema(), str(source))

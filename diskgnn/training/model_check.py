@@ -14,6 +14,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.schema import SourceSchema
 from diskgnn.training.model_output import parameter_dtype
 from diskgnn.training.tasks import Task
+from diskgnn.units import counted
 
 
 def check_model(model: nn.Module, task: Task, source: BatchSource, device: torch.device) -> None:
@@ -26,8 +27,8 @@ def check_model(model: nn.Module, task: Task, source: BatchSource, device: torch
     layers, was_training, schema = source.num_layers, model.training, schema_of(source)
     batch = made_up_minibatch(schema, layers, parameter_dtype(model)).to(device)
     expected = (
-        f"a module that takes ({layers} blocks, {_input_words(schema)}) and returns {task.output()}, {layers} layers "
-        "deep as the fanouts"
+        f"a module that takes ({counted(layers, 'block')}, {_input_words(schema)}) and returns {task.output()}, "
+        f"{counted(layers, 'layer')} deep as the fanouts"
     )
     model.eval()
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from diskgnn.errors import ConfigError
 from diskgnn.schema import SourceSchema
-from diskgnn.units import format_size, parse_size, whole_number
+from diskgnn.units import counted, format_size, parse_size, whole_number
 
 ONE_TYPE_MODELS = ("sage", "gat", "gcn")
 TYPED_MODELS = ("rgcn", "rgat", "hgt")
@@ -60,10 +60,11 @@ class ModelSpec:
         Raises:
             ConfigError: another number was asked for.
         """
-        if self.num_layers not in (None, num_layers):
+        if self.num_layers is not None and self.num_layers != num_layers:
             raise ConfigError(
-                f"the model has {self.num_layers} layers, but the minibatches were sampled with {num_layers} "
-                f"fanouts: use num_layers={num_layers}, or prepare again with {self.num_layers} fanouts"
+                f"the model has {counted(self.num_layers, 'layer')}, but the minibatches were sampled with "
+                f"{counted(num_layers, 'fanout')}: use num_layers={num_layers}, or prepare again with "
+                f"{counted(self.num_layers, 'fanout')}"
             )
         return num_layers
 

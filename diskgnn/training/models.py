@@ -14,6 +14,7 @@ from diskgnn.batches.minibatch import Block
 from diskgnn.errors import ConfigError
 from diskgnn.training.layers import GATLayer, GCNLayer, SAGELayer
 from diskgnn.training.model_spec import AGGREGATIONS, ONE_TYPE_MODELS
+from diskgnn.units import counted
 
 
 class BlockModel(nn.Module):
@@ -49,8 +50,8 @@ class BlockModel(nn.Module):
         num_layers, in_channels = len(self.layers), self.layers[0].in_channels
         if len(blocks) != num_layers:
             raise ConfigError(
-                f"model has {num_layers} layers, minibatch has {len(blocks)} blocks; "
-                f"prepare with {num_layers} fanouts or set num_layers={len(blocks)}"
+                f"model has {counted(num_layers, 'layer')}, minibatch has {counted(len(blocks), 'block')}; "
+                f"prepare with {counted(num_layers, 'fanout')} or set num_layers={len(blocks)}"
             )
         if x.shape[1] != in_channels:
             raise ConfigError(

@@ -14,6 +14,7 @@ from diskgnn.training.disk_embeddings import DiskEmbedding
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.models import elu_dropout, relu_dropout
 from diskgnn.training.typed_layers import HGTLayer, LayerTypes, RGATLayer, RGCNLayer, TypedBlocks
+from diskgnn.units import counted
 
 
 class TypedModel(nn.Module):
@@ -72,8 +73,8 @@ class TypedModel(nn.Module):
     def _check(self, blocks: Sequence[TypedBlocks], x: Mapping[str, Tensor]) -> None:
         if len(blocks) != len(self.layers):
             raise ConfigError(
-                f"model has {len(self.layers)} layers, minibatch has {len(blocks)} blocks; "
-                f"prepare with {len(self.layers)} fanouts or set num_layers={len(blocks)}"
+                f"model has {counted(len(self.layers), 'layer')}, minibatch has {counted(len(blocks), 'block')}; "
+                f"prepare with {counted(len(self.layers), 'fanout')} or set num_layers={len(blocks)}"
             )
         edges = {edge_type for types in self.types for edge_type in types.edges}
         if missing := sorted({*self.node_types} - {*x}) + sorted(edges - {*blocks[0]}):

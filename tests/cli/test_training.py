@@ -129,7 +129,7 @@ def test_evaluating_a_checkpoint_of_another_depth(packed, tmp_path):
     run("prepare", tmp_path / "generated", tmp_path / "deep", "--fanouts", "2,2,2", "--batch-size", 20,
         "--cpu-cache", "10%")  # fmt: skip
     said = run("evaluate", tmp_path / "deep", "--checkpoint", tmp_path / "run", exit_code=2).stderr
-    assert f"the trained model has 1 layers, {tmp_path / 'deep'} has 3" in said
+    assert f"the trained model has 1 layer, {tmp_path / 'deep'} has 3" in said
 
 
 def test_evaluating_a_checkpoint_of_other_widths(packed, tmp_path):

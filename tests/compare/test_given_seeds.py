@@ -114,7 +114,7 @@ def test_a_score_that_cannot_be_measured_is_refused_before_anything_is(graph, se
         compare(graph.manifest.path, settings("train", "valid"))
     with pytest.raises(ConfigError, match="best_by: expected a validation split"):
         compare(graph.manifest.path, settings("train", "test"))
-    with pytest.raises(ConfigError, match="best_by: .* found evaluate=False"):
+    with pytest.raises(ConfigError, match=r"best_by: .* found evaluate=False"):
         settings("train", "valid", evaluate=False)
     arguments = ["compare", str(graph.manifest.path), "--memory", "1GiB", "--fanouts", "3", "--best-by", "accuracy"]
     assert "--best-by: expected scores" in (told := CliRunner().invoke(main, [*arguments, "--no-evaluate"]).stderr)

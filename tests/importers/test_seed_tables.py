@@ -338,7 +338,7 @@ def test_pairs_with_labels_are_prepared_and_trained_on(shop, tmp_path):
     pq.write_table(pa.table({"src": STARS["valid"]["what"], "dst": STARS["valid"]["who"]}), tmp_path / "pairs.parquet")
     run(*asked, "--pairs", tmp_path / "pairs.parquet", "--what", "classes", "--out", tmp_path / "out.parquet")
     said = pq.read_table(tmp_path / "out.parquet").to_pydict()
-    assert (said["source"], said["destination"]) == (STARS["valid"]["what"], STARS["valid"]["who"])
+    assert (said["src"], said["dst"]) == (STARS["valid"]["what"], STARS["valid"]["who"])
     assert found["accuracy"] == np.mean(np.array(said["class"]) == STARS["valid"]["stars"])
     refused = run("train", tmp_path / "packed", "--decoder", "dot", "--epochs", 1, exit_code=2)
     assert "--decoder: expected mlp for pairs that have labels, found 'dot'" in " ".join(refused.stderr.split())

@@ -385,7 +385,7 @@ def test_refusals(graph: Graph, tmp_path: Path):
         diskgnn.infer(graph, tmp_path / "out.csv", net)
     with pytest.raises(ConfigError, match="layers of your own, in float32, found Linear"):
         diskgnn.infer(graph, out, torch.nn.Linear(2, 2))
-    with pytest.raises(ConfigError, match=r"takes node nodes with 3 features, .* has 20"):
+    with pytest.raises(ConfigError, match=r"expected node nodes with 3 features, .* found 20 in .*; give the"):
         diskgnn.infer(graph, out, make_model("gcn", 3, 4, 5, 2))
     with pytest.raises(ConfigError, match="a model of one layer has no rows before"):
         diskgnn.infer(graph, out, model("gcn", layers=1), what="embeddings")

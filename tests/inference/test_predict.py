@@ -150,7 +150,7 @@ def test_scores_of_pairs(tmp_path: Path):
         vectors[name] = np.load(tmp_path / f"{name}.npy")
     expected = (vectors["author"][pairs[:, 0]] * vectors["paper"][pairs[:, 1]]).sum(1)
     table = pq.read_table(tmp_path / "scores.parquet").to_pydict()
-    assert (table["source"], table["destination"]) == (pairs[:, 0].tolist(), pairs[:, 1].tolist())
+    assert (table["src"], table["dst"]) == (pairs[:, 0].tolist(), pairs[:, 1].tolist())
     np.testing.assert_allclose(table["score"], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -213,7 +213,7 @@ def test_files_name_pairs_as_the_user_does(numbered: list[int], tmp_path: Path):
         diskgnn.predict(tmp_path / "graph", tmp_path / "out.parquet", net, pairs=tmp_path / f"pairs.{suffix}",
                         overwrite=True, **options)  # fmt: skip
         table = pq.read_table(tmp_path / "out.parquet")
-        assert np.stack([table["source"], table["destination"]], 1).tolist() == pairs.tolist()
+        assert np.stack([table["src"], table["dst"]], 1).tolist() == pairs.tolist()
         np.testing.assert_array_equal(table["score"], np.load(tmp_path / "rows.npy"))
 
 

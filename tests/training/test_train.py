@@ -162,7 +162,7 @@ def test_evaluates_when_asked_and_in_the_end(sources):
     ("arguments", "message"),
     [
         ({"num_layers": 3}, "3 layers, .* 2 fanouts"),
-        ({"num_layers": 1}, "1 layers, .* 2 fanouts"),
+        ({"num_layers": 1}, "1 layer, .* 2 fanouts"),
         ({"model": Net(layers=3)}, "IndexError"),
         ({"model": Net(layers=1)}, "found shape"),
         ({"model": Net(classes=2)}, "found shape"),

@@ -334,7 +334,7 @@ def test_a_model_of_another_graph_says_what_is_missing():
     net = make_typed_model(ModelSpec("rgcn", 8, 2), schema(), CLASSES)
     batch = TypedGraph(dtype=torch.float32).draw({"paper": PAPERS}, 2)
     x = model_input(batch)
-    with pytest.raises(ConfigError, match="model has 2 layers, minibatch has 1 blocks"):
+    with pytest.raises(ConfigError, match="model has 2 layers, minibatch has 1 block;"):
         net(batch.blocks[:1], x)
     with pytest.raises(ConfigError, match=r"does not have: \['author'\]"):
         net(batch.blocks, {name: rows for name, rows in x.items() if name != "author"})

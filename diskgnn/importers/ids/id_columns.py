@@ -18,6 +18,7 @@ from diskgnn.importers.graph_input import EdgeInput
 from diskgnn.importers.ids.id_streams import IdColumns, checked_keys
 from diskgnn.importers.ids.id_types import id_kind
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
+from diskgnn.importers.tables.table_rows import no_integers
 
 
 def node_ids(name: str, source: Source | IdColumns, columns: TableColumns) -> IdColumns:
@@ -74,11 +75,7 @@ def _of_table(name: str, source: Any, given: TableColumns, columns: tuple[str, .
     kinds = tuple(table.field(column).type for column in columns)
     for column, kind in zip(columns, kinds, strict=True):
         if id_kind(kind) is None:
-            fractional = " (fractional)" if pa.types.is_floating(kind) else ""
-            raise InputError(
-                f"{name}: expected whole numbers, strings, binary or UUID in column {column!r}, found "
-                f"{kind}{fractional}; cast the column to int64 if the values are what is meant"
-            )
+            raise no_integers(table, column, "whole numbers, strings, binary or UUID")
     quoted = tuple(f"column {column!r}" for column in columns)
 
     def read(chunk_rows: int, first: int) -> Iterator[tuple[pa.Array, ...]]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from diskgnn.errors import DataWarning, InputError, callers_level
 from diskgnn.graph.edge_buckets import EdgeChunk
-from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowSource, as_signed
+from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowSource, as_signed, first_fraction
 from diskgnn.importers.tables.spark_vectors import is_vector, vector_lengths, vector_rows
 from diskgnn.importers.tables.table import Table, TableColumns
 
@@ -31,7 +31,8 @@ def edges(path: str | os.PathLike[str], columns: TableColumns, name: str = "edge
     """
     table = Table(name, path, columns)
     for column in (columns.src, columns.dst):
-        _require_integers(table, column)
+        if not pa.types.is_integer(table.field(column).type):
+            raise no_integers(table, column)
 
     def read(position: int) -> Iterator[EdgeChunk]:
         for batch in table.batches([columns.src, columns.dst], CHUNK_EDGES, position):
@@ -42,14 +43,20 @@ def edges(path: str | os.PathLike[str], columns: TableColumns, name: str = "edge
     return EdgeStream(name, table.num_rows, partial(read, 0), stored_bytes=table.stored_bytes, seek=read)
 
 
-def _require_integers(table: Table, column: str) -> None:
+def no_integers(
+    table: Table,
+    column: str,
+    expected: str = "whole numbers",
+    about_fractions: str = "is it another column that was meant?",
+) -> InputError:
+    """What is wrong with a column that is not of whole numbers, and what mends it: the cast that is advised loses
+    nothing, so the column is read for fractions first.
+    """
     kind = table.field(column).type
-    if not pa.types.is_integer(kind):
-        fractional = " (fractional)" if pa.types.is_floating(kind) else ""
-        raise InputError(
-            f"{table.name}: expected whole numbers in column {column!r}, found {kind}{fractional}; "
-            f"cast the column to int64 if the values are what is meant"
-        )
+    found = f"{table.name}: expected {expected} in column {column!r}, found {kind}"
+    if pa.types.is_floating(kind) and (fraction := first_fraction(numbers(table, column, table.name))) is not None:
+        return InputError(f"{found}, such as {fraction}: {about_fractions}")
+    return InputError(f"{found}; cast the column to int64 if the values are what is meant")
 
 
 def _ids(column: pa.Array, table: str, name: str, position: int) -> npt.NDArray[Any]:
@@ -200,7 +207,9 @@ def labels(table: Table, columns: TableColumns, name: str = "labels") -> RowSour
     Raises:
         InputError: no such column, or no whole numbers.
     """
-    _require_integers(table, columns.only_label)
+    if not pa.types.is_integer(table.field(columns.only_label).type):
+        advice = "for regression, give the nodes `task: regression` in a `schema`"
+        raise no_integers(table, columns.only_label, about_fractions=advice)
 
     def read(batch: pa.RecordBatch, position: int) -> npt.NDArray[Any]:
         column = batch.column(0)

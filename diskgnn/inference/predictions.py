@@ -1,0 +1,127 @@
+"""What a model says of the minibatches of a loader, in the order that was asked for, written to the output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor, nn
+
+from diskgnn.batches.minibatch import AnyMiniBatch
+from diskgnn.errors import ConfigError
+from diskgnn.graph.graph import Graph
+from diskgnn.graph.type_data import NodeSet
+from diskgnn.inference.asking import Asked
+from diskgnn.inference.outputs import IdColumn, OutputFormat, ids_of, open_output
+from diskgnn.inference.scratch import Scratch
+from diskgnn.loading.loader import Loader
+from diskgnn.progress import Reporter
+from diskgnn.schema import EdgeType
+from diskgnn.storage.checked_files import ChecksummedFile
+from diskgnn.training.decoders import DotProduct
+from diskgnn.training.model_output import model_output
+
+_ROWS_WRITTEN = 1 << 16  # at a time
+
+
+def write_nodes(
+    scratch: Scratch, asked: Asked, loader: Loader, chosen: npt.NDArray[Any] | None, nodes: NodeSet | None,
+    reporter: Reporter,
+) -> None:  # fmt: skip
+    """Write the rows of `chosen` nodes [n], or of all seeds: as often as each is one, and in this order."""
+    seeds, rows = [], []
+    for batch, found in _of_minibatches(asked.net, loader, reporter):
+        of_type = found[asked.node_type] if isinstance(found, Mapping) else found
+        seeds.append(_copied(batch.seeds))
+        rows.append(_copied(of_type.float()))
+    known, values = np.concatenate(seeds), np.concatenate(rows)
+    del seeds, rows
+    places = np.argsort(known, kind="stable")
+    if chosen is None:
+        chosen = known[places]
+    else:
+        places = _places_of(chosen, known, places)
+    content = OutputFormat(asked.what, asked.kind, values.shape[1])
+    if is_table := scratch.output.suffix == ".parquet":
+        by_node = np.argsort(chosen, kind="stable")
+        chosen, places = chosen[by_node], places[by_node]
+    with (
+        scratch.publishing() as path,
+        (nodes and is_table and nodes.user_ids) or nullcontext() as ids,
+        open_output(
+            path, scratch.output.suffix, content, len(chosen), None, ids and IdColumn(ids), scratch.disk
+        ) as write,
+    ):
+        for first in range(0, len(chosen), _ROWS_WRITTEN):
+            part = slice(first, first + _ROWS_WRITTEN)
+            write(content.of(values[places[part]]), chosen[part])
+
+
+def rows_of_pairs(
+    net: nn.Module, edge_type: EdgeType, loader: Loader, kind: str, what: str | None, reporter: Reporter
+) -> tuple[npt.NDArray[Any], Callable[[npt.NDArray[Any]], tuple[str, pa.Array]]]:
+    """The scores [n] of links, or `what` [n, ...] of pairs with labels; and what makes a table's column of that."""
+    decoder: Any = getattr(net, "decoder", None) or DotProduct()
+    parts = []
+    for batch, found in _of_minibatches(net, loader, reporter):
+        assert batch.pairs is not None
+        ends = (found[edge_type[0]], found[edge_type[2]]) if isinstance(found, Mapping) else (found, found)
+        with torch.no_grad():
+            scores = decoder(ends[0][batch.pairs.src], ends[1][batch.pairs.dst])
+        parts.append(_copied(scores.float()))
+    values = np.concatenate(parts)
+    if kind == "link":
+        return values, lambda scores: ("score", pa.array(scores))
+    content = OutputFormat(what or "logits", kind, values.shape[1])
+    return content.of(values), content.column
+
+
+def write_pairs(
+    scratch: Scratch, graph: Graph, edge_type: EdgeType, pairs: npt.NDArray[Any], values: npt.NDArray[Any],
+    column: Callable[[npt.NDArray[Any]], tuple[str, pa.Array]],
+) -> None:  # fmt: skip
+    """Write `values` [n, ...] of `pairs` [n, 2]: in a table by a `column`, beside the ids of their nodes."""
+    with scratch.publishing() as path, ChecksummedFile(path, disk=scratch.disk) as file:
+        if scratch.output.suffix == ".npy":
+            np.save(file, values)
+        else:
+            src, dst = (ids_of(graph.nodes[edge_type[end]], pairs[:, end // 2]) for end in (0, 2))
+            name, rows = column(values)
+            table = pa.table({"src": src, "dst": dst, name: rows})
+            pq.write_table(table, file, compression="zstd")
+
+
+@torch.no_grad()
+def _of_minibatches(net: nn.Module, loader: Loader, reporter: Reporter) -> Iterator[tuple[AnyMiniBatch, Any]]:
+    """Each minibatch of the loader, and what the model returns."""
+    net.to(loader.device).eval()
+    with reporter.stage("predict", loader.num_batches, "minibatches") as advance:
+        for batch in loader:
+            yield batch, model_output(net, batch)
+            advance(1)
+
+
+def _copied(rows: Tensor) -> npt.NDArray[Any]:
+    """Of their own: a view of a minibatch's tensors would keep all of it."""
+    return rows.cpu().numpy().copy()
+
+
+def _places_of(
+    chosen: npt.NDArray[Any], known: npt.NDArray[np.int64], order: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Where `chosen` nodes [n] stand in `known`, which is ascending in this `order`."""
+    first = np.searchsorted(known, chosen, "left", sorter=order)
+    after = np.searchsorted(known, chosen, "right", sorter=order)
+    if (missing := chosen[first == after]).size:
+        raise ConfigError(
+            f"nodes: {missing[0]} is no seed of this split; give the graph in place of the packed directory"
+        )
+    if (several := chosen[after - first > 1]).size:
+        raise ConfigError(f"nodes: {several[0]} is a seed of this split several times; leave them out for all seeds")
+    return order[first]

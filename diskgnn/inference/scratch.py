@@ -185,5 +185,5 @@ def check_output(output: Path, *, overwrite: bool) -> None:
     if output.exists() and not overwrite:
         raise OutputExistsError(f"{output} exists already; pass overwrite=True to replace it")
     there = next(folder for folder in output.absolute().parents if folder.exists())
-    with beginning(output), tempfile.TemporaryFile(dir=there):
+    with beginning(output), tempfile.TemporaryFile(prefix=f".{output.name}.", dir=there):
         pass

@@ -132,8 +132,8 @@ class SamplingSpec:
         eval_fanouts = fanouts if self.eval_fanouts is None else checked_fanouts("eval_fanouts", self.eval_fanouts)
         if num_layers(eval_fanouts) != num_layers(fanouts):
             raise ConfigError(
-                f"eval_fanouts has {counted(num_layers(eval_fanouts), 'layer')}, fanouts has {num_layers(fanouts)}: one "
-                "model needs both"
+                f"eval_fanouts has {counted(num_layers(eval_fanouts), 'layer')}, fanouts has {num_layers(fanouts)}: "
+                "one model needs both"
             )
         self._check_choice()
         if self.sampler is not None:

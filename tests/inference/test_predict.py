@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -215,6 +216,28 @@ def test_files_name_pairs_as_the_user_does(numbered: list[int], tmp_path: Path):
         table = pq.read_table(tmp_path / "out.parquet")
         assert np.stack([table["src"], table["dst"]], 1).tolist() == pairs.tolist()
         np.testing.assert_array_equal(table["score"], np.load(tmp_path / "rows.npy"))
+
+
+def test_pairs_out_of_range_are_named_where_they_are(tmp_path: Path):
+    graph = citations(tmp_path / "graph")  # 40 authors, 70 papers
+    pq.write_table(pa.table({"src": [3, 5], "dst": [70, 2]}), tmp_path / "pairs.parquet")
+    net = torch.nn.Identity()
+    for pairs, message in (
+        (tmp_path / "pairs.parquet", r"pairs: expected dst in .*pairs.parquet to be of the 70 nodes .* found 2 to 70"),
+        ([[-1, 2]], r"pairs: expected src to be of the 40 nodes of type 'author', found -1 to -1"),
+        ([1, 2], r"pairs: expected at least one pair of ids \[n, 2\], found int64 \[2\]"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            diskgnn.predict(graph, tmp_path / "out.parquet", net, pairs=pairs, edge_type=WRITES, fanouts=[-1])
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["graph", "pairs.parquet"]
+
+
+@pytest.mark.parametrize("apply", [diskgnn.infer, diskgnn.predict])
+def test_an_output_where_nothing_can_be_written_is_told_first(tmp_path: Path, apply: Callable[..., object]):
+    """Of /proc it is said that no bytes are free there."""
+    graph = citations(tmp_path / "graph")
+    with pytest.raises(ConfigError, match=r"cannot write /proc/none/out.npy: .*; choose an output in another folder"):
+        apply(graph, "/proc/none/out.npy", torch.nn.Identity())
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from torch import nn
 from diskgnn.inference.network import FLOAT_BYTES
 from diskgnn.sampling.memory_division import most_minibatch_bytes, most_minibatch_nodes
 from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.training.models import BlockModel
+from diskgnn.training.typed_models import TypedModel
 
 _RESERVED_BYTES = 48 << 20  # the loader's reads that are under way, and what torch allocates when it first computes
 _READ_COPIES = 3  # of a minibatch: read ahead, assembled, in use
@@ -18,16 +20,23 @@ _NODE_BYTES = 32  # of each output: its node, its place, and both while they are
 def predicting_bytes(plan: SamplingPlan, net: nn.Module, num_outputs: int, output_columns: int | None = None) -> int:
     """What reading the minibatches of `plan`, computing `net` and keeping so many outputs takes at most.
 
-    Rows are taken to be as wide as the widest features, and as what any layer of `net` takes or returns; outputs, too,
-    where nobody says their columns.
+    Rows are taken to be as wide as the widest features, and as what any layer of `net` takes or returns. Outputs are
+    taken to be as wide as what its last layer takes or returns, where nobody says their columns.
     """
     graph, num_nodes = plan.graph, most_minibatch_nodes(plan)
     files = [file for nodes in graph.nodes.values() if (file := nodes.feature_file) is not None]
     columns = max([_widest(net), *(file.rows.num_features for file in files)])
     row_bytes = max((file.row_bytes for file in files), default=0)
     computed_bytes = num_nodes * (_READ_COPIES * row_bytes + _ACTIVATIONS * FLOAT_BYTES * columns)
-    output_bytes = num_outputs * (_NODE_BYTES + _OUTPUT_COPIES * FLOAT_BYTES * (output_columns or _widest(net)))
+    output_bytes = num_outputs * (_NODE_BYTES + _OUTPUT_COPIES * FLOAT_BYTES * (output_columns or _widest(_last(net))))
     return _RESERVED_BYTES + computed_bytes + 2 * _READ_COPIES * most_minibatch_bytes(plan) + output_bytes
+
+
+def _last(net: nn.Module) -> nn.Module:
+    """Its last layer; all of a module that is not ours."""
+    if isinstance(net, TypedModel) and net.head is not None:
+        return net.head
+    return net.layers[-1] if isinstance(net, BlockModel | TypedModel) else net
 
 
 def _widest(net: nn.Module) -> int:

@@ -29,6 +29,7 @@ class Request:
     number: int  # of all, from 0
     method: str
     path: str  # with the query
+    head: str = field(default="", repr=False)  # its headers
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ class Proxy:
                     self.sent_bytes += len(data)
                     found = _REQUEST.match(data)
                     if found:
-                        request = Request(len(self.requests), found[1].decode(), found[2].decode())
+                        head = data.partition(b"\r\n\r\n")[0].decode()
+                        request = Request(len(self.requests), found[1].decode(), found[2].decode(), head)
                         self.requests.append(request)
                         fault = self.fault(request)
                         pending[:] = [] if fault is None else [fault]

@@ -33,6 +33,7 @@ from diskgnn.storage.extents import ExtentIndex
 from diskgnn.storage.feature_scan import scan_needed_rows
 from diskgnn.storage.manifest_document import FileEntry
 from diskgnn.storage.outbox import Outbox
+from diskgnn.storage.uploads import ExtentsStream
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
@@ -83,16 +84,23 @@ def send_rows(
                 path = writer.path(artifacts.extents_file(part.name))
                 streams[part.name].append(path, int(part.index.extents["offset"][-1] + part.index.extent_bytes[-1]))
                 advance(sum(int(rows.bounds[-1] - rows.bounds[0]) for rows in part.row_sets))
-    for split in placed.splits:
-        name, crc = artifacts.extents_file(split.name), file_checksum(split.index)
-        streams[split.name].require(crc)
-        streams[split.name].close()
-        writer.files[name] = FileEntry(split.index.num_bytes, crc)
-        outbox.arrived(name, writer.files[name])
-        writer.path(name).unlink(missing_ok=True)
-        writer.save_array(artifacts.index_file(split.name), split.index.extents)
-        writer.save_array(artifacts.rows_file(split.name), split.index.rows)
+            for split in placed.splits:
+                if split.name in streams and streams[split.name].num_bytes == split.index.num_bytes:
+                    _register(writer, outbox, split, streams.pop(split.name))  # which holds memory until it is closed
+    assert not streams
     return read_bytes
+
+
+def _register(writer: ArtifactWriter, outbox: Outbox, split: PlacedSplit, stream: ExtentsStream) -> None:
+    """All extents of a split are on their way: make them appear, and write what says where they are."""
+    name, crc = artifacts.extents_file(split.name), file_checksum(split.index)
+    stream.require(crc)
+    stream.close()
+    writer.files[name] = FileEntry(split.index.num_bytes, crc)
+    outbox.arrived(name, writer.files[name])
+    writer.path(name).unlink(missing_ok=True)
+    writer.save_array(artifacts.index_file(split.name), split.index.extents)
+    writer.save_array(artifacts.rows_file(split.name), split.index.rows)
 
 
 def _parts(writer: ArtifactWriter, placed: Placed) -> Iterator[list[PlacedSplit]]:

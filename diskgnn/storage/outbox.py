@@ -25,6 +25,8 @@ from diskgnn.storage.locks import FileLock
 from diskgnn.storage.manifest_document import ExternalFile, FileEntry
 from diskgnn.storage.object_stores import Location, StoredPath
 from diskgnn.storage.remote_files import attempted
+from diskgnn.storage.s3_parts import S3Object
+from diskgnn.storage.sending_memory import counted
 from diskgnn.storage.sent_record import SentRecord
 from diskgnn.storage.store_drivers import named_errors
 from diskgnn.storage.uploads import ExtentsStream, SentFile, copy_file, end_upload, write_file
@@ -44,9 +46,19 @@ def sent_to(path: Path, target: StoredPath) -> Iterator[None]:
     """What is written as the artifact `path` within the block, or as one in the folder `path`, goes to `target`."""
     _targets[path.resolve()] = target
     try:
-        yield
+        with memory_counted(target):
+            yield
     finally:
         del _targets[path.resolve()]
+
+
+@contextmanager
+def memory_counted(target: StoredPath) -> Iterator[None]:
+    """Budgets of memory that are made within the block count what sending to `target` takes."""
+    target.locate()  # what the process has counts: so it has the drivers before
+    S3Object.at(target)
+    with counted():
+        yield
 
 
 def target_of(path: Path) -> StoredPath | None:

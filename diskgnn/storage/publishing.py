@@ -14,7 +14,7 @@ from typing import ParamSpec, TypeVar
 from diskgnn.errors import OutputExistsError, callers_level
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.object_stores import StoredPath, located
-from diskgnn.storage.outbox import sent_to
+from diskgnn.storage.outbox import memory_counted, sent_to
 from diskgnn.storage.pushing import push
 from diskgnn.storage.ranks import ranks_in
 from diskgnn.storage.replacing import artifact_at, require_place_there, require_replaceable_there
@@ -46,7 +46,7 @@ def published(format: str) -> Callable[[Callable[Arguments, Result]], Callable[A
                 require_replaceable_there(target, format, None, overwrite=overwrite)
             else:
                 _require_place_of_ranks(target, overwrite=overwrite)
-            with _made_here(target, overwrite=overwrite) as scratch:
+            with memory_counted(target), _made_here(target, overwrite=overwrite) as scratch:
                 bound.arguments["out"] = scratch
                 if artifact_at(target) is None:
                     with sent_to(scratch, target):

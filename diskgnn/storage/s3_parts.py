@@ -8,10 +8,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from mmap import mmap
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from diskgnn.storage.object_stores import StoredPath
+from diskgnn.storage.sending_memory import SENDING_BYTES
+
+PART_BYTES = 8 << 20  # at least; S3 takes no fewer than 5 MiB, and no more than MOST_PARTS
+MOST_PARTS = 10_000
 
 # What a URL may say for pyarrow, and boto3 understands, or need not know.
 _SETTINGS = {"region", "endpoint_override", "scheme", "allow_delayed_open", "allow_bucket_creation",
@@ -66,10 +71,11 @@ class S3Object:
                 return None
         return found
 
-    def send(self, upload_id: str, number: int, data: bytes) -> str:
-        """Send a part, in place of one of the same number; its ETag."""
+    def send(self, upload_id: str, number: int, body: mmap) -> str:
+        """Send all of `body` as a part, in place of one of the same number; its ETag."""
+        body.seek(0)
         with _as_os_errors():
-            sent = self._client.upload_part(**self._object, UploadId=upload_id, PartNumber=number, Body=data)
+            sent = self._client.upload_part(**self._object, UploadId=upload_id, PartNumber=number, Body=body)
         return str(sent["ETag"])
 
     def complete(self, upload_id: str, etags: Mapping[int, str]) -> None:
@@ -98,14 +104,22 @@ def _client(endpoint: str, region: str, settings: tuple[tuple[str, str], ...]) -
     try:
         import boto3
         from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
     except ImportError:
         return None
-    session = boto3.Session()
-    if session.get_credentials() is None:
+    try:
+        session = boto3.Session()
+        if session.get_credentials() is None:
+            return None
+    except BotoCoreError:  # such as a profile that is not there: what the driver says of it counts
         return None
-    named = endpoint or any(name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3") for name, _ in settings)
-    style = {"addressing_style": "path"} if named else {}  # servers of another make have no name for each bucket
-    return session.client("s3", region_name=region, endpoint_url=endpoint or None, config=Config(s3=style))
+    given, pool = dict(settings), max(10, SENDING_BYTES // PART_BYTES)
+    config = Config(max_pool_connections=pool)
+    if endpoint or "AWS_ENDPOINT_URL" in given or "AWS_ENDPOINT_URL_S3" in given:  # of another make
+        config = config.merge(Config(s3={"addressing_style": "path"}))  # it has no name for each bucket
+        if "AWS_REQUEST_CHECKSUM_CALCULATION" not in given:  # many refuse the CRC-32 that AWS takes after a part
+            config = config.merge(Config(request_checksum_calculation="when_required"))
+    return session.client("s3", region_name=region, endpoint_url=endpoint or None, config=config)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ cut, and boto3 can. All else is written by the driver.
 
 from __future__ import annotations
 
+import mmap
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
@@ -19,14 +20,14 @@ from diskgnn.storage.disk_space import DiskBudget, punch
 from diskgnn.storage.file_reading import fill, opened, read_into, reading
 from diskgnn.storage.object_stores import Location, StoredPath, bytes_of
 from diskgnn.storage.remote_files import attempted
-from diskgnn.storage.s3_parts import S3Object
+from diskgnn.storage.s3_parts import MOST_PARTS, PART_BYTES, S3Object
+from diskgnn.storage.sending_memory import SENDING
 from diskgnn.storage.sent_record import SentPart, SentRecord
 from diskgnn.storage.store_drivers import named_errors
 
-PART_BYTES = 8 << 20  # at least; S3 takes no fewer than 5 MiB, and no more than MOST_PARTS
-MOST_PARTS = 10_000
-_PARTS_AT_ONCE = 3  # of a file; so many and one more are in memory
-_PIECE_BYTES = 8 << 20
+_PARTS_AT_ONCE = 4  # of a file, one of which is being filled
+_PIECE_BYTES = 1 << 20
+_DRIVER_BYTES = 16 << 20  # of a file: pyarrow's parts of 10 MiB, one on the way, and what follows
 
 
 class Upload(Protocol):
@@ -40,6 +41,10 @@ class Upload(Protocol):
         """Make it appear."""
         ...
 
+    def abandon(self) -> object:
+        """Send no more. What of it appears, if anything does, is not whole, and the record does not say that it is."""
+        ...
+
 
 class PartedUpload:
     """A file that goes to S3 in parts, without those that a run before has sent and that are what they were."""
@@ -48,7 +53,8 @@ class PartedUpload:
         """Of about `num_bytes`."""
         self._s3, self._target, self._record = s3, target, record
         self._part_bytes = max(PART_BYTES, -(-num_bytes // (MOST_PARTS - 1)))
-        self._buffer, self._number = bytearray(), 0
+        self._part: _Part | None = None  # that is being filled
+        self._number = 0
         self._etags: dict[int, str] = {}
         self._upload = record.uploads.get(target.name)
         there = None if self._upload is None else self._attempted("looking for the parts of", s3.parts, self._upload.id)
@@ -65,30 +71,37 @@ class PartedUpload:
         """See `Upload`. What goes wrong with a part is raised later."""
         view = memoryview(data).cast("B")
         while len(view):
-            taken = view[: self._part_bytes - len(self._buffer)]
-            self._buffer += taken
+            part = self._part = self._part or self._next_part()
+            taken = view[: part.room]
+            part.bytes.write(taken)
             view = view[len(taken) :]
-            if len(self._buffer) == self._part_bytes:
-                self._send_buffer()
+            if not part.room:
+                self._send_part(part)
 
-    def _send_buffer(self) -> None:
+    def _next_part(self) -> _Part:
+        """Have memory for it. From here until it is sent, nobody is waited for."""
         while len(self._sending) >= _PARTS_AT_ONCE:
             self._raise_of(wait(self._sending, return_when="FIRST_COMPLETED").done)
-        self._number += 1
-        self._sending.add(self._pool.submit(self._send, self._number, bytes(self._buffer)))
-        self._buffer.clear()
+        return _Part(self._part_bytes)
+
+    def _send_part(self, part: _Part) -> None:
+        self._number, self._part = self._number + 1, None
+        sending = self._pool.submit(self._send, self._number, part)
+        sending.add_done_callback(lambda _: part.release())  # also if it is never begun
+        self._sending.add(sending)
 
     def _raise_of(self, done: set[Future[None]]) -> None:
         self._sending -= done
         for each in done:
             each.result()
 
-    def _send(self, number: int, data: bytes) -> None:
+    def _send(self, number: int, made: _Part) -> None:
         assert self._upload is not None
-        part, crc = self._upload.parts.get(number), crc32c(data, 0)
-        if part is None or (part.bytes, part.crc32c) != (len(data), crc) or self._there.get(number) != part.etag:
-            etag = self._attempted(f"writing part {number} of", self._s3.send, self._upload.id, number, data)
-            part = SentPart(len(data), crc, etag)
+        size, crc = made.end()
+        part = self._upload.parts.get(number)
+        if part is None or (part.bytes, part.crc32c) != (size, crc) or self._there.get(number) != part.etag:
+            etag = self._attempted(f"writing part {number} of", self._s3.send, self._upload.id, number, made.bytes)
+            part = SentPart(size, crc, etag)
             self._record.part_arrived(self._target.name, number, part)
             faults.point("upload.part")
         self._etags[number] = part.etag
@@ -96,16 +109,70 @@ class PartedUpload:
     def close(self) -> None:
         """See `Upload`."""
         assert self._upload is not None
-        if self._buffer or not self._number:
-            self._send_buffer()
+        if self._part is not None:
+            self._send_part(self._part)
         while self._sending:
             self._raise_of(wait(self._sending, return_when="FIRST_COMPLETED").done)
         self._attempted("completing", self._s3.complete, self._upload.id, self._etags)
         self._pool.shutdown()
 
     def abandon(self) -> None:
-        """Send no more. What is there waits for the next run."""
+        """See `Upload`. What is there waits for the next run."""
         self._pool.shutdown(cancel_futures=True)
+        if self._part is not None:
+            self._part.release()
+
+
+class _Part:
+    """Bytes that are collected, and then sent, in memory that is claimed. For one thread after another."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self._claimed = SENDING.claim(num_bytes)
+        self.bytes = mmap.mmap(-1, num_bytes)  # what malloc is given back, it keeps
+
+    @property
+    def room(self) -> int:
+        return len(self.bytes) - self.bytes.tell()
+
+    def end(self) -> tuple[int, int]:
+        """Nothing follows; number of bytes, and their CRC-32C."""
+        if self.room:
+            self.bytes.resize(self.bytes.tell())
+        with memoryview(self.bytes) as view:
+            return len(view), crc32c(view, 0)
+
+    def release(self) -> None:
+        """Idempotent."""
+        self.bytes.close()
+        SENDING.release(self._claimed)
+        self._claimed = 0
+
+
+class DriverUpload:
+    """A file that a driver writes. It would take all that it is given, and send that in the background."""
+
+    def __init__(self, stream: Any, num_bytes: int) -> None:
+        """Of about `num_bytes`."""
+        self._stream, self._num_bytes, self._claimed = stream, num_bytes, 0
+
+    def write(self, data: Any) -> None:
+        """See `Upload`."""
+        self._claimed = self._claimed or SENDING.claim(min(self._num_bytes, _DRIVER_BYTES))
+        view = memoryview(data).cast("B")
+        for first in range(0, len(view), _PIECE_BYTES):
+            self._stream.write(view[first : first + _PIECE_BYTES])
+            if self._num_bytes > PART_BYTES:
+                self._stream.flush()  # waits for what it sends
+
+    def close(self) -> None:
+        """See `Upload`. Idempotent."""
+        try:
+            self._stream.close()
+        finally:
+            SENDING.release(self._claimed)
+            self._claimed = 0
+
+    abandon = close
 
 
 def _begin(target: StoredPath, num_bytes: int, record: SentRecord) -> Upload:
@@ -113,15 +180,7 @@ def _begin(target: StoredPath, num_bytes: int, record: SentRecord) -> Upload:
         return PartedUpload(s3, target, num_bytes, record)
     end_upload(target, record)
     filesystem, path = target.locate()
-    stream: Upload = filesystem.open_output_stream(path)
-    return stream
-
-
-def _abandon(upload: Upload) -> None:
-    if isinstance(upload, PartedUpload):
-        upload.abandon()
-    else:
-        upload.close()  # what appears is not whole, and the record does not say that it is
+    return DriverUpload(filesystem.open_output_stream(path), num_bytes)
 
 
 def copy_file(source: Location, target: StoredPath, record: SentRecord) -> int:
@@ -136,7 +195,7 @@ def copy_file(source: Location, target: StoredPath, record: SentRecord) -> int:
             upload.close()
         except BaseException:
             with suppress(OSError):
-                _abandon(upload)
+                upload.abandon()
             raise
     return crc
 
@@ -192,7 +251,7 @@ class SentFile:
         """End it, unless it is closed: what appears, if anything does, is not whole, and the record does not say that
         it is. Idempotent."""
         with suppress(OSError):
-            _abandon(self._upload)
+            self._upload.abandon()
 
 
 class ExtentsStream(SentFile):

@@ -9,6 +9,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.storage import faults
 from diskgnn.storage.disk_space import UNLIMITED, DiskBudget
+from diskgnn.storage.sending_memory import counted_bytes
 from diskgnn.system.memory import anonymous_bytes, memory_budget, thread_count
 from diskgnn.units import format_size
 
@@ -48,7 +49,7 @@ class Resources:
     memory_bytes: int  # for arrays and buffers: the budget without `held_bytes`
     threads: int
     reporter: Reporter = SILENT
-    held_bytes: int = 0  # of the budget: what the process has already, and what code and threads take
+    held_bytes: int = 0  # of the budget: what the process has, and what code, threads and sending to a store take
     thread_bytes: int = 0  # of these, for each thread
     disk: DiskBudget = UNLIMITED
 
@@ -116,10 +117,13 @@ class Resources:
             least_bytes = needed_bytes
             if self.held_bytes:
                 least_bytes = (self.held_bytes + needed_bytes + 2 * _MARGIN_BYTES - 1) // _MARGIN_BYTES * _MARGIN_BYTES
+            sent = f", for parts of files on their way to a store ({format_size(counted_bytes())})" * bool(
+                counted_bytes()
+            )
             raise SmallBudgetError(
                 least_bytes,
                 f"memory: expected at least {least_bytes} bytes ({format_size(least_bytes)}) {what}, of which "
-                f"{format_size(self.held_bytes)} are for what the process has loaded and for threads; found "
+                f"{format_size(self.held_bytes)} are for what the process has loaded{sent} and for threads; found "
                 f"{format_size(max(0, self.held_bytes + self.memory_bytes))}",
             )
 
@@ -130,4 +134,5 @@ class Resources:
 
 def held_bytes(threads: int) -> int:
     """Of this process: what it has in memory now, and what a stage of so many threads takes beside its arrays."""
-    return faults.reading("memory.held", anonymous_bytes() + _STAGE_BYTES + threads * _THREAD_BYTES)
+    beside_bytes = _STAGE_BYTES + threads * _THREAD_BYTES + counted_bytes()
+    return faults.reading("memory.held", anonymous_bytes() + beside_bytes)

@@ -18,7 +18,7 @@ import diskgnn
 from diskgnn.errors import StoreError
 from diskgnn.storage import faults, remote_files
 from diskgnn.storage.artifacts import MANIFEST
-from diskgnn.storage.uploads import PART_BYTES
+from diskgnn.storage.s3_parts import PART_BYTES
 
 NUM_PARTS = 4
 
@@ -142,6 +142,17 @@ def test_a_store_that_refuses_parts_is_an_error_and_the_next_run_goes_on(store, 
     ):
         diskgnn.push(graph, url)
     assert digest(url) == digest(graph)
+
+
+@pytest.mark.parametrize("asked_for", [None, "when_supported"])
+def test_parts_have_no_checksum_that_other_servers_refuse(store, graph, tmp_path, monkeypatch, asked_for):
+    """Of AWS's own, which boto3 adds by default: only who asks for it has it sent to a server of another make."""
+    if asked_for is not None:
+        monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", asked_for)
+    diskgnn.push(graph, store.url(f"{tmp_path.name}/pushed"))
+    heads = [request.head.lower() for request in store.proxy.requests if "partNumber" in request.path]
+    assert len(heads) == NUM_PARTS
+    assert {"x-amz-checksum" in head for head in heads} == {asked_for is not None}
 
 
 def test_what_is_given_up_leaves_no_parts(store, graph, tmp_path):

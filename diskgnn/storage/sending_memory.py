@@ -1,0 +1,68 @@
+"""Memory of what is on its way to stores: claimed before it is taken, by all uploads of the process together."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+SENDING_BYTES = 64 << 20  # of parts and of buffers of drivers
+_BESIDE_BYTES = 8 << 20  # threads and connections, and the piece of each file that is copied to its part
+_POLL_SECONDS = 0.1
+
+
+class SendingMemory:
+    """So many bytes, for several threads.
+
+    Nobody waits for ever if those who have claimed need no more to get rid of it: an upload claims a part, fills it,
+    sends it and releases it, and waits for nobody meanwhile.
+    """
+
+    def __init__(self, total_bytes: int) -> None:
+        self.total_bytes, self.claimed_bytes = total_bytes, 0
+        self._changed = threading.Condition()
+        self._waiting: deque[object] = deque()
+
+    def claim(self, num_bytes: int) -> int:
+        """Wait until so many bytes are free, or for more than there are, all; what is to be released.
+
+        In the order of calls: who needs much is not passed for ever by those who need little.
+        """
+        num_bytes, turn = min(num_bytes, self.total_bytes), object()
+        with self._changed:
+            self._waiting.append(turn)
+            try:
+                while self._waiting[0] is not turn or self.claimed_bytes + num_bytes > self.total_bytes:
+                    self._changed.wait(_POLL_SECONDS)  # a signal that another thread got is handled in between
+                self.claimed_bytes += num_bytes
+            finally:
+                self._waiting.remove(turn)
+                self._changed.notify_all()
+        return num_bytes
+
+    def release(self, num_bytes: int) -> None:
+        """Have others claim these bytes."""
+        with self._changed:
+            self.claimed_bytes -= num_bytes
+            self._changed.notify_all()
+
+
+SENDING = SendingMemory(SENDING_BYTES)  # of this process
+_outputs = 0  # that go to a store, and are made now
+
+
+@contextmanager
+def counted() -> Iterator[None]:
+    """What is made within the block goes to a store: budgets of memory count what sending it takes."""
+    global _outputs
+    _outputs += 1
+    try:
+        yield
+    finally:
+        _outputs -= 1
+
+
+def counted_bytes() -> int:
+    """What sending takes of a budget of memory: 0 where nothing goes to a store."""
+    return SENDING_BYTES + _BESIDE_BYTES if _outputs else 0

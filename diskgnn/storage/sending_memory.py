@@ -16,7 +16,8 @@ class SendingMemory:
     """So many bytes, for several threads.
 
     Nobody waits for ever if those who have claimed need no more to get rid of it: an upload claims a part, fills it,
-    sends it and releases it, and waits for nobody meanwhile.
+    sends it and releases it. What is being filled may wait for other files to arrive (`Outbox.send`): nobody has more
+    than half, so that they can.
     """
 
     def __init__(self, total_bytes: int) -> None:
@@ -25,11 +26,11 @@ class SendingMemory:
         self._waiting: deque[object] = deque()
 
     def claim(self, num_bytes: int) -> int:
-        """Wait until so many bytes are free, or for more than there are, all; what is to be released.
+        """Wait until so many bytes are free, or for more than half of all, half; what is to be released.
 
         In the order of calls: who needs much is not passed for ever by those who need little.
         """
-        num_bytes, turn = min(num_bytes, self.total_bytes), object()
+        num_bytes, turn = min(num_bytes, self.total_bytes // 2), object()
         with self._changed:
             self._waiting.append(turn)
             try:

@@ -98,14 +98,30 @@ def test_files_at_once_hold_no_more_than_there_is(memory: SendingMemory, tmp_pat
     assert found == [name.encode() * num_bytes for name in "abcde"]
 
 
-def test_parts_larger_than_all_go_one_by_one(memory: SendingMemory, tmp_path: Path, monkeypatch) -> None:
+def test_parts_larger_than_all_go_two_at_a_time(memory: SendingMemory, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(uploads, "MOST_PARTS", 3)
     store, num_bytes = SlowStore(), 8 * PART_BYTES
     for _ in range(10):
         store.let.release()
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda name: send_file(store, name, tmp_path, num_bytes), "ab"))
-    assert store.most_bytes == 4 * PART_BYTES  # the part that it has to be, and nothing beside it
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda name: send_file(store, name, tmp_path, num_bytes), "abc"))
+    assert store.most_bytes <= 2 * 4 * PART_BYTES  # parts as large as they have to be
+    assert memory.claimed_bytes == 0
+
+
+def test_a_part_that_is_being_filled_lets_other_files_pass(memory: SendingMemory, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(uploads, "MOST_PARTS", 2)
+    store, num_bytes = SlowStore(), 2 * TOTAL_PARTS * PART_BYTES  # one part, larger than all
+    for _ in range(10):
+        store.let.release()
+    target = StoredPath(f"s3://bucket/{tmp_path.name}/a")
+    target.scratch.parent.mkdir(parents=True, exist_ok=True)
+    upload = uploads.PartedUpload(store, target, num_bytes, SentRecord(target))
+    upload.write(b"a" * (num_bytes // 2))
+    send_file(store, "b", tmp_path, PART_BYTES + 1)
+    upload.write(b"a" * (num_bytes // 2))
+    upload.close()
+    assert store.objects == {"0": {1: b"a" * num_bytes}, "1": {1: b"b" * (PART_BYTES + 1)}}
     assert memory.claimed_bytes == 0
 
 

@@ -1,4 +1,4 @@
-"""Commands that make a graph and prepare it for training: convert, generate, sample, pack, prepare."""
+"""Commands that prepare a graph for training: sample and pack, or both: prepare."""
 
 from __future__ import annotations
 
@@ -16,30 +16,12 @@ from diskgnn.progress import StageReport
 from diskgnn.specs.sampling import ENGINES
 from diskgnn.storage.object_stores import Location, StoredPath
 
+_spending = options.combined(options.memory, options.disk, options.threads, options.overwrite, options.serve)
+
 
 def _finish(output: Output, reports: StageReport | list[StageReport]) -> None:
     output.stages(reports if isinstance(reports, list) else [reports])
     output.result(reports)
-
-
-def _graph_made(output: Output, report: StageReport, out: Path) -> None:
-    """Nobody knows fanouts and caches in advance: the next command predicts what these would take."""
-    from diskgnn.graph.graph import Graph
-
-    _finish(output, report)
-    graph = Graph.open(out)
-    splits = [each.splits for each in graph.nodes.values()] + [each.splits for each in graph.edges.values()]
-    if any("train" in each for each in splits):
-        packed = out.with_name(f"{out.name}-packed")
-        output.next("diskgnn", "prepare", out, packed, "--fanouts", "10,10", "--cpu-cache", "10%", "--estimate",
-                    why="predicts time and disk space; without --estimate it prepares")  # fmt: skip
-    else:
-        output.next(
-            "diskgnn",
-            "inspect",
-            out,
-            why="it has no nodes to train on yet: convert with --train, or prepare with --target-seeds",
-        )
 
 
 def _ready_to_train(output: Output, reports: StageReport | list[StageReport], packed: Location, ranks: int = 1) -> None:
@@ -60,181 +42,12 @@ def _ready_to_train(output: Output, reports: StageReport | list[StageReport], pa
     output.next(*launch, "train", packed, "--checkpoint", packed.with_name(f"{packed.name}-run"))
 
 
-_source = options.section("Data sets in the formats of others")
-_edges = options.section("Edges")
-_nodes = options.section("Nodes")
-_tables = options.section("Tables: Parquet or CSV, one file or a folder of parts")
-
-
-@click.command(cls=Command, short_help="Make a graph directory from your arrays or tables.")
-@click.argument("out", type=options.ARTIFACT)
-@_source(
-    "--from",
-    "format",
-    type=(str, options.EXISTING),
-    metavar="FORMAT PATH",
-    help="Read the graph from PATH. FORMAT is auto or one of {formats}.",
-    cls=options.FormatOption,
-)
-@_source(
-    "--set",
-    "options",
-    type=options.SETTING,
-    multiple=True,
-    help="An option of the format, such as weights=true; an unknown one is answered with those that there are.",
-)
-@click.option(
-    "--schema",
-    type=options.EXISTING,
-    help="Description of a graph with types, in YAML (a file, or a folder with a graph.yaml), instead of the rest.",
-)
-@_edges(
-    "--edges",
-    type=options.SOURCE,
-    help="Edges source -> destination: .npy of shape [2, E] or [E, 2], or a table (see below).",
-)
-@_edges("--indptr", type=options.SOURCE, help="Instead of --edges: CSC offsets, .npy [N + 1].")
-@_edges("--indices", type=options.SOURCE, help="With --indptr: the in-neighbours, .npy [E].")
-@_edges("--reverse", is_flag=True, help="Also add each edge's reverse: makes the graph undirected.")
-@_edges("--self-loops", is_flag=True, help="Add an edge from each node to itself.")
-@_edges("--drop-duplicates", is_flag=True, help="Keep one of several equal edges.")
-@_nodes("--ids", type=options.SOURCE, help="Your own ids of the nodes, in order: .npy, or a table's id column.")
-@_nodes(
-    "--features",
-    type=options.ROWS,
-    help="One row per node: .npy [N, D] of float32, float16, int8, or bfloat16 as uint16; or, of a file without a "
-    "header, raw:DTYPE:D:PATH, such as raw:float32:1024:features.bin.",
-)
-@_nodes("--bfloat16", is_flag=True, help="The features' uint16 are the bits of bfloat16 numbers.")
-@_nodes("--reference-features", is_flag=True, help="Leave the features where they are instead of copying them.")
-@_nodes(
-    "--quantise",
-    type=click.Choice(["int8", "int4", "float16", "bfloat16"]),
-    help="Store the features in fewer bits; says what that changes.  [default: as they are]",
-)
-@_nodes("--labels", type=options.ROWS, help="One class per node: .npy [N], -1 where a node has none.")
-@_nodes("--train", type=options.SOURCE, help="Nodes to train on: .npy of ids, or of bool [N].")
-@_nodes("--valid", type=options.SOURCE, help="Nodes to choose the best epoch by.")
-@_nodes("--test", type=options.SOURCE, help="Nodes to report accuracy on.")
-@_nodes("--num-nodes", type=click.IntRange(min=1), help="N.  [default: as many as there are feature rows]")
-@_nodes("--num-classes", type=click.IntRange(min=1), help="Classes.  [default: the largest label + 1]")
-@_tables("--nodes", type=options.SOURCE, help="Table with a row per node, for what the options above don't give.")
-@_tables(
-    "--column",
-    "columns",
-    type=options.COLUMN,
-    multiple=True,
-    help="What a column is called, such as src=from or label=topic; repeat it for several columns of features. "
-    "Roles: src, dst, id, features, label, split. Of CSV: delimiter=; and names=src,dst (of a file without names) and "
-    "types=id:string.",
-)
-@options.memory
-@options.output_disk
-@options.overwrite
-@options.serve
-@click.pass_obj
-def convert(
-    output: Output,
-    /,
-    out: Path,
-    format: tuple[str, Path] | None,  # noqa: A002
-    options: tuple[tuple[str, str], ...],
-    columns: tuple[tuple[str, str], ...],
-    **arguments: Any,
-) -> None:
-    """Make the graph directory OUT from your arrays, tables, or a data set in another format.
-
-    Stopped half-way, the same command goes on where it was.
-    """
-    from diskgnn.cli.table_columns import table_columns
-    from diskgnn.importers.convert import convert
-
-    if format is not None:
-        arguments["format"], arguments["source"] = format
-
-    report = convert(
-        out, **arguments, options=dict(options), columns=table_columns(columns), reporter=output.reporter
-    )  # fmt: skip
-    _graph_made(output, report, out)
-
-
-@click.command(cls=Command, short_help="Say where a graph's features lie now.")
-@click.argument("graph", type=options.LOCAL)
-@click.option("--features", type=options.EXISTING, required=True, help="The feature file that the graph refers to.")
-@click.option("--node-type", help="Whose features.  [default: the only type whose features lie elsewhere]")
-@click.option("--verify", is_flag=True, help="Compare all of the file, not 1,024 pieces of it.")
-@click.pass_obj
-def relink(output: Output, /, graph: Path, **arguments: Any) -> None:
-    """Say where the features lie now that GRAPH refers to (`convert --reference-features`).
-
-    What was made from the graph still fits.
-    """
-    from diskgnn.graph.relinking import relink
-
-    relink(graph, **arguments)
-    output.text(f"{graph} refers to {arguments['features']} now")
-    output.result({"graph": str(graph), "features": str(arguments["features"])})
-
-
-@click.command(cls=Command, short_help="Make a synthetic graph directory.")
-@click.argument("out", type=options.ARTIFACT)
-@click.option(
-    "--schema",
-    type=options.EXISTING,
-    help="Description of a graph with types, in YAML, instead of the sizes and shares below.",
-)
-@click.option("--num-nodes", type=int, help="Number of nodes; meant for 10,000 to 100 million.")
-@click.option("--avg-degree", type=float, default=12.5, show_default=True, help="Edges drawn per node.")
-@click.option("--num-classes", type=int, default=16, show_default=True, help="Classes, of equal size.")
-@click.option("--num-features", type=int, default=128, show_default=True, help="Numbers per feature row.")
-@click.option(
-    "--feature-dtype",
-    type=click.Choice(["float32", "float16", "bfloat16", "int8"]),
-    default="float32",
-    show_default=True,
-    help="Type of the features.",
-)
-@click.option("--train-fraction", type=float, default=0.02, show_default=True, help="Share of nodes to train on.")
-@click.option("--valid-fraction", type=float, default=0.01, show_default=True, help="Share of nodes to validate on.")
-@click.option("--test-fraction", type=float, default=0.01, show_default=True, help="Share of nodes to test on.")
-@click.option(
-    "--homophily", type=float, default=0.7, show_default=True, help="Share of edges that join nodes of one class."
-)
-@options.seed
-@options.memory
-@options.output_disk
-@options.threads
-@options.overwrite
-@options.serve
-@click.pass_obj
-def generate(output: Output, /, out: Path, schema: Path | None, **arguments: Any) -> None:
-    """Make a synthetic graph directory OUT of any size, with labels that a GNN can learn.
-
-    Stopped half-way, the same command goes on where it was, if the graph is a large one.
-    """
-    if schema is not None:
-        from diskgnn.importers.generating import generate_typed
-
-        kept = {name: arguments[name] for name in ("seed", "memory", "disk", "threads", "overwrite")}
-        _graph_made(output, generate_typed(out, schema, **kept, reporter=output.reporter), out)
-        return
-    if arguments["num_nodes"] is None:
-        raise click.UsageError("expected --num-nodes, or --schema for a graph with types")
-    from diskgnn.graph.generation import generate
-
-    _graph_made(output, generate(out, **arguments, reporter=output.reporter), out)
-
-
 @click.command(cls=Command, short_help="Sample minibatches: the first half of prepare.")
 @click.argument("graph", type=options.ARTIFACT)
 @click.argument("out", type=options.ARTIFACT)
 @options.sampling
 @options.seed
-@options.memory
-@options.disk
-@options.threads
-@options.overwrite
-@options.serve
+@_spending
 @click.pass_obj
 def sample(output: Output, /, graph: Path, out: Path, **arguments: Any) -> None:
     """Sample the minibatches of GRAPH into OUT (the first half of `prepare`).
@@ -252,11 +65,7 @@ def sample(output: Output, /, graph: Path, out: Path, **arguments: Any) -> None:
 @click.argument("samples", type=options.ARTIFACT)
 @click.argument("out", type=options.ARTIFACT)
 @options.caches
-@options.memory
-@options.disk
-@options.threads
-@options.overwrite
-@options.serve
+@_spending
 @click.pass_obj
 def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: Any) -> None:
     """Place and pack the features of GRAPH for SAMPLES into OUT (the second half of `prepare`)."""
@@ -272,11 +81,7 @@ def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: 
 @options.caches
 @click.option("--samples", type=options.OUTPUT, help="Keep the samples here.  [default: they are removed]")
 @options.seed
-@options.memory
-@options.disk
-@options.threads
-@options.overwrite
-@options.serve
+@_spending
 @click.option(
     "--ranks",
     type=click.IntRange(min=1),

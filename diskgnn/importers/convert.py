@@ -10,29 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from diskgnn.errors import ConfigError, InputError
-from diskgnn.graph.csc import EdgeOptions, least_memory_bytes
+from diskgnn.graph.csc import EdgeOptions
 from diskgnn.importers.completing import completed, is_of_one_type
 from diskgnn.importers.containers.arrays import Source
 from diskgnn.importers.containers.file_kinds import permission_named
 from diskgnn.importers.formats.registry import AUTO, FORMATS, SourceFormat, read_source
+from diskgnn.importers.given_graph import GivenGraph
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, read_description
-from diskgnn.importers.graph_writing import open_graph, write_graph
 from diskgnn.importers.identity import identity
-from diskgnn.importers.ids.replacing_ids import LEAST_ID_BYTES, SCRATCH, replace_user_ids
-from diskgnn.importers.ids.user_ids import default_owner, find_user_ids
-from diskgnn.importers.tables.table import TableColumns, is_table
+from diskgnn.importers.tables.table import TableColumns
 from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter, StageReport
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, SPLITS
 from diskgnn.storage import artifacts
-from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, kept_bytes, require_free_bytes
+from diskgnn.storage.disk_space import DiskBudget
 from diskgnn.storage.publishing import published
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.memory import memory_budget
 from diskgnn.system.resources import Resources
-
-_ARRAY_BYTES, _TABLE_BYTES = 8 << 20, 32 << 20  # of what is read at once
 
 __all__ = ["FORMATS", "EdgeInput", "GraphInput", "NodeInput", "SourceFormat", "TableColumns", "convert"]
 
@@ -150,17 +146,8 @@ def convert(
         made_with = asdict(EdgeOptions(**on_edges)) | ({} if quantise is None else {"quantise": quantise})
     with permission_named():
         described, typed = _described(source, format, options, schema, topology, on_nodes, on_edges, memory)
-        owner_of = default_owner(typed)
-        user_ids = find_user_ids(described, owner_of)
-        opened = None if user_ids.types else open_graph(described, typed=typed)
-    resources = Resources.of(memory, reporter=reporter)  # what is open counts
-    least_bytes, what = LEAST_ID_BYTES, "replace ids"
-    if opened is not None:  # otherwise nobody knows how many nodes there are
-        least_bytes = max((least_memory_bytes(edges.list.num_nodes) for edges in opened.edges.values()), default=0)
-        what = "sort edges"
-    resources = resources.within(
-        f"to read the sources and {what}", _reading_bytes(described, source), least_bytes=least_bytes
-    )
+        given = GivenGraph.of(described, typed=typed)
+    resources = given.resources(Resources.of(memory, reporter=reporter), is_data_set=source is not None)
     making = identity({
         "source": source if isinstance(source, (str, os.PathLike)) else described,
         "format": format, "options": options, "schema": None if schema is None else described,
@@ -172,16 +159,7 @@ def convert(
         out, artifacts.GRAPH, config=config, overwrite=overwrite, resumable=making is not None, disk=budget
     ) as writer:
         try:
-            if opened is None:
-                dense = replace_user_ids(described, user_ids, owner_of, writer, resources)
-                opened = open_graph(dense.given, typed=typed, topologies=dense.topologies)
-                budget.look()
-            # What a killed run made of it is there.
-            there_bytes = kept_bytes(writer.staging) - allocated_bytes(writer.path(SCRATCH))
-            needed_bytes = opened.needed_bytes - max(0, there_bytes)
-            if writer.outbox is None:  # or else files go one after another, and features need no room
-                require_free_bytes(writer.staging, needed_bytes, f"the graph {out}", disk=budget)
-            written = write_graph(writer, opened, resources)
+            opened, written = given.write(writer, resources, f"the graph {out}")
         except (InputError, ConfigError):
             writer.discard()
             raise
@@ -224,12 +202,6 @@ def _described(
     from_source = read_source(source, format, options or {}, Resources.of(memory))
     described = completed(from_source, given_on_nodes, **on_edges)
     return described, not is_of_one_type(described)
-
-
-def _reading_bytes(described: GraphInput, source: object) -> int:
-    """What reading takes: pieces of the sources, and what Arrow has on the way to them."""
-    given = [value for each in (*described.nodes.values(), *described.edges.values()) for value in vars(each).values()]
-    return _TABLE_BYTES if source is not None or any(map(is_table, given)) else _ARRAY_BYTES
 
 
 def _plain(topology: Mapping[str, Any], on_nodes: Mapping[str, Any], on_edges: Mapping[str, bool]) -> GraphInput:

@@ -1,0 +1,91 @@
+"""A graph that is to be made of what the user gave: opened, held against memory and disk, and written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from diskgnn.graph.csc import least_memory_bytes
+from diskgnn.importers.graph_input import GraphInput
+from diskgnn.importers.graph_writing import OpenGraph, WrittenGraph, open_graph, write_graph
+from diskgnn.importers.ids.replacing_ids import LEAST_ID_BYTES, SCRATCH, replace_user_ids
+from diskgnn.importers.ids.user_ids import UserIds, default_owner, find_user_ids
+from diskgnn.importers.tables.table import is_table
+from diskgnn.schema import EdgeType
+from diskgnn.storage.disk_space import allocated_bytes, kept_bytes, require_free_bytes
+from diskgnn.storage.writer import ArtifactWriter
+from diskgnn.system.resources import Resources
+
+_ARRAY_BYTES, _TABLE_BYTES = 8 << 20, 32 << 20  # of what is read at once
+
+
+@dataclass(frozen=True)
+class GivenGraph:
+    """What a graph is made of, its sources looked at.
+
+    Args:
+        described: the sources.
+        typed: the graph was described by types, which messages name.
+        user_ids: ids in them that are the user's own.
+        owner_of: what messages call a type of "node" or "edge".
+        opened: the sources, to be streamed; None where ids are to be replaced first: nobody knows how many nodes there
+            are.
+    """
+
+    described: GraphInput
+    typed: bool
+    user_ids: UserIds
+    owner_of: Callable[[str, str | EdgeType], str]
+    opened: OpenGraph | None
+
+    @staticmethod
+    def of(described: GraphInput, *, typed: bool) -> GivenGraph:
+        """Look at the sources.
+
+        Raises:
+            ConfigError: what is given does not go together.
+            InputError: what is given is no graph.
+        """
+        owner_of = default_owner(typed)
+        user_ids = find_user_ids(described, owner_of)
+        opened = None if user_ids.types else open_graph(described, typed=typed)
+        return GivenGraph(described, typed, user_ids, owner_of, opened)
+
+    def resources(self, resources: Resources, *, is_data_set: bool) -> Resources:
+        """What writing may spend, beside what reading takes: pieces of the sources, and what Arrow has on the way.
+
+        Args:
+            resources: what this process may have, once the sources are open.
+            is_data_set: the sources are those of a data set in a format of others.
+
+        Raises:
+            ConfigError: less than it takes at least; with the figure.
+        """
+        least_bytes, what = LEAST_ID_BYTES, "replace ids"
+        if self.opened is not None:
+            edges = self.opened.edges.values()
+            least_bytes = max((least_memory_bytes(each.list.num_nodes) for each in edges), default=0)
+            what = "sort edges"
+        inputs = (*self.described.nodes.values(), *self.described.edges.values())
+        reads_tables = is_data_set or any(is_table(value) for each in inputs for value in vars(each).values())
+        reading_bytes = _TABLE_BYTES if reads_tables else _ARRAY_BYTES
+        return resources.within(f"to read the sources and {what}", reading_bytes, least_bytes=least_bytes)
+
+    def write(self, writer: ArtifactWriter, resources: Resources, what: str) -> tuple[OpenGraph, WrittenGraph]:
+        """Write it, with dense ids; what was read for it, and what was written. `what` it is called in messages.
+
+        Raises:
+            InputError: the data is no graph; says where.
+            DiskFullError: too little disk space.
+        """
+        opened = self.opened
+        if opened is None:
+            dense = replace_user_ids(self.described, self.user_ids, self.owner_of, writer, resources)
+            opened = open_graph(dense.given, typed=self.typed, topologies=dense.topologies)
+            writer.disk.look()
+        # What a killed run made of it is there.
+        there_bytes = kept_bytes(writer.staging) - allocated_bytes(writer.path(SCRATCH))
+        if writer.outbox is None:  # or else files go one after another, and features need no room
+            needed_bytes = opened.needed_bytes - max(0, there_bytes)
+            require_free_bytes(writer.staging, needed_bytes, what, disk=writer.disk)
+        return opened, write_graph(writer, opened, resources)

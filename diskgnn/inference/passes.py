@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor
 
-from diskgnn.inference.edges import EdgeFiles, EdgeWindow
-from diskgnn.inference.network import NetworkLayer
 from diskgnn.inference.plan import AnyPass, DegreePass, InferencePlan, RowPass, Stored, SumPass
+from diskgnn.inference.row_passes import RowPasses
 from diskgnn.inference.scratch import Scratch
-from diskgnn.inference.sizes import CHUNK_ROWS
+from diskgnn.inference.stored_windows import Rows, StoredWindows
+from diskgnn.inference.sum_passes import SumPasses
 from diskgnn.ordered import in_order
 from diskgnn.progress import Advance, Reporter
-from diskgnn.schema import EdgeType
-from diskgnn.storage.feature_scan import read_checked_span
-from diskgnn.storage.row_reading import row_buffer
-
-Rows = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -53,19 +45,9 @@ class Execution:
     def __init__(self, plan: InferencePlan, scratch: Scratch, wanted: Sequence[int] | None, reporter: Reporter) -> None:
         self.plan, self._scratch, self._wanted, self._reporter = plan, scratch, wanted, reporter
         self._pool = ThreadPoolExecutor(plan.workers)
-        self._edges: dict[int, dict[EdgeType, EdgeFiles]] = {
-            number: self._edge_files(layer) for number, layer in enumerate(plan.network.layers)
-        }
+        self._stored = StoredWindows(plan, scratch)
+        self._rows, self._sums = RowPasses(plan, self._stored), SumPasses(plan, self._stored, self._pool)
         self.records: list[PassRecord] = []
-
-    def _edge_files(self, layer: NetworkLayer) -> dict[EdgeType, EdgeFiles]:
-        features = dict(zip(layer.steps.types.edges, layer.steps.types.edge_features, strict=True))
-        graph, traffic = self.plan.graph, self._scratch.traffic
-        return {
-            each: EdgeFiles(graph, graph.edges[each], with_features=features[each] is not None, traffic=traffic)
-            for name in layer.destinations
-            for each in layer.edge_types(name)
-        }
 
     @contextmanager
     def running(self) -> Iterator[Execution]:
@@ -99,7 +81,7 @@ class Execution:
         each = self.plan.passes[-1]
         assert isinstance(each, RowPass)
         with self._recorded(each):
-            calls = (partial(self._out_rows, each, window) for window in self._windows(each))
+            calls = (partial(self._rows.output, each, window) for window in self._windows(each))
             with self._stage(each) as advance:
                 for found in in_order(self._pool, calls, self.plan.workers - 1):
                     yield found
@@ -140,7 +122,7 @@ class Execution:
             done += 1
         for stored in self._needed(done):
             for window in self._windows_of(stored):
-                if not scratch.is_whole(_file(stored, window)) and not self._is_used_up(done, stored, window):
+                if not self._stored.is_whole(stored, window) and not self._is_used_up(done, stored, window):
                     scratch.clear()
                     return 0
         return done
@@ -157,7 +139,7 @@ class Execution:
         return isinstance(each, RowPass) and stored in each.drops and self._is_finished(each, window)
 
     def _is_finished(self, each: AnyPass, window: int) -> bool:
-        return bool(each.writes) and all(self._scratch.is_whole(_file(stored, window)) for stored in each.writes)
+        return bool(each.writes) and all(self._stored.is_whole(stored, window) for stored in each.writes)
 
     def _windows_of(self, stored: Stored) -> Sequence[int]:
         layers = len(self.plan.network.layers)
@@ -175,19 +157,20 @@ class Execution:
     def _remove_drops(self, number: int) -> None:
         for stored in self.plan.passes[number].drops:
             for window in range(self.plan.num_windows(stored.node_type)):
-                self._scratch.remove(_file(stored, window))
+                self._stored.remove(stored, window)
 
     def _run(self, each: AnyPass) -> None:
         if isinstance(each, DegreePass):
-            self._count_degrees(each)
+            with self._stage(each) as advance:
+                self._sums.count_degrees(each, advance)
             return
         missing = [window for window in self._windows(each) if not self._is_finished(each, window)]
         with self._stage(each) as advance:
             work: Callable[[int], int]
             if isinstance(each, RowPass):
-                work = partial(self._store_rows, each)
+                work = partial(self._rows.store, each)
             else:
-                work = partial(self._store_sums, each, self._loaded(each) if missing else {})
+                work = partial(self._sums.store, each, self._sums.loaded(each) if missing else {})
             advance(sum(self._num_rows(each, window) for window in self._windows(each) if window not in missing))
             for num_rows in in_order(self._pool, (partial(work, window) for window in missing), self.plan.workers - 1):
                 advance(num_rows)
@@ -195,164 +178,6 @@ class Execution:
     def _num_rows(self, each: RowPass | SumPass, window: int) -> int:
         first, last = self.plan.window(each.node_type, window)
         return last - first
-
-    # Rows
-
-    @torch.no_grad()
-    def _store_rows(self, each: RowPass, window: int) -> int:
-        plan = self.plan
-        first, last = plan.window(each.node_type, window)
-        layer, panels = plan.network.layers[each.layer], plan.panels[each.layer]
-        outputs = {stored.name: np.empty((last - first, stored.columns), np.float32) for stored in each.writes}
-        arrays = [name for node_type, name in layer.arrays if node_type == each.node_type]
-        degrees = next((self._read(s, window, np.int32)[:, 0] for s in each.reads if s.name == "degrees"), None)
-        for begin, end, x in self._chunks(each, window):
-            known = None if degrees is None else torch.from_numpy(degrees[begin:end])
-            messages = layer.steps.messages(each.node_type, x, known)
-            for name in arrays:
-                columns, rows = layer.columns((each.node_type, name)), messages[name].numpy()
-                for place, panel in enumerate(panels):
-                    outputs[f"{each.layer}-{name}-{each.node_type}-{place}"][begin:end] = rows[:, panel.of_row(columns)]
-            if (own := outputs.get(f"{each.layer}-own-{each.node_type}")) is not None:
-                own[begin:end] = layer.steps.own(each.node_type, x).numpy()
-        for stored in each.writes:
-            self._write(stored, window, outputs[stored.name])
-        for stored in each.drops:
-            self._scratch.remove(_file(stored, window))
-        return last - first
-
-    @torch.no_grad()
-    def _out_rows(self, each: RowPass, window: int) -> tuple[int, int, Rows]:
-        first, last = self.plan.window(each.node_type, window)
-        out = np.empty((last - first, self.plan.network.out_columns), np.float32)
-        for begin, end, x in self._chunks(each, window):
-            out[begin:end] = x.numpy()
-        return first, last, out
-
-    def _chunks(self, each: RowPass, window: int) -> Iterator[tuple[int, int, Tensor]]:
-        """(first, last, rows that enter the pass's layer) of each chunk, counted from the window's first row."""
-        plan = self.plan
-        first, last = plan.window(each.node_type, window)
-        read = [self._read(stored, window) for stored in each.reads if stored.name != "degrees"]
-        before = plan.network.layers[each.layer - 1] if each.layer else None
-        num_sums = 0
-        if before is not None and before.edge_types(each.node_type):
-            num_sums = len(plan.panels[each.layer - 1])
-        own_parts, sum_parts = read[: len(read) - num_sums], read[len(read) - num_sums :]
-        features = self._features(each, first, last)
-        for begin in range(0, last - first, CHUNK_ROWS):
-            end = min(begin + CHUNK_ROWS, last - first)
-            x = None if features is None else plan.network.inputs[each.node_type](features(begin, end))
-            if before is not None:
-                steps = before.steps
-                own = steps.own(each.node_type, x) if x is not None else _joined(own_parts, begin, end)
-                sums = _joined(sum_parts, begin, end) if sum_parts else torch.zeros(end - begin, before.sum_columns)
-                x = before.after(steps.after(each.node_type, own, sums))
-            assert x is not None
-            yield begin, end, x
-
-    def _features(self, each: RowPass, first: int, last: int) -> Callable[[int, int], Tensor] | None:
-        """What gives a chunk of what the model's inputs take: features, or ids. None where the pass needs neither."""
-        plan = self.plan
-        graph, network = plan.graph, plan.network
-        if each.layer and not network.layers[each.layer - 1].own_is_input(each.node_type, graph):
-            return None
-        if network.is_embedded(each.node_type):
-            return lambda begin, end: torch.arange(first + begin, first + end)
-        nodes = graph.nodes[each.node_type]
-        file = nodes.feature_file
-        assert file is not None
-        rows, read_bytes = read_checked_span(file, nodes.feature_checksums, first, last)
-        self._scratch.traffic.add(read=read_bytes)
-        stored = file.rows.as_tensor(rows)
-        return lambda begin, end: file.x(stored[begin:end]).to(torch.float32)
-
-    # Sums
-
-    def _loaded(self, each: SumPass) -> dict[Stored, Tensor]:
-        """The panel of all sources: [N, heads, columns of each], where the rows of one head lie side by side."""
-        heads = len(self.plan.panels[each.layer][each.panel].heads)
-        found: dict[Stored, Tensor] = {}
-        for stored in dict.fromkeys(stored for _, stored in each.sources):
-            num_nodes, row_bytes = self.plan.graph.nodes[stored.node_type].num_nodes, stored.row_bytes
-            buffer = row_buffer(num_nodes, row_bytes)
-            calls = (partial(self._load, stored, window, buffer, heads) for window in self._windows_of(stored))
-            for _ in in_order(self._pool, calls, self.plan.workers - 1):
-                pass
-            rows = torch.from_numpy(buffer[: num_nodes * row_bytes].view(np.float32))
-            found[stored] = rows.view(heads, num_nodes, -1).transpose(0, 1)
-        return found
-
-    def _load(self, stored: Stored, window: int, buffer: npt.NDArray[np.uint8], heads: int) -> None:
-        first, last = self.plan.window(stored.node_type, window)
-        if heads == 1:
-            num_bytes = (last - first) * stored.row_bytes
-            self._scratch.read(_file(stored, window), num_bytes, buffer[first * stored.row_bytes :])
-            return
-        # torch would copy all rows of a head whenever it sums some of them, if they did not lie side by side.
-        num_nodes = self.plan.graph.nodes[stored.node_type].num_nodes
-        panel = buffer[: num_nodes * stored.row_bytes].view(np.float32).reshape(heads, num_nodes, -1)
-        panel[:, first:last] = self._read(stored, window).reshape(last - first, heads, -1).swapaxes(0, 1)
-
-    @torch.no_grad()
-    def _store_sums(self, each: SumPass, loaded: Mapping[Stored, Tensor], window: int) -> int:
-        plan = self.plan
-        layer, panel = plan.network.layers[each.layer], plan.panels[each.layer][each.panel]
-        first, last = plan.window(each.node_type, window)
-        heads = len(panel.heads)
-        edges = {
-            edge_type: EdgeWindow(self._edges[each.layer][edge_type], first, last)
-            for edge_type in layer.edge_types(each.node_type)
-        }
-        sources = {array: loaded[stored] for array, stored in each.sources}
-        beside = {
-            name: loaded[stored][first:last]
-            if stored in loaded
-            else torch.from_numpy(self._read(stored, window)).view(last - first, heads, -1)
-            for name, stored in each.beside
-        }
-        (target,) = each.writes
-        out = np.empty((last - first, target.columns), np.float32)
-        for begin in range(first, last, CHUNK_ROWS):
-            end = min(begin + CHUNK_ROWS, last)
-            blocks = {edge_type: found.block(begin, end) for edge_type, found in edges.items()}
-            here = slice(begin - first, end - first)
-            own = {name: rows[here] for name, rows in beside.items()}
-            sums = layer.steps.aggregate(each.node_type, blocks, sources, own, panel)
-            out[here] = sums.reshape(end - begin, -1).numpy()
-        self._write(target, window, out)
-        return last - first
-
-    def _count_degrees(self, each: DegreePass) -> None:
-        plan = self.plan
-        (edges,), (stored,) = self._edges[0].values(), each.writes
-        counts = torch.zeros(plan.graph.nodes[stored.node_type].num_nodes, dtype=torch.int32)
-        with self._stage(each) as advance:
-            for piece in edges.all_indices():
-                counts.index_add_(0, torch.from_numpy(piece), torch.ones(len(piece), dtype=torch.int32))
-                advance(len(piece))
-        for window in range(plan.num_windows(stored.node_type)):
-            first, last = plan.window(stored.node_type, window)
-            self._write(stored, window, counts[first:last].numpy())
-
-    def _write(self, stored: Stored, window: int, rows: npt.NDArray[Any]) -> None:
-        if not self._scratch.is_whole(_file(stored, window)):
-            self._scratch.write(_file(stored, window), rows)
-
-    def _read(self, stored: Stored, window: int, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[np.float32]:
-        first, last = self.plan.window(stored.node_type, window)
-        return self._scratch.rows(_file(stored, window), last - first, stored.columns, dtype)
-
-
-def _joined(parts: Sequence[Rows], begin: int, end: int) -> Tensor:
-    """Rows of which each part has some columns."""
-    if not parts:
-        return torch.empty(end - begin, 0)
-    return torch.cat([torch.from_numpy(part[begin:end]) for part in parts], dim=1)
-
-
-def _file(stored: Stored, window: int) -> str:
-    return f"{stored.name}-{window:05d}"
 
 
 def _marker(number: int) -> str:

@@ -1,0 +1,120 @@
+"""What PyG's loaders of prepared minibatches share: batches come from a packed directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from diskgnn.errors import ArtifactError
+from diskgnn.loading.loader import Loader
+from diskgnn.pyg.drawn import Drawn, placed
+from diskgnn.pyg.request import LoaderRequest, Preparation
+from diskgnn.pyg.sampler import DiskSampler
+
+
+class PreparedBatches:
+    """A base of both loaders: PyG's own code gives batches their attributes."""
+
+    data: Any
+    transform: Callable[[Any], Any] | None
+    transform_sampler_output: Callable[[Any], Any] | None
+    drop_last: bool
+    input_data: Any
+
+    def _begin(self, request: LoaderRequest, sampler: DiskSampler) -> None:
+        self._request, self._disk_sampler = request, sampler
+        self._preparation: Preparation | None = None
+        self._loader: Loader | None = None
+        self._epoch = 0
+
+    def prepare(self) -> Preparation:
+        """Make, or find in the cache folder, the graph and what this loader yields of it.
+
+        The first loop does so by itself. The data is looked at now: attributes that were deleted from `loader.data`
+        are in no batch.
+
+        Raises:
+            ConfigError, InputError, DiskFullError: see `diskgnn.convert` and `diskgnn.prepare`.
+        """
+        if self._preparation is None:
+            self._preparation = self._request.prepare(self)
+            self._disk_sampler.use(self._preparation.plan, self._preparation.rules)
+        return self._preparation
+
+    def __iter__(self) -> Iterator[Any]:
+        """One epoch. Epochs follow each other; after those that were prepared, the first one comes again."""
+        preparation = self.prepare()
+        if self._loader is None:
+            self._loader = Loader(preparation.packed, device=self._request.device)
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        return self._epoch_batches(preparation, self._loader, epoch)
+
+    def _epoch_batches(self, preparation: Preparation, loader: Loader, epoch: int) -> Iterator[Any]:
+        plan, seeds, rules = preparation.plan, preparation.seeds, preparation.rules
+        prepared = epoch % plan.spec.epochs
+        order, size = plan.order("train", prepared), plan.spec.batch_size
+        for number, batch in enumerate(loader.epoch(epoch)):
+            positions = order[number * size : (number + 1) * size]
+            if self.drop_last and len(positions) < size:
+                continue
+            drawn = Drawn.of_minibatch(batch)
+
+            def recall(found: Mapping[str, Tensor], _: Any, batch: Any = batch, drawn: Drawn = drawn) -> Any:
+                asked = torch.cat([found[name] for name in drawn.nodes if name in found])
+                if not torch.equal(asked.to(batch.seeds.device), batch.seeds):
+                    raise ArtifactError(
+                        f"{preparation.packed} holds other seeds than this loader's: it was made by another version; "
+                        "remove it, and it is made again"
+                    )
+                return drawn.output(is_typed=rules.is_typed)
+
+            with seeds.randomness(prepared, positions):
+                out = rules.sampled(seeds.inputs(positions), recall)
+            yield self.filter_fn(out)
+
+    def __call__(self, index: Tensor | Sequence[int]) -> Any:
+        """The batch of these inputs, sampled now."""
+        self.prepare()
+        return self.filter_fn(self._disk_sampler.sample(self.input_data[torch.as_tensor(index)]))
+
+    collate_fn = __call__
+
+    def filter_fn(self, out: Any) -> Any:
+        """The batch of what was sampled: PyG slices what is in memory, the rows on disk were read before."""
+        preparation, rows = self.prepare(), out.rows
+        if self.transform_sampler_output is not None:
+            out = self.transform_sampler_output(out)
+        fields = {**vars(self), "data": preparation.bare, "transform": None, "transform_sampler_output": None}
+        data = self._pyg_loader().filter_fn(SimpleNamespace(**fields), out)
+        if preparation.rules.is_typed:
+            for name, known in rows.x.items():
+                _complete(data[name], "x", known, out.node[name], keeps_number=name in preparation.counted)
+            for edge_type, known in rows.edge_attr.items():
+                _complete(data[edge_type], "edge_attr", known, out.edge[edge_type])
+        else:
+            for known in rows.x.values():
+                _complete(data, "x", known, out.node, keeps_number=bool(preparation.counted))
+            for known in rows.edge_attr.values():
+                _complete(data, "edge_attr", known, out.edge)
+        return data if self.transform is None else self.transform(data)
+
+    @staticmethod
+    def _pyg_loader() -> Any:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Stop reading ahead and free the tiers; the next loop opens them again."""
+        if self._loader is not None:
+            self._loader.close()
+            self._loader = None
+
+
+def _complete(store: Any, name: str, rows: tuple[Tensor, Tensor], ids: Tensor, *, keeps_number: bool = True) -> None:
+    """Give a batch its rows from the disk, and take away the number of nodes if the data did not state it."""
+    store[name] = placed(rows, ids)
+    if not keeps_number and "num_nodes" in store:
+        del store["num_nodes"]

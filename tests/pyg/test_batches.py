@@ -16,6 +16,7 @@ from torch_geometric.testing import MyFeatureStore, MyGraphStore
 from torch_geometric.utils import k_hop_subgraph, trim_to_layer
 
 import diskgnn
+from diskgnn.errors import InputError
 from diskgnn.pyg import LinkNeighborLoader, NeighborLoader
 
 OURS = ["cache", "cpu_cache", "prepared_epochs", "memory", "threads", "device", "seed", "progress"]
@@ -317,6 +318,26 @@ def stores_of(data: HeteroData) -> tuple[MyFeatureStore, MyGraphStore]:
     for edge_type, size in ((FROM, (40, 60)), (BACK, (60, 40))):
         graph.put_edge_index(data[edge_type].edge_index, edge_type=edge_type, layout="coo", size=size)
     return features, graph
+
+
+@pytest.mark.parametrize(
+    ("group", "attribute", "rows", "message"),
+    [
+        ("item", "y", 59, "node type item: expected 60 in both stores, as x of item says, found 59 by y of item"),
+        ("user", "key", 41, "node type user: expected 41 in both .*, found 40 by size of user:rates:item"),
+        (FROM, "weight", 499, "edge type user:rates:item: expected 500 in both stores, as the GraphStore says, found"),
+        (("item", "likes", "item"), "weight", 9, "FeatureStore has attributes of edge type item:likes:item, the"),
+        ("film", "x", 60, "FeatureStore has attributes of node type film, which no edge .* and none of user, which"),
+    ],
+)
+def test_stores_of_different_graphs_are_refused(quiet, group, attribute, rows, message):
+    features, graph = stores_of(two_types())
+    if group == "film":
+        features.remove_tensor(group_name="user", attr_name="key", index=None)
+    features.put_tensor(torch.zeros(rows), group_name=group, attr_name=attribute, index=None)
+    with pytest.raises(InputError, match=message):
+        NeighborLoader((features, graph), [3, 2], input_nodes=("item", torch.arange(20)), **quiet).prepare()
+    assert not [*quiet["cache"].glob("*")]
 
 
 def test_stores_and_directories_are_data_too(quiet, tmp_path):

@@ -1,4 +1,4 @@
-"""Graphs of PyTorch Geometric, as the importers have them (`pyg_graphs` says what is in them)."""
+"""Graphs of PyTorch Geometric, as the importers have them (`pyg_graphs` says what is in them, `pyg_files` reads)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.importers.containers.arrays import Source
 from diskgnn.importers.containers.file_kinds import kind_of
 from diskgnn.importers.containers.rows import RowSource
-from diskgnn.importers.formats.pyg_graphs import as_source, is_bfloat16, of_file, stored_graph
+from diskgnn.importers.formats.pyg_files import of_file
+from diskgnn.importers.formats.pyg_graphs import as_source, is_bfloat16, stored_graph
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 
 MASKS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}

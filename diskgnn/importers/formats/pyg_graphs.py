@@ -1,25 +1,21 @@
-"""What a graph of PyTorch Geometric has, by type: Data, HeteroData, a file of one, (FeatureStore, GraphStore).
+"""What a graph of PyTorch Geometric has, by type: Data, HeteroData, (FeatureStore, GraphStore).
 
-Tensors in memory are read where they are, those of a file from the file, those of a FeatureStore some rows at a time.
+Tensors in memory are read where they are, those of a FeatureStore some rows at a time.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn.errors import InputError, UnavailableError
-from diskgnn.importers.containers import edge_lists, torch_files
+from diskgnn.errors import InputError
+from diskgnn.importers.containers import edge_lists
 from diskgnn.importers.containers.arrays import Source
-from diskgnn.importers.containers.file_kinds import describe, kind_of
 from diskgnn.importers.containers.rows import CHUNK_BYTES, RowSource, of_array
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, edge_type_name
 
@@ -39,97 +35,6 @@ class StoredGraph:
 
     nodes: Mapping[str, Stored]
     edges: Mapping[EdgeType, Stored]
-
-
-def load(path: Path) -> Any:
-    """The graph in a .pt file, its tensors memory-mapped; nothing but tensors and PyG's own classes is unpickled.
-
-    Raises:
-        InputError: there is none.
-        UnavailableError: torch_geometric cannot be imported.
-    """
-    import torch
-
-    if kind_of(path) != "torch":
-        raise InputError(f"expected a graph of PyG that torch.save wrote, found {describe(path)} ({path})")
-    try:
-        from torch_geometric.data import Data, HeteroData, storage
-        from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
-    except ImportError as error:
-        raise UnavailableError(f"{path} holds a graph of PyG: pip install torch-geometric ({error})") from error
-    try:
-        known: list[Any] = [storage.BaseStorage, storage.NodeStorage, storage.EdgeStorage, storage.GlobalStorage]
-        if hasattr(storage, "AttrType"):  # in what a graph that was used remembers of its attributes
-            known += [storage.AttrType, (_plain, "collections.defaultdict")]
-        with _unpickled_too([DataEdgeAttr, DataTensorAttr, *known]):  # PyG's list lacks these
-            found = torch.load(path, map_location="cpu", mmap=torch_files.is_zip(path), weights_only=True)
-    except Exception as error:  # torch raises whatever the unpickler or the archive does
-        reason = str(error).rpartition("WeightsUnpickler error: ")[2].strip()
-        raise InputError(
-            f"{path}: expected nothing but tensors and classes of PyG; where it was saved, save "
-            f"torch.save(type(data).from_dict(data.to_dict()), path) instead. torch.load(weights_only=True) says: "
-            f"{next(iter(reason.splitlines()), type(error).__name__):.200}"
-        ) from error
-    slices = None
-    if isinstance(found, tuple) and len(found) in (2, 3) and isinstance(found[0], dict):  # of an InMemoryDataset
-        kind = found[2] if len(found) == 3 else Data
-        found, slices = kind.from_dict(found[0]), found[1]
-    elif isinstance(found, tuple) and len(found) == 2:
-        found, slices = found
-    if slices is not None and any(len(each) > 2 for each in slices.values() if not isinstance(each, dict)):
-        raise InputError(f"{path}: expected one graph, found a data set of several; save the one that is meant")
-    if not isinstance(found, Data | HeteroData):
-        raise InputError(f"{path}: expected Data or HeteroData, found {type(found).__name__} ({describe(path)})")
-    return found
-
-
-def _plain(_: object) -> dict[Any, Any]:
-    """In place of a defaultdict of an unpickled graph: torch fills none."""
-    return {}
-
-
-@contextmanager
-def _unpickled_too(known: list[Any]) -> Iterator[None]:
-    """torch.load(weights_only=True) takes these besides what it takes already, which is without PyG's defaultdict."""
-    from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals
-
-    before = get_safe_globals()
-    clear_safe_globals()
-    add_safe_globals([each for each in before if each is not defaultdict] + known)
-    try:
-        yield
-    finally:
-        clear_safe_globals()
-        add_safe_globals(before)
-
-
-def of_file(path: Path) -> StoredGraph:
-    """What the graph in a .pt file has; its tensors are read when they are asked for.
-
-    Raises:
-        InputError, UnavailableError: see `load`.
-    """
-
-    def read(name: str, value: Any) -> Any:
-        array = value if isinstance(value, np.ndarray) else as_source(value) if _is_dense(value) else None
-        return value if not isinstance(array, np.ndarray) or not array.ndim else torch_files.rows(name, path, array)
-
-    def read_all(stored: Stored) -> Stored:
-        parts = ({name: read(name, value) for name, value in part.items()}
-                 for part in (stored.attributes, stored.topology))  # fmt: skip
-        return Stored(stored.num_rows, *parts)
-
-    found = stored_graph(load(path))
-    return StoredGraph(
-        {name: read_all(stored) for name, stored in found.nodes.items()},
-        {name: read_all(stored) for name, stored in found.edges.items()},
-    )
-
-
-def _is_dense(value: Any) -> bool:
-    import torch
-
-    return isinstance(value, torch.Tensor) and value.layout == torch.strided
 
 
 def stored_graph(source: Any) -> StoredGraph:
@@ -218,12 +123,13 @@ def _of_stores(features: Any, graph: Any) -> StoredGraph:
     for attr in features.get_all_tensor_attrs():
         attributes.setdefault(attr.group_name, {})[attr.attr_name] = _rows(features, attr)
     edges: dict[EdgeType, Stored] = {}
-    sizes: dict[str, int] = {}
+    sizes: dict[str, dict[str, int]] = {}  # by node type: what each says that there are
     for attr in graph.get_all_edge_attrs():
         edge_type: EdgeType = ONE_EDGE_TYPE if attr.edge_type is None else tuple(attr.edge_type)
         first, second = map(as_source, graph.get_edge_index(attr))
         for end, size in zip((edge_type[0], edge_type[2]), attr.size or (), strict=False):
-            sizes[end] = size
+            if size is not None:
+                sizes.setdefault(end, {})[f"size of {edge_type_name(edge_type)}"] = int(size)
         layout = attr.layout.value
         sources, destinations = np.asarray(first), np.asarray(second)
         if layout == "csr":
@@ -236,13 +142,49 @@ def _of_stores(features: Any, graph: Any) -> StoredGraph:
         edges[edge_type] = Stored(len(sources), attributes.get(attr.edge_type, {}), topology)
     groups = {ONE_NODE_TYPE if name is None else name: rows for name, rows in attributes.items()
               if not isinstance(name, tuple)}  # fmt: skip
-    names = dict.fromkeys([*groups, *(end for edge_type in edges for end in (edge_type[0], edge_type[2]))])
+    ends = dict.fromkeys(end for edge_type in edges for end in (edge_type[0], edge_type[2]))
+    _require_types(groups, [name for name in attributes if isinstance(name, tuple)], ends, edges)
     nodes = {}
-    for name in names:
+    for name in dict.fromkeys([*groups, *ends]):
         known = groups.get(name, {})
-        counted = max((rows.num_rows for rows in known.values()), default=sizes.get(name))
-        nodes[name] = Stored(_count(name, counted), known)
+        counts = {**{rows.name: rows.num_rows for rows in known.values()}, **sizes.get(name, {})}
+        nodes[name] = Stored(_count(name, _agreed(f"node type {name}", counts)), known)
+    for edge_type, each in edges.items():
+        if edge_type in attributes:
+            counts = {rows.name: rows.num_rows for rows in each.attributes.values()}
+            _agreed(f"edge type {edge_type_name(edge_type)}", {"the GraphStore": each.num_rows, **counts})
     return StoredGraph(nodes, edges)
+
+
+def _require_types(
+    groups: Iterable[str], edge_groups: Iterable[EdgeType], ends: Iterable[str], edges: Iterable[EdgeType]
+) -> None:
+    """Refuse stores of different graphs: features of edges that are not there, or of nodes at no edge, while nodes at
+    edges have none.
+    """
+    if missing := sorted(edge_type_name(each) for each in {*edge_groups} - {*edges}):
+        raise InputError(
+            f"the FeatureStore has attributes of edge type {missing[0]}, the GraphStore only "
+            f"{', '.join(map(edge_type_name, edges)) or 'none'}: are they of the same graph?"
+        )
+    apart, without = sorted({*groups} - {*ends}), sorted({*ends} - {*groups})
+    if apart and without:
+        raise InputError(
+            f"the FeatureStore has attributes of node type {apart[0]}, which no edge of the GraphStore ends at, and "
+            f"none of {', '.join(without)}, which edges have: are they of the same graph?"
+        )
+
+
+def _agreed(what: str, counts: Mapping[str, int]) -> int | None:
+    """How many there are of a type, on which both stores must agree; None if neither says it."""
+    for name, count in counts.items():
+        first, expected = next(iter(counts.items()))
+        if count != expected:
+            raise InputError(
+                f"{what}: expected {expected} in both stores, as {first} says, found {count} by {name}: are they of "
+                "the same graph?"
+            )
+    return next(iter(counts.values()), None)
 
 
 def _rows(store: Any, attr: Any) -> RowSource:

@@ -104,6 +104,14 @@ def test_a_ring_sends_each_part_twice_but_for_a_ranks_own():
     assert replay([work([0, 0])], costly).seconds == 0
 
 
+def test_what_a_step_of_all_ranks_costs_beside_computing_by_hand():
+    from measuring import beyond
+
+    computing = [[1, 2, 3], [3, 2, 1]]  # of two ranks: the slowest takes 3, 2 and 3
+    assert beyond([[4, 4, 4], [3, 5, 4]], computing) == pytest.approx((4 + 5 + 4 - 8) / 3)
+    assert beyond([[1, 1, 1], [1, 1, 1]], computing) == 0
+
+
 def test_it_runs_as_written(graph, tmp_path, monkeypatch, capsys):
     diskgnn.prepare(graph, tmp_path / "packed", fanouts=[5, 5], batch_size=32, cpu_cache="10%", static_cache=0)
     command = [str(TOOL), str(graph), "--fanouts", "5,5", "--batch-size", "32", "--folder", str(tmp_path / "scratch")]

@@ -117,13 +117,11 @@ class Resources:
             least_bytes = needed_bytes
             if self.held_bytes:
                 least_bytes = (self.held_bytes + needed_bytes + 2 * _MARGIN_BYTES - 1) // _MARGIN_BYTES * _MARGIN_BYTES
-            sent = f", for parts of files on their way to a store ({format_size(counted_bytes())})" * bool(
-                counted_bytes()
-            )
+            sent = " and for what is sent to a store" if counted_bytes() else ""
             raise SmallBudgetError(
                 least_bytes,
                 f"memory: expected at least {least_bytes} bytes ({format_size(least_bytes)}) {what}, of which "
-                f"{format_size(self.held_bytes)} are for what the process has loaded{sent} and for threads; found "
+                f"{format_size(self.held_bytes)} are for what the process has loaded and for threads{sent}; found "
                 f"{format_size(max(0, self.held_bytes + self.memory_bytes))}",
             )
 

@@ -32,6 +32,7 @@ from diskgnn.training.ranks import Ranks
 from diskgnn.training.steps import make_step
 from diskgnn.training.tasks import Task, task_of
 
+_PASSES = 4  # over the minibatches that are measured: machines are not as fast in each second
 _READ_BYTES, _READ_DEPTH, _MAX_READ_BYTES = 1 << 20, 16, 2 << 30
 
 
@@ -76,32 +77,41 @@ def measure(packed: Path, ranks: Ranks, *, hidden: int, minibatches: int, thread
     copied_seconds = found.gather_seconds + found.scatter_seconds
     task = task_of(schema)
     net = model_for(ModelSpec(hidden=hidden).fitted(schema, num_layers), schema, task)
-    seconds = _step_seconds(net, task, Ranks(), kept, ranks)
+    edges = [batch.num_edges for batch in kept] * _PASSES
+    edge_seconds = sum(_step_seconds(net, task, Ranks(), kept, ranks)) / sum(edges)
     step_seconds = 0.0
-    if ranks.world_size > 1:  # what the slowest one takes, together and by itself
-        of_steps = [ranks.gathered(each) for each in (_step_seconds(net, task, ranks, kept, ranks), seconds)]
-        typical = [statistics.median(map(max, zip(*each, strict=True))) for each in of_steps]
-        step_seconds = max(0.0, typical[0] - typical[1])
+    if ranks.world_size > 1:
+        computing = [each * edge_seconds for each in edges]
+        step_seconds = beyond(ranks.gathered(_step_seconds(net, task, ranks, kept, ranks)), ranks.gathered(computing))
     return Rates(
         read_bytes=_read_rate(opened.file(artifacts.extents_file("train"))),
         assembled_bytes=found.requested_rows * row_bytes / copied_seconds,
-        edge_seconds=statistics.median(each / batch.num_edges for each, batch in zip(seconds, kept, strict=True)),
+        edge_seconds=edge_seconds,
         gradient_bytes=sum(each.numel() * each.element_size() for each in net.parameters()),
         step_seconds=step_seconds,
         cores=threads,
     )
 
 
+def beyond(together: Sequence[Sequence[float]], computing: Sequence[Sequence[float]]) -> float:
+    """What a step of all ranks takes on average beside what `replay` takes it for, from the seconds of each step by
+    rank: that the slowest one computes by itself at its usual rate. It is what DDP and gloo cost, and what ranks wait
+    because another one is slower than usual."""
+    steps = [statistics.mean(map(max, zip(*each, strict=True))) for each in (together, computing)]
+    return max(0.0, steps[0] - steps[1])
+
+
 def _step_seconds(
     net: nn.Module, task: Task, together: Ranks, batches: Sequence[MiniBatch], beside: Ranks
 ) -> list[float]:
-    """What training takes on each minibatch, after one that does not count; `beside` begin at the same time."""
+    """What training takes on each minibatch, _PASSES times, after one that does not count; `beside` begin at the same
+    time."""
     optimizer, seconds = make_optimizer(net, 0.003, 0.0), []
     step = make_step(net, optimizer, task, together, torch.device("cpu"), amp=False, timeline=UNTRACED,
                      averaging_period=None)  # fmt: skip
     step(batches[0], 0, False)
     beside.gathered(None)
-    for number, batch in enumerate(batches):
+    for number, batch in enumerate([*batches] * _PASSES):
         started = time.perf_counter()
         step(batch, number, False)
         seconds.append(time.perf_counter() - started)

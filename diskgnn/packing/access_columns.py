@@ -64,8 +64,9 @@ class AccessColumn:
             self._num_kept = self._end
         return first
 
-    def resize(self, ends: npt.NDArray[np.int64]) -> None:
+    def resize(self, ends: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> None:
         """Numbers of any value, for `write`: those of each minibatch up to `ends` [B]."""
+        self._set_dtype(dtype)
         for end in ends[ends <= len(self._kept)].tolist():
             if not self._memory.claim((end - self._num_kept) * self.dtype.itemsize):
                 break
@@ -91,8 +92,7 @@ class AccessColumn:
         Raises:
             DamagedScratchError: the file is not what was saved.
         """
-        self._set_dtype(dtype)
-        self.resize(ends)
+        self.resize(ends, dtype)
         with opened_scratch(self.path) as descriptor:
             fill(descriptor, 0, self._kept[: self._num_kept].view(np.uint8).data, self.path)
             if any(self._checksum(first, last) != crc for first, last, crc in saved):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import belady_misses, count_next_uses, exchange_next_uses
+from diskgnn._native import belady_misses, count_next_uses, exchange_next_uses, page_memory
 from diskgnn.ordered import in_order
 from diskgnn.packing.access_columns import INT32
 from diskgnn.packing.accesses import Accesses
@@ -31,7 +31,16 @@ MAX_BATCHES = 1 << 29  # next uses are int32 and span two cycles
 
 def most_scratch_bytes(num_accesses: int, node_bytes: int, num_batches: int) -> int:
     """What the scratch files take at most for a minibatch of so many accesses, in a sequence of `num_batches`."""
-    return num_accesses * (node_bytes + 2 * INT32.itemsize) + min(num_accesses, num_batches) * 2 * INT32.itemsize
+    access_bytes = node_bytes + INT32.itemsize + _distance_dtype(num_batches).itemsize
+    return num_accesses * access_bytes + min(num_accesses, num_batches) * 2 * INT32.itemsize
+
+
+def _distance_dtype(num_batches: int) -> np.dtype[Any]:
+    """Of how many minibatches later a row is needed next: at most all of a cycle. 0 is never, of static rows.
+
+    That is narrower than the number of the minibatch, and memory that was never touched is dear.
+    """
+    return np.min_scalar_type(num_batches)
 
 
 class Reuse:
@@ -48,10 +57,11 @@ class Reuse:
     ) -> None:
         """Reads the sequence backwards, with an int32 per node in memory; notes in `record` how far that is."""
         self.accesses, self.static_nodes, self._once = accesses, static_nodes, once
-        self._next_uses = accesses.column(".next")
+        self._distance_dtype = _distance_dtype(accesses.num_batches)
+        self._distances = accesses.column(".next")
         self._arcs = accesses.scratch.with_suffix(".arcs")
         if record is None or record.get(f"{accesses.scratch.stem}/parts") is None:
-            self._next_uses.resize(accesses.offsets[1:])
+            self._distances.resize(accesses.offsets[1:], self._distance_dtype)
         with ThreadPoolExecutor(threads) as pool, changes_named(accesses.scratch):
             self._find_next_uses(pool, record)
             self.first_uses = np.zeros(accesses.num_batches, np.int32)  # [B] rows that each is the first to need
@@ -88,19 +98,27 @@ class Reuse:
         A next use is a minibatch, counted on into the next cycle; -1 for static rows.
         """
         batches = range(first, self.accesses.num_batches)
-        next_uses = self._next_uses.read(self.accesses.pieces(batches))
-        return zip(self.accesses.nodes(batches), self.accesses.order(batches), next_uses, strict=True)
+        return zip(self.accesses.nodes(batches), self.accesses.order(batches), self._next_uses(batches), strict=True)
 
     def read_backwards(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int32]]]:
         """Nodes and next uses of each minibatch from the last one on; valid until the next one."""
         batches = range(self.accesses.num_batches)[::-1]
-        next_uses = self._next_uses.read(self.accesses.pieces(batches))
-        return zip(self.accesses.nodes(batches), next_uses, strict=True)
+        return zip(self.accesses.nodes(batches), self._next_uses(batches), strict=True)
 
     def remove(self) -> None:
         """Delete the scratch files, those of the accesses, too."""
         self.accesses.remove()
         self._arcs.unlink()
+
+    def _next_uses(self, batches: range) -> Iterator[npt.NDArray[np.int32]]:
+        """Those of each minibatch in `batches`; valid until the next one."""
+        pieces = self.accesses.pieces(batches)
+        buffer = page_memory(INT32.itemsize * max((last - first for first, last in pieces), default=0)).view(INT32)
+        for batch, distances in zip(batches, self._distances.read(pieces), strict=True):
+            next_uses = np.add(distances, batch, out=buffer[: len(distances)], dtype=INT32)
+            if len(self.static_nodes):
+                next_uses[distances == 0] = -1
+            yield next_uses
 
     def _find_next_uses(self, pool: ThreadPoolExecutor, record: ScheduleRecord | None) -> None:
         """Write those of all accesses."""
@@ -126,7 +144,8 @@ class Reuse:
         for batch, (first, _), nodes in zip(backwards, pieces, accesses.nodes(backwards, node_range), strict=True):
             found = exchange_next_uses(of_range, nodes, to_add + batch, first_node)
             if not to_add:
-                self._next_uses.write(first, found)
+                found -= batch
+                self._distances.write(first, np.maximum(found, 0, out=found).astype(self._distance_dtype))
 
     def _note_step(
         self, record: ScheduleRecord, next_use: npt.NDArray[np.int32], number: int, steps: Sequence[tuple[int, range]]
@@ -141,8 +160,8 @@ class Reuse:
         if not to_add:
             first, last = (int(self.accesses.offsets[end]) for end in (part.start, part.stop))
             parts = [] if (before := record.get(f"{name}/parts")) is None else before.tolist()
-            done[f"{name}/parts"] = np.array([*parts, [first, last, self._next_uses.save(first, last)]], np.int64)
-            written.append(self._next_uses.path)
+            done[f"{name}/parts"] = np.array([*parts, [first, last, self._distances.save(first, last)]], np.int64)
+            written.append(self._distances.path)
         record.note(done, written)
 
     def _adopt_next_uses(
@@ -159,18 +178,19 @@ class Reuse:
         if int(done) < len(steps):
             record.load(self.accesses.scratch, f"{name}/next_use", next_use)
         if (parts := record.get(f"{name}/parts")) is not None:
-            self._next_uses.adopt(self.accesses.offsets[1:], INT32, [tuple(part) for part in parts.tolist()])
+            saved = [tuple(part) for part in parts.tolist()]
+            self._distances.adopt(self.accesses.offsets[1:], self._distance_dtype, saved)
         return int(done)
 
     def _count(self, pool: ThreadPoolExecutor, threads: int) -> npt.NDArray[np.int64]:
         """Count the next uses of each minibatch into the file of arcs."""
         num_batches, bounds = self.accesses.num_batches, [0]
 
-        def count(piece: tuple[int, int]) -> npt.NDArray[np.int32]:
-            (next_uses,) = self._next_uses.read([piece])
+        def count(batch: int) -> npt.NDArray[np.int32]:
+            (next_uses,) = self._next_uses(range(batch, batch + 1))
             return count_next_uses(next_uses, num_batches)
 
-        calls = (partial(count, piece) for piece in self.accesses.pieces(range(num_batches)))
+        calls = (partial(count, batch) for batch in range(num_batches))
         with self._arcs.open("wb") as file:
             for pairs in in_order(pool, calls, threads):
                 file.write(pairs.data)

@@ -42,6 +42,8 @@ from diskgnn.system.resources import Resources
 
 RECORD = "placing"
 _MAX_WAITING = 2  # minibatches that are placed and whose headers are not written yet
+# Of samples, about ten seconds' work: what is noted of it is nearly as large, and so is an int32 for each node.
+_LEAST_UNIT_BYTES = 2 << 30
 _STANDINGS = 4  # of a split's schedule that are noted: each takes an int32 per node
 
 
@@ -80,7 +82,7 @@ class SplitPlacer:
         self.needed: list[npt.NDArray[np.bool_]] = [np.zeros(row_set.num_rows, np.bool_) for row_set in row_sets]
         self._divisions: dict[str, Division] = {}
         self._read_bytes = 0
-        pace = Pace(samples.manifest.total_bytes, unit_bytes)
+        pace = Pace(samples.manifest.total_bytes, unit_bytes, usual_bytes=_LEAST_UNIT_BYTES)
         num_batches = sum(size.num_batches for size in samples.config.splits.values())
         self._unit_batches = pace.items(num_batches) if pace.has_units and not once else num_batches
         self._splits: list[PlacedSplit] = []

@@ -16,10 +16,12 @@ LEAST_UNIT_BYTES = 512 << 20
 class Pace:
     """Counts the bytes that a stage has written, and says when a unit is done."""
 
-    def __init__(self, total_bytes: int, least_unit_bytes: int | None = None) -> None:
+    def __init__(
+        self, total_bytes: int, least_unit_bytes: int | None = None, *, usual_bytes: int = LEAST_UNIT_BYTES
+    ) -> None:
         """`total_bytes` are those of the whole stage, about. A unit is no less than `least_unit_bytes`, by default
-        LEAST_UNIT_BYTES."""
-        least_bytes = faults.reading("unit.bytes", LEAST_UNIT_BYTES) if least_unit_bytes is None else least_unit_bytes
+        `usual_bytes`."""
+        least_bytes = faults.reading("unit.bytes", usual_bytes) if least_unit_bytes is None else least_unit_bytes
         self._total_bytes = total_bytes
         self._unit_bytes = max(1, total_bytes // UNITS_PER_STAGE, least_bytes)
         self._done_bytes = 0

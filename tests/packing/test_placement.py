@@ -22,7 +22,7 @@ from diskgnn.packing.reuse import Reuse
 def reuse_of(folder, batches, *, num_static=0, num_nodes=None, dtype=np.int32, threads=1, once=False):
     num_nodes = num_nodes or 1 + max(itertools.chain(*batches))
     arrays = (np.array(batch, dtype) for batch in batches)
-    some_bytes = 6 * sum(map(len, batches))  # half of what there is: some minibatches are in memory, others in files
+    some_bytes = 6 * sum(map(len, batches))  # of 9 that there are: some minibatches are in memory, others in files
     scratch = folder / "x.accesses"
     accesses = Accesses.sort(arrays, num_nodes, scratch, threads=threads, memory_bytes=some_bytes)
     return Reuse(accesses, hottest_nodes(accesses.counts(), num_static), threads=threads, once=once)
@@ -265,9 +265,8 @@ def test_no_more_than_one_int32_a_node_is_in_memory(tmp_path):
         tracemalloc.stop()
     expected = np.bincount(np.concatenate(batches), minlength=num_nodes)
     assert static.tolist() == np.lexsort((np.arange(num_nodes), -expected))[:500].tolist()
-    scratch_bytes = 4 * sum(map(len, batches))
     # Counted, backwards twice, next uses counted, and once more: the nodes (8 bytes each), their order, next uses.
-    assert accesses.read_bytes >= (2 + 2 * 2 + 1 + 2 + 1 + 1) * scratch_bytes
+    assert accesses.read_bytes >= (8 + 2 * 8 + 1 + 8 + 4 + 1) * sum(map(len, batches))
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
@@ -340,6 +339,15 @@ def test_next_uses_are_the_next_minibatches_that_need_a_node(tmp_path_factory, b
     firsts = Counter(next(n for n, batch in enumerate(batches) if node in batch)
                      for node in set(itertools.chain(*batches)) - static)  # fmt: skip
     assert reuse.first_uses.tolist() == [firsts[number] for number in range(len(batches))]
+
+
+@pytest.mark.parametrize("num_batches", [255, 256])  # how far a next use is takes one byte, or two
+def test_next_uses_of_a_node_that_a_whole_cycle_needs_once(tmp_path, num_batches):
+    reuse = reuse_of(tmp_path, [[0], *([[1]] * (num_batches - 2)), [1, 0, 2]], num_static=1)
+    assert reuse.static_nodes.tolist() == [1]
+    next_uses = [found.tolist() for _, _, found in reuse.read()]
+    assert next_uses[0] == [num_batches - 1]
+    assert next_uses[-1] == [num_batches, -1, 2 * num_batches - 1]
 
 
 def test_what_is_admitted_is_used(tmp_path):

@@ -230,7 +230,7 @@ def fresh(inputs: LoaderInputs) -> BatchSource:
         **inputs.drawn,
         cpu_cache=inputs.cache_bytes,
         num_epochs=inputs.epochs,
-        memory=inputs.memory_bytes // 3,
+        memory=inputs.memory_bytes // 2,  # topology included
         device=inputs.device,
     )
 

@@ -71,6 +71,7 @@ class Scratch:
         self.traffic = Traffic()
         self.folder = staging_of(self.output)
         self._lock = FileLock(self.folder.with_suffix(".lock"))
+        self._new_folders: list[Path] = []  # that were made for the output
         self._journal = Journal(self.folder / JOURNAL, making)
         check_output(self.output, overwrite=overwrite)
         self.disk = DiskBudget(disk, [self.folder])
@@ -78,6 +79,7 @@ class Scratch:
     def __enter__(self) -> Scratch:
         try:
             with beginning(self.output):
+                self._new_folders = [folder for folder in self.output.parents if not folder.exists()]
                 self.output.parent.mkdir(parents=True, exist_ok=True)
                 if not self._lock.acquire():
                     raise BusyError(f"another process is writing {self.output} now; wait for it or stop it")
@@ -87,17 +89,23 @@ class Scratch:
                     torn.unlink(missing_ok=True)
                 self.disk.look()
         except BaseException:
-            self._lock.release()
+            self._release()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._lock.release()
+        self._release()
         is_kept = self.folder.exists()
         kept = "what is complete was kept: the same command goes on with it" if is_kept else "nothing is left"
         raise_write_error(error, self.output, kept)
+
+    def _release(self) -> None:
+        self._lock.release()
+        with suppress(OSError):  # something is in them
+            for folder in self._new_folders:
+                folder.rmdir()
 
     @property
     def stored_bytes(self) -> int:

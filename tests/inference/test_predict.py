@@ -228,7 +228,7 @@ def test_pairs_out_of_range_are_named_where_they_are(tmp_path: Path):
         ([1, 2], r"pairs: expected at least one pair of ids \[n, 2\], found int64 \[2\]"),
     ):
         with pytest.raises(ConfigError, match=message):
-            diskgnn.predict(graph, tmp_path / "out.parquet", net, pairs=pairs, edge_type=WRITES, fanouts=[-1])
+            diskgnn.predict(graph, tmp_path / "new/out.parquet", net, pairs=pairs, edge_type=WRITES, fanouts=[-1])
         assert sorted(path.name for path in tmp_path.iterdir()) == ["graph", "pairs.parquet"]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -31,9 +32,17 @@ def _serve_gs() -> None:
     from http.server import ThreadingHTTPServer
 
     from gcp_storage_emulator.handlers import buckets
-    from gcp_storage_emulator.server import RequestHandler
+    from gcp_storage_emulator.server import RequestHandler, Router
     from gcp_storage_emulator.storage import Storage
 
+    handling, handle = threading.Lock(), Router.handle
+
+    def handle_alone(router: Router, method: str) -> None:
+        """Its storage is not for several threads, and connections that are kept need one each."""
+        with handling:
+            handle(router, method)
+
+    Router.handle = handle_alone
     RequestHandler.protocol_version = "HTTP/1.1"  # or else clients wait for a second before each body
     RequestHandler.disable_nagle_algorithm = True
     storage = Storage(use_memory_fs=True)

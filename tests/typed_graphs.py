@@ -22,10 +22,11 @@ CITES: EdgeType = ("paper", "cites", "paper")
 NUM_NODES = {"paper": 70, "author": 40, "venue": 3}
 
 
-def citations(path: Path, *, seed: int = 0, degree: int = 12, id_dtype: type = np.int32) -> Graph:
+def citations(path: Path, *, seed: int = 0, degree: int = 12, id_dtype: type = np.int32, first_time: int = 0) -> Graph:
     """Papers with times, labels and features; authors; venues, which no edge reaches. Authors write papers, with
     weights, and the same the other way round; papers cite papers, with times and edge features. Lists hold up to twice
-    `degree` edges, some of them repeated. Seed edges are those of `writes`.
+    `degree` edges, some of them repeated. Seed edges are those of `writes`. Times are the 20
+    numbers from `first_time` on.
     """
     random = np.random.default_rng(seed)
     node_types = tuple(
@@ -46,7 +47,7 @@ def citations(path: Path, *, seed: int = 0, degree: int = 12, id_dtype: type = n
             writer, artifacts.FEATURES, artifacts.FEATURE_CHECKSUMS, features, lambda kind: node_file(kind, "paper")
         )
         writer.save_array(node_file(artifacts.LABELS, "paper"), random.integers(0, 3, NUM_NODES["paper"]))
-        writer.save_array(node_file(artifacts.TIMES, "paper"), random.integers(0, 20, NUM_NODES["paper"]))
+        writer.save_array(node_file(artifacts.TIMES, "paper"), first_time + random.integers(0, 20, NUM_NODES["paper"]))
         papers = random.permutation(NUM_NODES["paper"])
         writer.save_array(node_file("train", "paper"), papers[:40])
         writer.save_array(node_file("valid", "paper"), papers[40:55])
@@ -57,7 +58,7 @@ def citations(path: Path, *, seed: int = 0, degree: int = 12, id_dtype: type = n
         weights = random.integers(0, 4, num_writes).astype(np.float32)
         weights[lists[WRITES][0][:-1][np.diff(lists[WRITES][0]) > 0]] = 1
         writer.save_array(edge_file(artifacts.WEIGHTS, WRITES), weights)
-        writer.save_array(edge_file(artifacts.TIMES, CITES), random.integers(0, 20, num_cites))
+        writer.save_array(edge_file(artifacts.TIMES, CITES), first_time + random.integers(0, 20, num_cites))
         rows = random.standard_normal((num_cites, 2)).astype(np.float32)
         save_rows(writer, artifacts.EDGE_FEATURES, artifacts.EDGE_FEATURE_CHECKSUMS, rows,
                   lambda kind: edge_file(kind, CITES))  # fmt: skip

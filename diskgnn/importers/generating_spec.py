@@ -103,8 +103,8 @@ def _check(where: str, given: NodeTypeSpec | EdgeTypeSpec) -> None:
     if given.dtype not in DTYPES or given.features < 0:
         raise ConfigError(f"{where}: expected a dtype of {', '.join(DTYPES)} and 0 features or more, found "
                           f"{given.features} x {given.dtype!r}")  # fmt: skip
-    if given.times is not None and not 0 <= given.times[0] <= given.times[1]:
-        raise ConfigError(f"{where}: times: expected [first, last], 0 or more, found {list(given.times)}")
+    if given.times is not None and given.times[0] > given.times[1]:
+        raise ConfigError(f"{where}: times: expected [first, last], found {list(given.times)}")
 
 
 def read_spec(schema: PathLike | Mapping[str, Any]) -> TypedGraphSpec:

@@ -62,7 +62,7 @@ class NodeInput:
     train: Source | None = None  # node ids, or bool [N]
     valid: Source | None = None
     test: Source | None = None
-    times: Source | None = None  # [N] integers, 0 or more, or datetime64: when each node appears
+    times: Source | None = None  # [N] integers or datetime64: when each node appears
     columns: TableColumns = field(default_factory=TableColumns)  # of the table
     bfloat16: bool = False  # features stored as uint16 are bfloat16 bits
     reference_features: bool = False  # leave the feature file where it is, and refer to it
@@ -87,7 +87,7 @@ class EdgeInput:
     indices: Source | None = None  # integers [E]
     features: Source | None = None  # [E, D], as those of nodes
     weights: Source | None = None  # [E] numbers, 0 or more
-    times: Source | None = None  # [E] integers, 0 or more, or datetime64: when each edge appears
+    times: Source | None = None  # [E] integers or datetime64: when each edge appears
     train: Source | EdgeStream | None = None  # seed edges for link prediction: integers [2, n] or [n, 2]
     valid: Source | EdgeStream | None = None
     test: Source | EdgeStream | None = None

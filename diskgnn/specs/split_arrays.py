@@ -29,7 +29,7 @@ class SplitArrays(Mapping[str, Any]):
 
     @staticmethod
     def of(name: str, given: Any, row_shape: tuple[int, ...] = ()) -> SplitArrays:
-        """What a user gives.
+        """Checks the ids that a user gives.
 
         Args:
             name: of the argument, for messages.
@@ -41,12 +41,26 @@ class SplitArrays(Mapping[str, Any]):
         """
         if isinstance(given, SplitArrays):
             return given
-        if not isinstance(given, Mapping):
-            raise ConfigError(f"{name}: expected a mapping such as {{'train': ids}}, found {type(given).__name__}")
-        if not given or (unknown := [split for split in given if split not in SPLITS]):
-            found = "none" if not given else repr(unknown[0])
-            raise ConfigError(f"{name}: expected ids for some of {', '.join(SPLITS)}, found {found}")
-        return SplitArrays({split: _checked(f"{name}[{split!r}]", each, row_shape) for split, each in given.items()})
+        return SplitArrays(
+            {split: _ids(f"{name}[{split!r}]", each, row_shape) for split, each in _by_split(name, given).items()}
+        )
+
+    @staticmethod
+    def of_times(given: Any) -> SplitArrays:
+        """Checks the times that a user gives.
+
+        Args:
+            given: arrays, tensors or sequences [n] of whole numbers, negative ones too, or of datetime64, which becomes
+                seconds since 1970, rounded down; by split.
+
+        Raises:
+            ConfigError: something else, a missing time (NaT), an unknown split, or nothing.
+        """
+        if isinstance(given, SplitArrays):
+            return given
+        return SplitArrays(
+            {split: _times(f"times[{split!r}]", each) for split, each in _by_split("times", given).items()}
+        )
 
     @staticmethod
     def of_labels(given: Any) -> SplitArrays:
@@ -88,34 +102,68 @@ class SplitArrays(Mapping[str, Any]):
         return f"SplitArrays({sizes or self.digest})"
 
 
-def _checked(name: str, given: Any, row_shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
+def _by_split(name: str, given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{name}: expected a mapping such as {{'train': ids}}, found {type(given).__name__}")
+    if not given or (unknown := [split for split in given if split not in SPLITS]):
+        found = "none" if not given else repr(unknown[0])
+        raise ConfigError(f"{name}: expected ids for some of {', '.join(SPLITS)}, found {found}")
+    return given
+
+
+def _array(name: str, given: Any, expected: str) -> npt.NDArray[Any]:
     import numpy as np  # the command line imports this module, and starts without NumPy
 
-    rows = f"[n, {', '.join(map(str, row_shape))}]" if row_shape else "[n]"
     try:
-        array = np.asarray(given)
+        return np.asarray(given)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"{name}: expected whole numbers {rows}, found {type(given).__name__} ({error})") from error
-    if array.dtype == np.bool_:
+        raise ConfigError(f"{name}: expected {expected}, found {type(given).__name__} ({error})") from error
+
+
+def _ids(name: str, given: Any, row_shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    rows = f"[n, {', '.join(map(str, row_shape))}]" if row_shape else "[n]"
+    array = _array(name, given, f"whole numbers {rows}")
+    if array.dtype.kind == "b":
         raise ConfigError(f"{name}: expected ids, found a mask; pass numpy.flatnonzero(mask)")
+    array = _whole_numbers(name, array, row_shape, f"whole numbers {rows}")
+    if array.min() < 0:
+        raise ConfigError(f"{name}: expected numbers of 0 or more, found {array.min()} to {array.max()}")
+    return array
+
+
+def _times(name: str, given: Any) -> npt.NDArray[np.int64]:
+    import numpy as np
+
+    expected = "whole numbers or datetime64 [n]"
+    array = _array(name, given, expected)
+    if array.dtype.kind == "M":
+        array = array.astype("datetime64[s]").astype(np.int64)
+    array = _whole_numbers(name, array, (), expected)
+    if array.min() == np.iinfo(np.int64).min:  # NaT's bits
+        raise ConfigError(f"{name}: expected a time for each, found none at {array.argmin()} (from 0)")
+    return array
+
+
+def _whole_numbers(
+    name: str, array: npt.NDArray[Any], row_shape: tuple[int, ...], expected: str
+) -> npt.NDArray[np.int64]:
+    import numpy as np
+
     if array.shape[1:] != row_shape or array.ndim != 1 + len(row_shape) or (
         array.dtype.kind not in "iu" and array.size
     ):  # fmt: skip
-        raise ConfigError(f"{name}: expected whole numbers {rows}, found {array.dtype} {list(array.shape)}")
+        raise ConfigError(f"{name}: expected {expected}, found {array.dtype} {list(array.shape)}")
     if len(array) == 0:
         raise ConfigError(f"{name}: expected at least one, found none; leave the split out")
-    if array.min() < 0 or array.max() > np.iinfo(np.int64).max:
-        raise ConfigError(f"{name}: expected numbers of 0 or more, found {array.min()} to {array.max()}")
+    if array.max() > np.iinfo(np.int64).max:
+        raise ConfigError(f"{name}: expected numbers below 2^63, found {array.max()}")
     return np.ascontiguousarray(array, np.int64).copy()
 
 
 def _checked_labels(name: str, given: Any) -> npt.NDArray[Any]:
     import numpy as np
 
-    try:
-        array = np.asarray(given)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"{name}: expected numbers, found {type(given).__name__} ({error})") from error
+    array = _array(name, given, "numbers")
     if array.dtype.kind not in "biuf" or array.ndim not in (1, 2) or 0 in array.shape:
         raise ConfigError(f"{name}: expected numbers [n] or [n, C], found {array.dtype} {list(array.shape)}")
     if array.dtype.kind == "f":

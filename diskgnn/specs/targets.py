@@ -151,7 +151,7 @@ def _keep_seeds(target: Target, row_shape: tuple[int, ...]) -> None:
         object.__setattr__(target, "seeds", SplitArrays.of("seeds", target.seeds, row_shape))
     if target.times is None:
         return
-    times = SplitArrays.of("times", target.times)
+    times = SplitArrays.of_times(target.times)
     _require_for_seeds("times", times, target.seeds)
     object.__setattr__(target, "times", times)
 

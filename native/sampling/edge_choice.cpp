@@ -26,6 +26,9 @@ double exponential(std::uint64_t bits) {
   return std::max(0.0, (53 - exponent) * kLn2 - 2 * z * sum);
 }
 
+// Latest first: flipping the sign bit puts negative times, which are before 1970, before the others.
+std::uint64_t latest_first(std::int64_t time) { return ~(static_cast<std::uint64_t>(time) ^ (std::uint64_t{1} << 63)); }
+
 // Numbers that are not negative are in the order of their bits.
 std::uint64_t ordered_bits(double value) { return std::bit_cast<std::uint64_t>(value); }
 
@@ -49,7 +52,7 @@ void choose(const ChoiceRules& rules, const ListRules& list, const EdgeRun<Index
     if (std::binary_search(list.excluded.begin(), list.excluded.end(), source)) continue;
     std::uint64_t key;
     if (rules.latest) {
-      key = ~static_cast<std::uint64_t>(time);
+      key = latest_first(time);
     } else if (run.weights != nullptr) {
       const std::uint64_t bits = rules.slice_start ? combine(*rules.slice_start, static_cast<std::uint64_t>(source))
                                                    : mix64(list.state + static_cast<std::uint64_t>(position));

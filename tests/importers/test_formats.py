@@ -91,7 +91,7 @@ def test_a_tensor_that_is_trained_is_taken_as_its_numbers(tmp_path: Path, data: 
 
 @pytest.mark.parametrize("unit", ["D", "s", "ns"])
 def test_dates_are_seconds_since_1970(tmp_path: Path, unit: str) -> None:
-    dates = np.array(["1970-01-01", "2020-02-29", "2024-01-01"], "datetime64[s]")
+    dates = np.array(["1950-05-13", "1969-12-31", "2024-02-29"], "datetime64[s]")
     given = dates.astype(f"datetime64[{unit}]") + (999_999_999 if unit == "ns" else 0)  # rounded down
     np.save(tmp_path / "dates.npy", given)
     edges = {"node:to:node": {"edges": np.array([[0, 1, 2], [1, 2, 0]]), "times": tmp_path / "dates.npy"}}
@@ -99,10 +99,9 @@ def test_dates_are_seconds_since_1970(tmp_path: Path, unit: str) -> None:
     graph = Graph.open(tmp_path / "out")
     assert graph.nodes["node"].times.tolist() == dates.astype(int).tolist()
     assert sorted(graph.edges["node", "to", "node"].times.tolist()) == dates.astype(int).tolist()
-    for wrong, found in (("NaT", "none"), ("1969-12-31", "1969-12-31")):
-        times = np.array(["2020-01-01", wrong], f"datetime64[{unit}]")
-        with pytest.raises(InputError, match=rf"expected a time for each, from 1970 on; found {found}.* at 1"):
-            convert(tmp_path / "wrong", schema={"nodes": {"node": {"times": times}}, "edges": edges})
+    times = np.array(["2020-01-01", "NaT"], f"datetime64[{unit}]")
+    with pytest.raises(InputError, match="expected a time for each; found none at 1"):
+        convert(tmp_path / "wrong", schema={"nodes": {"node": {"times": times}}, "edges": edges})
 
 
 def test_the_command_line_takes_a_format_and_what_it_lacks(tmp_path: Path, data: dict[str, Any]) -> None:

@@ -69,6 +69,13 @@ def test_a_node_is_asked_at_several_times(graph):
         assert_is(each.draw(sampler), sample_by_hand(graph, each), each)
 
 
+def test_times_of_seeds_are_dates_and_numbers_before_1970_too():
+    dates = np.array(["1950-05-13", "1969-12-31T23:59:59.9", "2024-02-29"], "datetime64[ms]")
+    target = NodeTarget("paper", {"train": [3, 4, 5]}, {"train": dates})
+    assert target.times["train"].tolist() == [-619747200, -1, 1709164800]  # `date -u -d 1950-05-13 +%s`
+    assert target == NodeTarget("paper", {"train": [3, 4, 5]}, {"train": [-619747200, -1, 1709164800]})
+
+
 def test_pairs_that_are_no_edges_of_the_graph_at_times_of_their_own(graph, tmp_path):
     times = np.array([3, 9, 5, 5])
     target = LinkTarget(WRITES, negatives=1, exclude="none", seeds={"train": PAIRS}, times={"train": times})
@@ -127,6 +134,9 @@ def test_damage_is_repaired_with_the_seeds_that_are_kept(graph, tmp_path):
         (lambda: NodeTarget("paper", {"train": np.ones(70, bool)}), "found a mask; pass numpy.flatnonzero"),
         (lambda: NodeTarget("paper", {"train": [1, 2]}, {"train": [1]}), "expected one for each seed"),
         (lambda: NodeTarget("paper", {"train": [1]}, {"train": [1]}), "pass temporal='uniform' or 'last' with them"),
+        (lambda: NodeTarget("paper", {"train": [1, 2]}, {"train": np.array(["2020", "NaT"], "datetime64[D]")}),
+         r"times\['train'\]: expected a time for each, found none at 1"),
+        (lambda: NodeTarget("paper", {"train": [1, 2]}, {"train": [0.5, 1]}), "expected whole numbers or datetime64"),
         (lambda: NodeTarget("paper", times={"train": [1]}), "expected the seeds that they are of"),
         (lambda: LinkTarget(WRITES, seeds={"train": [1, 2]}), r"expected whole numbers \[n, 2\], found int64 \[2\]"),
         (lambda: LinkTarget(WRITES, seeds={"train": [[9, 3], [40, 3]]}), "the 40 nodes of type 'author'"),

@@ -121,6 +121,27 @@ def test_wide_ids_are_the_same(graph, tmp_path):
                 np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.parametrize("first_time", [-7, -20, 1 - 2**63], ids=["around 1970", "before 1970", "the earliest"])
+@pytest.mark.parametrize("choice", [choice for choice, options in CHOICES.items() if "temporal" in options])
+def test_draws_go_by_the_order_of_times_not_by_their_sign(graph, tmp_path, choice, first_time):
+    earlier = citations(tmp_path / "graph", first_time=first_time)
+    found = []
+    for plan in (plan_of(each, **CHOICES[choice]) for each in (graph, earlier)):
+        planned, sampler = plan.minibatches("train", 0), plan.parts.load()
+        with SweepingSampler(plan.parts, memory_bytes=1 << 20, threads=2) as sweeping:
+            found.append([each.draw(sampler) for each in planned] + list(sweeping.sample(planned)))
+    for one, other in zip(*found, strict=True):
+        for left, right in zip(one.columns(), other.columns(), strict=True):
+            np.testing.assert_array_equal(left, right)
+
+
+def test_the_last_ones_before_1970_are_those_nearest_to_the_seed():
+    sampler = one_list(times=np.array([-5, 3, -1, -(2**62), 0, -3, 9, -4]))
+    assert sorted(draw_from(sampler, 3, time=-2, latest=True)) == [0, 5, 7]  # -5, -3 and -4
+    assert sorted(draw_from(sampler, 3, time=3, latest=True)) == [1, 2, 4]  # 3, -1 and 0
+    assert sorted(draw_from(sampler, 3, time=-6, latest=True)) == [3]
+
+
 def one_list(times=None, weights=None, source_times=None, degree=8):
     """A sampler of destination 0 with sources 0 to degree - 1."""
     relation = Relation(0, 1, np.array([0, degree]), np.arange(degree, dtype=np.int32), weights, times)

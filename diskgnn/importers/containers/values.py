@@ -13,28 +13,27 @@ from diskgnn.errors import InputError
 from diskgnn.importers.containers.rows import RowSource
 
 Check = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]  # which values of a chunk [n] or [n, C] are wrong
+_NOT_A_TIME = np.iinfo(np.int64).min  # NaT's bits
 
 
 def times(rows: RowSource) -> RowSource:
-    """Times [N] as int64, from whole numbers from 0 on; datetime64 as seconds since 1970, rounded down.
+    """Times [N] as int64, from whole numbers; datetime64 as seconds since 1970, rounded down. Both may be negative.
 
     Raises:
-        InputError: another shape, fractions, or (while read) negative or missing times; names the first.
+        InputError: another shape, or (while read) fractions or missing times (NaN, NaT); names the first.
     """
     _require_vector(rows)
     if rows.dtype.kind == "M":
-        dated = _checked(
-            rows, rows.dtype, lambda chunk: ~(chunk >= np.datetime64(0, "s")), "a time for each, from 1970 on"
-        )
+        dated = _checked(rows, rows.dtype, np.isnat, "a time for each")
         return dated.mapped((), np.dtype(np.int64), lambda chunk: chunk.astype("datetime64[s]").astype(np.int64))
     if rows.dtype.kind not in "iuf":
-        raise InputError(f"{rows.name}: expected whole numbers, 0 or more, or datetime64, found dtype {rows.dtype}")
+        raise InputError(f"{rows.name}: expected whole numbers or datetime64, found dtype {rows.dtype}")
 
     def wrong(chunk: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        outside = ~((chunk >= 0) & (chunk < 2.0**63))  # NaN, too
+        outside = ~((chunk > _NOT_A_TIME) & (chunk < 2.0**63))  # NaN, too
         return outside | (chunk != np.floor(chunk)) if chunk.dtype.kind == "f" else outside
 
-    return _checked(rows, np.dtype(np.int64), wrong, "a time for each, a whole number of 0 or more")
+    return _checked(rows, np.dtype(np.int64), wrong, "a time for each, a whole number")
 
 
 def weights(rows: RowSource) -> RowSource:

@@ -15,7 +15,7 @@ from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 from diskgnn.batches.minibatch import AnyMiniBatch, Block, MiniBatch
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet, NodeSet
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
+from diskgnn.schema import EdgeType
 from diskgnn.storage.samples import SampledMinibatch
 
 
@@ -38,16 +38,17 @@ class Drawn:
     rows: Rows
 
     @staticmethod
-    def of_minibatch(batch: AnyMiniBatch) -> Drawn:
+    def of_minibatch(graph: Graph, batch: AnyMiniBatch) -> Drawn:
         """What a loader yields that was asked for input nodes and edge ids."""
         if isinstance(batch, MiniBatch):
             assert batch.input_nodes is not None
-            nodes: Mapping[str, Tensor] = {ONE_NODE_TYPE: batch.input_nodes}
+            (name,), (edge_type,) = graph.nodes, graph.edges
+            nodes: Mapping[str, Tensor] = {name: batch.input_nodes}
             sizes = [batch.blocks[-1].num_dst, *(block.num_src for block in batch.blocks[::-1])]
-            counts: Sequence[Mapping[str, int]] = [{ONE_NODE_TYPE: size} for size in sizes]
-            hops: Sequence[Mapping[EdgeType, Block]] = [{ONE_EDGE_TYPE: block} for block in batch.blocks[::-1]]
-            trees: Mapping[str, Tensor] | None = None if batch.trees is None else {ONE_NODE_TYPE: batch.trees}
-            x: Mapping[str, Tensor] = {ONE_NODE_TYPE: batch.x} if batch.x.shape[1] else {}
+            counts: Sequence[Mapping[str, int]] = [{name: size} for size in sizes]
+            hops: Sequence[Mapping[EdgeType, Block]] = [{edge_type: block} for block in batch.blocks[::-1]]
+            trees: Mapping[str, Tensor] | None = None if batch.trees is None else {name: batch.trees}
+            x: Mapping[str, Tensor] = {name: batch.x} if batch.x.shape[1] else {}
         else:
             assert batch.input_nodes is not None
             nodes, counts, hops = batch.input_nodes, batch.node_counts[::-1], batch.blocks[::-1]

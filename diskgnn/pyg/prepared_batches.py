@@ -61,7 +61,7 @@ class PreparedBatches:
             positions = order[number * size : (number + 1) * size]
             if self.drop_last and len(positions) < size:
                 continue
-            drawn = Drawn.of_minibatch(batch)
+            drawn = Drawn.of_minibatch(plan.graph, batch)
 
             def recall(found: Mapping[str, Tensor], _: Any, batch: Any = batch, drawn: Drawn = drawn) -> Any:
                 asked = torch.cat([found[name] for name in drawn.nodes if name in found])
@@ -113,8 +113,11 @@ class PreparedBatches:
             self._loader = None
 
 
-def _complete(store: Any, name: str, rows: tuple[Tensor, Tensor], ids: Tensor, *, keeps_number: bool = True) -> None:
+def _complete(
+    store: Any, name: str, rows: tuple[Tensor, Tensor], ids: Tensor | None, *, keeps_number: bool = True
+) -> None:
     """Give a batch its rows from the disk, and take away the number of nodes if the data did not state it."""
-    store[name] = placed(rows, ids)
+    # PyG forgets which edge is which where it adds reverse ones to a typed batch: then they have no attributes.
+    store[name] = None if ids is None else placed(rows, ids)
     if not keeps_number and "num_nodes" in store:
         del store["num_nodes"]

@@ -136,8 +136,9 @@ class LoaderRequest:
             graph = self.cache.graph(source)
         times = self._times(graph) if source is None else source.node_times()
         rules = Rules(
-            graph.is_typed, {name: nodes.num_nodes for name, nodes in graph.nodes.items()}, self.subgraph_type,
-            self.disjoint, times, getattr(loader, "neg_sampling", None),
+            loader.input_data.input_type is not None,
+            {name: nodes.num_nodes for name, nodes in graph.nodes.items()},
+            self.subgraph_type, self.disjoint, times, getattr(loader, "neg_sampling", None),
         )  # fmt: skip
         self._check_range(loader.input_data, graph)
         spec = self._spec(graph, loader.input_data)
@@ -179,14 +180,15 @@ class LoaderRequest:
         else:
             target = NodeTarget(inputs.input_type or ONE_NODE_TYPE, {"train": inputs.node})
         return SamplingSpec(
-            self._fanouts(graph), self.batch_size, self.epochs, seed=self.seed, splits=("train",), target=target,
+            self._fanouts(graph, is_typed=inputs.input_type is not None), self.batch_size, self.epochs,
+            seed=self.seed, splits=("train",), target=target,
             temporal=self.temporal_strategy if self.disjoint else None, weighted=self.weight_attr is not None,
             edge_ids=True, expand_once=True, shuffle=self.shuffle,
         )  # fmt: skip
 
-    def _fanouts(self, graph: Graph) -> Fanouts:
-        if not graph.is_typed:
-            return {ONE_EDGE_TYPE: self.num_neighbors.get_values()}
+    def _fanouts(self, graph: Graph, *, is_typed: bool) -> Fanouts:
+        if not is_typed:
+            return dict.fromkeys(graph.edges, self.num_neighbors.get_values())
         found = self.num_neighbors.get_mapped_values(list(graph.edges))
         if isinstance(found, list):
             return dict.fromkeys(graph.edges, found)

@@ -19,10 +19,11 @@ from torch_geometric.data import Data, HeteroData
 from diskgnn._native import crc32c
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.type_data import EdgeSet, NodeSet
 from diskgnn.importers.containers.rows import RowSource
 from diskgnn.importers.formats.pyg_graphs import Stored, StoredGraph, as_source, is_bfloat16, stored_graph
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, edge_type_name
+from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, edge_type_name
 
 ON_DISK = (torch.float32, torch.float16, torch.bfloat16)  # [N, D] of these; others are sliced in memory
 _CHUNK_BYTES = 4 << 20
@@ -33,7 +34,6 @@ class Source:
     """Data in memory or in stores, beside what is on disk of it."""
 
     stored: StoredGraph
-    is_typed: bool
     time_attr: str | None
     weight_attr: str | None
 
@@ -59,7 +59,7 @@ class Source:
                         f"data: expected attributes with a row for each node or edge to be tensors, found {name!r}, a "
                         f"{type(value).__name__} of {len(value)}: make it a tensor, or delete it from loader.data"
                     )
-        return Source(stored, list(stored.nodes) != [ONE_NODE_TYPE], time_attr, weight_attr)
+        return Source(stored, time_attr, weight_attr)
 
     def graph_input(self) -> GraphInput:
         """What `convert` takes: x, edge_attr, and what draws depend on."""
@@ -161,10 +161,13 @@ class _StoreWithoutRows:
 
 
 def stand_in(graph: Graph) -> Data | HeteroData:
-    """A graph directory as PyG's loaders take data: what is small is mapped, x and edges are on the disk."""
+    """A graph directory as PyG's loaders take data: what is small is mapped, x and edges are on the disk.
+
+    It is `HeteroData` where types have names of their own, also if there is one of each.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that maps cannot be written to
-        if not graph.is_typed:
+        if [*graph.nodes, *graph.edges] == [ONE_NODE_TYPE, ONE_EDGE_TYPE]:
             data = Data(edge_index=torch.empty((2, 0), dtype=torch.int64), num_nodes=graph.num_nodes)
             for name, value in _small(graph, ONE_NODE_TYPE).items():
                 data[name] = value
@@ -232,17 +235,18 @@ def seeds_of(data: Any, graph: Graph | None, given: Any, *, is_link: bool) -> An
         return given
     if split in graph.nodes:
         return given
-    if is_link:
-        edge_type: EdgeType = ONE_EDGE_TYPE if kind is None else kind
-        splits: Mapping[str, npt.NDArray[np.int64]] = graph.edges[edge_type].splits
-    else:
-        splits = graph.nodes[ONE_NODE_TYPE if kind is None else kind].splits
+    types: Mapping[Any, NodeSet | EdgeSet] = graph.edges if is_link else graph.nodes
+    if kind not in types and (kind is not None or len(types) > 1):
+        known = ", ".join(repr(each) for each in types)
+        raise ConfigError(f"{name}: expected (type, {split!r}) with a type of {known}, found {given!r}")
+    kind = next(iter(types)) if kind is None else kind
+    splits = types[kind].splits
     if split not in splits:
         raise ConfigError(
-            f"expected a split of {', '.join(splits) or 'none'} of {graph.manifest.path}, found {split!r}"
+            f"{name}: expected a split of {', '.join(splits) or 'none'} of {graph.manifest.path}, found {split!r}"
         )
     ids = torch.from_numpy(np.array(splits[split].T))
-    return ids if kind is None else (kind, ids)
+    return ids if isinstance(data, Data) else (kind, ids)
 
 
 def update(found: Any, value: Any) -> None:

@@ -1,0 +1,143 @@
+"""Graphs of one type each and relations of a type with itself, beside PyG's own loaders with all neighbours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch_geometric.loader
+from pyg_samplers import AllNeighbors
+from torch_geometric.data import Data, HeteroData
+
+import diskgnn
+import diskgnn.pyg
+from diskgnn.errors import ConfigError
+
+CITES, REVERSE, LIKES = ("paper", "cites", "paper"), ("paper", "rev_cites", "paper"), ("paper", "likes", "paper")
+
+
+@pytest.fixture
+def quiet(tmp_path):
+    return {"cache": tmp_path / "cache", "progress": False}
+
+
+def papers(*edge_types: Any) -> HeteroData:
+    random = torch.Generator().manual_seed(5)
+    data = HeteroData()
+    data["paper"].x, data["paper"].y = torch.randn(40, 3, generator=random), torch.arange(40)
+    for edge_type in edge_types:
+        data[edge_type].edge_index = torch.randint(0, 40, (2, 90), generator=random)
+        data[edge_type].edge_attr = torch.randn(90, 2, generator=random)
+        data[edge_type].weight = torch.rand(90, generator=random) + 0.1
+        data[edge_type].time = torch.randint(0, 50, (90,), generator=random)
+    return data
+
+
+def edges_of(batch: Data | HeteroData, edge_type: Any) -> list[Any]:
+    """Everything that each edge carries, in an order that does not depend on that of the edges."""
+    store, (source, destination) = batch[edge_type], (batch[edge_type[0]], batch[edge_type[2]])
+    row, col = store.edge_index
+    columns = [source.n_id[row], destination.n_id[col]]
+    columns += [store[name] for name in ("e_id", "edge_attr", "weight", "time") if store.get(name) is not None]
+    return sorted(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def check_same(ours: HeteroData, theirs: HeteroData) -> None:
+    """The same attributes, with the same nodes and edges."""
+    assert type(ours) is type(theirs) is HeteroData
+    assert ours.metadata() == theirs.metadata()
+    for mine, expected in zip(ours.stores, theirs.stores, strict=True):
+        assert set(mine.keys()) == set(expected.keys())
+        for key in ("batch_size", "num_sampled_nodes", "num_sampled_edges"):
+            assert mine.get(key) == expected.get(key)
+        for key in ("input_id", "edge_label_index", "edge_label"):
+            assert (mine.get(key) is None) == (expected.get(key) is None)
+            assert expected.get(key) is None or torch.equal(mine[key], expected[key])
+    for name in theirs.node_types:
+        order, expected_order = ours[name].n_id.argsort(), theirs[name].n_id.argsort()
+        for key in ("n_id", "x", "y"):
+            assert torch.equal(ours[name][key][order], theirs[name][key][expected_order])
+    for edge_type in theirs.edge_types:
+        assert edges_of(ours, edge_type) == edges_of(theirs, edge_type)
+
+
+SUBGRAPHS = ["directional", "bidirectional"]
+
+
+@pytest.mark.parametrize("edge_types", [(CITES,), (CITES, LIKES), (CITES, REVERSE)], ids=len)
+@pytest.mark.parametrize("subgraph_type", SUBGRAPHS)
+def test_relations_of_a_type_with_itself(quiet, edge_types, subgraph_type):
+    data = papers(*edge_types)
+    for nodes in ("paper", ("paper", torch.arange(8, 20)), ("paper", torch.arange(40) % 3 == 0)):
+        options = {"num_neighbors": [-1, -1], "input_nodes": nodes, "batch_size": 6}
+        sampler = AllNeighbors(data, 2, subgraph_type=subgraph_type)
+        ours = diskgnn.pyg.NeighborLoader(data, subgraph_type=subgraph_type, **options, **quiet)
+        theirs = torch_geometric.loader.NeighborLoader(data, neighbor_sampler=sampler, **options)
+        for batch, expected in zip(ours, theirs, strict=True):
+            check_same(batch, expected)
+        check_same(ours([1, 2]), theirs([1, 2]))
+
+
+@pytest.mark.parametrize("edge_types", [(CITES,), (CITES, LIKES)], ids=len)
+@pytest.mark.parametrize("subgraph_type", SUBGRAPHS)
+def test_links_of_a_type_with_itself(quiet, edge_types, subgraph_type):
+    data = papers(*edge_types)
+    options = {"num_neighbors": [-1, -1], "edge_label_index": CITES, "batch_size": 10}
+    sampler = AllNeighbors(data, 2, subgraph_type=subgraph_type)
+    ours = diskgnn.pyg.LinkNeighborLoader(data, subgraph_type=subgraph_type, **options, **quiet)
+    theirs = torch_geometric.loader.LinkNeighborLoader(data, neighbor_sampler=sampler, **options)
+    for batch, expected in zip(ours, theirs, strict=True):
+        check_same(batch, expected)
+
+
+@pytest.mark.parametrize("subgraph_type", SUBGRAPHS)
+@pytest.mark.parametrize("options", [{"weight_attr": "weight"}, {"time_attr": "time"}, {"disjoint": True}])
+def test_draws_by_weights_and_times_with_one_type_of_each(quiet, subgraph_type, options):
+    data = papers(CITES)
+    if "time_attr" in options:
+        options = options | {"input_time": torch.arange(40)}
+    loader = diskgnn.pyg.NeighborLoader(
+        data, {CITES: [3, 2]}, input_nodes="paper", batch_size=10, subgraph_type=subgraph_type, **options, **quiet
+    )
+    for batch in loader:
+        store, n_id = batch[CITES], batch["paper"].n_id
+        assert torch.equal(batch["paper"].x, data["paper"].x[n_id])
+        if subgraph_type == "bidirectional":
+            assert {"edge_attr", "time", "weight", "e_id"}.isdisjoint(store.keys())  # as in PyG's typed batches
+            continue
+        assert torch.equal(n_id[store.edge_index], data[CITES].edge_index[:, store.e_id])
+        for name in ("edge_attr", "weight", "time"):
+            assert torch.equal(store[name], data[CITES][name][store.e_id])
+        if "input_time" in options:
+            seeds = batch["paper"].batch[store.edge_index[1]]
+            assert (store.time <= batch["paper"].seed_time[seeds]).all()
+
+
+def test_a_graph_directory_of_one_named_type_each(quiet, tmp_path):
+    data = papers(CITES)
+    nodes = {"paper": {"features": data["paper"].x.numpy(), "labels": np.arange(40) % 3, "train": np.arange(7)}}
+    edges = {"paper:cites:paper": {"edges": data[CITES].edge_index.numpy(), "train": np.array([[1, 2], [3, 4]])}}
+    diskgnn.convert(tmp_path / "graph", schema={"nodes": nodes, "edges": edges})
+    for seeds in ("train", ("paper", "train")):
+        (batch,) = diskgnn.pyg.NeighborLoader(tmp_path / "graph", [-1], input_nodes=seeds, batch_size=7, **quiet)
+        assert isinstance(batch, HeteroData)
+        assert batch["paper"].n_id[:7].tolist() == list(range(7))
+        assert torch.equal(batch["paper"].x, data["paper"].x[batch["paper"].n_id])
+    for pairs in ("train", (CITES, "train")):
+        (batch,) = diskgnn.pyg.LinkNeighborLoader(
+            tmp_path / "graph", [2], edge_label_index=pairs, batch_size=2, **quiet
+        )
+        found = batch["paper"].n_id[batch[CITES].edge_label_index]
+        assert found.tolist() == [[1, 2], [3, 4]]
+
+
+def test_a_split_of_several_types_says_which_one(quiet, tmp_path):
+    data = papers(CITES, LIKES)
+    nodes = {"paper": {"features": data["paper"].x.numpy()}, "author": {"num_nodes": 3}}
+    edges = {"paper:cites:paper": {"edges": data[CITES].edge_index.numpy()}}
+    diskgnn.convert(tmp_path / "graph", schema={"nodes": nodes, "edges": edges})
+    for seeds in ("train", ("film", "train")):
+        with pytest.raises(ConfigError, match=r"input_nodes: expected \(type, 'train'\) with a type of 'paper', 'auth"):
+            diskgnn.pyg.NeighborLoader(tmp_path / "graph", [2], input_nodes=seeds, **quiet)

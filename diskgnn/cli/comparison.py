@@ -17,6 +17,7 @@ from diskgnn.cli.drawing import sampling_arguments
 from diskgnn.cli.options import CACHE, Size
 from diskgnn.cli.rendering import Output, to_json
 from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.storage.own_files import open_new_file
 from diskgnn.training.model_spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -146,7 +147,8 @@ def compare(output: Output, /, graph: Path, out: Path | None, report: Path | Non
         latest[:] = [comparison]
         if out is not None:
             temporary = out.with_name(f".{out.name}.partial")
-            temporary.write_text(json.dumps(to_json(comparison), indent=1) + "\n")
+            with open_new_file(temporary) as file:
+                file.write((json.dumps(to_json(comparison), indent=1) + "\n").encode())
             temporary.replace(out)
 
     command, is_whole = shlex.join(["diskgnn", *sys.argv[1:]]), False

@@ -17,6 +17,7 @@ from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import Manifest, read_manifest
 from diskgnn.storage.manifest_document import ExternalFile, external_to_json
 from diskgnn.storage.object_stores import local
+from diskgnn.storage.own_files import open_new_file
 from diskgnn.storage.writer import staging_of
 
 _COMPARED_CHUNKS = 1024
@@ -52,7 +53,8 @@ def relink(graph: PathLike, features: PathLike, *, node_type: str | None = None,
         document = json.loads((final / MANIFEST).read_text())
         document["external"][name] = external_to_json(external)
         partial = staging_of(final).with_suffix(".manifest")
-        partial.write_text(json.dumps(document, indent=1) + "\n")
+        with open_new_file(partial) as file:
+            file.write((json.dumps(document, indent=1) + "\n").encode())
         sync(partial)
         partial.replace(final / MANIFEST)
         sync(final)

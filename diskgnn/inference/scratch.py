@@ -26,6 +26,7 @@ from diskgnn.storage.checked_files import ChecksummedFile, sync
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, file_bytes
 from diskgnn.storage.journal import Journal
 from diskgnn.storage.locks import FileLock
+from diskgnn.storage.own_files import require_own_folder
 from diskgnn.storage.replacing import refuse_inside_artifact
 from diskgnn.storage.row_reading import row_buffer
 from diskgnn.storage.write_errors import beginning, raise_write_error
@@ -83,6 +84,7 @@ class Scratch:
                 self.output.parent.mkdir(parents=True, exist_ok=True)
                 if not self._lock.acquire():
                     raise BusyError(f"another process is writing {self.output} now; wait for it or stop it")
+                require_own_folder(self.folder)
                 if not self._journal.read():
                     self.clear()
                 for torn in (*self.folder.glob("*.tmp"), self.folder / _OUTPUT):

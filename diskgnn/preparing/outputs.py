@@ -10,12 +10,13 @@ from pathlib import Path
 
 from diskgnn.errors import ArtifactError, OutputExistsError
 from diskgnn.packing.tiers import TierBudgets
-from diskgnn.preparing.request import PrepareRequest
+from diskgnn.preparing.request import PrepareRequest, scratch_of
 from diskgnn.storage import artifacts
 from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.object_stores import Location, StoredPath, names_in
 from diskgnn.storage.outbox import target_of
+from diskgnn.storage.own_files import require_own_folder
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedConfig
 from diskgnn.storage.replacing import artifact_at, require_replaceable_there
@@ -34,6 +35,7 @@ def preparing_alone(out: Path) -> Iterator[None]:
         out.parent.mkdir(parents=True, exist_ok=True)
     busy = f"another process is preparing {out} now; wait for it or stop it"
     with alone(out.with_name(f".{out.name}.preparing.lock"), out, busy):
+        require_own_folder(scratch_of(out))
         yield
 
 

@@ -23,6 +23,7 @@ from diskgnn.storage.checked_files import sync
 from diskgnn.storage.locks import alone
 from diskgnn.storage.manifest import Manifest, read_manifest
 from diskgnn.storage.object_stores import AnyPath, local
+from diskgnn.storage.own_files import require_own_folder
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.replacing import replace_file
 from diskgnn.storage.samples import Samples
@@ -68,6 +69,7 @@ def repair(
     scratch = folder.with_name(f".{folder.name}.repair")
     busy = f"another process is writing {folder} now; wait for it or stop it"
     with alone(staging_of(folder).with_suffix(".lock"), folder, busy):
+        require_own_folder(scratch)
         try:
             damages = _repair(path, graph, samples, scratch, resources)
         except (ArtifactError, ConfigError):

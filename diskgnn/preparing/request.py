@@ -93,7 +93,7 @@ class PrepareRequest:
     @property
     def scratch(self) -> Path:
         """What is only needed while preparing, and goes when that is done."""
-        return self.out.with_name(f".{self.out.name}.preparing")
+        return scratch_of(self.out)
 
     def packing(self, samples: Samples) -> PackRequest:
         """What is to be packed, of the samples that were made.
@@ -131,3 +131,8 @@ class PrepareRequest:
             return samples.config == self.plan.config() and source.get("digest") == self.graph.manifest.digest
         except ArtifactError:
             return False
+
+
+def scratch_of(out: Path) -> Path:
+    """Where preparing `out` keeps what it needs only meanwhile."""
+    return out.with_name(f".{out.name}.preparing")

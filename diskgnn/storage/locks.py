@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
 
 from diskgnn.errors import BusyError
+from diskgnn.storage.own_files import open_lock_file
 from diskgnn.storage.write_errors import beginning
 
 
@@ -18,37 +18,39 @@ class FileLock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: TextIO | None = None
+        self._descriptor: int | None = None
 
     def acquire(self) -> bool:
         """Take it without waiting; False where another process, or another `FileLock` of this one, has it.
 
         Raises:
             OSError: the file cannot be written.
+            ConfigError: see `open_lock_file`.
         """
         while True:
-            file = self.path.open("w")
+            descriptor = open_lock_file(self.path)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # Whoever had the lock may have removed the file between our opening and locking it.
-                if self.path.exists() and os.path.samestat(self.path.stat(), os.fstat(file.fileno())):
-                    self._file = file
-                    return True
+                with suppress(FileNotFoundError):
+                    if os.path.samestat(self.path.lstat(), os.fstat(descriptor)):
+                        self._descriptor = descriptor
+                        return True
             except BlockingIOError:
-                file.close()
+                os.close(descriptor)
                 return False
             except BaseException:
-                file.close()
+                os.close(descriptor)
                 raise
-            file.close()
+            os.close(descriptor)
 
     def release(self) -> None:
         """Give it back, if it was taken, and remove the file."""
-        if self._file is not None:
+        if self._descriptor is not None:
             with suppress(OSError):
                 self.path.unlink()
-            self._file.close()
-            self._file = None
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from diskgnn.errors import ConfigError, StoreError
 from diskgnn.paths import PathLike
+from diskgnn.storage.own_files import private_folder, require_own_folder
 from diskgnn.storage.store_drivers import filesystem_of, named_errors
 
 if TYPE_CHECKING:
@@ -85,9 +86,26 @@ class StoredPath:
 
     @property
     def scratch(self) -> Path:
-        """The folder of this machine in which what belongs here is built: in TMPDIR, the same in every run."""
+        """The folder of this machine in which what belongs here is built: in TMPDIR, the same in every run.
+
+        Raises:
+            ConfigError: somebody else made the folder of this user that it lies in, see `require_own_folder`.
+        """
+        of_user = Path(tempfile.gettempdir()) / f"diskgnn-{os.geteuid()}"
+        require_own_folder(of_user)
         named = hashlib.blake2b(self.url.encode(), digest_size=8).hexdigest()
-        return Path(tempfile.gettempdir()) / f"diskgnn-{os.getuid()}" / named / (self.name or "root")
+        return of_user / named / (self.name or "root")
+
+    def make_scratch(self) -> Path:
+        """Makes the folder that `scratch` lies in, for this user alone. Returns `scratch`.
+
+        Raises:
+            ConfigError: see `private_folder`.
+        """
+        scratch = self.scratch
+        private_folder(scratch.parents[1])
+        private_folder(scratch.parent)
+        return scratch
 
     def locate(self) -> tuple[pafs.FileSystem, str]:
         """The file system, and the path in it.

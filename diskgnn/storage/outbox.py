@@ -111,7 +111,7 @@ class Outbox:
         """
         folder = self._record.path.parent
         with beginning(folder):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.target.make_scratch()
             if not self._lock.acquire():
                 raise BusyError(f"another process is sending {self.target} now; wait for it or stop it")
             self._record.go_on()

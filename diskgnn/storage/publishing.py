@@ -86,8 +86,7 @@ def _made_here(target: StoredPath, *, overwrite: bool) -> Iterator[Path]:
     Raises:
         OutputExistsError: an earlier run has made it, but not sent it.
     """
-    scratch = target.scratch
-    scratch.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    scratch = target.make_scratch()
     if (scratch / MANIFEST).exists() and not overwrite:
         raise OutputExistsError(
             f"an earlier run made {target} in {scratch} and could not send it: send that with `diskgnn push {scratch} "

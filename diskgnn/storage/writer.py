@@ -35,6 +35,7 @@ from diskgnn.storage.manifest_document import (
     external_to_json,
 )
 from diskgnn.storage.outbox import Outbox, refuse_headerless, target_of
+from diskgnn.storage.own_files import require_own_folder
 from diskgnn.storage.pace import Pace
 from diskgnn.storage.replacing import (
     clean_beside,
@@ -61,6 +62,7 @@ class ArtifactWriter:
         ConfigError: `path` lies inside of another artifact.
         OutputExistsError: `path` exists and `overwrite` is False.
         BusyError: another process is writing the same artifact.
+        ConfigError: another user made the staging directory, see `require_own_folder`.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class ArtifactWriter:
             if not self._lock.acquire():
                 raise BusyError(f"another process is writing {self.final} now; wait for it or stop it")
         try:
+            require_own_folder(self.staging)
             if (self.final / JOURNAL).exists():
                 remove_left(read_manifest(self.final))
             if self._outbox is not None:

@@ -31,6 +31,7 @@ from diskgnn.storage import faults
 from diskgnn.storage.file_reading import ReadableFile
 from diskgnn.storage.locks import alone
 from diskgnn.storage.object_stores import local
+from diskgnn.storage.own_files import open_new_file
 from diskgnn.training.disk_embeddings import DiskEmbeddings
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.named_models import model_for
@@ -56,7 +57,7 @@ def save_checkpoint(directory: PathLike, content: Mapping[str, Any]) -> Path:
     temporary = directory / f".{FILE}.partial"
     with writing(directory / FILE, "checkpoint"):
         directory.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
+        with open_new_file(temporary) as file:
             torch.save({"format": FORMAT, "version": VERSION, **content}, file)
             faults.point("checkpoint.sync")
             file.flush()

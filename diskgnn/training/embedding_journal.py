@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ArtifactError
+from diskgnn.storage.own_files import open_to_append
 from diskgnn.storage.write_errors import raise_write_error
 
 _HEADER = struct.Struct("<QI")  # of a record: how many rows, and the checksum of what follows
@@ -61,7 +62,7 @@ class UndoJournal:
             return
         content = ids.tobytes() + rows.tobytes()
         try:
-            with self._file.open("ab") as file:
+            with open_to_append(self._file) as file:
                 file.write(_HEADER.pack(len(ids), zlib.crc32(content)) + content)
                 file.flush()
                 os.fdatasync(file.fileno())

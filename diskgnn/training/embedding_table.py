@@ -32,6 +32,7 @@ from diskgnn._native import read_file_rows, write_file_rows
 from diskgnn.errors import ReadError
 from diskgnn.storage import faults
 from diskgnn.storage.disk_space import require_free_bytes
+from diskgnn.storage.own_files import open_new_file
 from diskgnn.storage.write_errors import raise_write_error
 from diskgnn.training.embedding_journal import KEPT, Ids, Rows, UndoJournal
 
@@ -106,7 +107,7 @@ class EmbeddingTable:
         for old in (path, *path.parent.glob(f"{path.name}.*")):
             old.unlink(missing_ok=True)
         require_free_bytes(path.parent, num_rows * PARTS * width * 4, f"vectors of nodes {path}")
-        with path.open("wb") as file:
+        with open_new_file(path) as file:
             for first, count in chunks(num_rows, width):
                 rows = np.zeros((count, PARTS, width), np.float32)
                 rows[:, 0] = vectors(first, count)
@@ -184,7 +185,7 @@ class EmbeddingTable:
     def copy_vectors(self, path: Path) -> None:
         """Write the vectors alone to a file, made durable."""
         require_free_bytes(path.parent, self.num_rows * self.width * 4, f"the best vectors of nodes {path}")
-        with path.open("wb") as file:
+        with open_new_file(path) as file:
             for first, count in chunks(self.num_rows, self.width):
                 file.write(np.ascontiguousarray(self.read(np.arange(first, first + count))).data)
             file.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from diskgnn.errors import ConfigError
@@ -30,7 +31,7 @@ class ScratchFolder:
             self.path = parent / (_PREFIX + secrets.token_hex(4))
             self._lock = _lock_of(self.path)
             self._lock.acquire()  # before the folder is there, or another process might take it for abandoned
-            self.path.mkdir()
+            self.path.mkdir(mode=0o700)
         except OSError as error:
             raise ConfigError(f"cannot write under {parent}: {error.strerror}; choose another") from error
 
@@ -44,9 +45,10 @@ def delete_abandoned(parent: Path) -> None:
     """Remove the folders under `parent` that killed processes left behind."""
     for path in {found.with_name(found.name.removesuffix(_LOCK)) for found in parent.glob(f"{_PREFIX}*")}:
         lock = _lock_of(path)
-        if lock.acquire():
-            shutil.rmtree(path, ignore_errors=True)
-            lock.release()
+        with suppress(OSError, ConfigError):  # another user's
+            if lock.acquire():
+                shutil.rmtree(path, ignore_errors=True)
+                lock.release()
 
 
 def _lock_of(path: Path) -> FileLock:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from diskgnn.errors import ConfigError
 from diskgnn.paths import PathLike
+from diskgnn.storage.own_files import open_new_file
 from diskgnn.training.outputs import check_writable, writing
 from diskgnn.training.results import EpochResult, Spent, TrainResult
 
@@ -177,8 +178,8 @@ def _drop_records_after(path: Path, epoch: int, batch: int) -> None:
 
     kept = [line for i, line in enumerate(lines) if i < last_start or stays(records[i])]
     temporary = path.with_name(f".{path.name}.partial")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.writelines(kept)
+    with open_new_file(temporary) as file:
+        file.writelines(line.encode() for line in kept)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from diskgnn.compare.results import Comparison
 from diskgnn.errors import ConfigError
+from diskgnn.storage.own_files import open_new_file
 from diskgnn.storage.replacing import refuse_inside_artifact
 from diskgnn.training.outputs import writing
 
@@ -43,5 +44,6 @@ def write_report(comparison: Comparison, path: Path) -> None:
     with writing(path, "report"):
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.partial")
-        partial.write_text(content, encoding="utf-8")
+        with open_new_file(partial) as file:
+            file.write(content.encode())
         partial.replace(path)

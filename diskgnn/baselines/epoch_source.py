@@ -132,6 +132,11 @@ class EpochSource(CursorSource):
         return source_schema(self._graph, self._plan.config().spec.target)
 
     @property
+    def graph(self) -> Graph:
+        """What is sampled from."""
+        return self._graph
+
+    @property
     def num_classes(self) -> int:
         """Labels are in [0, num_classes)."""
         return self._graph.num_classes

@@ -69,6 +69,11 @@ _records = options.section("Records")
     help="Of several ranks: from the second epoch on, average parameters every K steps, while training goes on, in "
     "place of gradients in every step: for slow networks.",
 )
+@_optimization(
+    "--keep-going",
+    is_flag=True,
+    help="Leave out minibatches whose loss is not finite, and count them, in place of ending.",
+)
 @_optimization("--amp", is_flag=True, help="Compute in bfloat16 where that is safe (autocast).")
 @_optimization("--seed", type=int, default=0, show_default=True, help="Seed of initial weights and dropout.")
 @_checkpoints(

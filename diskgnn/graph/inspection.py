@@ -108,6 +108,7 @@ def _graph_facts(graph: Graph) -> dict[str, Any]:
         "quantisation": "none" if features.quantisation is None else "(code - zero_point) * scale, by column",
         "features_file": str(features.path),
         "feature_row_bytes": features.row_bytes,
+        "unusual_values": str(graph.only_nodes("features").config.values) or "none",
         "user_ids": "none" if artifacts.ids_file(ONE_NODE_TYPE) not in graph.manifest.files else "kept, a row per node",
         **{f"{split}_nodes": len(nodes) for split, nodes in graph.splits.items()},
     }

@@ -38,6 +38,7 @@ def _node_facts(nodes: NodeSet) -> dict[str, Any]:
         "nodes": nodes.num_nodes,
         "features": _row(rows),
         "feature_bytes": 0 if rows is None else rows.row_bytes * nodes.num_nodes,
+        "unusual_values": str(nodes.config.values),
         "labels": "" if target is None else f"{target.kind} ({target.num_outputs})",
         "times": nodes.config.has_times,
         "user_ids": artifacts.ids_file(nodes.name) in nodes.manifest.files,
@@ -54,6 +55,7 @@ def _edge_facts(edges: EdgeSet) -> dict[str, Any]:
         "mean_in_degree": edges.num_edges / edges.num_destinations,
         "features": _row(config.rows),
         "feature_bytes": 0 if config.rows is None else config.rows.row_bytes * edges.num_edges,
+        "unusual_values": str(config.values),
         **carried,
         **{f"{split}_links": len(edges.splits.get(split, ())) for split in ("train", "valid", "test")},
     }

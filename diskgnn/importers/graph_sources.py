@@ -25,6 +25,7 @@ from diskgnn.schema import SPLITS, EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.storage import artifacts
 from diskgnn.storage.graph_config import EdgeTypeConfig
 from diskgnn.storage.row_format import RowFormat
+from diskgnn.storage.value_counts import ValueCounts
 
 
 def open_topology(given: EdgeInput, owner: str = "") -> EdgeStream:
@@ -172,19 +173,25 @@ class OpenEdges:
     splits: Mapping[str, npt.NDArray[np.int64]]  # seed edges [n, 2]
     stored_bytes: int  # in files
 
-    def config(self, num_edges: int) -> EdgeTypeConfig:
-        """What the manifest says of them."""
+    def config(self, num_edges: int, values: ValueCounts) -> EdgeTypeConfig:
+        """What the manifest says of them, and of the `values` of their features."""
         columns = {column.kind: column for column in self.list.columns}
         features = columns.get(artifacts.EDGE_FEATURES)
         return EdgeTypeConfig(
             self.list.type,
             num_edges,
             has_ids=artifacts.EDGE_IDS in columns,
-            rows=None if features is None else RowFormat.stored_as(features.dtype, features.row_shape[0]),
+            rows=None if features is None else rows_of(features),
             has_weights=artifacts.WEIGHTS in columns,
             has_times=artifacts.TIMES in columns,
             link_splits=tuple(split for split in SPLITS if split in self.splits),
+            values=values,
         )
+
+
+def rows_of(features: EdgeColumn) -> RowFormat:
+    """How the features of edges are stored."""
+    return RowFormat.stored_as(features.dtype, features.row_shape[0])
 
 
 def open_edges(

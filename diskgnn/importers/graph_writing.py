@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.graph.bucket_layout import index_dtype
@@ -19,15 +19,18 @@ from diskgnn.importers.graph_sources import (
     open_edges,
     open_nodes,
     open_topology,
+    rows_of,
     type_owner,
 )
 from diskgnn.importers.quantising import quantised_format, write_quantised
+from diskgnn.importers.value_scan import ValueScan, kept_counts
 from diskgnn.progress import Reporter
 from diskgnn.schema import EdgeType, edge_type_name
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import edge_file, node_file
 from diskgnn.storage.graph_config import GraphConfig, NodeTypeConfig, TargetConfig
 from diskgnn.storage.row_format import RowFormat
+from diskgnn.storage.value_counts import ValueCounts
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
@@ -151,15 +154,15 @@ def write_graph(writer: ArtifactWriter, graph: OpenGraph, resources: Resources) 
             writer.save_array(edge_file(split, edges.list.type), pairs)
     edge_configs = []
     for edge_type, edges in graph.edges.items():
-        num_edges = _write_edges(writer, edges, resources)
-        edge_configs.append(edges.config(num_edges))
+        num_edges, values = _write_edges(writer, edges, resources)
+        edge_configs.append(edges.config(num_edges, values))
         details[f"num_edges of {edge_type_name(edge_type)}" if graph.typed else "num_edges"] = num_edges
     node_configs = []
     for name, nodes in graph.nodes.items():
-        found = _write_features(writer, name, nodes, graph.stored_rows[name], resources.reporter)
+        found, values = _write_features(writer, name, nodes, graph.stored_rows[name], resources.reporter)
         target = targets[name]
         node_configs.append(
-            NodeTypeConfig(name, nodes.num_nodes, graph.stored_rows[name], target, nodes.times is not None)
+            NodeTypeConfig(name, nodes.num_nodes, graph.stored_rows[name], target, nodes.times is not None, values)
         )
         facts: Details = {"num_nodes": nodes.num_nodes}
         if target is not None:
@@ -169,14 +172,34 @@ def write_graph(writer: ArtifactWriter, graph: OpenGraph, resources: Resources) 
     return WrittenGraph(GraphConfig(tuple(node_configs), tuple(edge_configs)), details)
 
 
-def _write_edges(writer: ArtifactWriter, edges: OpenEdges, resources: Resources) -> int:
-    """All files of an edge type, after which a killed run goes on, or within them. The number of its edges."""
-    given = edges.list
-    writer.unit(edge_files(given), lambda: write_csc(writer, given, resources))
+def _write_edges(writer: ArtifactWriter, edges: OpenEdges, resources: Resources) -> tuple[int, ValueCounts]:
+    """All files of an edge type, after which a killed run goes on, or within them.
+
+    Returns:
+        The number of its edges; what their features hold that training fails on, which is warned of.
+    """
+    given, values, file = edges.list, ValueCounts(), edge_file(artifacts.EDGE_FEATURES, edges.list.type)
+    features = next((column for column in given.columns if column.kind == artifacts.EDGE_FEATURES), None)
+
+    def write() -> None:
+        nonlocal values
+        if features is None:
+            write_csc(writer, given, resources)
+            return
+        scan = ValueScan(rows_of(features))
+        scanned = replace(features, chunks_from=scan.following(features.chunks_from))
+        columns = tuple(scanned if column is features else column for column in given.columns)
+        write_csc(writer, replace(given, columns=columns), resources)
+        scan.finish(features.chunks_from, given.num_input_edges)
+        scan.warn(features.name, "edge")
+        values = kept_counts(writer, file, scan.counts)
+
+    if writer.unit(edge_files(given), write) and features is not None:
+        values = kept_counts(writer, file, values)
     writer.send(*edge_files(given))
     shape = writer.files[edge_file(artifacts.INDICES, given.type)].shape
     assert shape is not None
-    return shape[0]
+    return shape[0], values
 
 
 def _write_small(
@@ -201,10 +224,10 @@ def _write_small(
 
 def _write_features(
     writer: ArtifactWriter, name: str, nodes: OpenNodes, stored: RowFormat | None, reporter: Reporter
-) -> Details:
-    """The features of a node type; what quantising them changed."""
+) -> tuple[Details, ValueCounts]:
+    """The features of a node type; what quantising them changed, and what they hold that training fails on."""
     if nodes.features is None:
-        return {}
+        return {}, ValueCounts()
     given_format = nodes.row_format
     assert given_format is not None
     assert stored is not None
@@ -212,15 +235,20 @@ def _write_features(
     if nodes.given.quantise is not None:
         details = write_quantised(writer, name, nodes.features, given_format, stored, reporter).details()
         writer.send(*names)
-        return details
+        return details, ValueCounts()
     reference, rows = nodes.given.reference_features, nodes.features
 
+    values = ValueCounts()
+
     def write() -> None:
-        node_data.write_features(writer, name, rows, given_format, reference=reference, reporter=reporter)
+        nonlocal values
+        found = node_data.write_features(writer, name, rows, given_format, reference=reference, reporter=reporter)
+        values = kept_counts(writer, names[0], found)
 
     if reference:
         write()
     else:
-        writer.unit(names, write)
+        if writer.unit(names, write):
+            values = kept_counts(writer, names[0], values)
         writer.send(*names)
-    return {}
+    return {}, values

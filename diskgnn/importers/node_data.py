@@ -13,17 +13,18 @@ import numpy.typing as npt
 
 from diskgnn.errors import DataWarning, InputError, callers_level
 from diskgnn.importers.containers.rows import RowSource
+from diskgnn.importers.value_scan import ValueScan
 from diskgnn.progress import Reporter
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import node_file
 from diskgnn.storage.checked_files import ChunkChecksums, npy_data_offset, npy_parts
 from diskgnn.storage.pace import Pace
 from diskgnn.storage.row_format import RowFormat
+from diskgnn.storage.value_counts import ValueCounts
 from diskgnn.storage.writer import ArtifactWriter
 
 # As many classes may be inferred from the labels of however few nodes; a model's last layer costs memory for each.
 _PLAUSIBLE_CLASSES = 10_000
-_SCAN_VALUES = 1 << 18  # at a time, so that temporary arrays stay in the processor's cache
 
 
 def write_features(
@@ -34,8 +35,9 @@ def write_features(
     *,
     reference: bool,
     reporter: Reporter,
-) -> None:
-    """Copy features into the graph, or refer to the file that holds them; warn about NaN and infinite values.
+) -> ValueCounts:
+    """Copy features into the graph, or refer to the file that holds them; count values that training fails on, and
+    warn of them.
 
     Either way they are read once, front to back.
 
@@ -47,7 +49,7 @@ def write_features(
         reference: leave the file where it is.
         reporter: told about one stage, in bytes.
     """
-    scan = NonFiniteScan(row_format, rows.name)
+    scan = ValueScan(row_format)
     file_name = node_file(artifacts.FEATURES, node_type)
     checksums_name = node_file(artifacts.FEATURE_CHECKSUMS, node_type)
     with reporter.stage("scan features" if reference else "copy features", rows.total_bytes, "B") as advance:
@@ -73,67 +75,15 @@ def write_features(
                 advance(file.rows_written * rows.row_bytes)
                 for chunk in rows.chunks_from(file.rows_written):
                     scan.add(chunk)
-                    file.write(chunk, scan.done)
+                    file.write(chunk, scan.state)
                     advance(chunk.nbytes)
-    scan.warn()
+    scan.warn(rows.name, "node")
+    return scan.counts
 
 
 def _header_bytes(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(npy_data_offset(path))
-
-
-class NonFiniteScan:
-    """Counts the values that are `nan` or `infinite`, and the `nodes` that have them."""
-
-    def __init__(self, rows: RowFormat, name: str = "features") -> None:
-        self._mask, self._rows, self._name = rows.exponent_bits, 0, name
-        self.nan = self.infinite = self.nodes = 0
-        self.first_node = -1  # none
-
-    def done(self) -> dict[str, npt.NDArray[Any]]:
-        """What was found so far, for a record."""
-        return {"nonfinite": np.array([self.nan, self.infinite, self.nodes, self.first_node])}
-
-    def go_on(self, num_rows: int, done: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Go on after `num_rows`, if there are any, of which `done` was said."""
-        if num_rows:
-            self._rows = num_rows
-            self.nan, self.infinite, self.nodes, self.first_node = done["nonfinite"].tolist()
-
-    def add(self, chunk: npt.NDArray[Any]) -> None:
-        """`chunk` [some rows, D] follows what was added before."""
-        if self._mask is not None:
-            step = max(1, _SCAN_VALUES // chunk.shape[1])
-            for start in range(0, len(chunk), step):
-                self._add_part(chunk[start : start + step], self._rows + start)
-        self._rows += len(chunk)
-
-    def _add_part(self, part: npt.NDArray[Any], first_row: int) -> None:
-        bits = np.ascontiguousarray(part).view(f"u{part.itemsize}")
-        mask = bits.dtype.type(self._mask)
-        special = (bits & mask) == mask
-        if not special.any():
-            return
-        nan = special & (bits & bits.dtype.type((self._mask or 0) ^ (2 ** (8 * part.itemsize - 1) - 1)) != 0)
-        of_rows = special.any(axis=1)
-        if self.first_node < 0:
-            self.first_node = first_row + int(of_rows.argmax())
-        self.nodes += int(of_rows.sum())
-        self.nan += int(nan.sum())
-        self.infinite += int(special.sum()) - int(nan.sum())
-
-    def warn(self) -> None:
-        """Issue a DataWarning if anything was found."""
-        found = [f"{count} {word}" for count, word in ((self.nan, "NaN"), (self.infinite, "infinite")) if count]
-        if found:
-            warnings.warn(
-                f"{self._name} hold {' and '.join(found)} values in {self.nodes} nodes, the first of them node "
-                f"{self.first_node}; training on them yields NaN losses: replace them, "
-                f"e.g. with np.nan_to_num(features)",
-                DataWarning,
-                stacklevel=callers_level(),
-            )
 
 
 def write_labels(writer: ArtifactWriter, node_type: str, rows: RowSource, num_classes: int | None) -> int:

@@ -149,7 +149,11 @@ class _Values:
         for chunk in self._source.chunks_from(first):
             for start in range(0, len(chunk), step):
                 part = _as_float32(chunk[start : start + step], self._rows)
-                self.require(np.isfinite(part), part, "finite numbers; replace them, e.g. with np.nan_to_num(features)")
+                self.require(
+                    np.isfinite(part),
+                    part,
+                    "finite numbers; replace them, e.g. with np.nan_to_num(features, nan=0, posinf=0, neginf=0)",
+                )
                 yield part
                 self.first += len(part)
             advance(chunk.nbytes)

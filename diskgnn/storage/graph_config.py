@@ -18,6 +18,7 @@ from diskgnn.schema import (
 )
 from diskgnn.storage.manifest_document import typed
 from diskgnn.storage.row_format import RowFormat
+from diskgnn.storage.value_counts import NOTHING_UNUSUAL, ValueCounts
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class NodeTypeConfig:
     rows: RowFormat | None  # None: no features
     target: TargetConfig | None  # None: no labels
     has_times: bool = False
+    values: ValueCounts = NOTHING_UNUSUAL  # of the features
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the manifest."""
@@ -56,6 +58,7 @@ class NodeTypeConfig:
             "name": self.name,
             "num_nodes": self.num_nodes,
             **({} if self.rows is None else self.rows.to_json()),
+            **self.values.to_json(),
             "target": None if self.target is None else self.target.to_json(),
             "has_times": self.has_times,
         }
@@ -69,6 +72,7 @@ class NodeTypeConfig:
             _parse_rows(config),
             None if config["target"] is None else TargetConfig.parse(typed(config["target"], dict)),
             typed(config["has_times"], bool),
+            ValueCounts.parse(config),
         )
 
 
@@ -83,6 +87,7 @@ class EdgeTypeConfig:
     has_weights: bool = False
     has_times: bool = False
     link_splits: tuple[str, ...] = ()  # of SPLITS, in their order: seed edges for link prediction
+    values: ValueCounts = NOTHING_UNUSUAL  # of the features
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the manifest."""
@@ -90,6 +95,7 @@ class EdgeTypeConfig:
             "type": edge_type_name(self.type),
             "num_edges": self.num_edges,
             **({} if self.rows is None else self.rows.to_json()),
+            **self.values.to_json(),
             "has_ids": self.has_ids,
             "has_weights": self.has_weights,
             "has_times": self.has_times,
@@ -110,6 +116,7 @@ class EdgeTypeConfig:
             typed(config["has_weights"], bool),
             typed(config["has_times"], bool),
             link_splits,
+            ValueCounts.parse(config),
         )
 
 

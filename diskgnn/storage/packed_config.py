@@ -15,6 +15,7 @@ from diskgnn.storage.graph_config import TargetConfig
 from diskgnn.storage.manifest_document import typed
 from diskgnn.storage.row_format import RowFormat
 from diskgnn.storage.samples_config import SamplesConfig
+from diskgnn.storage.value_counts import NOTHING_UNUSUAL, ValueCounts
 
 _MOST = (1 << 31) - 1  # of what 32 bits address: rows in memory, bytes of a header
 _MOST_ROWS = (1 << 63) - 1
@@ -41,6 +42,7 @@ class RowSetConfig:
     rows: RowFormat
     num_rows: int  # nodes or edges of the graph
     num_static: int  # S, rows in the device and pinned tiers
+    values: ValueCounts = NOTHING_UNUSUAL  # as the graph counted them
 
     @property
     def name(self) -> str:
@@ -56,6 +58,7 @@ class RowSetConfig:
             "row_bytes": self.rows.row_bytes,
             "num_rows": self.num_rows,
             "num_static": self.num_static,
+            **self.values.to_json(),
         }
 
     @staticmethod
@@ -70,6 +73,7 @@ class RowSetConfig:
             rows=rows,
             num_rows=within(config["num_rows"], 1, _MOST_ROWS),
             num_static=within(config["num_static"]),
+            values=ValueCounts.parse(config),
         )
 
 

@@ -35,6 +35,7 @@ class TrainingConfig:
     # What the best epoch is the best by, and how many evaluations without a better one end training:
     best_by: str | None = None
     patience: int | None = None
+    keep_going: bool = False  # leave out minibatches whose loss is not finite
 
     def __post_init__(self) -> None:
         for name in ("epochs", "evaluate_every", "record_every_batches", "checkpoint_every_batches", "patience"):

@@ -101,6 +101,17 @@ class DiskEmbedding(nn.Module):
             self.steps += 1
             self.table.step(fetched, rows.grad.numpy(), lr, self.steps)
 
+    def gradients(self) -> list[Tensor]:
+        """Those of the rows that were handed out."""
+        return [rows.grad for _, rows in self._pending if rows.grad is not None]
+
+    def forget_gradients(self) -> None:
+        """Forget what was handed out, and train nothing."""
+        for fetched, _ in self._pending:
+            assert self.table is not None
+            self.table.drop(fetched)
+        self._pending = []
+
     def first_vectors(self, first: int, count: int) -> Rows:
         """[count, width] those to start from, for chunks that are asked for in order."""
         if first == 0:
@@ -221,6 +232,15 @@ class DiskEmbeddings:
         """Train the rows that have gradients."""
         for module in self._modules.values():
             module.step(lr)
+
+    def gradients(self) -> list[Tensor]:
+        """Those of all rows that were handed out."""
+        return [gradient for module in self._modules.values() for gradient in module.gradients()]
+
+    def forget_gradients(self) -> None:
+        """Forget what was handed out, and train nothing."""
+        for module in self._modules.values():
+            module.forget_gradients()
 
     def close(self) -> None:
         """Close all files. Idempotent."""

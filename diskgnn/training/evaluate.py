@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import math
 import os
+import warnings
 
 import torch
 from torch import nn
 
 from diskgnn.batches.batch_source import BatchSource, schema_of
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter
@@ -68,7 +70,7 @@ def evaluate(
         if checkpoint is not None:
             check_trained_on(checkpoint, schema_of(source), "the source")
         task = _fitting(model, task, source, device)
-        return evaluation(model, task, source, device, amp=amp, reporter=reporter)
+        return _warned(evaluation(model, task, source, device, amp=amp, reporter=reporter))
     tally: Tally | None = None
     spent = Spent()
     for packed in _all_ranks(source, stream=loader_options is not None and loader_options.stream):
@@ -85,7 +87,19 @@ def evaluate(
             tally = tally or task.tally(device)
             spent += _count(tally, model, task, loader, device, amp=amp, reporter=reporter)
     assert tally is not None
-    return _result(Ranks(), tally, spent)
+    return _warned(_result(Ranks(), tally, spent))
+
+
+def _warned(result: EvalResult) -> EvalResult:
+    """`result`, of which somebody has to know if it means nothing."""
+    if result.num_seeds and not math.isfinite(result.loss):
+        warnings.warn(
+            f"the loss is {result.loss}, so its scores mean nothing; look for NaN and extreme features (`diskgnn "
+            f"inspect GRAPH`)",
+            DataWarning,
+            stacklevel=callers_level(),
+        )
+    return result
 
 
 def _all_ranks(path: PathLike, *, stream: bool) -> list[Packed]:

@@ -144,6 +144,11 @@ class FreshEpochs(CursorSource):
             self._prepare(0)
 
     @property
+    def graph(self) -> Graph:
+        """What is sampled from."""
+        return self._graph
+
+    @property
     def num_classes(self) -> int:
         """Labels are in [0, num_classes): outputs of other targets than classes."""
         return self.schema.num_outputs

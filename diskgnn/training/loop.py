@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -9,12 +11,14 @@ from dataclasses import dataclass, replace
 import torch
 
 from diskgnn.batches.minibatch import AnyMiniBatch
+from diskgnn.errors import DataWarning, DivergedError, callers_level
 from diskgnn.loading.tracing import Stages
 from diskgnn.progress import Reporter
 from diskgnn.training.config import TrainingConfig
 from diskgnn.training.criterion import Criterion
 from diskgnn.training.disk_embeddings import reading_ahead
 from diskgnn.training.evaluate import evaluation
+from diskgnn.training.finite import loss_warning
 from diskgnn.training.interrupts import interrupts_deferred
 from diskgnn.training.metrics import MetricsWriter, epoch_record, step_record
 from diskgnn.training.results import EvalResult, Spent
@@ -50,10 +54,11 @@ def train_epochs(
     """Train from where `state` stands to the end, which may be before the last epoch if `config` has patience.
 
     Raises:
-        DivergedError: a loss is not finite.
+        DivergedError: a loss is not finite, or a weight.
         KeyboardInterrupt: after the checkpoint was written.
     """
     source, writer, timeline, ranks = state.source, listeners.writer, listeners.timeline, state.ranks
+    told: str | None = None  # of a loss that is too large
     # Of several ranks none stops by itself: the others would wait for it.
     noted: AbstractContextManager[Sequence[int]] = interrupts_deferred() if ranks.world_size > 1 else nullcontext(())
     with _saved_when_interrupted(state, step, config), noted as interrupts:
@@ -76,6 +81,8 @@ def train_epochs(
                         state.trained_on(state.batch if batch is None else batch.batch_index, loss)
                         if unrecorded := config.records_after(state.batch, state.num_batches):
                             mean_loss = state.mean_loss(unrecorded)
+                            if ranks.is_first and not told and (told := loss_warning(mean_loss, source)):
+                                _warn(told)
                             now = Spent.until_now(source)
                             spent = Spent.together(ranks.gathered(now - recorded))
                             writer.write(step_record(epoch, state.batch, mean_loss, spent), state.num_steps)
@@ -88,8 +95,14 @@ def train_epochs(
                     advance(1)
             step.settle()
             result = state.epoch_result()
+            if result.skipped_batches and ranks.is_first:
+                _warn(
+                    f"the model was not trained on {result.skipped_batches} minibatches of epoch {epoch}, whose loss "
+                    f"or gradients are not finite"
+                )
             if config.evaluates_after(epoch):
                 evaluated = _evaluate(state, task, evaluations, device, config, listeners)
+                _require_finite(evaluated, epoch, config)
                 result = replace(result, evaluations=evaluated)
             with interrupts_deferred():
                 state.end_epoch(result, criterion)
@@ -112,6 +125,23 @@ def _saved_when_interrupted(state: TrainingState, step: Step, config: TrainingCo
 def _next(batches: Iterator[AnyMiniBatch], timeline: Stages, number: int) -> AnyMiniBatch | None:
     with timeline.stage("wait", number):
         return next(batches, None)
+
+
+def _require_finite(evaluated: dict[str, EvalResult], epoch: int, config: TrainingConfig) -> None:
+    """Raises DivergedError if what was evaluated means nothing, unless training keeps going."""
+    for split, result in evaluated.items():
+        if result.num_seeds and not math.isfinite(result.loss):
+            found = (
+                f"the loss of the {split} split after epoch {epoch} is {result.loss}, so its scores mean nothing; look "
+                f"for NaN and extreme features (`diskgnn inspect GRAPH`)"
+            )
+            if not config.keep_going:
+                raise DivergedError(f"{found}; keep_going=True trains on nevertheless")
+            _warn(found)
+
+
+def _warn(what: str) -> None:
+    warnings.warn(what, DataWarning, stacklevel=callers_level())
 
 
 def _evaluate(

@@ -7,7 +7,7 @@ Every record is a flat dict with an `event`; numbers that are not finite are nul
 | start  | time (ISO 8601), and everything in the run's config (model, hidden, lr, seed, ...) |
 | resume | the same, and epoch, batch: where training goes on |
 | step   | epoch; batch (minibatches of this epoch trained on so far); loss (mean over the minibatches since the step record before); seconds, wait_seconds, read_bytes, requested_rows (since then, or since a resume) |
-| epoch  | epoch, loss, train_seconds, wait_seconds, read_bytes, requested_rows, hit_rate_device, hit_rate_pinned, hit_rate_cpu; and, where evaluated, valid_loss, test_loss and the scores of the task: valid_accuracy, test_accuracy |
+| epoch  | epoch, loss, train_seconds, wait_seconds, read_bytes, requested_rows, hit_rate_device, hit_rate_pinned, hit_rate_cpu, skipped_batches (with `keep_going`: whose loss was not finite); and, where evaluated, valid_loss, test_loss and the scores of the task: valid_accuracy, test_accuracy |
 | end    | best_epoch; and, where evaluated, its scores: valid_accuracy, test_accuracy |
 
 Epochs are counted from 0. Rates are in [0, 1]. Scores are accuracy for classification, with two classes also

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from diskgnn.training.disk_embeddings import DiskEmbeddings
+from diskgnn.training.finite import all_finite
 
 
 class Optimizer(Protocol):
@@ -99,6 +100,21 @@ class WithDiskEmbeddings:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave."""
         self._others.load_state_dict(state_dict)
+
+
+def step_if_finite(net: nn.Module, optimizer: Optimizer) -> bool:
+    """Take a step if all gradients are finite, and forget them otherwise. Returns True if the step was taken.
+
+    Gradients that ranks have averaged are the same in all of them, so they all decide alike.
+    """
+    tables = DiskEmbeddings(net)
+    gradients = [parameter.grad for parameter in net.parameters() if parameter.grad is not None]
+    if not all_finite([*gradients, *tables.gradients()]):
+        optimizer.zero_grad(set_to_none=True)
+        tables.forget_gradients()
+        return False
+    optimizer.step()
+    return True
 
 
 def make_optimizer(net: nn.Module, lr: float, weight_decay: float) -> Optimizer:

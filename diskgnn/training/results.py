@@ -81,6 +81,7 @@ class EpochResult:
     train_seconds: float  # without evaluation
     load: LoadStats  # what the train source did for this epoch
     evaluations: Mapping[str, EvalResult] = field(default_factory=dict)  # by split; empty where none was asked for
+    skipped_batches: int = 0  # whose loss or gradients were not finite, with `keep_going`
 
     @property
     def wait_seconds(self) -> float:
@@ -136,7 +137,7 @@ class EpochResult:
     def as_record(self) -> dict[str, Any]:
         """Names and numbers, flat: see `diskgnn.training.metrics`."""
         names = ("epoch", "loss", "train_seconds", "wait_seconds", "read_bytes", "requested_rows", "hit_rate_device",
-                 "hit_rate_pinned", "hit_rate_cpu")  # fmt: skip
+                 "hit_rate_pinned", "hit_rate_cpu", "skipped_batches")  # fmt: skip
         losses = {f"{split}_loss": found.loss for split, found in self.evaluations.items()}
         return {**{name: getattr(self, name) for name in names}, **losses, **self.scores()}
 

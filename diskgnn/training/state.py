@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,9 +14,10 @@ from torch import Tensor, nn
 from diskgnn.batches.batch_source import BatchSource
 from diskgnn.errors import ConfigError, DivergedError
 from diskgnn.paths import PathLike
-from diskgnn.training.checkpoints import check_config, load_checkpoint, save_checkpoint
+from diskgnn.training.checkpoints import check_config, checkpoint_exists, load_checkpoint, save_checkpoint
 from diskgnn.training.criterion import Criterion
 from diskgnn.training.disk_embeddings import DiskEmbeddings
+from diskgnn.training.finite import all_finite, feature_warning
 from diskgnn.training.optimizers import Optimizer
 from diskgnn.training.ranks import Ranks
 from diskgnn.training.results import EpochResult, Spent, TrainResult
@@ -40,6 +42,7 @@ class TrainingState:
         checkpoint: its folder, where vectors of nodes on disk lie, too.
         ranks: those that train together, this one among them.
         num_batches: steps in an epoch: as many minibatches as the source has, or another rank's, which has more.
+        keep_going: losses that are not finite are counted, and left out of means.
     """
 
     def __init__(
@@ -51,8 +54,9 @@ class TrainingState:
         checkpoint: PathLike | None = None,
         ranks: Ranks | None = None,
         num_batches: int | None = None,
+        keep_going: bool = False,
     ) -> None:
-        self.ranks = ranks or Ranks()
+        self.ranks, self._keep_going = ranks or Ranks(), keep_going
         self.optimizers_differ = False  # between ranks
         self.num_batches = source.num_batches if num_batches is None else num_batches
         self.net, self.optimizer, self.source, self.identity = net, optimizer, source, dict(identity)
@@ -112,14 +116,23 @@ class TrainingState:
 
     def _mean_loss(self, first: int) -> float:
         losses = self._losses[first : self.batch].double()
-        total, count = self.ranks.sums([losses.sum().item(), len(losses)])
-        return total / max(count, 1)
+        finite = losses[losses.isfinite()]
+        total, count = self.ranks.sums([finite.sum().item(), len(finite)])
+        return total / count if count else math.nan
 
     def epoch_result(self) -> EpochResult:
-        """Of the epoch that was just trained."""
-        loss = self._mean_loss(0)  # waits for the device, so that the seconds are all there
+        """Of the epoch that was just trained.
+
+        Raises:
+            DivergedError: a loss or a weight is not finite; with `keep_going`, all losses are not.
+        """
+        self.require_finite()  # waits for the device, so that the seconds are all there
+        loss, losses = self._mean_loss(0), self._losses[: self.batch]
+        skipped = int(self.ranks.sums([int((~losses.isfinite()).sum())])[0])
+        if skipped and math.isnan(loss):
+            raise DivergedError(f"no minibatch of epoch {self.epoch} has a finite loss; {self._remedy()}")
         spent = Spent.together(self.ranks.gathered(self._spent))
-        return EpochResult(self.epoch, loss, spent.seconds, spent.load)
+        return EpochResult(self.epoch, loss, spent.seconds, spent.load, skipped_batches=skipped)
 
     def end_epoch(self, result: EpochResult, criterion: Criterion) -> None:
         """Keep the result, and the weights if no earlier epoch was as good on the validation split."""
@@ -162,11 +175,13 @@ class TrainingState:
         self._tables.close()
 
     def raise_if_diverged(self) -> None:
-        """Look at this epoch's losses; waits for the device.
+        """Look at this epoch's losses, unless training keeps going; waits for the device.
 
         Raises:
             DivergedError: one is not finite.
         """
+        if self._keep_going:
+            return
         losses = self._losses[: self.batch]
         finite = torch.isfinite(losses).cpu()
         number = None if finite.all() else int(finite.int().argmin())
@@ -175,21 +190,40 @@ class TrainingState:
             batch, rank, loss = min(bad, key=lambda each: each[:2])
             of_rank = f" of rank {rank}" * (self.ranks.world_size > 1)
             raise DivergedError(
-                f"the loss of epoch {self.epoch}, minibatch {batch}{of_rank} is {loss}; use a "
-                f"lower learning rate, look for NaN features (`diskgnn inspect GRAPH`), or for damaged files "
-                f"(`diskgnn verify PACKED`)"
+                f"the loss of epoch {self.epoch}, minibatch {batch}{of_rank} is {loss}; {self._remedy()}; "
+                f"keep_going=True leaves such minibatches out"
+            )
+
+    def _remedy(self) -> str:
+        features = feature_warning(self.source) or (
+            "use a lower learning rate, look for NaN and extreme features (`diskgnn inspect GRAPH`), or for damaged "
+            "files (`diskgnn verify PACKED`)"
+        )
+        is_kept = self._checkpoint is not None and checkpoint_exists(self._checkpoint)
+        return features + f". The checkpoint in {self._checkpoint} is from before that" * is_kept
+
+    def require_finite(self) -> None:
+        """Look at this epoch's losses, and at the weights, which the last step may have spoiled.
+
+        Raises:
+            DivergedError: one is not finite, in any rank.
+        """
+        self.raise_if_diverged()
+        if not all(self.ranks.gathered(all_finite(self.net.state_dict().values()))):
+            raise DivergedError(
+                f"the weights are not finite after minibatch {self.batch - 1} of epoch {self.epoch}; {self._remedy()}"
             )
 
     def save(self, directory: PathLike | None) -> None:
         """Write the checkpoint in `directory`, if there is one to keep it in.
 
         Raises:
-            DivergedError: a loss is not finite: the checkpoint before is worth more.
+            DivergedError: a loss or a weight is not finite: the checkpoint before is worth more.
             ConfigError, DiskFullError: it cannot be written.
         """
         if directory is None:
             return
-        self.raise_if_diverged()
+        self.require_finite()
         of_ranks = self.ranks.gathered(self._of_this_rank())
         content = {
             "config": self.identity,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -15,7 +16,7 @@ from diskgnn.loading.tracing import Stages
 from diskgnn.storage import faults
 from diskgnn.training.averaging import OverlappedAverager
 from diskgnn.training.disk_embeddings import DiskEmbeddings
-from diskgnn.training.optimizers import Optimizer
+from diskgnn.training.optimizers import Optimizer, step_if_finite
 from diskgnn.training.ranks import Ranks
 from diskgnn.training.tasks import Task
 
@@ -55,13 +56,14 @@ def make_step(
     amp: bool,
     timeline: Stages,
     averaging_period: int | None,
+    keep_going: bool,
 ) -> Step:
-    """What trains `net`; see `diskgnn.train` for `averaging_period`.
+    """What trains `net`; see `diskgnn.train` for `averaging_period` and `keep_going`.
 
     Raises:
         ConfigError: the model has vectors that several ranks cannot train, or there is nothing to average.
     """
-    compute, loss = _Computing(optimizer, device, amp, timeline), _MinibatchLoss(net, task)
+    compute, loss = _Computing(net, optimizer, device, amp, timeline, keep_going), _MinibatchLoss(net, task)
     if ranks.world_size == 1:
         if averaging_period is not None:
             raise ConfigError("averaging_period: expected several ranks, found one process; start them with torchrun")
@@ -75,18 +77,23 @@ def make_step(
     return _StepApart(loss, compute, together, OverlappedAverager(list(net.parameters()), averaging_period))
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Computing:
     """What a process computes in a step, whatever others do."""
 
+    net: nn.Module
     optimizer: Optimizer
     device: torch.device
     amp: bool
     timeline: Stages
+    keep_going: bool  # steps whose gradients are not finite are left out
+    _buffers: list[Tensor] = field(default_factory=list)  # before the forward: running means take in NaN, too
 
     def forward(self, loss: nn.Module, batch: AnyMiniBatch | None, number: int) -> Tensor:
         """[] the loss of a minibatch."""
         faults.point("training.step")
+        if self.keep_going:
+            self._buffers = [buffer.clone() for buffer in self.net.buffers()]
         with (
             self.timeline.stage("forward", number),
             torch.autocast(self.device.type, torch.bfloat16, enabled=self.amp),
@@ -94,13 +101,25 @@ class _Computing:
             found: Tensor = loss(batch)
         return found
 
-    def backward(self, loss: Tensor, number: int) -> None:
-        """Change the parameters by the gradients of `loss`."""
+    def backward(self, loss: Tensor, number: int) -> bool:
+        """Change the parameters by the gradients of `loss`; False if that step was left out."""
         self.optimizer.zero_grad(set_to_none=True)
         with self.timeline.stage("backward", number):
             loss.backward()  # type: ignore[no-untyped-call]
         with self.timeline.stage("step", number):
-            self.optimizer.step()
+            if not self.keep_going:
+                self.optimizer.step()
+            elif not step_if_finite(self.net, self.optimizer):
+                with torch.no_grad():
+                    for buffer, before in zip(self.net.buffers(), self._buffers, strict=True):
+                        buffer.copy_(before)
+                return False
+        return True
+
+
+def _told(loss: Tensor, *, trained: bool) -> Tensor:
+    """[] what is recorded of a minibatch: NaN where its step was left out."""
+    return loss.detach() if trained else torch.full_like(loss.detach(), math.nan)
 
 
 class _StepAlone:
@@ -109,8 +128,7 @@ class _StepAlone:
 
     def __call__(self, batch: AnyMiniBatch | None, number: int, stopping: bool) -> tuple[Tensor | None, bool]:
         loss = self._compute.forward(self._loss, batch, number)
-        self._compute.backward(loss, number)
-        return loss.detach(), stopping
+        return _told(loss, trained=self._compute.backward(loss, number)), stopping
 
     def begin_epoch(self, epoch: int) -> None:
         """Nothing depends on it."""
@@ -145,8 +163,9 @@ class _StepTogether:
         agreed = self._ranks.summing([weight, stopping])  # while the model computes
         loss = self._compute.forward(self._shared_loss, batch, number)
         total, stops = agreed()
-        self._compute.backward(loss * (weight * self._ranks.world_size / max(total, 1)), number)
-        return None if batch is None else loss.detach(), stops > 0
+        share = weight * self._ranks.world_size / max(total, 1)
+        trained = self._compute.backward(loss * share, number)
+        return None if batch is None else _told(loss, trained=trained), stops > 0
 
 
 class _StepApart:
@@ -170,8 +189,7 @@ class _StepApart:
         loss = None
         if batch is not None:
             loss = self._compute.forward(self._loss, batch, number)
-            self._compute.backward(loss, number)
-            loss = loss.detach()
+            loss = _told(loss, trained=self._compute.backward(loss, number))
         stops = self._averager.after_step(stopping) if (number + 1) % self._averager.period == 0 else False
         return loss, stops
 

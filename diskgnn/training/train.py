@@ -72,6 +72,7 @@ def train(
     evaluate_every: int = 1,
     best_by: str | None = None,
     patience: int | None = None,
+    keep_going: bool = False,
     trace: PathLike | None = None,
     loader_options: LoaderOptions | None = None,
     reporter: Reporter = SILENT,
@@ -116,6 +117,9 @@ def train(
             'roc_auc', or 'loss'. By default accuracy for classification, average_precision for labels, mae for
             regression, mrr for links. A checkpoint keeps to it.
         patience: end after so many evaluations in a row without a better one.
+        keep_going: take no step on minibatches whose loss or gradients are not finite, count them in
+            `EpochResult.skipped_batches`, and train on. By default such a loss ends training. Waits for the device in
+            every step.
         trace: file for the timeline of stages: what this thread does (wait, forward, backward, step, evaluate; on a GPU
             the time to launch them), and the source's threads if it says; the first `tracing.MAX_EVENTS` events. It is
             written however training ends.
@@ -128,7 +132,8 @@ def train(
         BusyError: another process trains with this checkpoint.
         DiskFullError: there is no room for the checkpoint or the metrics.
         OutputExistsError: `checkpoint` holds one already and `resume` is False.
-        DivergedError: a loss is not finite; names the epoch and the minibatch.
+        DivergedError: a loss is not finite; names the epoch and the minibatch. Or a weight, or the loss of an
+            evaluation. The checkpoint is from before.
         KeyboardInterrupt: after the checkpoint was written.
 
     Example:
@@ -140,6 +145,7 @@ def train(
         epochs=epochs, lr=lr, weight_decay=weight_decay, amp=amp, seed=seed, evaluate_every=evaluate_every,
         record_every_batches=record_every_batches, checkpoint=places["checkpoint"],
         checkpoint_every_batches=checkpoint_every_batches, resume=resume, best_by=best_by, patience=patience,
+        keep_going=keep_going,
     )  # fmt: skip
     spec = ModelSpec(
         None if isinstance(model, nn.Module) else model, hidden, num_layers, heads, dropout, num_bases, decoder,
@@ -204,15 +210,18 @@ def _run(
         size_device_tier(net, task, source, evaluations, device, amp=config.amp)
         optimizer = make_optimizer(net, config.lr, config.weight_decay)
         source = reading_ahead(source, net)
-        state = TrainingState(net, optimizer, source, identity, config.checkpoint, ranks, identity["num_batches"])
+        state = TrainingState(
+            net, optimizer, source, identity, config.checkpoint, ranks, identity["num_batches"], config.keep_going
+        )
         state.optimizers_differ = averaging_period is not None
         run_checkpoint.take(config, ranks, opened)
         opened.callback(state.close)  # before another run may write there
         records = records if ranks.is_first else _Records()
         timeline = UNTRACED if records.trace is None else opened.enter_context(traced(source, records.trace))
         step = make_step(
-            net, optimizer, task, ranks, device, amp=config.amp, timeline=timeline, averaging_period=averaging_period
-        )
+            net, optimizer, task, ranks, device, amp=config.amp, timeline=timeline, averaging_period=averaging_period,
+            keep_going=config.keep_going,
+        )  # fmt: skip
         resumed_from = run_checkpoint.start(state, config)
         writer = opened.enter_context(
             MetricsWriter(records.metrics, records.tensorboard, records.callback, resumed_from, state.num_steps)

@@ -6,12 +6,14 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import astuple
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,10 +21,12 @@ from user_data import NUM_NODES, save_arrays, small_data
 
 from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.inspection import describe
 from diskgnn.importers.convert import convert
-from diskgnn.importers.node_data import NonFiniteScan
 from diskgnn.importers.seed_tables import read_target
-from diskgnn.storage.row_format import RowFormat
+from diskgnn.importers.value_scan import ValueScan
+from diskgnn.storage import faults
+from diskgnn.storage.row_format import FEATURE_STORAGE, RowFormat
 
 
 @pytest.fixture
@@ -201,22 +205,81 @@ def test_nan_is_counted(tmp_path: Path, data: dict[str, Any], dtype: str, refere
     bfloat16 = (features.view(np.uint32) >> 16).astype(np.uint16)
     features = bfloat16 if dtype == "bfloat16" else features.astype(dtype)
     given = save_arrays(tmp_path, {**data, "features": features})
-    with pytest.warns(DataWarning, match=r"3 NaN and 1 infinite values in 3 nodes, the first of them node 5"):
+    with pytest.warns(
+        DataWarning, match=r"3 NaN values and 1 infinite value in 3 nodes, the first at node 5, column 0"
+    ):
         convert(tmp_path / "graph", **given, bfloat16=dtype == "bfloat16", reference_features=reference)
     np.testing.assert_array_equal(Graph.open(tmp_path / "graph").features, features)
 
 
-@settings(max_examples=30)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@settings(max_examples=30, deadline=None)
 @given(st.data())
-def test_nan_scan_like_numpy(draw: st.DataObject) -> None:
+def test_scans_count_like_numpy(dtype: str, draw: st.DataObject) -> None:
     shape = (draw.draw(st.integers(1, 30)), draw.draw(st.integers(1, 9)))
-    bits = np.frombuffer(draw.draw(st.binary(min_size=2 * shape[0] * shape[1], max_size=2 * shape[0] * shape[1])), "u2")
-    values = bits.reshape(shape).view(np.float16)
-    scan = NonFiniteScan(RowFormat("float16", shape[1]))
-    scan.add(values[: shape[0] // 2])
-    scan.add(values[shape[0] // 2 :])
-    assert (scan.nan, scan.infinite) == (np.isnan(values).sum(), np.isinf(values).sum())
-    assert scan.nodes == (~np.isfinite(values)).any(axis=1).sum()
+    width, size = (4 if dtype == "float32" else 2), shape[0] * shape[1]
+    data = draw.draw(st.binary(min_size=width * size, max_size=width * size))
+    stored = np.frombuffer(data, FEATURE_STORAGE[dtype]).reshape(shape)
+    values = (stored.astype(np.uint32) << 16).view(np.float32) if dtype == "bfloat16" else stored
+    scan = ValueScan(RowFormat(dtype, shape[1]))
+    scan.add(stored[: shape[0] // 2])
+    scan.add(stored[shape[0] // 2 :])
+    unusual = ~np.isfinite(values) | (np.abs(values.astype(np.float64)) > 1e6)
+    places = np.argwhere(unusual)
+    first = places[0].tolist() if len(places) else [0, 0]
+    infinite = np.isinf(values).sum()
+    assert astuple(scan.counts) == (
+        np.isnan(values).sum(), infinite, unusual.sum() - np.isnan(values).sum() - infinite,
+        unusual.any(axis=1).sum(), *first,
+    )  # fmt: skip
+
+
+def test_what_is_proposed_for_infinite_features_works(tmp_path: Path, data: dict[str, Any]) -> None:
+    features = data["features"].copy()
+    features[12, 1], features[20, 0] = -np.inf, np.nan
+    with pytest.warns(DataWarning, match="not finite") as told:
+        convert(tmp_path / "graph", **{**data, "features": features})
+    call = re.search(r"np\.nan_to_num\(features.*?\)", str(told[0].message))
+    assert call is not None
+    proposed = eval(call.group(), {"np": np, "features": features})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        convert(tmp_path / "mended", **{**data, "features": proposed})
+
+
+def test_features_that_are_finite_but_extreme_are_told(tmp_path: Path, data: dict[str, Any]) -> None:
+    features = np.nan_to_num(np.where(np.arange(data["features"].size).reshape(data["features"].shape) == 23, np.inf,
+                                      data["features"])).astype(np.float32)  # fmt: skip
+    with pytest.warns(DataWarning, match=r"1 value beyond ±1,000,000 in 1 node, the first at node .*scale or clip"):
+        convert(tmp_path / "graph", **{**data, "features": features})
+    assert describe(tmp_path / "graph").facts["unusual_values"] == "1 value beyond ±1,000,000"
+
+
+@pytest.mark.parametrize("after", range(6))
+def test_counts_of_a_killed_run_are_kept(tmp_path: Path, data: dict[str, Any], after: int) -> None:
+    features = data["features"].copy()
+    features[[5, 5, 9], [0, 3, 6]] = np.nan
+    edge_features = np.ones((data["edges"].shape[1], 2), np.float32)
+    edge_features[7, 1] = np.inf
+    nodes = {"node": {"features": save(tmp_path / "x.npy", features)}}
+    edges = {"edges": save(tmp_path / "e.npy", data["edges"]), "features": save(tmp_path / "f.npy", edge_features)}
+    schema = {"nodes": nodes, "edges": {"node:to:node": edges}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        convert(tmp_path / "whole", schema=schema)
+        with suppress(KeyboardInterrupt), faults.armed("unit.written", KeyboardInterrupt(), after=after):
+            convert(tmp_path / "killed", schema=schema)
+        if not (tmp_path / "killed").exists():
+            convert(tmp_path / "killed", schema=schema)
+    whole, again = Graph.open(tmp_path / "whole"), Graph.open(tmp_path / "killed")
+    assert whole.manifest.digest == again.manifest.digest
+    assert astuple(again.only_nodes("test").config.values) == (3, 0, 0, 2, 5, 0)
+    assert astuple(again.only_edges("test").config.values) == (0, 1, 0, 1, 7, 1)
+
+
+def save(path: Path, array: npt.NDArray[Any]) -> Path:
+    np.save(path, array)
+    return path
 
 
 def test_split_warnings(tmp_path: Path, data: dict[str, Any]) -> None:

@@ -1,0 +1,114 @@
+"""Counts feature values that training fails on, while features are read for something else."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import DataWarning, callers_level
+from diskgnn.storage.row_format import RowFormat
+from diskgnn.storage.value_counts import EXTREME, ValueCounts
+from diskgnn.storage.writer import ArtifactWriter
+
+_SCAN_VALUES = 1 << 18  # at a time, so that temporary arrays stay in the processor's cache
+
+
+class ValueScan:
+    """Counts NaN, infinite and extreme values of rows that come front to back.
+
+    One comparison of a value's bits without the sign finds all of them: extreme numbers are above EXTREME, infinity is
+    above all numbers, NaN above infinity. Whole numbers are not looked at.
+    """
+
+    def __init__(self, rows: RowFormat) -> None:
+        self._infinity, self.num_rows, self.counts = rows.exponent_bits, 0, ValueCounts()
+        if rows.dtype == "bfloat16":
+            self._extreme = int(np.float32(EXTREME).view(np.uint32)) >> 16
+        elif rows.dtype == "float32":
+            self._extreme = int(np.float32(EXTREME).view(np.uint32))
+        else:  # float16 ends below EXTREME
+            self._extreme = (self._infinity or 0) - 1
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """What was found so far, for a record that a killed run leaves."""
+        return {"values": np.array(list(asdict(self.counts).values()))}
+
+    def go_on(self, num_rows: int, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on after `num_rows`, if there are any, when `state` was found."""
+        if num_rows:
+            self.num_rows, self.counts = num_rows, ValueCounts(*state["values"].tolist())
+
+    def add(self, chunk: npt.NDArray[Any]) -> None:
+        """`chunk` [some rows, D] follows what was added before."""
+        if self._infinity is not None:
+            step = max(1, _SCAN_VALUES // chunk.shape[1])
+            for start in range(0, len(chunk), step):
+                self._add_part(chunk[start : start + step], self.num_rows + start)
+        self.num_rows += len(chunk)
+
+    def _add_part(self, part: npt.NDArray[Any], first_row: int) -> None:
+        bits = np.ascontiguousarray(part).view(f"u{part.itemsize}")
+        number = bits.dtype.type
+        magnitudes = bits & number(2 ** (8 * part.itemsize - 1) - 1)
+        unusual = magnitudes > number(self._extreme)
+        if not unusual.any():
+            return
+        rows, columns = np.nonzero(unusual)
+        found, infinity, before = magnitudes[rows, columns], number(self._infinity), self.counts
+        nan, infinite = int((found > infinity).sum()), int((found == infinity).sum())
+        first = (before.first_row, before.first_column) if before else (first_row + int(rows[0]), int(columns[0]))
+        self.counts = ValueCounts(
+            before.nan + nan, before.infinite + infinite, before.extreme + len(found) - nan - infinite,
+            before.rows + len(np.unique(rows)), *first,
+        )  # fmt: skip
+
+    def following(
+        self, chunks_from: Callable[[int], Iterator[npt.NDArray[Any]]]
+    ) -> Callable[[int], Iterator[npt.NDArray[Any]]]:
+        """`chunks_from`, scanned on the way, each row once. Rows that a killed run went past are read for it."""
+
+        def read(first: int) -> Iterator[npt.NDArray[Any]]:
+            if self.num_rows < first:
+                self.finish(chunks_from, first)
+            position = first
+            for chunk in chunks_from(first):
+                self.add(chunk[max(0, self.num_rows - position) :])
+                position += len(chunk)
+                yield chunk
+
+        return read
+
+    def finish(self, chunks_from: Callable[[int], Iterator[npt.NDArray[Any]]], num_rows: int) -> None:
+        """Scan what is left of the first `num_rows` rows."""
+        if self.num_rows < num_rows:
+            for chunk in chunks_from(self.num_rows):
+                self.add(chunk[: num_rows - self.num_rows])
+                if self.num_rows == num_rows:
+                    return
+
+    def warn(self, name: str, kind: str) -> None:
+        """Issue a DataWarning if anything was found in features `name` of each `kind`: of nodes or edges."""
+        counts = self.counts
+        if not counts:
+            return
+        owners = kind if counts.rows == 1 else f"{kind}s"
+        where = f"in {counts.rows:,} {owners}, the first at {kind} {counts.first_row}, column {counts.first_column}"
+        if counts.nan or counts.infinite:
+            fails = (
+                "training on them yields a loss that is not finite: replace them, e.g. with "
+                "np.nan_to_num(features, nan=0, posinf=0, neginf=0)"
+            )
+            fails += ", and scale or clip the others" * bool(counts.extreme)
+        else:
+            fails = "few models train on such numbers: scale or clip them, e.g. with (features - mean) / deviation"
+        warnings.warn(f"{name} hold {counts} {where}; {fails}", DataWarning, stacklevel=callers_level())
+
+
+def kept_counts(writer: ArtifactWriter, file: str, counts: ValueCounts) -> ValueCounts:
+    """`counts` of the rows in `file`, or those that a killed run has kept, which wrote the file."""
+    return ValueCounts(**{name: writer.decided(f"{name} of {file}", value) for name, value in asdict(counts).items()})

@@ -6,13 +6,21 @@ import contextlib
 import os
 import sys
 
+from diskgnn.redaction import redacted
+
 _SKIPPED = (os.path.dirname(__file__) + os.sep, contextlib.__file__)  # noqa: PTH120  (as code objects name files)
 
 
 class DiskGNNError(Exception):
-    """Base of all errors that diskgnn raises on purpose. `exit_code` is what the command line exits with."""
+    """Base of all errors that diskgnn raises on purpose. `exit_code` is what the command line exits with.
+
+    Passwords, keys and tokens in URLs of its message are shown as ***.
+    """
 
     exit_code = 1
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(redacted(each) if isinstance(each, str) else each for each in args))
 
 
 class ConfigError(DiskGNNError, ValueError):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, NoReturn
 
 import click
@@ -16,6 +18,7 @@ from diskgnn.cli.flags import with_flags
 from diskgnn.cli.options import Option
 from diskgnn.cli.rendering import Output
 from diskgnn.errors import DiskGNNError
+from diskgnn.redaction import redacted
 
 # 128 + the signal's number: what a shell expects of a program that a signal ended.
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
@@ -41,6 +44,11 @@ def _sigterm_like_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def _print_redacted(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Prints a traceback: drivers of stores put URLs into the errors that ours come from."""
+    sys.stderr.write(redacted("".join(traceback.format_exception(kind, error, trace))))
 
 
 @contextmanager
@@ -87,6 +95,7 @@ class Command(click.Command):
                 ctx.exit(INTERRUPTED)
             except (DiskGNNError, OSError, MemoryError) as error:
                 if debug:
+                    sys.excepthook = _print_redacted
                     raise
                 code = error.exit_code if isinstance(error, DiskGNNError) else 1
                 message = with_flags(str(error), self.params) or type(error).__name__
@@ -113,6 +122,7 @@ def _usage_errors(arguments: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except click.UsageError as error:
+        error.message = redacted(error.message)  # type: ignore[misc]  # Final, to nobody but type checkers
         if "--json" in arguments:
             output = Output(as_json=True)
             output.failed("UsageError", error.format_message(), error.exit_code)

@@ -18,6 +18,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from diskgnn.progress import Advance, Reporter, StageReport
+from diskgnn.redaction import redacted
 from diskgnn.units import format_count, format_seconds, format_size, format_value, label
 
 if TYPE_CHECKING:
@@ -171,10 +172,11 @@ class Output:
 
     def warn(self, message: str) -> None:
         """One line on standard error."""
-        self.messages.print(f"[yellow]warning:[/] {escape(' '.join(message.split()))}", soft_wrap=True)
+        self.messages.print(f"[yellow]warning:[/] {escape(redacted(' '.join(message.split())))}", soft_wrap=True)
 
     def error(self, message: str, kind: str = "", exit_code: int = 0) -> None:
         """One line on standard error, and in JSON mode the document."""
+        message = redacted(message)  # not all errors are ours
         self.messages.print(f"[red]error:[/] {escape(message)}", soft_wrap=True)
         self._document = None
         if kind:

@@ -27,6 +27,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import source_schema
 from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter
+from diskgnn.redaction import redacted
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.schema import SPLITS
 from diskgnn.storage.object_stores import local
@@ -108,7 +109,7 @@ def compare(
                 job = prepare_evaluation(steps, job, evaluated, splits)
                 advance(1)
             comparison = Comparison(
-                command=command or shlex.join(sys.argv),
+                command=redacted(command or shlex.join(sys.argv)),
                 started=datetime.now().astimezone().isoformat(timespec="seconds"),
                 diskgnn_version=VERSION,
                 machine=describe_machine(folder, disk),

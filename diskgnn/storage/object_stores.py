@@ -12,17 +12,17 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from diskgnn.errors import ConfigError, StoreError
 from diskgnn.paths import PathLike
+from diskgnn.redaction import has_secret, redacted
 from diskgnn.storage.own_files import private_folder, require_own_folder
 from diskgnn.storage.store_drivers import filesystem_of, named_errors
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
-_SECRET = re.compile(r"secret|token|passw|credential|signature|^sig$|(access|account|api).?key|^key$", re.IGNORECASE)
 _ONE_SLASH = re.compile(r"[a-z][a-z0-9+.-]+:/(?!/)")  # what is left of a URL that was a `Path` for a while
 
 
@@ -200,10 +200,10 @@ def located(path: AnyPath) -> Location:
         if text.startswith("~"):
             return Path(os.path.expanduser(text))  # noqa: PTH111  (which leaves the name of no user as it is)
         return path if isinstance(path, Path) else Path(path)  # a path that is pinned stays that
+    _refuse_secrets(text)
     parts = urlsplit(text)
     if parts.scheme == "file":
         return Path(parts.path)
-    _refuse_secrets(text)
     if not parts.path.strip("/") or ".." in parts.path.split("/"):
         raise ConfigError(f"expected the URL of a folder, such as s3://bucket/graph, found {text!r}")
     return StoredPath(urlunsplit(parts._replace(path=parts.path.rstrip("/"), fragment="")))
@@ -255,12 +255,8 @@ def local(path: AnyPath, what: str) -> Path:
 
 
 def _refuse_secrets(url: str) -> None:
-    parts = urlsplit(url)
-    userinfo, at, _ = parts.netloc.rpartition("@")
-    secrets = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True) if _SECRET.search(name)]
-    if secrets or ":" in userinfo or (at and parts.scheme.startswith("s3")):
+    if has_secret(url):
         raise ConfigError(
-            f"a URL of {parts.scheme}:// has credentials in it ({', '.join(secrets) or 'before the @'}), which would "
-            f"get into logs. Give them where its driver looks: for s3, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
-            f"~/.aws/credentials"
+            f"{redacted(url)} has credentials in it (shown as ***), which would get into logs. Give them where its "
+            f"driver looks: for s3, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ~/.aws/credentials"
         )

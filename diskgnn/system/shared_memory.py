@@ -28,6 +28,7 @@ Memory = npt.NDArray[np.uint8]
 
 _WAITING = 128  # processes that ask at the same time; others wait to
 _RETRY_SECONDS = 0.01
+_ATTEMPTS = 200  # any user can take the name and never answer
 
 
 class SharedMemory:
@@ -71,7 +72,7 @@ class SharedMemory:
 def _listener_or_memory(address: str, num_bytes: int) -> tuple[socket.socket | None, Memory | None]:
     """A socket to hand memory on at `address`, or the memory that another process hands on there; neither if there is
     no way to share."""
-    while True:
+    for _ in range(_ATTEMPTS):
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             listener.bind(address)
@@ -92,6 +93,7 @@ def _listener_or_memory(address: str, num_bytes: int) -> tuple[socket.socket | N
         if descriptors:
             return None, _received(descriptors[0], num_bytes)
         time.sleep(_RETRY_SECONDS)
+    return None, None
 
 
 def _received(descriptor: int, num_bytes: int) -> Memory | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import socket
 import threading
 import uuid
 from multiprocessing import get_context
@@ -173,3 +175,17 @@ def test_a_child_of_a_child_keeps_its_own_files(name, tmp_path):
         os._exit(os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1]))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     del shared
+
+
+def test_a_name_that_somebody_else_has_taken_stops_nobody(name, tmp_path):
+    """Any user of the machine may bind it, and never listen: memory is then this process's own."""
+    before = Path("/proc/net/unix").read_text()
+    held = ask(name, tmp_path / "filled")
+    taken = [line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if line not in before]
+    (address,) = {each for each in taken if each.startswith("@diskgnn/")}
+    del held
+    gc.collect()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as squatter:
+        squatter.bind(address.replace("@", "\0", 1))
+        assert (ask(name, tmp_path / "filled").data == EXPECTED).all()
+    assert len((tmp_path / "filled").read_text().splitlines()) == 2

@@ -1,0 +1,68 @@
+"""Secrets in URLs, taken out of what is shown or stored: command lines, messages, reports.
+
+URLs with secrets are refused before anything is done with them (`storage.object_stores.located`). This is for the
+places that show what the user wrote before that: the page of `--serve`, errors, the command of a comparison.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+SHOWN = "***"
+
+_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/{1,2}(?P<rest>[^\s\"'<>|]+)", re.IGNORECASE)
+_PARAMETER = re.compile(r"(?P<name>(?<=[?&;#])[^=&;#?]+)=(?P<value>[^&;#]*)")
+_SECRET_NAME = re.compile(
+    r"secret|token|passw|passphrase|^pwd$|credential|signature|^sig$|^sas$|^jwt$|^auth$|authorization|bearer"
+    r"|(access|account|api|private|shared|storage|encryption).?key|^key$",
+    re.IGNORECASE,
+)
+# Of these, even a name before the @ is one of a secret's two halves. Of others it may be a user or a container.
+_NO_USERS = re.compile(r"s3[an]?|gs|gcs|https?", re.IGNORECASE)
+
+
+def redacted(text: str) -> str:
+    """Returns `text` with *** in place of passwords, keys, signatures and tokens in its URLs.
+
+    These are what stands before the @ of a URL, if it has a colon in it, and the values of parameters whose names say
+    that they are secret.
+
+    Example:
+        >>> redacted("diskgnn fetch 's3://AKIA:hidden@bucket/graph?region=eu&session_token=hidden'")
+        "diskgnn fetch 's3://***@bucket/graph?region=eu&session_token=***'"
+    """
+    return _URL.sub(_redacted_url, text)
+
+
+def has_secret(url: str) -> bool:
+    """True if `redacted` would change it."""
+    return redacted(url) != url
+
+
+def _redacted_url(match: re.Match[str]) -> str:
+    rest: str = match["rest"]
+    begin = min((found for mark in "?#" if (found := rest.find(mark)) >= 0), default=len(rest))
+    place, parameters = rest[:begin], rest[begin:]
+    user, at, others = place.rpartition("@")
+    if at and _is_secret_user(match["scheme"], user):
+        place = f"{SHOWN}@{others}"
+    before: str = match.string[match.start() : match.start("rest")]
+    return before + place + _PARAMETER.sub(_redacted_parameter, parameters)
+
+
+def _is_secret_user(scheme: str, user: str) -> bool:
+    """Whether what stands before an @ is a name and a password. A password may have slashes in it, as AWS has them; but
+    a path may have an @."""
+    first, slash, _ = unquote(user).partition("/")
+    name, colon, password = first.partition(":")
+    if slash:
+        return bool(colon) and not password.isdecimal()  # which is a port
+    return bool(colon) or bool(_NO_USERS.fullmatch(scheme) and name)
+
+
+def _redacted_parameter(match: re.Match[str]) -> str:
+    value = unquote(match["value"])
+    inner = value if "://" in value else f"x-url://{value}"  # such as endpoint_override=user:password@host
+    secret = bool(match["value"]) and (bool(_SECRET_NAME.search(unquote(match["name"]))) or has_secret(inner))
+    return f"{match['name']}={SHOWN if secret else match['value']}"

@@ -24,6 +24,9 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
 
     output.stages([report])
     output.result(report)
+    contents = getattr(report, "contents", None)
+    if contents is not None:
+        output.source_contents(contents, with_left_out=False)  # warnings have said that
     graph = Graph.open(out)
     splits = [each.splits for each in graph.nodes.values()] + [each.splits for each in graph.edges.values()]
     if any("train" in each for each in splits):

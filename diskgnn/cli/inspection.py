@@ -41,6 +41,8 @@ def inspect(output: Output, /, artifact: Path) -> None:
             kept = ("type", "nodes", "edges")
             shown = [name for name in listed[0] if name in kept or any(each[name] for each in listed)]
             output.table(title, shown, [tuple(_told(each[name]) for name in shown) for each in listed])
+    if description.contents is not None:
+        output.source_contents(description.contents)
     output.fields("made with", description.config)
     files = [(file.name, file.bytes, _dtype(file.dtype), _shape(file.shape)) for file in description.files]
     output.table("files", ["name", "size_bytes", "dtype", "shape"], files)

@@ -23,6 +23,7 @@ from diskgnn.units import format_count, format_seconds, format_size, format_valu
 
 if TYPE_CHECKING:
     from diskgnn.cli.serving import Board
+    from diskgnn.storage.source_contents import SourceContents
 
 
 def to_json(value: Any) -> Any:
@@ -155,6 +156,19 @@ class Output:
         for row in rows:
             table.add_row(*(escape(format_value(column, value)) for column, value in zip(columns, row, strict=True)))
         self.results.print(table)
+
+    def source_contents(self, contents: SourceContents, *, with_left_out: bool = True) -> None:
+        """What was read from a data set, a line for each type, and what was left out and why."""
+        read: dict[str, list[str]] = {}
+        for item in contents.read:
+            read.setdefault(item.of or "source", []).append(
+                item.name if item.name == item.use else f"{item.name} as {item.use}"
+            )
+        if read:
+            self.fields("read", {of: ", ".join(items) for of, items in read.items()})
+        if contents.left_out and with_left_out:
+            rows = [(item.of, item.name, item.reason) for item in contents.left_out]
+            self.table("left out", ["of", "name", "reason"], rows)
 
     def stages(self, reports: Sequence[StageReport]) -> None:
         """What each stage read, wrote and took."""

@@ -15,12 +15,14 @@ from diskgnn.schema import ONE_NODE_TYPE
 from diskgnn.storage import artifacts
 from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.file_reading import read_array
+from diskgnn.storage.graph_config import GraphConfig
 from diskgnn.storage.manifest import Manifest, open_artifact
 from diskgnn.storage.object_stores import AnyPath
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.packed_config import PackedSplit
 from diskgnn.storage.samples import Samples
 from diskgnn.storage.samples_config import SequenceSize
+from diskgnn.storage.source_contents import SourceContents
 
 _KINDS = {
     artifacts.GRAPH: "a graph",
@@ -29,7 +31,7 @@ _KINDS = {
     artifacts.PARTITIONS: "a graph in partitions, for a baseline",
     artifacts.SEGMENTED: "packed minibatches with disk caches, for a baseline",
 }
-_TYPES = ("node_types", "edge_types")  # of a graph's config: the facts have what they say
+_TOLD_APART = ("node_types", "edge_types", "source_contents")  # of a graph's config
 _COUNTED_DEGREES = 1 << 20  # a larger median is not told apart
 # Homophily is estimated on runs of consecutive edges, because single edges would cost one disk read each.
 _HOMOPHILY_RUNS, _HOMOPHILY_RUN_EDGES = 64, 256
@@ -58,6 +60,7 @@ class Description:
     facts: dict[str, Any]
     config: dict[str, Any]  # of the stage that made it, nested names joined with dots
     files: tuple[FileFacts, ...]
+    contents: SourceContents | None = None  # of the data set that a graph was made from
 
 
 def describe(path: AnyPath) -> Description:
@@ -76,8 +79,9 @@ def describe(path: AnyPath) -> Description:
         digest=manifest.digest,
         source_digest=None if manifest.source is None else manifest.source["digest"],
         facts={"total_bytes": manifest.total_bytes, **_facts(manifest)},
-        config=_flat({name: value for name, value in manifest.config.items() if name not in _TYPES}),
+        config=_flat({name: value for name, value in manifest.config.items() if name not in _TOLD_APART}),
         files=tuple(FileFacts(name, e.bytes, e.dtype, e.shape) for name, e in manifest.files.items()),
+        contents=manifest.parsed(GraphConfig.parse).contents if manifest.format == artifacts.GRAPH else None,
     )
 
 

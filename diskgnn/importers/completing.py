@@ -41,14 +41,15 @@ def completed(
     stored = {name: on_nodes[name] for name in _STORED if name in on_nodes}
     rest = {("table" if name == "nodes" else name): value for name, value in on_nodes.items() if name not in _STORED}
     if is_of_one_type(given):
-        return GraphInput({ONE_NODE_TYPE: replace(given.nodes[ONE_NODE_TYPE], **stored, **rest)}, edges)
+        nodes = {ONE_NODE_TYPE: replace(given.nodes[ONE_NODE_TYPE], **stored, **rest)}
+        return GraphInput(nodes, edges, given.contents)
     if rest:
         raise ConfigError(
             f"{' and '.join(rest)}: expected a source of one node type and one edge type, found node types "
             f"{', '.join(given.nodes)}; describe such a graph by a `schema`"
         )
     nodes = {name: replace(found, **stored) if _has_features(found) else found for name, found in given.nodes.items()}
-    return GraphInput(nodes, edges)
+    return GraphInput(nodes, edges, given.contents)
 
 
 def _with_options(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ from diskgnn.graph.csc import EdgeOptions
 from diskgnn.importers.completing import completed, is_of_one_type
 from diskgnn.importers.containers.arrays import Source
 from diskgnn.importers.containers.file_kinds import permission_named
-from diskgnn.importers.formats.registry import AUTO, FORMATS, SourceFormat, read_source
+from diskgnn.importers.formats.registry import FORMATS, SourceFormat, read_source
 from diskgnn.importers.given_graph import GivenGraph
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, read_description
 from diskgnn.importers.identity import identity
+from diskgnn.importers.source_listing import AUTO, warn_of_left_out
 from diskgnn.importers.tables.table import TableColumns
 from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter, StageReport
@@ -25,12 +26,29 @@ from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, SPLITS
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import DiskBudget
 from diskgnn.storage.publishing import published
+from diskgnn.storage.source_contents import SourceContents
 from diskgnn.storage.writer import ArtifactWriter, staging_of
 from diskgnn.system.allocators import freed_memory_returned
 from diskgnn.system.memory import memory_budget
 from diskgnn.system.resources import Resources
 
-__all__ = ["FORMATS", "EdgeInput", "GraphInput", "NodeInput", "SourceFormat", "TableColumns", "convert"]
+__all__ = [
+    "FORMATS",
+    "ConvertReport",
+    "EdgeInput",
+    "GraphInput",
+    "NodeInput",
+    "SourceFormat",
+    "TableColumns",
+    "convert",
+]
+
+
+@dataclass(frozen=True)
+class ConvertReport(StageReport):
+    """What `convert` did, and what it read of a data set and left out."""
+
+    contents: SourceContents = field(default_factory=SourceContents)
 
 
 @published(artifacts.GRAPH)
@@ -65,7 +83,7 @@ def convert(
     disk: int | str | None = None,
     overwrite: bool = False,
     reporter: Reporter = SILENT,
-) -> StageReport:
+) -> ConvertReport:
     """Make a graph directory. N is the number of nodes, E of edges, D of features.
 
     There are three ways to say what the graph is. A data set in one of the `FORMATS` is `source`. A graph with several
@@ -116,7 +134,11 @@ def convert(
 
     Warns:
         DataWarning: NaN or infinite features (InputError if quantised), overlapping splits, repeated ids in a split,
-            float64 features.
+            float64 features, or something of a data set that is left out of the graph.
+
+    Returns:
+        What was done. `contents` has what a data set holds: each part with what it was read as, or with the reason why
+        it was left out.
 
     Raises:
         ConfigError: arguments that do not go together.
@@ -146,6 +168,8 @@ def convert(
         made_with = asdict(EdgeOptions(**on_edges)) | ({} if quantise is None else {"quantise": quantise})
     with permission_named():
         described, typed = _described(source, format, options, schema, topology, on_nodes, on_edges, memory)
+        contents, described = described.contents, replace(described, contents=SourceContents())
+        warn_of_left_out(contents)
         given = GivenGraph.of(described, typed=typed)
     resources = given.resources(Resources.of(memory, reporter=reporter), is_data_set=source is not None)
     making = identity({
@@ -163,14 +187,15 @@ def convert(
         except (InputError, ConfigError):
             writer.discard()
             raise
-        writer.config = written.config.to_json(made_with)
+        writer.config = replace(written.config, contents=contents).to_json(made_with)
         manifest = writer.publish()
-    return StageReport(
+    return ConvertReport(
         "convert",
         time.perf_counter() - started,
         read_bytes=opened.read_bytes,
         written_bytes=sum(entry.bytes for name, entry in manifest.files.items() if name not in manifest.external),
         details=written.details,
+        contents=contents,
     )
 
 

@@ -26,6 +26,7 @@ from diskgnn.schema import (
     reverse_edge_type,
 )
 from diskgnn.storage.object_stores import is_url, local
+from diskgnn.storage.source_contents import SourceContents
 
 DESCRIPTION = "graph.yaml"  # in a folder that is given in its place
 
@@ -121,6 +122,7 @@ class GraphInput:
 
     nodes: Mapping[str, NodeInput]
     edges: Mapping[EdgeType, EdgeInput]
+    contents: SourceContents = field(default_factory=SourceContents)  # of a data set that was read, for the report
 
     def __post_init__(self) -> None:
         if not self.nodes or not self.edges:

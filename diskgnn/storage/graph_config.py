@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from diskgnn.schema import (
@@ -18,6 +18,7 @@ from diskgnn.schema import (
 )
 from diskgnn.storage.manifest_document import typed
 from diskgnn.storage.row_format import RowFormat
+from diskgnn.storage.source_contents import SourceContents
 from diskgnn.storage.value_counts import NOTHING_UNUSUAL, ValueCounts
 
 
@@ -130,6 +131,7 @@ class GraphConfig:
 
     node_types: tuple[NodeTypeConfig, ...]
     edge_types: tuple[EdgeTypeConfig, ...]
+    contents: SourceContents = field(default_factory=SourceContents)  # of the data set that it was made from
 
     @staticmethod
     def of_one_type(num_nodes: int, num_edges: int, num_classes: int, rows: RowFormat) -> GraphConfig:
@@ -144,6 +146,7 @@ class GraphConfig:
         return {
             "node_types": [nodes.to_json() for nodes in self.node_types],
             "edge_types": [edges.to_json() for edges in self.edge_types],
+            **({} if self.contents == SourceContents() else {"source_contents": self.contents.to_json()}),
             **options,
         }
 
@@ -153,6 +156,9 @@ class GraphConfig:
         parsed = GraphConfig(
             tuple(NodeTypeConfig.parse(typed(nodes, dict)) for nodes in typed(config["node_types"], list)),
             tuple(EdgeTypeConfig.parse(typed(edges, dict)) for edges in typed(config["edge_types"], list)),
+            SourceContents.parse(typed(config["source_contents"], dict))
+            if "source_contents" in config
+            else SourceContents(),
         )
         names = [nodes.name for nodes in parsed.node_types]
         types = [edges.type for edges in parsed.edge_types]

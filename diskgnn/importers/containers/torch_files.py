@@ -87,6 +87,13 @@ def as_array(value: Any) -> npt.NDArray[Any] | None:
 
     if not isinstance(value, torch.Tensor):
         return None
+    return of_tensor(value)
+
+
+def of_tensor(value: Any) -> npt.NDArray[Any]:
+    """A tensor on the CPU as an array that shares its memory, bfloat16 as uint16."""
+    import torch
+
     value = value.detach()
     array: npt.NDArray[Any] = (value.view(torch.uint16) if value.dtype == torch.bfloat16 else value).numpy()
     return array

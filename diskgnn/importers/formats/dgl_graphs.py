@@ -5,17 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError, UnavailableError
 from diskgnn.importers.containers import edge_lists, torch_files
 from diskgnn.importers.containers.file_kinds import describe, kind_of
 from diskgnn.importers.containers.rows import EdgeStream, of_array
+from diskgnn.importers.formats.node_targets import node_labels, node_splits, require_columns
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
-
-_MASKS = {"train": ("train_mask",), "valid": ("val_mask", "valid_mask"), "test": ("test_mask",)}
+from diskgnn.importers.source_listing import Attributes, SourceListing
+from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType, edge_type_name
 
 
 def recognises(source: object) -> bool:
@@ -26,8 +25,8 @@ def recognises(source: object) -> bool:
 
 
 def read(
-    source: Any, *, number: int | None = None, features: str = "feat", labels: str = "label",
-    weights: str | None = None, times: str | None = None, task: str | None = None,
+    source: Any, *, number: int | None = None, features: str | None = "feat", labels: str | None = "label",
+    weights: str | None = None, times: str | None = None, task: str | None = None, split: int | None = None,
 ) -> GraphInput:  # fmt: skip
     """The graph with its data: features, labels, and the masks `train_mask`, `val_mask` and `test_mask` of nodes.
 
@@ -38,34 +37,45 @@ def read(
         labels: their name in ndata.
         weights: their name in edata.
         times: their name in ndata or edata.
-        task: what the labels are; None: several columns are "multilabel", fractions "regression".
+        task: what the labels are; None: whole numbers [N] are "class", 0 and 1 [N, C] "multilabel", others
+            "regression".
+        split: which column of masks [N, several] to take.
 
     Raises:
+        ConfigError: masks have several columns, and `split` is none of them.
         InputError: it is none.
         UnavailableError: dgl is not installed.
     """
-    graph = _load(source, number) if isinstance(source, Path) else source
+    listing = SourceListing()
+    graph = _load(source, number, listing) if isinstance(source, Path) else source
     one_type = len(graph.ntypes) == 1 and len(graph.canonical_etypes) == 1
+    require_columns(split, [graph.nodes[name].data for name in graph.ntypes])
     nodes = {}
     for name in graph.ntypes:
-        data = graph.nodes[name].data
-        found: dict[str, Any] = {"num_nodes": graph.num_nodes(name), "features": _rows(data, features)}
-        found |= {"times": _array(data, times)} | _labelled(_array(data, labels), task)
-        for split, masks in _MASKS.items():
-            if found.get("labels") is not None and (mask := next((m for m in masks if m in data), None)):
-                found[split] = np.asarray(_array(data, mask)).astype(bool)
-        nodes[ONE_NODE_TYPE if one_type else name] = NodeInput(**found)
+        kept = ONE_NODE_TYPE if one_type else name
+        known = Attributes(listing, kept, dict(graph.nodes[name].data))
+        found = _array(known.take(labels, "labels"))
+        labelled = {} if found is None else node_labels(f"{kept}: {labels}", found, task)
+        nodes[kept] = NodeInput(
+            num_nodes=graph.num_nodes(name), **_features(known.take(features, "features")),
+            times=_array(known.take(times, "times")), **labelled,
+            **node_splits(known, split, torch_files.of_tensor, labelled=bool(labelled)),
+        )  # fmt: skip
+        known.leave_rest("no option names it, such as features, labels and times")
     edges: dict[EdgeType, EdgeInput] = {}
     for edge_type in graph.canonical_etypes:
-        data = graph.edges[edge_type].data
-        edges[ONE_EDGE_TYPE if one_type else edge_type] = EdgeInput(
-            edges=_edges(graph, edge_type), features=_rows(data, features), weights=_array(data, weights),
-            times=_array(data, times),
+        kept_type = ONE_EDGE_TYPE if one_type else edge_type
+        known = Attributes(listing, edge_type_name(kept_type), dict(graph.edges[edge_type].data))
+        listing.read(known.of, "edges", "edges")
+        edges[kept_type] = EdgeInput(
+            edges=_edges(graph, edge_type), **_features(known.take(features, "features")),
+            weights=_array(known.take(weights, "weights")), times=_array(known.take(times, "times")),
         )  # fmt: skip
-    return GraphInput(nodes, edges)
+        known.leave_rest("no option names it, such as features, weights and times")
+    return GraphInput(nodes, edges, listing.contents())
 
 
-def _load(path: Path, number: int | None) -> Any:
+def _load(path: Path, number: int | None, listing: SourceListing) -> Any:
     if kind_of(path) != "dgl":
         raise InputError(f"expected a file that dgl.save_graphs wrote, found {describe(path)}")
     try:
@@ -75,13 +85,18 @@ def _load(path: Path, number: int | None) -> Any:
             "source: graphs of DGL are read by dgl, which cannot be imported here; install it, or save the edges with "
             "np.save where it is"
         ) from error
-    graphs, _ = dgl.load_graphs(str(path))
+    graphs, of_graphs = dgl.load_graphs(str(path))
     if number is None and len(graphs) != 1:
         raise InputError(
             f"{path}: expected one graph, found {len(graphs)}; pass `options` number=K, from 0 to {len(graphs) - 1}"
         )
     if not 0 <= (number or 0) < len(graphs):
         raise InputError(f"{path}: expected a graph number {number}, found {len(graphs)} graphs")
+    for name in of_graphs:
+        listing.leave_out("", name, "a label of each graph, of which one is read")
+    for other in range(len(graphs)):
+        if other != (number or 0):
+            listing.leave_out("", f"graph {other}", f"graph {number} was asked for", expected=True)
     return graphs[number or 0]
 
 
@@ -91,22 +106,14 @@ def _edges(graph: Any, edge_type: EdgeType) -> EdgeStream:
     return edge_lists.of_ends(src, dst)
 
 
-def _array(data: Any, name: str | None) -> npt.NDArray[Any] | None:
-    return torch_files.as_array(data[name]) if name is not None and name in data else None
+def _array(value: Any) -> npt.NDArray[Any] | None:
+    return None if value is None else torch_files.of_tensor(value)
 
 
-def _rows(data: Any, name: str) -> npt.NDArray[Any] | None:
-    found = _array(data, name)
-    return found.reshape(len(found), -1) if found is not None and found.ndim == 1 else found
-
-
-def _labelled(labels: npt.NDArray[Any] | None, task: str | None) -> dict[str, Any]:
-    if labels is None:
+def _features(value: Any) -> dict[str, Any]:
+    """`features` and `bfloat16` of NodeInput and EdgeInput."""
+    found = _array(value)
+    if found is None:
         return {}
-    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
-    if task is None:
-        fractional = labels.dtype.kind == "f"
-        task = "regression" if fractional and labels.ndim == 1 else "multilabel" if labels.ndim == 2 else "class"
-    if task == "multilabel" and labels.dtype.kind == "f":
-        labels = labels.astype(np.int64)
-    return {"labels": labels, "task": task}
+    rows = found.reshape(len(found), -1) if found.ndim == 1 else found
+    return {"features": rows, "bfloat16": str(value.dtype) == "torch.bfloat16"}

@@ -13,11 +13,12 @@ import numpy as np
 from diskgnn.errors import InputError, UnavailableError
 from diskgnn.importers.containers import torch_files
 from diskgnn.importers.containers.file_kinds import describe, kind_of
-from diskgnn.importers.formats.pyg_graphs import Stored, StoredGraph, as_source, stored_graph
+from diskgnn.importers.formats.pyg_graphs import Stored, StoredGraph, as_source, is_link_split, stored_graph
 
 
 def load(path: Path) -> Any:
-    """The graph in a .pt file, its tensors memory-mapped; nothing but tensors and PyG's own classes is unpickled.
+    """The graph in a .pt file, or the three graphs of RandomLinkSplit, with memory-mapped tensors. Nothing but tensors
+    and PyG's own classes is unpickled.
 
     Raises:
         InputError: there is none.
@@ -45,6 +46,8 @@ def load(path: Path) -> Any:
             f"torch.save(type(data).from_dict(data.to_dict()), path) instead. torch.load(weights_only=True) says: "
             f"{next(iter(reason.splitlines()), type(error).__name__):.200}"
         ) from error
+    if is_link_split(found):
+        return found
     slices = None
     if isinstance(found, tuple) and len(found) in (2, 3) and isinstance(found[0], dict):  # of an InMemoryDataset
         kind = found[2] if len(found) == 3 else Data
@@ -78,13 +81,18 @@ def _unpickled_too(known: list[Any]) -> Iterator[None]:
         add_safe_globals(before)
 
 
-def of_file(path: Path) -> StoredGraph:
-    """What the graph in a .pt file has; its tensors are read when they are asked for.
+def of_file(path: Path) -> list[StoredGraph]:
+    """What the graph in a .pt file has, or each of the three graphs of RandomLinkSplit; tensors are read when they are
+    asked for.
 
     Raises:
         InputError, UnavailableError: see `load`.
     """
+    found = load(path)
+    return [_read_from(path, stored_graph(part)) for part in (found if isinstance(found, tuple) else (found,))]
 
+
+def _read_from(path: Path, found: StoredGraph) -> StoredGraph:
     def read(name: str, value: Any) -> Any:
         array = value if isinstance(value, np.ndarray) else as_source(value) if _is_dense(value) else None
         return value if not isinstance(array, np.ndarray) or not array.ndim else torch_files.rows(name, path, array)
@@ -94,10 +102,10 @@ def of_file(path: Path) -> StoredGraph:
                  for part in (stored.attributes, stored.topology))  # fmt: skip
         return Stored(stored.num_rows, *parts)
 
-    found = stored_graph(load(path))
     return StoredGraph(
         {name: read_all(stored) for name, stored in found.nodes.items()},
         {name: read_all(stored) for name, stored in found.edges.items()},
+        found.others,
     )
 
 

@@ -35,6 +35,7 @@ class StoredGraph:
 
     nodes: Mapping[str, Stored]
     edges: Mapping[EdgeType, Stored]
+    others: Mapping[str, Any] = field(default_factory=dict)  # attributes without a row for each node or edge
 
 
 def stored_graph(source: Any) -> StoredGraph:
@@ -48,19 +49,46 @@ def stored_graph(source: Any) -> StoredGraph:
     if isinstance(source, Data):
         known = dict(source._store.items())
         of_nodes = {name: value for name, value in known.items() if source.is_node_attr(name)}
-        of_edges = {name: value for name, value in known.items() if name == "adj_t" or source.is_edge_attr(name)}
+        of_edges = {
+            name: value for name, value in known.items()
+            if name == "adj_t" or is_link_label(name) or source.is_edge_attr(name)
+        }  # fmt: skip
         return StoredGraph(
             {ONE_NODE_TYPE: Stored(_count(ONE_NODE_TYPE, source.num_nodes), of_nodes)},
             {ONE_EDGE_TYPE: _edges(ONE_EDGE_TYPE, of_edges)},
+            {name: value for name, value in known.items() if name not in of_nodes and name not in of_edges},
         )
     if isinstance(source, HeteroData):
         return StoredGraph(
             {name: Stored(_count(name, store.num_nodes), dict(store.items())) for name, store in source.node_items()},
             {edge_type: _edges(edge_type, dict(store.items())) for edge_type, store in source.edge_items()},
+            dict(source._global_store.items()),
         )
     if isinstance(source, tuple) and len(source) == 2:
         return _of_stores(*source)
     raise InputError(f"expected Data, HeteroData or (FeatureStore, GraphStore), found {type(source).__name__}")
+
+
+def is_link_label(name: str) -> bool:
+    """True of what RandomLinkSplit calls seed edges and their labels, whose number is not that of the edges."""
+    return name in ("edge_label", "edge_label_index", "pos_edge_label", "pos_edge_label_index", "neg_edge_label",
+                    "neg_edge_label_index")  # fmt: skip
+
+
+def is_link_split(source: Any) -> bool:
+    """True of the three graphs that RandomLinkSplit makes of one."""
+    from torch_geometric.data import Data, HeteroData
+
+    return (
+        isinstance(source, tuple) and len(source) == 3 and all(isinstance(part, Data | HeteroData) for part in source)
+    )
+
+
+def is_numeric(value: Any) -> bool:
+    """True of tensors and arrays of numbers: what `as_source` takes."""
+    import torch
+
+    return isinstance(value, torch.Tensor | np.ndarray | RowSource)
 
 
 def as_source(value: Any) -> Source:

@@ -28,10 +28,9 @@ from diskgnn.importers.formats import (
     snap,
 )
 from diskgnn.importers.graph_input import GraphInput
+from diskgnn.importers.source_listing import AUTO, require_named
 from diskgnn.storage.object_stores import local
 from diskgnn.system.resources import Resources
-
-AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,7 @@ class SourceFormat:
     summary: str  # one line, for --help and errors
     recognises: Callable[[object], bool]  # of a Path or an object in memory; looks at names and first bytes only
     read: Callable[..., GraphInput]  # read(source, **options); options are keywords of type str, int, bool or None
+    naming: tuple[str, ...] = ()  # options that name something of the source, noted as read in their words
     held_bytes: Callable[[object], int] = lambda source: 0  # of memory that `read` takes, if it grows with the graph
 
     @property
@@ -55,17 +55,19 @@ FORMATS = {
     known.name: known
     for known in (
         SourceFormat("ogb", "a folder of OGB for node or link prediction: raw/ and split/", ogb.recognises, ogb.read,
-                     ogb.held_bytes),
+                     held_bytes=ogb.held_bytes),
         SourceFormat("mag240m", "MAG240M of OGB-LSC: the folder mag240m_kddcup2021", mag240m.recognises, mag240m.read),
         SourceFormat("igb", "one size of IGB or IGBH: a folder with processed/", igb.recognises, igb.read),
         SourceFormat("graphbolt", "a data set of GraphBolt: a folder with metadata.yaml", graphbolt.recognises,
-                     graphbolt.read),
-        SourceFormat("dgl", "a DGLGraph, or a file that dgl.save_graphs wrote", dgl_graphs.recognises, dgl_graphs.read),
+                     graphbolt.read, ("features", "edge_features", "weights", "times")),
+        SourceFormat("dgl", "a DGLGraph, or a file that dgl.save_graphs wrote", dgl_graphs.recognises, dgl_graphs.read,
+                     ("features", "labels", "weights", "times")),
         SourceFormat("diskgnn", "a folder NAME-offgs of the original DiskGNN", diskgnn_original.recognises,
                      diskgnn_original.read),
         SourceFormat("snap", "a text file with an edge per line, as SNAP has them", snap.recognises, snap.read),
         SourceFormat("pyg", "Data, HeteroData, their .pt file, (FeatureStore, GraphStore) of PyTorch Geometric",
-                     pyg.recognises, pyg.read),
+                     pyg.recognises, pyg.read,
+                     ("features", "labels", "times", "edge_times", "edge_features", "weights")),
         SourceFormat("scipy", "a matrix of scipy.sparse, or its file of save_npz", scipy_sparse.recognises,
                      scipy_sparse.read),
         SourceFormat("relational", "tables with keys: a folder with relational.yaml, or a database of RelBench",
@@ -84,7 +86,8 @@ def read_source(source: object, name: str, options: Mapping[str, Any], resources
         resources: has the memory that reading may take.
 
     Raises:
-        ConfigError: no such format or option, nothing recognises the source, or too little memory for what it holds.
+        ConfigError: no such format or option, nothing recognises the source, an option names what the source does
+            not have, or too little memory for what it holds.
         InputError: the source is not what the format expects.
     """
     if isinstance(source, (str, os.PathLike)):
@@ -96,7 +99,9 @@ def read_source(source: object, name: str, options: Mapping[str, Any], resources
         raise ConfigError(f"format: expected one of {', '.join(FORMATS)} or {AUTO}, found {name!r}")
     parsed = _parsed(chosen, options)
     resources.require("to sort by relation what is read", chosen.held_bytes(source))
-    return chosen.read(source, **parsed)
+    found = chosen.read(source, **parsed)
+    require_named(found.contents, {name: value for name, value in parsed.items() if name in chosen.naming})
+    return found
 
 
 def _recognised(source: object) -> SourceFormat:
@@ -121,6 +126,8 @@ def _parsed(chosen: SourceFormat, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _value(where: str, expected: str, value: Any) -> Any:
     kinds = expected.split(" | ")
+    if value == "none" and "None" in kinds:
+        return None
     if not isinstance(value, str):
         if type(value).__name__.replace("NoneType", "None") in kinds:
             return value

@@ -181,7 +181,7 @@ def _progress(comparison: Comparison, settings: ComparisonSettings) -> str:
 
 def _settings(
     graph: Path, *, model: str | None, hidden: int, decoder: str | None, embedding_memory: int | str, dropout: float,
-    aggregation: str, lr: float, **others: Any,
+    aggregation: str, norm: str, skip: bool, lr: float, **others: Any,
 ) -> ComparisonSettings:  # fmt: skip
     from diskgnn.compare.settings import ComparisonSettings
 
@@ -190,7 +190,14 @@ def _settings(
     return ComparisonSettings(
         sampling=SamplingSpec(**sampling),
         model=ModelSpec(
-            model, hidden, dropout=dropout, decoder=decoder, embedding_memory=embedding_memory, aggregation=aggregation
+            model,
+            hidden,
+            dropout=dropout,
+            decoder=decoder,
+            embedding_memory=embedding_memory,
+            aggregation=aggregation,
+            norm=norm,
+            skip=skip,
         ),
         lr=lr,
         **others,

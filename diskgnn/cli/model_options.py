@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from diskgnn.cli.options import Size, combined, section
-from diskgnn.training.model_spec import AGGREGATIONS, DECODERS, ONE_TYPE_MODELS, TYPED_MODELS
+from diskgnn.training.model_spec import AGGREGATIONS, DECODERS, NORMS, ONE_TYPE_MODELS, TYPED_MODELS
 
 _model, _training = section("Model"), section("Training")
 
@@ -16,6 +16,9 @@ shape = combined(
     _model("--hidden", type=int, default=256, show_default=True, help="Width of the hidden layers."),
     _model("--aggregation", type=click.Choice(AGGREGATIONS), default="mean", show_default=True,
            help="What GraphSAGE makes of the neighbours' rows, column by column."),
+    _model("--norm", type=click.Choice(NORMS), default="none", show_default=True,
+           help="Normalise the rows between layers."),
+    _model("--skip/--no-skip", default=False, show_default=True, help="Add a layer's input to its output."),
     _model("--dropout", type=float, default=0.5, show_default=True, help="Share of hidden units dropped."),
     _model("--decoder", type=click.Choice(DECODERS),
            help="Makes a link's score, or what is said of a pair that has a label.  [default: dot; mlp for labels]"),

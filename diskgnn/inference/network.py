@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
+from diskgnn.inference.followed_steps import FollowedSteps
 from diskgnn.inference.layer_steps import ArrayName, LayerSteps, one_type_steps
 from diskgnn.inference.net_digest import net_digest
-from diskgnn.inference.own_steps import OwnSteps, in_channels_of
+from diskgnn.inference.own_steps import OwnSteps
 from diskgnn.inference.typed_steps import typed_steps
 from diskgnn.schema import EdgeType, edge_type_name
+from diskgnn.training.between import Between
 from diskgnn.training.disk_embeddings import DiskEmbedding
-from diskgnn.training.models import BlockModel
+from diskgnn.training.models import BlockModel, in_channels_of
 from diskgnn.training.typed_models import TypedModel
 
 FLOAT_BYTES = 4
@@ -29,7 +32,7 @@ class NetworkLayer:
     steps: LayerSteps
     is_first: bool
     destinations: tuple[str, ...]  # node types whose rows are needed afterwards
-    after: Callable[[Tensor], Tensor]  # applied to rows: activation, head
+    head: nn.Module | None  # applied to the rows that the last layer makes
     out_columns: int
 
     def edge_types(self, destination: str) -> tuple[EdgeType, ...]:
@@ -136,14 +139,20 @@ def take_apart(net: nn.Module, graph: Graph, *, node_type: str, embeddings: bool
     layers: list[NetworkLayer] = []
     needed: Sequence[str] = (node_type,)
     for number in reversed(range(len(choices))):
-        after = [] if number == len(net.layers) - 1 else [_without_dropout(net.activation)]
-        after += [head] if head is not None and number == len(net.layers) - 1 and not embeddings else []
+        is_last = number == len(net.layers) - 1
         known = choices[number][0].types.destinations
         if unknown := set(needed) - {*known}:
             raise ConfigError(
                 f"node_type: the model has rows of {', '.join(known)} there, found {', '.join(sorted(unknown))}"
             )
-        made = [_layer(steps, tuple(needed), after, is_first=number == 0) for steps in choices[number]]
+        between = {} if is_last else _between(net, number, known)
+        made = [
+            _layer(
+                FollowedSteps(steps, between) if between else steps, tuple(needed),
+                head if is_last and not embeddings else None, is_first=number == 0,
+            )
+            for steps in choices[number]
+        ]  # fmt: skip
         layers.insert(0, min(made, key=lambda layer: layer.moved_bytes(graph)))
         needed = layers[0].node_types
     if isinstance(net, BlockModel):
@@ -151,24 +160,18 @@ def take_apart(net: nn.Module, graph: Graph, *, node_type: str, embeddings: bool
     return Network(tuple(layers), node_type, {name: inputs[name] for name in needed}, net_digest(net))
 
 
-def _without_dropout(activation: Callable[[Tensor, float], Tensor]) -> Callable[[Tensor], Tensor]:
-    return lambda rows: activation(rows, 0.0)
+def _between(net: BlockModel | TypedModel, number: int, destinations: Sequence[str]) -> dict[str, Between]:
+    """What follows layer `number`, by type of its destinations."""
+    found: Any = net.between[number]
+    return dict(zip(destinations, found if isinstance(net, TypedModel) else [found], strict=True))
 
 
-def _layer(
-    steps: LayerSteps, destinations: tuple[str, ...], functions: Sequence[Callable[[Tensor], Tensor]], *, is_first: bool
-) -> NetworkLayer:
-    def after(rows: Tensor) -> Tensor:
-        for function in functions:
-            rows = function(rows)
-        return rows
-
+def _layer(steps: LayerSteps, destinations: tuple[str, ...], head: nn.Module | None, *, is_first: bool) -> NetworkLayer:
     name = destinations[0]
     with torch.no_grad():
-        tried = after(
-            steps.after(name, torch.zeros(1, steps.own_columns(name)), torch.zeros(1, steps.heads * steps.width))
-        )
-    return NetworkLayer(steps, is_first, destinations, after, tried.shape[1])
+        tried = steps.after(name, torch.zeros(1, steps.own_columns(name)), torch.zeros(1, steps.heads * steps.width))
+        out_columns = (tried if head is None else head(tried)).shape[1]
+    return NetworkLayer(steps, is_first, destinations, head, out_columns)
 
 
 def _choices(layer: nn.Module, graph: Graph) -> list[LayerSteps]:

@@ -11,6 +11,7 @@ from diskgnn.batches.minibatch import Block
 from diskgnn.errors import ConfigError
 from diskgnn.inference.layer_steps import ArrayName, Panel
 from diskgnn.schema import EdgeType
+from diskgnn.training.models import in_channels_of
 from diskgnn.training.typed_layers import LayerTypes
 
 
@@ -73,21 +74,6 @@ class OwnSteps:
     def after(self, destination: str, own: Tensor, sums: Tensor) -> Tensor:
         """That."""
         return sums
-
-
-def in_channels_of(layer: nn.Module) -> int:
-    """The width of the rows that a layer takes.
-
-    Raises:
-        ConfigError: it does not say.
-    """
-    found = getattr(layer, "in_channels", None)
-    if not isinstance(found, int):
-        raise ConfigError(
-            f"model: expected layer {type(layer).__name__} to have an attribute in_channels, the width of its input; "
-            f"found {found!r}"
-        )
-    return found
 
 
 def _out_channels(layer: nn.Module, in_channels: int) -> int:

@@ -71,7 +71,8 @@ class RowPasses:
                 steps = before.steps
                 own = steps.own(each.node_type, x) if x is not None else _joined(own_parts, begin, end)
                 sums = _joined(sum_parts, begin, end) if sum_parts else torch.zeros(end - begin, before.sum_columns)
-                x = before.after(steps.after(each.node_type, own, sums))
+                x = steps.after(each.node_type, own, sums)
+                x = x if before.head is None else before.head(x)
             assert x is not None
             yield begin, end, x
 

@@ -148,7 +148,9 @@ def check_config(directory: PathLike, saved: Mapping[str, Any], wanted: Mapping[
 def _completed(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config with what a `ModelSpec` has had only since it was written: then there was but the default."""
     known = [each for each in fields(ModelSpec) if each.name != "name" and each.default is not MISSING]
-    return {each.name: each.default for each in known} | {"decoder": "dot"} | dict(config)
+    return (
+        {each.name: each.default for each in known} | {"decoder": "dot", "norm": "none", "skip": False} | dict(config)
+    )
 
 
 def load_model(directory: PathLike, *, last: bool = False) -> nn.Module:

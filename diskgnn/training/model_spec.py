@@ -12,6 +12,7 @@ from diskgnn.units import counted, format_size, parse_size, whole_number
 ONE_TYPE_MODELS = ("sage", "gat", "gcn")
 TYPED_MODELS = ("rgcn", "rgat", "hgt")
 AGGREGATIONS = ("mean", "sum", "max")
+NORMS = ("none", "batch", "layer")
 EMBEDDINGS = ("memory", "disk")
 DECODERS = ("dot", "distmult", "mlp")
 EMBEDDING_COPIES = 4  # of each number of a vector: itself, Adam's two moments, and the weights of the best epoch
@@ -36,6 +37,8 @@ class ModelSpec:
     embedding_memory: int | str = "2GiB"
     embeddings: str = "memory"  # where these vectors lie; 'disk': in the folder of the checkpoint, of any size
     aggregation: str = "mean"  # of sage: what is made of the neighbours' rows, one of AGGREGATIONS
+    norm: str = "none"  # of the rows between layers, one of NORMS
+    skip: bool = False  # add a layer's input to its output; the last layer's is not
 
     def __post_init__(self) -> None:
         for name in ("hidden", "num_layers", "heads", "num_bases"):
@@ -52,6 +55,8 @@ class ModelSpec:
             raise ConfigError(f"embeddings: expected one of {', '.join(EMBEDDINGS)}, found {self.embeddings!r}")
         if self.aggregation not in AGGREGATIONS:
             raise ConfigError(f"aggregation: expected one of {', '.join(AGGREGATIONS)}, found {self.aggregation!r}")
+        if self.norm not in NORMS:
+            raise ConfigError(f"norm: expected one of {', '.join(NORMS)}, found {self.norm!r}")
         parse_size(self.embedding_memory)
 
     def checked_depth(self, num_layers: int) -> int:

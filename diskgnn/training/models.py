@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,26 +12,48 @@ from torch.nn import functional as F
 
 from diskgnn.batches.minibatch import Block
 from diskgnn.errors import ConfigError
+from diskgnn.training.between import Activation, between_layers
 from diskgnn.training.layers import GATLayer, GCNLayer, SAGELayer
-from diskgnn.training.model_spec import AGGREGATIONS, ONE_TYPE_MODELS
+from diskgnn.training.model_spec import AGGREGATIONS, NORMS, ONE_TYPE_MODELS
 from diskgnn.units import counted
 
 
+def in_channels_of(layer: nn.Module) -> int:
+    """Returns the width of the rows that a layer takes.
+
+    Raises:
+        ConfigError: it does not say.
+    """
+    found = getattr(layer, "in_channels", None)
+    if not isinstance(found, int):
+        raise ConfigError(
+            f"model: expected layer {type(layer).__name__} to have an attribute in_channels, the width of its input; "
+            f"found {found!r}"
+        )
+    return found
+
+
 class BlockModel(nn.Module):
-    """Layers applied to blocks, outermost first, with an activation and dropout between them.
+    """Layers applied to blocks, outermost first, with normalisation, an activation and dropout between them.
 
     Args:
         layers: one module per block, (block, x [num_src, in]) -> [num_dst, out], with an `in_channels` attribute.
-        activation: applied after every layer but the last, with the probability of dropout (0 when not training).
-        dropout: that probability in training.
+        activation, dropout, norm, skip: what follows every layer but the last, see `training.between.Between`.
     """
 
     def __init__(
-        self, layers: Sequence[nn.Module], activation: Callable[[Tensor, float], Tensor], dropout: float
+        self,
+        layers: Sequence[nn.Module],
+        activation: Activation,
+        dropout: float,
+        *,
+        norm: str = "none",
+        skip: bool = False,
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.activation, self.dropout = activation, dropout
+        widths = list(pairwise(in_channels_of(layer) for layer in layers))
+        self.between = between_layers(widths, norm, activation, dropout, skip=skip)
         self.decoder: nn.Module | None = None  # of link prediction
 
     def forward(self, blocks: Sequence[Block], x: Tensor) -> Tensor:
@@ -60,9 +82,8 @@ class BlockModel(nn.Module):
             )
         h = x.to(next(self.parameters()).dtype)
         for index, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
-            h = layer(block, h)
-            if index < num_layers - 1:
-                h = self.activation(h, self.dropout if self.training else 0.0)
+            out = layer(block, h)
+            h = self.between[index](out, h[: block.num_dst]) if index < num_layers - 1 else out
         return h
 
 
@@ -105,6 +126,8 @@ def make_model(
     heads: int = 4,
     dropout: float = 0.5,
     aggregation: str = "mean",
+    norm: str = "none",
+    skip: bool = False,
 ) -> BlockModel:
     """A model that takes (blocks, x) and gives the seeds' logits.
 
@@ -117,6 +140,8 @@ def make_model(
         heads: attention heads of GAT.
         dropout: probability with which activations are dropped in training, in [0, 1).
         aggregation: of GraphSAGE, see `SAGELayer`.
+        norm: of the rows between layers: "none", "batch" or "layer".
+        skip: add a layer's input to its output, see `training.between.Between`.
 
     Raises:
         ConfigError: The name or the aggregation is unknown, a size is not positive, or GAT's heads do not divide its
@@ -130,6 +155,8 @@ def make_model(
         raise ConfigError(f"model must be one of {', '.join(ONE_TYPE_MODELS)}, found {name!r}")
     if aggregation not in AGGREGATIONS:
         raise ConfigError(f"aggregation must be one of {', '.join(AGGREGATIONS)}, found {aggregation!r}")
+    if norm not in NORMS:
+        raise ConfigError(f"norm must be one of {', '.join(NORMS)}, found {norm!r}")
     for label, size in (
         ("in_channels", in_channels),
         ("hidden_channels", hidden_channels),
@@ -143,11 +170,12 @@ def make_model(
         raise ConfigError(f"dropout must be in [0, 1), found {dropout}")
     pairs = list(pairwise([in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]))
     if name == "sage":
-        return BlockModel([SAGELayer(*pair, aggregation=aggregation) for pair in pairs], relu_dropout, dropout)
+        sage_layers = [SAGELayer(*pair, aggregation=aggregation) for pair in pairs]
+        return BlockModel(sage_layers, relu_dropout, dropout, norm=norm, skip=skip)
     if name == "gcn":
-        return BlockModel([GCNLayer(*pair) for pair in pairs], relu_dropout, dropout)
+        return BlockModel([GCNLayer(*pair) for pair in pairs], relu_dropout, dropout, norm=norm, skip=skip)
     if num_layers > 1 and hidden_channels % heads:
         raise ConfigError(f"gat: expected a hidden width that is a multiple of heads={heads}, found {hidden_channels}")
     layers = [GATLayer(before, after // heads, heads, residual=True) for before, after in pairs[:-1]]
     layers.append(GATLayer(*pairs[-1], heads, concat=False, residual=True))
-    return BlockModel(layers, elu_dropout, dropout)
+    return BlockModel(layers, elu_dropout, dropout, norm=norm, skip=skip)

@@ -36,7 +36,7 @@ def model_for(spec: ModelSpec, schema: SourceSchema, task: Task) -> nn.Module:
             raise ConfigError(f"model: {spec.name} needs features, and {name} nodes have none: convert with features")
         model = make_model(
             spec.name, num_features, spec.hidden, out_channels, spec.num_layers, heads=spec.heads, dropout=spec.dropout,
-            aggregation=spec.aggregation,
+            aggregation=spec.aggregation, norm=spec.norm, skip=spec.skip,
         )  # fmt: skip
     if task.out_channels is None:
         decoder, outputs = spec.decoder_for(schema), schema.num_outputs

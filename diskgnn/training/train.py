@@ -55,6 +55,8 @@ def train(
     embedding_memory: int | str = "2GiB",
     embeddings: str = "memory",
     aggregation: str = "mean",
+    norm: str = "none",
+    skip: bool = False,
     lr: float = 0.003,
     weight_decay: float = 0.0,
     epochs: int = 10,
@@ -95,9 +97,9 @@ def train(
             vector for each seed, and for pairs that have labels, too, of which its `decoder` makes rows; with several
             types, blocks and x come by type, for types without features with the nodes' ids in place of x, and what is
             returned may be by node type. It is trained in place. x comes in the dtype of its parameters.
-        hidden, num_layers, heads, dropout, num_bases, decoder, embedding_memory, embeddings: shape of a model given by
-            name, see `diskgnn.training.model_spec.ModelSpec`; as many layers as blocks by default. With 'disk',
-            `embeddings` of nodes without features lie in the folder of the checkpoint.
+        hidden, num_layers, heads, dropout, num_bases, decoder, embedding_memory, embeddings, aggregation, norm, skip:
+            shape of a model given by name, see `diskgnn.training.model_spec.ModelSpec`; as many layers as blocks by
+            default. With 'disk', `embeddings` of nodes without features lie in the folder of the checkpoint.
         lr, weight_decay: Adam's.
         epochs: epochs in all, those of a resumed checkpoint included.
         device: where the model is trained; under torchrun, 'cuda' is the GPU of LOCAL_RANK.
@@ -149,7 +151,7 @@ def train(
     )  # fmt: skip
     spec = ModelSpec(
         None if isinstance(model, nn.Module) else model, hidden, num_layers, heads, dropout, num_bases, decoder,
-        embedding_memory, embeddings, aggregation,
+        embedding_memory, embeddings, aggregation, norm, skip,
     )  # fmt: skip
     return _run(
         _Sources(train_source, {"valid": valid_source, "test": test_source}, loader_options), model, spec, (task, loss),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 
 from diskgnn.errors import ConfigError
 from diskgnn.schema import EdgeType, SourceSchema
+from diskgnn.training.between import Activation, between_layers
 from diskgnn.training.disk_embeddings import DiskEmbedding
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.models import elu_dropout, relu_dropout
@@ -23,8 +25,9 @@ class TypedModel(nn.Module):
     Args:
         inputs: by node type: features [U, D], or ids [U], to rows [U, hidden].
         layers: one for each block.
-        activation: applied after every layer but the last, with the probability of dropout (0 when not training).
-        dropout: that probability in training.
+        hidden: columns of all rows between layers.
+        activation, dropout, norm, skip: what follows every layer but the last, see `training.between.Between`; each
+            type of nodes has a norm of its own.
         head: applied to the rows of the last layer.
     """
 
@@ -32,8 +35,12 @@ class TypedModel(nn.Module):
         self,
         inputs: Mapping[str, nn.Module],
         layers: Sequence[RGCNLayer | RGATLayer | HGTLayer],
-        activation: Callable[[Tensor, float], Tensor],
+        hidden: int,
+        activation: Activation,
         dropout: float,
+        *,
+        norm: str = "none",
+        skip: bool = False,
         head: nn.Module | None = None,
     ) -> None:
         super().__init__()
@@ -41,7 +48,10 @@ class TypedModel(nn.Module):
         self.inputs = nn.ModuleList(inputs.values())
         self.layers = nn.ModuleList(layers)
         self.types = tuple(layer.types for layer in layers)
-        self.activation, self.dropout = activation, dropout
+        self.between = nn.ModuleList(
+            between_layers([(hidden, hidden)] * len(types.destinations), norm, activation, dropout, skip=skip)
+            for types in self.types[:-1]
+        )
         self.head = head
         self.decoder: nn.Module | None = None  # of link prediction
 
@@ -65,9 +75,12 @@ class TypedModel(nn.Module):
             counts = {
                 name: _num_rows(name, blocks[index], after, len(h[name])) for name in self.types[index].destinations
             }
-            h = layer(blocks[index], h, counts)
+            out = layer(blocks[index], h, counts)
             if index < len(self.layers) - 1:
-                h = {name: self.activation(rows, self.dropout if self.training else 0.0) for name, rows in h.items()}
+                between: Any = self.between[index]
+                follow = dict(zip(self.types[index].destinations, between, strict=True))
+                out = {name: follow[name](rows, h[name][: counts[name]]) for name, rows in out.items()}
+            h = out
         return h if self.head is None else {name: self.head(rows) for name, rows in h.items()}
 
     def _check(self, blocks: Sequence[TypedBlocks], x: Mapping[str, Tensor]) -> None:
@@ -135,14 +148,17 @@ def make_typed_model(spec: ModelSpec, schema: SourceSchema, out_channels: int) -
             RGCNLayer(hidden, out_channels if number == last else hidden, each, spec.num_bases)
             for number, each in enumerate(types)
         ]
-        return TypedModel(inputs, convolutions, relu_dropout, spec.dropout)
+        return TypedModel(inputs, convolutions, hidden, relu_dropout, spec.dropout, norm=spec.norm, skip=spec.skip)
     if spec.name == "rgat":
         attentions = [RGATLayer(hidden, hidden // spec.heads, spec.heads, each) for each in types[:-1]]
         attentions.append(RGATLayer(hidden, out_channels, spec.heads, types[-1], concat=False))
-        return TypedModel(inputs, attentions, elu_dropout, spec.dropout)
+        return TypedModel(inputs, attentions, hidden, elu_dropout, spec.dropout, norm=spec.norm, skip=spec.skip)
     sources = [tuple(dict.fromkeys(edge_type[0] for edge_type in each.edges)) for each in types]
     transformers = [HGTLayer(hidden, spec.heads, each, names) for each, names in zip(types, sources, strict=True)]
-    return TypedModel(inputs, transformers, F.dropout, spec.dropout, nn.Linear(hidden, out_channels))
+    return TypedModel(
+        inputs, transformers, hidden, F.dropout, spec.dropout, norm=spec.norm, skip=spec.skip,
+        head=nn.Linear(hidden, out_channels),
+    )  # fmt: skip
 
 
 def _inputs(spec: ModelSpec, schema: SourceSchema, outermost: LayerTypes) -> dict[str, nn.Module]:

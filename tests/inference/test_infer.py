@@ -45,10 +45,27 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 def model(name: str, hidden: int = 8, layers: int = 2) -> torch.nn.Module:
-    """By name, `sage` with an aggregation of its own behind a colon."""
+    """By name, `sage` with an aggregation of its own behind a colon, a norm behind a plus, '+skip' at the end."""
     torch.manual_seed(7)
+    name, *options = name.split("+")
     name, _, aggregation = name.partition(":")
-    return make_model(name, WIDTH, hidden, CLASSES, layers, aggregation=aggregation or "mean").eval()
+    norm = next((each for each in options if each != "skip"), "none")
+    net = make_model(
+        name, WIDTH, hidden, CLASSES, layers, aggregation=aggregation or "mean", norm=norm, skip="skip" in options
+    )
+    return after_training(net)
+
+
+def after_training(net: torch.nn.Module) -> torch.nn.Module:
+    """In evaluation, with statistics and scales that are not those of the beginning."""
+    for module in net.modules():
+        if isinstance(module, torch.nn.BatchNorm1d | torch.nn.LayerNorm):
+            torch.nn.init.uniform_(module.weight, 0.5, 2)
+            torch.nn.init.normal_(module.bias)
+        if isinstance(module, torch.nn.BatchNorm1d):
+            torch.nn.init.normal_(module.running_mean)
+            torch.nn.init.uniform_(module.running_var, 0.5, 2)
+    return net.eval()
 
 
 def full_block(graph: Graph) -> Block:
@@ -70,7 +87,10 @@ def least_memory(graph: Graph, folder: Path, net: torch.nn.Module, **arguments) 
     return int(str(refused.value).split()[4])
 
 
-@pytest.mark.parametrize("name", ["sage", "sage:sum", "sage:max", "gcn", "gat"])
+@pytest.mark.parametrize(
+    "name",
+    ["sage", "sage:sum", "sage:max", "gcn", "gat", "sage+batch", "sage+batch+skip", "gcn+layer+skip", "gat+batch+skip"],
+)
 def test_equals_the_whole_graph_in_memory_whatever_memory_and_threads(name: str, graph: Graph, tmp_path: Path):
     net, found = model(name), {}
     with faults.pretending("memory.anonymous", 0):
@@ -116,7 +136,7 @@ def test_equals_pygs_model_on_the_whole_graph(name: str, graph: Graph, tmp_path:
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected.numpy(), rtol=1e-4, atol=1e-4)
 
 
-def typed_model(graph: Graph, name: str, layers: int = 2) -> torch.nn.Module:
+def typed_model(graph: Graph, name: str, layers: int = 2, norm: str = "none", skip: bool = False) -> torch.nn.Module:
     schema = SourceSchema(
         tuple((each.name, each.num_nodes, each.feature_file and each.feature_file.rows.num_features)
               for each in graph.nodes.values()),
@@ -124,14 +144,16 @@ def typed_model(graph: Graph, name: str, layers: int = 2) -> torch.nn.Module:
         "paper", "class", 3,
     )  # fmt: skip
     torch.manual_seed(3)
-    spec = ModelSpec(name=name, hidden=12, heads=3, num_layers=layers, num_bases=2 if name == "rgcn" else None)
-    return make_typed_model(spec, schema, 3).eval()
+    spec = ModelSpec(name=name, hidden=12, heads=3, num_layers=layers, num_bases=2 if name == "rgcn" else None,
+                     norm=norm, skip=skip)  # fmt: skip
+    return after_training(make_typed_model(spec, schema, 3))
 
 
+@pytest.mark.parametrize(("norm", "skip"), [("none", False), ("batch", True), ("layer", False)])
 @pytest.mark.parametrize("name", ["rgcn", "rgat", "hgt"])
-def test_typed_models_equal_the_whole_graph_in_memory(name: str, tmp_path: Path):
+def test_typed_models_equal_the_whole_graph_in_memory(name: str, norm: str, skip: bool, tmp_path: Path):
     graph = citations(tmp_path / "graph")
-    net = typed_model(graph, name)
+    net = typed_model(graph, name, norm=norm, skip=skip)
     blocks = {}
     for edge_type, edges in graph.edges.items():
         edge_x = None if edges.feature_file is None else torch.from_numpy(np.array(edges.features))

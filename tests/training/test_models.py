@@ -340,3 +340,75 @@ def test_cuda_equals_cpu(name: str, num_edges: int, transform_first: bool):
         logits.square().sum().backward()
         results.append([logits.detach().cpu(), *(parameter.grad.cpu() for parameter in model.parameters())])
     torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("norm", ["none", "batch", "layer"])
+def test_norms_are_pygs(norm: str) -> None:
+    """In training, so that batch norm takes the statistics of the rows at hand."""
+    from torch_geometric.nn import GraphSAGE
+
+    torch.manual_seed(0)
+    block = random_block(40, 40, 200)
+    ours = make_model("sage", 6, 8, 3, num_layers=3, dropout=0.0, norm=norm)
+    pyg_norm, arguments = {
+        "none": (None, None),
+        "batch": ("batch_norm", None),
+        "layer": ("layer_norm", {"mode": "node"}),
+    }[norm]
+    theirs = GraphSAGE(6, 8, 3, 3, norm=pyg_norm, norm_kwargs=arguments)
+    with torch.no_grad():
+        for convolution, layer in zip(theirs.convs, ours.layers, strict=True):
+            convolution.lin_l.weight.copy_(layer.neighbours.weight)
+            convolution.lin_l.bias.copy_(layer.own.bias)
+            convolution.lin_r.weight.copy_(layer.own.weight)
+        for module in (*ours.modules(), *theirs.modules()):
+            if isinstance(weight := getattr(module, "weight", None), torch.Tensor) and weight.dim() == 1:
+                weight.copy_(torch.linspace(0.5, 2, len(weight)))
+    x, edges = torch.randn(40, 6), torch.stack([block.indices.long(), block.destinations.long()])
+    for _ in range(2):
+        torch.testing.assert_close(ours([block] * 3, x), theirs(x, edges))
+    ours.eval(), theirs.eval()
+    torch.testing.assert_close(ours([block] * 3, x), theirs(x, edges))
+
+
+def test_a_skip_is_pygs_residual_connection() -> None:
+    from torch_geometric.nn import DeepGCNLayer, SAGEConv
+
+    torch.manual_seed(0)
+    block = random_block(40, 40, 200)
+    ours = make_model("sage", 8, 8, 8, num_layers=2, dropout=0.0, norm="batch", skip=True)
+    convolution, x = SAGEConv(8, 8), torch.randn(40, 8)
+    theirs = DeepGCNLayer(convolution, torch.nn.BatchNorm1d(8), torch.nn.ReLU(), block="res")
+    with torch.no_grad():
+        convolution.lin_l.weight.copy_(ours.layers[0].neighbours.weight)
+        convolution.lin_l.bias.copy_(ours.layers[0].own.bias)
+        convolution.lin_r.weight.copy_(ours.layers[0].own.weight)
+    h = theirs(x, torch.stack([block.indices.long(), block.destinations.long()]))
+    torch.testing.assert_close(ours([block] * 2, x), ours.layers[1](block, h))
+
+
+def test_a_skip_takes_the_destinations_rows_to_another_width() -> None:
+    """By hand: node 0 has the neighbour 1, the layers are zero but for what is added."""
+    model = make_model("sage", 2, 1, 1, num_layers=2, dropout=0.0, skip=True)
+    for parameter in model.parameters():
+        torch.nn.init.zeros_(parameter)
+    torch.nn.init.constant_(model.between[0].skip.weight, 10)
+    torch.nn.init.ones_(model.layers[1].own.weight)
+    blocks = [make_block([[1]], 2), make_block([[0]], 1)]
+    assert model(blocks, torch.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist() == [[30.0]]
+
+
+@pytest.mark.parametrize("num_dst", [0, 1])
+def test_batch_norm_takes_rows_that_have_no_spread(num_dst: int) -> None:
+    """A minibatch of one seed without neighbours; a node type of which it has none."""
+    model = make_model("sage", 4, 8, 3, num_layers=2, norm="batch")
+    block = make_block([[]] * num_dst, num_dst)
+    out = model.train()([block, block], torch.randn(num_dst, 4))
+    assert out.shape == (num_dst, 3)
+    assert out.isfinite().all()
+    assert model.between[0].norm.running_mean.eq(0).all()
+
+
+def test_a_norm_that_there_is_not() -> None:
+    with pytest.raises(ConfigError, match="norm must be one of none, batch, layer, found 'group'"):
+        make_model("sage", 4, 8, 3, 2, norm="group")

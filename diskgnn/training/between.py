@@ -1,0 +1,79 @@
+"""What follows every layer of a model but the last: normalisation, activation, dropout, and a skip connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Activation = Callable[[Tensor, float], Tensor]  # of rows, with the probability of dropout
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Batch normalisation that also takes no row or a single one in training: these have no spread, so that running
+    statistics are used as in evaluation. A minibatch of one seed without neighbours has such a layer.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[n, C] -> [n, C]."""
+        if self.training and len(x) < 2:
+            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+        return super().forward(x)
+
+
+_NORMS: dict[str, Callable[[int], nn.Module]] = {"none": nn.Identity, "batch": BatchNorm, "layer": nn.LayerNorm}
+
+
+class Between(nn.Module):
+    """Makes the next layer's input of a layer's output: activation(norm(out)), dropout, and the layer's own input.
+
+    All of it works row by row outside of training, so that `infer` can do it for any window of nodes.
+
+    Args:
+        in_channels: columns of the layer's input.
+        out_channels: columns of its output.
+        norm: 'none', 'batch' or 'layer'.
+        activation: takes rows and the probability of dropout.
+        dropout: that probability in training.
+        skip: add the layer's input, by a linear map where it has another width (He et al., Deep Residual Learning for
+            Image Recognition, CVPR 2016; the rows that are added are those of the destinations themselves).
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, norm: str, activation: Activation, dropout: float, *, skip: bool
+    ) -> None:
+        super().__init__()
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.norm = _NORMS[norm](out_channels)
+        self.activation, self.dropout = activation, dropout
+        self.skip: nn.Module | None = None
+        if skip:
+            is_same = in_channels == out_channels
+            self.skip = nn.Identity() if is_same else nn.Linear(in_channels, out_channels, bias=False)
+
+    def forward(self, out: Tensor, own: Tensor) -> Tensor:
+        """[n, out_channels].
+
+        Args:
+            out: [n, out_channels] of the layer.
+            own: [n, in_channels] the destinations' rows in the layer's input.
+        """
+        rows = self.rows(out)
+        return rows if self.skip is None else rows + self.skip(own)
+
+    def rows(self, out: Tensor) -> Tensor:
+        """The same before a skip connection adds to it."""
+        return self.activation(self.norm(out), self.dropout if self.training else 0.0)
+
+
+def between_layers(
+    widths: Sequence[tuple[int, int]], norm: str, activation: Activation, dropout: float, *, skip: bool
+) -> nn.ModuleList:
+    """What follows each of some layers.
+
+    Args:
+        widths: columns of the input and the output of each.
+        norm, activation, dropout, skip: as `Between` has them.
+    """
+    return nn.ModuleList(Between(*each, norm, activation, dropout, skip=skip) for each in widths)

@@ -249,7 +249,7 @@ minibatches = combined(
            help="Draw nothing later than the seed: uniformly, or the last ones.  [default: times do not count]"),
     _types("--strict-time", is_flag=True, help="With --temporal: nothing of the time of the seed either."),
     _types("--weighted", is_flag=True, help="Draw in proportion to weights, where edges have them."),
-    _types("--edge-ids", is_flag=True, help="Keep which edges were drawn, also of types without edge features."),
+    _types("--edge-ids", is_flag=True, help="Keep which edges were drawn: `edge_ids` of blocks."),
     _types("--negatives", type=click.IntRange(min=0),
            help="Of links: pairs without an edge for each seed edge in training; 0: those of the batch.  [default: 1]"),
     _types("--eval-negatives", type=click.IntRange(min=0), help="The same in the other splits.  [default: 100]"),

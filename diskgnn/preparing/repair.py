@@ -158,8 +158,7 @@ def _repair_packed(
     extents = ExtentRepair(packed, alone, plan, samples) if alone else None
     needs = [] if extents is None else [lambda: extents.memory(resources)]
     if others:
-        keep_edge_ids = packed.config.keep_edge_ids
-        require_memory(plan, resources, *needs, samples=samples, keep_edge_ids=keep_edge_ids)
+        require_memory(plan, resources, *needs, samples=samples)
     if extents is not None:
         extents.make(scratch, resources)
         return_freed_memory()

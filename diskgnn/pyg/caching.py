@@ -112,10 +112,7 @@ class Cache:
             f"preparing {num_batches} minibatches in {path}: at most {format_size(_most_bytes(plan, resources))}, and "
             f"scratch for their structure; {format_size(free_bytes(self.folder))} are free"
         )
-        request = PrepareRequest.of_plan(
-            plan, CacheSpec(cpu_cache), resources, path, keep_input_nodes=True, keep_edge_ids=True
-        )
-        prepare_request(request)
+        prepare_request(PrepareRequest.of_plan(plan, CacheSpec(cpu_cache), resources, path, keep_input_nodes=True))
         return path
 
 

@@ -82,7 +82,8 @@ class SamplingSpec:
             edge nor the node at its other end. Each seed has a tree of its own, and 'last' takes the latest edges.
         strict_time: with `temporal`, nothing of the time of the seed either.
         weighted: draw in proportion to weights, where edge types have them, without replacement.
-        edge_ids: keep where sampled edges lie, for all edge types; those with edge features keep it in any case.
+        edge_ids: keep which edges were drawn, for `Block.edge_ids`: their ids in a graph that has some, otherwise their
+            places in its CSC.
         expand_once: a node draws neighbours once, when it is found, for all layers, as in PyG's NeighborLoader: for
             `to_pyg`. The blocks of such minibatches have no edges of nodes that were found earlier.
         shuffle: the train split, anew in every epoch; False takes it in the given order.

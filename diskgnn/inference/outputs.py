@@ -92,10 +92,10 @@ class OutputFormat:
 
 
 def check_what(what: str, kind: str, *, of_pairs: bool = False) -> None:
-    """Refuse `what` before anything is computed, if a model for `kind` does not say it of nodes or of pairs.
+    """Refuses what a model for `kind` does not say of nodes, or of pairs.
 
     Raises:
-        ConfigError: names what it says.
+        ConfigError: names what it does say.
     """
     if what not in WHAT:
         raise ConfigError(f"what: expected one of {', '.join(WHAT)}, found {what!r}")

@@ -18,7 +18,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, kinds_of, pair_model
 from diskgnn.inference.neighbourhoods import SPLIT, Neighbourhoods
 from diskgnn.inference.node_files import chosen_pairs, read_nodes
-from diskgnn.inference.outputs import check_suffix
+from diskgnn.inference.outputs import check_suffix, check_what
 from diskgnn.inference.predictions import rows_of_pairs, write_nodes, write_pairs
 from diskgnn.inference.scratch import Scratch, check_output
 from diskgnn.loading.loader import Loader
@@ -77,8 +77,10 @@ def predict(
             it says in this order. Or a file of ids as for `nodes`, of a table the columns `src` and `dst`; .parquet has
             them so, too.
         edge_type: of the pairs; by default the one that the model was trained for.
-        what: 'logits' (by default), 'probabilities' or 'classes'; of a model of link prediction the vectors of nodes,
-            'embeddings'.
+        what: 'logits' (by default), 'probabilities' (softmax of classes, sigmoid of several labels) or 'classes'. A
+            model of links has 'embeddings' of nodes, the vectors that its decoder compares. Of pairs it has 'logits',
+            the decoder's scores [n] float32, and 'probabilities', their sigmoid: likelihoods if it was trained with the
+            loss 'bce'; after 'softmax' only their order means something.
         node_type: of `nodes`; by default the type that the model was trained for.
         split: of a packed directory.
         fanouts: neighbours drawn per layer, from the seeds outwards; by default all of them, in as many layers as the
@@ -165,6 +167,8 @@ def _predict_pairs(
     what: str | None, edge_type: EdgeType | str | None,
 ) -> None:  # fmt: skip
     net, found, kind = pair_model(graph, model, edge_type)
+    what = what or "logits"
+    check_what(what, kind, of_pairs=True)
     chosen = chosen_pairs(pairs, graph.nodes.get(found[0]), graph.nodes.get(found[2]))
     loader = drawn.loader(graph, net, LinkTarget(found, eval_negatives=0, seeds={SPLIT: chosen}), len(chosen), 1)
     values, column = rows_of_pairs(net, found, loader, kind, what, drawn.reporter)

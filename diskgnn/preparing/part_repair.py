@@ -172,7 +172,7 @@ def _is_sampled(path: Path, plan: SamplingPlan) -> bool:
     try:
         manifest, damages = find_damage(path)
         samples = Samples(manifest)
-    except ArtifactError:
+    except (ArtifactError, ReadError):  # what a killed repair left is made again
         return False
     specs = (replace(config.spec, splits=()) for config in (samples.config, plan.config()))
     is_source = (manifest.source or {}).get("digest") == plan.graph.manifest.digest

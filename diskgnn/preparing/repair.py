@@ -63,6 +63,7 @@ def repair(
             another graph or other samples, or these are damaged themselves.
         BusyError: another process is writing the same directory.
         DiskFullError: a packed directory does not fit beside it.
+        UnreadableError: the disk failed below some files: what cannot be read may be whole, so nothing is made again.
         WriteError: the disk failed.
     """
     folder = read_manifest(local(path, "repairing")).folder.resolve()

@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Buffer, Sequence  # type: ignore[attr-defined,unused-ignore]
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -94,6 +94,28 @@ class Relation:
         times: Int64 | None = None,
     ) -> None: ...
 
+class ExcludedEdges:
+    """Edges of one type that are not drawn, all those between two nodes; a set. Thread-safe, and picklable.
+
+    Args:
+        sources, destinations: [n] of them; what is given twice counts once.
+
+    Raises:
+        ValueError: a destination below 0.
+    """
+
+    MOST_BYTES: ClassVar[int]  # that an edge takes
+
+    def __init__(self, sources: Int64, destinations: Int64) -> None: ...
+    def __len__(self) -> int:
+        """Distinct ones."""
+
+    def edges(self) -> tuple[Int64, Int64]:
+        """(sources, destinations), ascending by destination and then by source."""
+
+    def contains(self, sources: Int64, destinations: Int64) -> npt.NDArray[np.uint8]:
+        """[n] 1 for each of these edges that is in the set, 0 for others."""
+
 class DrawRequest:
     """All that one minibatch depends on, beside the topology (native/sampling/draw_request.h).
 
@@ -104,6 +126,7 @@ class DrawRequest:
             of graphs (docs/FORMAT.md). In another order, other ones are drawn.
         seed_times: of each node type: nothing later is drawn for a seed, and each seed has a tree of its own.
         excluded: by edge type, (sources, destinations) of edges that are not drawn; or empty.
+        held_out: by edge type, others that are not drawn, which many requests share; or empty.
         weighted: draw in proportion to weights, where an edge type has them.
         latest: with `seed_times`, take the latest edges instead of drawing.
         positions: by edge type, whether blocks say where their edges lie; or empty.
@@ -120,6 +143,7 @@ class DrawRequest:
         slice_start: int | None = None,
         seed_times: Sequence[Int64] | None = None,
         excluded: Sequence[tuple[Int64, Int64] | None] = ...,
+        held_out: Sequence[ExcludedEdges | None] = ...,
         weighted: bool = False,
         latest: bool = False,
         positions: Sequence[bool] = ...,
@@ -645,9 +669,8 @@ class EdgeBuffers:
         cursors: Int64,
         ends: Int64,
     ) -> None: ...
-    def scatter(self, src: npt.NDArray[Any], dst: npt.NDArray[Any], first: int, reverse: bool = False) -> int:
-        """Append edges from number `first` on, moving the cursors; the number of the first without room. With `reverse`
-        edge i is number 2 i, and number 2 i + 1 its reverse.
+    def scatter(self, src: npt.NDArray[Any], dst: npt.NDArray[Any], first: int) -> int:
+        """Append edges from number `first` on, moving the cursors; the number of the first without room.
 
         Raises:
             IndexError: an id outside [0, num_nodes), or a bin without a bucket.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 from diskgnn.graph.graph import Graph
 from diskgnn.sampling.negatives import AvoidedDestinations, NegativeDestinations
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch
+from diskgnn.schema import EdgeType
+from diskgnn.specs.targets import LinkTarget
 
 MASK = (1 << 64) - 1
 
@@ -41,7 +44,21 @@ class Expected:
     blocks: list[list[tuple[list[int], list[int], list[int]]]] = field(default_factory=list)
 
 
-def sample_by_hand(graph: Graph, planned: PlannedMinibatch) -> Expected:
+HeldOut = Mapping[EdgeType, set[tuple[int, int]]]  # (source, destination) that no minibatch draws
+
+
+def held_out_by_hand(graph: Graph, target: object) -> HeldOut:
+    """The seed edges of valid and test, and their reverses in the type that `citations` has for these."""
+    if not isinstance(target, LinkTarget):
+        return {}
+    splits = graph.edges[target.edge_type].splits if target.seeds is None else target.seeds
+    pairs = {tuple(pair) for split in ("valid", "test") for pair in splits.get(split, np.empty((0, 2))).tolist()}
+    source, name, destination = target.edge_type
+    reverse = set() if target.exclude == "self" else {(dst, src) for src, dst in pairs}
+    return {target.edge_type: pairs, (destination, f"rev_{name}", source): reverse}
+
+
+def sample_by_hand(graph: Graph, planned: PlannedMinibatch, held_out: HeldOut) -> Expected:
     """Layer by layer, edge type by edge type, node by node."""
     has_trees = planned.times is not None
     nodes: list[list[tuple[int, int]]] = []
@@ -61,7 +78,7 @@ def sample_by_hand(graph: Graph, planned: PlannedMinibatch) -> Expected:
                 if planned.rules.expand_once and was_known:
                     indptr.append(len(indices))
                     continue
-                for position in drawn(graph, planned, layer, number, fanouts[number], tree, node):
+                for position in drawn(graph, planned, layer, number, fanouts[number], tree, node, held_out):
                     end = (tree, int(edges.indices[position]))
                     if end not in nodes[source]:
                         nodes[source].append(end)
@@ -74,16 +91,16 @@ def sample_by_hand(graph: Graph, planned: PlannedMinibatch) -> Expected:
     return expected
 
 
-def drawn(graph, planned, layer, number, fanout, tree, node) -> list[int]:
+def drawn(graph, planned, layer, number, fanout, tree, node, held_out) -> list[int]:
     """CSC positions of the edges that one node draws from one edge type."""
     edges = list(graph.edges.values())[number]
     begin, end = int(edges.indptr[node]), int(edges.indptr[node + 1])
     source_times = graph.nodes[edges.type[0]].times
     is_timed = planned.times is not None and (source_times is not None or edges.times is not None)
     is_weighted = planned.rules.weighted and edges.weights is not None
-    excluded = set()
+    excluded = {source for source, destination in held_out.get(edges.type, ()) if destination == node}
     if planned.excluded and planned.excluded[number] is not None:
-        excluded = {int(s) for s, d in zip(*planned.excluded[number], strict=True) if d == node}
+        excluded |= {int(s) for s, d in zip(*planned.excluded[number], strict=True) if d == node}
     word = node
     if planned.times is not None:
         word = tree * graph.nodes[edges.type[2]].num_nodes + node

@@ -13,7 +13,8 @@ from diskgnn.specs.targets import NodeTarget, Target, as_target
 
 FanoutsOption = tuple[str | None, list[int]]  # an edge type, or None for all of them
 SeedsOption = tuple[str | None, str | Path]  # a split, or None where a column names it; and a table
-_LINK_OPTIONS = ("negatives", "eval_negatives", "negatives_by", "avoid", "exclude", "reverse_edge_type")
+_LINK_OPTIONS = ("negatives", "eval_negatives", "negatives_by", "avoid", "exclude", "reverse_edge_type",
+                 "message_edges")  # fmt: skip
 
 
 def sampling_arguments(arguments: dict[str, Any], graph: Path) -> dict[str, Any]:

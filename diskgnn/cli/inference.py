@@ -12,6 +12,7 @@ from diskgnn.cli import options
 from diskgnn.cli.command import Command
 from diskgnn.cli.drawing import fanouts_argument
 from diskgnn.cli.rendering import Output
+from diskgnn.specs.targets import MESSAGE_EDGES
 
 _checkpoint = click.option(
     "--checkpoint", type=options.OUTPUT, required=True, metavar="DIR", help="What `diskgnn train --checkpoint` left."
@@ -19,8 +20,8 @@ _checkpoint = click.option(
 _what = click.option(
     "--what",
     type=click.Choice(["logits", "probabilities", "classes", "embeddings"]),
-    help="What to write of each node or pair; embeddings are the rows that enter the last layer.  "
-    "[default: logits; of nodes, by a model for links, embeddings]",
+    help="What to write of each node; embeddings are the rows that enter the last layer.  "
+    "[default: logits; of a model for links the vectors of nodes]",
 )
 _out = click.option(
     "--out", type=options.OUTPUT, required=True, metavar="FILE", help=".npy, or .parquet with the nodes' ids."
@@ -78,6 +79,17 @@ def infer(
     type=options.EXISTING,
     metavar="FILE",
     help="Say it of these pairs instead: .npy of ids [n, 2], or a table with columns `src` and `dst`.",
+)
+@click.option(
+    "--message-edges",
+    type=click.Choice(MESSAGE_EDGES),
+    default="train",
+    show_default=True,
+    help="Of pairs: draw neighbourhoods as evaluation does, without the graph's seed edges of valid and test and their "
+    "reverses; or from all edges.",
+)
+@click.option(
+    "--hold-out-pairs", is_flag=True, help="Of pairs: draw none of them either, to score those that are edges."
 )
 @click.option("--node-type", metavar="TYPE", help="Of the nodes.  [default: what the model was trained for]")
 @click.option(

@@ -12,7 +12,7 @@ import click
 from diskgnn.errors import ConfigError
 from diskgnn.schema import SPLITS
 from diskgnn.specs.sampling import DRAWS, TEMPORAL
-from diskgnn.specs.targets import AVOIDED, EXCLUSIONS, NEGATIVES_BY, SEED_TASKS
+from diskgnn.specs.targets import AVOIDED, EXCLUSIONS, MESSAGE_EDGES, NEGATIVES_BY, SEED_TASKS
 from diskgnn.storage.object_stores import located
 from diskgnn.units import parse_size
 
@@ -247,9 +247,10 @@ minibatches = combined(
                 "author:writes:paper.  [default: the only node type with a train split]"),
     _types("--temporal", type=click.Choice(TEMPORAL),
            help="Draw nothing later than the seed: uniformly, or the last ones.  [default: times do not count]"),
-    _types("--strict-time", is_flag=True, help="With --temporal: nothing of the time of the seed either."),
+    _types("--strict-time/--no-strict-time", default=None,
+           help="With --temporal: nothing of the time of the seed either.  [default: so for links only]"),
     _types("--weighted", is_flag=True, help="Draw in proportion to weights, where edges have them."),
-    _types("--edge-ids", is_flag=True, help="Keep which edges were drawn: `edge_ids` of blocks."),
+    _types("--edge-ids", is_flag=True, help="Keep which edges were drawn, also of types without edge features."),
     _types("--negatives", type=click.IntRange(min=0),
            help="Of links: pairs without an edge for each seed edge in training; 0: those of the batch.  [default: 1]"),
     _types("--eval-negatives", type=click.IntRange(min=0), help="The same in the other splits.  [default: 100]"),
@@ -259,6 +260,9 @@ minibatches = combined(
     _types("--negatives-by", type=click.Choice(NEGATIVES_BY),
            help="Of links: draw destinations uniformly, or in proportion to the train edges that they have.  "
                 "[default: uniform]"),
+    _types("--message-edges", type=click.Choice(MESSAGE_EDGES),
+           help="Of links: what neighbourhoods are drawn from; the graph without the seed edges of valid and test and "
+                "their reverses, or all of it: then evaluation sees its own answers.  [default: train]"),
     _types("--exclude", type=click.Choice(EXCLUSIONS),
            help="Of links: what a train minibatch does not draw; its seed edges themselves, or the reverse ones too.  "
                 "[default: reverse]"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -14,12 +14,15 @@ from diskgnn.inference.minibatch_memory import predicting_bytes
 from diskgnn.inference.scratch import Scratch
 from diskgnn.loading.loader import Loader
 from diskgnn.preparing.memory_needs import require_memory
-from diskgnn.preparing.prepare import prepare
+from diskgnn.preparing.prepare import prepare_request
+from diskgnn.preparing.request import PrepareRequest
 from diskgnn.progress import Reporter, stages_of
 from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.specs.caches import CacheSpec
 from diskgnn.specs.fanouts import Fanouts
-from diskgnn.specs.sampling import SamplingOptions, SamplingSpec
+from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import Target
+from diskgnn.storage.disk_space import DiskBudget
 from diskgnn.system.allocators import return_freed_memory
 from diskgnn.system.resources import Resources
 
@@ -47,32 +50,39 @@ class Neighbourhoods:
     reporter: Reporter
 
     def loader(
-        self, graph: Graph, net: nn.Module, target: Target, num_outputs: int, output_columns: int | None = None
-    ) -> Loader:
-        """Draw those of the seeds of `target`, and read them.
+        self, graph: Graph, net: nn.Module, target: Target, num_outputs: int, output_columns: int | None = None,
+        split: str = SPLIT,
+    ) -> Loader:  # fmt: skip
+        """Draw those of the seeds of `target`, and read them in the order in which they are given.
 
         Args:
             graph: the seeds are of.
             net: that is to be asked about them.
-            target: what seeds are, with some given for SPLIT.
+            target: what seeds are, with some given for `split`.
             num_outputs, output_columns: of what is said of them; see `predicting_bytes`.
+            split: what they are prepared as; no others are.
 
         Raises:
             ConfigError: it takes more memory than there is.
             DiskFullError, InputError, ArtifactError: see `prepare`.
         """
-        sampling = SamplingOptions(
-            fanouts=fanouts_of(net, self.fanouts), batch_size=self.batch_size, target=target, seed=self.seed
+        spec = SamplingSpec(
+            fanouts_of(net, self.fanouts),
+            self.batch_size,
+            target=target,
+            seed=self.seed,
+            splits=(split,),
+            shuffle=False,
         )
-        plan = SamplingPlan(graph, SamplingSpec.of(**sampling))
+        plan = SamplingPlan(graph, spec)
         resources = Resources.of(self.memory, self.threads, self.reporter)
         needed_bytes = predicting_bytes(plan, net, num_outputs, output_columns)
         require_memory(plan, resources, lambda: resources.within("to predict", needed_bytes))
         packed = self.scratch.folder / "packed"
-        prepare(
-            graph, packed, cpu_cache=0, static_cache=0, memory=self.memory, disk=self.disk, threads=self.threads,
-            reporter=stages_of(self.reporter), **sampling,
-        )  # fmt: skip
+        resources = Resources.of(self.memory, self.threads, stages_of(self.reporter))
+        request = PrepareRequest.of_plan(plan, CacheSpec(0, 0), resources, packed)
+        budget = DiskBudget(self.disk, request.written(ranks=1))
+        prepare_request(replace(request, resources=replace(resources, disk=budget)))
         self.scratch.disk.look()
         return_freed_memory()
-        return self.opened.enter_context(Loader(packed, SPLIT, device=self.device))
+        return self.opened.enter_context(Loader(packed, split, device=self.device))

@@ -16,9 +16,10 @@ from torch import nn
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, kinds_of, pair_model
+from diskgnn.inference.message_edges import AS_GIVEN, MessageEdges
 from diskgnn.inference.neighbourhoods import SPLIT, Neighbourhoods
 from diskgnn.inference.node_files import chosen_pairs, read_nodes
-from diskgnn.inference.outputs import check_suffix, check_what
+from diskgnn.inference.outputs import check_suffix
 from diskgnn.inference.predictions import rows_of_pairs, write_nodes, write_pairs
 from diskgnn.inference.scratch import Scratch, check_output
 from diskgnn.loading.loader import Loader
@@ -26,7 +27,7 @@ from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter, StageReport, say
 from diskgnn.schema import NO_LABELS, EdgeType, edge_type_name
 from diskgnn.specs.fanouts import Fanouts
-from diskgnn.specs.targets import LinkTarget, NodeTarget
+from diskgnn.specs.targets import NodeTarget
 from diskgnn.storage.artifacts import PACKED
 from diskgnn.storage.manifest import read_manifest
 from diskgnn.storage.object_stores import local
@@ -47,6 +48,8 @@ def predict(
     pairs: npt.ArrayLike | PathLike | None = None,
     edge_type: EdgeType | str | None = None,
     what: str | None = None,
+    message_edges: str = "train",
+    hold_out_pairs: bool = False,
     node_type: str | None = None,
     split: str = SPLIT,
     fanouts: Fanouts | None = None,
@@ -77,10 +80,13 @@ def predict(
             it says in this order. Or a file of ids as for `nodes`, of a table the columns `src` and `dst`; .parquet has
             them so, too.
         edge_type: of the pairs; by default the one that the model was trained for.
-        what: 'logits' (by default), 'probabilities' (softmax of classes, sigmoid of several labels) or 'classes'. A
-            model of links has 'embeddings' of nodes, the vectors that its decoder compares. Of pairs it has 'logits',
-            the decoder's scores [n] float32, and 'probabilities', their sigmoid: likelihoods if it was trained with the
-            loss 'bce'; after 'softmax' only their order means something.
+        message_edges: of `pairs`: 'train' draws neighbourhoods as evaluation does, without the seed edges of valid and
+            test of the graph and their reverses, so that these get the scores that `evaluate` counts; 'all' draws them
+            from all edges, for pairs of the future.
+        hold_out_pairs: draw none of the pairs themselves, nor their reverses: to score given seeds of a test split that
+            are edges of the graph. Not for recommendations, where a user's known edges are among what is asked.
+        what: 'logits' (by default), 'probabilities' or 'classes'; of a model of link prediction the vectors of nodes,
+            'embeddings'.
         node_type: of `nodes`; by default the type that the model was trained for.
         split: of a packed directory.
         fanouts: neighbours drawn per layer, from the seeds outwards; by default all of them, in as many layers as the
@@ -122,7 +128,8 @@ def predict(
             if pairs is None:
                 _predict_nodes(drawn, graph, model, nodes, what, node_type)
             else:
-                _predict_pairs(drawn, graph, model, pairs, what, edge_type)
+                messages = MessageEdges(message_edges, hold_out_pairs)
+                _predict_pairs(drawn, graph, model, pairs, what, edge_type, messages)
         else:
             loader = opened.enter_context(Loader(source, split, device=device))
             asked = _asked(source, _kinds_of(loader), model, what, node_type)
@@ -164,13 +171,11 @@ def _predict_nodes(
 
 def _predict_pairs(
     drawn: Neighbourhoods, graph: Graph, model: nn.Module | PathLike, pairs: npt.ArrayLike | PathLike,
-    what: str | None, edge_type: EdgeType | str | None,
+    what: str | None, edge_type: EdgeType | str | None, messages: MessageEdges,
 ) -> None:  # fmt: skip
     net, found, kind = pair_model(graph, model, edge_type)
-    what = what or "logits"
-    check_what(what, kind, of_pairs=True)
     chosen = chosen_pairs(pairs, graph.nodes.get(found[0]), graph.nodes.get(found[2]))
-    loader = drawn.loader(graph, net, LinkTarget(found, eval_negatives=0, seeds={SPLIT: chosen}), len(chosen), 1)
+    loader = drawn.loader(graph, net, messages.target(graph, found, chosen), len(chosen), 1, AS_GIVEN)
     values, column = rows_of_pairs(net, found, loader, kind, what, drawn.reporter)
     write_pairs(drawn.scratch, graph, found, chosen, values, column)
 

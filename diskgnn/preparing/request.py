@@ -35,6 +35,7 @@ class PrepareRequest:
     out: Path  # absolute
     samples: Path | None  # where to keep the samples; None for scratch beside `out`
     keep_input_nodes: bool
+    keep_edge_ids: bool = False
     static_from: Path | None = None  # a folder that says which rows are static, if all ranks have decided that together
 
     @staticmethod
@@ -67,6 +68,7 @@ class PrepareRequest:
         *,
         samples: Path | None = None,
         keep_input_nodes: bool = False,
+        keep_edge_ids: bool = False,
     ) -> PrepareRequest:
         """The same of a plan that is made already.
 
@@ -74,7 +76,9 @@ class PrepareRequest:
             ConfigError: see `TierBudgets`.
         """
         tiers = TierBudgets.of(cache, features_of(plan.graph, plan.config()), resources.memory_bytes)
-        return PrepareRequest(plan, tiers, cache, resources, Path(out).absolute(), samples, keep_input_nodes)
+        return PrepareRequest(
+            plan, tiers, cache, resources, Path(out).absolute(), samples, keep_input_nodes, keep_edge_ids
+        )
 
     @property
     def graph(self) -> Graph:
@@ -102,6 +106,7 @@ class PrepareRequest:
             samples,
             self.tiers,
             keep_input_nodes=self.keep_input_nodes,
+            keep_edge_ids=self.keep_edge_ids,
             static_nodes=self._static_nodes(),
         )
 

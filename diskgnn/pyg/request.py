@@ -127,14 +127,6 @@ class LoaderRequest:
                 "disjoint=True, so that each has nodes of its own, or leave them out"
             )
 
-    def say_negatives(self) -> None:
-        """Tell how often negatives are drawn: less often than by PyG's loader."""
-        again = "come again as they are" if self.disjoint else "are joined anew, the same nodes"
-        self.cache.say(
-            f"negatives are drawn for {self.epochs} epochs; after these they {again}. PyG draws other nodes in each "
-            "epoch: prepared_epochs= of all that you train does, too"
-        )
-
     def prepare(self, loader: Any) -> Preparation:
         """The graph and the packed directory of `loader`, made or found."""
         graph = self.graph
@@ -184,14 +176,16 @@ class LoaderRequest:
     def _spec(self, graph: Graph, inputs: Any) -> SamplingSpec:
         if self.is_link:
             pairs = torch.stack([inputs.row, inputs.col], 1)
-            target: Target = LinkTarget(inputs.input_type or ONE_EDGE_TYPE, 0, 0, "none", seeds={"train": pairs})
+            target: Target = LinkTarget(
+                inputs.input_type or ONE_EDGE_TYPE, 0, 0, "none", seeds={"train": pairs}, message_edges="all"
+            )
         else:
             target = NodeTarget(inputs.input_type or ONE_NODE_TYPE, {"train": inputs.node})
         return SamplingSpec(
             self._fanouts(graph, is_typed=inputs.input_type is not None), self.batch_size, self.epochs,
             seed=self.seed, splits=("train",), target=target,
-            temporal=self.temporal_strategy if self.disjoint else None, weighted=self.weight_attr is not None,
-            edge_ids=True, expand_once=True, shuffle=self.shuffle,
+            temporal=self.temporal_strategy if self.disjoint else None, strict_time=False,
+            weighted=self.weight_attr is not None, edge_ids=True, expand_once=True, shuffle=self.shuffle,
         )  # fmt: skip
 
     def _fanouts(self, graph: Graph, *, is_typed: bool) -> Fanouts:

@@ -12,6 +12,8 @@ import numpy.typing as npt
 from diskgnn.draws import batch_key
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
+from diskgnn.progress import Reporter
+from diskgnn.sampling.held_out import HELD_OUT_SPLITS, Direction, HeldOut, find_held_out, held_out_bytes
 from diskgnn.sampling.negatives import (
     AvoidedDestinations,
     NegativeDestinations,
@@ -75,6 +77,32 @@ class EdgeSeeds:
         if self.target.negatives_by != "popularity":
             return self._avoided.num_bytes
         return self._avoided.num_bytes + NegativeDestinations.num_bytes(self._avoided, self._ends[1].num_nodes)
+
+    @property
+    def held_out_bytes(self) -> int:
+        """What `held_out` takes of memory, and finding it."""
+        return held_out_bytes(
+            sum(len(self._edges.get(split, ())) for split in HELD_OUT_SPLITS), self._held_out_directions
+        )
+
+    def held_out(self, reporter: Reporter) -> HeldOut:
+        """Valid's and test's seed edges and their reverses that are edges of the graph, which is read for it."""
+        return find_held_out(
+            self._graph, self._edges, self._held_out_directions, reporter, keeps=self.target.message_edges == "all"
+        )
+
+    @property
+    def _held_out_directions(self) -> list[Direction]:
+        return self._directions(with_reverse=self.target.exclude != "self")
+
+    def _directions(self, *, with_reverse: bool) -> list[Direction]:
+        """The edge types that have the seed edges, where their times do not decide what is drawn anyway."""
+        target, spec = self.target, self._spec
+        found: list[Direction] = [(target.edge_type, False)]
+        if with_reverse and target.reverse_edge_type is not None:
+            found.append((target.reverse_edge_type, True))
+        by_time = spec.temporal is not None and spec.strict_time and target.times is not None
+        return [each for each in found if not (by_time and self._graph.edges[each[0]].config.has_times)]
 
     @property
     def _num_negatives(self) -> int:
@@ -152,7 +180,7 @@ class EdgeSeeds:
         """What the seed edges of each split may see. An edge is there when it was said to be, otherwise as soon as both
         of its ends are.
         """
-        given, strict = self.target.times, int(self._spec.strict_time)
+        given, strict = self.target.times, int(bool(self._spec.strict_time))
         if given is not None:
             return {split: np.asarray(given[split], np.int64) - strict for split in self.splits}
         return {
@@ -169,15 +197,14 @@ class EdgeSeeds:
     ) -> tuple[Excluded | None, ...]:
         if self.target.exclude == "none":
             return ()
-        found: dict[EdgeType, Excluded] = {self.target.edge_type: (sources, destinations)}
-        reverse = self.target.reverse_edge_type
-        if self.target.exclude == "reverse" and reverse is not None:
-            before = found.get(reverse, (sources[:0], sources[:0]))
-            found[reverse] = np.concatenate([before[0], destinations]), np.concatenate([before[1], sources])
+        found: dict[EdgeType, list[Excluded]] = {}
+        for edge_type, turned in self._directions(with_reverse=self.target.exclude == "reverse"):
+            found.setdefault(edge_type, []).append((destinations, sources) if turned else (sources, destinations))
         return tuple(
-            None if edge_type not in found else (found[edge_type][0].copy(), found[edge_type][1].copy())
+            (np.concatenate([src for src, _ in found[edge_type]]), np.concatenate([dst for _, dst in found[edge_type]]))
+            if edge_type in found else None
             for edge_type in self._graph.edges
-        )
+        )  # fmt: skip
 
 
 def _by_first_appearance(

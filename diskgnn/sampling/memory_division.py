@@ -38,9 +38,9 @@ def for_sampling(plan: SamplingPlan, resources: Resources) -> Resources:
 
 
 def _seeds_bytes(plan: SamplingPlan) -> int:
-    """With what their negatives are not."""
+    """With what their negatives are not, and which edges are held out."""
     num_seeds = max(plan.batch_seeds(split) * size.batches_per_epoch for split, size in plan.sizes.items())
-    return _SEED_BYTES * num_seeds + plan.negatives_bytes
+    return _SEED_BYTES * num_seeds + plan.negatives_bytes + plan.held_out_bytes
 
 
 def most_minibatch_bytes(plan: SamplingPlan) -> int:

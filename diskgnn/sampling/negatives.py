@@ -19,7 +19,7 @@ from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.file_reading import read_array
 from diskgnn.storage.verification import verify_input
 
-_CHUNK_NODES, _CHUNK_EDGES = 1 << 16, 1 << 17
+_CHUNK_NODES, CHUNK_EDGES = 1 << 16, 1 << 17
 _WORK_BYTES = 96  # of an edge, while a chunk is counted, filled or sorted
 Edges = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # (sources, destinations)
 
@@ -58,7 +58,7 @@ class AvoidedDestinations:
     @property
     def num_bytes(self) -> int:
         """What the lists take at most, and making them."""
-        worked_on = max(min(_CHUNK_EDGES, self.num_edges), int(self._counts.max(initial=0)))
+        worked_on = max(min(CHUNK_EDGES, self.num_edges), int(self._counts.max(initial=0)))
         return self.num_edges * self._dtype.itemsize + 5 * self.sources.nbytes + _WORK_BYTES * worked_on
 
     @property
@@ -81,8 +81,8 @@ class AvoidedDestinations:
     def _pieces(self) -> Iterator[Edges]:
         """(places of sources, destinations) of all edges, some at a time."""
         for edges in self._edges:
-            for begin in range(0, len(edges), _CHUNK_EDGES):
-                sources, destinations = edges[begin : begin + _CHUNK_EDGES].T
+            for begin in range(0, len(edges), CHUNK_EDGES):
+                sources, destinations = edges[begin : begin + CHUNK_EDGES].T
                 yield np.searchsorted(self.sources, sources), destinations
         for sources, destinations in self._known() if len(self.sources) else ():
             rows = np.minimum(np.searchsorted(self.sources, sources), len(self.sources) - 1)
@@ -95,7 +95,7 @@ class AvoidedDestinations:
         """The lists, each ascending and without repetitions, in place."""
         distinct, written, first = np.zeros(len(indptr), np.int64), 0, 0
         while first < len(indptr) - 1:
-            last = max(first + 1, int(np.searchsorted(indptr, indptr[first] + _CHUNK_EDGES, side="right")) - 1)
+            last = max(first + 1, int(np.searchsorted(indptr, indptr[first] + CHUNK_EDGES, side="right")) - 1)
             rows = np.repeat(np.arange(last - first), np.diff(indptr[first : last + 1]))
             keys = rows * self._num_destinations + lists[indptr[first] : indptr[last]]
             keys.sort()
@@ -110,10 +110,10 @@ def _distinct_sources(edges: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.
     """[S] those of edges [n, 2], ascending; they take as much as there are distinct ones, however many edges."""
     found, waiting, num_waiting = np.empty(0, np.int64), [np.empty(0, np.int64)], 0
     for each in edges:
-        for begin in range(0, len(each), _CHUNK_EDGES):
-            waiting.append(np.unique(each[begin : begin + _CHUNK_EDGES, 0]))
+        for begin in range(0, len(each), CHUNK_EDGES):
+            waiting.append(np.unique(each[begin : begin + CHUNK_EDGES, 0]))
             num_waiting += len(waiting[-1])
-            if num_waiting >= max(_CHUNK_EDGES, len(found)):  # so each is merged a few times only
+            if num_waiting >= max(CHUNK_EDGES, len(found)):  # so each is merged a few times only
                 found, waiting, num_waiting = _merged([found, *waiting]), [], 0
     return _merged([found, *waiting])
 
@@ -203,8 +203,8 @@ class NegativeDestinations:
 def _sums_before(count: int, part: Callable[[int, int], npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
     """[count + 1] sums of the numbers before each, and of all; `part` has those from one to another."""
     sums = np.zeros(count + 1, np.int64)
-    for first in range(0, count, _CHUNK_EDGES):
-        end = min(count, first + _CHUNK_EDGES)
+    for first in range(0, count, CHUNK_EDGES):
+        end = min(count, first + CHUNK_EDGES)
         np.cumsum(part(first, end), out=sums[first + 1 : end + 1])
         sums[first + 1 : end + 1] += sums[first]
     return sums
@@ -213,8 +213,8 @@ def _sums_before(count: int, part: Callable[[int, int], npt.NDArray[np.int64]]) 
 def count_destinations(edges: npt.NDArray[np.int64], num_destinations: int) -> npt.NDArray[np.int64]:
     """[num_destinations] how many of edges [n, 2] end in each."""
     found = np.zeros(num_destinations, np.int64)
-    for first in range(0, len(edges), _CHUNK_EDGES):
-        destinations, counts = np.unique(edges[first : first + _CHUNK_EDGES, 1], return_counts=True)
+    for first in range(0, len(edges), CHUNK_EDGES):
+        destinations, counts = np.unique(edges[first : first + CHUNK_EDGES, 1], return_counts=True)
         found[destinations] += counts
     return found
 
@@ -232,8 +232,8 @@ def known_edges(edges: EdgeSet) -> Iterator[Edges]:
     for first in range(0, edges.num_destinations, _CHUNK_NODES):
         num_nodes = min(_CHUNK_NODES, edges.num_destinations - first)
         bounds = read_array(indptr, np.int64, num_nodes + 1, starts + 8 * first)
-        for begin in range(int(bounds[0]), int(bounds[-1]), _CHUNK_EDGES):
-            num_edges = min(_CHUNK_EDGES, int(bounds[-1]) - begin)
+        for begin in range(int(bounds[0]), int(bounds[-1]), CHUNK_EDGES):
+            num_edges = min(CHUNK_EDGES, int(bounds[-1]) - begin)
             start = npy_data_offset(indices) + begin * edges.id_dtype.itemsize
             sources = read_array(indices, edges.id_dtype, num_edges, start).astype(np.int64)
             yield sources, first + np.searchsorted(bounds, np.arange(begin, begin + num_edges), side="right") - 1

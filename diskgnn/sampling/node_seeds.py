@@ -11,6 +11,8 @@ import numpy.typing as npt
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
+from diskgnn.progress import Reporter
+from diskgnn.sampling.held_out import HeldOut
 from diskgnn.sampling.seed_checks import check_nodes, check_times, require_splits
 from diskgnn.sampling.seeds import SeedBatch
 from diskgnn.specs.sampling import SamplingSpec
@@ -30,7 +32,7 @@ class NodeSeeds:
         require_splits(graph, spec, self.splits, "nodes", given=target.seeds is not None)
         for split in self.splits:
             check_nodes(graph, split, given[split], self._nodes, given=target.seeds is not None)
-        self._is_timed, self._strict = spec.temporal is not None, spec.strict_time
+        self._is_timed, self._strict = spec.temporal is not None, bool(spec.strict_time)
         check_times(spec, target)
         if self._is_timed and not self._nodes.config.has_times and target.times is None:
             raise ConfigError(
@@ -49,6 +51,15 @@ class NodeSeeds:
     def negatives_bytes(self) -> int:
         """Nothing: seeds are nodes."""
         return 0
+
+    @property
+    def held_out_bytes(self) -> int:
+        """Nothing: seeds are nodes."""
+        return 0
+
+    def held_out(self, reporter: Reporter) -> HeldOut:
+        """Nothing: seeds are nodes."""
+        return HeldOut()
 
     def count(self, split: str) -> int:
         """Distinct nodes of a split, or all that were given with times."""

@@ -13,7 +13,9 @@ import numpy.typing as npt
 from diskgnn.draws import batch_key, moving_slice_start, permutation, slice_start
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
+from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.grouping import nearness_order
+from diskgnn.sampling.held_out import HeldOut
 from diskgnn.sampling.planned_minibatch import DrawRules, PlannedEpoch, PlannedMinibatch, Sampler
 from diskgnn.sampling.seeds import SeedBatch, Seeds
 from diskgnn.sampling.target_seeds import seeds_of
@@ -92,6 +94,25 @@ class SamplingPlan:
         """
         return self._seeds.negatives_bytes
 
+    @property
+    def held_out_bytes(self) -> int:
+        """What `held_out` takes of memory, and finding it."""
+        return self._seeds.held_out_bytes
+
+    @cached_property
+    def held_out(self) -> HeldOut:
+        """The edges of the graph that minibatches of no split draw. The graph is read for it, once.
+
+        Raises:
+            ArtifactError: its topology is damaged.
+        """
+        return self._seeds.held_out(SILENT)
+
+    def hold_out(self, reporter: Reporter) -> None:
+        """Find `held_out` now, if that is still to do, and tell `reporter` of it."""
+        if "held_out" not in self.__dict__:
+            self.held_out = self._seeds.held_out(reporter)
+
     def redrawn(self, draws: str, draw_period: int) -> SamplingPlan:
         """The same seeds in the same minibatches, around which other neighbours are drawn; groups are found once."""
         return self._copy(replace(self.spec, draws=draws, draw_period=draw_period))
@@ -114,6 +135,7 @@ class SamplingPlan:
     def _copy(self, spec: SamplingSpec) -> SamplingPlan:
         if self.spec.group_seeds > 1 and "train" in self.splits:
             assert self._grouped_positions is not None  # a copy has what is cached
+        assert self.held_out is not None
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.spec = spec
@@ -121,7 +143,8 @@ class SamplingPlan:
 
     def __reduce__(self) -> tuple[Any, ...]:
         grouped = self.spec.group_seeds > 1 and "train" in self.splits
-        found_once = {"_grouped_positions": self._grouped_positions} if grouped else {}
+        found_once: dict[str, Any] = {"_grouped_positions": self._grouped_positions} if grouped else {}
+        found_once["held_out"] = self.held_out
         return SamplingPlan, (self.graph, self.spec, self._given_seeds), found_once
 
     def config(self) -> SamplesConfig:
@@ -195,7 +218,7 @@ class SamplingPlan:
         """The minibatch of these seeds, drawn as those of `split` are."""
         return PlannedMinibatch(
             batch.seeds, self._fanouts[split], key, number, slice_start, batch.seed_counts, batch.times,
-            batch.excluded, batch.pairs, batch.places, self._rules, name,
+            batch.excluded, self.held_out.edges, batch.pairs, batch.places, self._rules, name,
         )  # fmt: skip
 
     @cached_property

@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from diskgnn._native import DrawRequest, NeighborSampler
+from diskgnn._native import DrawRequest, ExcludedEdges, NeighborSampler
 from diskgnn.sampling.seeds import Excluded
 from diskgnn.sampling.user_sampling import UserDraws
 from diskgnn.storage.samples import PairSample, SampledBlock, SampledMinibatch
@@ -48,6 +48,7 @@ class PlannedMinibatch:
     seed_counts: tuple[int, ...] = ()  # how many of the seeds are of each node type; (): there is one type
     times: npt.NDArray[np.int64] | None = None  # [B] nothing later is drawn for a seed; None: times do not matter
     excluded: tuple[Excluded | None, ...] = ()  # by edge type: edges that are not drawn; (): none
+    held_out: tuple[ExcludedEdges | None, ...] = ()  # by edge type: others, which no minibatch draws; (): none
     pairs: PairSample | None = None  # of link prediction
     places: npt.NDArray[np.int64] | None = None  # [B] where seeds stand among the given ones, if these have labels
     rules: DrawRules = DrawRules()
@@ -63,6 +64,7 @@ class PlannedMinibatch:
         return DrawRequest(
             self._by_type(self.seeds), self.fanouts.ravel(), self.key, self.number, slice_start=self.slice_start,
             seed_times=None if self.times is None else self._by_type(self.times), excluded=self.excluded,
+            held_out=self.held_out,
             weighted=self.rules.weighted, latest=self.rules.latest, positions=self.rules.positions,
             expand_once=self.rules.expand_once,
         )  # fmt: skip

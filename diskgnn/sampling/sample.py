@@ -19,7 +19,8 @@ from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
-from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.progress import SILENT, Reporter, StageReport, say
+from diskgnn.sampling.held_out import told
 from diskgnn.sampling.memory_division import fits, for_sampling
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch, Sampler
@@ -121,7 +122,10 @@ def sample_plan(
     graph = plan.graph
     if sampler is None:
         for_sampling(plan, resources)  # refuses before there is anything
-    writer = ArtifactWriter(out, artifacts.SAMPLES, config=plan.config().to_json(), source=graph.manifest,
+    plan.hold_out(resources.reporter)
+    say(resources.reporter, lambda: told(plan.held_out))
+    config = replace(plan.config(), eval_edges=plan.held_out.eval_edges)
+    writer = ArtifactWriter(out, artifacts.SAMPLES, config=config.to_json(), source=graph.manifest,
                             overwrite=overwrite, resumable=not once, durable=not once, disk=resources.disk)  # fmt: skip
     num_batches = sum(size.num_batches for size in plan.sizes.values())
     write = write or partial(write_shards, shard_minibatches=shard_minibatches, sampler=sampler, verify=verify)

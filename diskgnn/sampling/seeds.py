@@ -8,6 +8,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn.progress import Reporter
+from diskgnn.sampling.held_out import HeldOut
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.storage.samples import PairSample
 
@@ -42,6 +44,19 @@ class Seeds(Protocol):
     @property
     def negatives_bytes(self) -> int:
         """What drawing pairs without an edge takes of memory, whatever the minibatch."""
+        ...
+
+    @property
+    def held_out_bytes(self) -> int:
+        """What `held_out` takes of memory, and finding it."""
+        ...
+
+    def held_out(self, reporter: Reporter) -> HeldOut:
+        """The edges of the graph that minibatches of no split draw; the graph is read for it.
+
+        Raises:
+            ArtifactError: its topology is damaged.
+        """
         ...
 
     def count(self, split: str) -> int:

@@ -29,6 +29,7 @@ class WindowPlan(SamplingPlan):
         self.spec = replace(plan.spec, epochs=1, splits=("train",), first_epoch=window[0] // batches_per_epoch)
         self.splits = ("train",)
         self.sizes = {"train": SequenceSize(1, len(window))}
+        self.held_out = plan.held_out
         self._plan, self._window, self._batches_per_epoch = plan, window, batches_per_epoch
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -39,7 +39,7 @@ class DrawingOptions(TypedDict, total=False):
     group_seeds: int
     target: Target | str | None
     temporal: str | None
-    strict_time: bool
+    strict_time: bool | None
     weighted: bool
     edge_ids: bool
     sampler: AnySampler | None
@@ -80,10 +80,10 @@ class SamplingSpec:
             By default the nodes of the only type that has a train split.
         temporal: 'uniform' or 'last': for graphs with times, nothing is drawn that is later than the seed, neither an
             edge nor the node at its other end. Each seed has a tree of its own, and 'last' takes the latest edges.
-        strict_time: with `temporal`, nothing of the time of the seed either.
+        strict_time: with `temporal`, nothing of the time of the seed either. By default so for links, because the edge
+            that is asked for has this time, and not for nodes.
         weighted: draw in proportion to weights, where edge types have them, without replacement.
-        edge_ids: keep which edges were drawn, for `Block.edge_ids`: their ids in a graph that has some, otherwise their
-            places in its CSC.
+        edge_ids: keep where sampled edges lie, for all edge types; those with edge features keep it in any case.
         expand_once: a node draws neighbours once, when it is found, for all layers, as in PyG's NeighborLoader: for
             `to_pyg`. The blocks of such minibatches have no edges of nodes that were found earlier.
         shuffle: the train split, anew in every epoch; False takes it in the given order.
@@ -108,7 +108,7 @@ class SamplingSpec:
     group_seeds: int = 1
     target: Target = field(default_factory=NodeTarget)
     temporal: str | None = None
-    strict_time: bool = False
+    strict_time: bool | None = None
     weighted: bool = False
     edge_ids: bool = False
     expand_once: bool = False
@@ -148,7 +148,9 @@ class SamplingSpec:
             raise ConfigError(
                 f"draw_period: independent draws have none, found {draw_period}; pass draws='coordinated' with it"
             )
+        is_link = isinstance(self.target, LinkTarget)
         checked = {
+            "strict_time": self.temporal is not None and is_link if self.strict_time is None else self.strict_time,
             "fanouts": fanouts,
             "eval_fanouts": eval_fanouts,
             "batch_size": whole_number("batch_size", self.batch_size),
@@ -180,11 +182,13 @@ class SamplingSpec:
         for name, value in usual.items():
             if getattr(self, name) != value:
                 raise ConfigError(f"{name}: a sampler of your own decides what it draws; leave it out")
-        if isinstance(self.target, LinkTarget) and self.target.exclude != "none":
-            raise ConfigError(
-                "exclude: a sampler of your own is not told of the seed edges; pass exclude='none', and sample a graph "
-                "without them"
-            )
+        if isinstance(self.target, LinkTarget):
+            for name, value in {"exclude": "none", "message_edges": "all"}.items():
+                if getattr(self.target, name) != value:
+                    raise ConfigError(
+                        f"{name}: a sampler of your own is not told of the seed edges; pass exclude='none' and "
+                        "message_edges='all', and sample a graph without them"
+                    )
 
     def __hash__(self) -> int:
         fields_of = (frozenset(each.items()) if isinstance(each, dict) else each for each in vars(self).values())

@@ -14,6 +14,7 @@ from diskgnn.units import whole_number
 NEGATIVES_BY = ("uniform", "popularity")
 SEED_TASKS = ("class", "multilabel", "regression")  # what labels in a table of seeds are
 EXCLUSIONS = ("none", "self", "reverse")
+MESSAGE_EDGES = ("train", "all")
 AVOIDED = ("seeds", "known", "none")
 _MOST_PAIR_CLASSES = 1 << 24  # files have the label of a pair as float32
 
@@ -79,6 +80,9 @@ class LinkTarget:
     negatives_by: str = "uniform"  # or 'popularity': in proportion to how many train edges a destination has
     labels: Mapping[str, Any] | None = None  # [n] of each pair given: whole numbers are classes, floats are numbers
     num_classes: int | None = None  # of labels that are classes; the largest one plus 1 by default
+    # What neighbourhoods of all splits are drawn from (PyG: message passing edges). 'train': the graph without the seed
+    # edges of valid and test and their reverses, those that `exclude` would leave out; 'all': the whole graph
+    message_edges: str = "train"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "edge_type", parse_edge_type(self.edge_type, "target"))
@@ -93,6 +97,10 @@ class LinkTarget:
             object.__setattr__(self, "reverse_edge_type", (source, name, destination))
         if self.exclude not in EXCLUSIONS:
             raise ConfigError(f"exclude: expected one of {', '.join(EXCLUSIONS)}, found {self.exclude!r}")
+        if self.message_edges not in MESSAGE_EDGES:
+            raise ConfigError(
+                f"message_edges: expected one of {', '.join(MESSAGE_EDGES)}, found {self.message_edges!r}"
+            )
         if self.avoid not in AVOIDED:
             raise ConfigError(f"avoid: expected one of {', '.join(AVOIDED)}, found {self.avoid!r}")
         if self.negatives_by not in NEGATIVES_BY:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,32 @@ class SamplesLayout:
 
 
 @dataclass(frozen=True)
+class EvalEdges:
+    """How many of valid's and test's seed edges are edges of the graph, or their reverses are."""
+
+    seed_edges: Mapping[str, tuple[int, int]]  # by split: how many there are, and how many of them are edges
+    edges: Mapping[EdgeType, int]  # of the graph, of each type that has them or reverses; parallel ones count each
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the manifest."""
+        return {
+            "seed_edges": {
+                split: {"all": count, "in_graph": found} for split, (count, found) in self.seed_edges.items()
+            },
+            "edges": {edge_type_name(edge_type): count for edge_type, count in self.edges.items()},
+        }
+
+    @staticmethod
+    def parse(config: Mapping[str, Any]) -> EvalEdges:
+        """Raises ValueError or KeyError for what `to_json` would not have written."""
+        return EvalEdges(
+            {split: (typed(each["all"], int), typed(each["in_graph"], int))
+             for split, each in typed(config["seed_edges"], dict).items()},
+            {parse_edge_type(name): typed(count, int) for name, count in typed(config["edges"], dict).items()},
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
 class SamplesConfig:
     """All that the content of a samples directory depends on, beside the graph. The number of a type is its position
     in `num_nodes` or `num_edges`.
@@ -66,6 +92,7 @@ class SamplesConfig:
     num_edges: Mapping[EdgeType, int]  # of each edge type of the graph, in its order
     splits: Mapping[str, SequenceSize]
     layout: SamplesLayout = SamplesLayout()
+    eval_edges: EvalEdges | None = field(default=None, compare=False)  # of links; it follows from the rest
 
     @staticmethod
     def of(
@@ -104,6 +131,7 @@ class SamplesConfig:
                 for split, size in self.splits.items()
             },
             **self.layout.to_json(),
+            **({} if self.eval_edges is None else {"eval_edges": self.eval_edges.to_json()}),
         }
 
     @staticmethod
@@ -119,7 +147,8 @@ class SamplesConfig:
         }
         if unknown := {end for source, _, destination in num_edges for end in (source, destination)} - set(num_nodes):
             raise ValueError(f"edge types between unknown node types {sorted(unknown)}")
-        return SamplesConfig.of(parse_spec(config), num_nodes, num_edges, splits, SamplesLayout.parse(config))
+        found = SamplesConfig.of(parse_spec(config), num_nodes, num_edges, splits, SamplesLayout.parse(config))
+        return replace(found, eval_edges=EvalEdges.parse(config["eval_edges"])) if "eval_edges" in config else found
 
 
 def spec_to_json(spec: SamplingSpec) -> dict[str, Any]:
@@ -205,6 +234,7 @@ def target_to_json(target: Target) -> dict[str, Any]:
         "negatives": target.negatives,
         "eval_negatives": target.eval_negatives,
         **({} if target.negatives_by == "uniform" else {"negatives_by": target.negatives_by}),
+        "message_edges": target.message_edges,
         "exclude": target.exclude,
         "reverse_edge_type": target.reverse_edge_type and edge_type_name(target.reverse_edge_type),
         **({} if target.avoid == "seeds" else {"avoid": target.avoid}),
@@ -234,6 +264,7 @@ def parse_target(config: Mapping[str, Any]) -> Target:
         typed(config["exclude"], str), None if reverse is None else parse_edge_type(reverse),
         avoid=typed(config.get("avoid", "seeds"), str),
         negatives_by=typed(config.get("negatives_by", "uniform"), str), **given, num_classes=num_classes,
+        message_edges=typed(config.get("message_edges", "all"), str),
     )  # fmt: skip
 
 

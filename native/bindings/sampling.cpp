@@ -1,6 +1,8 @@
 // Sampling in memory.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 
+#include <memory>
 #include <optional>
 #include <variant>
 
@@ -158,7 +160,45 @@ std::vector<std::vector<T>> to_vectors(const std::vector<In<T>>& arrays) {
   return vectors;
 }
 
+using HeldOut = std::vector<std::shared_ptr<ExcludedEdges>>;
 using Pairs = std::optional<std::tuple<In<std::int64_t>, In<std::int64_t>>>;
+
+// [n] 1 for each of these edges that is one of `edges`, 0 for others.
+auto contains(const ExcludedEdges& edges, const In<std::int64_t>& sources, const In<std::int64_t>& destinations) {
+  require(sources.size() == destinations.size(), "expected as many sources as destinations");
+  std::vector<std::uint8_t> found(sources.size());
+  {
+    nb::gil_scoped_release release;
+    for (std::size_t i = 0; i < found.size(); ++i) found[i] = edges.contains(sources(i), destinations(i));
+  }
+  return to_numpy(std::move(found));
+}
+
+nb::tuple edges_of(const ExcludedEdges& edges) {
+  auto [sources, destinations] = edges.edges();
+  return nb::make_tuple(to_numpy(std::move(sources)), to_numpy(std::move(destinations)));
+}
+
+void bind_excluded(nb::module_& m) {
+  nb::class_<ExcludedEdges>(m, "ExcludedEdges")
+      .def(
+          "__init__",
+          [](ExcludedEdges* self, const In<std::int64_t>& sources, const In<std::int64_t>& destinations) {
+            require(sources.size() == destinations.size(), "expected as many sources as destinations");
+            nb::gil_scoped_release release;
+            new (self) ExcludedEdges(span_of(sources), span_of(destinations));
+          },
+          "sources"_a.noconvert(), "destinations"_a.noconvert())
+      .def("__len__", &ExcludedEdges::size)
+      .def("edges", &edges_of)
+      .def("__getstate__", &edges_of)
+      .def("__setstate__",
+           [](ExcludedEdges* self, const std::tuple<In<std::int64_t>, In<std::int64_t>>& state) {
+             new (self) ExcludedEdges(span_of(std::get<0>(state)), span_of(std::get<1>(state)));
+           })
+      .def("contains", &contains, "sources"_a.noconvert(), "destinations"_a.noconvert())
+      .attr("MOST_BYTES") = ExcludedEdges::kMostBytes;
+}
 
 void bind_requests(nb::module_& m) {
   nb::class_<DrawRequest>(m, "DrawRequest")
@@ -167,7 +207,7 @@ void bind_requests(nb::module_& m) {
           [](DrawRequest* self, const std::vector<In<std::int64_t>>& seeds, In<std::int32_t> fanouts, std::uint64_t key,
              std::uint64_t minibatch, std::optional<std::uint64_t> slice_start,
              const std::optional<std::vector<In<std::int64_t>>>& seed_times, const std::vector<Pairs>& excluded,
-             bool weighted, bool latest, std::vector<bool> positions, bool expand_once) {
+             const HeldOut& held_out, bool weighted, bool latest, std::vector<bool> positions, bool expand_once) {
             require(fanouts.size() > 0, "fanouts is empty");
             const std::span<const std::int32_t> layers = span_of(fanouts);
             new (self) DrawRequest{to_vectors(seeds),
@@ -175,6 +215,7 @@ void bind_requests(nb::module_& m) {
                                    {layers.begin(), layers.end()},
                                    {key, minibatch, slice_start},
                                    {},
+                                   {held_out.begin(), held_out.end()},
                                    weighted,
                                    latest,
                                    std::move(positions),
@@ -194,8 +235,8 @@ void bind_requests(nb::module_& m) {
             }
           },
           "seeds"_a, "fanouts"_a.noconvert(), "key"_a, "minibatch"_a, nb::kw_only(), "slice_start"_a = nb::none(),
-          "seed_times"_a = nb::none(), "excluded"_a = std::vector<Pairs>{}, "weighted"_a = false, "latest"_a = false,
-          "positions"_a = std::vector<bool>{}, "expand_once"_a = false);
+          "seed_times"_a = nb::none(), "excluded"_a = std::vector<Pairs>{}, "held_out"_a = nb::list(),
+          "weighted"_a = false, "latest"_a = false, "positions"_a = std::vector<bool>{}, "expand_once"_a = false);
   nb::class_<RelationArrays>(m, "Relation")
       .def(nb::init<std::int32_t, std::int32_t, In<std::int64_t>, nb::object, std::optional<In<float>>,
                     std::optional<In<std::int64_t>>>(),
@@ -224,6 +265,7 @@ void bind_sampling(nb::module_& m) {
   m.attr("MOST_LABEL_NEIGHBORS") = LabelPropagation<std::int32_t>::kMostNeighbors;
   bind_label_propagation<std::int32_t>(m);
   bind_label_propagation<std::int64_t>(m);
+  bind_excluded(m);
   bind_requests(m);
   nb::class_<NeighborSampler>(m, "NeighborSampler")
       .def(nb::init<In<std::int64_t>, nb::object>(), "indptr"_a.noconvert(), "indices"_a.noconvert())

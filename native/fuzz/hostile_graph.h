@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -123,6 +124,7 @@ inline DrawRequest take_request(Input& input, const HostileGraph& graph) {
         for (std::size_t i = 0; i < count; ++i) of_edges.push_back(input.take<std::uint8_t>() % kMostNodes);
       }
       request.excluded.emplace_back(ends[0], ends[1]);
+      request.held_out.push_back(std::make_shared<const ExcludedEdges>(ends[1], ends[0]));
     }
   }
   return request;

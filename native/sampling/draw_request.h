@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <span>
+#include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "draws.h"
@@ -26,9 +29,12 @@ constexpr std::uint64_t draw_state(DrawKey key, std::size_t layer, std::size_t r
   return combine(combine(combine(key.sequence, key.minibatch), place), static_cast<std::uint64_t>(node));
 }
 
-// Edges of one type that are not drawn, all those between two nodes.
+// Edges of one type that are not drawn, all those between two nodes. What is given twice counts once.
 class ExcludedEdges {
  public:
+  // Bytes of an edge, at most: its source, and of its destination the number, the place of its list and a bucket.
+  static constexpr std::size_t kMostBytes = 32;
+
   ExcludedEdges() = default;
   ExcludedEdges(std::span<const std::int64_t> sources, std::span<const std::int64_t> destinations) {
     std::vector<std::size_t> order(sources.size());
@@ -40,26 +46,80 @@ class ExcludedEdges {
       if (destinations_.empty() || destinations_.back() != destinations[i]) {
         destinations_.push_back(destinations[i]);
         starts_.push_back(sources_.size());
+      } else if (sources_.back() == sources[i]) {
+        continue;
       }
       sources_.push_back(sources[i]);
     }
+    for (auto* const numbers : {&sources_, &destinations_}) numbers->shrink_to_fit();
+    starts_.shrink_to_fit();
+    find_buckets();
   }
 
   bool empty() const { return sources_.empty(); }
+  std::size_t size() const { return sources_.size(); }
+
+  // (sources, destinations).
+  std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>> edges() const {
+    std::vector<std::int64_t> destinations;
+    destinations.reserve(sources_.size());
+    for (std::size_t i = 0; i < destinations_.size(); ++i) {
+      destinations.resize(i + 1 < starts_.size() ? starts_[i + 1] : sources_.size(), destinations_[i]);
+    }
+    return {sources_, std::move(destinations)};
+  }
 
   // Ascending.
   std::span<const std::int64_t> sources_of(std::int64_t destination) const {
-    const auto found = std::lower_bound(destinations_.begin(), destinations_.end(), destination);
-    if (found == destinations_.end() || *found != destination) return {};
+    const std::uint64_t bucket = static_cast<std::uint64_t>(destination) >> shift_;
+    if (buckets_.empty() || bucket >= buckets_.size() - 1) return {};
+    const auto end_of_bucket = destinations_.begin() + static_cast<std::ptrdiff_t>(buckets_[bucket + 1]);
+    const auto found = std::lower_bound(destinations_.begin() + static_cast<std::ptrdiff_t>(buckets_[bucket]),
+                                        end_of_bucket, destination);
+    if (found == end_of_bucket || *found != destination) return {};
     const auto i = static_cast<std::size_t>(found - destinations_.begin());
     const std::size_t end = i + 1 < starts_.size() ? starts_[i + 1] : sources_.size();
     return std::span(sources_).subspan(starts_[i], end - starts_[i]);
   }
 
+  bool contains(std::int64_t source, std::int64_t destination) const {
+    const std::span<const std::int64_t> sources = sources_of(destination);
+    return std::binary_search(sources.begin(), sources.end(), source);
+  }
+
  private:
+  // Nodes are asked for in no order: without buckets, each would cost as many cache misses as a search has steps.
+  void find_buckets() {
+    if (destinations_.empty()) return;
+    if (destinations_.front() < 0)
+      throw std::invalid_argument("excluded: expected numbers of nodes, found one below 0");
+    const auto last = static_cast<std::uint64_t>(destinations_.back());
+    while ((last >> shift_) > destinations_.size()) ++shift_;
+    buckets_.reserve((last >> shift_) + 2);
+    for (std::size_t i = 0; i < destinations_.size(); ++i) {
+      const std::uint64_t bucket = static_cast<std::uint64_t>(destinations_[i]) >> shift_;
+      while (buckets_.size() <= bucket) buckets_.push_back(i);
+    }
+    buckets_.push_back(destinations_.size());
+  }
+
   std::vector<std::int64_t> destinations_;  // distinct, ascending
   std::vector<std::size_t> starts_;         // of each one's in `sources_`
   std::vector<std::int64_t> sources_;
+  unsigned shift_ = 0;
+  std::vector<std::size_t> buckets_;  // where destinations of i << shift_ and above begin; about one for each of them
+};
+
+// What is not drawn from one list: sources, ascending.
+struct ExcludedSources {
+  std::span<const std::int64_t> own, held_out;
+
+  bool empty() const { return own.empty() && held_out.empty(); }
+
+  bool contains(std::int64_t source) const {
+    return std::binary_search(own.begin(), own.end(), source) ||
+           std::binary_search(held_out.begin(), held_out.end(), source);
+  }
 };
 
 struct DrawRequest {
@@ -69,13 +129,27 @@ struct DrawRequest {
   std::vector<std::vector<std::int64_t>> seed_times;
   std::vector<std::int32_t> fanouts;  // [layers, edge types], from the seeds outwards; -1 takes all
   DrawKey key;
-  std::vector<ExcludedEdges> excluded;  // by edge type; or empty
-  bool weighted = false;                // where an edge type has weights
-  bool latest = false;                  // where an edge type or its sources have times: the latest, no chance
-  std::vector<bool> positions;          // by edge type: blocks say where their edges lie; or empty
-  bool expand_once = false;             // a node draws in the layer after the one that found it, and in no other
+  std::vector<ExcludedEdges> excluded;  // by edge type: not in this minibatch; or empty
+  // By edge type: not in any minibatch, which share them; or empty.
+  std::vector<std::shared_ptr<const ExcludedEdges>> held_out;
+  bool weighted = false;        // where an edge type has weights
+  bool latest = false;          // where an edge type or its sources have times: the latest, no chance
+  std::vector<bool> positions;  // by edge type: blocks say where their edges lie; or empty
+  bool expand_once = false;     // a node draws in the layer after the one that found it, and in no other
 
   bool has_trees() const { return !seed_times.empty(); }
+
+  bool excludes(std::size_t number) const {
+    return (!excluded.empty() && !excluded[number].empty()) ||
+           (!held_out.empty() && held_out[number] != nullptr && !held_out[number]->empty());
+  }
+
+  ExcludedSources excluded_of(std::size_t number, std::int64_t node) const {
+    ExcludedSources found;
+    if (!excluded.empty()) found.own = excluded[number].sources_of(node);
+    if (!held_out.empty() && held_out[number] != nullptr) found.held_out = held_out[number]->sources_of(node);
+    return found;
+  }
 };
 
 // Whether every edge of a type has to be looked at: not all may be drawn, or not all alike. The type has times if its

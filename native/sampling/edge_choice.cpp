@@ -49,7 +49,7 @@ void choose(const ChoiceRules& rules, const ListRules& list, const EdgeRun<Index
       if (time > list.latest_time) continue;
     }
     if (run.weights != nullptr && !(run.weights[i] > 0)) continue;
-    if (std::binary_search(list.excluded.begin(), list.excluded.end(), source)) continue;
+    if (list.excluded.contains(source)) continue;
     std::uint64_t key;
     if (rules.latest) {
       key = latest_first(time);

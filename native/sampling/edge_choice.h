@@ -18,6 +18,8 @@
 #include <string>
 #include <vector>
 
+#include "sampling/draw_request.h"
+
 namespace diskgnn {
 
 struct Candidate {
@@ -50,9 +52,9 @@ struct ChoiceRules {
 
 // What holds for one list.
 struct ListRules {
-  std::uint64_t state;                     // names its draws, if they are independent
-  std::int64_t latest_time;                // nothing later may be drawn
-  std::span<const std::int64_t> excluded;  // sources, ascending
+  std::uint64_t state;       // names its draws, if they are independent
+  std::int64_t latest_time;  // nothing later may be drawn
+  ExcludedSources excluded;
 };
 
 // The edges drawn so far from one list: the smallest of those seen, as many as there are `slots`.

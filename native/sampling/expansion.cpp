@@ -32,12 +32,12 @@ bool Expansion<Id, kTrees>::scans(std::size_t number) const {
 
 template <typename Id, bool kTrees>
 bool Expansion<Id, kTrees>::is_chosen(std::size_t number, std::int64_t node) const {
-  return scans(number) || (!request_.excluded.empty() && !request_.excluded[number].sources_of(node).empty());
+  return scans(number) || !request_.excluded_of(number, node).empty();
 }
 
 template <typename Id, bool kTrees>
 bool Expansion<Id, kTrees>::keeps_candidates(std::size_t number) const {
-  return scans(number) || wants_positions(number) || (!request_.excluded.empty() && !request_.excluded[number].empty());
+  return scans(number) || wants_positions(number) || request_.excludes(number);
 }
 
 template <typename Id, bool kTrees>

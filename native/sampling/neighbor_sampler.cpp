@@ -78,13 +78,12 @@ SampledMinibatch<Id> sample_minibatch(const TypedTopology& topology, const DrawR
       }
       const bool has_times = !relation.times.empty() || !topology.node_times[source].empty();
       const bool scans = scans_lists(request, has_times, !relation.weights.empty());
-      const ExcludedEdges* excluded =
-          request.excluded.empty() || request.excluded[number].empty() ? nullptr : &request.excluded[number];
+      const bool excludes = request.excludes(number);
       std::visit(
           [&]<typename Index>(std::span<const Index>) {
             Turn<Id, kTrees, Index> turn(topology, request, number, layer, first, count, scratch, block);
-            if (scans || excluded != nullptr) {
-              turn.choose(topology, scans, excluded, times);
+            if (scans || excludes) {
+              turn.choose(topology, scans, excludes, times);
             } else if (request.key.slice_start) {
               turn.draw_slices();
             } else {

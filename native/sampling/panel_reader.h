@@ -244,7 +244,7 @@ class TopologySweep::Reader {
       const std::int64_t tree = Growing::Keys::tree_of(key, num_destinations_);
       list.latest_time = expansion.tree_times_[static_cast<std::size_t>(tree)];
     }
-    if (!request.excluded.empty()) list.excluded = request.excluded[number_].sources_of(node);
+    list.excluded = request.excluded_of(number_, node);
     const std::int64_t begin = panel_.offset(node);
     const std::int64_t first = std::max(begin, first_edge_), stop = std::min(panel_.offset(node + 1), last_edge_);
     const EdgeRun<Index> run{{indices_->at<Index>(first), static_cast<std::size_t>(stop - first)},

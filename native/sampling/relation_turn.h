@@ -167,8 +167,7 @@ class Turn {
   }
 
   // Draws from what may be drawn, where that is not every edge.
-  void choose(const TypedTopology& topology, bool scans, const ExcludedEdges* excluded,
-              std::span<const std::int64_t> times) {
+  void choose(const TypedTopology& topology, bool scans, bool excludes, std::span<const std::int64_t> times) {
     const auto source = static_cast<std::size_t>(relation_.source);
     const bool is_timed = scans && request_.has_trees();
     const ChoiceRules rules{topology.num_nodes[source],
@@ -184,7 +183,7 @@ class Turn {
       const std::span<const Index> list = lists_.of(v);
       ListRules rules_of_list{
           draw_state(request_.key, layer_, number_, nodes_[i]), std::numeric_limits<std::int64_t>::max(), {}};
-      if (excluded != nullptr) rules_of_list.excluded = excluded->sources_of(v);
+      if (excludes) rules_of_list.excluded = request_.excluded_of(number_, v);
       if (!scans && rules_of_list.excluded.empty()) {
         append_plainly(v, list, rules_of_list.state);
       } else {

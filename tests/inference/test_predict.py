@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,8 +19,10 @@ from typed_graphs import WRITES, citations
 
 import diskgnn
 from diskgnn import ConfigError
-from diskgnn.errors import InputError
+from diskgnn.errors import DataWarning, InputError
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.source_schema import source_schema
+from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.progress import SILENT
 from diskgnn.schema import SourceSchema
 from diskgnn.specs.targets import LinkTarget
@@ -144,7 +148,8 @@ def test_scores_of_pairs(tmp_path: Path):
     torch.manual_seed(0)
     net = make_typed_model(ModelSpec(name="rgcn", hidden=6, num_layers=2), schema, 6).eval()
     pairs = np.array([[5, 60], [0, 1], [5, 60], [39, 69]])
-    diskgnn.predict(graph, tmp_path / "scores.parquet", net, pairs=pairs, edge_type=WRITES, batch_size=3)
+    diskgnn.predict(graph, tmp_path / "scores.parquet", net, pairs=pairs, edge_type=WRITES, batch_size=3,
+                    message_edges="all")  # fmt: skip
     vectors = {}
     for name in ("author", "paper"):
         diskgnn.infer(graph, tmp_path / f"{name}.npy", net, node_type=name, memory="2GiB")
@@ -153,73 +158,66 @@ def test_scores_of_pairs(tmp_path: Path):
     table = pq.read_table(tmp_path / "scores.parquet").to_pydict()
     assert (table["src"], table["dst"]) == (pairs[:, 0].tolist(), pairs[:, 1].tolist())
     np.testing.assert_allclose(table["score"], expected, rtol=1e-4, atol=1e-5)
-    given = {"pairs": pairs, "edge_type": WRITES}
-    diskgnn.predict(graph, tmp_path / "logits.npy", net, what="logits", **given)
-    diskgnn.predict(graph, tmp_path / "probabilities.npy", net, what="probabilities", **given)
-    diskgnn.predict(graph, tmp_path / "probabilities.parquet", net, what="probabilities", **given)
-    logits, found = np.load(tmp_path / "logits.npy"), np.load(tmp_path / "probabilities.npy")
-    assert (logits.dtype, found.dtype, found.shape) == (np.float32, np.float32, (4,))
-    torch.testing.assert_close(torch.from_numpy(found), torch.sigmoid(torch.from_numpy(logits)))
-    assert np.ptp(found) > 0.01
-    np.testing.assert_array_equal(pq.read_table(tmp_path / "probabilities.parquet")["probability"], found)
-    for what in ("classes", "embeddings"):
-        with pytest.raises(ConfigError, match=f"a model for link has no {what} of pairs; ask for logits or probab"):
-            diskgnn.predict(graph, tmp_path / "no.npy", net, what=what, **given)
-    with pytest.raises(ConfigError, match=r"what: expected one of logits.* found 'score'"):
-        diskgnn.predict(graph, tmp_path / "no.npy", net, what="score", **given)
 
 
-@pytest.mark.parametrize("task", ["class", "multilabel", "regression"])
-def test_what_is_said_of_nodes_agrees(task: str, tmp_path: Path):
-    """By `predict` and by `infer`: softmax and argmax of classes, the sigmoid and its half of several labels."""
-    rng = np.random.default_rng(0)
-    labels = {"class": np.arange(60) % 3, "multilabel": rng.integers(0, 2, (60, 3)), "regression": rng.random((60, 3))}
-    node = {"features": rng.random((60, 4), np.float32), "labels": labels[task], "task": task, "train": np.arange(30)}
-    edges = {"node:to:node": {"edges": rng.integers(0, 60, (2, 200))}}
-    diskgnn.convert(tmp_path / "graph", schema={"nodes": {"node": node}, "edges": edges})
-    torch.manual_seed(1)
-    net = make_model("sage", 4, 8, 3, 2)
-    for apply in (diskgnn.predict, diskgnn.infer):
+@pytest.mark.filterwarnings("ignore:pairs")
+def test_pairs_of_test_get_the_scores_that_evaluation_counts(tmp_path: Path):
+    """As all neighbours are drawn, one score of a pair is another to rounding; each way of drawing has its own."""
+    random = np.random.default_rng(0)
+    edges = np.unique(random.integers(0, 60, (300, 2)), axis=0)
+    random.shuffle(edges)
+    splits = {"train": edges[:200], "valid": edges[200:240], "test": edges[240:]}
+    links = ("node", "to", "node")
+    diskgnn.convert(
+        tmp_path / "graph",
+        schema=GraphInput({"node": NodeInput(features=random.standard_normal((60, 5)).astype(np.float32))},
+                          {links: EdgeInput(edges.T, **splits)}),
+    )  # fmt: skip
+    target = diskgnn.LinkTarget(links, eval_negatives=0)
+    diskgnn.prepare(
+        tmp_path / "graph", tmp_path / "packed", fanouts=[-1, -1], batch_size=16, cpu_cache=0, target=target
+    )
+    torch.manual_seed(0)
+    net, counted, asked = make_model("sage", 5, 6, 6, 2).eval(), [], []
+    with diskgnn.Loader(tmp_path / "packed", "test") as loader, torch.no_grad():
+        for batch in loader:
+            rows = net(batch.blocks, batch.x)
+            counted.append((rows[batch.pairs.src] * rows[batch.pairs.dst]).sum(1))
+            seeds = batch.seeds.numpy()
+            asked.append(np.stack([seeds[batch.pairs.src], seeds[batch.pairs.dst]], 1))
+    counted, asked = torch.cat(counted).numpy(), np.concatenate(asked)
+    assert {*map(tuple, asked.tolist())} == {*map(tuple, splits["test"].tolist())}
 
-        def say(what: str, apply: Callable[..., object] = apply) -> torch.Tensor:
-            apply(tmp_path / "graph", tmp_path / "out.npy", net, what=what, overwrite=True)
-            return torch.from_numpy(np.load(tmp_path / "out.npy"))
+    def scores(pairs, **options):
+        diskgnn.predict(tmp_path / "graph", tmp_path / "scores.npy", net, pairs=pairs, edge_type=links, overwrite=True,
+                        batch_size=7, **options)  # fmt: skip
+        return np.load(tmp_path / "scores.npy")
 
-        logits = say("logits")
-        if task == "regression":
-            for what in ("probabilities", "classes"):
-                with pytest.raises(ConfigError, match=f"a model for regression has no {what} of nodes"):
-                    say(what)
-            continue
-        expected = torch.softmax(logits, 1) if task == "class" else torch.sigmoid(logits)
-        found, classes = say("probabilities"), say("classes")
-        torch.testing.assert_close(found, expected)
-        assert classes.tolist() == (found.argmax(1) if task == "class" else (found > 0.5).int()).tolist()
+    np.testing.assert_allclose(scores(asked), counted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(scores(asked, hold_out_pairs=True), counted, rtol=1e-4, atol=1e-5)
+    assert np.abs(scores(asked, message_edges="all") - counted).max() > 1e-3
+    only_test = scores(asked, message_edges="all", hold_out_pairs=True)
+    assert np.abs(only_test - counted).max() > 1e-3  # valid's edges are drawn
+    both = np.concatenate([asked, splits["valid"]])
+    found = scores(both, message_edges="all", hold_out_pairs=True)[: len(asked)]
+    np.testing.assert_allclose(found, counted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("task", ["class", "regression"])
-def test_what_is_said_of_pairs_with_labels_agrees(task: str, tmp_path: Path):
-    graph, rng = citations(tmp_path / "graph"), np.random.default_rng(0)
-    pairs = np.stack([rng.integers(0, 40, 50), rng.integers(0, 70, 50)], 1)
-    labels = rng.integers(0, 3, 50) if task == "class" else rng.random(50, np.float32)
-    target = LinkTarget(WRITES, seeds={"train": pairs}, labels={"train": labels})
-    diskgnn.prepare(graph, tmp_path / "packed", fanouts=[2], batch_size=16, cpu_cache="10%", target=target)
-    diskgnn.train(tmp_path / "packed", epochs=1, hidden=4, checkpoint=tmp_path / "run")
-
-    def say(what: str | None, suffix: str = "npy") -> Path:
-        out = tmp_path / f"out.{suffix}"
-        diskgnn.predict(graph, out, tmp_path / "run", pairs=pairs, what=what, overwrite=True)
-        return out
-
-    logits = torch.from_numpy(np.load(say("logits")))
-    np.testing.assert_array_equal(np.load(say(None)), logits)
-    refused = ["embeddings"] if task == "class" else ["embeddings", "probabilities", "classes"]
-    for what in refused:
-        with pytest.raises(ConfigError, match=f"a model for {task} has no {what} of pairs; ask for logits"):
-            say(what)
-    if task == "class":
-        torch.testing.assert_close(torch.from_numpy(np.load(say("probabilities"))), logits.softmax(1))
-        assert pq.read_table(say("classes", "parquet"))["class"].to_pylist() == logits.argmax(1).tolist()
+def test_pairs_that_are_edges_are_told(tmp_path: Path):
+    graph = citations(tmp_path / "graph")
+    edges = graph.edges[WRITES]
+    every = {*zip(edges.indices.tolist(), np.repeat(np.arange(70), np.diff(edges.indptr)).tolist(), strict=True)}
+    held = {*map(tuple, edges.splits["valid"].tolist())}
+    known, others = list(every - held), [(a, p) for a in range(40) for p in range(70) if (a, p) not in every][:5]
+    schema = source_schema(graph, LinkTarget(WRITES))
+    net = make_typed_model(ModelSpec(name="rgcn", hidden=4, num_layers=1), schema, 4).eval()
+    ask = partial(diskgnn.predict, graph, tmp_path / "out.npy", net, edge_type=WRITES, overwrite=True)
+    with pytest.warns(DataWarning, match=f"pairs: {len(known)} of {len(known) + len(held)} are edges of the graph"):
+        ask(pairs=[*known, *held])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        ask(pairs=[*held, *others])
+        ask(pairs=known, hold_out_pairs=True)
 
 
 def test_ids_of_the_users_own_and_the_command_line(tmp_path: Path):

@@ -357,3 +357,13 @@ def test_stores_and_directories_are_data_too(quiet, tmp_path):
         assert torch.equal(batch.edge_attr, plain.edge_attr[batch.e_id])
         assert torch.equal(batch.n_id[batch.edge_index], plain.edge_index[:, batch.e_id])
         assert plain.train_mask[batch.n_id[: batch.batch_size]].all()
+
+
+def test_links_draw_all_edges_of_the_data(quiet):
+    """As PyG's: what must not be a message is not in the data that is given. So pairs that are edges are drawn."""
+    data = one_type()
+    pairs = data.edge_index[:, :40]
+    for batch in LinkNeighborLoader(data, [-1], edge_label_index=pairs, **quiet):
+        drawn = {*zip(*batch.n_id[batch.edge_index].tolist(), strict=True)}
+        asked = batch.n_id[batch.edge_label_index]
+        assert {*zip(*asked.tolist(), strict=True)} <= drawn

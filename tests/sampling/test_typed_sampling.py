@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import scipy.stats
-from sampling_oracle import assert_is, negatives_of, sample_by_hand
+from sampling_oracle import assert_is, held_out_by_hand, negatives_of, sample_by_hand
 from typed_graphs import CITES, NUM_NODES, WRITES, WRITTEN, citations
 
 from diskgnn._native import DrawRequest, Expansion32, NeighborSampler, Relation, TopologySweep, TreeExpansion32
@@ -57,7 +57,7 @@ def test_minibatches_are_the_oracles(graph, choice, draws):
     with SweepingSampler(plan.parts, memory_bytes=1 << 20, threads=2) as sweeping:
         swept = list(sweeping.sample(planned))
     for each, other in zip(planned, swept, strict=True):
-        expected = sample_by_hand(graph, each)
+        expected = sample_by_hand(graph, each, held_out_by_hand(graph, plan.spec.target))
         assert_is(each.draw(sampler), expected, each)
         assert_is(other, expected, each)
 
@@ -74,7 +74,8 @@ def test_files_do_not_depend_on_memory_and_threads(graph, tmp_path, choice):
         for number, minibatch in enumerate(samples.read(split)):
             epoch, number = divmod(number, plan.sizes[split].batches_per_epoch)
             planned = plan.minibatches(split, epoch)[number]
-            assert_is(minibatch, sample_by_hand(graph, planned), planned)
+            expected = sample_by_hand(graph, planned, held_out_by_hand(graph, plan.spec.target))
+            assert_is(minibatch, expected, planned)
             np.testing.assert_array_equal(minibatch.seeds, planned.seeds)
             if planned.pairs is not None:
                 np.testing.assert_array_equal(minibatch.pairs.src, planned.pairs.src)
@@ -325,7 +326,9 @@ def test_negatives_by_popularity_are_drawn_in_proportion_to_train_edges(graph):
 
 
 def test_excluded_edges_are_not_drawn(graph):
-    """Neither the seed edges of a train minibatch nor their reverses; with all neighbours drawn, all others are."""
+    """Neither the seed edges of a train minibatch nor their reverses, nor those of valid in any; with all neighbours
+    drawn, all others are.
+    """
     plan = plan_of(graph, target=LINKS, fanouts=[-1])
     numbers = {edge_type: number for number, edge_type in enumerate(graph.edges)}
     for split in ("train", "valid"):
@@ -338,6 +341,7 @@ def test_excluded_edges_are_not_drawn(graph):
                 edges, block = graph.edges[edge_type], minibatch.blocks[0][numbers[edge_type]]
                 nodes = minibatch.input_nodes[graph.nodes[edge_type[0]].number]
                 forbidden = {*zip(src.tolist(), dst.tolist(), strict=True)} if split == "train" else set()
+                forbidden |= held_out_by_hand(graph, LINKS)[edge_type]
                 for i, node in enumerate(seeds.tolist()):
                     expected = edges.indices[edges.indptr[node] : edges.indptr[node + 1]].tolist()
                     expected = [each for each in expected if (each, node) not in forbidden]

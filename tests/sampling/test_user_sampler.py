@@ -63,7 +63,7 @@ def all_neighbours(graph, num_layers):
 def test_all_neighbours_are_those_of_our_sampler_with_fanouts_of_minus_one(tmp_path, typed):
     if typed:
         graph = write_typed_graph(tmp_path / "graph", TypedGraph(dtype=torch.float32))
-        targets = [NodeTarget("paper"), LinkTarget(WRITES, exclude="none", eval_negatives=3)]
+        targets = [NodeTarget("paper"), LinkTarget(WRITES, exclude="none", message_edges="all", eval_negatives=3)]
     else:
         graph, targets = make_graph(tmp_path / "graph"), [None]
     options = {"fanouts": [-1, -1], "batch_size": 8, "epochs": 2, "edge_ids": True, "seed": 3}
@@ -223,6 +223,7 @@ def test_arguments_that_the_function_decides_are_refused(tmp_path):
         ({"draws": "coordinated"}, "draws: a sampler"),
         ({"weighted": True}, "weighted: a sampler"),
         ({"target": LinkTarget(WRITES)}, "exclude: a sampler of your own is not told"),
+        ({"target": LinkTarget(WRITES, exclude="none")}, "message_edges: a sampler of your own is not told"),
         ({"sampler": "nowhere"}, "expected 'module:function', found 'nowhere'"),
         ({"sampler": "no.such.module:f"}, "cannot be imported here"),
         ({"sampler": "numpy:pi"}, "numpy:pi to be a function"),

@@ -1,0 +1,66 @@
+"""Which edges of the graph neighbourhoods of pairs are drawn from, when a model is asked about these."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import ExcludedEdges
+from diskgnn.errors import DataWarning, callers_level
+from diskgnn.graph.graph import Graph
+from diskgnn.sampling.held_out import HELD_OUT_SPLITS
+from diskgnn.sampling.plan import SamplingPlan
+from diskgnn.schema import EdgeType
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import LinkTarget
+
+AS_GIVEN = "train"  # the split that pairs are prepared as, not shuffled; as test's, they would always be held out
+
+
+@dataclass(frozen=True)
+class MessageEdges:
+    """What `predict` was asked for; its arguments `message_edges` and `hold_out_pairs`."""
+
+    message_edges: str
+    hold_out_pairs: bool
+
+    def target(self, graph: Graph, edge_type: EdgeType, pairs: npt.NDArray[np.int64]) -> LinkTarget:
+        """Seeds that are the `pairs` [n, 2], with what must not be drawn as the seed edges of valid.
+
+        Raises:
+            ConfigError: `message_edges` is none.
+        """
+        asked = LinkTarget(edge_type, 0, 0, "none", seeds={AS_GIVEN: pairs}, message_edges=self.message_edges)
+        splits = graph.edges[edge_type].splits if self.message_edges == "train" and edge_type in graph.edges else {}
+        held_out = [splits[split] for split in HELD_OUT_SPLITS if split in splits]
+        if self.hold_out_pairs:
+            held_out.append(pairs)
+        else:
+            _warn_of_known(graph, edge_type, pairs, np.concatenate([pairs[:0], *held_out]))
+        if not held_out:
+            return asked
+        seeds = {AS_GIVEN: pairs, "valid": np.concatenate(held_out)}
+        return LinkTarget(edge_type, 0, 0, "none", seeds=seeds, message_edges="train")
+
+
+def _warn_of_known(
+    graph: Graph, edge_type: EdgeType, pairs: npt.NDArray[np.int64], held_out: npt.NDArray[np.int64]
+) -> None:
+    """Warn of pairs that are edges of the graph and are drawn."""
+    is_held = ExcludedEdges(*np.ascontiguousarray(held_out.T)).contains(*np.ascontiguousarray(pairs.T)).view(np.bool_)
+    if is_held.all():
+        return
+    seeds = {AS_GIVEN: pairs[:1], "test": pairs[~is_held]}
+    target = LinkTarget(edge_type, 0, 0, "none", seeds=seeds, message_edges="all")
+    counts = SamplingPlan(graph, SamplingSpec([-1], target=target)).held_out.eval_edges
+    assert counts is not None
+    if num_known := counts.seed_edges["test"][1]:
+        warnings.warn(
+            f"pairs: {num_known} of {len(pairs)} are edges of the graph that neighbourhoods have, so the model sees "
+            "what it is asked; to score them as evaluation scores held-out edges, pass hold_out_pairs=True",
+            DataWarning,
+            stacklevel=callers_level(),
+        )

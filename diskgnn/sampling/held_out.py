@@ -1,0 +1,123 @@
+"""Valid's and test's seed edges, as edges of the graph: a model must not see what it will be asked.
+
+Minibatches of all splits are drawn without them and their reverses (`LinkTarget.message_edges`), so training learns
+nothing of them, and evaluation does not find its own answers in the neighbourhoods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn._native import ExcludedEdges
+from diskgnn.graph.graph import Graph
+from diskgnn.progress import Reporter
+from diskgnn.sampling.negatives import CHUNK_EDGES, known_edges
+from diskgnn.schema import EdgeType, edge_type_name
+from diskgnn.storage.samples_config import EvalEdges
+
+HELD_OUT_SPLITS = ("valid", "test")
+# Of a pair and each type that it is looked for in: the pair itself, how pairs are sorted, and what is found of them.
+_WORK_BYTES = 16 + 8 + 16
+_CHUNK_BYTES = 64  # of an edge of the graph, while a chunk of them is looked at
+_NO_NODES = np.empty(0, np.int64)
+Direction = tuple[EdgeType, bool]  # an edge type, and whether its edges run from destinations to sources
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What minibatches of no split draw, and what that comes to.
+
+    Picklable: other processes need not read the graph again.
+    """
+
+    edges: tuple[ExcludedEdges | None, ...] = ()  # by edge type; (): none
+    eval_edges: EvalEdges | None = None  # None: there are no seed edges of valid and test
+
+
+def held_out_bytes(num_pairs: int, directions: Sequence[Direction]) -> int:
+    """What `find_held_out` takes at most, with what it returns."""
+    if not num_pairs or not directions:
+        return 0
+    return num_pairs * (len(directions) + 1) * (ExcludedEdges.MOST_BYTES + _WORK_BYTES) + _CHUNK_BYTES * CHUNK_EDGES
+
+
+def find_held_out(
+    graph: Graph,
+    splits: Mapping[str, npt.NDArray[np.int64]],
+    directions: Sequence[Direction],
+    reporter: Reporter,
+    *,
+    keeps: bool,
+) -> HeldOut:
+    """Look for the seed edges of valid and test among the edges of the graph, which reads those of each type once.
+
+    Args:
+        graph: whose edges these may be.
+        splits: [n, 2] seed edges of each split.
+        directions: the types to look in, and which way round.
+        reporter: told of the edges that are read.
+        keeps: leave them where they are, and only count them.
+
+    Raises:
+        ArtifactError: the topology is damaged.
+    """
+    asked = {split: splits[split] for split in HELD_OUT_SPLITS if len(splits.get(split, ()))}
+    if not asked or not directions:
+        return HeldOut()
+    pairs = np.concatenate(list(asked.values()))
+    found, counts = dict[EdgeType, ExcludedEdges](), dict[EdgeType, int]()
+    num_edges = sum(graph.edges[edge_type].num_edges for edge_type in dict(directions))
+    with reporter.stage("look for valid's and test's edges", num_edges, "edges") as advance:
+        for edge_type in dict(directions):
+            wanted = _together([_turned(pairs, turned) for each, turned in directions if each == edge_type])
+            hits, num_hits, counts[edge_type] = [(_NO_NODES, _NO_NODES)], 0, 0
+            for sources, destinations in known_edges(graph.edges[edge_type]):
+                is_wanted = wanted.contains(sources, destinations).view(np.bool_)
+                hits.append((sources[is_wanted], destinations[is_wanted]))
+                num_hits += len(hits[-1][0])
+                counts[edge_type] += len(hits[-1][0])
+                if num_hits > len(wanted):  # of parallel edges, one is enough
+                    hits = [_together(hits).edges()]
+                    num_hits = len(hits[0][0])
+                advance(len(sources))
+            del wanted
+            found[edge_type] = _together(hits)
+    seed_edges = {}
+    for split, of_split in asked.items():
+        is_edge = np.zeros(len(of_split), np.bool_)
+        for edge_type, turned in directions:
+            is_edge |= found[edge_type].contains(*_turned(of_split, turned)).view(np.bool_)
+        seed_edges[split] = (len(of_split), int(is_edge.sum()))
+    edges = tuple(found[each] if each in found and len(found[each]) else None for each in graph.edges)
+    return HeldOut(() if keeps or not any(edges) else edges, EvalEdges(seed_edges, counts))
+
+
+def told(held_out: HeldOut) -> str:
+    """What people should know: how many of valid's and test's seed edges are edges of the graph, and what is done."""
+    if held_out.eval_edges is None:
+        return ""
+    counts, edges = held_out.eval_edges.seed_edges, held_out.eval_edges.edges
+    are = " and ".join(f"{found:,} of {split}'s {count:,}" for split, (count, found) in counts.items())
+    if not sum(edges.values()):
+        return f"{are} seed edges are edges of the graph: nothing has to be left out of neighbourhoods"
+    types = ", ".join(f"{count:,} {edge_type_name(edge_type)}" for edge_type, count in edges.items() if count)
+    done = (
+        f"with their reverses ({types}) they are left out of all neighbourhoods"
+        if held_out.edges
+        else f"neighbourhoods have them and their reverses ({types}), so the model sees what evaluation asks"
+    )
+    return f"{are} seed edges are edges of the graph: {done}"
+
+
+def _turned(pairs: npt.NDArray[np.int64], turned: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(sources [n], destinations [n])."""
+    sources, destinations = np.ascontiguousarray(pairs.T[::-1] if turned else pairs.T)
+    return sources, destinations
+
+
+def _together(parts: Sequence[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]) -> ExcludedEdges:
+    return ExcludedEdges(*(np.concatenate(ends) for ends in zip(*parts, strict=True)))

@@ -47,12 +47,12 @@ class AccessSample:
         self.runs = [Run() for _ in range(num_sequences)]
         self.num_nodes = num_nodes  # that are kept; the nodes in `runs` are numbered from 0
         self._all_nodes, self._max_accesses, self._kept_accesses = num_nodes, max_accesses, 0
-        self._multiplier = _coprime(num_nodes)
+        self._multiplier = _coprime(max(1, num_nodes))  # an edge type may have no edges, and so no rows
 
     @property
     def share(self) -> float:
         """The part of the nodes whose accesses are kept."""
-        return self.num_nodes / self._all_nodes
+        return self.num_nodes / self._all_nodes if self._all_nodes else 1.0
 
     def add(self, sequence: int, position: int, nodes: npt.NDArray[Any]) -> None:
         """The minibatch at `position` of that sequence needs `nodes` (distinct)."""

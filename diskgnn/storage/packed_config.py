@@ -71,7 +71,7 @@ class RowSetConfig:
         return RowSetConfig(
             type=parse_edge_type(config["edge_type"]) if node_type is None else typed(node_type, str),
             rows=rows,
-            num_rows=within(config["num_rows"], 1, _MOST_ROWS),
+            num_rows=within(config["num_rows"], most=_MOST_ROWS),
             num_static=within(config["num_static"]),
             values=ValueCounts.parse(config),
         )

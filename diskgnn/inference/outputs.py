@@ -23,6 +23,8 @@ from diskgnn.storage.disk_space import DiskBudget, file_bytes
 WHAT = ("logits", "probabilities", "classes", "embeddings")
 SUFFIXES = (".npy", ".parquet")
 _IDS_AT_ONCE = 1 << 16
+# Of a row group of Parquet. They are whole rows, at most so many, whatever windows the rows come in.
+_GROUP_BYTES, _GROUP_ROWS = 8 << 20, 1 << 16
 _ID_BYTES = 16  # of a node in Parquet, at most where ids are numbers
 
 # Takes values [n, ...] and the nodes [n] that they are of, ascending.
@@ -203,9 +205,27 @@ def _parquet(path: Path, content: OutputFormat, ids: IdColumn | None, disk: Disk
     name, nothing = content.column(np.empty((0, *content.row_shape), content.dtype))
     schema = pa.schema([(id_name, id_type), (name, nothing.type)])
     with ChecksummedFile(path, disk=disk) as sink, pq.ParquetWriter(sink, schema, compression="zstd") as file:
+        group_rows = max(1, min(_GROUP_ROWS, _GROUP_BYTES // content.row_bytes))
+        values = np.empty((group_rows, *content.row_shape), content.dtype)
+        nodes, waiting = np.empty(group_rows, np.int64), 0
 
-        def write(values: npt.NDArray[Any], nodes: npt.NDArray[np.int64]) -> None:
-            _, rows = content.column(values)
-            file.write_table(pa.table([pa.array(nodes) if ids is None else ids.of(nodes), rows], schema=schema))
+        def write(found: npt.NDArray[Any], of_nodes: npt.NDArray[np.int64]) -> None:
+            nonlocal waiting
+            while len(found):
+                taken = min(len(found), group_rows - waiting)
+                values[waiting : waiting + taken] = found[:taken]
+                nodes[waiting : waiting + taken] = of_nodes[:taken]
+                found, of_nodes, waiting = found[taken:], of_nodes[taken:], waiting + taken
+                if waiting == group_rows:
+                    write_group()
+
+        def write_group() -> None:
+            nonlocal waiting
+            _, rows = content.column(values[:waiting])
+            known = pa.array(nodes[:waiting]) if ids is None else ids.of(nodes[:waiting])
+            file.write_table(pa.table([known, rows], schema=schema))
+            waiting = 0
 
         yield write
+        if waiting:
+            write_group()

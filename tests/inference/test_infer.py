@@ -105,6 +105,24 @@ def test_equals_the_whole_graph_in_memory_whatever_memory_and_threads(name: str,
     np.testing.assert_allclose(np.load(tmp_path / f"{PLENTY}.npy"), in_memory(net, graph), rtol=1e-4, atol=1e-5)
 
 
+def test_parquet_has_the_same_bytes_whatever_memory_and_threads(graph: Graph, tmp_path: Path):
+    """Rows of 2 KiB, in groups of 8 MiB."""
+    torch.manual_seed(0)
+    net, nodes, found = make_model("sage", 20, 512, 5, 2), np.flatnonzero(np.arange(NUM_NODES) % 11), set()
+    given = {"what": "embeddings", "nodes": nodes}
+    with faults.pretending("memory.anonymous", 0):
+        least = least_memory(graph, tmp_path, net, **given)
+        for memory, threads in ((PLENTY, 2), (least, 1), (least + 1_000_000, 3)):
+            out = tmp_path / f"{memory}.parquet"
+            diskgnn.infer(graph, out, net, memory=memory, threads=threads, **given)
+            found.add(out.read_bytes())
+            metadata = pq.ParquetFile(out).metadata
+            groups = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+            assert groups == [4096, len(nodes) - 4096]
+    assert len(found) == 1
+    np.testing.assert_array_equal(pq.read_table(out)["node"], nodes)
+
+
 @pytest.mark.parametrize("name", ["sage", "sage:max", "gat"])
 def test_equals_pygs_model_on_the_whole_graph(name: str, graph: Graph, tmp_path: Path):
     from torch_geometric.nn import GATConv, GraphSAGE

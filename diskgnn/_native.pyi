@@ -669,8 +669,9 @@ class EdgeBuffers:
         cursors: Int64,
         ends: Int64,
     ) -> None: ...
-    def scatter(self, src: npt.NDArray[Any], dst: npt.NDArray[Any], first: int) -> int:
-        """Append edges from number `first` on, moving the cursors; the number of the first without room.
+    def scatter(self, src: npt.NDArray[Any], dst: npt.NDArray[Any], first: int, reverse: bool = False) -> int:
+        """Append edges from number `first` on, moving the cursors; the number of the first without room. With `reverse`
+        edge i is number 2 i, and number 2 i + 1 its reverse.
 
         Raises:
             IndexError: an id outside [0, num_nodes), or a bin without a bucket.

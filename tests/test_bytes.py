@@ -17,22 +17,22 @@ GOLDEN = {
         "graph": "949bc9f95433364182e4eda7b8b5623a",
         "samples": "e3f6332c090a0ab98c17ba4b882393e8",
         "coordinated": "cadd8f66500df6725a51919482cf8458",
-        "packed": "ef553de6ed74f0d3d477ee9efd72ce75",
-        "prepared": "d0199a992566bb17467bf523c6e0eb10",
+        "packed": "bf2db04800b6395134fbfde8e01e8e32",
+        "prepared": "e156125519d58e0e4a48c764c42a7147",
     },
     "int8": {
         "graph": "bfc4e82afc0ef909a94bc2db4ffe82ae",
         "samples": "f527ef56c0e99b67d5701009cdddf62e",
         "coordinated": "8802bd1771ae9009d057466c9795f0fb",
-        "packed": "8cf1f5597facc76dea9bd628780d1668",
-        "prepared": "47319bd4cf4ded5b689c6325ee05d277",
+        "packed": "abe06babf858da6a4f87dff14ba9505d",
+        "prepared": "ef22be4349c8cf12fe06618c052f2fac",
     },
     "width 7": {
         "graph": "a0d28e39ac7e5ea1ba7c76ff2e56431f",
         "samples": "5f547c344e4530be23723902252a450b",
         "coordinated": "5506cab69fb5c04078021f2c4a2e7e4d",
-        "packed": "661e8bdf5917623b4adc260508c020df",
-        "prepared": "ebac0c2d13cad1d206f28a0092e44426",
+        "packed": "bf6553fef918024fb388a46f6dc5e52c",
+        "prepared": "0f2529834de150c35d8fada654fe3716",
     },
 }
 

@@ -4,13 +4,24 @@ lost, nothing hangs, and the next run makes what an undisturbed one makes. tools
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from commands import run
+from pyarrow import csv as pacsv
+from pyarrow import parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+import torturing
 from torturing.children import in_child
 from torturing.disks import run_on_failing_disk
 from torturing.stages import make_inputs
@@ -32,6 +43,99 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = in_child(lambda: make_inputs(folder))
     assert made.ended, made
     return folder
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("library") / "failing_disk.so"
+    source = Path(torturing.__path__[0]) / "failing_disk.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", path, source, "-ldl"], check=True)
+    return path
+
+
+FAILING_COMMAND = """
+import ctypes, sys
+library, part, error, passing, *arguments = sys.argv[1:]
+arm = ctypes.CDLL(library).failing_disk_arm
+arm.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+from diskgnn.cli import main
+arm(part.encode(), 1, int(error), int(passing), -1)
+main(arguments)
+"""
+
+
+def on_failing_disk(library: Path, part: str, error: int, *arguments: object, passing: int = 0) -> Any:
+    """A command of which all reads of files with `part` in their names fail, but for the first few."""
+    command = [sys.executable, "-c", FAILING_COMMAND, library, part, error, passing, *arguments]
+    return subprocess.run(
+        list(map(str, command)), env=os.environ | {"LD_PRELOAD": str(library)}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENODATA, errno.EREMOTEIO, errno.ESTALE])
+@pytest.mark.parametrize("part", ["packed/train.bin", "packed/manifest.json", "graph/features-node.npy"])
+def test_a_disk_that_fails_is_no_damage(inputs: Path, tmp_path: Path, library: Path, error: int, part: str) -> None:
+    """The bytes are what they were: `verify` says so once the disk reads again."""
+    folder = inputs / part.split("/")[0]
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    verified = on_failing_disk(library, part, error, "verify", folder, "--json")
+    told = json.loads(verified.stdout)["error"]
+    assert (verified.returncode, told["exit_code"]) == (8, 8), verified
+    assert str(inputs / part) in told["message"]
+    assert os.strerror(error) in told["message"]
+    assert "the disk failed" in told["message"]
+    assert "is damaged" not in told["message"]
+    repaired = on_failing_disk(library, part, error, "verify", folder, "--repair", "--graph", inputs / "graph")
+    assert repaired.returncode == 8, repaired
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert not list(inputs.glob(".packed.repair*"))
+    run("verify", folder)
+
+
+def test_other_damage_is_told_beside_a_failing_disk(inputs: Path, tmp_path: Path, library: Path) -> None:
+    """Both files are named; an offset where the disk failed; nothing is repaired while it fails."""
+    packed = tmp_path / "packed"
+    shutil.copytree(inputs / "packed", packed)
+    with (packed / "valid.bin").open("r+b") as file:
+        file.seek(40)
+        byte = file.read(1)[0]
+        file.seek(40)
+        file.write(bytes([byte ^ 1]))
+    found = on_failing_disk(library, "packed/train.bin", errno.EIO, "verify", packed)
+    assert found.returncode == 8
+    assert f"at offset 0 of {packed / 'train.bin'}: Input/output error: the disk failed" in found.stderr
+    assert f"{packed / 'valid.bin'} is damaged in 1 of its extents: 0" in found.stderr
+    arguments = ("verify", packed, "--repair", "--graph", inputs / "graph")
+    assert on_failing_disk(library, "packed/train.bin", errno.EIO, *arguments).returncode == 8
+    run("verify", packed, exit_code=4)
+    run(*arguments)
+
+
+def test_sources_below_which_the_disk_fails_are_not_called_wrong(inputs: Path, tmp_path: Path, library: Path) -> None:
+    """Of every kind that another library opens."""
+    table = {"src": [0, 1, 2], "dst": [1, 2, 0]}
+    pq.write_table(pa.table(table), tmp_path / "edges.parquet")
+    pacsv.write_csv(pa.table(table), tmp_path / "edges.csv")
+    np.savez(tmp_path / "edges.npz", row=np.arange(3), col=np.arange(3), format=b"coo", shape=(3, 3), data=np.ones(3))
+    (tmp_path / "edges.txt").write_text("0\t1\n1\t2\n2\t0\n")
+    np.save(tmp_path / "x.npy", np.ones((3, 2), np.float32))
+    np.save(tmp_path / "edges.npy", [[0, 1, 2], [1, 2, 0]])
+    for name in ("edges.parquet", "edges.csv", "edges.npy"):
+        check_named(library, tmp_path, name, "--edges", tmp_path / name)
+    for name, kind in (("edges.npz", "scipy"), ("edges.txt", "snap")):
+        check_named(library, tmp_path, name, "--from", kind, tmp_path / name)
+
+
+def check_named(library: Path, folder: Path, name: str, *arguments: object) -> None:
+    command = "convert", folder / "graph", "--features", folder / "x.npy", *arguments
+    for passing in (0, 1, 2):
+        found = on_failing_disk(library, name, errno.EIO, *command, passing=passing)
+        if found.returncode == 0:  # fewer reads were made
+            shutil.rmtree(folder / "graph")
+            continue
+        assert (found.returncode, "the disk failed" in found.stderr) == (8, True), (name, passing, found)
+        assert str(folder / name) in found.stderr
 
 
 @pytest.mark.parametrize("kind", WAYS)

@@ -129,7 +129,7 @@ def test_positions_of_edges_beyond_2_31(folder):
     assert indices.max() >= BEYOND
     assert indices.min() < BEYOND
     diskgnn.pack(folder / "graph", folder / "samples", folder / "packed", cpu_cache=0, static_cache=0,
-                 keep_edge_ids=True, keep_input_nodes=True, memory=MEMORY)  # fmt: skip
+                 keep_input_nodes=True, memory=MEMORY)  # fmt: skip
     with diskgnn.Loader(folder / "packed", "test") as loader:
         for minibatch in loader:
             inputs = minibatch.input_nodes.numpy()

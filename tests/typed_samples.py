@@ -105,14 +105,26 @@ def draw(
 
 
 def write_samples(
-    graph: Graph, path: Path, seed: int = 0, *, trees: bool = False, link: bool = False, layers: int = 2
+    graph: Graph,
+    path: Path,
+    seed: int = 0,
+    *,
+    trees: bool = False,
+    link: bool = False,
+    layers: int = 2,
+    edge_ids: bool = False,
 ) -> dict[str, list[SampledMinibatch]]:
     """Two epochs of train and one of valid, eight seeds each, as a samples directory; the minibatches of each split."""
     rng = np.random.default_rng(seed)
     layout = SamplesLayout(trees=trees, pairs=link, positions=tuple(graph.edges))
     splits = ["train"] if link else ["train", "valid"]
     spec = SamplingSpec(
-        [FANOUT] * layers, 8, 2, splits=splits, target=LinkTarget(CITES) if link else NodeTarget("paper")
+        [FANOUT] * layers,
+        8,
+        2,
+        splits=splits,
+        target=LinkTarget(CITES) if link else NodeTarget("paper"),
+        edge_ids=edge_ids,
     )
     found: dict[str, list[SampledMinibatch]] = {}
     for split in splits:

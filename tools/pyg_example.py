@@ -8,7 +8,8 @@ The program runs as it is, but for the number of its epochs and its worker proce
 data set that it imports from `torch_geometric.datasets`, and with `--loader diskgnn` our loaders in place of those that
 it imports from `torch_geometric.loader`. PyG's loaders need pyg-lib. In a graph of several types the labelled one gets
 the name that the program knows, `--calls`; a type that had this name gets that of the labelled one. A program that
-starts from all edges takes long, and much disk space: `--part` gives it fewer.
+starts from all edges takes long, and much disk space: `--part` gives it fewer. A program for users and items gets the
+sources and the destinations of a graph of one type as such.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet, NodeSet
 
 DATASETS = ("Reddit", "Planetoid", "OGB_MAG")
+BIPARTITE = "Taobao"
 
 
 def main() -> None:
@@ -42,8 +44,10 @@ def main() -> None:
     data = _data(options)
     for name in DATASETS:
         setattr(torch_geometric.datasets, name, partial(GraphDirectory, data))
+    if isinstance(data, Data):
+        setattr(torch_geometric.datasets, BIPARTITE, lambda *_, **__: [_users_and_items(data)])
     if options.loader == "diskgnn":
-        ours = {"seed": options.seed, "prepared_epochs": options.epochs}
+        ours = {"seed": options.seed, "prepared_epochs": options.prepared or options.epochs}
         for name in ("NeighborLoader", "LinkNeighborLoader"):
             setattr(torch_geometric.loader, name, partial(getattr(diskgnn.pyg, name), **ours))
     text = re.sub(r"range\(1, \d+\)", f"range(1, {options.epochs + 1})", options.program.read_text())
@@ -93,6 +97,18 @@ def _typed(graph: Graph, names: dict[str, str]) -> HeteroData:
     return data
 
 
+def _users_and_items(data: Data) -> HeteroData:
+    """Nodes with out-edges are users, nodes with in-edges items. The program deletes the rest of what Taobao has."""
+    found = HeteroData()
+    users, row = data.edge_index[0].unique(return_inverse=True)
+    items, col = data.edge_index[1].unique(return_inverse=True)
+    found["user"].num_nodes, found["item"].num_nodes, found["category"].num_nodes = len(users), len(items), 1
+    found["user", "to", "item"].edge_index = torch.stack([row, col])
+    found["user", "to", "item"].time = found["user", "to", "item"].behavior = torch.zeros(len(row))
+    found["item", "to", "category"].edge_index = torch.empty((2, 0), dtype=torch.int64)
+    return found
+
+
 def _attributes(nodes: NodeSet) -> dict[str, Any]:
     found: dict[str, Any] = {"num_nodes": nodes.num_nodes}
     if nodes.feature_file is not None:
@@ -119,6 +135,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("graph", type=Path, help="a graph directory")
     parser.add_argument("--loader", choices=("pyg", "diskgnn"), required=True, help="whose loaders it imports")
     parser.add_argument("--epochs", type=int, default=10, help="of training (default 10)")
+    parser.add_argument("--prepared", type=int, help="epochs that diskgnn.pyg prepares (default: all of them)")
     parser.add_argument("--seed", type=int, default=0, help="of the model and of draws (default 0)")
     parser.add_argument("--calls", help="what the program calls the labelled node type")
     parser.add_argument("--part", type=int, metavar="NODES", help="only so many nodes, at random, and edges among them")

@@ -57,10 +57,11 @@ class Sweep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @_conditions("--memory", type=Size(), required=True, help="What each loader's processes may use, page cache included.")
 @_conditions(
     "--loaders",
-    default="all",
+    default="usual",
     show_default=True,
     metavar="NAME,...",
-    help="Which: a loader stands for all its variants, loader:variant for one.",
+    help="Which: 'usual' for diskgnn (reused and fresh), in memory, cached reads and a memory map; 'all'; a loader "
+    "stands for all its variants, loader:variant for one.",
 )
 @_conditions("--epochs", type=int, default=1, show_default=True, help="Epochs to train.")
 @options.minibatches

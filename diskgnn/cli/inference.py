@@ -20,8 +20,8 @@ _checkpoint = click.option(
 _what = click.option(
     "--what",
     type=click.Choice(["logits", "probabilities", "classes", "embeddings"]),
-    help="What to write of each node; embeddings are the rows that enter the last layer.  "
-    "[default: logits; of a model for links the vectors of nodes]",
+    help="What to write of each node or pair; embeddings are the rows that enter the last layer.  "
+    "[default: logits; of nodes, by a model for links, embeddings]",
 )
 _out = click.option(
     "--out", type=options.OUTPUT, required=True, metavar="FILE", help=".npy, or .parquet with the nodes' ids."

@@ -15,6 +15,7 @@ from diskgnn.cli.rendering import Output
 from diskgnn.units import format_count, format_size
 
 if TYPE_CHECKING:
+    from diskgnn.errors import DiskGNNError
     from diskgnn.storage.object_stores import AnyPath
     from diskgnn.storage.verification import Damage
 
@@ -113,20 +114,28 @@ def verify(
 
 def _verified(output: Output, artifact: AnyPath, repaired: Sequence[Damage]) -> dict[str, Any]:
     """Say what is damaged of one directory, if anything is; the same for --json."""
-    from diskgnn.storage.verification import DamagedError, find_damage
+    from diskgnn.storage.verification import DamagedError, UnreadableError, find_damage
 
     for damage in repaired:
         output.text(f"made again: {damage.file}{_which(damage)}")
-    manifest, damages = find_damage(artifact, reporter=output.reporter)
+    try:
+        manifest, damages = find_damage(artifact, reporter=output.reporter)
+    except UnreadableError as error:
+        for problem in (str(error), *(damage.problem for damage in error.damages)):
+            output.error(problem)
+        return {"path": artifact, "damaged": error.damages, "repaired": repaired, "error": _told_error(error)}
     for damage in damages:
         output.error(damage.problem)
     found = {"path": artifact, "format": manifest.format, "files": len(manifest.files), "bytes": manifest.total_bytes,
              "digest": manifest.digest, "damaged": damages, "repaired": repaired}  # fmt: skip
     if damages:
-        error = DamagedError(manifest, damages)
-        return {**found, "error": {"kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code}}
+        return {**found, "error": _told_error(DamagedError(manifest, damages))}
     output.text(f"{artifact} is whole: {len(manifest.files)} files, {format_size(manifest.total_bytes)}")
     return found
+
+
+def _told_error(error: DiskGNNError) -> dict[str, Any]:
+    return {"kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code}
 
 
 def _which(damage: Damage) -> str:

@@ -250,7 +250,7 @@ minibatches = combined(
     _types("--strict-time/--no-strict-time", default=None,
            help="With --temporal: nothing of the time of the seed either.  [default: so for links only]"),
     _types("--weighted", is_flag=True, help="Draw in proportion to weights, where edges have them."),
-    _types("--edge-ids", is_flag=True, help="Keep which edges were drawn, also of types without edge features."),
+    _types("--edge-ids", is_flag=True, help="Keep which edges were drawn: `edge_ids` of blocks."),
     _types("--negatives", type=click.IntRange(min=0),
            help="Of links: pairs without an edge for each seed edge in training; 0: those of the batch.  [default: 1]"),
     _types("--eval-negatives", type=click.IntRange(min=0), help="The same in the other splits.  [default: 100]"),

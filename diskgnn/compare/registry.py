@@ -160,6 +160,10 @@ LOADERS: dict[str, tuple[Variant, ...]] = {
 }  # fmt: skip
 
 
+# What most people ask first: ours, the bound above it, and the two ways to read rows from disk without preparing.
+USUAL = ("in-memory", "mmap:parallel", "cached-reads:sieve", "diskgnn:one", "diskgnn:fresh")
+
+
 def find(loader: str, variant: str) -> Variant:
     """The variant of those names; 'one' and 'several' of diskgnn may be followed by a way of drawing, see `Drawing`.
 
@@ -186,7 +190,7 @@ def _drawn(base: Variant, drawing: Drawing) -> Variant:
 
 
 def select(names: str | Sequence[str], epochs: int | None = None) -> list[Variant]:
-    """The variants that `names` stands for: 'all', or a list such as 'diskgnn,cached-reads:sieve,mmap'.
+    """The variants that `names` stands for: 'usual', 'all', or a list such as 'usual,ginex,mmap:normal'.
 
     A loader's name alone stands for all its variants, but for 'diskgnn:several' where only one of `epochs` is trained:
     then it is 'diskgnn:one'. Each comes once, in the order of `names`.
@@ -194,7 +198,8 @@ def select(names: str | Sequence[str], epochs: int | None = None) -> list[Varian
     Raises:
         ConfigError: a name is none of a loader, or of a variant.
     """
-    parts = [part.strip() for part in (names.split(",") if isinstance(names, str) else names)]
+    given = [part.strip() for part in (names.split(",") if isinstance(names, str) else names)]
+    parts = [each for part in given for each in (USUAL if part == "usual" else (part,))]
     selected: list[Variant] = []
     for part in parts:
         loader, colon, variant = part.partition(":")
@@ -213,7 +218,7 @@ def select(names: str | Sequence[str], epochs: int | None = None) -> list[Varian
 
 
 def _unknown(name: str) -> ConfigError:
-    return ConfigError(f"loaders: found {name!r}, expected 'all' or some of {', '.join(_names())}")
+    return ConfigError(f"loaders: found {name!r}, expected 'usual', 'all' or some of {', '.join(_names())}")
 
 
 def _names() -> list[str]:

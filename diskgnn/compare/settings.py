@@ -58,7 +58,7 @@ class ComparisonSettings:
     # Of the minibatches, which are the same for all loaders with the same seed: `epochs` are those to train. Seeds of
     # minibatches, weights and dropout are counted from 0, whatever it says.
     sampling: SamplingSpec
-    loaders: str | Sequence[str] = "all"  # see `registry.select`
+    loaders: str | Sequence[str] = "usual"  # see `registry.select`
     max_batches: int | None = None  # per epoch; the rest of the train split is left out, for preparing, too
     num_seeds: int = 1  # to train with; all but the first are for scores only
     # Rows in main memory for those that cache: bytes, '512MiB', or '10%' of all rows; by default 10 %, but at most 20 %

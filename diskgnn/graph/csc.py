@@ -27,7 +27,6 @@ from diskgnn.graph.edge_buckets import (
     EdgeChunk,
     EdgesFrom,
     EdgeSource,
-    directions,
     edges_from,
 )
 from diskgnn.graph.edge_progress import EdgeProgress, State
@@ -100,8 +99,8 @@ def write_csc(writer: ArtifactWriter, given: EdgeList, resources: Resources) -> 
     """Write `indptr` int64 [N+1], `indices` int32|int64 [E] and what edges carry, of one edge type; return E.
 
     In-neighbours of a node are in the order of their hashes (docs/FORMAT.md), as coordinated draws need them; equal
-    edges that carry something are in the order given. So the files do not depend on `resources`, and what carries
-    nothing does not depend on the order of the edges.
+    edges that carry something are in the order given, each before its reverse. So the files do not depend on
+    `resources`, and what carries nothing does not depend on the order of the edges.
 
     Args:
         writer: of the graph directory.
@@ -234,7 +233,8 @@ def _count(given: EdgeList, shift: int, reporter: Reporter, progress: EdgeProgre
     with reporter.stage("count edges", given.num_input_edges, "edges") as advance:
         advance(position)
         for src, dst in given.edges_from(position):
-            for tail, head in directions(src, dst, given.options.reverse):
+            src, dst = np.ascontiguousarray(src), np.ascontiguousarray(dst)
+            for tail, head in ((src, dst), (dst, src)) if given.options.reverse else ((src, dst),):
                 valid = count_edges(tail, head, num_sources, num_nodes, shift, bin_edges)
                 if valid < len(src):
                     raise InputError(_out_of_range(given, position + valid, src[valid], dst[valid]))

@@ -45,12 +45,6 @@ def edges_from(edges: EdgeSource, seek: EdgesFrom | None, first: int) -> Iterato
         position += len(src)
 
 
-def directions(src: npt.NDArray[Any], dst: npt.NDArray[Any], reverse: bool) -> tuple[EdgeChunk, ...]:
-    """The edges of a chunk, C-contiguous, and with `reverse` their reverses."""
-    src, dst = np.ascontiguousarray(src), np.ascontiguousarray(dst)
-    return ((src, dst), (dst, src)) if reverse else ((src, dst),)
-
-
 class Beside(Protocol):
     """What is brought to a scratch file of its own while edges are brought to their buckets."""
 
@@ -104,8 +98,9 @@ class EdgeBuckets:
         progress: EdgeProgress,
         beside: Beside | None = None,
     ) -> None:
-        """Bring every edge to its bucket; `edges` yields them from a number on. Goes on where a killed run was.
+        """Bring every edge to its bucket, with `reverse` each followed by its reverse. Goes on where a killed run was.
 
+        `edges` yields them from a number on. Within a bucket they are in its order, however it cuts them into chunks.
         `beside` is what `edges` brings somewhere itself, which is recorded with them.
 
         Raises:
@@ -117,13 +112,12 @@ class EdgeBuckets:
         try:
             with reporter.stage("scatter edges", self.layout.num_edges, "edges") as advance:
                 advance(first * (1 + reverse))
-                for chunk in edges(first) if not self._is_full() else ():
-                    for src, dst in directions(*chunk, reverse):
-                        self._append(src, dst)
-                        advance(len(src))
-                    first += len(chunk[0])
+                for src, dst in edges(first) if not self._is_full() else ():
+                    self._append(np.ascontiguousarray(src), np.ascontiguousarray(dst), reverse)
+                    advance(len(src) * (1 + reverse))
+                    first += len(src)
                     if claims:
-                        progress.done(len(chunk[0]), partial(self._so_far, first, beside), claims)
+                        progress.done(len(src), partial(self._so_far, first, beside), claims)
             complete = self._complete()
             if complete and claims:
                 progress.record(self._so_far(first, beside), claims)
@@ -185,13 +179,14 @@ class EdgeBuckets:
             raise DamagedScratchError(f"{self.path} is not what was written from byte {offset_bytes} on")
         return edges
 
-    def _append(self, src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> None:
+    def _append(self, src: npt.NDArray[Any], dst: npt.NDArray[Any], reverse: bool) -> None:
         layout, first = self.layout, 0
         while True:
-            first = self._buffers.scatter(src, dst, first)
-            if first == len(src):
+            first = self._buffers.scatter(src, dst, first, reverse)
+            edge, backwards = divmod(first, 1 + reverse)
+            if edge == len(src):
                 return
-            self._flush(int(layout.bucket_of_bin[dst[first] >> layout.shift]))
+            self._flush(int(layout.bucket_of_bin[(src if backwards else dst)[edge] >> layout.shift]))
 
     def _flush(self, bucket: int) -> None:
         content = self._buffer[self._starts[bucket] : self._cursors[bucket]]

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError, InputError
 from diskgnn.graph.bucket_layout import BucketLayout
-from diskgnn.graph.edge_buckets import DamagedScratchError, EdgeChunk, EdgesFrom, directions, write_at
+from diskgnn.graph.edge_buckets import DamagedScratchError, EdgeChunk, EdgesFrom, write_at
 from diskgnn.graph.edge_progress import State
 from diskgnn.schema import EdgeType
 from diskgnn.storage import artifacts, cache_hints, faults
@@ -140,13 +140,13 @@ class EdgeRecords:
             flags = os.O_RDWR | os.O_CREAT | (0 if self._edges else os.O_TRUNC)
             descriptor = os.open(self._path, flags, 0o600)
             try:
-                for src, dst in in_pieces(edges(first), self._piece_records):
+                for src, dst in in_pieces(edges(first), max(1, self._piece_records // (1 + symmetric))):
                     there = min(max(self._edges - first, 0), len(src))
                     records = np.empty(len(src) - there, self._dtype)
                     for column in items:
                         column.fill(records[column.kind])
-                    for _, head in directions(src[there:], dst[there:], symmetric):
-                        self._scatter(descriptor, head, records)
+                    heads = np.stack([dst[there:], src[there:]], 1) if symmetric else dst[there:, np.newaxis]
+                    self._scatter(descriptor, heads, records)
                     first += len(src)
                     self._edges = max(self._edges, first)
                     yield src, dst
@@ -155,12 +155,14 @@ class EdgeRecords:
 
         return stream
 
-    def _scatter(self, descriptor: int, dst: npt.NDArray[Any], records: npt.NDArray[Any]) -> None:
-        layout = self._layout
-        buckets = layout.bucket_of_bin[dst >> layout.shift]
+    def _scatter(self, descriptor: int, heads: npt.NDArray[Any], records: npt.NDArray[Any]) -> None:
+        """Writes each of `records` [n] once for each of its `heads` [n, 1 or 2]."""
+        layout, each = self._layout, heads.shape[1]
+        buckets = layout.bucket_of_bin[heads.reshape(-1) >> layout.shift]
         # Few enough for 16 bits are sorted without comparisons.
         keys = buckets.astype(np.uint16) if layout.num_buckets <= 1 << 16 else buckets
-        records = records[np.argsort(keys, kind="stable")]
+        order = np.argsort(keys, kind="stable")
+        records = records[order // each if each > 1 else order]
         counts = np.bincount(buckets, minlength=layout.num_buckets)
         ends = np.cumsum(counts)
         faults.point("csc.scatter")

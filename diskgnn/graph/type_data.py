@@ -23,7 +23,7 @@ from diskgnn.schema import ONE_NODE_TYPE, SPLITS, EdgeType, edge_type_name
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import edge_file, node_file
 from diskgnn.storage.checked_files import checksum_file, npy_data_offset
-from diskgnn.storage.file_reading import read_array
+from diskgnn.storage.file_reading import raise_if_disk_failed, read_array
 from diskgnn.storage.graph_config import EdgeTypeConfig, NodeTypeConfig
 from diskgnn.storage.manifest import Manifest
 from diskgnn.storage.object_stores import Location
@@ -95,6 +95,7 @@ class NodeSet(TypeData):
         try:
             file = pq.ParquetFile(path)
         except (OSError, pa.ArrowException) as error:
+            raise_if_disk_failed(error, path)
             raise ArtifactError(f"{self.manifest.file(name)} is no readable Parquet file ({error}); {AGAIN}") from error
         if file.metadata.num_rows != self.num_nodes or file.schema_arrow.names != ["id"]:
             file.close()

@@ -12,7 +12,7 @@ from torch import nn
 
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.inference.outputs import WHAT
+from diskgnn.inference.outputs import check_what
 from diskgnn.paths import PathLike
 from diskgnn.schema import EdgeType, edge_type_name, parse_edge_type
 from diskgnn.specs.fanouts import Fanouts
@@ -49,8 +49,6 @@ def asked_of(
     Raises:
         ConfigError: for what the graph or the model does not have.
     """
-    if what is not None and what not in WHAT:
-        raise ConfigError(f"what: expected one of {', '.join(WHAT)}, found {what!r}")
     if node_type is not None and node_type not in kinds:
         raise ConfigError(f"node_type: expected one of {', '.join(kinds)}, found {node_type!r}")
     kind: str | None = None
@@ -83,6 +81,7 @@ def asked_of(
         kind = kinds[node_type] or "class"
     if what is None:
         what = "embeddings" if kind == "link" else "logits"
+    check_what(what, kind)
     return Asked(net, what, kind, node_type, before_last=what == "embeddings" and kind != "link")
 
 

@@ -20,7 +20,8 @@ from diskgnn.importers.ids.id_types import readable_kind
 from diskgnn.importers.ids.kept_ids import kept_kind, nodes_of_ids
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
 from diskgnn.paths import PathLike
-from diskgnn.storage.object_stores import local
+from diskgnn.storage.file_reading import raise_if_disk_failed
+from diskgnn.storage.object_stores import local, located
 
 
 def read_nodes(path: PathLike, nodes: NodeSet | None) -> npt.NDArray[Any]:
@@ -109,6 +110,7 @@ def _opened(name: str, path: PathLike, wanted: Sequence[str], columns: TableColu
         array: npt.NDArray[Any] = np.load(local(path, name), allow_pickle=False)
         return array
     except (ValueError, EOFError, OSError) as error:
+        raise_if_disk_failed(error, located(path))
         raise InputError(
             f"{name}: expected an array of numbers or strings in {path}, which cannot be read ({error})"
         ) from error

@@ -27,6 +27,20 @@ _IDS_AT_ONCE = 1 << 16
 _GROUP_BYTES, _GROUP_ROWS = 8 << 20, 1 << 16
 _ID_BYTES = 16  # of a node in Parquet, at most where ids are numbers
 
+# What a model says of nodes, or of pairs, by what it was trained for; that a model for links says of pairs is a score.
+_OF_NODES = {
+    "class": WHAT,
+    "multilabel": WHAT,
+    "regression": ("logits", "embeddings"),
+    "link": ("logits", "embeddings"),
+}
+_OF_PAIRS = {
+    "class": ("logits", "probabilities", "classes"),
+    "multilabel": ("logits", "probabilities", "classes"),
+    "regression": ("logits",),
+    "link": ("logits", "probabilities"),
+}
+
 # Takes values [n, ...] and the nodes [n] that they are of, ascending.
 Write = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], None]
 
@@ -36,21 +50,14 @@ class OutputFormat:
     """What is written of each node.
 
     Args:
-        what: one of WHAT.
+        what: one of WHAT, which `check_what` has accepted.
         kind: what the model was trained for: one of `schema.TARGET_KINDS`, or 'link'.
         columns: of a row of the model.
-
-    Raises:
-        ConfigError: such a model has no such thing.
     """
 
     what: str
     kind: str
     columns: int
-
-    def __post_init__(self) -> None:
-        if self.what in ("classes", "probabilities") and self.kind not in ("class", "multilabel"):
-            raise ConfigError(f"what: a model for {self.kind} has no {self.what}; ask for logits or embeddings")
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -84,6 +91,19 @@ class OutputFormat:
         flat = pa.array(np.ascontiguousarray(values).reshape(-1))
         rows = pa.FixedSizeListArray.from_arrays(flat, self.columns) if self.row_shape else flat
         return "class" if self.what == "classes" else self.what, rows
+
+
+def check_what(what: str, kind: str, *, of_pairs: bool = False) -> None:
+    """Refuses what a model for `kind` does not say of nodes, or of pairs.
+
+    Raises:
+        ConfigError: names what it does say.
+    """
+    if what not in WHAT:
+        raise ConfigError(f"what: expected one of {', '.join(WHAT)}, found {what!r}")
+    if what not in (said := (_OF_PAIRS if of_pairs else _OF_NODES)[kind]):
+        subject = "pairs" if of_pairs else "nodes"
+        raise ConfigError(f"what: a model for {kind} has no {what} of {subject}; ask for {' or '.join(said)}")
 
 
 class IdColumn:

@@ -19,7 +19,7 @@ from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, kinds_of, pa
 from diskgnn.inference.message_edges import AS_GIVEN, MessageEdges
 from diskgnn.inference.neighbourhoods import SPLIT, Neighbourhoods
 from diskgnn.inference.node_files import chosen_pairs, read_nodes
-from diskgnn.inference.outputs import check_suffix
+from diskgnn.inference.outputs import check_suffix, check_what
 from diskgnn.inference.predictions import rows_of_pairs, write_nodes, write_pairs
 from diskgnn.inference.scratch import Scratch, check_output
 from diskgnn.loading.loader import Loader
@@ -85,8 +85,10 @@ def predict(
             from all edges, for pairs of the future.
         hold_out_pairs: draw none of the pairs themselves, nor their reverses: to score given seeds of a test split that
             are edges of the graph. Not for recommendations, where a user's known edges are among what is asked.
-        what: 'logits' (by default), 'probabilities' or 'classes'; of a model of link prediction the vectors of nodes,
-            'embeddings'.
+        what: 'logits' (by default), 'probabilities' (softmax of classes, sigmoid of several labels) or 'classes'. A
+            model of links has 'embeddings' of nodes, the vectors that its decoder compares. Of pairs it has 'logits',
+            the decoder's scores [n] float32, and 'probabilities', their sigmoid: likelihoods if it was trained with the
+            loss 'bce'; after 'softmax' only their order means something.
         node_type: of `nodes`; by default the type that the model was trained for.
         split: of a packed directory.
         fanouts: neighbours drawn per layer, from the seeds outwards; by default all of them, in as many layers as the
@@ -174,6 +176,8 @@ def _predict_pairs(
     what: str | None, edge_type: EdgeType | str | None, messages: MessageEdges,
 ) -> None:  # fmt: skip
     net, found, kind = pair_model(graph, model, edge_type)
+    what = what or "logits"
+    check_what(what, kind, of_pairs=True)
     chosen = chosen_pairs(pairs, graph.nodes.get(found[0]), graph.nodes.get(found[2]))
     loader = drawn.loader(graph, net, messages.target(graph, found, chosen), len(chosen), 1, AS_GIVEN)
     values, column = rows_of_pairs(net, found, loader, kind, what, drawn.reporter)

@@ -64,9 +64,14 @@ def write_nodes(
 
 
 def rows_of_pairs(
-    net: nn.Module, edge_type: EdgeType, loader: Loader, kind: str, what: str | None, reporter: Reporter
+    net: nn.Module, edge_type: EdgeType, loader: Loader, kind: str, what: str, reporter: Reporter
 ) -> tuple[npt.NDArray[Any], Callable[[npt.NDArray[Any]], tuple[str, pa.Array]]]:
-    """The scores [n] of links, or `what` [n, ...] of pairs with labels; and what makes a table's column of that."""
+    """Returns `what` the model says of the pairs, [n] of links and [n, ...] of pairs with labels; and a function that
+    makes a table's column of it.
+
+    Raises:
+        ConfigError: a model for links has several numbers for each pair.
+    """
     decoder: Any = getattr(net, "decoder", None) or DotProduct()
     parts = []
     for batch, found in _of_minibatches(net, loader, reporter):
@@ -76,10 +81,17 @@ def rows_of_pairs(
             scores = decoder(ends[0][batch.pairs.src], ends[1][batch.pairs.dst])
         parts.append(_copied(scores.float()))
     values = np.concatenate(parts)
-    if kind == "link":
-        return values, lambda scores: ("score", pa.array(scores))
-    content = OutputFormat(what or "logits", kind, values.shape[1])
-    return content.of(values), content.column
+    if kind != "link":
+        content = OutputFormat(what, kind, values.shape[1])
+        return content.of(values), content.column
+    if values.ndim != 1:
+        raise ConfigError(
+            f"model: expected a score for each pair [n], found {list(values.shape)}; of pairs with labels, give the "
+            "checkpoint, which says what they are"
+        )
+    if what == "probabilities":
+        return torch.from_numpy(values).sigmoid().numpy(), lambda found: ("probability", pa.array(found))
+    return values, lambda scores: ("score", pa.array(scores))
 
 
 def write_pairs(

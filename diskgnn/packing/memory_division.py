@@ -30,7 +30,6 @@ def for_packing(
     minibatch_bytes: int,
     resources: Resources,
     *,
-    keep_edge_ids: bool = False,
     labels_are_held: bool = False,
 ) -> Resources:
     """What packing may spend, with as many threads as have room.
@@ -41,7 +40,6 @@ def for_packing(
         target: its seeds, with the arrays that were given.
         minibatch_bytes: of the arrays of a large minibatch, without labels.
         resources: what it is given.
-        keep_edge_ids: headers have them.
         labels_are_held: those of the splits are in memory already, and counted.
 
     Raises:
@@ -51,7 +49,7 @@ def for_packing(
     num_rows = sum(features.num_rows for features in features_of(graph, samples))
     seeds_at_once = min(samples.spec.batch_size, minibatch_bytes // _SEED_BYTES)  # there may be fewer than asked for
     taken_bytes = _PAGES_BYTES + num_rows * _NODE_BYTES + sum(size.num_batches for size in sizes) * _BATCH_BYTES
-    taken_bytes += BUFFER_BYTES if keep_edge_ids and EdgeIds.num_bytes(graph) else 0
+    taken_bytes += BUFFER_BYTES if samples.spec.edge_ids and EdgeIds.num_bytes(graph) else 0
     taken_bytes += sum(given.nbytes for arrays in given_arrays(target).values() for given in arrays.values())
     if not labels_are_held:
         taken_bytes += labels_bytes(graph, target, max(size.batches_per_epoch for size in sizes) * seeds_at_once)
@@ -76,13 +74,13 @@ def scratch_memory_bytes(resources: Resources) -> int:
     return max(0, resources.memory_bytes - _LEAST_BYTES) * 3 // 4
 
 
-def edge_ids_within(resources: Resources, graph: Graph, *, keep: bool) -> tuple[EdgeIds | None, Resources]:
-    """The edge ids of `graph`, if they are kept: in memory where that leaves a half; and what is left.
+def edge_ids_within(resources: Resources, graph: Graph, samples: SamplesConfig) -> tuple[EdgeIds | None, Resources]:
+    """Opens the edge ids of `graph` if `samples` keep them, in memory where that leaves a half; and what is left.
 
     Raises:
         ArtifactError: they are damaged.
     """
-    if not keep:
+    if not samples.spec.edge_ids:
         return None, resources
     num_bytes = EdgeIds.num_bytes(graph)
     if num_bytes <= (resources.memory_bytes - _LEAST_BYTES) // 2:

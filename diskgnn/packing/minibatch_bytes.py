@@ -9,6 +9,7 @@ from diskgnn.packing.row_sets import RowSet
 from diskgnn.storage.samples import SampledMinibatch
 
 _COLUMN_BYTES = 116  # of Arrow's around one array, about
+_EDGE_ID_BYTES = 8  # in a header, see `HeaderLayout`
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,12 @@ class MinibatchBytes:
 
     @staticmethod
     def of(
-        minibatch: SampledMinibatch, row_sets: Sequence[RowSet], *, keep_input_nodes: bool, label_bytes: int
+        minibatch: SampledMinibatch,
+        row_sets: Sequence[RowSet],
+        *,
+        keep_input_nodes: bool,
+        edge_ids: bool,
+        label_bytes: int,
     ) -> MinibatchBytes:
         """`label_bytes` are those of one seed's y. Nodes of types without features have their ids in the header."""
         columns = minibatch.columns()
@@ -35,6 +41,7 @@ class MinibatchBytes:
             block.positions.nbytes for layer in minibatch.blocks for block in layer if block.positions is not None
         )
         spread = sum(4 * each.num_places(minibatch) for each in row_sets if each.may_repeat)
-        header = samples - dropped + spread + label_bytes * len(minibatch.seeds)
+        ids = _EDGE_ID_BYTES * minibatch.num_edges if edge_ids else 0
+        header = samples - dropped + ids + spread + label_bytes * len(minibatch.seeds)
         arrays = len(columns) + 2 * len(row_sets)
         return MinibatchBytes(samples + _COLUMN_BYTES * len(columns), header + _COLUMN_BYTES * arrays)

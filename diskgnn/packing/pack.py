@@ -63,7 +63,6 @@ def pack(
     memory: int | str = "auto",
     disk: int | str | None = None,
     keep_input_nodes: bool = False,
-    keep_edge_ids: bool = False,
     threads: int | None = None,
     overwrite: bool = False,
     reporter: Reporter = SILENT,
@@ -83,7 +82,6 @@ def pack(
         disk: what files may take at any time, scratch included, as '100GiB'; what is free by default.
         keep_input_nodes: store each minibatch's node ids too, for `MiniBatch.input_nodes`. Those of node types without
             features are stored in any case.
-        keep_edge_ids: store the ids of sampled edges, too, for `Block.edge_ids`; of samples that have their positions.
         threads: packing threads; all cores by default.
         overwrite: replace an existing `out`.
 
@@ -103,7 +101,7 @@ def pack(
     resources = replace(Resources.of(memory, threads, reporter), disk=budget)
     cache = CacheSpec(cpu_cache, static_cache, eval_cpu_cache)
     tiers = TierBudgets.of(cache, features_of(graph, samples.config), resources.memory_bytes)
-    request = PackRequest(graph, samples, tiers, keep_input_nodes=keep_input_nodes, keep_edge_ids=keep_edge_ids)
+    request = PackRequest(graph, samples, tiers, keep_input_nodes=keep_input_nodes)
     return pack_request(request, out, resources, overwrite=overwrite)
 
 
@@ -180,7 +178,7 @@ class _Run:
         self._given = read_given(samples.manifest, samples.config.spec)
         self._resources = for_packing(
             request.graph, samples.config, self._given.target, self._minibatch_bytes, resources,
-            keep_edge_ids=request.keep_edge_ids, labels_are_held=request.labels is not None,
+            labels_are_held=request.labels is not None,
         )  # fmt: skip
         self.config = request.config(label_target(request.graph, self._given.target))
 
@@ -213,7 +211,7 @@ class _Run:
 
     def _place(self, writer: ArtifactWriter, tiers: Tiers, go_on: Callable[[_Placing], int]) -> tuple[Placed, int]:
         request = self._request
-        edge_ids, resources = edge_ids_within(self._resources, request.graph, keep=request.keep_edge_ids)
+        edge_ids, resources = edge_ids_within(self._resources, request.graph, self.config.samples)
         write_given(writer, self._given)
         if writer.outbox is not None:
             remove_stale(writer, request.samples.splits)

@@ -96,11 +96,8 @@ class _PartPacking:
         samples = request.samples
         self._target = read_given(samples.manifest, samples.config.spec).target
         self._config = request.config(label_target(request.graph, self._target))
-        resources = for_packing(
-            request.graph, samples.config, self._target, minibatch_bytes_of(samples), resources,
-            keep_edge_ids=request.keep_edge_ids,
-        )  # fmt: skip
-        self._edge_ids, self._resources = edge_ids_within(resources, request.graph, keep=request.keep_edge_ids)
+        resources = for_packing(request.graph, samples.config, self._target, minibatch_bytes_of(samples), resources)
+        self._edge_ids, self._resources = edge_ids_within(resources, request.graph, samples.config)
         self._scheduler = SplitScheduler(
             writer, samples, request.row_sets, self._resources,
             scratch_memory_bytes=scratch_memory_bytes(self._resources),

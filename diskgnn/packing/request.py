@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import crc32c
-from diskgnn.errors import ArtifactError, ConfigError
+from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.row_sets import RowSet, row_sets_of
 from diskgnn.packing.split_labels import SplitLabels
@@ -30,14 +30,12 @@ class PackRequest:
 
     Raises:
         ArtifactError: the samples are those of another graph.
-        ConfigError: the samples lack what is to be kept.
     """
 
     graph: Graph
     samples: Samples
     tiers: Tiers
     keep_input_nodes: bool = False
-    keep_edge_ids: bool = False
     # By row set, [S] int64: nodes whose rows are to be static, hottest first, where other samples had a say in that.
     static_nodes: Mapping[str, npt.NDArray[np.int64]] | None = None
     # The sequences are not repeated: then their cpu tiers are empty at the start, and a killed run begins again.
@@ -52,9 +50,6 @@ class PackRequest:
                 f"{samples.manifest.path} was sampled from another graph than {self.graph.manifest.path}; "
                 f"run `diskgnn sample {self.graph.manifest.path} ...` again"
             )
-        config = samples.config
-        if self.keep_edge_ids and set(config.layout.positions) != set(config.num_edges):
-            raise ConfigError("keep_edge_ids: expected samples with the positions of all edges; sample again with them")
         assert self.once or not self.by_reference  # a graph may change under what is kept
 
     @cached_property
@@ -78,7 +73,6 @@ class PackRequest:
             node_dtypes=tuple(np.dtype(np.int32 if number < 1 << 31 else np.int64).name for number in num_nodes),
             row_sets=tuple(row_set.config for row_set in self.row_sets),
             keep_input_nodes=self.keep_input_nodes,
-            keep_edge_ids=self.keep_edge_ids,
             graph=self.graph.manifest.digest,
             splits={},
             by_reference=self.by_reference,

@@ -16,6 +16,7 @@ from diskgnn.storage.samples import Samples
 # A few minibatches stand for all: what they say is trusted to this part when a disk is refused.
 _CERTAIN_PART = 0.9
 _INDEX_BYTES = 128  # of an extent in the indices
+_POSITION_BYTES = 8  # of an edge, at most: its position in samples, its id in headers
 
 
 def least_disk_share(share: float) -> float:
@@ -96,7 +97,7 @@ def most_disk_bytes(plan: SamplingPlan, tiers: TierRows, keep_input_nodes: bool)
         structure_bytes = 16 * num_seeds
         for (fanout,) in plan.spec.fanouts_by_type(split, tuple(graph.edges)):
             edges = graph.num_edges if fanout < 0 else min(rows * fanout, graph.num_edges)
-            structure_bytes += 4 * (edges + rows + 1)
+            structure_bytes += 4 * (edges + rows + 1) + plan.spec.edge_ids * _POSITION_BYTES * edges
             rows = min(rows + edges, graph.num_nodes)
         samples_bytes = structure_bytes + rows * node_bytes + DIRECT_ALIGNMENT
         extent_bytes = structure_bytes + rows * (_header_row_bytes(node_bytes, keep_input_nodes) + row_bytes)

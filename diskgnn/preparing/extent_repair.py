@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import crc32c, crc32c_of_remainder, scatter_rows
-from diskgnn.errors import ArtifactError, ReadError
+from diskgnn.errors import ArtifactError
 from diskgnn.packing.memory_division import COPIES, minibatch_bytes_of
 from diskgnn.packing.row_sets import RowSet, row_sets_of
 from diskgnn.sampling.memory_division import for_sampling
@@ -46,7 +46,7 @@ def can_be_made_alone(packed: Packed, damage: Damage) -> bool:
     try:
         with opened(path) as descriptor:
             return all(_header(descriptor, path, index, number) is not None for number in damage.extents)
-    except (ArtifactError, ReadError):
+    except ArtifactError:
         return False
 
 

@@ -17,7 +17,6 @@ def require_memory(
     resources: Resources,
     *others: Callable[[], object],
     samples: Samples | None = None,
-    keep_edge_ids: bool = False,
 ) -> None:
     """Refuse a budget that sampling, packing, or one of the `others` would refuse.
 
@@ -26,7 +25,6 @@ def require_memory(
         resources: the budget.
         others: what else it is for; each raises a SmallBudgetError if it needs more.
         samples: those of the plan, if they are there: then nothing is sampled.
-        keep_edge_ids: headers have them.
 
     Raises:
         ConfigError: names the smallest that works.
@@ -35,4 +33,4 @@ def require_memory(
     minibatch_bytes = most_minibatch_bytes(plan) if samples is None else minibatch_bytes_of(samples)
     packing = partial(for_packing, plan.graph, config, config.spec.target, minibatch_bytes, resources)
     sampling = [] if samples is not None else [lambda: for_sampling(plan, resources)]
-    require_all(*sampling, lambda: packing(keep_edge_ids=keep_edge_ids), *others)
+    require_all(*sampling, packing, *others)

@@ -127,9 +127,8 @@ def _difference(request: PrepareRequest, there: PackedConfig) -> str | None:
         "graph": request.graph.manifest.digest,
         "way of sampling": request.plan.config(),
         "`keep_input_nodes`": request.keep_input_nodes,
-        "`keep_edge_ids`": request.keep_edge_ids,
     }
-    of_there = there.graph, there.samples, there.keep_input_nodes, there.keep_edge_ids
+    of_there = there.graph, there.samples, there.keep_input_nodes
     for (what, wanted), found in zip(of_request.items(), of_there, strict=True):
         if wanted != found:
             return what

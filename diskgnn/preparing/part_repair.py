@@ -63,10 +63,7 @@ def make_part_again(
     all_of_them = _PartRepair(packed, damages)
     samples = samples or all_of_them.sampled(graph, scratch / "samples", resources)
     tiers = _tiers(packed.config)
-    request = PackRequest(
-        graph, samples, tiers, keep_input_nodes=packed.config.keep_input_nodes,
-        keep_edge_ids=packed.config.keep_edge_ids,
-    )  # fmt: skip
+    request = PackRequest(graph, samples, tiers, keep_input_nodes=packed.config.keep_input_nodes)
     static_nodes = all_of_them.static_nodes(graph, samples)
     for repair in all_of_them.by_split():  # what a kill costs at most
         with ArtifactWriter(scratch / "packed", artifacts.PACKED, config={}, overwrite=True) as writer:
@@ -175,7 +172,7 @@ def _is_sampled(path: Path, plan: SamplingPlan) -> bool:
     try:
         manifest, damages = find_damage(path)
         samples = Samples(manifest)
-    except ArtifactError:
+    except (ArtifactError, ReadError):  # what a killed repair left is made again
         return False
     specs = (replace(config.spec, splits=()) for config in (samples.config, plan.config()))
     is_source = (manifest.source or {}).get("digest") == plan.graph.manifest.digest

@@ -175,7 +175,7 @@ def _ready(request: PrepareRequest, *, overwrite: bool) -> Iterator[None]:
         except OutputExistsError:
             _remove_stale_scratch(request)
             raise
-        require_memory(request.plan, request.resources, keep_edge_ids=request.keep_edge_ids)
+        require_memory(request.plan, request.resources)
         with _saying_what_is_kept(request):
             yield
 

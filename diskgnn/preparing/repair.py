@@ -63,6 +63,7 @@ def repair(
             another graph or other samples, or these are damaged themselves.
         BusyError: another process is writing the same directory.
         DiskFullError: a packed directory does not fit beside it.
+        UnreadableError: the disk failed below some files: what cannot be read may be whole, so nothing is made again.
         WriteError: the disk failed.
     """
     folder = read_manifest(local(path, "repairing")).folder.resolve()
@@ -158,8 +159,7 @@ def _repair_packed(
     extents = ExtentRepair(packed, alone, plan, samples) if alone else None
     needs = [] if extents is None else [lambda: extents.memory(resources)]
     if others:
-        keep_edge_ids = packed.config.keep_edge_ids
-        require_memory(plan, resources, *needs, samples=samples, keep_edge_ids=keep_edge_ids)
+        require_memory(plan, resources, *needs, samples=samples)
     if extents is not None:
         extents.make(scratch, resources)
         return_freed_memory()

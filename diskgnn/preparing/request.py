@@ -35,7 +35,6 @@ class PrepareRequest:
     out: Path  # absolute
     samples: Path | None  # where to keep the samples; None for scratch beside `out`
     keep_input_nodes: bool
-    keep_edge_ids: bool = False
     static_from: Path | None = None  # a folder that says which rows are static, if all ranks have decided that together
 
     @staticmethod
@@ -68,7 +67,6 @@ class PrepareRequest:
         *,
         samples: Path | None = None,
         keep_input_nodes: bool = False,
-        keep_edge_ids: bool = False,
     ) -> PrepareRequest:
         """The same of a plan that is made already.
 
@@ -76,9 +74,7 @@ class PrepareRequest:
             ConfigError: see `TierBudgets`.
         """
         tiers = TierBudgets.of(cache, features_of(plan.graph, plan.config()), resources.memory_bytes)
-        return PrepareRequest(
-            plan, tiers, cache, resources, Path(out).absolute(), samples, keep_input_nodes, keep_edge_ids
-        )
+        return PrepareRequest(plan, tiers, cache, resources, Path(out).absolute(), samples, keep_input_nodes)
 
     @property
     def graph(self) -> Graph:
@@ -106,7 +102,6 @@ class PrepareRequest:
             samples,
             self.tiers,
             keep_input_nodes=self.keep_input_nodes,
-            keep_edge_ids=self.keep_edge_ids,
             static_nodes=self._static_nodes(),
         )
 

@@ -88,7 +88,10 @@ def sample_sequences(
     with damage_named(plans[0].graph), resources.reporter.stage("sample some", most, "minibatches") as advance:
         for number, minibatch in enumerate(sample_a_few(plans[0], planned(), resources)):
             sequence, position = order[number]
-            taken = MinibatchBytes.of(minibatch, row_sets, keep_input_nodes=keep_input_nodes, label_bytes=label_bytes)
+            taken = MinibatchBytes.of(
+                minibatch, row_sets, keep_input_nodes=keep_input_nodes, edge_ids=plans[0].spec.edge_ids,
+                label_bytes=label_bytes,
+            )  # fmt: skip
             needed = [each.needed(minibatch) for each in row_sets]
             sequence.add(minibatch, taken, needed)
             for of_set, nodes in zip(accesses, needed, strict=True):

@@ -68,7 +68,8 @@ class Cache:
     def _reporter(self) -> Reporter:
         return Bars() if self.progress else SILENT
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Write a line to stderr, if the loader is to say what it does."""
         if self.progress:
             tqdm.write(f"diskgnn: {text}", file=sys.stderr)
 
@@ -82,7 +83,7 @@ class Cache:
         try:
             return Graph.open(path)
         except ArtifactError:
-            self._say(f"converting the data into {path}")
+            self.say(f"converting the data into {path}")
         convert(path, schema=source.graph_input(), memory=self.memory, overwrite=True, reporter=self._reporter)
         return Graph.open(path)
 
@@ -107,14 +108,11 @@ class Cache:
         resources = Resources.beside(self.memory, self.threads, self._reporter)
         self.folder.mkdir(parents=True, exist_ok=True)
         num_batches = sum(size.num_batches for size in plan.sizes.values())
-        self._say(
+        self.say(
             f"preparing {num_batches} minibatches in {path}: at most {format_size(_most_bytes(plan, resources))}, and "
             f"scratch for their structure; {format_size(free_bytes(self.folder))} are free"
         )
-        request = PrepareRequest.of_plan(
-            plan, CacheSpec(cpu_cache), resources, path, keep_input_nodes=True, keep_edge_ids=True
-        )
-        prepare_request(request)
+        prepare_request(PrepareRequest.of_plan(plan, CacheSpec(cpu_cache), resources, path, keep_input_nodes=True))
         return path
 
 

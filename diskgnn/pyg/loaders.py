@@ -125,7 +125,10 @@ class NeighborLoader(PreparedBatches, NodeLoader):  # type: ignore[misc]
 class LinkNeighborLoader(PreparedBatches, LinkLoader):  # type: ignore[misc]
     """PyG's `LinkNeighborLoader` with features and sampled neighbourhoods on disk: see `NeighborLoader`.
 
-    Negative pairs are drawn by PyG's own code, in advance: anew for each prepared epoch.
+    Negatives are drawn by PyG's own code, in advance: other nodes in each prepared epoch. When prepared epochs come
+    again, their negatives have the same ends, joined anew. PyG's loader draws other nodes in every epoch, and so does
+    this one with as many `prepared_epochs` as are trained. Where each seed has nodes of its own (`disjoint`,
+    `time_attr`), negatives keep their pairs.
 
     Args:
         data, num_neighbors, replace, subgraph_type, disjoint, temporal_strategy, time_attr, weight_attr, transform,
@@ -196,6 +199,8 @@ class LinkNeighborLoader(PreparedBatches, LinkLoader):  # type: ignore[misc]
             transform_sampler_output=transform_sampler_output, filter_per_worker=True,
             **{name: value for name, value in kwargs.items() if name not in _IGNORED},
         )  # fmt: skip
+        if self.neg_sampling is not None:
+            request.say_negatives()
         check_lengths(len(self.input_data.row), edge_label=edge_label, edge_label_time=edge_label_time)
 
     @staticmethod

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from diskgnn.draws import batch_key
 from diskgnn.errors import ArtifactError
 from diskgnn.loading.loader import Loader
 from diskgnn.pyg.drawn import Drawn, placed
@@ -46,7 +47,10 @@ class PreparedBatches:
         return self._preparation
 
     def __iter__(self) -> Iterator[Any]:
-        """One epoch. Epochs follow each other; after those that were prepared, the first one comes again."""
+        """One epoch. Epochs follow each other; after those that were prepared, the first one comes again.
+
+        Then negative pairs have the same ends, joined anew.
+        """
         preparation = self.prepare()
         if self._loader is None:
             self._loader = Loader(preparation.packed, device=self._request.device)
@@ -74,6 +78,9 @@ class PreparedBatches:
 
             with seeds.randomness(prepared, positions):
                 out = rules.sampled(seeds.inputs(positions), recall)
+            if rules.pairs_anew and epoch >= plan.spec.epochs:
+                key = batch_key(plan.spec.seed, f"pyg/paired/{positions[0]}", epoch) >> 1
+                out = rules.paired_anew(out, len(positions), key)
             yield self.filter_fn(out)
 
     def __call__(self, index: Tensor | Sequence[int]) -> Any:

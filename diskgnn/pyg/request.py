@@ -127,6 +127,14 @@ class LoaderRequest:
                 "disjoint=True, so that each has nodes of its own, or leave them out"
             )
 
+    def say_negatives(self) -> None:
+        """Tell how often negatives are drawn: less often than by PyG's loader."""
+        again = "come again as they are" if self.disjoint else "are joined anew, the same nodes"
+        self.cache.say(
+            f"negatives are drawn for {self.epochs} epochs; after these they {again}. PyG draws other nodes in each "
+            "epoch: prepared_epochs= of all that you train does, too"
+        )
+
     def prepare(self, loader: Any) -> Preparation:
         """The graph and the packed directory of `loader`, made or found."""
         graph = self.graph

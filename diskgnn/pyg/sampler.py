@@ -65,6 +65,32 @@ class Rules:
             out = edge_sample(inputs, by_type, sizes, self.disjoint, times, self.neg_sampling)
         return out.to_bidirectional() if self.subgraph_type == SubgraphType.bidirectional else out
 
+    @property
+    def pairs_anew(self) -> bool:
+        """True if the negatives of a minibatch that comes again get other partners.
+
+        Where each seed has nodes of its own, they were drawn until the time of their pair: it stays.
+        """
+        return self.neg_sampling is not None and not self.disjoint
+
+    def paired_anew(self, out: Output, num_positives: int, key: int) -> Output:
+        """Joins the ends of the negatives in `out` anew, in place.
+
+        PyG draws both ends of a negative independently of each other, and of the positives. So each new pair of these
+        same ends is distributed as one that PyG draws.
+        """
+        random = torch.Generator().manual_seed(key)
+        found = list(out.metadata)  # PyG: the ends of binary negatives are columns of [1], [3] are those of triplets
+        if self.neg_sampling.is_binary():
+            sources, destinations = found[1]
+            drawn = destinations[num_positives:]
+            drawn = drawn[torch.randperm(len(drawn), generator=random)]
+            found[1] = torch.stack([sources, torch.cat([destinations[:num_positives], drawn])])
+        else:
+            found[3] = found[3].flatten()[torch.randperm(found[3].numel(), generator=random)].view_as(found[3])
+        out.metadata = tuple(found)
+        return out
+
     def times_of(self, seeds: Ends, given: Ends | None) -> dict[str, npt.NDArray[np.int64]] | None:
         """[B] until when each seed may draw; None if times do not matter."""
         if not self.disjoint:

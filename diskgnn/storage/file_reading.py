@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -29,7 +30,48 @@ Opened = int | RemoteFile  # int: a descriptor
 Buffer = TypeVar("Buffer", bound="bytearray | memoryview")
 
 READ_ATTEMPTS = 4  # of a read that the disk fails; native reads are made as often
-_FAILURES_OF_DISKS = (errno.EIO, errno.ETIMEDOUT, errno.EAGAIN, errno.EBUSY)
+# What drives, links and file servers that fail say; direct reads get the block layer's own errors, not EIO alone:
+# ENODATA of a sector that cannot be read, EILSEQ of one whose protection does not fit, EREMOTEIO, ENOLINK and EBADE of
+# a target. EUCLEAN and EBADMSG are file systems that find themselves damaged.
+_NAMES_OF_FAILURES = (
+    "EIO", "ETIMEDOUT", "ENXIO", "ENODEV", "ENOMEDIUM", "ENODATA", "EILSEQ", "EREMOTEIO", "ENOLINK", "EBADE", "EUCLEAN",
+    "EBADMSG", "ESTALE", "ENOTCONN", "ECONNABORTED", "ESHUTDOWN",
+)  # fmt: skip
+FAILURES_OF_DISKS: tuple[int, ...] = tuple(getattr(errno, name) for name in _NAMES_OF_FAILURES if hasattr(errno, name))
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+_FAILURES_OF_READS = (*FAILURES_OF_DISKS, errno.EAGAIN, errno.EBUSY)
+
+
+def raise_if_disk_failed(error: BaseException, path: Location) -> None:
+    """Raise what is to be told in place of an error of another library, where a disk or a store is its cause.
+
+    Raises:
+        ReadError: it is.
+    """
+    if isinstance(error, ReadError):
+        raise error
+    if isinstance(error, OSError) and error.errno in _FAILURES_OF_READS:
+        raise ReadError(error.errno, f"reading {path}: {os.strerror(error.errno)}") from error
+
+
+def is_file(path: Location) -> bool:
+    """True if a file is there.
+
+    Raises:
+        ReadError: the disk or the store failed, so that nobody knows.
+        OSError: it may not be looked at.
+    """
+    if isinstance(path, StoredPath):
+        return path.is_file()
+    try:
+        return stat.S_ISREG(path.stat().st_mode)  # Path.is_file calls whatever fails "no" from Python 3.13 on
+    except ValueError:  # a zero byte in its name
+        return False
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return False
+        raise_if_disk_failed(error, path)
+        raise
 
 
 @contextmanager
@@ -43,7 +85,7 @@ def opened(path: Path) -> Iterator[int]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        if error.errno in _FAILURES_OF_DISKS:
+        if error.errno in _FAILURES_OF_READS:
             raise ReadError(error.errno, f"cannot open {path}: {os.strerror(error.errno)}") from error
         raise
     try:
@@ -87,7 +129,7 @@ def read_into(file: Opened, offset: int, buffer: bytearray | memoryview, path: L
         try:
             read = os.preadv(file, [view[filled:]], offset + filled)
         except OSError as error:
-            if error.errno not in _FAILURES_OF_DISKS:
+            if error.errno not in _FAILURES_OF_READS:
                 raise
             if attempts == READ_ATTEMPTS:
                 where = f"reading {len(view) - filled} bytes at offset {offset + filled} of {path}"

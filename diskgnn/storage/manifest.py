@@ -17,6 +17,7 @@ from diskgnn.errors import ArtifactError, ReadError
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import MADE_BY, MANIFEST, REPAIRED
 from diskgnn.storage.checked_files import checksum_file, load_npy, map_npy, npy_data_offset, npy_header, npy_parts
+from diskgnn.storage.file_reading import is_file
 from diskgnn.storage.local_copies import LocalCopies
 from diskgnn.storage.manifest_document import (
     ExternalFile,
@@ -302,7 +303,7 @@ def check_file(manifest: Manifest, name: str) -> None:
         _check_listing(replace(manifest, files={name: entry}), file.parent)
         return
     again = made_again(manifest)
-    if not file.is_file():
+    if not is_file(file):
         moved = f"say where it is now with `diskgnn relink {manifest.path} --features PATH`, or " * (
             name in manifest.external
         )

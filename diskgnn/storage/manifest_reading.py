@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from diskgnn.errors import ArtifactError, ReadError
+from diskgnn.errors import ArtifactError, ConfigError, ReadError
 from diskgnn.storage.artifacts import MADE_BY, MANIFEST, VERSIONS
-from diskgnn.storage.file_reading import read_whole
+from diskgnn.storage.file_reading import is_file, read_whole
 from diskgnn.storage.manifest_document import typed
 from diskgnn.storage.object_stores import Location, StoredPath
 
@@ -20,12 +20,13 @@ def read_document(path: Location, format: str | None = None) -> dict[str, Any]: 
 
     Raises:
         ArtifactError: missing, no document, or of another format or version; says what is there instead.
+        ConfigError: it may not be read.
         ReadError: the disk or the store failed.
     """
     made_by = f"make it with `{MADE_BY[format]}`" if format else "expected a graph, samples or packed directory"
     manifest_path = path / MANIFEST
     # Of a store, the manifest alone is asked for: it comes last, and goes first.
-    if not manifest_path.is_file():
+    if not is_file(manifest_path):
         if isinstance(path, Path) and (ranks := sorted(entry.name for entry in path.glob("rank-*-of-*"))):
             raise ArtifactError(
                 f"{path} holds a directory for each rank: name one, such as {path / ranks[0]}, which has its part of "
@@ -44,6 +45,8 @@ def read_document(path: Location, format: str | None = None) -> dict[str, Any]: 
         found, version = typed(document["format"], str), typed(document["version"], int)
     except ReadError:
         raise
+    except PermissionError as error:
+        raise ConfigError(f"you have no permission to read {manifest_path}") from error
     except (OSError, ValueError, KeyError, RecursionError) as error:
         what = "it is no JSON" if isinstance(error, json.JSONDecodeError | UnicodeDecodeError) else repr(error)
         again = f"`{MADE_BY[format]}` it again" if format else "make the directory again with the command that made it"

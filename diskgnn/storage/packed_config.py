@@ -149,7 +149,6 @@ class PackedConfig:
     node_dtypes: tuple[str, ...]  # [T] of the ids of each node type: int32 or int64
     row_sets: tuple[RowSetConfig, ...]  # [K] of node types, then of edge types
     keep_input_nodes: bool
-    keep_edge_ids: bool
     graph: str  # its digest
     splits: Mapping[str, PackedSplit]
     by_reference: bool = False  # extents have numbers of rows, which stay in the graph: for windows of `FreshEpochs`
@@ -220,7 +219,7 @@ class PackedConfig:
             ),
             label_dtype=None if samples.layout.pairs or self.target is None else LABEL_DTYPES[self.target.kind],
             num_outputs=1 if self.target is None or self.target.kind == "class" else self.target.num_outputs,
-            has_edge_ids=self.keep_edge_ids,
+            has_edge_ids=samples.spec.edge_ids,
             has_trees=samples.layout.trees,
             has_pairs=samples.layout.pairs,
         )
@@ -233,7 +232,6 @@ class PackedConfig:
             "node_dtypes": list(self.node_dtypes),
             "row_sets": [row_set.to_json() for row_set in self.row_sets],
             "keep_input_nodes": self.keep_input_nodes,
-            "keep_edge_ids": self.keep_edge_ids,
             "graph": self.graph,
             "splits": {split: asdict(sequence) for split, sequence in self.splits.items()},
         }
@@ -270,7 +268,6 @@ class PackedConfig:
             node_dtypes=node_dtypes,
             row_sets=row_sets,
             keep_input_nodes=typed(config["keep_input_nodes"], bool),
-            keep_edge_ids=typed(config["keep_edge_ids"], bool),
             graph=typed(config["graph"], str),
             splits=splits,
             by_reference=typed(config.get("by_reference", False), bool),

@@ -29,6 +29,27 @@ class Damage:
     extents: tuple[int, ...] = ()  # of an extents file: which are damaged, if only they are
 
 
+class UnreadableError(ReadError):
+    """The disk failed below files of an artifact, so nobody knows whether they are whole.
+
+    `damages` are those of the files that were read.
+    """
+
+    def __init__(self, failures: Sequence[ReadError], damages: Sequence[Damage] = ()) -> None:
+        also = "".join(f"; {damage.problem}" for damage in damages)
+        super().__init__(failures[0].errno, "; ".join(str(failure.args[1]) for failure in failures))
+        self.failures, self.damages, self._also = tuple(failures), tuple(damages), also
+
+    def __reduce__(self) -> tuple[type[UnreadableError], tuple[object, ...]]:
+        return UnreadableError, (self.failures, self.damages)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.args[1]}: the disk failed, the data may be whole, so nothing is repaired; see what the kernel says "
+            f"of it (dmesg), then run this again{self._also}"
+        )
+
+
 class DamagedError(ArtifactError):
     """An artifact has damaged files: `damages`."""
 
@@ -65,6 +86,7 @@ def verify_artifact(path: AnyPath, *, reporter: Reporter = SILENT) -> Manifest:
     Raises:
         ArtifactError: there is none, or its manifest is damaged.
         DamagedError: files are not what was written; names all of them.
+        UnreadableError: see `find_damage`.
     """
     manifest, damages = find_damage(path, reporter=reporter)
     if damages:
@@ -77,9 +99,10 @@ def find_damage(path: AnyPath, *, reporter: Reporter = SILENT) -> tuple[Manifest
 
     Raises:
         ArtifactError: there is none, or its manifest is damaged.
+        UnreadableError: the disk failed below some files; all others were compared nevertheless.
     """
     manifest = read_manifest(path)
-    damages = []
+    damages, failures = list[Damage](), dict[str, ReadError]()
     with reporter.stage(f"verify {path}", manifest.total_bytes, "B") as advance:
         for name in manifest.files:
             try:
@@ -88,12 +111,12 @@ def find_damage(path: AnyPath, *, reporter: Reporter = SILENT) -> tuple[Manifest
             except ArtifactError as error:
                 damages.append(Damage(name, str(error)))
             except ReadError as error:
-                damages.append(Damage(name, str(error)))
-            except OSError as error:
-                damages.append(Damage(name, f"{manifest.file(name)} cannot be read: {error.strerror or error}"))
+                failures[name] = error
     if manifest.format == artifacts.PACKED:
         bad = {damage.file for damage in damages}
-        damages = [_with_extents(Packed(manifest), damage, bad) for damage in damages]
+        damages = [_with_extents(Packed(manifest), damage, bad | failures.keys()) for damage in damages]
+    if failures:
+        raise UnreadableError(list(failures.values()), damages)
     return manifest, damages
 
 
@@ -122,6 +145,7 @@ def damaged_extents(packed: Packed, split: str, numbers: Sequence[int] | None = 
 
     Raises:
         ArtifactError: the index is damaged.
+        ReadError: the disk failed.
         OSError: the file cannot be opened.
     """
     index, path = packed.index(split), packed.manifest.file(artifacts.extents_file(split))
@@ -133,10 +157,7 @@ def damaged_extents(packed: Packed, split: str, numbers: Sequence[int] | None = 
             return fill(file, offset, buffer[:num_bytes], path)
 
         for number in range(len(index)) if numbers is None else numbers:
-            try:
-                is_whole = _is_whole(read, starts[number], sizes[number], index.parts(number))
-            except ReadError:
-                is_whole = False
+            is_whole = _is_whole(read, starts[number], sizes[number], index.parts(number))
             forget(file, starts[number], sizes[number])
             if not is_whole:
                 yield number

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from diskgnn.errors import ConfigError, DiskFullError, DiskGNNError, WriteError
+from diskgnn.storage.file_reading import FAILURES_OF_DISKS
 
 _FORBIDDEN = (errno.EACCES, errno.EPERM)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_FAILING = (errno.EIO, errno.ETIMEDOUT, errno.ENXIO, errno.ENODEV, errno.ESTALE)
 
 
 def raise_write_error(error: BaseException | None, path: Path, kept: str) -> None:
@@ -46,7 +46,7 @@ def raise_write_error(error: BaseException | None, path: Path, kept: str) -> Non
             f"the disk ran full while {path} was written ({error}); {kept}. Free some space or choose an output on "
             f"another disk."
         ) from error
-    if error.errno in _FAILING:
+    if error.errno in FAILURES_OF_DISKS:
         raise WriteError(
             error.errno,
             f"the disk failed while {path} was written ({error}); {kept}. See what the kernel says of it (dmesg), then "

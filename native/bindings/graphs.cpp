@@ -49,7 +49,7 @@ class PythonEdgeBuffers {
   }
 
   template <class Id>
-  std::int64_t scatter(In<Id> src, In<Id> dst, std::int64_t first) const {
+  std::int64_t scatter(In<Id> src, In<Id> dst, std::int64_t first, bool reverse) const {
     require(src.size() == dst.size(), "src and dst differ in length");
     require(first >= 0, "first is negative");
     return std::visit(
@@ -58,7 +58,7 @@ class PythonEdgeBuffers {
           require_inside(static_cast<std::int64_t>(buffer.shape(0)));
           std::span edges(reinterpret_cast<Edge<Index>*>(buffer.data()), buffer.shape(0));
           return scatter_edges<Id, Index>(
-              span_of(src), span_of(dst), first,
+              span_of(src), span_of(dst), reverse, first,
               {range_, shift_, span_of(bucket_of_bin_), edges, span_of(cursors_), span_of(ends_)});
         },
         buffer_);
@@ -87,8 +87,10 @@ void bind_edge_buffers(nb::module_& m) {
                     In<std::int64_t>>(),
            nb::kw_only(), "num_sources"_a, "num_nodes"_a, "shift"_a, "bucket_of_bin"_a.noconvert(), "buffer"_a,
            "cursors"_a.noconvert(), "ends"_a.noconvert())
-      .def("scatter", &PythonEdgeBuffers::scatter<std::int32_t>, "src"_a.noconvert(), "dst"_a.noconvert(), "first"_a)
-      .def("scatter", &PythonEdgeBuffers::scatter<std::int64_t>, "src"_a.noconvert(), "dst"_a.noconvert(), "first"_a);
+      .def("scatter", &PythonEdgeBuffers::scatter<std::int32_t>, "src"_a.noconvert(), "dst"_a.noconvert(), "first"_a,
+           "reverse"_a = false)
+      .def("scatter", &PythonEdgeBuffers::scatter<std::int64_t>, "src"_a.noconvert(), "dst"_a.noconvert(), "first"_a,
+           "reverse"_a = false);
 }
 
 template <class Index>

@@ -25,23 +25,27 @@ std::int64_t count_edges(std::span<const Id> src, std::span<const Id> dst, EdgeR
 }
 
 template <class Id, class Index>
-std::int64_t scatter_edges(std::span<const Id> src, std::span<const Id> dst, std::int64_t first,
+std::int64_t scatter_edges(std::span<const Id> src, std::span<const Id> dst, bool reverse, std::int64_t first,
                            const EdgeBuffers<Index>& buffers) {
   const auto& [range, shift, bucket_of_bin, buffer, cursors, ends] = buffers;
   const auto sources = static_cast<std::uint64_t>(range.num_sources);
   const auto nodes = static_cast<std::uint64_t>(range.num_nodes);
-  for (std::size_t i = static_cast<std::size_t>(first); i < src.size(); ++i) {
+  const std::size_t count = src.size() << static_cast<int>(reverse);
+  for (std::size_t i = static_cast<std::size_t>(first); i < count; ++i) {
+    const std::size_t edge = i >> static_cast<int>(reverse);
+    const bool backwards = reverse && (i & 1) != 0;
+    const Id tail = backwards ? dst[edge] : src[edge], head = backwards ? src[edge] : dst[edge];
     // Ids were checked by count_edges; a stream that differs the second time must not write elsewhere.
-    const auto from = static_cast<std::uint64_t>(static_cast<std::int64_t>(src[i]));
-    const auto to = static_cast<std::uint64_t>(static_cast<std::int64_t>(dst[i]));
+    const auto from = static_cast<std::uint64_t>(static_cast<std::int64_t>(tail));
+    const auto to = static_cast<std::uint64_t>(static_cast<std::int64_t>(head));
     const auto bin = to >> shift;
     if (from >= sources || to >= nodes || bin >= bucket_of_bin.size()) throw std::out_of_range("id outside the graph");
     const auto bucket = static_cast<std::size_t>(bucket_of_bin[bin]);
     if (bucket >= cursors.size()) throw std::out_of_range("a bin has no bucket");
     if (cursors[bucket] == ends[bucket]) return static_cast<std::int64_t>(i);
-    buffer[static_cast<std::size_t>(cursors[bucket]++)] = {static_cast<Index>(src[i]), static_cast<Index>(dst[i])};
+    buffer[static_cast<std::size_t>(cursors[bucket]++)] = {static_cast<Index>(tail), static_cast<Index>(head)};
   }
-  return static_cast<std::int64_t>(src.size());
+  return static_cast<std::int64_t>(count);
 }
 
 template <class Index>
@@ -133,9 +137,9 @@ void sort_bucket_with_order(std::span<const Edge<Index>> edges, std::int64_t fir
 #define DISKGNN_INSTANTIATE(Id)                                                                                   \
   template std::int64_t count_edges(std::span<const Id>, std::span<const Id>, EdgeRange, int,                     \
                                     std::span<std::int64_t>);                                                     \
-  template std::int64_t scatter_edges(std::span<const Id>, std::span<const Id>, std::int64_t,                     \
+  template std::int64_t scatter_edges(std::span<const Id>, std::span<const Id>, bool, std::int64_t,               \
                                       const EdgeBuffers<std::int32_t>&);                                          \
-  template std::int64_t scatter_edges(std::span<const Id>, std::span<const Id>, std::int64_t,                     \
+  template std::int64_t scatter_edges(std::span<const Id>, std::span<const Id>, bool, std::int64_t,               \
                                       const EdgeBuffers<std::int64_t>&);                                          \
   template std::int64_t sort_bucket(std::span<const Edge<Id>>, std::int64_t, bool, bool, std::span<std::int64_t>, \
                                     std::span<Id>);                                                               \

@@ -36,10 +36,11 @@ struct EdgeBuffers {
   std::span<const std::int64_t> ends;
 };
 
-// Appends edges, from number `first` on, to the buffers of their buckets. Stops at an edge whose buffer is full;
-// returns its number (src.size() if none was). Throws std::out_of_range for an id outside its range.
+// Appends edges, from number `first` on, to the buffers of their buckets; with `reverse` each is followed by its
+// reverse, and number 2 i + 1 is the reverse of edge i. Stops at an edge whose buffer is full; returns its number (that
+// after the last if none was). Throws std::out_of_range for an id outside its range.
 template <class Id, class Index>
-std::int64_t scatter_edges(std::span<const Id> src, std::span<const Id> dst, std::int64_t first,
+std::int64_t scatter_edges(std::span<const Id> src, std::span<const Id> dst, bool reverse, std::int64_t first,
                            const EdgeBuffers<Index>& buffers);
 
 // Sorts the edges of a bucket by (dst, order_hash(src)) into `indices`, one column per node of [first_node, first_node

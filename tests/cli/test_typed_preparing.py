@@ -8,6 +8,7 @@ from commands import run
 from typed_graphs import CITES, WRITES, citations
 
 from diskgnn.cli.rendering import Output
+from diskgnn.loading.loader import Loader
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.storage.samples import Samples
 
@@ -28,6 +29,9 @@ def test_options_reach_the_library(typed, tmp_path):
     assert spec.fanouts == {WRITES: (3, 2), CITES: (1, 0)}
     assert (spec.eval_fanouts, spec.target, spec.weighted) == ((4, 4), NodeTarget("paper"), False)
     assert (spec.temporal, spec.strict_time, spec.edge_ids) == ("last", True, True)
+    run("prepare", typed, tmp_path / "packed", *flags, *more, "--cpu-cache", 0)
+    with Loader(tmp_path / "packed", "train") as loader:
+        assert all(block.edge_ids is not None for batch in loader for each in batch.blocks for block in each.values())
     run("sample", typed, tmp_path / "links", "--fanouts", "2", "--weighted", "--target", "author:writes:paper",
         "--negatives", 2, "--eval-negatives", 5, "--exclude", "self")  # fmt: skip
     spec = Samples.open(tmp_path / "links").config.spec

@@ -42,6 +42,11 @@ def test_names_of_loaders():
     assert [(variant.loader, variant.variant) for variant in select("diskgnn:one, in-memory")] == [
         ("diskgnn", "one"), ("in-memory", ""),
     ]  # fmt: skip
+    assert [each.name for each in select("usual")] == [
+        "in-memory", "mmap, touched in parallel", "cached reads, SIEVE", "diskgnn, one epoch reused",
+        "diskgnn, every epoch fresh",
+    ]  # fmt: skip
+    assert select("ginex,usual,diskgnn:one") == [*select("ginex"), *select("usual")]
     assert select("diskgnn,diskgnn:one") == list(LOADERS["diskgnn"])
     assert all(variant.loader == loader for loader, variants in LOADERS.items() for variant in variants)
     names = [variant.name for variant in select("all")]

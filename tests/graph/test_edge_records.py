@@ -76,14 +76,14 @@ def test_items_follow_their_edges(tmp_path: Path, memory_bytes: int, reverse: bo
     dst[rng.random(NUM_EDGES) < 0.2] = 17
     data = carried(NUM_EDGES)
     manifest = write(tmp_path, src, dst, data, sizes, memory_bytes=memory_bytes, reverse=reverse)
-    numbers = np.arange(NUM_EDGES)
+    numbers, backwards = np.arange(NUM_EDGES), np.zeros(NUM_EDGES, bool)
     if reverse:
         src, dst, numbers = np.concatenate([src, dst]), np.concatenate([dst, src]), np.tile(numbers, 2)
+        backwards = np.repeat([False, True], NUM_EDGES)
     indptr, indices = (manifest.array(edge_file(kind, TYPE)) for kind in (artifacts.INDPTR, artifacts.INDICES))
     ids = manifest.array(edge_file(artifacts.EDGE_IDS, TYPE))
-    if not reverse:  # equal edges are in the order given
-        expected = np.lexsort((numbers, order_hash(src), dst))
-        np.testing.assert_array_equal(ids, numbers[expected])
+    expected = np.lexsort((backwards, numbers, order_hash(src), dst))  # equal edges in the order given
+    np.testing.assert_array_equal(ids, numbers[expected])
     ends = np.repeat(np.arange(sizes[1]), np.diff(indptr))
     found = sorted(zip(indices.tolist(), ends.tolist(), ids.tolist(), strict=True))
     assert found == sorted(zip(src.tolist(), dst.tolist(), numbers.tolist(), strict=True))
@@ -93,11 +93,21 @@ def test_items_follow_their_edges(tmp_path: Path, memory_bytes: int, reverse: bo
         np.testing.assert_array_equal(stored, array[ids])
 
 
-def test_bytes_do_not_depend_on_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reverse", [False, True])
+def test_bytes_do_not_depend_on_memory(tmp_path: Path, reverse: bool) -> None:
+    """Many edges are given in both directions."""
     rng = np.random.default_rng(2)
-    src, dst = rng.integers(0, NUM_SOURCES, NUM_EDGES), rng.integers(0, NUM_NODES, NUM_EDGES)
+    src, dst = rng.integers(0, NUM_SOURCES, (2, NUM_EDGES))
     digests = {
-        write(tmp_path / str(memory), src, dst, carried(NUM_EDGES), memory_bytes=memory).digest
+        write(
+            tmp_path / str(memory),
+            src,
+            dst,
+            carried(NUM_EDGES),
+            memory_bytes=memory,
+            reverse=reverse,
+            sizes=(NUM_SOURCES, NUM_SOURCES),
+        ).digest
         for memory in (40_000, 200_000, 1 << 24)
     }
     assert len(digests) == 1

@@ -71,7 +71,7 @@ def test_sequences(tmp_path: Path) -> None:
     sizes = {"train": SequenceSize(2, 5)}
     config = PackedConfig(
         samples=SamplesConfig.of(spec, {"node": 50}, {ONE_EDGE_TYPE: 70}, sizes, SamplesLayout()),
-        target=TargetConfig("class", 2), node_dtypes=("int32",), keep_input_nodes=False, keep_edge_ids=False, graph="",
+        target=TargetConfig("class", 2), node_dtypes=("int32",), keep_input_nodes=False, graph="",
         row_sets=(RowSetConfig("node", RowFormat("int8", 7), 50, 0),), splits={"train": train},
     )  # fmt: skip
     with ArtifactWriter(tmp_path / "packed", artifacts.PACKED, config=config.to_json()) as writer:

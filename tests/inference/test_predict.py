@@ -158,6 +158,73 @@ def test_scores_of_pairs(tmp_path: Path):
     table = pq.read_table(tmp_path / "scores.parquet").to_pydict()
     assert (table["src"], table["dst"]) == (pairs[:, 0].tolist(), pairs[:, 1].tolist())
     np.testing.assert_allclose(table["score"], expected, rtol=1e-4, atol=1e-5)
+    given = {"pairs": pairs, "edge_type": WRITES}
+    diskgnn.predict(graph, tmp_path / "logits.npy", net, what="logits", **given)
+    diskgnn.predict(graph, tmp_path / "probabilities.npy", net, what="probabilities", **given)
+    diskgnn.predict(graph, tmp_path / "probabilities.parquet", net, what="probabilities", **given)
+    logits, found = np.load(tmp_path / "logits.npy"), np.load(tmp_path / "probabilities.npy")
+    assert (logits.dtype, found.dtype, found.shape) == (np.float32, np.float32, (4,))
+    torch.testing.assert_close(torch.from_numpy(found), torch.sigmoid(torch.from_numpy(logits)))
+    assert np.ptp(found) > 0.01
+    np.testing.assert_array_equal(pq.read_table(tmp_path / "probabilities.parquet")["probability"], found)
+    for what in ("classes", "embeddings"):
+        with pytest.raises(ConfigError, match=f"a model for link has no {what} of pairs; ask for logits or probab"):
+            diskgnn.predict(graph, tmp_path / "no.npy", net, what=what, **given)
+    with pytest.raises(ConfigError, match=r"what: expected one of logits.* found 'score'"):
+        diskgnn.predict(graph, tmp_path / "no.npy", net, what="score", **given)
+
+
+@pytest.mark.parametrize("task", ["class", "multilabel", "regression"])
+def test_what_is_said_of_nodes_agrees(task: str, tmp_path: Path):
+    """By `predict` and by `infer`: softmax and argmax of classes, the sigmoid and its half of several labels."""
+    rng = np.random.default_rng(0)
+    labels = {"class": np.arange(60) % 3, "multilabel": rng.integers(0, 2, (60, 3)), "regression": rng.random((60, 3))}
+    node = {"features": rng.random((60, 4), np.float32), "labels": labels[task], "task": task, "train": np.arange(30)}
+    edges = {"node:to:node": {"edges": rng.integers(0, 60, (2, 200))}}
+    diskgnn.convert(tmp_path / "graph", schema={"nodes": {"node": node}, "edges": edges})
+    torch.manual_seed(1)
+    net = make_model("sage", 4, 8, 3, 2)
+    for apply in (diskgnn.predict, diskgnn.infer):
+
+        def say(what: str, apply: Callable[..., object] = apply) -> torch.Tensor:
+            apply(tmp_path / "graph", tmp_path / "out.npy", net, what=what, overwrite=True)
+            return torch.from_numpy(np.load(tmp_path / "out.npy"))
+
+        logits = say("logits")
+        if task == "regression":
+            for what in ("probabilities", "classes"):
+                with pytest.raises(ConfigError, match=f"a model for regression has no {what} of nodes"):
+                    say(what)
+            continue
+        expected = torch.softmax(logits, 1) if task == "class" else torch.sigmoid(logits)
+        found, classes = say("probabilities"), say("classes")
+        torch.testing.assert_close(found, expected)
+        assert classes.tolist() == (found.argmax(1) if task == "class" else (found > 0.5).int()).tolist()
+
+
+@pytest.mark.parametrize("task", ["class", "regression"])
+def test_what_is_said_of_pairs_with_labels_agrees(task: str, tmp_path: Path):
+    graph, rng = citations(tmp_path / "graph"), np.random.default_rng(0)
+    pairs = np.stack([rng.integers(0, 40, 50), rng.integers(0, 70, 50)], 1)
+    labels = rng.integers(0, 3, 50) if task == "class" else rng.random(50, np.float32)
+    target = LinkTarget(WRITES, seeds={"train": pairs}, labels={"train": labels})
+    diskgnn.prepare(graph, tmp_path / "packed", fanouts=[2], batch_size=16, cpu_cache="10%", target=target)
+    diskgnn.train(tmp_path / "packed", epochs=1, hidden=4, checkpoint=tmp_path / "run")
+
+    def say(what: str | None, suffix: str = "npy") -> Path:
+        out = tmp_path / f"out.{suffix}"
+        diskgnn.predict(graph, out, tmp_path / "run", pairs=pairs, what=what, overwrite=True)
+        return out
+
+    logits = torch.from_numpy(np.load(say("logits")))
+    np.testing.assert_array_equal(np.load(say(None)), logits)
+    refused = ["embeddings"] if task == "class" else ["embeddings", "probabilities", "classes"]
+    for what in refused:
+        with pytest.raises(ConfigError, match=f"a model for {task} has no {what} of pairs; ask for logits"):
+            say(what)
+    if task == "class":
+        torch.testing.assert_close(torch.from_numpy(np.load(say("probabilities"))), logits.softmax(1))
+        assert pq.read_table(say("classes", "parquet"))["class"].to_pylist() == logits.argmax(1).tolist()
 
 
 @pytest.mark.filterwarnings("ignore:pairs")

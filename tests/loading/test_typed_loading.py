@@ -94,14 +94,14 @@ def test_rows_are_the_graphs_and_reads_are_the_plans(tmp_path_factory, seed, tre
     """Over three cycles, and from a place in the midst of one."""
     folder = tmp_path_factory.mktemp("typed")
     graph = typed_graph(folder / "graph", seed, task=task)
-    sampled = write_samples(graph, folder / "samples", seed, trees=trees, layers=layers)
+    sampled = write_samples(graph, folder / "samples", seed, trees=trees, layers=layers, edge_ids=keep_ids)
     sizes = [
         (graph.nodes[name] if isinstance(name, str) else graph.edges[name]).feature_file.num_rows for name in ROW_SETS
     ]
     tiers = [TierRows(int(size * static * 0.3), int(size * cpu), int(size * cpu / 2), int(size * cpu / 2))
              for size, static, cpu in zip(sizes, shares, shares[4:], strict=False)]  # fmt: skip
     samples = Samples.open(folder / "samples")
-    request = PackRequest(graph, samples, tiers, keep_input_nodes=keep_ids, keep_edge_ids=keep_ids)
+    request = PackRequest(graph, samples, tiers, keep_input_nodes=keep_ids)
     pack_request(request, folder / "packed", Resources.of("1MiB", 1), window_bytes=200)
     verify_artifact(folder / "packed")
     packed = Packed.open(folder / "packed")
@@ -136,9 +136,9 @@ def prepared(tmp_path_factory):
     """(graph, minibatches, packed directory) of a typed graph with every tier."""
     folder = tmp_path_factory.mktemp("prepared")
     graph = typed_graph(folder / "graph", 3)
-    sampled = write_samples(graph, folder / "samples", 3)
+    sampled = write_samples(graph, folder / "samples", 3, edge_ids=True)
     report = pack(graph, folder / "samples", folder / "packed", cpu_cache="20%", static_cache="5%",
-                  keep_input_nodes=True, keep_edge_ids=True)  # fmt: skip
+                  keep_input_nodes=True)  # fmt: skip
     return graph, sampled, folder / "packed", report
 
 

@@ -41,7 +41,7 @@ def test_ids_are_those_of_the_positions(graph: Path, in_memory: bool) -> None:
 @pytest.mark.parametrize("memory", ["auto", 1])
 def test_damaged_ids_are_packed_nowhere(graph: Path, tmp_path: Path, memory: int | str) -> None:
     diskgnn.sample(graph, tmp_path / "samples", fanouts=[3], batch_size=64, epochs=1, edge_ids=True)
-    pack = {"cpu_cache": 0, "keep_edge_ids": True, "memory": memory, "threads": 1}
+    pack = {"cpu_cache": 0, "memory": memory, "threads": 1}
     diskgnn.pack(graph, tmp_path / "samples", tmp_path / "packed", **pack)
     file = graph / Graph.open(graph).edges["n", "a", "n"].file("edge_ids")
     whole = bytearray(file.read_bytes())

@@ -212,7 +212,7 @@ def test_packing_is_refused_before_placing(graph, tmp_path):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"batch_size": 8, "epochs": 3}, {"batch_size": 100}, {"batch_size": 1000},
+        {"batch_size": 8, "epochs": 3}, {"batch_size": 100}, {"batch_size": 1000, "edge_ids": True},
         {"batch_size": 8, "epochs": 3, "draws": "coordinated", "draw_period": 1000},
     ],
 )  # fmt: skip

@@ -42,7 +42,8 @@ from diskgnn.system.resources import Resources
 ray = pytest.importorskip("ray", reason="pip install 'diskgnn[ray]'")
 from ray.cluster_utils import Cluster  # noqa: E402
 
-SETTINGS = {"fanouts": [4, 4], "batch_size": 2, "epochs": 3, "cpu_cache": "10%", "keep_input_nodes": True}
+SAMPLING = {"fanouts": [4, 4], "batch_size": 2, "epochs": 3, "edge_ids": True}
+SETTINGS = SAMPLING | {"cpu_cache": "10%", "keep_input_nodes": True}
 STORE_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": SECRET}
 ON_RAY = {"engine": "ray", "memory": "64MiB", "threads": 1}
 # Where a node dies: while it samples, when a shard has left it, in the schedule, while it writes headers, when all is
@@ -216,13 +217,17 @@ def test_errors_of_workers_are_those_of_one_process(nodes, graph, tmp_path):
             return seeds
 
     with pytest.raises(ConfigError, match=r"sampler: expected a function that can be pickled.*lock"):
-        diskgnn.prepare(graph, tmp_path / "packed", **SETTINGS | {"fanouts": [-1]}, **ON_RAY, sampler=locked)
+        diskgnn.prepare(
+            graph, tmp_path / "packed", **SETTINGS | {"fanouts": [-1], "edge_ids": False}, **ON_RAY, sampler=locked
+        )
 
     def alone(seeds, rng):
         return diskgnn.Neighbourhood(seeds, [(np.zeros(len(seeds) + 1, int), np.empty(0, int))])
 
     for name, engine in (("one", {}), ("other", ON_RAY)):
-        diskgnn.prepare(graph, tmp_path / name, **SETTINGS | {"fanouts": [-1]}, **engine, sampler=alone)
+        diskgnn.prepare(
+            graph, tmp_path / name, **SETTINGS | {"fanouts": [-1], "edge_ids": False}, **engine, sampler=alone
+        )
     assert files(tmp_path / "one") == files(tmp_path / "other")
 
     here = Graph.open(shutil.copytree(graph.manifest.path, tmp_path / "elsewhere"))
@@ -351,7 +356,7 @@ def test_a_task_whose_predecessor_lives_and_publishes_has_nothing_left_to_do(gra
     diskgnn.prepare(graph, tmp_path / "made", **SETTINGS, samples=tmp_path / "samples")
     cache, out = CacheSpec("10%", "auto"), tmp_path / "out"
     request = PrepareRequest.of(
-        graph, SamplingSpec([4, 4], 2, 3), cache, Resources.of("256MiB", 1), out,
+        graph, SamplingSpec(**SAMPLING), cache, Resources.of("256MiB", 1), out,
         samples=tmp_path / "samples", keep_input_nodes=True,
     )  # fmt: skip
     lock = FileLock(staging_of(out).with_suffix(".lock"))

@@ -28,12 +28,13 @@ def graph(tmp_path_factory):
         {},
         {"fanouts": {WRITES: [2, 2], CITES: [4, 0]}, "weighted": True},
         {"temporal": "uniform", "target": NodeTarget("paper")},
+        {"edge_ids": True, "fanouts": [4, 8]},
         {"target": LinkTarget(WRITES, negatives=2, eval_negatives=3), "group_seeds": 4},
         {"draws": "coordinated", "draw_period": 4, "keep_input_nodes": True, "cpu_cache": "30%"},
         {"cpu_cache": 0, "static_cache": 0},
         {"target": NodeTarget("author", {"test": range(20)}), "fanouts": [-1, -1]},
     ],
-    ids=["plain", "weighted", "temporal", "links", "coordinated", "no caches", "given"],
+    ids=["plain", "weighted", "temporal", "edge ids", "links", "coordinated", "no caches", "given"],
 )
 def test_each_row_set_is_what_prepare_packs(graph, tmp_path, changes):
     given = {**SETTINGS, **changes}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from diskgnn.errors import InputError, StoreError
+from diskgnn.errors import InputError, ReadError
 from diskgnn.storage.file_reading import ReadableFile
 from diskgnn.storage.object_stores import AnyPath, StoredPath, located
 
@@ -58,7 +58,7 @@ def kind_of(path: AnyPath) -> str | None:
     try:
         with ReadableFile(path) as file:
             head = file.read(_HEAD_BYTES)
-    except StoreError:
+    except ReadError:  # of a disk or a store
         raise
     except PermissionError as error:
         raise InputError(f"you have no permission to read {path}") from error

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from diskgnn.errors import InputError
 from diskgnn.importers.containers import edge_lists
 from diskgnn.importers.containers.rows import CHUNK_BYTES, EdgeStream, RowSource
+from diskgnn.storage.file_reading import raise_if_disk_failed
 
 
 def members(name: str, path: str | os.PathLike[str]) -> dict[str, RowSource]:
@@ -33,6 +34,7 @@ def members(name: str, path: str | os.PathLike[str]) -> dict[str, RowSource]:
                 for info in infos
             }
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise_if_disk_failed(error, path)
         raise InputError(f"{name}: {path} is not a complete .npz archive ({error})") from error
 
 
@@ -72,6 +74,7 @@ def _chunks(
                     raise InputError(f"{name}: ends before its last row; was the download complete?")
                 yield np.frombuffer(data, dtype).reshape(count, *row_shape).astype(dtype.newbyteorder("="), copy=False)
     except (OSError, zipfile.BadZipFile, zlib.error) as error:
+        raise_if_disk_failed(error, path)
         raise InputError(f"{name}: is damaged ({error}); was the download complete?") from error
 
 

@@ -14,6 +14,7 @@ import pyarrow.csv
 
 from diskgnn.errors import InputError
 from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
+from diskgnn.storage.file_reading import raise_if_disk_failed
 
 _HEAD_BYTES = 4 << 20  # that are looked at before
 _BLOCK_BYTES = 512 << 10  # that are parsed at once
@@ -73,6 +74,7 @@ def table(name: str, path: Path) -> dict[str, list[Any]]:
         with pa.input_stream(path) as stream:
             return pa.csv.read_csv(stream).to_pydict()  # type: ignore[no-any-return]
     except (OSError, pa.ArrowException) as error:
+        raise_if_disk_failed(error, path)
         raise InputError(f"{name}: expected a table with a header in {path} ({error})") from error
 
 
@@ -86,6 +88,7 @@ def lines(name: str, path: Path) -> list[list[str]]:
         with pa.input_stream(path) as stream:
             return [line.split(",") for line in stream.read().decode().splitlines() if line]
     except (OSError, ValueError, pa.ArrowException) as error:
+        raise_if_disk_failed(error, path)
         raise InputError(f"{name}: {path} cannot be read ({error})") from error
 
 
@@ -99,6 +102,7 @@ def first_lines(name: str, path: Path) -> list[str]:
         with pa.input_stream(path) as stream:
             return stream.read(_HEAD_BYTES).decode(errors="replace").splitlines()  # type: ignore[no-any-return]
     except (OSError, pa.ArrowException) as error:
+        raise_if_disk_failed(error, path)
         raise InputError(f"{name}: {path} cannot be read ({error})") from error
 
 
@@ -159,6 +163,7 @@ def _chunks(
                 yield from np.array_split(chunk, range(CHUNK_EDGES, len(chunk), CHUNK_EDGES))
                 position += len(chunk)
     except (OSError, pa.ArrowException) as error:
+        raise_if_disk_failed(error, path)
         raise InputError(f"{name}: expected rows of {width} {dtype} numbers ({error})") from error
     if num_rows not in (-1, position):
         raise InputError(f"{name}: expected {num_rows} rows, found {position}; was the download complete?")

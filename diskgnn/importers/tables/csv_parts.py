@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from diskgnn.errors import ConfigError, InputError, StoreError
+from diskgnn.errors import ConfigError, InputError
 from diskgnn.importers.containers.text_numbers import text_block_bytes
 from diskgnn.importers.tables.parts import without
-from diskgnn.storage.file_reading import ReadableFile
+from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.storage.object_stores import Location
 
 _HEAD_BYTES = 4 << 20  # of text, which decide about the types of columns
@@ -109,8 +109,7 @@ class CsvPart:
 
     def _damaged(self, error: Exception) -> Exception:
         """What to raise for it."""
-        if isinstance(error, StoreError):
-            return error
+        raise_if_disk_failed(error, self.path)
         if isinstance(error, PermissionError):
             return InputError(f"{self._name}: you have no permission to read {self.path}")
         hint = "; say what the column holds (columns types, such as string)" if "conversion error" in str(error) else ""

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from diskgnn.errors import InputError, StoreError
+from diskgnn.errors import InputError
 from diskgnn.importers.containers.file_kinds import describe
 from diskgnn.importers.tables.parts import without
-from diskgnn.storage.file_reading import ReadableFile
+from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.storage.object_stores import Location
 
 
@@ -64,8 +64,5 @@ class ParquetPart:
 
     def _unreadable(self, error: Exception, what: str, found: str = "") -> Exception:
         """What to raise for it."""
-        return (
-            error
-            if isinstance(error, StoreError)
-            else InputError(f"{self._name}: {self.path} is {what}: {error}{found}")
-        )
+        raise_if_disk_failed(error, self.path)
+        return InputError(f"{self._name}: {self.path} is {what}: {error}{found}")

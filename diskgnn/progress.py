@@ -1,6 +1,22 @@
 """How long-running stages report progress, without ever printing by themselves.
 
-A stage takes a `Reporter`; the library's default says nothing, the command line passes one that draws bars.
+A stage takes a `Reporter`. Public functions draw bars where somebody looks (`default_reporter`), unless they are
+given one.
+
+Example:
+    class Log:
+        @contextmanager
+        def stage(self, description, total, unit):
+            done = 0
+
+            def advance(amount):
+                nonlocal done
+                done += amount
+                logging.info("%s: %d of %d %s", description, done, total, unit)
+
+            yield advance
+
+    diskgnn.prepare("graph", "packed", fanouts=[10, 10], cpu_cache="10%", reporter=Log())
 """
 
 from __future__ import annotations

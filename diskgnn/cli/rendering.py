@@ -6,20 +6,18 @@ import dataclasses
 import json
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Column, Table
-from rich.text import Text
+from rich.table import Table
 
-from diskgnn.progress import Advance, Reporter, StageReport
+from diskgnn.bars import BarReporter
+from diskgnn.progress import Reporter, StageReport
 from diskgnn.redaction import redacted
-from diskgnn.units import format_count, format_seconds, format_size, format_value, label
+from diskgnn.units import format_seconds, format_size, format_value, label
 
 if TYPE_CHECKING:
     from diskgnn.cli.serving import Board
@@ -37,52 +35,6 @@ def to_json(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     return value.item() if hasattr(value, "item") else value
-
-
-class _RateColumn(ProgressColumn):
-    """Done, of how much, how fast: '1.2 GiB of 8.0 GiB, 900.1 MiB/s' or '120 of 400 minibatches, 35/s'."""
-
-    def render(self, task: Task) -> Text:
-        unit, speed = task.fields["unit"], task.finished_speed or task.speed
-        total = task.total or 0
-        if unit == "B":
-            rate = "" if speed is None else f", {format_size(speed)}/s"
-            return Text(f"{format_size(task.completed)} of {format_size(total)}{rate}")
-        rate = "" if speed is None else f", {format_count(float(speed))}/s"
-        return Text(f"{format_count(int(task.completed))} of {format_count(int(total))} {unit}{rate}")
-
-
-class BarReporter:
-    """Draws a bar with rate and time left for each stage (a `progress.Reporter`). `transient` bars go when done."""
-
-    def __init__(self, console: Console, transient: bool = False) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}", table_column=Column(no_wrap=True)), BarColumn(bar_width=16),
-            _RateColumn(Column(no_wrap=True)), TimeRemainingColumn(elapsed_when_finished=True),
-            console=console, transient=transient, disable=transient and not console.is_terminal,
-        )  # fmt: skip
-        self._open_stages: list[TaskID] = []
-
-    def say(self, line: str) -> None:
-        """One line, above the bars."""
-        self._progress.console.print(escape(line), soft_wrap=True)
-
-    @contextmanager
-    def stage(self, description: str, total: int, unit: str) -> Iterator[Advance]:
-        """One bar; bars of one run stay in view until the outermost is done."""
-        if not self._open_stages:
-            self._progress.start()
-        task = self._progress.add_task(escape(description), total=total, unit=unit)
-        self._open_stages.append(task)
-        try:
-            yield lambda amount: self._progress.advance(task, amount)
-        finally:
-            self._progress.stop_task(task)
-            self._open_stages.remove(task)
-            if not self._open_stages:
-                self._progress.stop()
-                for finished in self._progress.task_ids:
-                    self._progress.remove_task(finished)
 
 
 class Output:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import FeatureType, GraphGenerator
+from diskgnn.default_reporter import reporter_for
 from diskgnn.graph.bucket_layout import index_dtype
 from diskgnn.graph.csc import EdgeList, EdgeOptions, least_memory_bytes, write_csc
 from diskgnn.graph.edge_buckets import EdgeChunk
@@ -28,7 +29,7 @@ from diskgnn.graph.edge_progress import EdgeProgress
 from diskgnn.graph.generation_spec import GenerationSpec
 from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
-from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.progress import Reporter, StageReport
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import edge_file, node_file
@@ -70,7 +71,8 @@ def generate(
     disk: int | str | None = None,
     threads: int | None = None,
     overwrite: bool = False,
-    reporter: Reporter = SILENT,
+    progress: bool = True,
+    reporter: Reporter | None = None,
 ) -> StageReport:
     """Write a synthetic graph directory on which a GNN clearly beats a model that sees no edges.
 
@@ -94,7 +96,8 @@ def generate(
         disk: what files may take at any time, scratch included, as '100GiB'; what is free by default.
         threads: None means one per core that this process may use.
         overwrite: replace `out` if it is a diskgnn artifact.
-        reporter: told about progress.
+        progress: draw bars on stderr, if that is a terminal or this is a notebook.
+        reporter: told about progress, in place of the bars; see `diskgnn.progress`.
 
     Returns:
         A report whose details name num_nodes, num_edges and the size of each split.
@@ -112,6 +115,7 @@ def generate(
     fractions = {"train": train_fraction, "valid": valid_fraction, "test": test_fraction}
     rows = RowFormat(feature_dtype, num_features)
     spec = GenerationSpec(num_nodes, avg_degree, num_classes, rows, fractions, homophily, seed)
+    reporter = reporter_for(reporter, progress)
     resources = Resources.of(memory, threads, reporter).within(
         f"for {num_classes} classes and rows of {rows.row_bytes} bytes",
         spec.centroid_bytes,

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.csc import EdgeOptions
 from diskgnn.importers.completing import completed, is_of_one_type
@@ -21,7 +22,7 @@ from diskgnn.importers.identity import identity
 from diskgnn.importers.source_listing import AUTO, warn_of_left_out
 from diskgnn.importers.tables.table import TableColumns
 from diskgnn.paths import PathLike
-from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.progress import Reporter, StageReport
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, SPLITS
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import DiskBudget
@@ -82,7 +83,8 @@ def convert(
     memory: int | str = "auto",
     disk: int | str | None = None,
     overwrite: bool = False,
-    reporter: Reporter = SILENT,
+    progress: bool = True,
+    reporter: Reporter | None = None,
 ) -> ConvertReport:
     """Make a graph directory. N is the number of nodes, E of edges, D of features.
 
@@ -130,7 +132,8 @@ def convert(
             it has. Sources in memory, and formats that are read as a whole, count.
         disk: what files may take at any time, scratch included, as '100GiB'; what is free by default.
         overwrite: replace `out` if it is an artifact.
-        reporter: told about every pass over the data.
+        progress: draw bars on stderr, if that is a terminal or this is a notebook.
+        reporter: told about every pass over the data, in place of the bars; see `diskgnn.progress`.
 
     Warns:
         DataWarning: NaN or infinite features (InputError if quantised), overlapping splits, repeated ids in a split,
@@ -171,7 +174,9 @@ def convert(
         contents, described = described.contents, replace(described, contents=SourceContents())
         warn_of_left_out(contents)
         given = GivenGraph.of(described, typed=typed)
-    resources = given.resources(Resources.of(memory, reporter=reporter), is_data_set=source is not None)
+    resources = given.resources(
+        Resources.of(memory, reporter=reporter_for(reporter, progress)), is_data_set=source is not None
+    )
     making = identity({
         "source": source if isinstance(source, (str, os.PathLike)) else described,
         "format": format, "options": options, "schema": None if schema is None else described,

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn._native import FeatureType, GraphGenerator
+from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError
 from diskgnn.graph.bucket_layout import index_dtype
 from diskgnn.graph.csc import EdgeList
@@ -34,7 +35,7 @@ from diskgnn.importers.graph_sources import OpenEdges, OpenNodes
 from diskgnn.importers.graph_writing import OpenGraph, write_graph
 from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
-from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.progress import Reporter, StageReport
 from diskgnn.schema import SPLITS, EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import DiskBudget, kept_bytes, require_free_bytes
@@ -60,7 +61,8 @@ def generate_typed(
     disk: int | str | None = None,
     threads: int | None = None,
     overwrite: bool = False,
-    reporter: Reporter = SILENT,
+    progress: bool = True,
+    reporter: Reporter | None = None,
 ) -> StageReport:
     """Write a synthetic graph directory with several types of nodes and edges.
 
@@ -73,7 +75,8 @@ def generate_typed(
         disk: what files may take at any time, scratch included, as '100GiB'; what is free by default.
         threads: None means one per core that this process may use.
         overwrite: replace `out` if it is a diskgnn artifact.
-        reporter: told about progress.
+        progress: draw bars on stderr, if that is a terminal or this is a notebook.
+        reporter: told about progress, in place of the bars; see `diskgnn.progress`.
 
     Returns:
         A report whose details name the nodes and edges of each type.
@@ -94,7 +97,7 @@ def generate_typed(
     started = time.perf_counter()
     if not 0 <= seed < 1 << 64:
         raise ConfigError(f"seed: expected a number from 0 to 2^64 - 1, found {seed}")
-    spec, resources = read_spec(schema), Resources.of(memory, threads, reporter)
+    spec, resources = read_spec(schema), Resources.of(memory, threads, reporter_for(reporter, progress))
     generator = _TypedGenerator(spec, seed, resources.threads)
     graph = generator.graph()
     made_with = {"generator": spec.to_json(), "seed": seed}

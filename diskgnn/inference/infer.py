@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
+from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import DataWarning, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.asking import asked_of, chosen_nodes, kinds_of
@@ -23,7 +24,7 @@ from diskgnn.inference.passes import Execution, PassRecord
 from diskgnn.inference.plan import InferencePlan, make_plan
 from diskgnn.inference.scratch import Scratch, check_output
 from diskgnn.paths import PathLike
-from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.progress import Reporter, StageReport
 from diskgnn.schema import edge_type_name
 from diskgnn.storage.disk_space import file_bytes, require_free_bytes
 from diskgnn.storage.object_stores import local
@@ -49,7 +50,8 @@ def infer(
     disk: int | str | None = None,
     threads: int | None = None,
     overwrite: bool = False,
-    reporter: Reporter = SILENT,
+    progress: bool = True,
+    reporter: Reporter | None = None,
 ) -> StageReport:
     """Compute what a model says of all nodes, from all neighbours, and write it to a file.
 
@@ -73,7 +75,8 @@ def infer(
         disk: what files may take at any time, as '100GiB', the output included; what is free by default.
         threads: to compute with; all cores by default.
         overwrite: replace an existing `out`.
-        reporter: told of every window of rows.
+        progress: draw bars on stderr, if that is a terminal or this is a notebook.
+        reporter: told of every window of rows, in place of the bars; see `diskgnn.progress`.
 
     Returns:
         Its `details` have `minimum_bytes`: features once, each layer's rows once out and once in, the output once; and
@@ -106,6 +109,7 @@ def infer(
         network = take_apart(asked.net, graph, node_type=asked.node_type, embeddings=asked.before_last)
     _warn_of_times(graph, network)
     content = OutputFormat(asked.what, asked.kind, network.out_columns)
+    reporter = reporter_for(reporter, progress)
     resources = Resources.of(memory, threads, reporter)
     order_bytes = 0 if chosen is None else _ORDER_BYTES * len(chosen)
     plan = make_plan(graph, network, resources, _RESERVED_BYTES + order_bytes)

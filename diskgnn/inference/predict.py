@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, kinds_of, pair_model
@@ -24,7 +25,7 @@ from diskgnn.inference.predictions import rows_of_pairs, write_nodes, write_pair
 from diskgnn.inference.scratch import Scratch, check_output
 from diskgnn.loading.loader import Loader
 from diskgnn.paths import PathLike
-from diskgnn.progress import SILENT, Reporter, StageReport, say
+from diskgnn.progress import Reporter, StageReport, say
 from diskgnn.schema import NO_LABELS, EdgeType, edge_type_name
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.targets import NodeTarget
@@ -60,7 +61,8 @@ def predict(
     disk: int | str | None = None,
     threads: int | None = None,
     overwrite: bool = False,
-    reporter: Reporter = SILENT,
+    progress: bool = True,
+    reporter: Reporter | None = None,
 ) -> StageReport:
     """Write what a model says of some nodes, labelled or not, or how likely it finds pairs of nodes.
 
@@ -102,7 +104,8 @@ def predict(
             default.
         threads: of preparing.
         overwrite: replace an existing `out`.
-        reporter: told of every stage.
+        progress: draw bars on stderr, if that is a terminal or this is a notebook.
+        reporter: told of every stage, in place of the bars; see `diskgnn.progress`.
 
     Raises:
         ConfigError: arguments or a model that cannot work, or less memory than it takes, with the figure.
@@ -119,6 +122,7 @@ def predict(
     is_packed = _is_packed(source)
     if is_packed and (pairs is not None or fanouts is not None):
         raise ConfigError("pairs, fanouts: a packed directory has its own; give the graph that it was made from")
+    reporter = reporter_for(reporter, progress)
     making = ["diskgnn.predict", uuid.uuid4().hex]
     with Scratch(out, making, overwrite=overwrite, disk=disk) as scratch, ExitStack() as opened:
         opened.callback(scratch.discard)

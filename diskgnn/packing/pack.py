@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from diskgnn._native import PageWriter
+from diskgnn.default_reporter import reporter_for
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.source_schema import label_target
 from diskgnn.packing.adopting import DamagedScratchError
@@ -35,7 +36,7 @@ from diskgnn.packing.split_labels import SplitLabels
 from diskgnn.packing.split_placer import SplitPlacer
 from diskgnn.packing.tiers import TierBudgets, Tiers
 from diskgnn.paths import PathLike
-from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.progress import Reporter, StageReport
 from diskgnn.specs.caches import CacheSpec
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
@@ -65,7 +66,8 @@ def pack(
     keep_input_nodes: bool = False,
     threads: int | None = None,
     overwrite: bool = False,
-    reporter: Reporter = SILENT,
+    progress: bool = True,
+    reporter: Reporter | None = None,
 ) -> StageReport:
     """Place all rows and write the packed directory `out`, which is all that training reads.
 
@@ -84,6 +86,8 @@ def pack(
             features are stored in any case.
         threads: packing threads; all cores by default.
         overwrite: replace an existing `out`.
+        progress: draw bars on stderr, if that is a terminal or this is a notebook.
+        reporter: told about every stage, in place of the bars; see `diskgnn.progress`.
 
     Raises:
         ConfigError: a cache or a budget that makes no sense.
@@ -98,7 +102,7 @@ def pack(
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     samples = samples if isinstance(samples, Samples) else Samples.open(samples)
     budget = DiskBudget(disk, [staging_of(Path(out).resolve())])
-    resources = replace(Resources.of(memory, threads, reporter), disk=budget)
+    resources = replace(Resources.of(memory, threads, reporter_for(reporter, progress)), disk=budget)
     cache = CacheSpec(cpu_cache, static_cache, eval_cpu_cache)
     tiers = TierBudgets.of(cache, features_of(graph, samples.config), resources.memory_bytes)
     request = PackRequest(graph, samples, tiers, keep_input_nodes=keep_input_nodes)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diskgnn._native import READ_AHEAD_BYTES
+from diskgnn.default_reporter import reporter_for
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.row_forecast import RowForecast
 from diskgnn.packing.row_sets import RowSet, only_features, row_sets_of
@@ -92,7 +93,8 @@ def estimate(
     prefetch: int = 1,
     disk: int | str | None = None,
     max_seconds: float = MAX_SECONDS,
-    reporter: Reporter = SILENT,
+    progress: bool = True,
+    reporter: Reporter | None = None,
     **sampling: Unpack[SamplingOptions],
 ) -> Estimate:
     """Predict what `prepare` with the same arguments would take, and with other draws and narrower rows.
@@ -124,7 +126,8 @@ def estimate(
         prefetch: minibatches read ahead while training.
         disk: space that packed and scratch bytes may take, as 100GiB; what is free by default.
         max_seconds: how long to sample.
-        reporter: told of the sampling of minibatches.
+        progress: draw bars on stderr, if that is a terminal or this is a notebook.
+        reporter: told of the sampling of minibatches, in place of the bars; see `diskgnn.progress`.
 
     Raises:
         ConfigError, InputError, ArtifactError: as `prepare`.
@@ -138,7 +141,7 @@ def estimate(
         graph,
         SamplingSpec.of(**sampling),
         CacheSpec(cpu_cache, static_cache, eval_cpu_cache),
-        Resources.of(memory, threads, reporter),
+        Resources.of(memory, threads, reporter_for(reporter, progress)),
         place.scratch if isinstance(place, StoredPath) else place,
         samples=samples,
         keep_input_nodes=keep_input_nodes,

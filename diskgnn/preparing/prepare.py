@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ArtifactError, BusyError, OutputExistsError, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.packing.probes import probe_by_sampling
@@ -23,7 +24,7 @@ from diskgnn.preparing.outputs import preparing_alone, unfinished_ranks
 from diskgnn.preparing.repair import repair
 from diskgnn.preparing.request import PrepareRequest
 from diskgnn.preparing.static_sets import with_one_static_set
-from diskgnn.progress import SILENT, Reporter, StageReport, say
+from diskgnn.progress import Reporter, StageReport, say
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
 from diskgnn.specs.caches import CacheSpec
@@ -62,7 +63,8 @@ def prepare(
     engine: str = "local",
     address: str | None = None,
     overwrite: bool = False,
-    reporter: Reporter = SILENT,
+    progress: bool = True,
+    reporter: Reporter | None = None,
     **sampling: Unpack[SamplingOptions],
 ) -> list[StageReport]:
     """Make the packed directory `out`, ready to train from: `diskgnn.sample`, then `diskgnn.pack`.
@@ -96,7 +98,8 @@ def prepare(
             default half of the smallest node and all of its cores.
         address: of a running Ray; None for the one that Ray finds by itself, or a new one on this machine.
         overwrite: replace `out`, never samples that are kept.
-        reporter: told about every stage.
+        progress: draw bars on stderr, if that is a terminal or this is a notebook.
+        reporter: told about every stage, in place of the bars; see `diskgnn.progress`.
 
     Returns:
         The reports of both stages, of each rank in turn.
@@ -118,7 +121,7 @@ def prepare(
     if kept is not None:
         refuse_inside_artifact(kept, "samples")
     with open_engine(engine, address) as opened:
-        resources = opened.resources(memory, threads, reporter)
+        resources = opened.resources(memory, threads, reporter_for(reporter, progress))
         request = PrepareRequest.of_plan(plan, cache, resources, out, samples=kept, keep_input_nodes=keep_input_nodes)
         budget = DiskBudget(disk, request.written(ranks))
         request = replace(request, resources=replace(resources, disk=budget))

@@ -15,11 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
-from diskgnn.progress import SILENT, Reporter, StageReport, say
+from diskgnn.progress import Reporter, StageReport, say
 from diskgnn.sampling.held_out import told
 from diskgnn.sampling.memory_division import fits, for_sampling
 from diskgnn.sampling.plan import SamplingPlan
@@ -63,7 +64,8 @@ def sample(
     disk: int | str | None = None,
     threads: int | None = None,
     overwrite: bool = False,
-    reporter: Reporter = SILENT,
+    progress: bool = True,
+    reporter: Reporter | None = None,
     **sampling: Unpack[SamplingOptions],
 ) -> StageReport:
     """Sample `epochs` epochs of the train split, and one of each other split, into the samples directory `out`.
@@ -79,6 +81,8 @@ def sample(
         disk: what files may take at any time, as '100GiB'; what is free by default.
         threads: sampling threads; all cores by default.
         overwrite: replace an existing `out`.
+        progress: draw bars on stderr, if that is a terminal or this is a notebook.
+        reporter: told about every stage, in place of the bars; see `diskgnn.progress`.
 
     Raises:
         ConfigError: arguments that make no sense; types, weights or times that the graph does not have.
@@ -92,7 +96,7 @@ def sample(
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     plan = SamplingPlan(graph, spec)
     budget = DiskBudget(disk, [staging_of(Path(out).resolve())])
-    resources = replace(Resources.of(memory, threads, reporter), disk=budget)
+    resources = replace(Resources.of(memory, threads, reporter_for(reporter, progress)), disk=budget)
     return sample_plan(plan, out, resources, overwrite=overwrite)
 
 

@@ -11,10 +11,11 @@ from functools import partial
 from pathlib import Path
 
 from diskgnn._native import crc32c
+from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ArtifactError, ConfigError
 from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
-from diskgnn.progress import SILENT, Advance, Reporter, StageReport
+from diskgnn.progress import Advance, Reporter, StageReport
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.disk_space import require_free_bytes
@@ -31,7 +32,13 @@ _RANGES = "ranges.jsonl"  # in the staging directory: how far each file has come
 
 
 def fetch(
-    url: AnyPath, path: PathLike, *, rank: int | None = None, overwrite: bool = False, reporter: Reporter = SILENT
+    url: AnyPath,
+    path: PathLike,
+    *,
+    rank: int | None = None,
+    overwrite: bool = False,
+    progress: bool = True,
+    reporter: Reporter | None = None,
 ) -> StageReport:
     """Copy a graph, samples or packed directory from an object store to this machine.
 
@@ -43,7 +50,8 @@ def fetch(
         path: the directory to make. Of ranks, the folder that has their directories.
         rank: of the ranks, only this one.
         overwrite: replace `path`.
-        reporter: told about the bytes that have come.
+        progress: draw bars on stderr, if that is a terminal or this is a notebook.
+        reporter: told about the bytes that have come, in place of the bars; see `diskgnn.progress`.
 
     Raises:
         ArtifactError: it is not there, or what came is damaged.
@@ -57,6 +65,7 @@ def fetch(
         >>> loader = diskgnn.Loader("packed")
     """
     source, started = stored(url, "s3://bucket/packed"), time.perf_counter()
+    reporter = reporter_for(reporter, progress)
     folder = local(path, "fetch")
     pairs = [(source, folder)]
     if rank is not None or not (source / MANIFEST).is_file():

@@ -26,8 +26,8 @@ Result = TypeVar("Result")
 def published(format: str) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:  # noqa: A002
     """Let a function that writes an artifact `out` of `format` take a URL for it: it writes to scratch, which is sent.
 
-    The function takes `overwrite` and `reporter` as well, and maybe `ranks`. Of a path of this machine it gets what
-    `located` makes of it.
+    The function takes `overwrite`, `progress` and `reporter` as well, and maybe `ranks`. Of a path of this machine it
+    gets what `located` makes of it.
     """
 
     def decorate(make: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -41,7 +41,7 @@ def published(format: str) -> Callable[[Callable[Arguments, Result]], Callable[A
                 bound.arguments["out"] = target
                 return make(*bound.args, **bound.kwargs)
             bound.apply_defaults()
-            overwrite, reporter = bound.arguments["overwrite"], bound.arguments["reporter"]
+            overwrite, progress, reporter = (bound.arguments[name] for name in ("overwrite", "progress", "reporter"))
             if bound.arguments.get("ranks", 1) == 1:
                 require_replaceable_there(target, format, None, overwrite=overwrite)
             else:
@@ -53,7 +53,7 @@ def published(format: str) -> Callable[[Callable[Arguments, Result]], Callable[A
                         return make(*bound.args, **bound.kwargs)
                 made = make(*bound.args, **bound.kwargs)  # what is there stays until what replaces it is complete
                 with _saying_what_is_kept(scratch, target):
-                    push(scratch, target, overwrite=overwrite, reporter=reporter)
+                    push(scratch, target, overwrite=overwrite, progress=progress, reporter=reporter)
                 return made
 
         return wrapped

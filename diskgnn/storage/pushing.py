@@ -7,9 +7,10 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import OutputExistsError
 from diskgnn.paths import PathLike
-from diskgnn.progress import SILENT, Reporter, StageReport
+from diskgnn.progress import Reporter, StageReport
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.file_reading import read_whole
 from diskgnn.storage.manifest import Manifest, open_artifact
@@ -18,7 +19,14 @@ from diskgnn.storage.outbox import Outbox, refuse_headerless
 from diskgnn.storage.replacing import artifact_at, require_replaceable_there
 
 
-def push(path: PathLike, url: AnyPath, *, overwrite: bool = False, reporter: Reporter = SILENT) -> StageReport:
+def push(
+    path: PathLike,
+    url: AnyPath,
+    *,
+    overwrite: bool = False,
+    progress: bool = True,
+    reporter: Reporter | None = None,
+) -> StageReport:
     """Send a graph, samples or packed directory, or a folder with those of all ranks, to an object store.
 
     Each file is compared with its checksum on the way. The manifest is sent last, so nobody opens what is not whole.
@@ -31,7 +39,8 @@ def push(path: PathLike, url: AnyPath, *, overwrite: bool = False, reporter: Rep
         path: the directory.
         url: what it is to be called there, such as 's3://bucket/graph'.
         overwrite: replace what is there, if it is of the same kind. Who reads that meanwhile gets an error.
-        reporter: told about the bytes sent.
+        progress: draw bars on stderr, if that is a terminal or this is a notebook.
+        reporter: told about the bytes sent, in place of the bars; see `diskgnn.progress`.
 
     Raises:
         OutputExistsError: something else is there.
@@ -43,6 +52,7 @@ def push(path: PathLike, url: AnyPath, *, overwrite: bool = False, reporter: Rep
         >>> diskgnn.push("packed", "s3://bucket/packed")
     """
     target = stored(url, "s3://bucket/graph")
+    reporter = reporter_for(reporter, progress)
     folder, started = local(path, "push"), time.perf_counter()
     pairs = [(open_artifact(folder), target)] if (folder / MANIFEST).exists() else _of_ranks(folder, target)
     for manifest, place in pairs:

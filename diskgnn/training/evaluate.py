@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 from diskgnn.batches.batch_source import BatchSource, schema_of
+from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.paths import PathLike
-from diskgnn.progress import SILENT, Reporter
+from diskgnn.progress import Reporter
 from diskgnn.specs.shard import Shard
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.ranks import open_rank, ranks_in
@@ -39,7 +40,8 @@ def evaluate(
     task: str | Task | None = None,
     amp: bool = False,
     loader_options: LoaderOptions | None = None,
-    reporter: Reporter = SILENT,
+    progress: bool = True,
+    reporter: Reporter | None = None,
 ) -> EvalResult:
     """Loss and scores of `model` over one epoch of `source`.
 
@@ -52,7 +54,8 @@ def evaluate(
         task: as `diskgnn.train` takes it.
         amp: autocast to bfloat16.
         loader_options: how the `diskgnn.Loader` reads a packed directory.
-        reporter: told of every minibatch.
+        progress: draw bars on stderr, if that is a terminal or this is a notebook.
+        reporter: told of every minibatch, in place of the bars; see `diskgnn.progress`.
 
     Raises:
         ConfigError: the device is not there, or the model does not fit the minibatches.
@@ -62,6 +65,7 @@ def evaluate(
         >>> result = diskgnn.evaluate("checkpoint", "packed", split="test")
         >>> print(result.loss, result.accuracy)
     """
+    reporter = reporter_for(reporter, progress)
     device, checkpoint = checked_device(device), None
     if not isinstance(model, nn.Module):
         checkpoint, task = model, load_task(model) if task is None else task

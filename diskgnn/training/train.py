@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from diskgnn.batches.batch_source import BatchSource, schema_of
+from diskgnn.default_reporter import reporter_for
 from diskgnn.draws import batch_key
 from diskgnn.loading.options import LoaderOptions
 from diskgnn.loading.tracing import UNTRACED
@@ -77,7 +78,8 @@ def train(
     keep_going: bool = False,
     trace: PathLike | None = None,
     loader_options: LoaderOptions | None = None,
-    reporter: Reporter = SILENT,
+    progress: bool = True,
+    reporter: Reporter | None = None,
 ) -> TrainResult:
     """Train a model for what the minibatches are for with Adam, and keep the weights of the best validation epoch.
 
@@ -126,7 +128,8 @@ def train(
             the time to launch them), and the source's threads if it says; the first `tracing.MAX_EVENTS` events. It is
             written however training ends.
         loader_options: how the `diskgnn.Loader`s read a packed directory.
-        reporter: told of every minibatch.
+        progress: draw bars on stderr, if that is a terminal or this is a notebook.
+        reporter: told of every minibatch, in place of the bars; see `diskgnn.progress`.
 
     Raises:
         ConfigError: arguments, model and sources that do not fit each other, or the checkpoint.
@@ -156,7 +159,9 @@ def train(
     return _run(
         _Sources(train_source, {"valid": valid_source, "test": test_source}, loader_options), model, spec, (task, loss),
         config, checked_device(device_of_rank(device)),
-        _Records(places["metrics"], places["tensorboard"], callback, places["trace"], reporter), averaging_period,
+        _Records(
+            places["metrics"], places["tensorboard"], callback, places["trace"], reporter_for(reporter, progress)
+        ), averaging_period,
     )  # fmt: skip
 
 

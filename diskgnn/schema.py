@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from diskgnn.errors import ConfigError
 
 EdgeType = tuple[str, str, str]  # (source type, name, destination type), as in PyG and DGL
+ClassValue = str | int | bool  # what a class is called by the user
 
 ONE_NODE_TYPE = "node"  # of a graph made from plain edges
 ONE_EDGE_TYPE: EdgeType = (ONE_NODE_TYPE, "to", ONE_NODE_TYPE)
@@ -62,6 +63,13 @@ def parse_edge_type(name: object, what: str = "edge type") -> EdgeType:
     return check_type_name(source, what), check_type_name(middle, what), check_type_name(destination, what)
 
 
+def are_class_values(values: Sequence[object], num_classes: int) -> bool:
+    """Whether these can be what as many classes are called: all different, and all text, all whole numbers or all truth
+    values."""
+    kinds = {type(value) for value in values}
+    return (kinds <= {str} or kinds <= {int} or kinds <= {bool}) and len({*values}) == len(values) == num_classes
+
+
 def reverse_edge_type(edge_type: EdgeType) -> EdgeType:
     """The type of the same edges in the other direction.
 
@@ -86,6 +94,7 @@ class SourceSchema:
     target: str | EdgeType  # the type of the seeds: of nodes, or of edges for link prediction
     target_kind: str  # one of TARGET_KINDS; "link" for link prediction; NO_LABELS
     num_outputs: int  # classes, labels, or columns of the regression; 1 for link prediction and without labels
+    classes: tuple[ClassValue, ...] | None = None  # what classes 0, 1, ... are called; None: by these numbers
 
     @property
     def is_typed(self) -> bool:

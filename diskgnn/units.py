@@ -78,6 +78,8 @@ def format_value(name: str, value: Any) -> str:
             return format_size(value)
         if name.endswith("seconds"):
             return format_seconds(value)
+        if name.endswith("_share"):
+            return f"{value:.2%}"
         return format_count(value)
     if isinstance(value, (list, tuple)):
         return ", ".join(format_value("", item) for item in value)

@@ -101,8 +101,16 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
     type=options.COLUMN,
     multiple=True,
     help="What a column is called, such as src=from or label=topic; repeat it for several columns of features. "
-    "Roles: src, dst, id, features, label, split. Of CSV: delimiter=; and names=src,dst (of a file without names) and "
-    "types=id:string.",
+    "Roles: src, dst, id, features, label, split, time, weight. Of CSV: delimiter=; and "
+    "names=src,dst (of a file without names) and types=id:string.",
+)
+@_tables(
+    "--encode",
+    type=options.SETTING,
+    multiple=True,
+    metavar="COLUMN=ENCODING",
+    help="How a column becomes features: number, raw, time, boolean, category, vector, or none to leave it out.  "
+    "[default: by its type; numbers are scaled]",
 )
 @options.memory
 @options.output_disk
@@ -116,6 +124,7 @@ def convert(
     format: tuple[str, Path] | None,  # noqa: A002
     options: tuple[tuple[str, str], ...],
     columns: tuple[tuple[str, str], ...],
+    encode: tuple[tuple[str, str], ...],
     **arguments: Any,
 ) -> None:
     """Make the graph directory OUT from your arrays, tables, or a data set in another format.
@@ -129,7 +138,7 @@ def convert(
         arguments["format"], arguments["source"] = format
 
     report = convert(
-        out, **arguments, options=dict(options), columns=table_columns(columns), reporter=output.reporter
+        out, **arguments, options=dict(options), columns=table_columns(columns, encode), reporter=output.reporter
     )  # fmt: skip
     _graph_made(output, report, out)
 

@@ -116,7 +116,7 @@ class Column(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return role, name
 
 
-COLUMN = Column("src", "dst", "id", "features", "label", "split")
+COLUMN = Column("src", "dst", "id", "features", "label", "split", "time", "weight")
 
 
 class SplitSource(Place):

@@ -6,7 +6,8 @@ import dataclasses
 import json
 import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +22,9 @@ from diskgnn.units import format_seconds, format_size, format_value, label
 
 if TYPE_CHECKING:
     from diskgnn.cli.serving import Board
-    from diskgnn.storage.source_contents import SourceContents
+    from diskgnn.storage.source_contents import ReadItem, SourceContents
+
+_MOST_ALIKE = 8  # columns of a table that get a line each, although they were read alike
 
 
 def to_json(value: Any) -> Any:
@@ -35,6 +38,21 @@ def to_json(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     return value.item() if hasattr(value, "item") else value
+
+
+def _runs(columns: Sequence[ReadItem]) -> Iterator[list[ReadItem]]:
+    """Columns that follow each other and were read alike, together where they are many."""
+    for _, alike in groupby(columns, lambda item: (item.of, item.use, item.how, item.width)):
+        found = list(alike)
+        yield from [found] if len(found) > _MOST_ALIKE else ([item] for item in found)
+
+
+def _column_row(columns: Sequence[ReadItem]) -> tuple[Any, ...]:
+    first, last = columns[0], columns[-1]
+    shares = [item.null_share for item in columns if item.null_share is not None]
+    name = first.name or "''" if len(columns) == 1 else f"{first.name} ... {last.name} ({len(columns)} columns)"
+    width = "" if first.width is None else first.width * len(columns)
+    return first.of, name, first.use, first.how, width, max(shares) if shares else ""
 
 
 class Output:
@@ -110,16 +128,20 @@ class Output:
         self.results.print(table)
 
     def source_contents(self, contents: SourceContents, *, with_left_out: bool = True) -> None:
-        """What was read from a data set, a line for each type, and what was left out and why."""
+        """What was read from a data set, a line for each type or column, and what was left out and why."""
         read: dict[str, list[str]] = {}
         for item in contents.read:
-            read.setdefault(item.of or "source", []).append(
-                item.name if item.name == item.use else f"{item.name} as {item.use}"
-            )
+            if not item.how:
+                read.setdefault(item.of or "source", []).append(
+                    item.name if item.name == item.use else f"{item.name} as {item.use}"
+                )
         if read:
             self.fields("read", {of: ", ".join(items) for of, items in read.items()})
+        if columns := [item for item in contents.read if item.how]:
+            shown = ("of", "name", "use", "how", "width", "null_share")
+            self.table("columns read", shown, map(_column_row, _runs(columns)))
         if contents.left_out and with_left_out:
-            rows = [(item.of, item.name, item.reason) for item in contents.left_out]
+            rows = [(item.of, item.name or "''", item.reason) for item in contents.left_out]
             self.table("left out", ["of", "name", "reason"], rows)
 
     def stages(self, reports: Sequence[StageReport]) -> None:

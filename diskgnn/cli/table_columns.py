@@ -11,13 +11,13 @@ from diskgnn.importers.tables.table import TableColumns
 _DELIMITERS = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ","}
 
 
-def table_columns(given: Sequence[tuple[str, str]]) -> TableColumns | None:
-    """What `--column ROLE=NAME`, any number of times, says; None if it says nothing.
+def table_columns(given: Sequence[tuple[str, str]], encode: Sequence[tuple[str, str]] = ()) -> TableColumns | None:
+    """What `--column ROLE=NAME` and `--encode COLUMN=ENCODING`, any number of times, say; None if they say nothing.
 
     Raises:
         ConfigError: a type without a column, or a role of one column with several.
     """
-    if not given:
+    if not given and not encode:
         return None
     columns: dict[str, Any] = {}
     for role, name in given:
@@ -37,4 +37,4 @@ def table_columns(given: Sequence[tuple[str, str]]) -> TableColumns | None:
         if wrong := [kind for column, _, kind in pairs if not column]:
             raise ConfigError(f"columns: expected types=COLUMN:TYPE, such as types=id:string, found types={wrong[0]}")
         columns["types"] = {column: kind for column, _, kind in pairs}
-    return TableColumns(**columns)
+    return TableColumns(**columns, encode=dict(encode))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.schema_facts import is_plain, schema_facts
-from diskgnn.schema import ONE_NODE_TYPE
+from diskgnn.schema import ONE_NODE_TYPE, ClassValue
 from diskgnn.storage import artifacts
 from diskgnn.storage.checked_files import npy_data_offset
 from diskgnn.storage.file_reading import read_array
@@ -106,6 +106,7 @@ def _graph_facts(graph: Graph) -> dict[str, Any]:
         "edges": graph.num_edges,
         **_degree_facts(graph.manifest.parts(indptr)),
         "classes": graph.num_classes,
+        **_class_values(graph),
         "labelled_nodes": labelled,
         "homophily_estimate": _homophily(graph),
         "features": f"{features.rows.num_features} x {features.rows.dtype}",
@@ -116,6 +117,11 @@ def _graph_facts(graph: Graph) -> dict[str, Any]:
         "user_ids": "none" if artifacts.ids_file(ONE_NODE_TYPE) not in graph.manifest.files else "kept, a row per node",
         **{f"{split}_nodes": len(nodes) for split, nodes in graph.splits.items()},
     }
+
+
+def _class_values(graph: Graph) -> dict[str, list[ClassValue]]:
+    target = graph.only_nodes("labels").config.target
+    return {} if target is None or target.classes is None else {"class_values": list(target.classes)}
 
 
 def _degree_facts(indptr: Iterable[npt.NDArray[np.int64]]) -> dict[str, int | float]:

@@ -40,6 +40,7 @@ def _node_facts(nodes: NodeSet) -> dict[str, Any]:
         "feature_bytes": 0 if rows is None else rows.row_bytes * nodes.num_nodes,
         "unusual_values": str(nodes.config.values),
         "labels": "" if target is None else f"{target.kind} ({target.num_outputs})",
+        "class_values": "" if target is None or target.classes is None else list(target.classes),
         "times": nodes.config.has_times,
         "user_ids": artifacts.ids_file(nodes.name) in nodes.manifest.files,
         **{split: len(nodes.splits.get(split, ())) for split in ("train", "valid", "test")},

@@ -42,4 +42,4 @@ def source_schema(graph: Graph, target: Target) -> SourceSchema:
     assert target.node_type is not None
     if labels is None:
         raise ConfigError(f"{graph.manifest.path}: {target.node_type} nodes have no labels; convert with some")
-    return SourceSchema(nodes, edges, target.node_type, labels.kind, labels.num_outputs)
+    return SourceSchema(nodes, edges, target.node_type, labels.kind, labels.num_outputs, labels.classes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from diskgnn.importers.given_graph import GivenGraph
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput, read_description
 from diskgnn.importers.identity import identity
 from diskgnn.importers.source_listing import AUTO, warn_of_left_out
-from diskgnn.importers.tables.table import TableColumns
+from diskgnn.importers.tables.table import Table, TableColumns, is_table
 from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter, StageReport
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, SPLITS
@@ -192,6 +192,7 @@ def convert(
         except (InputError, ConfigError):
             writer.discard()
             raise
+        contents += opened.contents
         writer.config = replace(written.config, contents=contents).to_json(made_with)
         manifest = writer.publish()
     return ConvertReport(
@@ -236,13 +237,70 @@ def _described(
 
 def _plain(topology: Mapping[str, Any], on_nodes: Mapping[str, Any], on_edges: Mapping[str, bool]) -> GraphInput:
     if "nodes" not in on_nodes:
-        learns = any(name in on_nodes for name in ("labels", *SPLITS))
-        needed = ("features", "labels", "train") if learns else ("features",)
-        if missing := [name for name in needed if name not in on_nodes]:
-            raise ConfigError(
-                f"expected features, with labels and train where there is something to learn of nodes, or a table of "
-                f"nodes; found no {' and no '.join(missing)}"
-            )
-    columns = on_nodes.get("columns", TableColumns())
-    edges = EdgeInput(**topology, columns=replace(columns, features=None, weight=None, time=None))
+        _require_something(on_nodes)
+    of_edges, of_nodes = _columns_by_table(on_nodes.get("columns"), topology["edges"], on_nodes.get("nodes"))
+    edges = EdgeInput(**topology, columns=of_edges)
+    on_nodes = {**on_nodes, **({} if of_nodes is None else {"columns": of_nodes})}
     return completed(GraphInput({ONE_NODE_TYPE: NodeInput()}, {ONE_EDGE_TYPE: edges}), on_nodes, **on_edges)
+
+
+def _require_something(on_nodes: Mapping[str, Any]) -> None:
+    """Raises ConfigError if nothing says what the nodes have, or only a part of what training on nodes needs."""
+    if "features" not in on_nodes:
+        raise ConfigError(
+            "features: expected an array with a row for each node, or a table of the nodes (`nodes`), found neither"
+        )
+    splits = [name for name in SPLITS if name in on_nodes]
+    if splits and "labels" not in on_nodes:
+        raise ConfigError(
+            f"labels: expected one for each node of {' and '.join(splits)}, found none; pass `labels`, or leave out "
+            f"{' and '.join(f'`{name}`' for name in splits)} if there is nothing to learn of nodes"
+        )
+    if "labels" in on_nodes and "train" not in on_nodes:
+        raise ConfigError(
+            "train: expected the nodes to train on, found none; pass `train`, or leave out `labels` if there is "
+            "nothing to learn of nodes"
+        )
+
+
+def _columns_by_table(
+    columns: TableColumns | None, edges: Any, nodes: Any
+) -> tuple[TableColumns, TableColumns | None]:  # fmt: skip
+    """What is said of columns, for the table of edges and for that of nodes: each has those of its own.
+
+    Raises:
+        ConfigError: neither table has a column that was named.
+    """
+    if columns is None:
+        return TableColumns(), None
+    tables = [
+        Table(name, source, columns) if is_table(source) else None
+        for name, source in (("edges", edges), ("nodes", nodes))
+    ]
+    of_edges, of_nodes = ([] if table is None else table.schema.names for table in tables)
+
+    def require(role: str, name: str, *having: Collection[str]) -> None:
+        if not any(name in names for names in having):
+            there = "; ".join(f"{table.path} has {', '.join(table.schema.names)}" for table in tables if table)
+            raise ConfigError(
+                f"columns: {role}: expected a column of the tables, found {name!r}; {there or 'no table'}"
+            )
+
+    features = [columns.features] if isinstance(columns.features, str) else columns.features
+    if columns.weight is not None:
+        require("weight", columns.weight, of_edges)
+    if columns.time is not None:
+        require("time", columns.time, of_edges, of_nodes)
+    for name in features or ():
+        require("features", name, of_nodes, of_edges)
+    for name in columns.encode:
+        require("encode", name, of_nodes, of_edges)
+    carried = [name for name in features or () if name not in of_nodes]
+    kept = [name for name in features or () if name in of_nodes]
+    encode = {name: encoding for name, encoding in columns.encode.items() if name not in of_nodes}
+    return (
+        replace(columns, features=carried or None, time=columns.time if columns.time in of_edges else None,
+                encode=encode),
+        replace(columns, features=kept or None, time=columns.time if columns.time in of_nodes else None, weight=None,
+                encode={name: encoding for name, encoding in columns.encode.items() if name not in encode}),
+    )  # fmt: skip

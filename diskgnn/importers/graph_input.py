@@ -19,7 +19,9 @@ from diskgnn.importers.tables.table import TableColumns
 from diskgnn.paths import PathLike
 from diskgnn.schema import (
     TARGET_KINDS,
+    ClassValue,
     EdgeType,
+    are_class_values,
     check_type_name,
     edge_type_name,
     parse_edge_type,
@@ -60,6 +62,9 @@ class NodeInput:
     labels: Source | None = None  # integers [N], -1: none; 0 and 1 [N, C]; numbers [N] or [N, C], NaN: none
     task: str = "class"  # what the labels are: "class", "multilabel" or "regression"
     num_classes: int | None = None  # of "class"; None: the largest label plus 1
+    # Of "class": what classes 0, 1, ... are called. None: the values of text, truth values, and whole numbers of a
+    # table that are not 0, 1, 2, ..., in ascending order; others are called by their numbers.
+    classes: tuple[ClassValue, ...] | None = None
     train: Source | None = None  # node ids, or bool [N]
     valid: Source | None = None
     test: Source | None = None
@@ -75,6 +80,12 @@ class NodeInput:
         if self.num_classes is not None and (self.task != "class" or self.num_classes < 1):
             expected = "at least 1" if self.task == "class" else f"none for task {self.task!r}"
             raise ConfigError(f"num_classes: expected {expected}, found {self.num_classes}")
+        if self.classes is not None:
+            if isinstance(self.classes, str) or not are_class_values(self.classes, len(self.classes)):
+                raise ConfigError(f"classes: expected a list of different names, found {self.classes!r:.80}")
+            if self.task != "class" or self.num_classes not in (None, len(self.classes)) or not self.classes:
+                raise ConfigError(f"classes: found {len(self.classes)}, with {self.num_classes} of task {self.task!r}")
+            object.__setattr__(self, "classes", tuple(self.classes))
 
 
 @dataclass(frozen=True)
@@ -102,7 +113,9 @@ class EdgeInput:
 
     def __post_init__(self) -> None:
         carried = [name for name in ("features", "weights", "times") if getattr(self, name) is not None]
-        carried += ["keep_ids"] * self.keep_ids + ["columns"] * bool(self.columns.weight or self.columns.time)
+        carried += ["keep_ids"] * self.keep_ids + ["columns"] * bool(
+            self.columns.weight or self.columns.time or self.columns.features
+        )
         changed = [name for name in ("self_loops", "drop_duplicates") if getattr(self, name)]
         if carried and changed:
             raise ConfigError(
@@ -235,10 +248,10 @@ def _parse(where: str, content: Any, kind: type[T], folder: Path | None) -> T:
         expected = str(known[name].type)
         if name in _SOURCES:
             given[name] = _located(value, folder)
-        elif name == "columns":
+        elif name == "columns" and not isinstance(value, TableColumns):
             columns = mapping_of(f"{where}: columns", value, tuple(member.name for member in fields(TableColumns)))
-            given[name] = value if isinstance(value, TableColumns) else TableColumns(**columns)
-        elif not _is(value, expected):
+            given[name] = TableColumns(**columns)
+        elif name not in ("classes", "columns") and not _is(value, expected):
             raise ConfigError(f"{where}: {name}: expected {expected}, found {value!r:.80}")
     try:
         return kind(**given)

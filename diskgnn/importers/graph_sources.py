@@ -14,14 +14,16 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.csc import EdgeList, EdgeOptions
 from diskgnn.graph.edge_records import EdgeColumn
 from diskgnn.importers.both_directions import noticing
+from diskgnn.importers.class_labels import ClassLabels, values_text
 from diskgnn.importers.containers import arrays, edge_arrays, edge_lists, node_arrays, values
 from diskgnn.importers.containers.arrays import Source, named
 from diskgnn.importers.containers.rows import CHUNK_EDGES, EdgeStream, RowSource
 from diskgnn.importers.graph_input import EdgeInput, NodeInput
 from diskgnn.importers.ids.id_streams import IdColumns
+from diskgnn.importers.source_listing import SourceListing
 from diskgnn.importers.tables import table_rows
 from diskgnn.importers.tables.table import Table, is_table
-from diskgnn.schema import SPLITS, EdgeType, edge_type_name, reverse_edge_type
+from diskgnn.schema import SPLITS, ClassValue, EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.storage import artifacts
 from diskgnn.storage.graph_config import EdgeTypeConfig
 from diskgnn.storage.row_format import RowFormat
@@ -65,6 +67,7 @@ class OpenNodes:
     labels: RowSource | None
     times: RowSource | None
     splits: Mapping[str, npt.NDArray[np.int64]]
+    classes: tuple[ClassValue, ...] | None = None  # what the classes of the labels are called; None: by their numbers
 
     @property
     def row_format(self) -> RowFormat | None:
@@ -73,75 +76,131 @@ class OpenNodes:
         return None if rows is None else RowFormat.stored_as(rows.dtype, rows.row_shape[0])
 
 
-def open_nodes(given: NodeInput, owner: str, counted: Mapping[str, int]) -> OpenNodes:
+def open_nodes(
+    given: NodeInput, owner: str, counted: Mapping[str, int], node_type: str, listing: SourceListing
+) -> OpenNodes:
     """What is given, and the rest from the table.
 
     Args:
         given: the nodes of one type.
         owner: their type, for messages; "" for a graph of one type.
         counted: what else says how many nodes there are.
+        node_type: for the listing.
+        listing: is told what became of the columns of the table.
 
     Raises:
         ConfigError: something is missing, or cannot be what it is said to be.
         InputError: it is no node data, or its parts differ in length; see `node_arrays` and `tables`.
     """
-    table = None
+    table, taken = None, dict[str, str]()
     if given.table is not None:
         table = Table(named("nodes", owner, given.table), given.table, given.columns)
-    features = _features(given, table, owner)
-    labels, times = _labels(given, table, owner), _times(given, table, owner)
+        taken = _taken_columns(given, table)
+    labels = _labels(given, table, taken.get("labels"), owner)
+    if table is not None:
+        _list_roles(taken, labels, node_type, listing)
+    features = _features(given, table, owner, taken, node_type, listing)
+    times = _times(given, table, owner)
+    rows_of_labels = None if labels is None else labels.rows
     num_nodes = _agreed(given.num_nodes, {
-        **counted, **{rows.name: rows.num_rows for rows in (features, labels, times) if rows is not None},
+        **counted, **{rows.name: rows.num_rows for rows in (features, rows_of_labels, times) if rows is not None},
         **({} if table is None else {table.name: table.num_rows}),
     }, owner)  # fmt: skip
     sources: dict[str, Source] = {split: getattr(given, split) for split in SPLITS if getattr(given, split) is not None}
-    if table is not None and given.train is None and (not owner or given.columns.split in table.schema.names):
-        sources = {"train": np.empty(0, np.int64), **table_rows.splits(table, given.columns), **sources}
+    if table is not None and given.train is None and "splits" in taken:
+        sources = {"train": np.empty(0, np.int64), **table_rows.splits(table, taken["splits"]), **sources}
     splits = {
         split: node_arrays.split_ids(named(split, owner, source), source, num_nodes)
         for split, source in sources.items()
     }
     if splits and labels is None:
+        missing = "labels" if table is None else f"a column of labels in {table.path} (`columns`, label=NAME)"
         raise ConfigError(
-            f"{owner and owner + ': '}expected labels for the nodes of {' and '.join(splits)}, found none"
+            f"{owner and owner + ': '}expected {missing} for the nodes of {' and '.join(splits)}, found none; leave "
+            f"the splits out if there is nothing to learn of nodes"
         )
-    return OpenNodes(given, owner, num_nodes, features, labels, times, splits)
+    classes = None if labels is None else labels.values
+    return OpenNodes(given, owner, num_nodes, features, rows_of_labels, times, splits, classes)
 
 
-def _features(given: NodeInput, table: Table | None, owner: str) -> RowSource | None:
+def _taken_columns(given: NodeInput, table: Table) -> dict[str, str]:
+    """The columns of a table of nodes that have a role but for features, by what they become.
+
+    Raises:
+        InputError: a column that was named is not there.
+    """
+    columns = given.columns
+    found = {
+        "ids": columns.id_in(table),
+        "labels": columns.label_in(table) if given.labels is None else None,
+        "splits": columns.split_in(table),
+        "times": None if columns.time is None or given.times is not None else str(table.field(columns.time).name),
+    }
+    return {use: name for use, name in found.items() if name is not None}
+
+
+def _list_roles(
+    taken: Mapping[str, str], labels: ClassLabels | None, node_type: str, listing: SourceListing
+) -> None:  # fmt: skip
+    for use, name in taken.items():
+        if use == "labels" and labels is not None:
+            how = "" if labels.values is None else f"{len(labels.values)} classes: {values_text(labels.values)}"
+            listing.read(node_type, name, use, how, None, labels.null_share)
+        else:
+            listing.read(node_type, name, use)
+
+
+def _features(
+    given: NodeInput,
+    table: Table | None,
+    owner: str,
+    taken: Mapping[str, str],
+    node_type: str,
+    listing: SourceListing,
+) -> RowSource | None:
     name = named("features", owner, given.features if given.features is not None else given.table)
     if given.features is not None:
+        for column in [] if table is None else [each for each in table.schema.names if each not in taken.values()]:
+            listing.leave_out(node_type, column, "the features are given beside the table", expected=True)
         return node_arrays.features(given.features, bfloat16=given.bfloat16, name=name)
-    if table is None or (owner and not table_rows.has_features(table, given.columns)):
+    if table is None:
         return None
     if given.bfloat16:
         raise ConfigError("bfloat16: such features come from a .npy file of uint16, not from a table; leave it out")
-    return table_rows.features(table, given.columns, name)
+    rows = table_rows.features(table, given.columns, name, [*taken.values()], node_type, listing)
+    if rows is None and not owner:
+        left_out = {item.name: item.reason for item in listing.contents().left_out if item.of == node_type}
+        found = "; ".join(f"{column!r} ({why})" for column, why in left_out.items())
+        raise InputError(
+            f"features: expected columns that can be features in {table.path}, found none: {found or 'no others'}; "
+            f"say with `encode` how to read one, or pass `features`"
+        )
+    return rows
 
 
-def _labels(given: NodeInput, table: Table | None, owner: str) -> RowSource | None:
+def _labels(given: NodeInput, table: Table | None, column: str | None, owner: str) -> ClassLabels | None:
+    """The labels; those of other tasks than classes have no values."""
     name = named("labels", owner, given.labels if given.labels is not None else given.table)
-    column = given.columns.only_label
-    from_table = table is not None and given.labels is None and (not owner or column in table.schema.names)
-    if given.labels is None and not from_table:
+    num_classes = given.num_classes if given.classes is None else len(given.classes)
+    if table is not None and column is not None:
+        if given.task == "class":
+            return table_rows.labels(table, column, name, num_classes, given.classes)
+        rows = table_rows.numbers(table, column, name)
+    elif given.labels is None:
         return None
-    if given.task == "class":
-        if table is not None and from_table:
-            return table_rows.labels(table, given.columns, name)
-        assert given.labels is not None
-        return node_arrays.labels(given.labels, name)
+    elif given.task == "class":
+        return node_arrays.labels(given.labels, name, given.classes)
+    else:
+        rows = arrays.numbers(name, given.labels)
     check = values.multilabel if given.task == "multilabel" else values.regression
-    if table is not None and from_table:
-        return check(table_rows.numbers(table, column, name))
-    assert given.labels is not None
-    return check(arrays.numbers(name, given.labels))
+    return ClassLabels(check(rows), None, None)
 
 
 def _times(given: NodeInput | EdgeInput, table: Table | None, owner: str) -> RowSource | None:
     if given.times is not None:
         return values.times(arrays.items(named("times", owner, given.times), given.times))
     if given.columns.time is not None and table is not None:
-        return values.times(table_rows.numbers(table, given.columns.time, named("times", owner, table.path)))
+        return values.times(table_rows.times(table, given.columns.time, named("times", owner, table.path)))
     return None
 
 
@@ -195,7 +254,12 @@ def rows_of(features: EdgeColumn) -> RowFormat:
 
 
 def open_edges(
-    edge_type: EdgeType, given: EdgeInput, topology: EdgeStream, owner: str, num_nodes: Mapping[str, int]
+    edge_type: EdgeType,
+    given: EdgeInput,
+    topology: EdgeStream,
+    owner: str,
+    num_nodes: Mapping[str, int],
+    listing: SourceListing,
 ) -> Iterator[OpenEdges]:
     """The edges of a type, and where they are asked for those of the reverse type.
 
@@ -204,7 +268,7 @@ def open_edges(
     """
     name = named("edges", owner, given.edges if given.edges is not None else given.indptr)
     num_sources, num_destinations = num_nodes[edge_type[0]], num_nodes[edge_type[2]]
-    columns = tuple(_carried(given, topology, owner, name))
+    columns = tuple(_carried(edge_type, given, topology, owner, name, listing))
     options = EdgeOptions(given.symmetric, given.self_loops, given.drop_duplicates)
     splits = {}
     for split in SPLITS:
@@ -225,12 +289,20 @@ def open_edges(
         yield OpenEdges(back, {}, topology.stored_bytes)
 
 
-def _carried(given: EdgeInput, topology: EdgeStream, owner: str, name: str) -> Iterator[EdgeColumn]:
+def _carried(
+    edge_type: EdgeType, given: EdgeInput, topology: EdgeStream, owner: str, name: str, listing: SourceListing
+) -> Iterator[EdgeColumn]:
     """What edges carry, a column of each kind."""
     table = None
     if isinstance(given.edges, (str, os.PathLike)) and is_table(given.edges):
         table = Table(name, given.edges, given.columns)
-    columns = given.columns
+    columns, of = given.columns, edge_type_name(edge_type)
+    taken = dict[str, str]()  # columns of the table, by role
+    if table is not None:
+        roles = {"source": columns.src, "destination": columns.dst, "weights": columns.weight, "times": columns.time}
+        taken = {use: str(table.field(column).name) for use, column in roles.items() if column is not None}
+        for use, column in taken.items():
+            listing.read(of, column, use)
     if given.keep_ids:
         yield EdgeColumn(artifacts.EDGE_IDS, name, np.dtype(np.int64), (), partial(_numbers, topology.num_edges))
     found: dict[str, RowSource | None] = {artifacts.WEIGHTS: None, artifacts.TIMES: _times(given, table, owner)}
@@ -246,7 +318,14 @@ def _carried(given: EdgeInput, topology: EdgeStream, owner: str, name: str) -> I
             given.features, bfloat16=given.bfloat16, name=features_name
         )
     elif columns.features is not None and table is not None:
-        found[artifacts.EDGE_FEATURES] = table_rows.features(table, columns, named("features", owner, given.edges))
+        features_name = named("features", owner, given.edges)
+        found[artifacts.EDGE_FEATURES] = table_rows.features(
+            table, columns, features_name, [*taken.values()], of, listing
+        )  # fmt: skip
+    if table is not None and columns.features is None:
+        for column in [each for each in table.schema.names if each not in taken.values()]:
+            reason = "nothing asks for it: name it as time, weight or features in `columns`"
+            listing.leave_out(of, column, reason, expected=given.features is not None)
     for kind, rows in found.items():
         if rows is None:
             continue

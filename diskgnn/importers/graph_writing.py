@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.graph.bucket_layout import index_dtype
@@ -23,6 +23,7 @@ from diskgnn.importers.graph_sources import (
     type_owner,
 )
 from diskgnn.importers.quantising import quantised_format, write_quantised
+from diskgnn.importers.source_listing import SourceListing, warn_of_left_out
 from diskgnn.importers.value_scan import ValueScan, kept_counts
 from diskgnn.progress import Reporter
 from diskgnn.schema import EdgeType, edge_type_name
@@ -30,6 +31,7 @@ from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import edge_file, node_file
 from diskgnn.storage.graph_config import GraphConfig, NodeTypeConfig, TargetConfig
 from diskgnn.storage.row_format import RowFormat
+from diskgnn.storage.source_contents import SourceContents
 from diskgnn.storage.value_counts import ValueCounts
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
@@ -45,6 +47,7 @@ class OpenGraph:
     nodes: Mapping[str, OpenNodes]
     edges: Mapping[EdgeType, OpenEdges]
     stored_rows: Mapping[str, RowFormat | None]  # of the features of each node type, as they will be stored
+    contents: SourceContents = field(default_factory=SourceContents)  # of tables
 
     @property
     def needed_bytes(self) -> int:
@@ -91,19 +94,20 @@ def open_graph(given: GraphInput, *, typed: bool, topologies: Mapping[EdgeType, 
         edge_type: replaced.get(edge_type) or open_topology(edges, owners[edge_type])
         for edge_type, edges in given.edges.items()
     }
-    nodes = {}
+    nodes, listing = {}, SourceListing()
     for name, described in given.nodes.items():
         counted = {
             f"indptr of {owners[edge_type]}" if typed else "indptr": topology.num_nodes
             for edge_type, topology in topologies.items()
             if edge_type[2] == name and topology.num_nodes is not None
         }
-        nodes[name] = open_nodes(described, type_owner("node", name) if typed else "", counted)
+        nodes[name] = open_nodes(described, type_owner("node", name) if typed else "", counted, name, listing)
     stored_rows = {name: _stored_rows(opened) for name, opened in nodes.items()}
     num_nodes = {name: opened.num_nodes for name, opened in nodes.items()}
     edges = {}
     for edge_type, edges_given in given.edges.items():
-        for opened_edges in open_edges(edge_type, edges_given, topologies[edge_type], owners[edge_type], num_nodes):
+        opening = open_edges(edge_type, edges_given, topologies[edge_type], owners[edge_type], num_nodes, listing)
+        for opened_edges in opening:
             edges[opened_edges.list.type] = opened_edges
             if not topologies[edge_type].num_edges:
                 warnings.warn(
@@ -111,7 +115,9 @@ def open_graph(given: GraphInput, *, typed: bool, topologies: Mapping[EdgeType, 
                     DataWarning,
                     stacklevel=callers_level(),
                 )
-    return OpenGraph(typed, nodes, edges, stored_rows)
+    contents = listing.contents()
+    warn_of_left_out(contents)
+    return OpenGraph(typed, nodes, edges, stored_rows, contents)
 
 
 def _stored_rows(nodes: OpenNodes) -> RowFormat | None:
@@ -213,8 +219,9 @@ def _write_small(
         return {}
     file = node_file(artifacts.LABELS, name)
     if nodes.given.task == "class":
+        num_classes = nodes.given.num_classes if nodes.classes is None else len(nodes.classes)
         targets[name] = TargetConfig(
-            "class", node_data.write_labels(writer, name, nodes.labels, nodes.given.num_classes)
+            "class", node_data.write_labels(writer, name, nodes.labels, num_classes), nodes.classes
         )
     else:
         node_data.write_rows(writer, file, nodes.labels)

@@ -117,12 +117,13 @@ def _rows_by_split(
     if isinstance(seeds, Mapping):
         return {split: _rows(_opened(path, columns), columns, ids) for split, path in seeds.items()}
     table = _opened(seeds, columns)
-    if columns.split not in table.schema.names:
+    split = columns.split or "split"
+    if split not in table.schema.names:
         raise InputError(
-            f"seeds: expected a column {columns.split!r} in {table.path}, found {table.schema.names}; say what it is "
+            f"seeds: expected a column {split!r} in {table.path}, found {table.schema.names}; say what it is "
             f"called (`columns`, split=NAME), or give a table for each split, such as train={table.path}"
         )
-    chosen = splits(table, columns)
+    chosen = splits(table, split)
     if not chosen:
         raise InputError(f"seeds: expected rows of a split in {seeds}, found none")
     rows = _rows(table, columns, ids)
@@ -137,13 +138,13 @@ def _opened(path: PathLike, columns: TableColumns) -> Table:
 
 
 def _rows(table: Table, columns: TableColumns, ids: Sequence[str]) -> pa.Table:
-    taken: dict[str, str] = {role: getattr(columns, role) for role in ids}
+    taken: dict[str, str] = {role: getattr(columns, role) or role for role in ids}
     if columns.time or "time" in table.schema.names:
         taken["time"] = columns.time or "time"
-    if not isinstance(columns.label, str):
+    if columns.label is not None and not isinstance(columns.label, str):
         taken |= {f"{_LABEL}{number}": name for number, name in enumerate(columns.label)}
-    elif columns.label != _LABEL or _LABEL in table.schema.names:
-        taken[_LABEL] = columns.label
+    elif columns.label is not None or _LABEL in table.schema.names:
+        taken[_LABEL] = columns.label or _LABEL
     for role in ids:
         name = taken[role]
         if name not in table.schema.names:

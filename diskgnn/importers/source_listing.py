@@ -20,9 +20,11 @@ class SourceListing:
         self._read: dict[ReadItem, None] = {}
         self._left_out: dict[tuple[str, str], LeftOutItem] = {}
 
-    def read(self, of: str, name: str, use: str) -> None:
-        """Notes that `name` of the type `of` is read as `use`, in the words of the format's options."""
-        self._read[ReadItem(of, name, use)] = None
+    def read(
+        self, of: str, name: str, use: str, how: str = "", width: int | None = None, null_share: float | None = None
+    ) -> None:
+        """Notes that `name` of the type `of` is read as `use`, in the words of the format's options; see `ReadItem`."""
+        self._read[ReadItem(of, name, use, how, width, null_share)] = None
 
     def leave_out(self, of: str, name: str, reason: str, *, expected: bool = False) -> None:
         """Notes why `name` is not read. The first reason counts. `expected` items need no warning."""
@@ -93,7 +95,7 @@ def warn_of_left_out(contents: SourceContents) -> None:
     by_reason: dict[str, list[str]] = {}
     for item in contents.left_out:
         if not item.expected:
-            by_reason.setdefault(item.reason, []).append(item.name + (f" of {item.of}" if item.of else ""))
+            by_reason.setdefault(item.reason, []).append((item.name or "''") + (f" of {item.of}" if item.of else ""))
     if by_reason:
         told = "; ".join(f"{_shortened(names)} ({reason})" for reason, names in by_reason.items())
         warnings.warn(f"left out of the graph: {told}", DataWarning, stacklevel=callers_level())

@@ -14,7 +14,7 @@ from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
 from diskgnn.inference.outputs import check_what
 from diskgnn.paths import PathLike
-from diskgnn.schema import EdgeType, edge_type_name, parse_edge_type
+from diskgnn.schema import ClassValue, EdgeType, edge_type_name, parse_edge_type
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.training.checkpoints import load_checkpoint, load_model
 from diskgnn.training.models import BlockModel
@@ -30,6 +30,7 @@ class Asked:
     kind: str  # what the model is for
     node_type: str
     before_last: bool  # rows that enter the last layer or the head
+    classes: tuple[ClassValue, ...] | None = None  # what classes 0, 1, ... are called; None: by these numbers
 
 
 def asked_of(
@@ -38,6 +39,7 @@ def asked_of(
     model: nn.Module | PathLike,
     what: str | None,
     node_type: str | None,
+    classes: Mapping[str, tuple[ClassValue, ...] | None],
 ) -> Asked:
     """What `infer` and `predict` are asked for.
 
@@ -45,6 +47,7 @@ def asked_of(
         source: the path of the graph or packed directory, for messages.
         kinds: for each node type that there is, what its labels are (`schema.TARGET_KINDS`); None where it has none.
         model, what, node_type: as they take them.
+        classes: for each node type, what the classes of its labels are called; a checkpoint says it itself.
 
     Raises:
         ConfigError: for what the graph or the model does not have.
@@ -52,6 +55,7 @@ def asked_of(
     if node_type is not None and node_type not in kinds:
         raise ConfigError(f"node_type: expected one of {', '.join(kinds)}, found {node_type!r}")
     kind: str | None = None
+    called: tuple[ClassValue, ...] | None = None
     types: tuple[str, ...]
     if isinstance(model, nn.Module):
         net, types = model, tuple(kinds)
@@ -65,6 +69,7 @@ def asked_of(
         net, schema = load_model(model), load_checkpoint(model)["config"]["schema"]
         target = schema["target"]
         kind = schema["target_kind"] if isinstance(target, str) else "link"  # whose rows of nodes are vectors
+        called = schema.get("classes")
         types = (target,) if isinstance(target, str) else tuple(dict.fromkeys((target[0], target[2])))
         if not isinstance(net, TypedModel):
             types = tuple(kinds)  # whatever the graph calls it
@@ -78,11 +83,11 @@ def asked_of(
             f"made from a graph with the types that it was trained on, or train a model on this one"
         )
     if kind is None:
-        kind = kinds[node_type] or "class"
+        kind, called = kinds[node_type] or "class", classes.get(node_type)
     if what is None:
         what = "embeddings" if kind == "link" else "logits"
     check_what(what, kind)
-    return Asked(net, what, kind, node_type, before_last=what == "embeddings" and kind != "link")
+    return Asked(net, what, kind, node_type, before_last=what == "embeddings" and kind != "link", classes=called)
 
 
 def _named(model: nn.Module | PathLike) -> str:
@@ -93,6 +98,12 @@ def kinds_of(graph: Graph) -> dict[str, str | None]:
     """What the labels of each node type are."""
     targets = {name: nodes.config.target for name, nodes in graph.nodes.items()}
     return {name: None if target is None else target.kind for name, target in targets.items()}
+
+
+def classes_of(graph: Graph) -> dict[str, tuple[ClassValue, ...] | None]:
+    """What the classes of each node type are called; None where they are called by their numbers."""
+    targets = {name: nodes.config.target for name, nodes in graph.nodes.items()}
+    return {name: None if target is None else target.classes for name, target in targets.items()}
 
 
 def chosen_nodes(nodes: npt.ArrayLike | None, num_nodes: int) -> npt.NDArray[np.int64] | None:

@@ -16,7 +16,7 @@ from torch import nn
 from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import DataWarning, callers_level
 from diskgnn.graph.graph import Graph
-from diskgnn.inference.asking import asked_of, chosen_nodes, kinds_of
+from diskgnn.inference.asking import asked_of, chosen_nodes, classes_of, kinds_of
 from diskgnn.inference.network import FLOAT_BYTES, Network, take_apart
 from diskgnn.inference.node_files import read_nodes
 from diskgnn.inference.outputs import IdColumn, OutputFormat, check_suffix, open_output, output_bytes
@@ -100,7 +100,7 @@ def infer(
     check_suffix(out)
     check_output(out, overwrite=overwrite)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
-    asked = asked_of(graph.manifest.path, kinds_of(graph), model, what, node_type)
+    asked = asked_of(graph.manifest.path, kinds_of(graph), model, what, node_type, classes_of(graph))
     node_set = graph.nodes[asked.node_type]
     if isinstance(nodes, str | os.PathLike):
         nodes = read_nodes(nodes, node_set)
@@ -108,7 +108,7 @@ def infer(
     with _evaluating(asked.net):
         network = take_apart(asked.net, graph, node_type=asked.node_type, embeddings=asked.before_last)
     _warn_of_times(graph, network)
-    content = OutputFormat(asked.what, asked.kind, network.out_columns)
+    content = OutputFormat(asked.what, asked.kind, network.out_columns, asked.classes)
     reporter = reporter_for(reporter, progress)
     resources = Resources.of(memory, threads, reporter)
     order_bytes = 0 if chosen is None else _ORDER_BYTES * len(chosen)

@@ -17,6 +17,7 @@ import torch
 from diskgnn._native import scatter_rows
 from diskgnn.errors import ConfigError
 from diskgnn.graph.type_data import NodeSet
+from diskgnn.schema import ClassValue
 from diskgnn.storage.checked_files import ChecksummedFile, npy_header_bytes
 from diskgnn.storage.disk_space import DiskBudget, file_bytes
 
@@ -53,17 +54,21 @@ class OutputFormat:
         what: one of WHAT, which `check_what` has accepted.
         kind: what the model was trained for: one of `schema.TARGET_KINDS`, or 'link'.
         columns: of a row of the model.
+        values: what classes 0, 1, ... are called; None: by these numbers.
     """
 
     what: str
     kind: str
     columns: int
+    values: tuple[ClassValue, ...] | None = None
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of a value."""
         if self.what != "classes":
             return np.dtype(np.float32)
+        if self.kind == "class" and self.values is not None:
+            return np.array(self.values).dtype
         return np.dtype(np.int64 if self.kind == "class" else np.uint8)
 
     @property
@@ -83,8 +88,8 @@ class OutputFormat:
         logits = torch.from_numpy(rows)
         if self.what == "probabilities":
             return (logits.softmax(1) if self.kind == "class" else logits.sigmoid()).numpy()
-        found = logits.argmax(1) if self.kind == "class" else (logits > 0).to(torch.uint8)
-        return found.numpy()
+        found = (logits.argmax(1) if self.kind == "class" else (logits > 0).to(torch.uint8)).numpy()
+        return found if self.kind != "class" or self.values is None else np.array(self.values)[found]
 
     def column(self, values: npt.NDArray[Any]) -> tuple[str, pa.Array]:
         """Name and content of the column of a table that has these."""

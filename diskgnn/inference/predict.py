@@ -16,7 +16,7 @@ from torch import nn
 from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, kinds_of, pair_model
+from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, classes_of, kinds_of, pair_model
 from diskgnn.inference.message_edges import AS_GIVEN, MessageEdges
 from diskgnn.inference.neighbourhoods import SPLIT, Neighbourhoods
 from diskgnn.inference.node_files import chosen_pairs, read_nodes
@@ -26,7 +26,7 @@ from diskgnn.inference.scratch import Scratch, check_output
 from diskgnn.loading.loader import Loader
 from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter, StageReport, say
-from diskgnn.schema import NO_LABELS, EdgeType, edge_type_name
+from diskgnn.schema import NO_LABELS, ClassValue, EdgeType, edge_type_name
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.targets import NodeTarget
 from diskgnn.storage.artifacts import PACKED
@@ -138,7 +138,7 @@ def predict(
                 _predict_pairs(drawn, graph, model, pairs, what, edge_type, messages)
         else:
             loader = opened.enter_context(Loader(source, split, device=device))
-            asked = _asked(source, _kinds_of(loader), model, what, node_type)
+            asked = _asked(source, _kinds_of(loader), model, what, node_type, _classes_of(loader))
             given = read_nodes(nodes, None) if isinstance(nodes, str | os.PathLike) else nodes
             write_nodes(scratch, asked, loader, None if given is None else np.asarray(given), None, reporter)
     return StageReport("predict", time.perf_counter() - started, 0, out.stat().st_size)
@@ -164,7 +164,7 @@ def _predict_nodes(
     drawn: Neighbourhoods, graph: Graph, model: nn.Module | PathLike, nodes: npt.ArrayLike | PathLike | None,
     what: str | None, node_type: str | None,
 ) -> None:  # fmt: skip
-    asked = _asked(graph.manifest.path, kinds_of(graph), model, what, node_type)
+    asked = _asked(graph.manifest.path, kinds_of(graph), model, what, node_type, classes_of(graph))
     node_set = graph.nodes[asked.node_type]
     chosen = chosen_nodes(read_nodes(nodes, node_set) if isinstance(nodes, str | os.PathLike) else nodes,
                           node_set.num_nodes)  # fmt: skip
@@ -194,11 +194,16 @@ def _asked(
     model: nn.Module | PathLike,
     what: str | None,
     node_type: str | None,
+    classes: Mapping[str, tuple[ClassValue, ...] | None],
 ) -> Asked:
-    asked = asked_of(source, kinds, model, what, node_type)
+    asked = asked_of(source, kinds, model, what, node_type, classes)
     if asked.before_last:
         raise ConfigError("what: `predict` has no rows before the last layer; `infer` has")
     return asked
+
+
+def _classes_of(loader: Loader) -> dict[str, tuple[ClassValue, ...] | None]:
+    return {loader.schema.target: loader.schema.classes} if isinstance(loader.schema.target, str) else {}
 
 
 def _kinds_of(loader: Loader) -> dict[str, str | None]:

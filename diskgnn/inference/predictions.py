@@ -47,7 +47,7 @@ def write_nodes(
         chosen = known[places]
     else:
         places = _places_of(chosen, known, places)
-    content = OutputFormat(asked.what, asked.kind, values.shape[1])
+    content = OutputFormat(asked.what, asked.kind, values.shape[1], asked.classes)
     if is_table := scratch.output.suffix == ".parquet":
         by_node = np.argsort(chosen, kind="stable")
         chosen, places = chosen[by_node], places[by_node]

@@ -11,7 +11,9 @@ from diskgnn.schema import (
     ONE_NODE_TYPE,
     SPLITS,
     TARGET_KINDS,
+    ClassValue,
     EdgeType,
+    are_class_values,
     check_type_name,
     edge_type_name,
     parse_edge_type,
@@ -28,15 +30,21 @@ class TargetConfig:
 
     kind: str  # of TARGET_KINDS: "class", "multilabel" or "regression"
     num_outputs: int  # classes, labels, or columns
+    # Of "class": what classes 0, 1, ... are called by the user, all of one type; None: by these numbers.
+    classes: tuple[ClassValue, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the manifest."""
-        return {"kind": self.kind, "num_outputs": self.num_outputs}
+        named = {} if self.classes is None else {"classes": list(self.classes)}
+        return {"kind": self.kind, "num_outputs": self.num_outputs, **named}
 
     @staticmethod
     def parse(config: Mapping[str, Any]) -> TargetConfig:
         """Raises ValueError or KeyError for what no graph's manifest says."""
-        target = TargetConfig(typed(config["kind"], str), typed(config["num_outputs"], int))
+        classes = tuple(typed(config["classes"], list)) if "classes" in config else None
+        target = TargetConfig(typed(config["kind"], str), typed(config["num_outputs"], int), classes)
+        if classes is not None and (target.kind != "class" or not are_class_values(classes, target.num_outputs)):
+            raise ValueError(f"{target.num_outputs} classes called {classes!r:.80}")
         if target.kind not in TARGET_KINDS or target.num_outputs < 1:
             raise ValueError(f"a target of {target.num_outputs} outputs that is a {target.kind!r}")
         return target

@@ -191,6 +191,7 @@ class PackedConfig:
             target=sampled.edge_type if isinstance(sampled, LinkTarget) else str(sampled.node_type),
             target_kind=unlabelled if self.target is None else self.target.kind,
             num_outputs=1 if self.target is None else self.target.num_outputs,
+            classes=None if self.target is None else self.target.classes,
         )
 
     def header_layout(self) -> HeaderLayout:

@@ -58,9 +58,17 @@ BAD = [
     ({"indptr": [0]}, ConfigError, r"found edges and indptr"),
     ({"edges": None, "indptr": [0]}, ConfigError, r"found indptr"),
     ({"edges": None, "indices": [0]}, ConfigError, r"found indices"),
-    ({"features": None}, ConfigError, r"found no features"),
-    ({"labels": None, "train": None}, ConfigError, r"found no labels and no train"),  # but other splits
-    ({"train": None}, ConfigError, r"expected features, with labels and train .*; found no train"),
+    ({"features": None}, ConfigError, r"features: expected an array .*or a table of the nodes .*found neither"),
+    (
+        {"labels": None, "train": None},
+        ConfigError,
+        r"labels: expected one for each node of valid and test, found none; .*leave out `valid` and `test`",
+    ),  # but other splits
+    (
+        {"train": None},
+        ConfigError,
+        r"train: expected the nodes to train on, found none; pass `train`, or leave out `labels`",
+    ),
     (
         {"features": np.ones((49, 3), np.float32)},
         InputError,

@@ -142,7 +142,7 @@ def test_a_folder_and_dataclasses_say_the_same(tmp_path: Path) -> None:
 
 
 def test_parquet_tables(tmp_path: Path) -> None:
-    """The same graph from tables: ids count, numbers are features, named columns are times, weights and labels."""
+    """The same graph from tables: ids count, numbers are features, scaled; named columns are times, weights, labels."""
     rng = np.random.default_rng(6)
     src, dst, when = rng.integers(0, 4, 50), rng.integers(0, 6, 50), rng.integers(0, 9, 50)
     pq.write_table(pa.table({"a": src, "p": dst, "w": np.full(50, 0.5), "when": when}), tmp_path / "writes.parquet")
@@ -166,7 +166,7 @@ def test_parquet_tables(tmp_path: Path) -> None:
     paper, writes = graph.nodes["paper"], graph.edges[WRITES]
     np.testing.assert_array_equal(paper.labels, np.array(scores, np.float32))
     np.testing.assert_array_equal(paper.times, np.arange(6) + 1990)
-    np.testing.assert_array_equal(paper.features, np.arange(6)[:, None])
+    np.testing.assert_allclose(paper.features[:, 0], (np.arange(6) - 2.5) / np.arange(6).std(), rtol=1e-6)
     assert {split: nodes.tolist() for split, nodes in paper.splits.items()} == {
         "train": [0, 2], "valid": [3], "test": [4]}  # fmt: skip
     np.testing.assert_array_equal(writes.times, when[np.lexsort((np.arange(50), order_hash(src), dst))])

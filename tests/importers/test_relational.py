@@ -130,7 +130,7 @@ def test_texts_of_many_values_are_left_out_and_said(tmp_path: Path) -> None:
         return SimpleNamespace(df=frame, pkey_col=pkey, fkey_col_to_pkey_table=fkeys, time_col=None)
 
     database = SimpleNamespace(table_dict={"many": table(many, "key", {}), "few": table(few, None, {"of": "many"})})
-    with pytest.warns(DataWarning, match="table many: left out text"):
+    with pytest.warns(DataWarning, match="left out of the graph: text of many .more than 32 values"):
         diskgnn.convert(tmp_path / "graph", source=database)
     graph = Graph.open(tmp_path / "graph")
     assert graph.nodes["many"].features.tolist() == [[1, 0], [0, 1]] * 20

@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, DataWarning, InputError, callers_level
-from diskgnn.importers.containers.arrays import Source, load, numbers
+from diskgnn.importers.class_labels import ClassLabels, array_column, class_labels
+from diskgnn.importers.containers.arrays import Source, items, load, numbers
 from diskgnn.importers.containers.rows import RowSource, as_signed, first_fraction, of_array, require_whole
+from diskgnn.schema import ClassValue
 from diskgnn.storage.row_format import FEATURE_STORAGE, dtype_stored_as
 
 
@@ -55,15 +57,18 @@ def _narrowed(chunk: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         return chunk.astype(np.float32)
 
 
-def labels(source: Source, name: str = "labels") -> RowSource:
-    """Labels [N], or [N, 1], as int64 [N], -1 where a node has none.
+def labels(source: Source, name: str = "labels", classes: tuple[ClassValue, ...] | None = None) -> ClassLabels:
+    """Labels [N], or [N, 1], as classes. Whole numbers are classes already, -1 for none; text and truth values become
+    some. `classes` are what these are called, if the user says it.
 
     Raises:
-        InputError: another shape, or labels that are not whole numbers.
+        InputError: another shape, or labels of other kinds.
     """
-    rows = numbers(name, source)
+    rows = items(name, source)
     if rows.row_shape not in ((), (1,)):
         raise InputError(f"{name}: expected shape [N], found {rows.shape}; a class for each node, or another `task`")
+    if rows.dtype.kind in "bUSO":
+        return class_labels(array_column(name, rows), None, classes)
     if rows.dtype.kind == "f":
         fraction = first_fraction(rows)
         raise InputError(
@@ -79,7 +84,7 @@ def labels(source: Source, name: str = "labels") -> RowSource:
     def whole(chunk: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         return as_signed(chunk.reshape(-1)).astype(np.int64, copy=False)
 
-    return rows.mapped((), np.dtype(np.int64), whole)
+    return ClassLabels(rows.mapped((), np.dtype(np.int64), whole), classes, None)
 
 
 def split_ids(split: str, source: Source, num_nodes: int) -> npt.NDArray[np.int64]:
@@ -91,6 +96,8 @@ def split_ids(split: str, source: Source, num_nodes: int) -> npt.NDArray[np.int6
     if isinstance(source, RowSource):
         return _streamed_ids(split, source, num_nodes)
     array = load(split, source)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
     if array.ndim != 1:
         raise InputError(f"{split}: expected node ids or a mask, one-dimensional, found shape {list(array.shape)}")
     if array.dtype.kind == "b":

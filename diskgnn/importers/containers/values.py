@@ -17,12 +17,13 @@ _NOT_A_TIME = np.iinfo(np.int64).min  # NaT's bits
 
 
 def times(rows: RowSource) -> RowSource:
-    """Times [N] as int64, from whole numbers; datetime64 as seconds since 1970, rounded down. Both may be negative.
+    """Times [N], or [N, 1], as int64 [N]: whole numbers; datetime64 as seconds since 1970, rounded down. Both may be
+    negative.
 
     Raises:
         InputError: another shape, or (while read) fractions or missing times (NaN, NaT); names the first.
     """
-    _require_vector(rows)
+    rows = _vector(rows)
     if rows.dtype.kind == "M":
         dated = _checked(rows, rows.dtype, np.isnat, "a time for each")
         return dated.mapped((), np.dtype(np.int64), lambda chunk: chunk.astype("datetime64[s]").astype(np.int64))
@@ -37,12 +38,12 @@ def times(rows: RowSource) -> RowSource:
 
 
 def weights(rows: RowSource) -> RowSource:
-    """Weights [E] as float32, from finite numbers from 0 on.
+    """Weights [E], or [E, 1], as float32 [E], from finite numbers from 0 on.
 
     Raises:
         InputError: another shape, or (while read) negative, missing or infinite weights; names the first.
     """
-    _require_vector(rows)
+    rows = _vector(rows)
     largest = np.finfo(np.float32).max
     return _checked(rows, np.dtype(np.float32), lambda chunk: ~((chunk >= 0) & (chunk <= largest)),
                     "a finite weight for each, 0 or more")  # fmt: skip
@@ -109,9 +110,13 @@ def _checked(rows: RowSource, dtype: np.dtype[Any], is_wrong: Check, expected: s
     return rows.read_by(read, rows.row_shape, dtype)
 
 
-def _require_vector(rows: RowSource) -> None:
+def _vector(rows: RowSource) -> RowSource:
+    """The rows [N]; of [N, 1] what stands in each."""
+    if rows.row_shape == (1,):
+        return rows.mapped((), rows.dtype, lambda chunk: chunk.reshape(-1))
     if rows.row_shape:
         raise InputError(f"{rows.name}: expected one number for each, found {_shape(rows)}")
+    return rows
 
 
 def _shape(rows: RowSource) -> str:

@@ -10,19 +10,16 @@ only the entity's row leads to. So a minibatch sees what the entity's neighbourh
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
 
-from diskgnn.errors import ConfigError, DataWarning, InputError, callers_level
-from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, RowSource
+from diskgnn.errors import ConfigError, InputError
+from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
 from diskgnn.importers.formats.relational_keys import key_edges, primary_key
 from diskgnn.importers.formats.relational_source import (
     DESCRIPTION,
@@ -32,11 +29,16 @@ from diskgnn.importers.formats.relational_source import (
     described,
 )
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.importers.tables.column_encoding import TableEncoding, label_numbers, seconds
+from diskgnn.importers.source_listing import SourceListing
+from diskgnn.importers.tables.column_encoding import (
+    TableEncoding,
+    encoded_rows,
+    find_statistics,
+    label_numbers,
+    seconds,
+)
 from diskgnn.importers.tables.frames import JoinedTables, RowTable
 from diskgnn.schema import EdgeType
-
-_STATISTICS_ROWS = 1 << 16  # at a time: what is found must not depend on memory
 
 
 def recognises(source: object) -> bool:
@@ -70,7 +72,8 @@ def read(
     elif not isinstance(source, RelationalSource):
         source = RelationalSource.of(source)
     until = None if val_timestamp is None else _timestamp(val_timestamp)
-    nodes = {name: _nodes(name, table, until) for name, table in source.tables.items()}
+    listing = SourceListing()
+    nodes = {name: _nodes(name, table, until, listing) for name, table in source.tables.items()}
     edges: dict[EdgeType, EdgeInput] = {}
     for name, table in source.tables.items():
         for column, other in table.fkeys.items():
@@ -78,6 +81,7 @@ def read(
             edges[name, f"f2p_{column}", other] = EdgeInput(
                 key_edges(name, table.rows, column, skip_unknown), reverse=reverse
             )
+            listing.read(name, column, f"edges to {other}")
     for name, task in source.tasks.items():
         if name in nodes:
             raise ConfigError(f"task {name}: there is a table of this name; call the task something else")
@@ -85,10 +89,11 @@ def read(
         _require_key(f"task {name}: entity {column}", source, entity)
         rows = JoinedTables(f"task {name}", list(task.splits.values()))
         nodes[name] = _task_nodes(name, task, rows)
+        _list_task(name, task, rows, listing)
         edges[entity, f"rev_f2p_{column}", name] = EdgeInput(key_edges(name, rows, column, False, turned=True))
     if not edges:
         raise ConfigError(f"expected tables with foreign keys, found none in {', '.join(source.tables)}")
-    return GraphInput(nodes, edges)
+    return GraphInput(nodes, edges, listing.contents())
 
 
 def _require_key(where: str, source: RelationalSource, table: str) -> None:
@@ -98,7 +103,7 @@ def _require_key(where: str, source: RelationalSource, table: str) -> None:
         raise ConfigError(f"{where}: expected a pkey of table {table}, whose rows it names; found none")
 
 
-def _nodes(name: str, table: KeyedTable, until: int | None) -> NodeInput:
+def _nodes(name: str, table: KeyedTable, until: int | None, listing: SourceListing) -> NodeInput:
     rows = table.rows
     for column in (table.pkey, table.time, *table.fkeys):
         if column is not None:
@@ -106,45 +111,17 @@ def _nodes(name: str, table: KeyedTable, until: int | None) -> NodeInput:
     used = {table.pkey, table.time, *table.fkeys}
     kinds = {column.name: column.type for column in rows.schema if column.name not in used}
     encoding = TableEncoding(f"table {name}", kinds, table.columns)
-    _find_statistics(encoding, table, until)
-    if encoding.left_out:
-        warnings.warn(
-            f"table {name}: left out {', '.join(encoding.left_out)}: no numbers, times, truth values, vectors or "
-            f"categories of few values; encode them as vectors beforehand, or as none to do without this",
-            DataWarning,
-            stacklevel=callers_level(),
-        )
+    find_statistics(encoding, rows, time=table.time, until=until)
+    for column, use in ((table.pkey, "ids"), (table.time, "times")):
+        if column is not None:
+            listing.read(name, column, use)
+    encoding.list_columns(name, listing)
     return NodeInput(
         num_nodes=rows.num_rows,
         ids=None if table.pkey is None else primary_key(name, rows, table.pkey),
-        features=_features(f"features of table {name}", rows, encoding),
+        features=encoded_rows(f"features of table {name}", rows, encoding),
         times=None if table.time is None else _times(f"times of table {name}", rows, table.time),
     )
-
-
-def _find_statistics(encoding: TableEncoding, table: KeyedTable, until: int | None) -> None:
-    columns, time = encoding.columns, None if until is None else table.time
-    if columns:
-        for batch in table.rows.batches(columns if time is None else [*columns, time], _STATISTICS_ROWS):
-            if time is not None:
-                times = seconds(batch.column(len(columns)), f"{table.rows.name}: column {time!r}")
-                batch = batch.filter(pc.less_equal(times, until).fill_null(False))
-            encoding.add(batch.columns[: len(columns)])
-    encoding.complete()
-
-
-def _features(name: str, rows: RowTable, encoding: TableEncoding) -> RowSource:
-    batch_rows = max(1, CHUNK_BYTES // (4 * encoding.width))
-    columns = encoding.columns
-
-    def read(first: int) -> Iterator[npt.NDArray[np.float32]]:
-        for batch in rows.batches(columns or rows.schema.names[:1], batch_rows, first):
-            yield encoding.encode(batch.columns if columns else [], batch.num_rows)
-
-    return RowSource(
-        name, rows.num_rows, (encoding.width,), np.dtype(np.float32), partial(read, 0),
-        stored_bytes=rows.stored_bytes, seek=read,
-    )  # fmt: skip
 
 
 def _times(name: str, rows: RowTable, column: str) -> RowSource:
@@ -161,6 +138,15 @@ def _times(name: str, rows: RowTable, column: str) -> RowSource:
     return RowSource(name, rows.num_rows, (), np.dtype(np.int64), chunks, stored_bytes=rows.stored_bytes)
 
 
+def _list_task(name: str, task: TaskTables, rows: JoinedTables, listing: SourceListing) -> None:
+    uses = {task.entity[0]: f"edges from {task.entity[1]}", task.time: "times", task.label: "labels"}
+    for column in rows.schema.names:
+        if column in uses:
+            listing.read(name, column, uses[column])
+        else:
+            listing.leave_out(name, column, "a task has no features", expected=True)
+
+
 def _task_nodes(name: str, task: TaskTables, rows: JoinedTables) -> NodeInput:
     splits, start = dict[str, Any](), 0
     for split, table in task.splits.items():
@@ -170,7 +156,7 @@ def _task_nodes(name: str, task: TaskTables, rows: JoinedTables) -> NodeInput:
     ones = TableEncoding(f"task {name}", {}, {})
     labels = _labels(f"labels of task {name}", task, rows)
     times = None if task.time is None else _times(f"times of task {name}", rows, task.time)
-    features = _features(f"features of task {name}", rows, ones)
+    features = encoded_rows(f"features of task {name}", rows, ones)
     return NodeInput(num_nodes=rows.num_rows, features=features, labels=labels, times=times, task=task.kind, **splits)
 
 

@@ -30,8 +30,10 @@ def node_ids(name: str, source: Source | IdColumns, columns: TableColumns) -> Id
     if isinstance(source, IdColumns):
         return source
     if is_table(source):
-        return _of_table(name, source, columns, (columns.id,), "row")
+        return _of_table(name, source, columns, (columns.id or "id",), "row")
     rows = _items(name, source)
+    if rows.row_shape == (1,):
+        rows = rows.mapped((), rows.dtype, lambda chunk: chunk.reshape(-1))
     if rows.row_shape:
         raise InputError(f"{name}: expected ids of shape [N], found {rows.shape}")
     return _of_rows(name, "row", ("ids",), rows.num_rows, lambda first: partial(_at_once, RowReader(rows, first)))

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from diskgnn.errors import DataWarning, InputError, callers_level
 from diskgnn.graph.edge_buckets import DamagedScratchError, EdgeChunk
 from diskgnn.graph.edge_progress import State
+from diskgnn.importers.class_labels import ClassLabels
 from diskgnn.importers.containers.arrays import Source, named
 from diskgnn.importers.containers.rows import EdgeStream, RowReader, RowSource
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
@@ -33,7 +34,7 @@ from diskgnn.importers.ids.scratch_files import prefixed, within
 from diskgnn.importers.ids.user_ids import UserIds
 from diskgnn.importers.tables import table_rows
 from diskgnn.importers.tables.table import Table, is_table
-from diskgnn.schema import SPLITS, EdgeType
+from diskgnn.schema import SPLITS, ClassValue, EdgeType
 from diskgnn.storage.disk_space import kept_bytes, require_free_bytes
 from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
@@ -213,7 +214,7 @@ class _Replacing:
                 split: np.concatenate([np.empty(0, np.int64), *lookup.nodes()]) for split, lookup in splits.items()
             }
             if labels is not None:
-                dense["labels"] = self._labels(name, labels, num_nodes)
+                dense["labels"], dense["classes"] = self._labels(name, labels, num_nodes)
             return replace(nodes, ids=None, num_nodes=num_nodes, **dense)
 
         return finish
@@ -223,22 +224,21 @@ class _Replacing:
         (ends,) = self._spread(found, (node_type,), [f"{name}: {found.columns[0]}"], "spread ids")
         return ends
 
-    def _labels(self, node_type: str, ends: Ends, num_nodes: int) -> RowSource:
-        """Labels of some nodes, in any order, as rows of all nodes."""
+    def _labels(self, node_type: str, ends: Ends, num_nodes: int) -> tuple[RowSource, tuple[ClassValue, ...] | None]:
+        """Labels of some nodes, in any order, as rows of all nodes; and what their classes are called."""
         nodes = self._given.nodes[node_type]
         name = named("labels", self._owner_of("node", node_type), nodes.labels)
         assert isinstance(nodes.labels, (str, Path))
         table = Table(name, nodes.labels, nodes.columns)
         if nodes.task == "multilabel":
             raise InputError(f"{name}: expected several labels of every node, in the order of the nodes; found a table")
-        is_class = nodes.task == "class"
-        rows = (
-            table_rows.labels(table, nodes.columns, name)
-            if is_class
-            else table_rows.numbers(table, nodes.columns.only_label, name)
-        )
-        dtype = np.dtype(np.int64 if is_class else np.float64)
-        return _scattered(rows, ends, num_nodes, dtype, self._memory_bytes // 4)
+        column = nodes.columns.only_label
+        if nodes.task == "class":
+            found = table_rows.labels(table, column, name, nodes.num_classes, nodes.classes)
+        else:
+            found = ClassLabels(table_rows.numbers(table, column, name), None, None)
+        dtype = np.dtype(np.int64 if nodes.task == "class" else np.float64)
+        return _scattered(found.rows, ends, num_nodes, dtype, self._memory_bytes // 4), found.values
 
 
 def _scattered(rows: RowSource, ends: Ends, num_nodes: int, dtype: np.dtype[Any], memory_bytes: int) -> RowSource:

@@ -77,7 +77,7 @@ def _listed(nodes: NodeInput, owner: str) -> IdColumns | None:
     if nodes.table is None:
         return None
     table = Table(named("nodes", owner, nodes.table), nodes.table, nodes.columns)
-    if nodes.columns.id not in table.schema.names:
+    if nodes.columns.id_in(table) is None:
         return None
     column = node_ids(table.name, nodes.table, nodes.columns)
     return None if column.count_rows() else column
@@ -101,8 +101,8 @@ def _are_mapped(found: Mapping[str, pa.DataType], nodes: NodeInput, owner: str, 
     if unnumbered and counted:
         raise ConfigError(
             f"{unnumbered[0]} names nodes by ids of type {readable_kind(found[unnumbered[0]])}; expected the ids of "
-            f"{owner or 'the nodes'} in the order of their rows: as a column {nodes.columns.id!r} of their table "
-            f"(`{'table' if owner else 'nodes'}`), or as `ids`"
+            f"{owner or 'the nodes'} in the order of their rows: as a column {nodes.columns.id or 'id'!r} of their "
+            f"table (`{'table' if owner else 'nodes'}`), or as `ids`"
         )
     return bool(unnumbered) or not counted
 

@@ -26,28 +26,61 @@ class TableColumns:
 
     src: str = "src"  # edge table: ids of nodes
     dst: str = "dst"
-    id: str = "id"  # node table: ids of nodes; without such a column, nodes are numbered in the order of the rows
-    # Node table: a column of lists, or several columns of numbers. None: "features" if there is such a column,
-    # otherwise all columns of numbers that have no other role.
+    # Node table: ids of nodes. None: a column "id", or else the one that edges refer to; without either, nodes are
+    # numbered in the order of the rows.
+    id: str | None = None
+    # Node table: a column of lists, or several columns, of which numbers are taken as they are. None: "features" if
+    # there is such a column, otherwise all columns that have no other role, encoded. Edge table: None takes none.
     features: str | Sequence[str] | None = None
-    label: str | Sequence[str] = "label"  # whole numbers; null for none. Of seeds: a list of labels, or several columns
-    split: str = "split"  # "train", "valid" or "test"; null or "" for none
-    time: str | None = None  # of a node or edge table: whole numbers, 0 or more
+    # Classes: whole numbers, text or truth values; null for none. Of seeds: a list of labels, or several columns. None:
+    # "label" if there is such a column; the same of "split".
+    label: str | Sequence[str] | None = None
+    split: str | None = None  # "train", "valid" or "test"; null or "" for none
+    time: str | None = None  # of a node or edge table: whole numbers, timestamps, dates, or text such as 2024-01-31
     weight: str | None = None  # of an edge table: numbers, 0 or more
+    encode: Mapping[str, str] = field(default_factory=dict)  # of columns that become features: how (`ENCODINGS`)
     names: Sequence[str] | None = None  # of all columns of a CSV file that has no line with their names
     delimiter: str | None = None  # of a CSV file; None: whichever of , ; | tab and space its first line has most of
     types: Mapping[str, str] = field(default_factory=dict)  # of CSV columns, as Arrow calls them: {"id": "string"}
 
     @property
     def only_label(self) -> str:
-        """The column of labels, where there is one for each row.
+        """What the column of labels is called, where there is one label for each row.
 
         Raises:
             ConfigError: several.
         """
-        if not isinstance(self.label, str):
+        if self.label is not None and not isinstance(self.label, str):
             raise ConfigError(f"columns: expected one column of labels, found {', '.join(self.label)}")
-        return self.label
+        return self.label or "label"
+
+    def label_in(self, table: Table) -> str | None:
+        """The column of labels of a table of nodes, if it has one.
+
+        Raises:
+            InputError: the one that was named is not there.
+        """
+        return _found(self.only_label, table, is_named=self.label is not None)
+
+    def split_in(self, table: Table) -> str | None:
+        """The column of splits of a table of nodes, if it has one.
+
+        Raises:
+            InputError: the one that was named is not there.
+        """
+        return _found(self.split or "split", table, is_named=self.split is not None)
+
+    def id_in(self, table: Table) -> str | None:
+        """The column of ids of a table of nodes, if it has one.
+
+        Raises:
+            InputError: the one that was named is not there.
+        """
+        return _found(self.id or "id", table, is_named=self.id is not None)
+
+
+def _found(name: str, table: Table, *, is_named: bool) -> str | None:
+    return str(table.field(name).name) if is_named or name in table.schema.names else None
 
 
 def is_table(path: object) -> bool:

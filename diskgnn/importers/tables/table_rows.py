@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
@@ -15,11 +15,22 @@ import pyarrow.compute as pc
 
 from diskgnn.errors import DataWarning, InputError, callers_level
 from diskgnn.graph.edge_buckets import EdgeChunk
+from diskgnn.importers.class_labels import ClassLabels, LabelColumn, class_labels, is_value
 from diskgnn.importers.containers.rows import CHUNK_BYTES, CHUNK_EDGES, EdgeStream, RowSource, as_signed, first_fraction
+from diskgnn.importers.source_listing import SourceListing
+from diskgnn.importers.tables.column_encoding import (
+    TableEncoding,
+    encoded_rows,
+    find_statistics,
+    natural_encoding,
+    seconds,
+)
 from diskgnn.importers.tables.spark_vectors import is_vector, vector_lengths, vector_rows
 from diskgnn.importers.tables.table import Table, TableColumns
+from diskgnn.schema import ClassValue
 
-_SPLITS = {"train": "train", "valid": "valid", "val": "valid", "validation": "valid", "test": "test"}
+_SPLITS = {"train": "train", "training": "train", "valid": "valid", "val": "valid", "validation": "valid",
+           "dev": "valid", "test": "test", "testing": "test"}  # fmt: skip
 _FEATURE_TYPES = {pa.float16(): np.float16, pa.float32(): np.float32, pa.float64(): np.float64, pa.int8(): np.int8}
 
 
@@ -66,19 +77,68 @@ def _ids(column: pa.Array, table: str, name: str, position: int) -> npt.NDArray[
     return as_signed(np.asarray(column))
 
 
-def features(table: Table, columns: TableColumns, row_name: str = "features") -> RowSource:
-    """Feature rows [N, D] of a node table. Null becomes NaN; other numbers than float16 and int8 become float32.
+def features(
+    table: Table, columns: TableColumns, row_name: str, taken: Collection[str], of: str, listing: SourceListing
+) -> RowSource | None:
+    """Feature rows [N, D] of a table; None if it has no column that can be one.
+
+    A column of vectors alone, and columns of numbers that were named, keep their values: null becomes NaN, other
+    numbers than float16 and int8 become float32. All other columns are encoded as `column_encoding` says.
+
+    Args:
+        table: of nodes or edges.
+        columns: which columns, and their encodings.
+        row_name: of the rows, for messages.
+        taken: columns that have another role.
+        of: the type of the nodes or edges, for `listing`.
+        listing: is told what becomes of each column without another role.
 
     Raises:
-        InputError: no such column or no numbers, or (while streaming) lists of different lengths or null in int8.
+        InputError: no such column, or (while streaming) lists of different lengths or null in int8.
+        ConfigError: an encoding that is none, or of a column that is no feature.
     """
-    names = _feature_columns(table, columns)
+    free = [name for name in table.schema.names if name not in taken]
+    named = [columns.features] if isinstance(columns.features, str) else columns.features
+    names = list(named) if named is not None else ["features"] if "features" in free else free
+    reason = "not among the columns of features that were named" if named else "the column 'features' is taken alone"
+    for name in free:
+        if name not in names:
+            listing.leave_out(of, name, reason, expected=named is not None)
+    kinds = {name: table.field(name).type for name in names}
+    as_they_are = named is not None or names == ["features"]
+    asked = {name: "raw" for name, kind in kinds.items() if as_they_are and _is_number(kind)}
+    if named is not None:  # what cannot be encoded is an error then, and not left out
+        asked = {name: natural_encoding(kind) for name, kind in kinds.items()} | asked
+        if unusable := [name for name, encoding in asked.items() if encoding == "none" and name not in columns.encode]:
+            raise InputError(
+                f"{row_name}: expected numbers, times, truth values, text or vectors in column {unusable[0]!r}, found "
+                f"{kinds[unusable[0]]}"
+            )
+    asked |= columns.encode
+    encoding = TableEncoding(table.name, kinds, asked, "encode")
+    if as_they_are and len(names) == 1 and names[0] not in columns.encode and _is_vectors(kinds[names[0]]):
+        rows = _list_features(table, names[0], row_name)
+        listing.read(of, names[0], "features", "vector", rows.row_shape[0])
+        return rows
+    if names and all(asked.get(name) == "raw" and _is_number(kind) for name, kind in kinds.items()):
+        for name in names:
+            listing.read(of, name, "features", "raw", 1)
+        return _raw_features(table, names, row_name)
+    find_statistics(encoding, table)
+    encoding.list_columns(of, listing)
+    return encoded_rows(row_name, table, encoding) if encoding.columns else None
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _is_vectors(kind: pa.DataType) -> bool:
+    return is_list(kind) or is_vector(kind)
+
+
+def _raw_features(table: Table, names: list[str], row_name: str) -> RowSource:
     kinds = [table.field(name).type for name in names]
-    if len(names) == 1 and (is_list(kinds[0]) or is_vector(kinds[0])):
-        return _list_features(table, names[0], row_name)
-    for name, kind in zip(names, kinds, strict=True):
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-            raise InputError(f"features: expected numbers in column {name!r}, found {kind}")
     dtype = np.dtype(_FEATURE_TYPES.get(kinds[0], np.float32) if len(set(kinds)) == 1 else np.float32)
     if any(kind not in _FEATURE_TYPES or pa.types.is_float64(kind) for kind in kinds):
         dtype = _narrowed(sorted({str(kind) for kind in kinds}))
@@ -94,36 +154,6 @@ def features(table: Table, columns: TableColumns, row_name: str = "features") ->
         return rows
 
     return _rows(table, row_name, names, (len(names),), dtype, read)
-
-
-def has_features(table: Table, columns: TableColumns) -> bool:
-    """Whether `features` would find any."""
-    if columns.features is not None:
-        return len(columns.features) > 0
-    return "features" in table.schema.names or bool(_number_columns(table, columns))
-
-
-def _number_columns(table: Table, columns: TableColumns) -> list[str]:
-    """Columns of numbers without another role."""
-    taken = (columns.id, columns.only_label, columns.split, columns.time, columns.weight)
-    return [
-        field.name
-        for field in table.schema
-        if field.name not in taken and (pa.types.is_integer(field.type) or pa.types.is_floating(field.type))
-    ]
-
-
-def _feature_columns(table: Table, columns: TableColumns) -> list[str]:
-    if isinstance(columns.features, str):
-        return [columns.features]
-    if columns.features is not None:
-        return list(columns.features)
-    if "features" in table.schema.names:
-        return ["features"]
-    names = _number_columns(table, columns)
-    if not names:
-        raise InputError(f"features: found no column 'features' and no columns of numbers in {table.schema.names}")
-    return names
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -201,22 +231,41 @@ def _rows(
     )
 
 
-def labels(table: Table, columns: TableColumns, name: str = "labels") -> RowSource:
-    """Labels [N] of a node table as int64, -1 for null.
+def labels(
+    table: Table, column: str, name: str, num_classes: int | None, classes: tuple[ClassValue, ...] | None = None
+) -> ClassLabels:
+    """The classes of the nodes of a table.
 
     Raises:
-        InputError: no such column, or no whole numbers.
+        InputError: no such column, or no whole numbers, text or truth values.
     """
-    if not pa.types.is_integer(table.field(columns.only_label).type):
-        advice = "for regression, give the nodes `task: regression` in a `schema`"
-        raise no_integers(table, columns.only_label, about_fractions=advice)
+    kind = table.field(column).type
+    if not is_value(kind):
+        raise InputError(f"{name}: expected whole numbers, text or truth values in column {column!r}, found {kind}")
+
+    def read(first: int) -> Iterator[pa.Array]:
+        return (batch.column(0) for batch in table.batches([column], CHUNK_EDGES, first))
+
+    column_of_labels = LabelColumn(name, table.num_rows, kind, read, table.stored_bytes)
+    return class_labels(column_of_labels, num_classes, classes)
+
+
+def times(table: Table, column: str, name: str) -> RowSource:
+    """Times [N] int64 of nodes or edges, in seconds since 1970 unless they are whole numbers.
+
+    Raises:
+        InputError: no such column, or (while streaming) no times, or null; names the first row without one.
+    """
+    table.field(column)
 
     def read(batch: pa.RecordBatch, position: int) -> npt.NDArray[Any]:
-        column = batch.column(0)
-        values = as_signed(column.fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
-        return np.where(column.is_null().to_numpy(zero_copy_only=False), -1, values)
+        found = seconds(batch.column(0), f"{name}: column {column!r}")
+        if found.null_count:
+            row = position + int(np.asarray(found.is_null()).argmax())
+            raise InputError(f"{name}: expected a time in column {column!r}, found null in row {row} (from 0)")
+        return np.asarray(found)
 
-    return _rows(table, name, [columns.only_label], (), np.dtype(np.int64), read)
+    return _rows(table, name, [column], (), np.dtype(np.int64), read)
 
 
 def numbers(table: Table, column: str, name: str) -> RowSource:
@@ -246,29 +295,30 @@ def numbers(table: Table, column: str, name: str) -> RowSource:
     return _rows(table, name, [column], width, dtype, read)
 
 
-def splits(table: Table, columns: TableColumns) -> dict[str, npt.NDArray[np.int64]]:
-    """Node ids of each split that the split column names.
+def splits(table: Table, column: str) -> dict[str, npt.NDArray[np.int64]]:
+    """Node ids of each split that the words of a column name.
 
     Raises:
         InputError: no such column, no text in it, or a split of another name.
     """
-    kind = table.field(columns.split).type
+    kind = table.field(column).type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise InputError(f"splits: expected 'train', 'valid' or 'test' in column {columns.split!r}, found {kind}")
+        raise InputError(f"splits: expected 'train', 'valid' or 'test' in column {column!r}, found {kind}")
     found: dict[str, list[npt.NDArray[np.int64]]] = {}
     position = 0
-    for batch in table.batches([columns.split], CHUNK_EDGES):
+    for batch in table.batches([column], CHUNK_EDGES):
         encoded = batch.column(0).dictionary_encode()
         codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         for code, word in enumerate(encoded.dictionary.to_pylist()):
             rows = np.flatnonzero(codes == code)
             if not word or not len(rows):
                 continue
-            if word not in _SPLITS:
+            split = _SPLITS.get(word.strip().lower())
+            if split is None:
                 raise InputError(
-                    f"splits: expected train, valid, test or null in column {columns.split!r}, found {word!r} in "
+                    f"splits: expected train, valid (or val), test or null in column {column!r}, found {word!r} in "
                     f"row {position + int(rows[0])}"
                 )
-            found.setdefault(_SPLITS[word], []).append(rows.astype(np.int64) + position)
+            found.setdefault(split, []).append(rows.astype(np.int64) + position)
         position += batch.num_rows
     return {split: np.concatenate(found[split]) for split in ("train", "valid", "test") if split in found}

@@ -1,0 +1,192 @@
+"""Labels that are values of any kind (text, truth values, whole numbers with gaps) as classes 0, 1, 2, ...
+
+Classes are the distinct values in ascending order, as scikit-learn's LabelEncoder has them. A value that is missing is
+-1, no class. Whole numbers that are 0, 1, 2, ... already stay as they are.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from diskgnn.errors import DataWarning, InputError, callers_level
+from diskgnn.importers.containers.rows import RowSource
+from diskgnn.schema import ClassValue
+
+_FEW = 32  # rows may have a class each
+_MOST_VALUES = 10_000  # that stand in a manifest
+_LARGEST = 2**63 - 1
+_WHOLE = 2.0**53  # up to here a float64 is exactly the whole number that was written
+
+
+@dataclass(frozen=True)
+class LabelColumn:
+    """A value for each row: of a column of a table, or of an array.
+
+    Args:
+        name: for messages.
+        num_rows: N.
+        kind: of the values.
+        chunks: yields the values from a row on, as arrays of this kind.
+        stored_bytes: in files.
+    """
+
+    name: str
+    num_rows: int
+    kind: pa.DataType
+    chunks: Callable[[int], Iterator[pa.Array]]
+    stored_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class ClassLabels:
+    """Labels as classes.
+
+    Args:
+        rows: [N] int64, -1 for none.
+        values: that the classes stand for; None where they are the numbers themselves.
+        null_share: of the rows, those without a value; None if nobody counted.
+    """
+
+    rows: RowSource
+    values: tuple[ClassValue, ...] | None
+    null_share: float | None
+
+
+def is_value(kind: pa.DataType) -> bool:
+    """Whether values of this type can be classes."""
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_boolean(kind)
+        or pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    )  # fmt: skip
+
+
+def class_labels(
+    column: LabelColumn, num_classes: int | None, classes: tuple[ClassValue, ...] | None = None
+) -> ClassLabels:
+    """The classes of a column, which is read once to find them.
+
+    Args:
+        column: the values.
+        num_classes: given by the user: whole numbers are then classes as they are.
+        classes: what they are called, given by the user: text and truth values are taken in this order.
+
+    Raises:
+        InputError: fractions, too many values of text, a value that `classes` lack, or -1 and 1, of which one would be
+            no class.
+    """
+    values, num_nulls = _distinct(column)
+    is_number = pa.types.is_integer(column.kind) or pa.types.is_floating(column.kind)
+    if classes is not None and not is_number:
+        if unknown := [value for value in values or () if value not in classes]:
+            raise InputError(f"{column.name}: expected values of `classes`, found {unknown[0]!r}")
+        values = classes
+    if is_number and values is not None:
+        values = _with_gaps(column.name, values) if num_classes is None else None
+    if values is None and not is_number:
+        raise InputError(
+            f"{column.name}: expected at most {_MOST_VALUES} values as classes, found more: is it another column that "
+            f"was meant? More classes than that need numbers: 0, 1, 2, ..."
+        )
+    if values is not None and not values:
+        values = None
+
+    if values is not None and len(values) == column.num_rows - num_nulls > _FEW:
+        warnings.warn(
+            f"{column.name}: each of {len(values)} rows has a class of its own ({values_text(values)}); is it another "
+            f"column that was meant?",
+            DataWarning,
+            stacklevel=callers_level(),
+        )
+    known = None if values is None else pa.array(values)
+
+    def read(first: int) -> Iterator[npt.NDArray[np.int64]]:
+        for chunk in column.chunks(first):
+            chunk = _comparable(chunk, column.name)
+            if known is not None:
+                chunk = pc.index_in(chunk, value_set=known.cast(chunk.type)).cast(pa.int64())
+            yield np.asarray(chunk.fill_null(-1)).astype(np.int64, copy=False)
+
+    rows = RowSource(
+        column.name, column.num_rows, (), np.dtype(np.int64), partial(read, 0), stored_bytes=column.stored_bytes,
+        seek=read,
+    )  # fmt: skip
+    return ClassLabels(rows, values if classes is None else classes, num_nulls / max(1, column.num_rows))
+
+
+def _distinct(column: LabelColumn) -> tuple[tuple[ClassValue, ...] | None, int]:
+    """The distinct values in ascending order, or None if there are too many; and how many rows have none."""
+    found: pa.Array | None = None
+    too_many, num_nulls = False, 0
+    for chunk in column.chunks(0):
+        chunk = _comparable(chunk, column.name)
+        num_nulls += chunk.null_count
+        if not too_many:
+            distinct = pc.unique(chunk.drop_null())
+            found = distinct if found is None else pc.unique(pa.concat_arrays([found, distinct]))
+            too_many = len(found) > _MOST_VALUES
+    return None if too_many else tuple(sorted([] if found is None else found.to_pylist())), num_nulls
+
+
+def _comparable(chunk: pa.Array, name: str) -> pa.Array:
+    """Whole numbers as int64; NaN is null."""
+    if pa.types.is_floating(chunk.type):
+        numbers = np.asarray(chunk.cast(pa.float64()).to_numpy(zero_copy_only=False))
+        known = ~np.isnan(numbers)
+        wrong = known & ((numbers != np.floor(numbers)) | (np.abs(numbers) > _WHOLE))
+        if wrong.any():
+            raise InputError(
+                f"{name}: expected classes: whole numbers, text or truth values; found {numbers[wrong][0]}; for "
+                f"regression, give the nodes `task: regression` in a `schema`"
+            )
+        return pa.array(np.where(known, numbers, 0).astype(np.int64), mask=~known)
+    if pa.types.is_uint64(chunk.type):  # beyond int64 it is no class
+        largest = pa.scalar(_LARGEST, pa.uint64())
+        return pc.if_else(pc.greater(chunk, largest), largest, chunk).cast(pa.int64())
+    return chunk.cast(pa.int64()) if pa.types.is_integer(chunk.type) else chunk
+
+
+def _with_gaps(name: str, values: tuple[Any, ...]) -> tuple[ClassValue, ...] | None:
+    """Those of whole numbers that are not 0, 1, 2, ... already; -1 is none. None: they are."""
+    classes = tuple(value for value in values if value != -1)
+    if classes == (1,) and len(values) == 2:
+        raise InputError(
+            f"{name}: found -1 and 1, but -1 means a node without a label: call the classes 0 and 1, or no and yes"
+        )
+    if classes == tuple(range(len(classes))) or any(not 0 <= value < _LARGEST for value in classes):
+        return None  # what is negative or too large is refused where labels are written
+    return classes
+
+
+def array_column(name: str, rows: RowSource) -> LabelColumn:
+    """The values of an array [N], or [N, 1], of text or truth values.
+
+    Raises:
+        InputError: they are of several kinds.
+    """
+
+    def read(first: int) -> Iterator[pa.Array]:
+        for chunk in rows.chunks_from(first):
+            try:
+                yield pa.array(chunk.reshape(-1))
+            except (pa.ArrowException, TypeError) as error:
+                raise InputError(f"{name}: expected labels that are all text or all truth values ({error})") from error
+
+    kind = next((chunk.type for chunk in read(0)), pa.string())
+    if not is_value(kind):
+        raise InputError(f"{name}: expected labels that are whole numbers, text or truth values, found {kind}")
+    return LabelColumn(name, rows.num_rows, kind, read, rows.stored_bytes)
+
+
+def values_text(values: tuple[ClassValue, ...]) -> str:
+    """How a message shows the values of classes."""
+    shown = ", ".join(map(str, values[:8]))
+    return f"{shown}, ..." if len(values) > 8 else shown

@@ -48,7 +48,7 @@ def graphs(tmp_path_factory):
 @pytest.mark.parametrize("task", TASKS)
 def test_from_disk_as_in_memory(graphs, task, tmp_path):
     name, target, sampling, training = TASKS[task]
-    sampling = {"fanouts": [4, 4], "batch_size": 256, "target": target, "seed": 3, **sampling}
+    sampling = {"fanouts": [4, 4], "batch_size": 256, "target": target, "seed": 3, "temporal": "ignore", **sampling}
     training = {"hidden": 16, "epochs": 2, "lr": 0.01, "seed": 3, **training}
     graph = Graph.open(graphs / name)
     diskgnn.prepare(graph, tmp_path / "packed", epochs=2, cpu_cache="10%", static_cache=0, **sampling)
@@ -80,7 +80,7 @@ def test_a_gene_is_told_better_than_by_the_largest_class(graphs, tmp_path):
     labels = {split: nodes.labels_of(np.sort(ids)) for split, ids in nodes.splits.items()}
     largest = np.mean(labels["test"] == np.bincount(labels["train"]).argmax())
     diskgnn.prepare(graph, tmp_path / "packed", fanouts=[5, 5], batch_size=128, epochs=4, cpu_cache="20%",
-                    target=NodeTarget("gene"))  # fmt: skip
+                    target=NodeTarget("gene"), temporal="ignore")  # fmt: skip
     result = diskgnn.train(tmp_path / "packed", hidden=32, epochs=8, lr=0.01)
     assert result.test_accuracy > largest + 0.05
 

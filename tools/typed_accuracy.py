@@ -60,7 +60,13 @@ class Experiment:
 
     def spec(self, graph: Graph) -> dict[str, Any]:
         """Arguments of `prepare` and `in_memory_sources`."""
-        return {"fanouts": [5, 5], "batch_size": 1024, **self.sampling, "target": self._target(graph)}
+        return {
+            "fanouts": [5, 5],
+            "batch_size": 1024,
+            "temporal": "ignore",
+            **self.sampling,
+            "target": self._target(graph),
+        }
 
     def _target(self, graph: Graph) -> NodeTarget | LinkTarget:
         if ":" not in self.target:

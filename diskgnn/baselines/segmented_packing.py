@@ -55,6 +55,7 @@ def prepare_segmented_packed(
     disk_limit: int | str,
     segment_batches: int = SEGMENT_BATCHES,
     seed: int = 0,
+    temporal: str | None = None,
     memory: int | str = "auto",
     threads: int | None = None,
     keep_input_nodes: bool = False,
@@ -72,6 +73,7 @@ def prepare_segmented_packed(
     Args:
         graph, out, fanouts, batch_size, seed, memory, threads, keep_input_nodes, overwrite, reporter: as
             `diskgnn.prepare`.
+        temporal: 'ignore' on a graph with times; nothing else.
         static_cache: rows in memory while training: bytes, '2GiB', or '10%' of all rows.
         disk_limit: of the rows in extents and disk caches, in bytes or as '20GiB'. The authors' program limits the same
             to a multiple of the graph's features (`blowup`): rows in memory, graph blocks and padding are not counted.
@@ -87,7 +89,7 @@ def prepare_segmented_packed(
     """
     if segment_batches is not None:
         whole_number("segment_batches", segment_batches)
-    spec = SamplingSpec(fanouts, batch_size, seed=seed, splits=("train",))
+    spec = SamplingSpec(fanouts, batch_size, seed=seed, splits=("train",), temporal=temporal)
     resources = Resources.beside(memory, threads, reporter)
     graph = graph if isinstance(graph, Graph) else Graph.open(graph)
     plan = SamplingPlan(graph, spec)

@@ -30,9 +30,13 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
     graph = Graph.open(out)
     splits = [each.splits for each in graph.nodes.values()] + [each.splits for each in graph.edges.values()]
     if any("train" in each for each in splits):
-        packed = out.with_name(f"{out.name}-packed")
-        output.next("diskgnn", "prepare", out, packed, "--fanouts", "10,10", "--cpu-cache", "10%", "--estimate",
-                    why="predicts time and disk space; without --estimate it prepares")  # fmt: skip
+        from diskgnn.cli.proposed_draws import about_times
+
+        packed, (temporal, reason) = out.with_name(f"{out.name}-packed"), about_times(graph)
+        if reason:
+            output.note(reason)
+        output.next("diskgnn", "prepare", out, packed, "--fanouts", "10,10", *temporal, "--cpu-cache", "10%",
+                    "--estimate", why="predicts time and disk space; without --estimate it prepares")  # fmt: skip
     else:
         output.next(
             "diskgnn",

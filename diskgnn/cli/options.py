@@ -246,7 +246,8 @@ minibatches = combined(
            help="What the seeds are: nodes of a type, or for link prediction the seed edges of an edge type, "
                 "author:writes:paper.  [default: the only node type with a train split]"),
     _types("--temporal", type=click.Choice(TEMPORAL),
-           help="Draw nothing later than the seed: uniformly, or the last ones.  [default: times do not count]"),
+           help="Of a graph with times, which has to say it: draw nothing later than the seed, uniformly or the last "
+                "ones; or ignore times, so that seeds see what comes after them."),
     _types("--strict-time/--no-strict-time", default=None,
            help="With --temporal: nothing of the time of the seed either.  [default: so for links only]"),
     _types("--weighted", is_flag=True, help="Draw in proportion to weights, where edges have them."),

@@ -74,7 +74,7 @@ class LoaderInputs:
     @property
     def plain(self) -> dict[str, Any]:
         """The same for what draws independently around nodes."""
-        return {name: self.drawn[name] for name in ("fanouts", "batch_size", "seed")}
+        return {name: self.drawn[name] for name in ("fanouts", "batch_size", "seed", "temporal")}
 
     @property
     def online(self) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Variant:
         asked = {
             TYPES: graph.is_typed,
             LINKS: isinstance(sampling.target, LinkTarget),
-            TIMES: sampling.temporal is not None,
+            TIMES: sampling.is_temporal,
             WEIGHTS: sampling.weighted,
             COORDINATED: sampling.draws != "independent",
             GROUPS: sampling.group_seeds > 1,

@@ -55,7 +55,7 @@ def _warn_of_known(
         return
     seeds = {AS_GIVEN: pairs[:1], "test": pairs[~is_held]}
     target = LinkTarget(edge_type, 0, 0, "none", seeds=seeds, message_edges="all")
-    counts = SamplingPlan(graph, SamplingSpec([-1], target=target)).held_out.eval_edges
+    counts = SamplingPlan(graph, SamplingSpec([-1], target=target, temporal="ignore")).held_out.eval_edges
     assert counts is not None
     if num_known := counts.seed_edges["test"][1]:
         warnings.warn(

@@ -73,6 +73,7 @@ class Neighbourhoods:
             seed=self.seed,
             splits=(split,),
             shuffle=False,
+            temporal="ignore",
         )
         plan = SamplingPlan(graph, spec)
         resources = Resources.of(self.memory, self.threads, self.reporter)

@@ -192,7 +192,7 @@ class LoaderRequest:
         return SamplingSpec(
             self._fanouts(graph, is_typed=inputs.input_type is not None), self.batch_size, self.epochs,
             seed=self.seed, splits=("train",), target=target,
-            temporal=self.temporal_strategy if self.disjoint else None, strict_time=False,
+            temporal=self.temporal_strategy if self.disjoint else "ignore", strict_time=False,
             weighted=self.weight_attr is not None, edge_ids=True, expand_once=True, shuffle=self.shuffle,
         )  # fmt: skip
 

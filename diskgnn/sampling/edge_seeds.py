@@ -51,11 +51,7 @@ class EdgeSeeds:
             for nodes, column in zip(self._ends, pairs.T, strict=True):
                 check_nodes(graph, split, column, nodes, given=target.seeds is not None)
         check_times(spec, target)
-        if (
-            spec.temporal is not None
-            and target.times is None
-            and not any(nodes.config.has_times for nodes in self._ends)
-        ):
+        if spec.is_temporal and target.times is None and not any(nodes.config.has_times for nodes in self._ends):
             raise ConfigError(
                 f"temporal: the seeds, edges of type {edge_type_name(target.edge_type)}, have no times: neither of "
                 "their ends has; give `seeds` and `times`"
@@ -101,7 +97,7 @@ class EdgeSeeds:
         found: list[Direction] = [(target.edge_type, False)]
         if with_reverse and target.reverse_edge_type is not None:
             found.append((target.reverse_edge_type, True))
-        by_time = spec.temporal is not None and spec.strict_time and target.times is not None
+        by_time = spec.is_temporal and spec.strict_time and target.times is not None
         return [each for each in found if not (by_time and self._graph.edges[each[0]].config.has_times)]
 
     @property
@@ -143,7 +139,7 @@ class EdgeSeeds:
         else:
             label = self.target.labels[split][positions].astype(np.float32)
         excluded = self._excluded(sources, destinations) if is_train else ()
-        if self._spec.temporal is None:
+        if not self._spec.is_temporal:
             seeds, (src, dst) = _by_first_appearance(ends, self._same_type)
             times = None
         else:

@@ -32,7 +32,7 @@ class NodeSeeds:
         require_splits(graph, spec, self.splits, "nodes", given=target.seeds is not None)
         for split in self.splits:
             check_nodes(graph, split, given[split], self._nodes, given=target.seeds is not None)
-        self._is_timed, self._strict = spec.temporal is not None, bool(spec.strict_time)
+        self._is_timed, self._strict = spec.is_temporal, bool(spec.strict_time)
         check_times(spec, target)
         if self._is_timed and not self._nodes.config.has_times and target.times is None:
             raise ConfigError(

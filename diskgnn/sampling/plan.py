@@ -19,6 +19,7 @@ from diskgnn.sampling.held_out import HeldOut
 from diskgnn.sampling.planned_minibatch import DrawRules, PlannedEpoch, PlannedMinibatch, Sampler
 from diskgnn.sampling.seeds import SeedBatch, Seeds
 from diskgnn.sampling.target_seeds import seeds_of
+from diskgnn.sampling.timed_types import require_temporal
 from diskgnn.sampling.topology import TopologyParts
 from diskgnn.sampling.user_sampling import UserDraws
 from diskgnn.specs.sampling import SamplingSpec
@@ -48,17 +49,18 @@ class SamplingPlan:
         edge_types = tuple(graph.edges)
         self._fanouts = {split: np.array(spec.fanouts_by_type(split, edge_types), np.int32) for split in self.splits}
         _require_edge_data(graph, spec)
+        require_temporal(graph, spec, self._seeds.target, self._fanouts.values())
         if spec.group_seeds > 1:
             _require_groups(spec)
         self.layout = SamplesLayout(
-            trees=spec.temporal is not None,
+            trees=spec.is_temporal,
             pairs=isinstance(spec.target, LinkTarget),
             places=isinstance(spec.target, NodeTarget) and spec.target.labels is not None,
             positions=tuple(each for each in edge_types if spec.edge_ids or graph.edges[each].config.rows is not None),
         )
         positions = tuple(each in self.layout.positions for each in edge_types) if self.layout.positions else ()
         self._rules = DrawRules(spec.weighted, spec.temporal == "last", positions, spec.expand_once)
-        self.parts = TopologyParts(graph, weights=spec.weighted, times=spec.temporal is not None)
+        self.parts = TopologyParts(graph, weights=spec.weighted, times=spec.is_temporal)
         # Of each split, minibatches in an epoch of all ranks together.
         self._num_batches = {split: -(-self._seeds.count(split) // spec.batch_size) for split in self.splits}
         self.sizes = self._sizes()

@@ -37,8 +37,8 @@ def check_times(spec: SamplingSpec, target: NodeTarget | LinkTarget) -> None:
     """Raises ConfigError for times that draws would not go by."""
     if target.times is not None and spec.temporal is None:
         raise ConfigError(
-            "times: draws do not go by them; pass temporal='uniform' or 'last' with them, or leave them out: a column "
-            "called time in a table of seeds is taken without being named, so call it otherwise"
+            "times: draws do not go by them; pass temporal='uniform' or 'last' with them, or leave them out (a column "
+            "called time in a table of seeds is taken without being named); temporal='ignore' does not look at them"
         )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ENGINES = ("local", "ray")
 DRAWS = ("independent", "coordinated")
-TEMPORAL = ("uniform", "last")
+TEMPORAL = ("uniform", "last", "ignore")
 Public = TypeVar("Public", bound=Callable[..., Any])
 
 
@@ -78,8 +78,9 @@ class SamplingSpec:
         target: what the seeds are: `NodeTarget` names the type of the nodes, `LinkTarget` asks for seed edges and
             negatives; either may bring seeds of its own. The name of a type, 'paper' or 'author:writes:paper', will do.
             By default the nodes of the only type that has a train split.
-        temporal: 'uniform' or 'last': for graphs with times, nothing is drawn that is later than the seed, neither an
-            edge nor the node at its other end. Each seed has a tree of its own, and 'last' takes the latest edges.
+        temporal: has to be said of graphs with times. With 'uniform' or 'last', nothing is drawn that is later than the
+            seed, neither an edge nor the node at its other end: each seed has a tree of its own, and 'last' takes the
+            latest edges. 'ignore' draws as if there were no times, so seeds see what comes after them.
         strict_time: with `temporal`, nothing of the time of the seed either. By default so for links, because the edge
             that is asked for has this time, and not for nodes.
         weighted: draw in proportion to weights, where edge types have them, without replacement.
@@ -151,7 +152,7 @@ class SamplingSpec:
             )
         is_link = isinstance(self.target, LinkTarget)
         checked = {
-            "strict_time": self.temporal is not None and is_link if self.strict_time is None else self.strict_time,
+            "strict_time": self.is_temporal and is_link if self.strict_time is None else self.strict_time,
             "fanouts": fanouts,
             "eval_fanouts": eval_fanouts,
             "batch_size": whole_number("batch_size", self.batch_size),
@@ -170,7 +171,7 @@ class SamplingSpec:
             raise ConfigError("group_seeds: groups are what is shuffled; leave it out, or shuffle")
         if self.temporal is not None and self.temporal not in TEMPORAL:
             raise ConfigError(f"temporal: expected one of {', '.join(TEMPORAL)}, found {self.temporal!r}")
-        if self.strict_time and self.temporal is None:
+        if self.strict_time and not self.is_temporal:
             raise ConfigError("strict_time: draws have no times; pass temporal='uniform' or 'last' with it")
         if self.weighted and self.temporal == "last":
             raise ConfigError("weighted: temporal='last' takes the latest edges whatever they weigh; choose one")
@@ -179,9 +180,12 @@ class SamplingSpec:
         """What only our own sampler does is refused with another."""
         if any(fanout != -1 for each in fanouts for fanout in (each if isinstance(each, tuple) else (0,))):
             raise ConfigError("fanouts: a sampler of your own decides what it draws; pass -1 for each of its layers")
-        usual = {"draws": "independent", "temporal": None, "weighted": False, "expand_once": False}
-        for name, value in usual.items():
-            if getattr(self, name) != value:
+        refused = {
+            "draws": self.draws != "independent", "temporal": self.is_temporal, "weighted": self.weighted,
+            "expand_once": self.expand_once,
+        }  # fmt: skip
+        for name, is_refused in refused.items():
+            if is_refused:
                 raise ConfigError(f"{name}: a sampler of your own decides what it draws; leave it out")
         if isinstance(self.target, LinkTarget):
             for name, value in {"exclude": "none", "message_edges": "all"}.items():
@@ -194,6 +198,11 @@ class SamplingSpec:
     def __hash__(self) -> int:
         fields_of = (frozenset(each.items()) if isinstance(each, dict) else each for each in vars(self).values())
         return hash(tuple(fields_of))
+
+    @property
+    def is_temporal(self) -> bool:
+        """True if draws go by times."""
+        return self.temporal in ("uniform", "last")
 
     @property
     def num_layers(self) -> int:

@@ -33,15 +33,16 @@ def test_options_reach_the_library(typed, tmp_path):
     with Loader(tmp_path / "packed", "train") as loader:
         assert all(block.edge_ids is not None for batch in loader for each in batch.blocks for block in each.values())
     run("sample", typed, tmp_path / "links", "--fanouts", "2", "--weighted", "--target", "author:writes:paper",
-        "--negatives", 2, "--eval-negatives", 5, "--exclude", "self")  # fmt: skip
+        "--negatives", 2, "--eval-negatives", 5, "--exclude", "self", "--temporal", "ignore")  # fmt: skip
     spec = Samples.open(tmp_path / "links").config.spec
     reverse = ("paper", "rev_writes", "author")
     assert (spec.target, spec.weighted) == (LinkTarget(WRITES, 2, 5, "self", reverse), True)
+    assert (spec.temporal, spec.is_temporal) == ("ignore", False)
 
 
 def test_links_are_prepared_trained_and_evaluated(typed, tmp_path):
     run("prepare", typed, tmp_path / "packed", "--fanouts", "2,2", "--cpu-cache", "10%", "--batch-size", 16,
-        "--target", "author:writes:paper", "--eval-negatives", 5)  # fmt: skip
+        "--target", "author:writes:paper", "--eval-negatives", 5, "--temporal", "ignore")  # fmt: skip
     run("train", tmp_path / "packed", "--task", "link", "--epochs", 1, "--hidden", 8, "--checkpoint", tmp_path / "run")
     flags = ["--checkpoint", tmp_path / "run", "--split", "valid"]
     found = json.loads(run("evaluate", tmp_path / "packed", *flags, "--json").stdout)

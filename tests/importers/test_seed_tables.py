@@ -115,7 +115,8 @@ def test_several_labels_of_a_seed_are_several_columns(shop, tmp_path):
     expected = NodeTarget("users", SEVERAL_SEEDS, labels={"train": np.array([[1, 0], [0, 0], [1, 1]], np.uint8)})
     columns = TableColumns(label=["left", "paid"])
     assert read_target(shop / "graph", tables, node_type="users", columns=columns) == expected
-    asked = ["--target", "users", "--target-seeds", f"train={tmp_path}/seeds.csv", "--fanouts", "1", "--batch-size", 2]
+    asked = ["--target", "users", "--target-seeds", f"train={tmp_path}/seeds.csv", "--fanouts", "1", "--batch-size", 2,
+             "--temporal", "ignore"]  # fmt: skip
     run("sample", shop / "graph", tmp_path / "samples", *asked, "--target-column", "label=left", "--target-column",
         "label=paid")  # fmt: skip
     config = Samples.open(tmp_path / "samples").config
@@ -314,7 +315,8 @@ def test_pairs_with_labels(shop, tmp_path):
 def test_pairs_with_labels_are_prepared_and_trained_on(shop, tmp_path):
     columns = [part for each in ("src=what", "dst=who", "label=stars") for part in ("--target-column", each)]
     tables = [part for split in STARS for part in ("--target-seeds", f"{split}={ratings(shop, tmp_path, split)}")]
-    asked = ["--target", "orders:f2p_user:users", "--fanouts", "1", "--batch-size", 4, *columns, *tables]
+    asked = ["--target", "orders:f2p_user:users", "--fanouts", "1", "--batch-size", 4, "--temporal", "ignore",
+             *columns, *tables]  # fmt: skip
     prepare = ["prepare", shop / "graph", tmp_path / "packed", *asked, "--cpu-cache", "1KiB"]
     assert "--negatives: expected none for pairs" in run(*prepare, "--negatives", 3, exit_code=2).stderr
     assert json.loads(run(*prepare, "--estimate", "--json").stdout)["settings"]

@@ -208,7 +208,8 @@ def test_what_is_said_of_pairs_with_labels_agrees(task: str, tmp_path: Path):
     pairs = np.stack([rng.integers(0, 40, 50), rng.integers(0, 70, 50)], 1)
     labels = rng.integers(0, 3, 50) if task == "class" else rng.random(50, np.float32)
     target = LinkTarget(WRITES, seeds={"train": pairs}, labels={"train": labels})
-    diskgnn.prepare(graph, tmp_path / "packed", fanouts=[2], batch_size=16, cpu_cache="10%", target=target)
+    diskgnn.prepare(graph, tmp_path / "packed", fanouts=[2], batch_size=16, cpu_cache="10%", target=target,
+                    temporal="ignore")  # fmt: skip
     diskgnn.train(tmp_path / "packed", epochs=1, hidden=4, checkpoint=tmp_path / "run")
 
     def say(what: str | None, suffix: str = "npy") -> Path:
@@ -399,7 +400,8 @@ def test_a_checkpoint_for_types_that_the_graph_has_not(graph: Graph, tmp_path: P
         ("nodes", {}, "nodes of type paper; {graph} has only node: give"),
         ("links", {"target": LinkTarget(WRITES)}, "pairs of type author:writes:paper; {graph} has only node:to:node"),
     ):
-        diskgnn.prepare(tmp_path / "typed", tmp_path / name, fanouts=[2], batch_size=20, cpu_cache=0, **target)
+        diskgnn.prepare(tmp_path / "typed", tmp_path / name, fanouts=[2], batch_size=20, cpu_cache=0, temporal="ignore",
+                        **target)  # fmt: skip
         run_of = tmp_path / f"{name}-run"
         diskgnn.train(tmp_path / name, model="rgcn", hidden=4, epochs=1, checkpoint=run_of)
         asked = ["predict", "infer"] if name == "nodes" else ["predict"]

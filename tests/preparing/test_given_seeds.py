@@ -27,6 +27,7 @@ PAPERS = np.array([7, 3, 3, 69, 0, 12, 5])
 AUTHORS = torch.tensor([39, 4, 8, 15, 16, 23])
 PAIRS = [[3, 9], [3, 9], [0, 69], [21, 1]]
 COMMON = {"fanouts": [3, 2], "batch_size": 4, "seed": 5}
+TIMELESS = COMMON | {"temporal": "ignore"}
 
 
 @pytest.fixture(scope="module")
@@ -40,19 +41,19 @@ def seeds_of(samples, split):
 
 def test_papers_have_their_labels_and_authors_none(graph, tmp_path):
     given = {"train": PAPERS, "test": range(50, 60)}
-    prepare(graph, tmp_path / "papers", target=NodeTarget("paper", given), cpu_cache="10%", shuffle=False, **COMMON)
+    prepare(graph, tmp_path / "papers", target=NodeTarget("paper", given), cpu_cache="10%", shuffle=False, **TIMELESS)
     with Loader(tmp_path / "papers") as loader, Loader(tmp_path / "papers", "test") as test:
         batches = list(loader)
         assert torch.cat([batch.seeds for batch in batches]).tolist() == [7, 3, 69, 0, 12, 5]  # each once, in order
         assert torch.cat([batch.seeds for batch in test]).tolist() == list(range(50, 60))
         for batch in batches:
             assert batch.y.tolist() == graph.nodes["paper"].labels[batch.seeds.numpy()].tolist()
-    prepare(graph, tmp_path / "authors", target=NodeTarget("author", {"test": AUTHORS}), cpu_cache="10%", **COMMON)
+    prepare(graph, tmp_path / "authors", target=NodeTarget("author", {"test": AUTHORS}), cpu_cache="10%", **TIMELESS)
     with Loader(tmp_path / "authors", "test") as loader:
         batches = list(loader)
         assert torch.cat([batch.seeds for batch in batches]).tolist() == AUTHORS.tolist()
         assert all(batch.y is None and batch.to_pyg()["author"].batch_size == len(batch.seeds) for batch in batches)
-    prepare(graph, tmp_path / "train", target=NodeTarget("author", {"train": AUTHORS}), cpu_cache="10%", **COMMON)
+    prepare(graph, tmp_path / "train", target=NodeTarget("author", {"train": AUTHORS}), cpu_cache="10%", **TIMELESS)
     with pytest.raises(ConfigError, match="author nodes have no labels"):
         train(tmp_path / "train", epochs=1)
 
@@ -92,7 +93,7 @@ def test_pairs_that_are_no_edges_of_the_graph_at_times_of_their_own(graph, tmp_p
 def test_samples_are_known_by_their_seeds(graph, tmp_path):
     def prepare_with(out, seeds):
         prepare(graph, tmp_path / out, target=NodeTarget("paper", {"test": seeds}), cpu_cache="10%",
-                samples=tmp_path / "samples", **COMMON)  # fmt: skip
+                samples=tmp_path / "samples", **TIMELESS)  # fmt: skip
 
     prepare_with("one", [1, 2, 3])
     prepare_with("again", torch.tensor([1, 2, 3], dtype=torch.int32))

@@ -186,7 +186,7 @@ def test_rows_of_several_types_and_of_edges_are_made_again(tmp_path: Path) -> No
         },
     })  # fmt: skip
     graph = Graph.open(tmp_path / "graph")
-    for temporal in (None, "uniform"):  # with trees, nodes repeat
+    for temporal in ("ignore", "uniform"):  # with trees, nodes repeat
         folder = tmp_path / str(temporal)
         sample(graph, folder / "samples", fanouts=[3, 2], batch_size=4, epochs=2, target=NodeTarget("paper"),
                temporal=temporal)  # fmt: skip

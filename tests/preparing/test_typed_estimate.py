@@ -14,7 +14,15 @@ from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.storage.artifacts import extents_file
 from diskgnn.storage.packed import Packed
 
-SETTINGS = {"fanouts": [3, 2], "batch_size": 8, "epochs": 3, "cpu_cache": 500, "static_cache": 100, "seed": 1}
+SETTINGS = {
+    "fanouts": [3, 2],
+    "batch_size": 8,
+    "epochs": 3,
+    "cpu_cache": 500,
+    "static_cache": 100,
+    "seed": 1,
+    "temporal": "ignore",
+}
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +89,7 @@ def test_types_without_features_take_no_rows(tmp_path):
 
 def test_the_command_shows_each_type(graph, tmp_path):
     arguments = ["prepare", graph.manifest.path, tmp_path / "packed", "--fanouts", "3,2", "--batch-size", "8",
-                 "--cpu-cache", "500B", "--estimate"]  # fmt: skip
+                 "--cpu-cache", "500B", "--temporal", "ignore", "--estimate"]  # fmt: skip
     runner = CliRunner()
     told = runner.invoke(main, [str(each) for each in arguments])
     assert told.exit_code == 0, told.output

@@ -44,7 +44,9 @@ def graph(tmp_path_factory):
 
 
 def plan_of(graph, **options):
-    return SamplingPlan(graph, SamplingSpec(**({"fanouts": [4, 3], "batch_size": 7, "seed": 3} | options)))
+    return SamplingPlan(
+        graph, SamplingSpec(**({"fanouts": [4, 3], "batch_size": 7, "seed": 3, "temporal": "ignore"} | options))
+    )
 
 
 @pytest.mark.parametrize("draws", ["independent", "coordinated"])
@@ -91,7 +93,7 @@ def test_lists_that_lie_in_several_windows(tmp_path, choice, draws):
     planned = [*plan.minibatches("train", 0)[:2]]
     files = plan.parts.open_files()
     sweep = TopologySweep(files, engine="threads", window_bytes=4096, threads=2)
-    new = Expansion32 if plan.spec.temporal is None else TreeExpansion32
+    new = TreeExpansion32 if plan.spec.is_temporal else Expansion32
     group = [new(each.request(), files) for each in planned]
     for _ in range(2):
         sweep.count(group)
@@ -359,7 +361,7 @@ def test_excluded_edges_are_not_drawn(graph):
         ({"target": NodeTarget("editor")}, "no node type 'editor', only paper, author"),
         ({"target": LinkTarget(("paper", "of", "paper"))}, "no edge type paper:of:paper"),
         ({"target": LinkTarget(WRITES, reverse_edge_type=("paper", "by", "author"))}, "no edge type paper:by:author"),
-        ({"temporal": "first"}, "temporal: expected one of uniform, last"),
+        ({"temporal": "first"}, "temporal: expected one of uniform, last, ignore, found 'first'"),
         ({"strict_time": True}, "strict_time: draws have no times"),
         ({"temporal": "last", "weighted": True}, "weighted: temporal='last'"),
         ({"target": LinkTarget(WRITES, negatives=0), "group_seeds": 4}, "group_seeds: with negatives=0"),
@@ -406,7 +408,7 @@ def test_negatives_avoid_what_they_are_told(graph, tmp_path, avoid):
     target = LinkTarget(WRITES, negatives=60, eval_negatives=60, exclude="none", avoid=avoid)
     known = {(int(author), paper) for paper in range(70) for author in neighbours(graph, paper)}
     seeds = {tuple(pair) for pairs in graph.edges[WRITES].splits.values() for pair in pairs.tolist()}
-    sample(graph, tmp_path / "samples", target=target, fanouts=[1], batch_size=8)
+    sample(graph, tmp_path / "samples", target=target, fanouts=[1], batch_size=8, temporal="ignore")
     drawn = Counter()
     for split in ("train", "valid"):
         for minibatch in Samples.open(tmp_path / "samples").read(split):

@@ -1,0 +1,68 @@
+"""Which types that minibatches draw have times, and the choice that such a graph asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from diskgnn.errors import ConfigError
+from diskgnn.graph.graph import Graph
+from diskgnn.schema import edge_type_name
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import LinkTarget, Target
+
+
+def timed_types(graph: Graph, target: Target, fanouts: Iterable[npt.NDArray[np.int32]]) -> list[str]:
+    """The types with times that draws reach from the seeds: 'edges of type a:b:c' and 'nodes of type d'.
+
+    Args:
+        graph: what is sampled.
+        target: with every type named.
+        fanouts: [layers, edge types] of each split.
+    """
+    edges, nodes = set(), set()
+    for layers in fanouts:
+        reached = set(_seed_types(target))
+        for by_type in layers:
+            followed = [
+                each for each, fanout in zip(graph.edges, by_type, strict=True) if fanout and each[2] in reached
+            ]
+            edges |= {*followed}
+            reached |= {source for source, _, _ in followed}
+        nodes |= {source for source, _, _ in edges}
+    if isinstance(target, LinkTarget) and (target.negatives or target.eval_negatives):
+        nodes.add(target.edge_type[2])
+    return [
+        *(f"edges of type {edge_type_name(each)}" for each in graph.edges
+          if each in edges and graph.edges[each].config.has_times),
+        *(f"nodes of type {name}" for name in graph.nodes if name in nodes and graph.nodes[name].config.has_times),
+    ]  # fmt: skip
+
+
+def require_temporal(
+    graph: Graph, spec: SamplingSpec, target: Target, fanouts: Iterable[npt.NDArray[np.int32]]
+) -> None:
+    """Refuse to draw from types with times as long as nobody has said what times are for.
+
+    Raises:
+        ConfigError: names these types, the choices, and what each does.
+    """
+    if spec.temporal is not None:
+        return
+    # A sampler of the user's own decides itself what it draws; negatives are drawn here all the same.
+    found = timed_types(graph, target, () if spec.sampler is not None else fanouts)
+    if found:
+        raise ConfigError(
+            f"temporal: expected a choice, as {', '.join(found)} of {graph.manifest.path} have times; found none. "
+            "With temporal='uniform' a seed draws among what is not later than itself, with temporal='last' the latest "
+            "of that; with temporal='ignore' times do not count, so a seed sees what comes after it"
+        )
+
+
+def _seed_types(target: Target) -> tuple[str, ...]:
+    if isinstance(target, LinkTarget):
+        return target.edge_type[0], target.edge_type[2]
+    assert target.node_type is not None
+    return (target.node_type,)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from diskgnn.errors import InputError
+from diskgnn.errors import DataWarning, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 
@@ -71,6 +71,30 @@ def test_mag240m_of_papers_alone(tmp_path: Path, mag240m: tuple[Path, dict[str, 
     found, expected = Graph.open(tmp_path / "out").manifest, Graph.open(tmp_path / "plain").manifest
     assert found.files == expected.files
     assert found.external["features-node.npy"].path == str(root / "processed" / "paper" / "node_feat.npy")
+
+
+def test_what_is_not_read_of_mag240m_is_listed(tmp_path: Path, mag240m: tuple[Path, dict[str, Any]]) -> None:
+    root, _ = mag240m
+    np.save(root / "processed" / "author", np.zeros(3))
+    with pytest.warns(
+        DataWarning, match="split_dict.pt: test-whole.* of paper .its nodes have no labels in public.*aut"
+    ):
+        report = convert(tmp_path / "out", source=root, options={"homogenise": True})
+    left_out = {item.name: item.expected for item in report.contents.left_out}
+    assert left_out["author___writes___paper/edge_index.npy"]
+    assert not left_out["author.npy"]
+    assert {item.use for item in report.contents.read} == {"features", "labels", "times", "edges", "train", "valid"}
+
+
+def test_what_is_not_read_of_igb_is_listed(tmp_path: Path) -> None:
+    write_igb(tmp_path / "small", False, np.zeros(PAPERS, np.float32))
+    paper = tmp_path / "small" / "processed" / "paper"
+    for name in ("paper_id_index_mapping.npy", "years.npy"):
+        np.save(paper / name, np.arange(PAPERS))
+    with pytest.warns(DataWarning, match="left out of the graph: years.npy of paper"):
+        report = convert(tmp_path / "out", source=tmp_path / "small")
+    listed = {item.name for item in (*report.contents.read, *report.contents.left_out)}
+    assert listed == {file.name for file in paper.iterdir()} | {"edge_index.npy"}
 
 
 def test_mag240m_as_ogb_reads_it(mag240m: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,8 +38,9 @@ def without(data: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in data.items() if name not in names}
 
 
-def digest(path: Path) -> str:
-    return Graph.open(path).manifest.digest
+def digest(path: Path) -> dict[str, Any]:
+    """The checksums of all files. A digest of the manifest would be of the list of what the source has, too."""
+    return Graph.open(path).manifest.files
 
 
 @pytest.mark.parametrize("stored_as", ["coo", "csr", "csc"])

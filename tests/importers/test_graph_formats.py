@@ -17,7 +17,7 @@ from commands import run
 from user_data import NUM_NODES, WIDTH, small_data
 
 import diskgnn
-from diskgnn.errors import ConfigError, InputError
+from diskgnn.errors import ConfigError, DataWarning, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.schema import ONE_EDGE_TYPE
@@ -175,7 +175,8 @@ def test_the_original_diskgnn(
     of_graphbolt = type("FusedCSCSamplingGraph", (), {"__module__": "dgl.graphbolt.impl.fused_csc_sampling_graph"})
     script.__getstate__ = lambda self: (  # type: ignore[attr-defined]
         {"independent_tensors": {"version_number": torch.tensor([1]), "indptr": torch.as_tensor(np.array(plain.indptr)),
-                                 "indices": torch.as_tensor(np.array(plain.indices))}},
+                                 "indices": torch.as_tensor(np.array(plain.indices)),
+                                 "type_per_edge": torch.zeros(300)}},
         "__torch__.torch.classes.graphbolt.FusedCSCSamplingGraph",
     )  # fmt: skip
     graph = of_graphbolt()
@@ -195,7 +196,8 @@ def test_the_original_diskgnn(
     conf = {"num_nodes": NUM_NODES, "features_shape": [NUM_NODES, WIDTH], "features_dtype": "torch.float32",
             "num_classes": 4, "label_offset": offset}  # fmt: skip
     (folder / "conf.json").write_text(json.dumps(conf))
-    convert(tmp_path / "out", source=folder)
+    with pytest.warns(DataWarning, match="graph.pth: type_per_edge of node:to:node"):
+        convert(tmp_path / "out", source=folder)
     same(tmp_path / "out", tmp_path / "plain")
     torch.save({"x": types.SimpleNamespace}, folder / "graph.pth")
     with pytest.raises(InputError, match=r"graph: .* is nothing that torch\.load\(weights_only=True\) reads"):

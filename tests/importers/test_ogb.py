@@ -80,6 +80,53 @@ def test_as_ogb_reads_it(tmp_path: Path, data: dict[str, Any]) -> None:
     assert np.array_equal(np.sort(found, axis=0), np.sort(expected, axis=0))
 
 
+FOLDERS = ["ogbn_products", "ogbn_products_pyg", "ogbn-products", "products", "ogbn_proteins_dgl", "ogbl_ddi",
+           "ogbl_ppa_pyg", "ppassoc", "ogbl_collab"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*FOLDERS, "ogbn_arxiv_pyg", "ogbl_citation2", "citation-v2"])
+def test_reverse_edges_are_added_where_ogb_does_so(tmp_path: Path, data: dict[str, Any], name: str) -> None:
+    """ogb.nodeproppred.PygNodePropPredDataset reads the folder NAME_pyg where it is there, its DGL kin NAME_dgl."""
+    write_one_type(tmp_path / name, data)
+    report = convert(tmp_path / "out", source=tmp_path / name)
+    assert report.details["num_edges"] == 300 * (2 if name in FOLDERS else 1)
+
+
+def test_reverse_edges_are_added_for_the_data_sets_of_ogbs_list(tmp_path: Path, data: dict[str, Any]) -> None:
+    pytest.importorskip("ogb", reason="ogb is not installed")
+    import ogb
+    import pandas
+
+    for part in ("nodeproppred", "linkproppred"):
+        master = pandas.read_csv(Path(ogb.__file__).parent / part / "master.csv", index_col=0, keep_default_na=False)
+        for name in master:
+            write_one_type(tmp_path / name.replace("-", "_"), data)
+            report = convert(tmp_path / "out", source=tmp_path / name.replace("-", "_"), overwrite=True)
+            adds = master[name]["add_inverse_edge"] == "True"
+            assert report.details["num_edges"] == 300 * (1 + adds), name
+
+
+def test_a_folder_of_another_name_is_asked_about(tmp_path: Path, data: dict[str, Any]) -> None:
+    write_one_type(tmp_path / "mine", data)
+    with pytest.warns(DataWarning, match="name of the folder mine is that of no data set of OGB.*add_reverse=true"):
+        convert(tmp_path / "out", source=tmp_path / "mine")
+    report = convert(tmp_path / "both", source=tmp_path / "mine", options={"add_reverse": True})
+    assert report.details["num_edges"] == 600
+
+
+def test_files_that_are_not_read_are_listed(tmp_path: Path, data: dict[str, Any]) -> None:
+    folder = tmp_path / "ogbn_proteins"
+    write_one_type(folder, data)
+    write_text(folder / "raw" / "node_species.csv.gz", np.arange(NUM_NODES))
+    (folder / "mapping").mkdir()
+    with pytest.warns(DataWarning, match="left out of the graph: raw/node_species.csv.gz"):
+        report = convert(tmp_path / "out", source=folder)
+    files = {path.relative_to(folder).as_posix() for path in (folder / "raw").iterdir()}
+    listed = {item.name for item in (*report.contents.read, *report.contents.left_out)}
+    assert files < listed
+    assert "mapping" in listed
+
+
 @pytest.mark.parametrize("compressed", [False, True])
 def test_papers100m(tmp_path: Path, data: dict[str, Any], compressed: bool) -> None:
     folder = tmp_path / "papers100M-bin"
@@ -89,13 +136,15 @@ def test_papers100m(tmp_path: Path, data: dict[str, Any], compressed: bool) -> N
     splits = {split: data[split][~np.isnan(labels[data[split], 0])] for split in SPLITS}
     years = np.arange(NUM_NODES) % 20 + 2000
     save(folder / "raw" / "data.npz", edge_index=data["edges"], node_feat=data["features"], node_year=years[:, None],
-         num_nodes_list=np.array([NUM_NODES]), num_edges_list=np.array([300]))  # fmt: skip
+         num_nodes_list=np.array([NUM_NODES]), num_edges_list=np.array([300]), edge_weight=np.arange(300.0)[:, None],
+         node_kind=np.zeros(NUM_NODES))  # fmt: skip
     save(folder / "raw" / "node-label.npz", node_label=labels)
     for split in SPLITS:
         write_text(folder / "split" / "time" / f"{split}.csv.gz", splits[split])
-    convert(tmp_path / "out", source=folder, format="ogb", memory="1MiB", reverse=True)
+    with pytest.warns(DataWarning, match="raw/data.npz: node_kind of node:to:node"):
+        convert(tmp_path / "out", source=folder, format="ogb", memory="1MiB", reverse=True)
     nodes = {"features": data["features"], "labels": np.nan_to_num(labels[:, 0], nan=-1).astype(int), "times": years}
-    edges = {"node:to:node": {"edges": data["edges"], "symmetric": True}}
+    edges = {"node:to:node": {"edges": data["edges"], "symmetric": True, "weights": np.arange(300.0)}}
     convert(tmp_path / "plain", schema={"nodes": {"node": nodes | splits}, "edges": edges})
     same(tmp_path / "out", tmp_path / "plain")
     content = (folder / "raw" / "data.npz").read_bytes()
@@ -165,12 +214,15 @@ def test_link_prediction(tmp_path: Path, data: dict[str, Any], keys: str) -> Non
     write_text(folder / "raw" / "edge_year.csv.gz", rng.integers(1990, 2000, 300))
     pairs = {split: rng.integers(0, NUM_NODES, (40, 2)) for split in SPLITS}
     for split, edges in pairs.items():  # OGB saves NumPy's arrays by torch.save
-        content = {"edge": edges, "edge_neg": torch.zeros(5, 2)}
+        content = {"edge": edges, "edge_neg": torch.zeros(5, 2), "year": np.zeros(40)}
         if keys == "source_node":
             content = {"source_node": edges[:, 0], "target_node": edges[:, 1], "target_node_neg": np.zeros((40, 7))}
         torch.save(content, folder / "split" / "time" / f"{split}.pt")
     with pytest.warns(DataWarning, match="negative pairs that OGB gives"):
-        convert(tmp_path / "out", source=folder)
+        report = convert(tmp_path / "out", source=folder)
+    left_out = {item.name: item.expected for item in report.contents.left_out}
+    assert left_out["split of time: test: edge_neg" if keys == "edge" else "split of time: test: target_node_neg"]
+    assert keys != "edge" or not left_out["split of time: test: year"]
     graph = Graph.open(tmp_path / "out")
     edges = graph.edges[ONE_EDGE_TYPE]
     for split in SPLITS:

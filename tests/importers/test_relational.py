@@ -97,6 +97,16 @@ def test_shop_by_hand(tmp_path: Path) -> None:
         assert file.read()["id"].to_pylist() == ["zoe", "ann", "bob"]
 
 
+def test_every_column_is_read_or_left_out(tmp_path: Path) -> None:
+    train = tables()["churn-train"].append_column("note", pa.array([1, 2, 3]))
+    with pytest.warns(DataWarning, match="note of churn .of a task, the entity, the label and the time are read"):
+        report = diskgnn.convert(tmp_path / "graph", source=folder(tmp_path, **{"churn-train": train}))
+    uses = {(item.of, item.name): item.use for item in report.contents.read}
+    assert (uses["orders", "user"], uses["churn", "user"]) == ("edges to users", "edges from users")
+    assert (uses["orders", "order"], uses["users", "age"], uses["churn", "left"]) == ("ids", "features", "labels")
+    assert [(item.name, item.expected) for item in report.contents.left_out] == [("about", True), ("note", False)]
+
+
 def test_refusals(tmp_path: Path) -> None:
     cases: list[tuple[str, type[Exception], str]] = [
         (DESCRIPTION.replace("pkey: name, ", ""), ConfigError, "expected a pkey of table users"),

@@ -282,3 +282,43 @@ def test_a_forged_list_is_refused(tmp_path: Path) -> None:
             writer.publish()
         with pytest.raises(ArtifactError):
             Graph.open(tmp_path / "forged")
+
+
+def test_columns_of_snap_are_times_and_weights(tmp_path: Path) -> None:
+    path = tmp_path / "edges.txt"
+    path.write_text("# src dst time weight\n0 1 1082040961 5\n1 2 1082155839 6\n2 0 1082414391 7\n")
+    of, order = "node:to:node", [(0, 1), (1, 2), (2, 0)]
+    with pytest.warns(DataWarning, match="column 3 of .*weights=3 or times=3 reads it.*; column 4 of .*times=4"):
+        report = diskgnn.convert(tmp_path / "without", source=path)
+    assert list(left_out(report)) == [(of, "column 3"), (of, "column 4")]
+    run("convert", tmp_path / "graph", "--from", "snap", path, "--set", "times=true", "--set", "weights=4")
+    graph = Graph.open(tmp_path / "graph")
+    edges, place = graph.edges[ONE_EDGE_TYPE], [order.index(ends) for ends in ends_of(graph)]
+    np.testing.assert_array_equal(edges.times, np.array([1082040961, 1082155839, 1082414391])[place])
+    np.testing.assert_array_equal(edges.weights, np.array([5, 6, 7])[place])
+    with pytest.raises(ConfigError, match=r"options: times: expected a column .*columns 3 to 4\), found 5"):
+        diskgnn.convert(tmp_path / "no", source=path, options={"times": 5})
+    with pytest.raises(ConfigError, match="times: expected another column than that of the weights, 3"):
+        diskgnn.convert(tmp_path / "no", source=path, options={"times": True, "weights": 3})
+    path.write_text("0 1 0.5\n1 2 0.25\n")
+    with pytest.raises(InputError, match="a column of fractions is read as weights: `options` weights=3"):
+        diskgnn.convert(tmp_path / "no", source=path)
+    path.write_text("0 1 0.5 1\n1 2 0.25 1\n")
+    with pytest.raises(InputError, match="expected whole numbers as times in column 3"):
+        diskgnn.convert(tmp_path / "no", source=path, options={"times": 3, "weights": 4})
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_values_of_a_matrix_are_listed(tmp_path: Path, saved: bool) -> None:
+    import scipy.sparse
+
+    def source(values: list[float]) -> Any:
+        matrix = scipy.sparse.csr_matrix((values, ([0, 1], [1, 0])))
+        scipy.sparse.save_npz(tmp_path / "m.npz", matrix)
+        return tmp_path / "m.npz" if saved else matrix
+
+    with pytest.warns(DataWarning, match="values of node:to:node .weights=true reads them"):
+        diskgnn.convert(tmp_path / "left", source=source([1, 2]))
+    for name, values, options in (("ones", [1, 1], {}), ("asked", [1, 2], {"weights": False})):
+        report = diskgnn.convert(tmp_path / name, source=source(values), options=options)
+        assert [item.expected for item in report.contents.left_out] == [True]

@@ -15,7 +15,8 @@ from diskgnn.importers.containers import torch_files
 from diskgnn.importers.containers.file_rows import headerless
 from diskgnn.importers.containers.rows import CHUNK_EDGES, RowReader, RowSource
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, SPLITS
+from diskgnn.importers.source_listing import SourceListing
+from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, SPLITS, edge_type_name
 
 _FILES = ("conf.json", "features.bin", "graph.pth", "labels.pth", "split_idx.pth")
 _CLASSES = (
@@ -51,25 +52,40 @@ def read(source: Path) -> GraphInput:
         raise InputError(f"{source / 'conf.json'}: expected the shape and dtype of features ({error!r})") from error
     bfloat16 = dtype == "bfloat16"
     features = headerless("features", source / "features.bin", (width,), "uint16" if bfloat16 else dtype)
-    indptr, indices = _topology(source / "graph.pth")
+    listing = SourceListing()
+    indptr, indices = _topology(source / "graph.pth", listing)
     labels = torch_files.tensor("labels", source / "labels.pth")
     ids = torch_files.load("splits", source / "split_idx.pth")
     splits: dict[str, Any] = {split: torch_files.as_array(ids[split]) for split in SPLITS if split in ids}
+    for split in ids:
+        if split in SPLITS:
+            listing.read(ONE_NODE_TYPE, f"split_idx.pth: {split}", split)
+        else:
+            listing.leave_out(ONE_NODE_TYPE, f"split_idx.pth: {split}", f"the splits are {', '.join(SPLITS)}")
+    listing.read(ONE_NODE_TYPE, "features.bin", "features")
+    listing.read(ONE_NODE_TYPE, "labels.pth", "labels")
     nodes = NodeInput(
         num_nodes=num_nodes, features=features, bfloat16=bfloat16, num_classes=num_classes,
         labels=_labels(labels, num_nodes, num_classes, offset),
         **splits,
     )  # fmt: skip
-    return GraphInput({ONE_NODE_TYPE: nodes}, {ONE_EDGE_TYPE: EdgeInput(indptr=indptr, indices=indices)})
+    return GraphInput(
+        {ONE_NODE_TYPE: nodes}, {ONE_EDGE_TYPE: EdgeInput(indptr=indptr, indices=indices)}, listing.contents()
+    )
 
 
-def _topology(path: Path) -> tuple[RowSource, RowSource]:
+def _topology(path: Path, listing: SourceListing) -> tuple[RowSource, RowSource]:
     """indptr and indices, wherever in the objects of GraphBolt they are."""
     found = _find(torch_files.load("graph", path, records=_CLASSES))
     if found is None:
         raise InputError(
             f"{path}: expected a graph of GraphBolt, found something else; save a DGLGraph by dgl.save_graphs"
         )
+    of = edge_type_name(ONE_EDGE_TYPE)
+    listing.read(of, "graph.pth: indptr, indices", "edges")
+    for name, value in found.items():
+        if name not in ("indptr", "indices", "version_number") and value is not None:
+            listing.leave_out(of, f"graph.pth: {name}", "of GraphBolt's graph, indptr and indices are read")
     indptr, indices = (torch_files.as_array(found[name]) for name in ("indptr", "indices"))
     assert indptr is not None
     assert indices is not None

@@ -19,7 +19,9 @@ from diskgnn.importers.containers.file_kinds import kind_of
 from diskgnn.importers.containers.file_rows import headerless
 from diskgnn.importers.containers.rows import RowReader, RowSource
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
+from diskgnn.importers.source_listing import SourceListing
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, parse_edge_type
+from diskgnn.storage.source_contents import SourceContents
 
 _CITES = "paper__cites__paper"
 _SIZES = {"large": 100_000_000, "full": 269_346_174}  # papers of the headerless ones, to notice a download cut short
@@ -83,14 +85,37 @@ def read(
     triplets = sorted(entry.name for entry in folder.iterdir() if entry.name.count("__") == 2)
     typed = len(triplets) > 1 if typed is None else typed
     if not typed:
-        return GraphInput({ONE_NODE_TYPE: papers}, {ONE_EDGE_TYPE: _edges(folder, _CITES)})
+        contents = _contents(folder, ["paper", _CITES], classes, "typed=false was asked for")
+        return GraphInput({ONE_NODE_TYPE: papers}, {ONE_EDGE_TYPE: _edges(folder, _CITES)}, contents)
     edges = {parse_edge_type(name.split("__")): _edges(folder, name) for name in triplets}
     ends = {end for source_type, _, destination in edges for end in (source_type, destination)} - {"paper"}
     others = {
         end: NodeInput(features=_rows(f"features of {end}", folder / end / "node_feat.npy", (width,)))
         for end in sorted(ends)
     }
-    return GraphInput({"paper": papers, **others}, edges)
+    contents = _contents(folder, ["paper", *others, *triplets], classes, "no edge has such an end")
+    return GraphInput({"paper": papers, **others}, edges, contents)
+
+
+def _contents(folder: Path, types: list[str], classes: int, reason: str) -> SourceContents:
+    """Lists the files of `types`, and the other folders, which are left out for `reason`."""
+    listing = SourceListing()
+    uses = {"node_feat.npy": "features", "edge_index.npy": "edges", _LABELS[classes]: "labels"}
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir() and entry.name not in types:
+            listing.leave_out("", entry.name, reason, expected=True)
+        for file in sorted(entry.iterdir()) if entry.is_dir() and entry.name in types else []:
+            of = entry.name.replace("__", ":")
+            other = next((each for each, name in _LABELS.items() if name == file.name and each != classes), None)
+            if other is not None:
+                listing.leave_out(of, file.name, f"classes={other} reads it", expected=True)
+            elif file.name in uses:
+                listing.read(of, file.name, uses[file.name])
+            elif "mapping" in file.name:
+                listing.leave_out(of, file.name, "names of ids, for people", expected=True)
+            else:
+                listing.leave_out(of, file.name, "this format has no use for it")
+    return listing.contents()
 
 
 def _edges(folder: Path, name: str) -> EdgeInput:

@@ -137,4 +137,4 @@ def _value(where: str, expected: str, value: Any) -> Any:
         return int(value)
     elif "str" in kinds:
         return value
-    raise ConfigError(f"{where}: expected {'true or false' if kinds[0] == 'bool' else expected}, found {value!r:.80}")
+    raise ConfigError(f"{where}: expected {expected.replace('bool', 'true or false')}, found {value!r:.80}")

@@ -89,7 +89,7 @@ def read(
         _require_key(f"task {name}: entity {column}", source, entity)
         rows = JoinedTables(f"task {name}", list(task.splits.values()))
         nodes[name] = _task_nodes(name, task, rows)
-        _list_task(name, task, rows, listing)
+        _list_task(name, task, listing)
         edges[entity, f"rev_f2p_{column}", name] = EdgeInput(key_edges(name, rows, column, False, turned=True))
     if not edges:
         raise ConfigError(f"expected tables with foreign keys, found none in {', '.join(source.tables)}")
@@ -138,13 +138,13 @@ def _times(name: str, rows: RowTable, column: str) -> RowSource:
     return RowSource(name, rows.num_rows, (), np.dtype(np.int64), chunks, stored_bytes=rows.stored_bytes)
 
 
-def _list_task(name: str, task: TaskTables, rows: JoinedTables, listing: SourceListing) -> None:
+def _list_task(name: str, task: TaskTables, listing: SourceListing) -> None:
     uses = {task.entity[0]: f"edges from {task.entity[1]}", task.time: "times", task.label: "labels"}
-    for column in rows.schema.names:
+    for column in (column for table in task.splits.values() for column in table.schema.names):
         if column in uses:
             listing.read(name, column, uses[column])
         else:
-            listing.leave_out(name, column, "a task has no features", expected=True)
+            listing.leave_out(name, column, "of a task, the entity, the label and the time are read")
 
 
 def _task_nodes(name: str, task: TaskTables, rows: JoinedTables) -> NodeInput:

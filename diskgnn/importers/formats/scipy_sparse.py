@@ -13,7 +13,8 @@ from diskgnn.importers.containers import edge_arrays, edge_lists, npz
 from diskgnn.importers.containers.file_kinds import describe, kind_of
 from diskgnn.importers.containers.rows import EdgeStream, RowSource, of_array
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
+from diskgnn.importers.source_listing import SourceListing
+from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, edge_type_name
 
 _ENDS = {"coo": ("row", "col"), "csr": ("indptr", "indices"), "csc": ("indptr", "indices")}
 
@@ -30,21 +31,31 @@ def _in_memory(source: object) -> bool:
     return sparse is not None and bool(sparse.issparse(source))
 
 
-def read(source: Any, *, weights: bool = False) -> GraphInput:
+def read(source: Any, *, weights: bool | None = None) -> GraphInput:
     """A graph of one type, without features.
 
     Args:
         source: a square matrix or array of scipy.sparse, whose rows and columns are expanded in memory if it is not in
             the format coo; or the path of an .npz file of one in coo, csr or csc, compressed or not.
-        weights: the stored values are weights of the edges.
+        weights: the stored values are weights of the edges; None: they are left out, with a warning if not all are 1.
 
     Raises:
         InputError: it is none.
     """
     edges, data = _of_matrix(source) if _in_memory(source) else _of_file(source)
+    listing, of = SourceListing(), edge_type_name(ONE_EDGE_TYPE)
+    listing.read(of, "rows and columns", "edges")
+    if weights:
+        listing.read(of, "values", "weights")
+    elif weights is False or all(bool((chunk == 1).all()) for chunk in data.chunks()):
+        reason = "weights=false was asked for" if weights is False else "all are 1"
+        listing.leave_out(of, "values", reason, expected=True)
+    else:
+        listing.leave_out(of, "values", "weights=true reads them")
     return GraphInput(
         {ONE_NODE_TYPE: NodeInput(num_nodes=edges.num_nodes)},
         {ONE_EDGE_TYPE: EdgeInput(edges=edges, weights=data if weights else None)},
+        listing.contents(),
     )
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from diskgnn.errors import ArtifactError
+from diskgnn.errors import ArtifactError, BusyError, ConfigError, OutputExistsError
 from diskgnn.graph.graph import Graph
 from diskgnn.importers.convert import convert
 from diskgnn.packing.row_sets import row_sets_of
@@ -29,14 +29,21 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_a_few
 from diskgnn.specs.caches import CacheSpec
 from diskgnn.storage.artifacts import VERSIONS
+from diskgnn.storage.cache_folder import Use, default_cache_folder, make_room, remove, use
 from diskgnn.storage.disk_space import free_bytes
 from diskgnn.storage.object_stores import local
+from diskgnn.storage.own_files import private_folder
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.samples_config import spec_to_json
 from diskgnn.system.resources import Resources
-from diskgnn.units import format_size
+from diskgnn.units import counted, format_size, parse_size
+
+ALL_ROWS = "100%"
+T = TypeVar("T")
 
 _PROBES = 3  # minibatches that are sampled to say how large it will be
+_LEAST_ROWS_BYTES = 256 << 20
+_WAIT_SECONDS = 0.5  # between looks at what another process makes
 
 
 class Bars:
@@ -54,15 +61,22 @@ class Cache:
     """Where graphs and packed directories of PyG loaders are, and what making them may spend."""
 
     folder: Path
+    limit_bytes: int | None  # of the folder; None: no limit
     memory: int | str
     threads: int | None
     progress: bool
 
     @staticmethod
-    def of(folder: PathLike | None, memory: int | str, threads: int | None, progress: bool) -> Cache:
-        """`folder`, or that of the user: $XDG_CACHE_HOME/diskgnn/pyg, ~/.cache/diskgnn/pyg."""
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "diskgnn" / "pyg"
-        return Cache(home if folder is None else local(folder, "cache"), memory, threads, progress)
+    def of(
+        folder: PathLike | None, limit: int | str | None, memory: int | str, threads: int | None, progress: bool
+    ) -> Cache:
+        """`folder`, or that of the user: see `default_cache_folder`.
+
+        Raises:
+            ConfigError: `limit` is no size.
+        """
+        place = default_cache_folder() if folder is None else local(folder, "cache")
+        return Cache(place, None if limit is None else parse_size(limit), memory, threads, progress)
 
     @property
     def _reporter(self) -> Reporter:
@@ -73,22 +87,23 @@ class Cache:
         if self.progress:
             tqdm.write(f"diskgnn: {text}", file=sys.stderr)
 
-    def graph(self, source: Source) -> Graph:
-        """The graph directory of `source`, made if there is none of this content.
+    def graph(self, source: Source) -> tuple[Graph, Use]:
+        """The graph directory of `source`, made if there is none of this content. It stays as long as its `Use`.
 
         Raises:
-            ConfigError, InputError, DiskFullError: see `diskgnn.convert`.
+            ConfigError, InputError, DiskFullError: see `diskgnn.convert`; or `cache_limit` leaves too little room.
         """
         path = self.folder / f"graph-{_key({'data': source.digest(), 'version': VERSIONS})}"
-        try:
-            return Graph.open(path)
-        except ArtifactError:
-            self.say(f"converting the data into {path}")
-        convert(path, schema=source.graph_input(), memory=self.memory, overwrite=True, reporter=self._reporter)
-        return Graph.open(path)
 
-    def packed(self, plan: SamplingPlan, arguments: Mapping[str, Any], cpu_cache: int | str) -> Path:
-        """The packed directory of `plan`, made if there is none.
+        def make() -> None:
+            self._make_room(source.size_bytes(), "leave something out of the data")
+            self.say(f"converting the data into {path}: about {format_size(source.size_bytes())}")
+            convert(path, schema=source.graph_input(), memory=self.memory, reporter=self._reporter)
+
+        return self._found_or_made(path, Graph.open, make)
+
+    def packed(self, plan: SamplingPlan, arguments: Mapping[str, Any], cpu_cache: int | str) -> tuple[Packed, Use]:
+        """The packed directory of `plan`, made if there is none. It stays as long as its `Use`.
 
         Args:
             plan: what is sampled.
@@ -96,24 +111,68 @@ class Cache:
             cpu_cache: as `diskgnn.prepare` has it.
 
         Raises:
-            ConfigError, DiskFullError: see `diskgnn.prepare`.
+            ConfigError, DiskFullError: see `diskgnn.prepare`; or `cache_limit` leaves too little room.
         """
         spec = {**spec_to_json(plan.spec), "epochs": plan.spec.epochs}
         said = {"graph": plan.graph.manifest.digest, "spec": spec, "cpu_cache": cpu_cache, "version": VERSIONS}
         path = self.folder / f"packed-{_key({**said, **arguments})}"
-        try:
-            return Packed.open(path).path
-        except ArtifactError:
-            pass
-        resources = Resources.beside(self.memory, self.threads, self._reporter)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        num_batches = sum(size.num_batches for size in plan.sizes.values())
-        self.say(
-            f"preparing {num_batches} minibatches in {path}: at most {format_size(_most_bytes(plan, resources))}, and "
-            f"scratch for their structure; {format_size(free_bytes(self.folder))} are free"
-        )
-        prepare_request(PrepareRequest.of_plan(plan, CacheSpec(cpu_cache), resources, path, keep_input_nodes=True))
-        return path
+
+        def make() -> None:
+            resources = Resources.beside(self.memory, self.threads, self._reporter)
+            size_bytes = _most_bytes(plan, resources, in_memory=cpu_cache == ALL_ROWS)
+            advice = "it is smaller with fewer prepared_epochs= or a larger cpu_cache="
+            self._make_room(size_bytes, advice)
+            num_batches = sum(size.num_batches for size in plan.sizes.values())
+            self.say(
+                f"preparing {num_batches} minibatches ({counted(plan.spec.epochs, 'epoch')}) in {path}: at most "
+                f"{format_size(size_bytes)}, and scratch for their structure; {advice}. "
+                f"{format_size(free_bytes(self.folder))} are free; `diskgnn cache` lists and clears the folder"
+            )
+            prepare_request(PrepareRequest.of_plan(plan, CacheSpec(cpu_cache), resources, path, keep_input_nodes=True))
+
+        return self._found_or_made(path, Packed.open, make)
+
+    def _found_or_made(self, path: Path, opened: Callable[[Path], T], make: Callable[[], None]) -> tuple[T, Use]:
+        private_folder(self.folder)
+        is_told = False
+        while True:
+            if (held := use(path)) is not None:
+                try:
+                    return opened(path), held
+                except ArtifactError:  # damaged
+                    held.release()
+                    if not remove(path):
+                        raise
+            try:
+                make()
+            except OutputExistsError:
+                pass  # another process was faster
+            except BusyError:
+                if not is_told:
+                    self.say(f"waiting for another process, which makes {path}")
+                is_told = True
+                time.sleep(_WAIT_SECONDS)
+
+    def _make_room(self, size_bytes: int, advice: str) -> None:
+        if self.limit_bytes is None:
+            return
+        left = make_room(self.folder, self.limit_bytes, size_bytes)
+        if left < size_bytes:
+            raise ConfigError(
+                f"cache_limit: expected room for {format_size(size_bytes)}, found {format_size(max(0, left))} of "
+                f"{format_size(self.limit_bytes)} beside what is in use in {self.folder}: raise it; or {advice}"
+            )
+
+
+def rows_in_memory(graph: Graph, cpu_cache: int | str | None) -> int | str:
+    """`cpu_cache`, or by default 10 % of all rows, but at least 256 MiB of them: what fits there is on disk once."""
+    if cpu_cache is not None:
+        return cpu_cache
+    files = [each.feature_file for each in (*graph.nodes.values(), *graph.edges.values())]
+    rows_bytes = sum(each.num_bytes for each in files if each is not None)
+    if rows_bytes <= _LEAST_ROWS_BYTES:
+        return ALL_ROWS
+    return "10%" if rows_bytes // 10 > _LEAST_ROWS_BYTES else _LEAST_ROWS_BYTES
 
 
 def argument(value: Any) -> Any:
@@ -130,13 +189,17 @@ def _key(said: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
-def _most_bytes(plan: SamplingPlan, resources: Resources) -> int:
-    """What the packed directory takes if memory serves no row, from a few minibatches of the train split."""
+def _most_bytes(plan: SamplingPlan, resources: Resources, *, in_memory: bool) -> int:
+    """What the packed directory takes, from a few minibatches of the train split: if memory serves all rows, they are
+    there once; else as if it served none.
+    """
     epoch = plan.minibatches("train", 0)
     few = [epoch[len(epoch) * i // _PROBES] for i in range(min(_PROBES, len(epoch)))]
-    sizes = []
+    structure_bytes, rows_bytes = 0, 0
     row_sets = row_sets_of(plan.graph, plan.config())
     for sample in sample_a_few(plan, few, Resources(resources.memory_bytes, resources.threads)):
-        structure = sum(column.nbytes for column in sample.columns())
-        sizes.append(structure + sum(len(each.needed(sample)) * each.row_bytes for each in row_sets))
-    return sum(sizes) // len(sizes) * plan.sizes["train"].num_batches
+        structure_bytes += sum(column.nbytes for column in sample.columns())
+        rows_bytes += sum(len(each.needed(sample)) * each.row_bytes for each in row_sets)
+    num_batches, once_bytes = plan.sizes["train"].num_batches, sum(each.features.num_bytes for each in row_sets)
+    rows_bytes = rows_bytes * num_batches // len(few)
+    return structure_bytes * num_batches // len(few) + (min(rows_bytes, once_bytes) if in_memory else rows_bytes)

@@ -47,8 +47,12 @@ class NeighborLoader(PreparedBatches, NodeLoader):  # type: ignore[misc]
         neighbor_sampler: refused: diskgnn draws.
         directed: as PyG has it; False is refused with `subgraph_type='induced'`.
         cache: the cache folder; $XDG_CACHE_HOME/diskgnn/pyg or ~/.cache/diskgnn/pyg by default. Removing it, or a
-            folder in it, costs preparing again.
-        cpu_cache: memory for rows of features while training, in bytes, as '2GiB' or '10%' of all rows.
+            folder in it, costs preparing again: `diskgnn cache list` shows what is there, `diskgnn cache clear`
+            removes it. Nobody else may write to the folder.
+        cache_limit: bytes, or text such as '10GiB', that the cache folder may take. Before something is made that would
+            exceed it, what was used longest ago is removed, unless a loader uses it now. No limit by default.
+        cpu_cache: memory for rows of features while training, in bytes, as '2GiB' or '10%' of all rows. By default
+            10 %, but at least 256 MiB. Rows that do not fit are on disk once for each minibatch that reads them.
         prepared_epochs: epochs that are drawn in advance, and repeat then; 4 by default, 1 with shuffle=False.
         memory, threads: that preparing may use.
         device: where rows and ids are delivered.
@@ -86,7 +90,8 @@ class NeighborLoader(PreparedBatches, NodeLoader):  # type: ignore[misc]
         directed: bool = True,
         *,
         cache: PathLike | None = None,
-        cpu_cache: int | str = "10%",
+        cache_limit: int | str | None = None,
+        cpu_cache: int | str | None = None,
         prepared_epochs: int | None = None,
         memory: int | str = "auto",
         threads: int | None = None,
@@ -98,8 +103,9 @@ class NeighborLoader(PreparedBatches, NodeLoader):  # type: ignore[misc]
         request = LoaderRequest.of(
             num_neighbors, time_attr, weight_attr, subgraph_type, replace=replace, disjoint=disjoint,
             temporal_strategy=temporal_strategy, neighbor_sampler=neighbor_sampler, directed=directed,
-            seed_time=input_time, cache=cache, cpu_cache=cpu_cache, prepared_epochs=prepared_epochs, memory=memory,
-            threads=threads, device=device, seed=seed, progress=progress, arguments=kwargs,
+            seed_time=input_time, cache=cache, cache_limit=cache_limit, cpu_cache=cpu_cache,
+            prepared_epochs=prepared_epochs, memory=memory, threads=threads, device=device, seed=seed,
+            progress=progress, arguments=kwargs,
         )  # fmt: skip
         data, request.graph = opened(data)
         self._begin(request, sampler := DiskSampler(seed))
@@ -132,8 +138,8 @@ class LinkNeighborLoader(PreparedBatches, LinkLoader):  # type: ignore[misc]
 
     Args:
         data, num_neighbors, replace, subgraph_type, disjoint, temporal_strategy, time_attr, weight_attr, transform,
-            transform_sampler_output, is_sorted, filter_per_worker, neighbor_sampler, directed, cache, cpu_cache,
-            prepared_epochs, memory, threads, device, seed, progress, kwargs: as those of `NeighborLoader`.
+            transform_sampler_output, is_sorted, filter_per_worker, neighbor_sampler, directed, cache, cache_limit,
+            cpu_cache, prepared_epochs, memory, threads, device, seed, progress, kwargs: as those of `NeighborLoader`.
         edge_label_index: the pairs to start from, [2, n], (edge type, those), or an edge type for all of its edges;
             (edge type, "train") of a path.
         edge_label: of the pairs.
@@ -174,7 +180,8 @@ class LinkNeighborLoader(PreparedBatches, LinkLoader):  # type: ignore[misc]
         directed: bool = True,
         *,
         cache: PathLike | None = None,
-        cpu_cache: int | str = "10%",
+        cache_limit: int | str | None = None,
+        cpu_cache: int | str | None = None,
         prepared_epochs: int | None = None,
         memory: int | str = "auto",
         threads: int | None = None,
@@ -186,8 +193,9 @@ class LinkNeighborLoader(PreparedBatches, LinkLoader):  # type: ignore[misc]
         request = LoaderRequest.of(
             num_neighbors, time_attr, weight_attr, subgraph_type, replace=replace, disjoint=disjoint,
             temporal_strategy=temporal_strategy, neighbor_sampler=neighbor_sampler, directed=directed,
-            seed_time=edge_label_time, cache=cache, cpu_cache=cpu_cache, prepared_epochs=prepared_epochs, memory=memory,
-            threads=threads, device=device, seed=seed, progress=progress, arguments=kwargs, is_link=True,
+            seed_time=edge_label_time, cache=cache, cache_limit=cache_limit, cpu_cache=cpu_cache,
+            prepared_epochs=prepared_epochs, memory=memory, threads=threads, device=device, seed=seed,
+            progress=progress, arguments=kwargs, is_link=True,
         )  # fmt: skip
         data, request.graph = opened(data)
         self._begin(request, sampler := DiskSampler(seed))

@@ -13,7 +13,7 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.pyg.caching import Cache
+from diskgnn.pyg.caching import Cache, rows_in_memory
 from diskgnn.pyg.sampler import InputSeeds, Rules
 from diskgnn.pyg.sources import Source, without_rows
 from diskgnn.sampling.plan import SamplingPlan
@@ -21,6 +21,7 @@ from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE
 from diskgnn.specs.fanouts import Fanouts
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget, NodeTarget, Target
+from diskgnn.storage.cache_folder import Use
 from diskgnn.storage.packed import Packed
 
 _SHUFFLED_EPOCHS = 4
@@ -47,6 +48,7 @@ class Preparation:
     rules: Rules
     bare: Any  # the data as PyG slices it
     counted: frozenset[str]  # the node types whose number the data states
+    uses: tuple[Use, ...]  # keep what is read from being removed
 
 
 @dataclass
@@ -60,7 +62,7 @@ class LoaderRequest:
     disjoint: bool
     temporal_strategy: str
     cache: Cache
-    cpu_cache: int | str
+    cpu_cache: int | str | None
     epochs: int
     device: str | torch.device
     seed: int
@@ -73,7 +75,8 @@ class LoaderRequest:
     def of(
         num_neighbors: Any, time_attr: str | None, weight_attr: str | None, subgraph_type: Any, *, replace: bool,
         disjoint: bool, temporal_strategy: str, neighbor_sampler: Any, directed: bool, seed_time: Tensor | None,
-        cache: Any, cpu_cache: int | str, prepared_epochs: int | None, memory: int | str, threads: int | None,
+        cache: Any, cache_limit: int | str | None, cpu_cache: int | str | None, prepared_epochs: int | None,
+        memory: int | str, threads: int | None,
         device: str | torch.device, seed: int, progress: bool, arguments: Mapping[str, Any], is_link: bool = False,
     ) -> LoaderRequest:  # fmt: skip
         """Check what can be checked before the data is looked at.
@@ -109,7 +112,7 @@ class LoaderRequest:
         return LoaderRequest(
             num_neighbors if isinstance(num_neighbors, NumNeighbors) else NumNeighbors(num_neighbors),
             time_attr, weight_attr, kind, disjoint or time_attr is not None, temporal_strategy,
-            Cache.of(cache, memory, threads, progress), cpu_cache,
+            Cache.of(cache, cache_limit, memory, threads, progress), cpu_cache,
             prepared_epochs or (_SHUFFLED_EPOCHS if shuffle else 1),
             device, seed, shuffle, batch_size, is_link,
         )  # fmt: skip
@@ -138,10 +141,11 @@ class LoaderRequest:
     def prepare(self, loader: Any) -> Preparation:
         """The graph and the packed directory of `loader`, made or found."""
         graph = self.graph
-        source = None
+        source, uses = None, list[Use]()
         if graph is None:
             source = Source.of(loader.data, self.time_attr, self.weight_attr)
-            graph = self.cache.graph(source)
+            graph, held = self.cache.graph(source)
+            uses.append(held)
         times = self._times(graph) if source is None else source.node_times()
         rules = Rules(
             loader.input_data.input_type is not None,
@@ -152,13 +156,14 @@ class LoaderRequest:
         spec = self._spec(graph, loader.input_data)
         seeds = InputSeeds(graph, spec, rules, loader.input_data, len(loader.dataset))
         plan = SamplingPlan(graph, spec, seeds)
-        packed = self.cache.packed(plan, {"inputs": loader._identity()}, self.cpu_cache)
+        packed, held = self.cache.packed(plan, {"inputs": loader._identity()}, rows_in_memory(graph, self.cpu_cache))
+        uses.append(held)
         if source is None:
             bare, counted = loader.data, frozenset(graph.nodes)
         else:
             bare = without_rows(loader.data)
             counted = frozenset(name for name, each in source.stored.nodes.items() if "num_nodes" in each.attributes)
-        return Preparation(Packed.open(packed), plan, seeds, rules, bare, counted)
+        return Preparation(packed, plan, seeds, rules, bare, counted, tuple(uses))
 
     def _check_range(self, inputs: Any, graph: Graph) -> None:
         if self.is_link:

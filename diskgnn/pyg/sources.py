@@ -89,6 +89,15 @@ class Source:
             for name, each in self.stored.nodes.items() if self.time_attr in each.attributes
         }  # fmt: skip
 
+    def size_bytes(self) -> int:
+        """What the graph directory takes, about: rows that go to the disk, and edges with their numbers."""
+        types = [*self.stored.nodes.values(), *self.stored.edges.values()]
+        found = [_rows(each, name)["features"] for each in types if (name := _on_disk(each)) is not None]
+        row_bytes = sum(
+            each.num_rows * each.row_bytes if isinstance(each, RowSource) else each.nbytes for each in found
+        )
+        return int(row_bytes) + 12 * sum(each.num_rows for each in self.stored.edges.values())
+
     def digest(self) -> str:
         """Names what goes to the disk by its content: all of it is read."""
         found = hashlib.blake2b(digest_size=16)

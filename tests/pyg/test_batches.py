@@ -19,7 +19,7 @@ import diskgnn
 from diskgnn.errors import InputError
 from diskgnn.pyg import LinkNeighborLoader, NeighborLoader
 
-OURS = ["cache", "cpu_cache", "prepared_epochs", "memory", "threads", "device", "seed", "progress"]
+OURS = ["cache", "cache_limit", "cpu_cache", "prepared_epochs", "memory", "threads", "device", "seed", "progress"]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def quiet(tmp_path):
 
 
 def folders(quiet):
-    return {path.name: path.stat().st_mtime_ns for path in quiet["cache"].iterdir()}
+    return {path.name: path.stat().st_ino for path in quiet["cache"].iterdir()}  # mtime says when it was used
 
 
 def test_training_and_layer_wise_inference_as_in_reddit_py(quiet):

@@ -161,6 +161,7 @@ def estimate_of(
     graph, plan, resources = request.graph, request.plan, request.resources
     row_sets = row_sets_of(graph, plan.config())
     train_split = _train_split(plan)
+    plan.hold_out(resources.reporter)
     plans = alternatives(plan)
     samples, sample_seconds = sample_sequences(
         plans, resources, keep_input_nodes=request.keep_input_nodes, max_seconds=max_seconds
@@ -215,7 +216,8 @@ def disk_forecast(request: PrepareRequest) -> str:
     if not any(size.num_batches for size in plan.sizes.values()):  # one of too many ranks
         return ""
     row_sets = row_sets_of(request.graph, plan.config())
-    probe_bytes = plan.sampler_bytes + LEAST_MINIBATCHES * len(plan.splits) * most_minibatch_bytes(plan)
+    probe_bytes = LEAST_MINIBATCHES * len(plan.splits) * most_minibatch_bytes(plan)
+    probe_bytes += plan.sampler_bytes + plan.held_out_bytes
     probe_bytes += 16 * (sum(each.num_rows for each in row_sets) + _CHEAP_ACCESSES)  # counted, and in which order
     if plan.spec.sampler is not None or probe_bytes > min(_CHEAP_BYTES, request.resources.memory_bytes // 4):
         if (features := only_features(request.graph, plan.config())) is None:

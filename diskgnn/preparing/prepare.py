@@ -132,6 +132,7 @@ def prepare_ranks(request: PrepareRequest, ranks: int, engine: Engine, *, overwr
     """`prepare` for so many ranks, once its arguments are checked."""
     if ranks == 1:
         return prepare_request(request, engine, overwrite=overwrite)
+    request.plan.hold_out(request.resources.reporter)
     num_batches = next(iter(request.plan.sizes.values())).batches_per_epoch  # of train, if it is there
     if num_batches < ranks:
         warnings.warn(
@@ -197,6 +198,7 @@ def _sample(request: PrepareRequest, engine: Engine) -> list[StageReport]:
             f"{path} holds samples of another graph or of other settings, which are kept: choose another `samples`, or "
             f"remove that directory"
         )
+    plan.hold_out(resources.reporter)
     _require_space(request)
     say(resources.reporter, lambda: disk_forecast(request))
     return [sample_plan(plan, path, resources, write=engine.write_shards)]

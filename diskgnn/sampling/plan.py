@@ -13,9 +13,9 @@ import numpy.typing as npt
 from diskgnn.draws import batch_key, moving_slice_start, permutation, slice_start
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.progress import SILENT, Reporter
+from diskgnn.progress import SILENT, Reporter, say
 from diskgnn.sampling.grouping import nearness_order
-from diskgnn.sampling.held_out import HeldOut
+from diskgnn.sampling.held_out import HeldOut, told
 from diskgnn.sampling.planned_minibatch import DrawRules, PlannedEpoch, PlannedMinibatch, Sampler
 from diskgnn.sampling.seeds import SeedBatch, Seeds
 from diskgnn.sampling.target_seeds import seeds_of
@@ -111,9 +111,14 @@ class SamplingPlan:
         return self._seeds.held_out(SILENT)
 
     def hold_out(self, reporter: Reporter) -> None:
-        """Find `held_out` now, if that is still to do, and tell `reporter` of it."""
+        """Find `held_out` now, if that is still to do, and tell `reporter` what was found.
+
+        Raises:
+            ArtifactError: see `held_out`.
+        """
         if "held_out" not in self.__dict__:
-            self.held_out = self._seeds.held_out(reporter)
+            self.held_out = found = self._seeds.held_out(reporter)
+            say(reporter, lambda: told(found))
 
     def redrawn(self, draws: str, draw_period: int) -> SamplingPlan:
         """The same seeds in the same minibatches, around which other neighbours are drawn; groups are found once."""

@@ -20,8 +20,7 @@ from diskgnn.errors import ArtifactError
 from diskgnn.graph.graph import Graph
 from diskgnn.ordered import in_order
 from diskgnn.paths import PathLike
-from diskgnn.progress import Reporter, StageReport, say
-from diskgnn.sampling.held_out import told
+from diskgnn.progress import Reporter, StageReport
 from diskgnn.sampling.memory_division import fits, for_sampling
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch, Sampler
@@ -127,7 +126,6 @@ def sample_plan(
     if sampler is None:
         for_sampling(plan, resources)  # refuses before there is anything
     plan.hold_out(resources.reporter)
-    say(resources.reporter, lambda: told(plan.held_out))
     config = replace(plan.config(), eval_edges=plan.held_out.eval_edges)
     writer = ArtifactWriter(out, artifacts.SAMPLES, config=config.to_json(), source=graph.manifest,
                             overwrite=overwrite, resumable=not once, durable=not once, disk=resources.disk)  # fmt: skip

@@ -112,6 +112,7 @@ class FreshEpochs(CursorSource):
         self._preparer = WindowPreparer(
             plan, tiers, memory, keep_input_nodes=keep_input_nodes, computes_here=torch.device(device).type == "cpu"
         )
+        plan.hold_out(reporter)
         self._kept_pages: KeptPages | None = KeptPages(self._preparer.window_bytes)  # from one window to the next
         spec = plan.config().spec  # whose target names its type
         drawn = {name: value for name, value in spec_to_json(spec).items()

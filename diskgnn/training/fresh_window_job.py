@@ -73,7 +73,8 @@ class WindowPreparer:
         self._computes_here = computes_here
         target, num_seeds = plan.config().spec.target, plan.batch_seeds("train") * plan.sizes["train"].batches_per_epoch
         # Of the budget: what is kept from window to window.
-        self._kept_bytes = faults.reading("memory.overhead", labels_bytes(plan.graph, target, num_seeds))
+        kept_bytes = labels_bytes(plan.graph, target, num_seeds) + plan.held_out_bytes
+        self._kept_bytes = faults.reading("memory.overhead", kept_bytes)
         resources = Resources.beside(memory).less(self._kept_bytes)
         loads = fits(plan, resources.memory_bytes) and self._can_pack(resources.less(plan.sampler_bytes))
         if not loads:

@@ -256,6 +256,37 @@ def test_people_and_manifests_are_told(typed, tmp_path, message_edges, done):
     assert packed.config.samples.eval_edges == samples.config.eval_edges
 
 
+def test_fresh_epochs_draw_as_prepared_ones(typed, tmp_path):
+    target = LinkTarget(RATES, negatives=1)
+    options = {"fanouts": [4, 3], "batch_size": 16, "target": target}
+    prepare(typed, tmp_path / "packed", cpu_cache=0, epochs=2, keep_input_nodes=True, **options)
+    with (
+        diskgnn.FreshEpochs(typed, tmp_path / "fresh", cpu_cache=0, keep_input_nodes=True, **options) as fresh,
+        diskgnn.Loader(tmp_path / "packed", "train") as loader,
+    ):
+        for epoch in range(2):
+            for ours, theirs in zip(fresh.epoch(epoch), loader.epoch(epoch), strict=True):
+                for name in ("user", "film"):
+                    assert ours.input_nodes[name].tolist() == theirs.input_nodes[name].tolist()
+                for one, other in zip(ours.blocks, theirs.blocks, strict=True):
+                    assert {name: block.indices.tolist() for name, block in one.items()} == {
+                        name: block.indices.tolist() for name, block in other.items()
+                    }
+
+
+def test_ranks_draw_what_one_draws_and_say_it_once(typed, tmp_path):
+    told, options = Told(), {"fanouts": [3], "batch_size": 16, "target": LinkTarget(RATES, eval_negatives=2)}
+    sample(typed, tmp_path / "one", **options)
+    prepare(typed, tmp_path / "packed", cpu_cache=0, ranks=2, samples=tmp_path / "samples", reporter=told, **options)
+    assert len([line for line in told.lines if "seed edges" in line]) == 1
+    whole = list(Samples.open(tmp_path / "one").read("train"))
+    for rank in range(2):
+        parts = list(Samples.open(tmp_path / "samples" / f"rank-{rank}-of-2").read("train"))
+        for ours, theirs in zip(parts, whole[rank::2], strict=True):
+            for one, other in zip(ours.columns(), theirs.columns(), strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
 def test_seed_edges_that_are_no_edges_change_nothing(tmp_path):
     """The data sets of OGB come so: the same bytes, whatever `message_edges` says."""
     random = np.random.default_rng(3)

@@ -10,6 +10,8 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "diskgnn"
 ROOMS = ("specs", "batches", "storage", "system", "graph", "importers", "sampling", "packing", "preparing", "loading",
          "training", "inference", "pyg", "baselines", "compare", "cli")  # fmt: skip
+# Public names beside those of `diskgnn` itself; nothing inside imports them.
+FACES = {"diskgnn.comparing", "diskgnn.lightning", "diskgnn.models", "diskgnn.sources", "diskgnn.tasks"}
 MODULES = {
     ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): file
     for file in PACKAGE.rglob("*.py")
@@ -58,7 +60,7 @@ def test_every_folder_is_a_room():
 def test_imports_follow_the_flow():
     against = [
         f"{module} imports {target}"
-        for module, targets in IMPORTS.items() if module != "diskgnn.__main__"
+        for module, targets in IMPORTS.items() if module not in {"diskgnn.__main__", *FACES}
         for target in targets if goes_against_the_flow(room(module), room(target))
     ]  # fmt: skip
     assert sorted(against) == []
@@ -73,5 +75,5 @@ def test_no_two_modules_need_each_other():
 
 def test_names_are_imported_from_where_they_are():
     """`from diskgnn._native import Name`, and no public name through the face, which would hide an arrow."""
-    face = [module for module, targets in IMPORTS.items() if "diskgnn" in targets]
-    assert face == []
+    through = [module for module, targets in IMPORTS.items() if targets & {"diskgnn", *FACES}]
+    assert through == []

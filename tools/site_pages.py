@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -23,6 +24,8 @@ import diskgnn
 from diskgnn.cli import main as cli
 from diskgnn.importers.formats.registry import FORMATS
 
+PUBLIC_MODULES = ("diskgnn.pyg", "diskgnn.models", "diskgnn.tasks", "diskgnn.sources", "diskgnn.lightning",
+                  "diskgnn.comparing")  # fmt: skip
 ROOT = Path(__file__).parents[1]
 ELSEWHERE = ("CHANGELOG.md", "CONTRIBUTING.md", "datasets/README.md")
 EXAMPLES = {path: f"examples/{path.stem}.md" for path in sorted((ROOT / "docs" / "examples").glob("*.py"))}
@@ -79,7 +82,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def python_reference() -> str:
     """Every public name, from its docstring."""
-    parts = ["# Python reference\n\nThe names of the package `diskgnn`. Other modules may change without notice.\n"]
+    others = ", ".join(f"`{module}`" for module in PUBLIC_MODULES)
+    parts = [f"# Python reference\n\nThe names of the package `diskgnn`, and of {others}. Others may change without "
+             "notice.\n"]  # fmt: skip
     rooms = {name: getattr(diskgnn, name).__module__.split(".")[1] for name in diskgnn.__all__}
     if homeless := sorted(name for name in rooms if rooms[name] not in set().union(*SECTIONS.values())):
         raise ValueError(f"SECTIONS has no section for {', '.join(homeless)}")
@@ -89,8 +94,11 @@ def python_reference() -> str:
             (name for name in rooms if rooms[name] in those), key=lambda name: (those.index(rooms[name]), name)
         )
         parts += [f"::: diskgnn.{name}\n    options: {{heading_level: 3}}\n" for name in names]
-    parts.append("## Modules that one imports by themselves\n")
-    parts.append("::: diskgnn.training.lightning.PackedDataModule\n    options: {heading_level: 3}\n")
+    for module in PUBLIC_MODULES:
+        parts.append(f"## {module}\n")
+        found = import_module(module)
+        parts.append(_paragraphs(inspect.getdoc(found) or ""))
+        parts += [f"::: {module}.{name}\n    options: {{heading_level: 3}}\n" for name in found.__all__]
     return "\n".join(parts)
 
 

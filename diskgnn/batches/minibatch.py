@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from diskgnn.batches.describing import describe
+
 if TYPE_CHECKING:
     import dgl
     import torch_geometric
@@ -115,6 +117,10 @@ class MiniBatch:
     pairs: Pairs | None = None  # of link prediction
     trees: Tensor | None = None  # [U] int64: the seed that each input node belongs to, where each has nodes of its own
 
+    def __repr__(self) -> str:
+        """Sizes, in a few lines."""
+        return describe(self)
+
     @property
     def num_input_nodes(self) -> int:
         """U."""
@@ -169,6 +175,10 @@ class TypedMiniBatch:
     # without features
     pairs: Pairs | None = None  # of link prediction
     trees: Mapping[str, Tensor] | None = None  # [U] int64: the seed that each node belongs to, see `MiniBatch`
+
+    def __repr__(self) -> str:
+        """Sizes, in a few lines."""
+        return describe(self)
 
     @property
     def num_input_nodes(self) -> int:

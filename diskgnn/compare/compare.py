@@ -60,6 +60,7 @@ def compare(
         command: what to type to run it again.
         on_result: called with all that is known after each loader, so that a long comparison loses nothing, and when
             short epochs have been measured again.
+        reporter: told about progress.
 
     Raises:
         ConfigError: arguments that make no sense for this graph.

@@ -58,14 +58,14 @@ def generate(
     out: PathLike,
     *,
     num_nodes: int,
-    avg_degree: float,
-    num_classes: int,
-    num_features: int,
+    avg_degree: float = 12.5,
+    num_classes: int = 16,
+    num_features: int = 128,
     feature_dtype: str = "float32",
-    train_fraction: float,
-    valid_fraction: float,
-    test_fraction: float,
-    homophily: float,
+    train_fraction: float = 0.02,
+    valid_fraction: float = 0.01,
+    test_fraction: float = 0.01,
+    homophily: float = 0.7,
     seed: int = 0,
     memory: int | str = "auto",
     disk: int | str | None = None,
@@ -108,8 +108,7 @@ def generate(
         DiskFullError: the disk cannot hold the graph; nothing was written.
 
     Example:
-        >>> diskgnn.generate("graph", num_nodes=16_000_000, avg_degree=12.5, num_classes=47, num_features=128,
-        ...                  train_fraction=0.02, valid_fraction=0.01, test_fraction=0.01, homophily=0.7)
+        >>> diskgnn.generate("graph", num_nodes=1_000_000, num_classes=47)
     """
     start_seconds = time.perf_counter()
     fractions = {"train": train_fraction, "valid": valid_fraction, "test": test_fraction}

@@ -113,6 +113,8 @@ def convert(
         indptr: integers [N+1], with `indices`: in-neighbours of v are indices[indptr[v]:indptr[v+1]].
         indices: integers [E].
         nodes: a Parquet table of one row per node, for whatever of features, labels and splits is not given.
+        ids: your own ids [N] of the nodes, whole numbers or strings: a .npy file, an array, or a table with a column of
+            them. Edges and splits then name nodes by these.
         features: [N, D] float32, float16, int8, uint16 (see `bfloat16`), or float64, which becomes float32.
         labels: integers [N], -1 where a node has none. With them goes `train`; a graph may do without both.
         train: node ids, or bool [N].

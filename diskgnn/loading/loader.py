@@ -23,6 +23,7 @@ from diskgnn.paths import PathLike
 from diskgnn.specs.shard import Shard
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.ranks import open_rank
+from diskgnn.units import counted, format_size
 
 
 class Loader(CursorSource):
@@ -162,6 +163,22 @@ class Loader(CursorSource):
         self._starting = threading.RLock()  # an epoch starts, or the loader is closed
         self._tracing = False
         self._stats, self._events = LoadStats(), list[TraceEvent]()  # of the reader that was closed
+
+    def __repr__(self) -> str:
+        """What it reads, in a few lines."""
+        packed = self.sequence.packed
+        lines = [
+            f"Loader({str(packed.location)!r}, {self.split!r}, device={str(self.device)!r})",
+            f"minibatches: {self.num_batches} in an epoch, {counted(self.num_epochs, 'prepared epoch')}, "
+            f"{counted(self.num_layers, 'layer')}",
+        ]
+        for row_set, held in zip(packed.config.row_sets, packed.sequence(self.split).row_sets, strict=True):
+            rows = row_set.rows
+            lines.append(
+                f"features of {row_set.name}: {rows.dtype} [{row_set.num_rows}, {rows.num_features}], "
+                f"{format_size(held.cpu_rows * rows.row_bytes)} of them in the cpu tier"
+            )
+        return "\n  ".join(lines)
 
     @property
     def num_classes(self) -> int:

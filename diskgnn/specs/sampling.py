@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import wraps
@@ -236,7 +237,7 @@ class SamplingSpec:
 
 def takes_options(options: type) -> Callable[[Public], Public]:
     """Let a function that ends in `**name: Unpack[options]` show these fields of `SamplingSpec` in its signature, with
-    their defaults. Other names are a TypeError.
+    their defaults, and in its docstring in place of what that says of `name`. Other names are a TypeError.
 
     Example:
         >>> @takes_options(DrawingOptions)
@@ -245,7 +246,7 @@ def takes_options(options: type) -> Callable[[Public], Public]:
     """
 
     def decorate(function: Public) -> Public:
-        *own, _ = inspect.signature(function).parameters.values()
+        *own, last = inspect.signature(function).parameters.values()
         taken = [
             inspect.Parameter(
                 each.name, inspect.Parameter.KEYWORD_ONLY, annotation=each.type,
@@ -265,9 +266,21 @@ def takes_options(options: type) -> Callable[[Public], Public]:
             return function(*args, **kwargs)
 
         checked.__signature__ = signature  # type: ignore[attr-defined]
+        checked.__doc__ = _described(function.__doc__, last.name, [each.name for each in taken])
         return cast(Public, checked)
 
     return decorate
+
+
+def _described(doc: str | None, placeholder: str, names: Sequence[str]) -> str | None:
+    """`doc` with what `SamplingSpec` says of some of its fields, in place of what it says of `placeholder`."""
+    cleaned = inspect.cleandoc(doc or "")
+    found = re.search(rf"^    {placeholder}: .*\n(?: {{5,}}.*\n)*", cleaned, re.MULTILINE)
+    if found is None:
+        return doc
+    attributes = inspect.cleandoc(SamplingSpec.__doc__ or "")
+    told = {name: text for text, name in re.findall(r"^(    (\w+): .*\n(?: {5,}.*\n)*)", attributes, re.MULTILINE)}
+    return cleaned[: found.start()] + "".join(told[name] for name in names) + cleaned[found.end() :]
 
 
 def _default_of(of_spec: Field[Any]) -> Any:

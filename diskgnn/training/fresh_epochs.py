@@ -51,31 +51,6 @@ class FreshEpochs(CursorSource):
     Windows lie in a directory of their own under `folder`, which is deleted when the source is closed. What a killed
     process left there is deleted by the next one.
 
-    Args:
-        graph: graph directory, or an opened one.
-        folder: where to make that directory; on the disk to read from.
-        cpu_cache: the cpu tier, as `pack` takes it.
-        static_cache: the static tiers, as `pack` takes them; none by default.
-        window: minibatches in a window. By default the first ones are small, so that training starts soon, and each is
-            larger than the one before, up to an epoch, or what the free disk space holds.
-        overlap: prepare the first window at once, and the next one while one trains; otherwise each is prepared when it
-            is asked for.
-        num_epochs: how many there are: nothing is prepared after them, and asking for more is an error. None means no
-            end.
-        memory: budget of preparing, which comes on top of training's while they overlap. Labels, and topology that fits
-            beside them and what packing takes, are loaded once, stay, and count.
-        threads: of preparing; half of the cores by default while a window trains, otherwise all.
-        keep_input_nodes: yield each minibatch's node ids, too.
-        device: where the minibatches' tensors are wanted.
-        reporter: told about preparing, from another thread.
-        loader_options: of the `Loader` of each window.
-        drawing: `fanouts`, `batch_size` and what else `SamplingSpec` says of how minibatches are drawn, as `sample`
-            takes it.
-
-    Raises:
-        ConfigError, InputError: arguments that make no sense, see `sample`; `memory` is too small, with the smallest
-            that works; `folder` cannot be written.
-
     Example:
         >>> with FreshEpochs("graph", "scratch", fanouts=[10, 10], batch_size=1024, cpu_cache="10%") as source:
         ...     diskgnn.train(source, epochs=10)
@@ -100,6 +75,33 @@ class FreshEpochs(CursorSource):
         loader_options: LoaderOptions | None = None,
         **drawing: Unpack[DrawingOptions],
     ) -> None:
+        """Open the graph, and begin with the first window unless `overlap` is False.
+
+        Args:
+            graph: graph directory, or an opened one.
+            folder: where to make that directory; on the disk to read from.
+            cpu_cache: the cpu tier, as `pack` takes it.
+            static_cache: the static tiers, as `pack` takes them; none by default.
+            window: minibatches in a window. By default the first ones are small, so that training starts soon, and each
+                is larger than the one before, up to an epoch, or what the free disk space holds.
+            overlap: prepare the first window at once, and the next one while one trains; otherwise each is prepared
+                when it is asked for.
+            num_epochs: how many there are: nothing is prepared after them, and asking for more is an error. None means
+                no end.
+            memory: budget of preparing, which comes on top of training's while they overlap. Labels, and topology that
+                fits beside them and what packing takes, are loaded once, stay, and count.
+            threads: of preparing; half of the cores by default while a window trains, otherwise all.
+            keep_input_nodes: yield each minibatch's node ids, too.
+            device: where the minibatches' tensors are wanted.
+            reporter: told about preparing, from another thread.
+            loader_options: of the `Loader` of each window.
+            drawing: `fanouts`, `batch_size` and what else `SamplingSpec` says of how minibatches are drawn, as `sample`
+                takes it.
+
+        Raises:
+            ConfigError, InputError: arguments that make no sense, see `sample`; `memory` is too small, with the
+                smallest that works; `folder` cannot be written.
+        """
         graph = graph if isinstance(graph, Graph) else Graph.open(graph)
         spec = SamplingSpec.of(("train",), **drawing)
         plan = SamplingPlan(graph, spec)

@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
 
+from diskgnn.batches.batch_source import BatchSource, schema_of
 from diskgnn.errors import ConfigError
 from diskgnn.schema import SourceSchema
 from diskgnn.training.decoders import make_decoder
 from diskgnn.training.model_spec import ModelSpec
 from diskgnn.training.models import BlockModel, make_model
-from diskgnn.training.tasks import Task
+from diskgnn.training.tasks import Task, task_of
 from diskgnn.training.typed_models import TypedModel, make_typed_model
+
+
+def named_model(source: BatchSource, name: str | None = None, **shape: Any) -> nn.Module:
+    """A built-in model that fits the minibatches of a source, with new weights from torch's random numbers.
+
+    Args:
+        source: a `Loader`, `FreshEpochs`, or another source of minibatches.
+        name: 'sage', 'gat' or 'gcn'; on a graph with several types 'rgcn', 'rgat' or 'hgt'; the first by default.
+        **shape: fields of `ModelSpec`, such as `hidden` and `dropout`.
+
+    Returns:
+        A module that takes (`batch.blocks`, `model_input(batch)`) and returns rows of the seeds: [B, classes] logits,
+        numbers or labels; a vector [B, hidden] for each seed of pairs; by type of the seeds on a graph with types.
+
+    Raises:
+        ConfigError: the model cannot have this shape, or not for these minibatches.
+
+    Example:
+        >>> model = named_model(loader, hidden=64, dropout=0.0)
+        >>> logits = model(batch.blocks, model_input(batch))
+    """
+    schema = schema_of(source)
+    return model_for(ModelSpec(name, **shape).fitted(schema, source.num_layers), schema, task_of(schema))
 
 
 def model_for(spec: ModelSpec, schema: SourceSchema, task: Task) -> nn.Module:

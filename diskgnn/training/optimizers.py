@@ -117,7 +117,7 @@ def step_if_finite(net: nn.Module, optimizer: Optimizer) -> bool:
     return True
 
 
-def make_optimizer(net: nn.Module, lr: float, weight_decay: float) -> Optimizer:
+def make_optimizer(net: nn.Module, lr: float, weight_decay: float = 0.0) -> Optimizer:
     """Adam of all parameters; those of `torch.nn.Embedding(sparse=True)` by `AdamWithSparse`, those on disk there."""
     others = _in_memory(net, lr, weight_decay)
     tables = DiskEmbeddings(net)

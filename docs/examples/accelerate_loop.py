@@ -11,7 +11,7 @@ from accelerate.utils import set_seed
 from torch.nn import functional as F
 
 import diskgnn
-from diskgnn.training.models import make_model
+from diskgnn.models import make_model
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import diskgnn
-from diskgnn.training.models import make_model
+from diskgnn.models import make_model
 
 PATIENCE = 3  # epochs without a better validation accuracy
 

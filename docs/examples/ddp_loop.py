@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import diskgnn
-from diskgnn.training.models import make_model
+from diskgnn.models import make_model
 
 
 @torch.no_grad()

@@ -9,8 +9,8 @@ import torch
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from torch.nn import functional as F
 
-from diskgnn.training.lightning import PackedDataModule
-from diskgnn.training.models import make_model
+from diskgnn.lightning import PackedDataModule
+from diskgnn.models import make_model
 
 SCORE, MODE = "valid_accuracy", "max"  # or valid_roc_auc of two classes, valid_mae and "min" of regression
 

@@ -11,11 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import diskgnn
-from diskgnn.training.model_output import model_input
-from diskgnn.training.model_spec import ModelSpec
-from diskgnn.training.named_models import model_for
-from diskgnn.training.optimizers import make_optimizer
-from diskgnn.training.tasks import task_of
+from diskgnn.models import make_optimizer, model_input, named_model
 
 
 def pair_scores(model: nn.Module, batch: Any, edge_type: tuple[str, str, str]) -> Tensor:
@@ -40,9 +36,8 @@ def main(packed: str, epochs: int) -> None:
     """Train, then rank the edges of the test split."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with diskgnn.Loader(packed, device=device) as source, diskgnn.Loader(packed, "test", device=device) as test:
-        spec = ModelSpec(hidden=64, dropout=0.0).fitted(source.schema, source.num_layers)
-        model = model_for(spec, source.schema, task_of(source.schema)).to(device)
-        optimizer = make_optimizer(model, lr=0.01, weight_decay=0.0)
+        model = named_model(source, hidden=64, dropout=0.0).to(device)
+        optimizer = make_optimizer(model, lr=0.01)
         for epoch in range(epochs):
             model.train()
             for batch in source:

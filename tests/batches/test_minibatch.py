@@ -80,3 +80,33 @@ def test_to_moves_every_tensor_of_every_type():
     assert (moved.epoch, moved.batch_index, moved.target) == (4, 5, cites)
     assert moved.node_counts == batch.node_counts
     assert moved.blocks[0][writes].num_src == 2
+
+
+def test_a_minibatch_prints_as_its_sizes():
+    blocks = (
+        Block(torch.tensor([0, 2, 3]), torch.tensor([2, 1, 0]), 3),
+        Block(torch.tensor([0, 1]), torch.tensor([1]), 2, edge_ids=torch.tensor([7])),
+    )
+    batch = MiniBatch(torch.zeros(3, 4, dtype=torch.float16), torch.tensor([1]), blocks, torch.tensor([5]), 2, 8)
+    assert str(batch).splitlines() == [
+        "MiniBatch(epoch 2, minibatch 8: 1 seeds, 3 input nodes, 4 edges)",
+        "  x: float16 [3, 4]",
+        "  y: int64 [1]",
+        "  blocks[0]: 3 sources, 2 destinations, 3 edges",
+        "  blocks[1]: 2 sources, 1 destinations, 1 edges, with edge_ids",
+    ]
+
+
+def test_a_typed_minibatch_prints_as_its_sizes():
+    cites, of = ("paper", "cites", "paper"), ("venue", "of", "paper")
+    block, none = Block(torch.tensor([0, 1]), torch.tensor([1]), 2), Block(torch.tensor([0, 0]), torch.tensor([]), 0)
+    batch = TypedMiniBatch(
+        {"paper": torch.zeros(2, 4)}, None, ({cites: block, of: none},), ({"paper": 2, "venue": 0}, {"paper": 1}),
+        torch.tensor([5]), "paper", 0, 0, pairs=Pairs(torch.tensor([0]), torch.tensor([0]), torch.tensor([1.0])),
+    )  # fmt: skip
+    assert str(batch).splitlines() == [
+        "TypedMiniBatch(epoch 0, minibatch 0: 1 seeds, 2 input nodes, 1 edges)",
+        "  x['paper']: float32 [2, 4]",
+        "  blocks[0][('paper', 'cites', 'paper')]: 2 sources, 1 destinations, 1 edges",
+        "  pairs: 1",
+    ]

@@ -151,3 +151,14 @@ def test_a_loop_as_the_readme_writes_it(learnable):
                 losses.append(loss.item())
             means.append(np.mean(losses))
     assert means[-1] < means[0]
+
+
+def test_a_loader_prints_as_what_it_reads(packed):
+    with Loader(packed) as loader:
+        head, minibatches, features = str(loader).splitlines()
+        assert head == f"Loader({str(packed)!r}, 'train', device='cpu')"
+        assert (
+            minibatches.split() == f"minibatches: 8 in an epoch, {loader.num_epochs} prepared epochs, 2 layers".split()
+        )
+        assert f"float32 [{loader.sequence.packed.config.one_row_set.num_rows}, {loader.num_features}]" in features
+        assert features.endswith("of them in the cpu tier")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from diskgnn.graph.csc import least_memory_bytes
 from diskgnn.importers.graph_input import GraphInput
@@ -48,6 +48,7 @@ class GivenGraph:
         """
         owner_of = default_owner(typed)
         user_ids = find_user_ids(described, owner_of)
+        described = _with_ids(described, user_ids.guessed)
         opened = None if user_ids.types else open_graph(described, typed=typed)
         return GivenGraph(described, typed, user_ids, owner_of, opened)
 
@@ -89,3 +90,12 @@ class GivenGraph:
             needed_bytes = opened.needed_bytes - max(0, there_bytes)
             require_free_bytes(writer.staging, needed_bytes, what, disk=writer.disk)
         return opened, write_graph(writer, opened, resources)
+
+
+def _with_ids(described: GraphInput, columns: Mapping[str, str]) -> GraphInput:
+    """The graph with these columns of ids, by node type, of tables that nobody named one of."""
+    nodes = {
+        name: replace(given, columns=replace(given.columns, id=columns[name])) if name in columns else given
+        for name, given in described.nodes.items()
+    }
+    return replace(described, nodes=nodes)

@@ -191,3 +191,83 @@ def test_many_columns_alike_are_one_line(
         main(["convert", "graph", "--edges", "edges.csv", "--nodes", "nodes.csv"])
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "f0" in line]
     assert "f0 ... f19 (20 columns)" in line
+
+
+@pytest.mark.parametrize("make", [lambda number: f"u{number}", lambda number: 1000 - 7 * number])
+def test_the_column_that_edges_refer_to_has_the_ids(tmp_path: Path, make: Any) -> None:
+    """Text and numbers; another column of unique values has not all of them, and no role."""
+    ids, rng = [make(number) for number in range(60)], np.random.default_rng(0)
+    order = rng.permutation(60)
+    nodes = pa.table({"code": [f"u{number + 30}" for number in range(60)], "person_id": [ids[i] for i in order],
+                      "x": rng.random(60), "other_id": rng.permutation(60) + 5})  # fmt: skip
+    src, dst = rng.integers(0, 60, (2, 200))
+    pq.write_table(nodes, tmp_path / "nodes.parquet")
+    pq.write_table(pa.table({"src": [ids[i] for i in src], "dst": [ids[i] for i in dst]}), tmp_path / "edges.parquet")
+    given = {"edges": tmp_path / "edges.parquet", "nodes": tmp_path / "nodes.parquet"}
+    with pytest.warns(DataWarning, match="nodes: took column 'person_id' as the ids, as edges refer to it"):
+        report = convert(tmp_path / "guessed", **given)
+    convert(tmp_path / "named", **given, columns=TableColumns(id="person_id"))
+    guessed, named = (Graph.open(tmp_path / name).manifest for name in ("guessed", "named"))
+    assert guessed.digest == named.digest
+    assert ("person_id", "ids") in [(item.name, item.use) for item in report.contents.read]
+
+
+def test_two_columns_of_ids_are_not_guessed_from(tmp_path: Path) -> None:
+    ids = [f"u{number}" for number in range(9)]
+    pq.write_table(pa.table({"a": ids, "b": ids[::-1], "x": np.arange(9) % 4}), tmp_path / "nodes.parquet")
+    pq.write_table(pa.table({"src": ids, "dst": ids[::-1]}), tmp_path / "edges.parquet")
+    given = {"edges": tmp_path / "edges.parquet", "nodes": tmp_path / "nodes.parquet"}
+    with pytest.raises(ConfigError, match="expected one column with the ids that edges refer to, found a and b; name"):
+        convert(tmp_path / "graph", **given)
+
+
+def test_numbers_of_rows_stay_what_edges_are_of(tmp_path: Path) -> None:
+    """No column called like ids has all that edges refer to."""
+    pq.write_table(pa.table({"rank": [2, 0, 1], "x": [0.0, 1.0, 3.0]}), tmp_path / "nodes.parquet")
+    pq.write_table(pa.table({"src": [0, 1], "dst": [1, 2]}), tmp_path / "edges.parquet")
+    convert(tmp_path / "graph", edges=tmp_path / "edges.parquet", nodes=tmp_path / "nodes.parquet")
+    graph = Graph.open(tmp_path / "graph")
+    assert graph.nodes["node"].user_ids is None
+    assert graph.indices.tolist() == [0, 1]
+
+
+def test_leading_zeros_are_said_and_kept_if_asked(tmp_path: Path) -> None:
+    given = files(tmp_path, "id,x\n007,1\n010,2\n", "src,dst\n007,010\n")
+    with pytest.warns(DataWarning, match="column 'id' is read as numbers, so 007 is 7; .*types=id:string"):
+        convert(tmp_path / "graph", **given)
+    text = dict.fromkeys(("id", "src", "dst"), "string")
+    convert(tmp_path / "text", **given, columns=TableColumns(types=text))
+    with Graph.open(tmp_path / "text").nodes["node"].user_ids as ids:  # type: ignore[union-attr]
+        assert ids.read()["id"].to_pylist() == ["007", "010"]
+    with pytest.raises(InputError, match=r"expected ids of type string, .*found int64; the text '007'"):
+        convert(tmp_path / "both", **given, columns=TableColumns(types={"id": "string"}))
+
+
+def test_a_column_of_one_number_each_stands_for_the_numbers(tmp_path: Path) -> None:
+    """[N, 1] for [N]: as PyG and pandas give them."""
+    rng, edges = np.random.default_rng(7), np.array([[0, 1, 2], [1, 2, 0]])
+    flat: dict[str, Any] = {"labels": np.array([0, 1, 0]), "times": np.array([5, 6, 7]), "train": np.array([0, 2]),
+                            "ids": np.array([9, 8, 7]), "valid": np.array([False, True, False])}  # fmt: skip
+    on_edges = {"weights": rng.random(3), "times": np.array([1, 2, 3])}
+    for name, change in (("flat", lambda array: array), ("column", lambda array: array[:, None])):
+        if "ids" in flat:
+            flat["train"] = np.array([9, 7])
+        nodes = {"features": np.ones((3, 2), np.float32), **{key: change(value) for key, value in flat.items()}}
+        carried = {key: change(value) for key, value in on_edges.items()}
+        links = {"edges": np.array([9, 8, 7])[edges], **carried}
+        convert(tmp_path / name, schema={"nodes": {"n": nodes}, "edges": {"n:to:n": links}})
+    flat_graph, column_graph = (Graph.open(tmp_path / name).manifest for name in ("flat", "column"))
+    assert flat_graph.digest == column_graph.digest
+
+
+def test_a_table_of_nodes_needs_no_labels_and_no_splits(tmp_path: Path) -> None:
+    for users in ("id,x\na,1\nb,2.5\n", "id,x,label\na,1,yes\nb,2.5,no\n"):
+        convert(tmp_path / "graph", **files(tmp_path, users, "src,dst\na,b\n"), overwrite=True)
+        nodes = Graph.open(tmp_path / "graph").nodes["node"]
+        assert nodes.splits == {}
+        assert (nodes.config.target is not None) == ("label" in users)
+    split_alone = files(tmp_path, "id,x,split\na,1,train\nb,2.5,test\n", "src,dst\na,b\n")
+    with pytest.raises(
+        ConfigError, match=r"expected a column of labels in .*label=NAME.* for the nodes of train and test"
+    ):
+        convert(tmp_path / "graph", **split_alone, overwrite=True)

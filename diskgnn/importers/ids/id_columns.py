@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from diskgnn.errors import InputError
+from diskgnn.errors import DataWarning, InputError, callers_level
 from diskgnn.importers.containers import arrays, edge_arrays
 from diskgnn.importers.containers.arrays import Source, named
 from diskgnn.importers.containers.rows import EdgeStream, RowReader, RowSource
@@ -79,6 +80,14 @@ def _of_table(name: str, source: Any, given: TableColumns, columns: tuple[str, .
         if id_kind(kind) is None:
             raise no_integers(table, column, "whole numbers, strings, binary or UUID")
     quoted = tuple(f"column {column!r}" for column in columns)
+    for column in columns:
+        if (text := table.leading_zeros(column)) is not None:
+            warnings.warn(
+                f"{name}: column {column!r} is read as numbers, so {text} is {int(text)}; to keep the zeros, say "
+                f"types={column}:string in `columns`",
+                DataWarning,
+                stacklevel=callers_level(),
+            )
 
     def read(chunk_rows: int, first: int) -> Iterator[tuple[pa.Array, ...]]:
         for batch in table.batches(columns, chunk_rows, first):

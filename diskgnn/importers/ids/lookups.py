@@ -167,8 +167,16 @@ class Lookup:
             raise self._unknown(ids[row].as_py(), self.count + row)
         raise InputError(
             f"{self.name}: expected ids of type {readable_kind(self._kind)}, as the nodes have them, found "
-            f"{readable_kind(ids.type)}; cast one of the two, or name another id column of the nodes if these are "
-            f"numbers of rows"
+            f"{readable_kind(ids.type)}{self._hint_of_kinds(ids.type)}; cast one of the two, or name another id column "
+            f"of the nodes if these are numbers of rows"
+        )
+
+    def _hint_of_kinds(self, found: pa.DataType) -> str:
+        if {readable_kind(found), readable_kind(self._kind)} != {"string", "int64"}:
+            return ""
+        return (
+            "; the text '007' and the number 7 are different ids, and a CSV column of digits is read as numbers unless "
+            "`columns` has types=NAME:string for it"
         )
 
     def ids(self, number: int) -> Iterator[pa.Array]:

@@ -7,7 +7,7 @@ rows, or if edges mention ids that cannot be numbers of rows. `replacing_ids` re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from diskgnn.errors import ConfigError, InputError
 from diskgnn.importers.containers.arrays import named
 from diskgnn.importers.graph_input import GraphInput, NodeInput
 from diskgnn.importers.graph_sources import type_owner
+from diskgnn.importers.ids.guessed_ids import guessed_ids
 from diskgnn.importers.ids.id_columns import edge_ends, node_ids
 from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.ids.id_types import readable_kind
@@ -29,6 +30,7 @@ class UserIds:
     listed: Mapping[str, IdColumns]  # by node type: the ids of all nodes, in order
     mentioned: Mapping[str, pa.DataType]  # by node type: no list; all ids that edges mention, and their type
     ends: Mapping[EdgeType, IdColumns]  # of the edges that have such a type at an end
+    guessed: Mapping[str, str]  # by node type: the column of the table that edges refer to, which nobody named
 
     @property
     def types(self) -> set[str]:
@@ -47,10 +49,13 @@ def find_user_ids(given: GraphInput, owner_of: Callable[[str, str | EdgeType], s
         ConfigError: edges mention ids, and nothing says whose rows of features are which.
         InputError: a column that cannot be ids.
     """
-    listed, mentioned = dict[str, IdColumns](), dict[str, pa.DataType]()
+    listed, mentioned, guessed = dict[str, IdColumns](), dict[str, pa.DataType](), dict[str, str]()
     ends = {name: edge_ends(edges, owner_of("edge", name)) for name, edges in given.edges.items()}
     for name, nodes in given.nodes.items():
         owner = owner_of("node", name)
+        if (guess := guessed_ids(name, nodes, owner, ends)) is not None:
+            guessed[name] = guess
+            nodes = replace(nodes, columns=replace(nodes.columns, id=guess))
         column = _listed(nodes, owner)
         if column is not None:
             listed[name] = column
@@ -67,7 +72,7 @@ def find_user_ids(given: GraphInput, owner_of: Callable[[str, str | EdgeType], s
     concerned = {
         name: found for name, found in ends.items() if found is not None and {name[0], name[2]} & types
     }  # fmt: skip
-    return UserIds(listed, mentioned, concerned)
+    return UserIds(listed, mentioned, concerned, guessed)
 
 
 def _listed(nodes: NodeInput, owner: str) -> IdColumns | None:

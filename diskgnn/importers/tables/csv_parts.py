@@ -78,6 +78,23 @@ class CsvPart:
             except (OSError, pa.ArrowException) as error:
                 raise self._damaged(error) from error
 
+    def leading_zeros(self, column: str) -> str | None:
+        """Text of the first rows such as 007, which is read as the number 7; None if there is none."""
+        if not pa.types.is_integer(self._types[column]):
+            return None
+        head = self._head()
+        types, self._types = self._types, self._types | {column: pa.string()}
+        try:
+            with self._open([column], pa.BufferReader(head), max(len(head), 1)) as reader:
+                for batch in reader:
+                    text = batch.column(0)
+                    found = text.filter(pc.match_substring_regex(text, "^0[0-9]"))
+                    if len(found):
+                        return str(found[0].as_py())
+        finally:
+            self._types = types
+        return None
+
     def _stream(self) -> pa.NativeFile:
         """Its text, from the start."""
         if isinstance(self.path, Path):

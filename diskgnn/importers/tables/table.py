@@ -191,6 +191,15 @@ class Table:
             )
         return self.schema.field(column)
 
+    def leading_zeros(self, column: str) -> str | None:
+        """Text in a CSV file such as 007, which is read as the number 7; None if none was found in its first rows."""
+        first = self._parts[0]
+        return (
+            first.leading_zeros(column)
+            if isinstance(first, csv_parts.CsvPart) and column in first.schema.names
+            else None
+        )
+
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
         """All rows from the `first` on in order, these columns only, at most `batch_rows` at a time.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from diskgnn.errors import ConfigError
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
+from diskgnn.importers.source_listing import replaced
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, EdgeType
 
 _STORED = ("bfloat16", "quantise", "reference_features")  # of each node type with features
@@ -40,16 +41,17 @@ def completed(
     }
     stored = {name: on_nodes[name] for name in _STORED if name in on_nodes}
     rest = {("table" if name == "nodes" else name): value for name, value in on_nodes.items() if name not in _STORED}
+    contents = replaced(given.contents, [*rest, *["reverse"] * reverse])
     if is_of_one_type(given):
         nodes = {ONE_NODE_TYPE: replace(given.nodes[ONE_NODE_TYPE], **stored, **rest)}
-        return GraphInput(nodes, edges, given.contents)
+        return GraphInput(nodes, edges, contents)
     if rest:
         raise ConfigError(
             f"{' and '.join(rest)}: expected a source of one node type and one edge type, found node types "
             f"{', '.join(given.nodes)}; describe such a graph by a `schema`"
         )
     nodes = {name: replace(found, **stored) if _has_features(found) else found for name, found in given.nodes.items()}
-    return GraphInput(nodes, edges, given.contents)
+    return GraphInput(nodes, edges, contents)
 
 
 def _with_options(

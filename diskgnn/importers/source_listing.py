@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diskgnn.errors import ConfigError, DataWarning, callers_level
+from diskgnn.schema import ONE_NODE_TYPE
 from diskgnn.storage.source_contents import LeftOutItem, ReadItem, SourceContents
 
 AUTO = "auto"  # the value of an option that lets the format choose
+UNDIRECTED = "the word undirected"  # in a source whose edges may stand in one direction only
 _NAMES_SHOWN = 12  # of one reason, in a warning
 
 
@@ -88,6 +90,18 @@ def require_named(contents: SourceContents, options: Mapping[str, Any]) -> None:
             names.setdefault(item.of or "the source", []).append(item.name)
         told = "; ".join(f"{of} has {', '.join(dict.fromkeys(known))}" for of, known in names.items())
         raise ConfigError(f"options: {option}: found nothing called {name!r} that can be that; {told or 'no names'}")
+
+
+def replaced(contents: SourceContents, arguments: Sequence[str]) -> SourceContents:
+    """`contents` where `arguments` of `convert` say the same: what was read for them is left out, as asked."""
+    taken = [item for item in contents.read if item.use.partition(",")[0] in arguments and item.of == ONE_NODE_TYPE]
+    said = [item for item in contents.left_out if item.name == UNDIRECTED and "reverse" in arguments]
+    return SourceContents(
+        tuple(item for item in contents.read if item not in taken)
+        + tuple(ReadItem(item.of, item.name, "reverse edges") for item in said),
+        tuple(item for item in contents.left_out if item not in said)
+        + tuple(LeftOutItem(item.of, item.name, f"other {item.use} were given", True) for item in taken),
+    )
 
 
 def warn_of_left_out(contents: SourceContents) -> None:

@@ -191,7 +191,11 @@ def write_typed(folder: Path) -> dict[str, Any]:
 def test_text_of_several_types(tmp_path: Path) -> None:
     schema = write_typed(tmp_path / "mag")
     convert(tmp_path / "plain", schema=schema)
-    convert(tmp_path / "out", source=tmp_path / "mag")
+    report = convert(tmp_path / "out", source=tmp_path / "mag")
+    assert all(item.expected for item in report.contents.left_out)
+    assert {item.name for item in (*report.contents.read, *report.contents.left_out)} >= {
+        path.relative_to(tmp_path / "mag").as_posix() for path in (tmp_path / "mag" / "raw").rglob("*.gz")
+    }
     same(tmp_path / "out", tmp_path / "plain")
     schema["edges"]["author:writes:paper"]["reverse"] = True
     schema["edges"]["paper:cites:paper"]["symmetric"] = True
@@ -199,6 +203,8 @@ def test_text_of_several_types(tmp_path: Path) -> None:
     convert(tmp_path / "both", schema=schema)
     convert(tmp_path / "reverse", source=tmp_path / "mag", reverse=True, quantise="float16")
     same(tmp_path / "reverse", tmp_path / "both")
+    convert(tmp_path / "option", source=tmp_path / "mag", options={"add_reverse": True}, quantise="float16")
+    same(tmp_path / "option", tmp_path / "both")
     with pytest.raises(ConfigError, match=r"train: expected a source of one node type .* found node types author"):
         convert(tmp_path / "no", source=tmp_path / "mag", train=[1])
 
@@ -278,6 +284,9 @@ def test_triples_of_one_list_as_in_wikikg2(tmp_path: Path) -> None:
     with pytest.warns(DataWarning, match="negative pairs"):
         convert(tmp_path / "out", source=raw.parent)
     check_triples(tmp_path / "out", parts, [("entity", f"relation_{number}", "entity") for number in range(4)])
+    with pytest.warns(DataWarning, match="negative pairs"):
+        report = convert(tmp_path / "both", source=raw.parent, options={"add_reverse": True})
+    assert sum(count for fact, count in report.details.items() if fact.startswith("num_edges")) == 200
     write_text(raw / "edge_reltype.csv.gz", np.zeros(100, int))
     with (
         pytest.raises(InputError, match=r"train\.pt: expected relations that edges have, found 1"),

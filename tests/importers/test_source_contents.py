@@ -322,3 +322,35 @@ def test_values_of_a_matrix_are_listed(tmp_path: Path, saved: bool) -> None:
     for name, values, options in (("ones", [1, 1], {}), ("asked", [1, 2], {"weights": False})):
         report = diskgnn.convert(tmp_path / name, source=source(values), options=options)
         assert [item.expected for item in report.contents.left_out] == [True]
+
+
+def test_what_convert_is_given_beside_a_source_takes_the_place_of_its_own(tmp_path: Path) -> None:
+    data = one_type()
+    other = np.ones((120, 2), np.float32)
+    with pytest.warns(DataWarning, match="token"):
+        report = diskgnn.convert(tmp_path / "graph", source=data, features=other, train=[0])
+    assert Graph.open(tmp_path / "graph").features.tolist() == other.tolist()
+    assert left_out(report)["node", "x"] == "other features were given"
+    assert left_out(report)["node", "train_mask"] == "other train were given"
+    assert ("node", "x") not in read_as(report)
+
+
+def test_an_undirected_list_of_snap_says_that_reverse_edges_are_not_added(tmp_path: Path) -> None:
+    path = tmp_path / "edges.txt"
+    path.write_text("# Undirected graph: orkut.txt\n0\t1\n1\t2\n")
+    with pytest.warns(DataWarning, match="the word undirected .edges are read as they stand; `reverse` adds"):
+        diskgnn.convert(tmp_path / "one", source=path)
+    report = diskgnn.convert(tmp_path / "both", source=path, reverse=True)
+    assert (report.details["num_edges"], left_out(report)) == (4, {})
+    said = run("convert", tmp_path / "cli", "--from", "snap", path)
+    assert "--reverse adds the other direction" in " ".join(said.stderr.split())
+
+
+def test_attributes_of_stores_are_listed(tmp_path: Path) -> None:
+    data = two_types()  # HeteroData is a FeatureStore and a GraphStore
+    data["user"].x, data["item"].token = torch.rand(40, 2), torch.arange(60)
+    with pytest.warns(DataWarning, match="left out of the graph: token of item"):
+        report = diskgnn.convert(tmp_path / "graph", source=(data, data))
+    assert read_as(report)["item", "y"] == "labels"
+    with pytest.raises(ConfigError, match="options: weights: found nothing called 'token' that can be that"):
+        diskgnn.convert(tmp_path / "no", source=(data, data), options={"weights": "token"})

@@ -79,7 +79,7 @@ def read(
             graph = ogb_knowledge.of_several_lists(graph, raw, triples, listing)
     elif triples is not None:
         num_nodes, num_edges = (_one_graph(raw / f"num-{each}-list.csv.gz") for each in ("node", "edge"))
-        graph = ogb_knowledge.of_one_list(raw, triples, num_nodes, num_edges, listing)
+        graph = ogb_knowledge.of_one_list(raw, triples, num_nodes, num_edges, undirected, listing)
     else:
         graph = _of_one_type(raw, folder, undirected, task, edge_data, listing)
     _leave_rest(raw, listing)
@@ -102,10 +102,11 @@ def _is_undirected(source: Path) -> bool:
 
 def _leave_rest(raw: Path, listing: SourceListing) -> None:
     """Notes the files that nothing was read from."""
-    read = {item.name.partition(":")[0] for item in listing.contents().read}
+    contents = listing.contents()
+    noted = {item.name.partition(":")[0] for item in contents.read} | {item.name for item in contents.left_out}
     for path in sorted(raw.rglob("*")):
         name = _name(path, raw)
-        if not path.is_file() or name in read:
+        if not path.is_file() or name in noted:
             continue
         if path.name.removesuffix(".csv.gz") in _COUNTS:
             listing.read("", name, "types and sizes")
@@ -267,6 +268,7 @@ def _typed(
         edges[source, relation, destination] = EdgeInput(
             **_edge_data(partial(_file, listing, raw, of), folder, num_edges, edge_data),
             symmetric=undirected and source == destination,
+            reverse=undirected and source != destination,
         )
         if (folder / "edge_reltype.csv.gz").is_file():
             reason = "the number of the edge type, the same for each edge"

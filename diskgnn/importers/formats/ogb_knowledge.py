@@ -43,7 +43,9 @@ def held_bytes(raw: Path, split: Path) -> int:
     return max(_SORTING_BYTES * num_edges, 16 * num_edges + max(files.values()) + 3 * files["train"])
 
 
-def of_one_list(raw: Path, split: Path, num_nodes: int, num_edges: int, listing: SourceListing) -> GraphInput:
+def of_one_list(
+    raw: Path, split: Path, num_nodes: int, num_edges: int, undirected: bool, listing: SourceListing
+) -> GraphInput:
     """The graph of wikikg2: nodes are `entity`, relation r is the edge type (entity, relation_r, entity).
 
     Edges are held in memory, sorted by relation: 16 bytes each, and while they are sorted 24.
@@ -61,7 +63,7 @@ def of_one_list(raw: Path, split: Path, num_nodes: int, num_edges: int, listing:
         done += len(chunk)
     edges = {
         (ENTITY, f"relation_{number}", ENTITY): EdgeInput(
-            edges=_stream(f"edges of relation {number}", ends[start:stop])
+            edges=_stream(f"edges of relation {number}", ends[start:stop]), symmetric=undirected
         )
         for number, (start, stop) in enumerate(pairwise(starts.tolist()))
     }

@@ -16,7 +16,7 @@ from diskgnn.importers.containers import text_numbers
 from diskgnn.importers.containers.file_kinds import describe, kind_of
 from diskgnn.importers.containers.rows import EdgeStream, RowSource
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.importers.source_listing import SourceListing
+from diskgnn.importers.source_listing import UNDIRECTED, SourceListing
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, edge_type_name
 
 _KINDS = ("text", "text.gz", "csv", "csv.gz")
@@ -58,7 +58,7 @@ def read(
     """
     if kind_of(source) not in _KINDS:
         raise InputError(f"expected a text file with an edge per line, found {describe(source)}")
-    said, mark = _header(source)
+    said, mark, is_undirected = _header(source)
     mark = delimiter or mark
     asked = {
         use: 3 if column is True else int(column)
@@ -71,6 +71,8 @@ def read(
     if columns < 2:
         raise InputError(f"{rows.name}: expected at least 2 columns between {mark!r}, found {columns}")
     listing = _columns(rows.name, columns, asked)
+    if is_undirected:
+        listing.leave_out("", UNDIRECTED, "edges are read as they stand; `reverse` adds the other direction of each")
     num_edges, largest = 0, -1
     try:
         for chunk in rows.chunks():
@@ -132,13 +134,14 @@ def _column(rows: RowSource, column: int, dtype: Any) -> RowSource:
     return rows.mapped((), np.dtype(dtype), values)
 
 
-def _header(source: Path) -> tuple[int | None, str]:
-    """The number of nodes that a comment says, and what stands between columns."""
-    said = None
+def _header(source: Path) -> tuple[int | None, str, bool]:
+    """The number of nodes that a comment says, what stands between columns, and if a comment says undirected."""
+    said, is_undirected = None, False
     for line in text_numbers.first_lines("edges", source):
         if line.startswith("#"):
             if match := re.search(r"[Nn]odes:\s*(\d+)", line):
                 said = int(match[1])
+            is_undirected |= "undirected" in line.lower()
         elif line.strip():
-            return said, next((mark for mark in "\t, ;" if mark in line.strip()), "\t")
-    return said, "\t"
+            return said, next((mark for mark in "\t, ;" if mark in line.strip()), "\t"), is_undirected
+    return said, "\t", is_undirected

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -60,6 +62,9 @@ class Output:
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
+        for stream in (sys.stdout, sys.stderr):  # names of files may have bytes that are no UTF-8
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
         # https://no-color.org; Rich itself would keep bold and dim
         colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
         self.messages = Console(stderr=True, highlight=False, emoji=False, color_system=colors)

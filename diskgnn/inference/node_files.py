@@ -13,6 +13,7 @@ import pyarrow as pa
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.type_data import NodeSet
 from diskgnn.importers.containers.file_kinds import describe, kind_of
+from diskgnn.importers.containers.npy_headers import read_npy_header
 from diskgnn.importers.containers.rows import CHUNK_EDGES
 from diskgnn.importers.ids.id_columns import end_ids, node_ids
 from diskgnn.importers.ids.id_streams import IdColumns
@@ -107,6 +108,8 @@ def _opened(name: str, path: PathLike, wanted: Sequence[str], columns: TableColu
             f"found {describe(path).partition(';')[0]}"
         )
     try:
+        with local(path, name).open("rb") as file:
+            read_npy_header(file)
         array: npt.NDArray[Any] = np.load(local(path, name), allow_pickle=False)
         return array
     except (ValueError, EOFError, OSError) as error:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from itertools import combinations
 from typing import Any
 
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.schema import EdgeType, check_type_name, parse_edge_type
 from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.units import whole_number
@@ -35,6 +37,8 @@ class NodeTarget:
             labels, floats are to be regressed.
         num_classes: of labels that are classes; the largest one plus 1 by default.
 
+    Warns of nodes that are given twice, and of those in two splits, unless there are times.
+
     Raises:
         ConfigError: not the name of a type; ids that are none; times or labels of other seeds, or of none.
 
@@ -51,8 +55,12 @@ class NodeTarget:
     def __post_init__(self) -> None:
         if self.node_type is not None:
             check_type_name(self.node_type, "target")
+        is_given = self.seeds is not None and not isinstance(self.seeds, SplitArrays)
         _keep_seeds(self, ())
         _keep_labels(self)
+        # With times, a node may be a seed at several of them.
+        if is_given and isinstance(self.seeds, SplitArrays) and self.times is None:
+            _warn_of_repeated(self.seeds)
 
 
 @dataclass(frozen=True)
@@ -151,6 +159,26 @@ def as_target(given: object) -> Target:
         "target: expected NodeTarget(...), LinkTarget(...), or a type as 'paper' or 'author:writes:paper', found "
         f"{type(given).__name__}"
     )
+
+
+def _warn_of_repeated(seeds: SplitArrays) -> None:
+    import numpy as np  # the command line imports this module, and starts without NumPy
+
+    distinct = {split: np.unique(ids) for split, ids in seeds.items()}
+    told = [
+        f"seeds[{split!r}]: {len(seeds[split]) - len(ids)} of {len(seeds[split])} node ids occur before; each node is "
+        f"one seed"
+        for split, ids in distinct.items()
+        if len(ids) < len(seeds[split])
+    ]
+    for one, other in combinations(distinct, 2):
+        if shared := len(np.intersect1d(distinct[one], distinct[other], assume_unique=True)):
+            told.append(
+                f"seeds: {shared} of the nodes of {one} are in {other}, too: what is measured on {other} is too good; "
+                f"take them out of one of the two"
+            )
+    for each in told:
+        warnings.warn(each, DataWarning, stacklevel=callers_level())
 
 
 def _keep_seeds(target: Target, row_shape: tuple[int, ...]) -> None:

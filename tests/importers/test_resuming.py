@@ -203,7 +203,7 @@ def test_a_kill_costs_some_rows_of_the_features(tmp_path: Path, quantise: str | 
             again: list[int] = []
             with faults.armed("artifact.write", lambda again=again: again.append(1)):
                 if quantise is None:
-                    with pytest.warns(DataWarning, match="1 NaN values in 1 nodes, the first of them node 7"):
+                    with pytest.warns(DataWarning, match="1 NaN value in 1 node, the first at node 7, column"):
                         resumed = convert(tmp_path / "out", **given)
                 else:
                     resumed = convert(tmp_path / "out", **given)

@@ -17,6 +17,7 @@ from diskgnn.errors import ArtifactError, InputError
 from diskgnn.importers.containers import torch_files
 from diskgnn.importers.containers.file_kinds import describe, kind_of
 from diskgnn.importers.containers.file_rows import file_columns, file_rows
+from diskgnn.importers.containers.npy_headers import read_npy_header
 from diskgnn.importers.containers.raw_files import RawFile
 from diskgnn.importers.containers.rows import RowSource, of_array
 from diskgnn.storage.checked_files import npy_header, npy_parts
@@ -106,6 +107,9 @@ def _file(name: str, path: Location) -> RowSource:
     with opened(path) as descriptor:  # a disk that fails is named, not taken for a file of another kind
         read_into(descriptor, 0, bytearray(64), path)
     try:
+        if kind_of(path) == "npy":
+            with path.open("rb") as file:
+                read_npy_header(file)
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)  # of which nothing is touched
     except (ValueError, EOFError, OSError) as error:
         if "objects" in str(error).lower():

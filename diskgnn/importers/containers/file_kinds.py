@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import zipfile
 import zlib
@@ -78,7 +79,37 @@ def kind_of(path: AnyPath) -> str | None:
         return "gzip" if inside is None else f"{inside}.gz"
     if head[0] == 0x80 and head[1] in range(2, 6):
         return "torch" if b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19." in head else "pickle"  # torch.save's former format
-    return _text_kind(head)
+    return wide_encoding(head) or _text_kind(head)
+
+
+def has_utf8_name(path: Path) -> bool:
+    """False for a name that Arrow opens no file by; Python and the kernel take any bytes."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def wide_encoding(head: bytes) -> str | None:
+    """ "UTF-16" or "UTF-32" if a file that begins with `head` is text in it, as Excel and PowerShell save; or None."""
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "UTF-32"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-16"
+    sample = head[:64]
+    for name, width in (("UTF-32", 4), ("UTF-16", 2)):  # without a mark: letters of ASCII, and zeros between
+        for place, encoding in ((0, f"{name}-LE"), (width - 1, f"{name}-BE")):
+            letters = sample[place::width]
+            zeros = bytes(byte for at, byte in enumerate(sample) if at % width != place)
+            if len(sample) >= 2 * width and 4 * zeros.count(0) >= 3 * len(zeros) and min(letters) >= 9:
+                return encoding
+    return None
+
+
+def convert_from(encoding: str) -> str:
+    """What makes UTF-8 of a file, for the end of a message."""
+    return f"convert it to UTF-8: iconv -f {encoding} -t UTF-8 OLD > NEW"
 
 
 @contextmanager
@@ -110,7 +141,10 @@ def describe(path: AnyPath) -> str:
         return f"a folder ({', '.join(found) or 'empty'}), {path}"
     if not path.exists():
         return f"no file {path}"
-    return _NAMES.get(kind_of(path) or "", "a file of a kind that diskgnn does not know")
+    kind = kind_of(path) or ""
+    if kind.startswith("UTF-"):
+        return f"a text file in {kind}; {convert_from(kind)}"
+    return _NAMES.get(kind, "a file of a kind that diskgnn does not know")
 
 
 def _zip_kind(path: Path) -> str:

@@ -8,13 +8,14 @@ import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from diskgnn.errors import InputError
 from diskgnn.importers.containers import edge_lists
+from diskgnn.importers.containers.npy_headers import read_npy_header
 from diskgnn.importers.containers.rows import CHUNK_BYTES, EdgeStream, RowSource
 from diskgnn.storage.file_reading import raise_if_disk_failed
 
@@ -40,7 +41,7 @@ def members(name: str, path: str | os.PathLike[str]) -> dict[str, RowSource]:
 
 def _member(name: str, path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> RowSource:
     with archive.open(info) as file:
-        shape, fortran, dtype = _header(file)
+        shape, fortran, dtype = read_npy_header(file)
     if fortran:
         shape = shape[::-1]
     rows, row_shape = (shape[0], shape[1:]) if shape else (1, ())
@@ -48,21 +49,20 @@ def _member(name: str, path: Path, archive: zipfile.ZipFile, info: zipfile.ZipIn
     return RowSource(name, rows, row_shape, dtype.newbyteorder("="), read, stored_bytes=info.compress_size)
 
 
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    return read(file)
-
-
 def _chunks(
     name: str, path: Path, member: str, rows: int, row_shape: tuple[int, ...], dtype: np.dtype[Any], skipped: int = 0
 ) -> Iterator[npt.NDArray[Any]]:
     """`rows` rows after those `skipped`."""
+    if dtype.hasobject:
+        raise InputError(
+            f"{name}: holds pickled Python objects, which are never unpickled; save numbers, for instance "
+            "np.asarray(values, np.float32)"
+        )
     row_bytes = int(np.prod(row_shape, dtype=np.int64)) * dtype.itemsize
     chunk_rows = max(1, CHUNK_BYTES // max(row_bytes, 1))
     try:
         with zipfile.ZipFile(path) as archive, archive.open(member) as file:
-            _header(file)
+            read_npy_header(file)
             file.seek(skipped * row_bytes, os.SEEK_CUR)
             for start in range(0, rows, chunk_rows):
                 count = min(chunk_rows, rows - start)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from diskgnn.errors import InputError
+from diskgnn.importers.containers.compressed_text import open_text
 from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
 from diskgnn.storage.file_reading import raise_if_disk_failed
 
@@ -71,7 +72,7 @@ def table(name: str, path: Path) -> dict[str, list[Any]]:
         InputError: it is none.
     """
     try:
-        with pa.input_stream(path) as stream:
+        with open_text(name, path) as stream:
             return pa.csv.read_csv(stream).to_pydict()  # type: ignore[no-any-return]
     except (OSError, pa.ArrowException) as error:
         raise_if_disk_failed(error, path)
@@ -85,8 +86,10 @@ def lines(name: str, path: Path) -> list[list[str]]:
         InputError: it cannot be read.
     """
     try:
-        with pa.input_stream(path) as stream:
+        with open_text(name, path) as stream:
             return [line.split(",") for line in stream.read().decode().splitlines() if line]
+    except InputError:
+        raise
     except (OSError, ValueError, pa.ArrowException) as error:
         raise_if_disk_failed(error, path)
         raise InputError(f"{name}: {path} cannot be read ({error})") from error
@@ -99,7 +102,7 @@ def first_lines(name: str, path: Path) -> list[str]:
         InputError: it cannot be read.
     """
     try:
-        with pa.input_stream(path) as stream:
+        with open_text(name, path) as stream:
             return stream.read(_HEAD_BYTES).decode(errors="replace").splitlines()  # type: ignore[no-any-return]
     except (OSError, pa.ArrowException) as error:
         raise_if_disk_failed(error, path)
@@ -145,7 +148,7 @@ def _chunks(
     block_bytes = text_block_bytes(first_lines(name, path), skipped)
     try:
         with (
-            pa.input_stream(path) as stream,
+            open_text(name, path) as stream,
             pa.csv.open_csv(
                 stream,
                 pa.csv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=names, skip_rows=skipped),

@@ -49,11 +49,17 @@ def load(path: Path) -> Any:
     if is_link_split(found):
         return found
     slices = None
-    if isinstance(found, tuple) and len(found) in (2, 3) and isinstance(found[0], dict):  # of an InMemoryDataset
-        kind = found[2] if len(found) == 3 else Data
-        found, slices = kind.from_dict(found[0]), found[1]
-    elif isinstance(found, tuple) and len(found) == 2:
-        found, slices = found
+    if isinstance(found, tuple):  # (data, slices, ...) of an InMemoryDataset
+        data, slices, kind = (*found, None, None, None)[:3]
+        kind = kind if kind in (Data, HeteroData) else Data
+        is_one = isinstance(data, dict | Data | HeteroData) and isinstance(slices, dict | None)
+        if not is_one or len(found) > 3:
+            held = ", ".join(type(each).__name__ for each in found)
+            raise InputError(
+                f"{path}: expected Data or HeteroData, or the (data, slices) of an InMemoryDataset, found ({held}); "
+                f"save the graph that is meant: torch.save(data, path)"
+            )
+        found = kind.from_dict(data) if isinstance(data, dict) else data
     if slices is not None and any(len(each) > 2 for each in slices.values() if not isinstance(each, dict)):
         raise InputError(f"{path}: expected one graph, found a data set of several; save the one that is meant")
     if not isinstance(found, Data | HeteroData):

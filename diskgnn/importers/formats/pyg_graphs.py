@@ -44,7 +44,7 @@ def stored_graph(source: Any) -> StoredGraph:
     Raises:
         InputError: it is no graph, or parts of it are missing.
     """
-    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
 
     if isinstance(source, Data):
         known = dict(source._store.items())
@@ -64,9 +64,12 @@ def stored_graph(source: Any) -> StoredGraph:
             {edge_type: _edges(edge_type, dict(store.items())) for edge_type, store in source.edge_items()},
             dict(source._global_store.items()),
         )
-    if isinstance(source, tuple) and len(source) == 2:
+    if isinstance(source, tuple) and len(source) == 2 and all(map(isinstance, source, (FeatureStore, GraphStore))):
         return _of_stores(*source)
-    raise InputError(f"expected Data, HeteroData or (FeatureStore, GraphStore), found {type(source).__name__}")
+    found = type(source).__name__
+    if isinstance(source, tuple):
+        found = f"({', '.join(type(each).__name__ for each in source)})"
+    raise InputError(f"expected Data, HeteroData or (FeatureStore, GraphStore), found {found}")
 
 
 def is_link_label(name: str) -> bool:

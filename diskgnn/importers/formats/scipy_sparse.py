@@ -72,12 +72,12 @@ def _of_file(source: Any) -> tuple[EdgeStream, RowSource]:
     found = npz.members("edges", source) if kind_of(source) == "npz" else {}
     if not {"format", "shape", "data"} <= found.keys():
         raise InputError(f"expected a matrix saved by scipy.sparse.save_npz, found {describe(source)}")
-    stored_as = next(found["format"].chunks()).item().decode(errors="replace")
+    stored_as = _text(f"{source}: format", found["format"])
     if stored_as not in _ENDS:
         raise InputError(
             f"{source}: expected a matrix in coo, csr or csc format, found {stored_as}; save matrix.tocsr()"
         )
-    num_rows = _require_square(str(source), next(found["shape"].chunks()).tolist())
+    num_rows = _require_square(str(source), _whole_numbers(f"{source}: shape", found["shape"]))
     first, second = (found[end] for end in _ENDS[stored_as])
     if stored_as == "coo":
         edges = edge_lists.of_ends(first, second)
@@ -88,6 +88,20 @@ def _of_file(source: Any) -> tuple[EdgeStream, RowSource]:
         if stored_as == "csr":
             edges = edge_lists.turned(edges)
     return replace(edges, name=f"edges ({source})", num_nodes=num_rows), found["data"]
+
+
+def _text(name: str, rows: RowSource) -> str:
+    if rows.dtype.kind not in "SU" or rows.num_rows != 1 or rows.row_shape:
+        raise InputError(f"{name}: expected a word, found {rows.dtype} {rows.shape}")
+    word = rows.load().item()
+    return word.decode(errors="replace") if isinstance(word, bytes) else str(word)
+
+
+def _whole_numbers(name: str, rows: RowSource) -> Sequence[int]:
+    if rows.dtype.kind not in "iu" or rows.num_rows != 2 or rows.row_shape:
+        raise InputError(f"{name}: expected two whole numbers, found {rows.dtype} {rows.shape}")
+    found: Sequence[int] = rows.load().tolist()
+    return found
 
 
 def _require_square(name: str, shape: Sequence[int]) -> int:

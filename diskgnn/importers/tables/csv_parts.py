@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
 from diskgnn.errors import ConfigError, InputError
+from diskgnn.importers.containers.compressed_text import open_text
+from diskgnn.importers.containers.file_kinds import convert_from, wide_encoding
 from diskgnn.importers.containers.text_numbers import text_block_bytes
 from diskgnn.importers.tables.parts import without
-from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
+from diskgnn.storage.file_reading import raise_if_disk_failed
 from diskgnn.storage.object_stores import Location
 
 _HEAD_BYTES = 4 << 20  # of text, which decide about the types of columns
@@ -95,12 +97,9 @@ class CsvPart:
             self._types = types
         return None
 
-    def _stream(self) -> pa.NativeFile:
+    def _stream(self) -> Any:
         """Its text, from the start."""
-        if isinstance(self.path, Path):
-            return pa.input_stream(self.path, compression="detect")
-        compression = pa.Codec.detect(self.path.name).name if self.path.suffix in (".gz", ".zst", ".bz2") else None
-        return pa.input_stream(ReadableFile(self.path, front_to_back=True), compression=compression)
+        return open_text(self._name, self.path)
 
     def _head(self) -> bytes:
         """The first lines: whole ones, if there are several."""
@@ -111,7 +110,23 @@ class CsvPart:
                 head = bytes(file.read(_HEAD_BYTES))
         except (OSError, pa.ArrowException) as error:
             raise self._damaged(error) from error
+        self._require_utf8(head)
         return head[: head.rfind(b"\n") + 1] or head if len(head) == _HEAD_BYTES else head
+
+    def _require_utf8(self, head: bytes) -> None:
+        """Refuse other encodings of the names of columns; values of columns that nobody reads may be in any."""
+        if encoding := wide_encoding(head):
+            raise InputError(
+                f"{self._name}: expected a CSV file in UTF-8, found {self.path} in {encoding}; {convert_from(encoding)}"
+            )
+        try:
+            (b"" if self._names else head.partition(b"\n")[0]).decode()
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{self._name}: expected names of columns in UTF-8 in the first line of {self.path}, found byte "
+                f"{error.object[error.start]:#04x} at {error.start}; if it is in Windows-1252 or Latin-1, "
+                f"{convert_from('WINDOWS-1252')}"
+            ) from error
 
     def _open(self, columns: list[str] | None, file: pa.NativeFile, block_bytes: int) -> csv.CSVStreamingReader:
         try:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from diskgnn.errors import InputError
-from diskgnn.importers.containers.file_kinds import describe
+from diskgnn.importers.containers.file_kinds import describe, has_utf8_name
 from diskgnn.importers.tables.parts import without
 from diskgnn.storage.file_reading import ReadableFile, raise_if_disk_failed
 from diskgnn.storage.object_stores import Location
@@ -56,7 +56,8 @@ class ParquetPart:
     def _open(self) -> pq.ParquetFile:
         try:
             # A buffered stream reads a column chunk (of any size) in pieces.
-            file = self.path if isinstance(self.path, Path) else pa.PythonFile(ReadableFile(self.path), mode="r")
+            by_name = isinstance(self.path, Path) and has_utf8_name(self.path)
+            file = self.path if by_name else pa.PythonFile(ReadableFile(self.path), mode="r")
             return pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
         except (OSError, pa.ArrowException) as error:
             found = f"; found {describe(self.path)}" if self.path.exists() else ""

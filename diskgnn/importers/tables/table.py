@@ -189,6 +189,7 @@ class Table:
             raise InputError(
                 f"{self.name}: expected a column {column!r} in {self.path}, found {self.schema.names}{hint}"
             )
+        self._require_one(column)
         return self.schema.field(column)
 
     def leading_zeros(self, column: str) -> str | None:
@@ -200,12 +201,22 @@ class Table:
             else None
         )
 
+    def _require_one(self, column: str) -> None:
+        for part in self._parts:
+            if (count := part.schema.names.count(column)) > 1:
+                raise InputError(
+                    f"{self.name}: expected one column {column!r} in {part.path}, found {count} of that name; rename "
+                    f"all but one, or leave them out"
+                )
+
     def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
         """All rows from the `first` on in order, these columns only, at most `batch_rows` at a time.
 
         Raises:
-            InputError: a part is damaged.
+            InputError: a part is damaged, or has one of these columns several times.
         """
+        for column in columns:
+            self._require_one(column)
         for number, part in enumerate(self._parts):
             skipped = min(first, self._rows_of_parts[number]) if first else 0
             first -= skipped

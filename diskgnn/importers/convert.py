@@ -12,6 +12,8 @@ from typing import Any
 from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.csc import EdgeOptions
+from diskgnn.graph.graph import Graph
+from diskgnn.graph.held_out import told_of_graph
 from diskgnn.importers.completing import completed, is_of_one_type
 from diskgnn.importers.containers.arrays import Source
 from diskgnn.importers.containers.file_kinds import permission_named
@@ -22,10 +24,11 @@ from diskgnn.importers.identity import identity
 from diskgnn.importers.source_listing import AUTO, warn_of_left_out
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
 from diskgnn.paths import PathLike
-from diskgnn.progress import Reporter, StageReport
+from diskgnn.progress import Reporter, StageReport, say
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, SPLITS
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import DiskBudget
+from diskgnn.storage.outbox import target_of
 from diskgnn.storage.publishing import published
 from diskgnn.storage.source_contents import SourceContents
 from diskgnn.storage.writer import ArtifactWriter, staging_of
@@ -197,6 +200,9 @@ def convert(
         contents += opened.contents
         writer.config = replace(written.config, contents=contents).to_json(made_with)
         manifest = writer.publish()
+    if target_of(Path(out)) is None:  # otherwise its files are on their way
+        memory_bytes, told = resources.memory_bytes, resources.reporter
+        say(told, lambda: "\n".join(told_of_graph(Graph.open(out), memory_bytes, told)))
     return ConvertReport(
         "convert",
         time.perf_counter() - started,

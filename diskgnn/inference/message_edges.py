@@ -11,7 +11,7 @@ import numpy.typing as npt
 from diskgnn._native import ExcludedEdges
 from diskgnn.errors import DataWarning, callers_level
 from diskgnn.graph.graph import Graph
-from diskgnn.sampling.held_out import HELD_OUT_SPLITS
+from diskgnn.graph.held_out import HELD_OUT_SPLITS
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.schema import EdgeType
 from diskgnn.specs.sampling import SamplingSpec

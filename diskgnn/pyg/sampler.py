@@ -18,9 +18,9 @@ from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
 from diskgnn.draws import batch_key
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.held_out import HeldOut
 from diskgnn.progress import Reporter
 from diskgnn.pyg.drawn import Drawn
-from diskgnn.sampling.held_out import HeldOut
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.seeds import SeedBatch
 from diskgnn.schema import ONE_NODE_TYPE

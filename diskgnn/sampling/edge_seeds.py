@@ -12,18 +12,25 @@ import numpy.typing as npt
 from diskgnn.draws import batch_key
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.held_out import (
+    HELD_OUT_SPLITS,
+    Direction,
+    HeldOut,
+    find_held_out,
+    held_out_bytes,
+    reverse_type_in,
+)
+from diskgnn.graph.known_edges import known_edges
 from diskgnn.progress import Reporter
-from diskgnn.sampling.held_out import HELD_OUT_SPLITS, Direction, HeldOut, find_held_out, held_out_bytes
 from diskgnn.sampling.negatives import (
     AvoidedDestinations,
     NegativeDestinations,
     count_destinations,
-    known_edges,
     negative_bits,
 )
 from diskgnn.sampling.seed_checks import check_nodes, check_times, require_splits
 from diskgnn.sampling.seeds import Excluded, SeedBatch
-from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
+from diskgnn.schema import EdgeType, edge_type_name
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget
 from diskgnn.storage.samples import PairSample
@@ -226,6 +233,4 @@ def _reverse_type(graph: Graph, target: LinkTarget) -> EdgeType | None:
                 f"{', '.join(map(edge_type_name, graph.edges))}"
             )
         return target.reverse_edge_type
-    if (expected := reverse_edge_type(target.edge_type)) in graph.edges:
-        return expected
-    return target.edge_type if target.edge_type[0] == target.edge_type[2] else None
+    return reverse_type_in(graph, target.edge_type)

@@ -14,14 +14,9 @@ import numpy.typing as npt
 
 from diskgnn.draws import random_below, random_bits
 from diskgnn.errors import ConfigError
-from diskgnn.graph.type_data import EdgeSet
-from diskgnn.storage.checked_files import npy_data_offset
-from diskgnn.storage.file_reading import read_array
-from diskgnn.storage.verification import verify_input
+from diskgnn.graph.known_edges import CHUNK_EDGES, Edges
 
-_CHUNK_NODES, CHUNK_EDGES = 1 << 16, 1 << 17
 _WORK_BYTES = 96  # of an edge, while a chunk is counted, filled or sorted
-Edges = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # (sources, destinations)
 
 
 class AvoidedDestinations:
@@ -217,26 +212,6 @@ def count_destinations(edges: npt.NDArray[np.int64], num_destinations: int) -> n
         destinations, counts = np.unique(edges[first : first + CHUNK_EDGES, 1], return_counts=True)
         found[destinations] += counts
     return found
-
-
-def known_edges(edges: EdgeSet) -> Iterator[Edges]:
-    """All edges of one type of a graph, a chunk at a time, read front to back.
-
-    Raises:
-        ArtifactError: the topology is damaged.
-    """
-    for name in edges.topology_files:
-        verify_input(edges.manifest, name)
-    indptr, indices = (edges.manifest.local(name) for name in edges.topology_files)
-    starts = npy_data_offset(indptr)
-    for first in range(0, edges.num_destinations, _CHUNK_NODES):
-        num_nodes = min(_CHUNK_NODES, edges.num_destinations - first)
-        bounds = read_array(indptr, np.int64, num_nodes + 1, starts + 8 * first)
-        for begin in range(int(bounds[0]), int(bounds[-1]), CHUNK_EDGES):
-            num_edges = min(CHUNK_EDGES, int(bounds[-1]) - begin)
-            start = npy_data_offset(indices) + begin * edges.id_dtype.itemsize
-            sources = read_array(indices, edges.id_dtype, num_edges, start).astype(np.int64)
-            yield sources, first + np.searchsorted(bounds, np.arange(begin, begin + num_edges), side="right") - 1
 
 
 def negative_bits(key: int, positives: npt.NDArray[np.int64], per_positive: int) -> npt.NDArray[np.uint64]:

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from diskgnn.draws import batch_key, moving_slice_start, permutation, slice_start
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.held_out import HeldOut, told
 from diskgnn.progress import SILENT, Reporter, say
 from diskgnn.sampling.grouping import nearness_order
-from diskgnn.sampling.held_out import HeldOut, told
 from diskgnn.sampling.planned_minibatch import DrawRules, PlannedEpoch, PlannedMinibatch, Sampler
 from diskgnn.sampling.seeds import SeedBatch, Seeds
 from diskgnn.sampling.target_seeds import seeds_of

@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from diskgnn.graph.held_out import HeldOut
 from diskgnn.progress import Reporter
-from diskgnn.sampling.held_out import HeldOut
 from diskgnn.specs.targets import LinkTarget, NodeTarget
 from diskgnn.storage.samples import PairSample
 

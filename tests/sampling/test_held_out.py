@@ -415,3 +415,18 @@ def test_links_without_times_of_their_own_are_held_out_in_temporal_draws(timed):
 def test_neither_is_another_word():
     with pytest.raises(ConfigError, match="message_edges: expected one of train, all, found 'none'"):
         LinkTarget(RATES, message_edges="none")
+
+
+def test_convert_says_what_prepare_will_leave_out(tmp_path):
+    random = np.random.default_rng(6)
+    pairs = np.unique(random.integers(0, 20, (200, 2)), axis=0)
+    splits, told = split_of(pairs, random), Told()
+    kept = np.concatenate([splits["train"], splits["valid"], splits["test"][:5]])
+    schema = GraphInput({"user": NodeInput(20), "film": NodeInput(20)}, {RATES: EdgeInput(kept.T, **splits)})
+    diskgnn.convert(tmp_path / "graph", schema=schema, reporter=told)
+    (line,) = [each for each in told.lines if "seed edges" in each]
+    sizes = {split: len(pairs) for split, pairs in splits.items()}
+    assert line.startswith(
+        f"user:rates:film: {sizes['valid']} of valid's {sizes['valid']} and 5 of test's {sizes['test']} "
+    )
+    assert "`prepare` leaves them" in line

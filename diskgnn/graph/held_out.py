@@ -6,7 +6,7 @@ nothing of them, and evaluation does not find its own answers in the neighbourho
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from diskgnn._native import ExcludedEdges
 from diskgnn.graph.graph import Graph
+from diskgnn.graph.known_edges import CHUNK_EDGES, known_edges
 from diskgnn.progress import Reporter
-from diskgnn.sampling.negatives import CHUNK_EDGES, known_edges
-from diskgnn.schema import EdgeType, edge_type_name
+from diskgnn.schema import EdgeType, edge_type_name, reverse_edge_type
 from diskgnn.storage.samples_config import EvalEdges
 
 HELD_OUT_SPLITS = ("valid", "test")
@@ -36,6 +36,13 @@ class HeldOut:
 
     edges: tuple[ExcludedEdges | None, ...] = ()  # by edge type; (): none
     eval_edges: EvalEdges | None = None  # None: there are no seed edges of valid and test
+
+
+def reverse_type_in(graph: Graph, edge_type: EdgeType) -> EdgeType | None:
+    """Where a graph has the reverse edges of a type: in 'rev_NAME', or in the type itself if that can be."""
+    if (expected := reverse_edge_type(edge_type)) in graph.edges:
+        return expected
+    return edge_type if edge_type[0] == edge_type[2] else None
 
 
 def held_out_bytes(num_pairs: int, directions: Sequence[Direction]) -> int:
@@ -96,8 +103,28 @@ def find_held_out(
     return HeldOut(() if keeps or not any(edges) else edges, EvalEdges(seed_edges, counts))
 
 
-def told(held_out: HeldOut) -> str:
-    """What people should know: how many of valid's and test's seed edges are edges of the graph, and what is done."""
+def told_of_graph(graph: Graph, memory_bytes: int, reporter: Reporter) -> Iterator[str]:
+    """What people should know of each edge type with seed edges of valid and test, before anything is sampled.
+
+    Args:
+        graph: whose edges are read.
+        memory_bytes: a type that takes more is left to `prepare`.
+        reporter: told of the edges that are read.
+    """
+    for edges in graph.edges.values():
+        if not any(split in edges.config.link_splits for split in HELD_OUT_SPLITS):
+            continue
+        reverse = reverse_type_in(graph, edges.type)
+        directions = [(edges.type, False), *([] if reverse is None else [(reverse, True)])]
+        num_pairs = sum(len(edges.splits.get(split, ())) for split in HELD_OUT_SPLITS)
+        if held_out_bytes(num_pairs, directions) <= memory_bytes:
+            done = "`prepare` leaves them and their reverses out of all neighbourhoods, unless message_edges='all'"
+            told_of = told(find_held_out(graph, edges.splits, directions, reporter, keeps=True), done)
+            yield f"{edge_type_name(edges.type)}: {told_of}"
+
+
+def told(held_out: HeldOut, done: str | None = None) -> str:
+    """What people should know: how many of valid's and test's seed edges are edges of the graph, and what is `done`."""
     if held_out.eval_edges is None:
         return ""
     counts, edges = held_out.eval_edges.seed_edges, held_out.eval_edges.edges
@@ -105,7 +132,7 @@ def told(held_out: HeldOut) -> str:
     if not sum(edges.values()):
         return f"{are} seed edges are edges of the graph: nothing has to be left out of neighbourhoods"
     types = ", ".join(f"{count:,} {edge_type_name(edge_type)}" for edge_type, count in edges.items() if count)
-    done = (
+    done = done or (
         f"with their reverses ({types}) they are left out of all neighbourhoods"
         if held_out.edges
         else f"neighbourhoods have them and their reverses ({types}), so the model sees what evaluation asks"

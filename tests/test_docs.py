@@ -89,3 +89,26 @@ def test_the_tutorial_runs_and_gives_what_it_says(tmp_path: Path):
     assert {count for count in counts if count not in said} == set()
     accuracy = float(re.findall(r"accuracy\s+([\d.]+)%", said)[-1])
     assert accuracy == pytest.approx(float(re.findall(r"test_accuracy\s+([\d.]+)%", shown)[-1]), abs=1.5)
+
+
+COOKBOOK = (DOCS / "guide" / "csv.md").read_text().split("\n## ")[1:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", COOKBOOK, ids=lambda recipe: recipe.partition("\n")[0])
+def test_the_csv_cookbook_runs_and_prints_what_it_says(recipe: str, tmp_path: Path):
+    for name, content in re.findall(r"^`(\S+)`:\n\n```csv\n(.*?)^```$", recipe, re.MULTILINE | re.DOTALL):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    (command,) = (text for kind, text in _FENCE.findall(recipe) if kind == "bash")
+    done = subprocess.run(
+        ["bash", "-euc", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said = [" ".join(line.split()) for line in (done.stdout + done.stderr).splitlines()]
+    (shown,) = (text for kind, text in _FENCE.findall(recipe) if kind == "text")
+    for line in shown.splitlines():
+        expected = ".*".join(re.escape(part.strip()) for part in " ".join(line.split()).split("..."))
+        assert any(re.search(expected, each) for each in said), (line, said)

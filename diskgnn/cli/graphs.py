@@ -42,7 +42,7 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
             "diskgnn",
             "inspect",
             out,
-            why="it has no nodes to train on yet: convert with --train, or prepare with --target-seeds",
+            why="it has no nodes to train on yet: convert with --train or a column of splits, or prepare with --target-seeds",
         )
 
 

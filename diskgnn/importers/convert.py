@@ -281,9 +281,13 @@ def _columns_by_table(
     """
     if columns is None:
         return TableColumns(), None
+    named = columns.names or ()
+    of_ends = columns.src in named and columns.dst in named
+    at_edges = replace(columns, names=columns.names if of_ends else None)
+    at_nodes = replace(columns, names=None if of_ends else columns.names)
     tables = [
-        Table(name, source, columns) if is_table(source) else None
-        for name, source in (("edges", edges), ("nodes", nodes))
+        Table(name, source, read_with) if is_table(source) else None
+        for name, source, read_with in (("edges", edges, at_edges), ("nodes", nodes, at_nodes))
     ]
     of_edges, of_nodes = ([] if table is None else table.schema.names for table in tables)
 
@@ -307,8 +311,8 @@ def _columns_by_table(
     kept = [name for name in features or () if name in of_nodes]
     encode = {name: encoding for name, encoding in columns.encode.items() if name not in of_nodes}
     return (
-        replace(columns, features=carried or None, time=columns.time if columns.time in of_edges else None,
+        replace(at_edges, features=carried or None, time=columns.time if columns.time in of_edges else None,
                 encode=encode),
-        replace(columns, features=kept or None, time=columns.time if columns.time in of_nodes else None, weight=None,
+        replace(at_nodes, features=kept or None, time=columns.time if columns.time in of_nodes else None, weight=None,
                 encode={name: encoding for name, encoding in columns.encode.items() if name not in encode}),
     )  # fmt: skip

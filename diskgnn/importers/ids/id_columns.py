@@ -31,13 +31,19 @@ def node_ids(name: str, source: Source | IdColumns, columns: TableColumns) -> Id
     if isinstance(source, IdColumns):
         return source
     if is_table(source):
-        return _of_table(name, source, columns, (columns.id or "id",), "row")
+        return _of_table(name, source, columns, (_id_column(name, source, columns),), "row")
     rows = _items(name, source)
     if rows.row_shape == (1,):
         rows = rows.mapped((), rows.dtype, lambda chunk: chunk.reshape(-1))
     if rows.row_shape:
         raise InputError(f"{name}: expected ids of shape [N], found {rows.shape}")
     return _of_rows(name, "row", ("ids",), rows.num_rows, lambda first: partial(_at_once, RowReader(rows, first)))
+
+
+def _id_column(name: str, source: Any, columns: TableColumns) -> str:
+    """The column that was named; or "id", where that was said of the table of nodes, and this is one of splits."""
+    found = Table(name, source, columns).schema.names
+    return "id" if columns.id is None or (columns.id not in found and "id" in found) else columns.id
 
 
 def edge_ends(given: EdgeInput, owner: str) -> IdColumns | None:

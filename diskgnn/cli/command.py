@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from diskgnn.cli.flags import with_flags
-from diskgnn.cli.options import Option
+from diskgnn.cli.options import EXPERTS, Option
 from diskgnn.cli.rendering import Output
 from diskgnn.errors import DiskGNNError
 from diskgnn.redaction import redacted
@@ -105,13 +105,16 @@ class Command(click.Command):
                 output.close()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """For --help: the options of each section together, in the order of first occurrence, "Options" last."""
+        """For --help: the options of each section together, in the order of first occurrence, those in `last` at the
+        end.
+        """
         sections: dict[str, list[tuple[str, str]]] = {}
+        last = {EXPERTS: 1, "Options": 2}
         for parameter in self.get_params(ctx):
             if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)) is not None:
                 section = parameter.section if isinstance(parameter, Option) else "Options"
                 sections.setdefault(section, []).append(record)
-        for section, records in sorted(sections.items(), key=lambda item: item[0] == "Options"):
+        for section, records in sorted(sections.items(), key=lambda item: last.get(item[0], 0)):
             with formatter.section(section):
                 formatter.write_dl(records)
 

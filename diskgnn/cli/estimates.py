@@ -13,7 +13,7 @@ from diskgnn.units import format_seconds, format_size
 _NOT_SHOWN = ("settings", "recommended")
 _LEGEND = (
     "rows and bytes: from disk in an epoch of training · ±: what rows may be off by, nothing where all was counted · "
-    "*: no measurement shows that accuracy holds, so it is not recommended (docs/guide/accuracy.md)"
+    "*: no measurement shows that accuracy holds (docs/guide/accuracy.md)"
 )
 
 
@@ -24,27 +24,29 @@ def show(output: Output, estimate: Estimate, graph: Path, out: Path) -> None:
     if len(estimate.settings[0].row_sets) > 1:
         columns = ["type", "rows as", "static", "cpu tier", "rows a minibatch", "from disk", "±", "bytes from disk"]
         output.table("feature rows of each type, with these settings", columns, _types(estimate.settings[0].row_sets))
-    dtypes = list(dict.fromkeys(setting.feature_dtype for setting in estimate.settings))
-    columns = ["draws", "period", "groups", "rows", "±", *dtypes, f"packed, {dtypes[0]}", "epoch"]
-    output.table("all settings", columns, _lines(estimate.settings, dtypes))
+    asked = estimate.settings[0]
+    columns = ["rows", "±", "bytes", "packed", "epoch", ""]
+    drawn = [each for each in estimate.settings if each.feature_dtype == asked.feature_dtype]
+    output.table("with other draws", ["draws", *columns], [[_draws(each), *_line(each)] for each in drawn])
+    narrower = [each for each in estimate.settings if _draws(each) == _draws(asked)]
+    output.table("with rows of fewer bits", ["rows as", *columns],
+                 [[each.feature_dtype, *_line(each)] for each in narrower])  # fmt: skip
     output.paragraph(_LEGEND)
     if missing := estimate.missing_disk_bytes:
         output.warn(f"it does not fit the disk under {out.absolute().parent}: {missing} bytes missing")
-    output.text(_recommendation(estimate))
+        output.text(_what_fits(estimate))
 
 
-def _lines(settings: Sequence[SettingEstimate], dtypes: Sequence[str]) -> list[list[int | str]]:
-    """One for each way of drawing; bytes read for each dtype."""
-    lines = []
-    for first in (setting for setting in settings if setting.feature_dtype == dtypes[0]):
-        same = [each for each in settings if _way(each) == _way(first)]
-        read = [format_size(each.read_bytes) + ("" if each.accuracy_held else " *") for each in same]
-        period = first.draw_period if first.draws == "coordinated" else ""
-        groups = first.group_seeds if first.group_seeds > 1 else ""
-        packed, epoch = format_size(first.packed_bytes), format_seconds(first.epoch_seconds)
-        rows = first.disk_rows, _error(first.disk_rows_error)
-        lines.append([first.draws, period, groups, *rows, *read, packed, epoch])
-    return lines
+def _draws(setting: SettingEstimate) -> str:
+    period = f", period {setting.draw_period}" if setting.draw_period > 1 else ""
+    groups = f", groups {setting.group_seeds}" if setting.group_seeds > 1 else ""
+    return f"{setting.draws}{period}{groups}"
+
+
+def _line(setting: SettingEstimate) -> list[int | str]:
+    return [setting.disk_rows, _error(setting.disk_rows_error), format_size(setting.read_bytes),
+            format_size(setting.packed_bytes), format_seconds(setting.epoch_seconds),
+            "" if setting.accuracy_held else "*"]  # fmt: skip
 
 
 def _types(row_sets: Sequence[RowSetEstimate]) -> list[list[int | str]]:
@@ -60,11 +62,8 @@ def _error(share: float) -> str:
     return "" if share == 0 else f"{max(0.01, share):.0%}"
 
 
-def _way(setting: SettingEstimate) -> tuple[str, int, int]:
-    return setting.draws, setting.draw_period, setting.group_seeds
-
-
-def _recommendation(estimate: Estimate) -> str:
+def _what_fits(estimate: Estimate) -> str:
+    """Of settings that fit the disk, the one that reads least; nobody has to be told that of one that fits."""
     best = estimate.recommended
     if best is None:
         return "no setting fits the disk: take fewer epochs, smaller fanouts or a larger cache"
@@ -76,7 +75,7 @@ def _recommendation(estimate: Estimate) -> str:
     if best.feature_dtype != estimate.settings[0].feature_dtype:
         how.append(f"on a graph from `diskgnn convert --quantise {best.feature_dtype}`")
     read, packed = format_size(best.read_bytes), format_size(best.packed_bytes)
-    said = f"recommended: {' '.join(how)}: {read} read in an epoch, {packed} packed"
+    said = f"what fits: {' '.join(how)}: {read} read in an epoch, {packed} packed"
     if best.feature_dtype in ("int8", "int4") and best.feature_dtype != estimate.settings[0].feature_dtype:
         said += f"; that accuracy holds with {best.feature_dtype} rows was shown on one graph: try it on yours"
     return said

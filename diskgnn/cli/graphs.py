@@ -35,8 +35,9 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
         packed, (temporal, reason) = out.with_name(f"{out.name}-packed"), about_times(graph)
         if reason:
             output.note(reason)
-        output.next("diskgnn", "prepare", out, packed, "--fanouts", "10,10", *temporal, "--cpu-cache", "10%",
-                    "--estimate", why="predicts time and disk space; without --estimate it prepares")  # fmt: skip
+        output.next("diskgnn", "prepare", out, packed, "--fanouts", "10,10", *temporal, "--epochs", 4,
+                    "--cpu-cache", "10%", "--estimate",
+                    why="predicts time and disk space; without --estimate it prepares")  # fmt: skip
     else:
         output.next(
             "diskgnn",

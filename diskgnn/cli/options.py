@@ -11,6 +11,7 @@ import click
 
 from diskgnn.errors import ConfigError
 from diskgnn.schema import SPLITS
+from diskgnn.specs.caches import DEFAULT_CPU_CACHE
 from diskgnn.specs.sampling import DRAWS, TEMPORAL
 from diskgnn.specs.targets import AVOIDED, EXCLUSIONS, MESSAGE_EDGES, NEGATIVES_BY, SEED_TASKS
 from diskgnn.storage.object_stores import located
@@ -188,6 +189,10 @@ class FormatOption(Option):
         return None if record is None else (record[0], record[1].format(formats=", ".join(FORMATS)))
 
 
+# The last section before the common options: what somebody needs who has measured, and nobody else.
+EXPERTS = "For experts (the defaults are right until a measurement says otherwise)"
+
+
 def section(title: str) -> Callable[..., Callable[[Command], Command]]:
     """A `click.option` for one section of --help."""
     return partial(click.option, cls=Option, section=title)
@@ -228,6 +233,7 @@ serve = click.option(
 
 _sampling = section("Sampling")
 _types = section("Types, times and links")
+_experts = section(EXPERTS)
 _seeds = section("Seeds of your own, with times and labels")
 minibatches = combined(
     _sampling("--fanouts", type=TypedFanouts(), multiple=True, required=True,
@@ -238,9 +244,9 @@ minibatches = combined(
               help="Fanouts of the validation and test splits.  [default: as --fanouts]"),
     _sampling("--draws", type=click.Choice(DRAWS), default="independent", show_default=True,
               help="Coordinated: all nodes of a minibatch agree on which neighbours to draw; it needs fewer rows."),
-    _sampling("--draw-period", type=click.IntRange(min=1), default=1, show_default=True,
+    _experts("--draw-period", type=click.IntRange(min=1), default=1, show_default=True,
               help="With --draws coordinated: minibatches in which draws move round all neighbours; 1 draws anew."),
-    _sampling("--group-seeds", type=click.IntRange(min=1), default=1, show_default=True,
+    _experts("--group-seeds", type=click.IntRange(min=1), default=1, show_default=True,
               help="Train on seeds in groups of so many that are near each other; it needs fewer rows."),
     _types("--target", metavar="TYPE",
            help="What the seeds are: nodes of a type, or for link prediction the seed edges of an edge type, "
@@ -284,21 +290,22 @@ given_seeds = combined(
 sampling = combined(
     minibatches,
     given_seeds,
-    _sampling("--sampler", metavar="MODULE:FUNCTION",
+    _experts("--sampler", metavar="MODULE:FUNCTION",
               help="A Python function that draws in place of ours, from the current folder or where Python finds it; "
                    "--fanouts are then -1 for each layer."),
     _sampling("--epochs", type=click.IntRange(min=1), default=1, show_default=True,
-              help="Training epochs to sample; training for more starts over with the first."),
+              help="Training epochs to sample; training for more starts over with the first. 4 mostly learn as well as "
+                   "fresh ones, and take 4 times the disk space."),
 )  # fmt: skip
 CACHE = Size(share=True)
 _caches = section("Caches")
 caches = combined(
-    _caches("--cpu-cache", type=CACHE, required=True,
+    _caches("--cpu-cache", type=CACHE, default=DEFAULT_CPU_CACHE, show_default=True,
             help="Main memory for feature rows while training: 2GiB, or 10% of all rows."),
-    _caches("--static-cache", type=Size("auto", share=True), default="auto", show_default=True,
+    _experts("--static-cache", type=Size("auto", share=True), default="auto", show_default=True,
             help="The hottest rows, which stay in GPU memory or pinned host memory while training; 'auto' is nothing "
                  "without a GPU, and with one the least of half of its free memory, a quarter of --memory and 4 GiB."),
-    _caches("--eval-cpu-cache", type=CACHE,
+    _experts("--eval-cpu-cache", type=CACHE,
             help="Main memory for feature rows while evaluating.  [default: a quarter of --cpu-cache]"),
-    _caches("--keep-input-nodes", is_flag=True, help="Also store which node each row belongs to."),
+    _experts("--keep-input-nodes", is_flag=True, help="Also store which node each row belongs to."),
 )  # fmt: skip

@@ -13,6 +13,7 @@ from diskgnn.cli.drawing import sampling_arguments
 from diskgnn.cli.rendering import Output
 from diskgnn.errors import ConfigError
 from diskgnn.progress import StageReport
+from diskgnn.specs.caches import DEFAULT_CPU_CACHE
 from diskgnn.specs.sampling import ENGINES
 from diskgnn.storage.object_stores import Location, StoredPath
 
@@ -40,6 +41,13 @@ def _ready_to_train(output: Output, reports: StageReport | list[StageReport], pa
         return
     launch = ("diskgnn",) if ranks == 1 else ("torchrun", "--nproc-per-node", str(ranks), "-m", "diskgnn")
     output.next(*launch, "train", packed, "--checkpoint", packed.with_name(f"{packed.name}-run"))
+
+
+def _say_cpu_cache(output: Output) -> None:
+    """Tells what the cpu tier is where nobody has said it: the size of what is written depends on it."""
+    context = click.get_current_context()
+    if context.get_parameter_source("cpu_cache") is click.core.ParameterSource.DEFAULT:
+        output.note(f"--cpu-cache {DEFAULT_CPU_CACHE}: the cpu tier of training holds so much of all feature rows")
 
 
 @click.command(cls=Command, short_help="Sample minibatches: the first half of prepare.")
@@ -71,6 +79,7 @@ def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: 
     """Place and pack the features of GRAPH for SAMPLES into OUT (the second half of `prepare`)."""
     from diskgnn.packing.pack import pack
 
+    _say_cpu_cache(output)
     _ready_to_train(output, pack(graph, samples, out, **arguments, reporter=output.reporter), out)
 
 
@@ -103,12 +112,13 @@ def pack(output: Output, /, graph: Path, samples: Path, out: Path, **arguments: 
 @click.option(
     "--estimate",
     is_flag=True,
-    help="Only sample some minibatches; predict time, memory and disk space, and compare other settings.",
+    help="Only sample some minibatches; predict time, memory and disk space, here and with other settings.",
 )
 @click.pass_obj
 def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, **arguments: Any) -> None:
     """Sample, place and pack GRAPH into OUT, ready for `diskgnn train`."""
     arguments = sampling_arguments(arguments, graph)
+    _say_cpu_cache(output)
     if estimate:
         from diskgnn.cli.estimates import show
         from diskgnn.preparing.estimate import estimate as predict
@@ -121,6 +131,10 @@ def prepare(output: Output, /, graph: Path, out: Path, estimate: bool, **argumen
         prediction = predict(graph, out, **arguments, reporter=output.reporter)
         show(output, prediction, graph, out)
         output.result(prediction)
+        if prediction.missing_disk_bytes == 0:
+            group = click.get_current_context().parent
+            assert group is not None  # which keeps the arguments
+            output.next("diskgnn", *(each for each in group.obj if each != "--estimate"))
     else:
         from diskgnn.preparing.prepare import prepare
 

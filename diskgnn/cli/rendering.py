@@ -92,7 +92,7 @@ class Output:
     def next(self, *command: object, why: str = "") -> None:
         """The command that people mostly run after this one, ready to be copied."""
         if not self.as_json:
-            self.note(f"next: {shlex.join(map(str, command))}{why and f'   # {why}'}")
+            self.note(redacted(f"next: {shlex.join(map(str, command))}{why and f'   # {why}'}"))
 
     def result(self, document: Any) -> None:
         """What --json prints: a dataclass, or anything made of dicts, lists and numbers."""

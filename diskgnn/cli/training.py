@@ -15,13 +15,13 @@ from diskgnn.storage.object_stores import located
 from diskgnn.training.model_spec import EMBEDDINGS
 from diskgnn.units import format_seconds, format_size
 
-_reading = options.section("Reading")
+_reading, _experts = options.section("Reading"), options.section(options.EXPERTS)
 _reading_options = combined(
     _reading("--device-cache", type=CACHE,
              help="GPU memory for the hottest static rows: 4GiB, or 10% of all rows; the others stay in pinned host "
                   "memory.  [default: what the model leaves, for evaluate half of what is free]"),
-    _reading("--prefetch", type=int, help="Minibatches read ahead.  [default: 1, on a GPU 2]"),
-    _reading("--engine", type=click.Choice(["auto", "io_uring", "threads"]), default="auto", show_default=True,
+    _experts("--prefetch", type=int, help="Minibatches read ahead.  [default: 1, on a GPU 2]"),
+    _experts("--engine", type=click.Choice(["auto", "io_uring", "threads"]), default="auto", show_default=True,
              help="How the disk is read."),
     _reading("--verify/--no-verify", default=True, show_default=True,
              help="Compare rows with their checksums as they are read."),
@@ -62,7 +62,7 @@ _records = options.section("Records")
 @_optimization("--weight-decay", type=float, default=0.0, show_default=True, help="Adam's weight decay.")
 @_optimization("--evaluate-every", type=int, default=1, show_default=True, help="Epochs between evaluations.")
 @_optimization("--patience", type=int, metavar="N", help="End after N evaluations without a better one.")
-@_optimization(
+@_experts(
     "--averaging-period",
     type=int,
     metavar="K",
@@ -92,7 +92,7 @@ _records = options.section("Records")
 @_checkpoints("--resume", is_flag=True, help="Go on exactly where the checkpoint was written.")
 @_records("--metrics", type=options.OUTPUT, metavar="FILE", help="Append metrics to FILE, one JSON object a line.")
 @_records("--tensorboard", type=options.OUTPUT, metavar="DIR", help="Write metrics for TensorBoard into DIR.")
-@_records(
+@_experts(
     "--trace",
     type=options.OUTPUT,
     metavar="FILE",

@@ -37,7 +37,7 @@ from diskgnn.packing.split_placer import SplitPlacer
 from diskgnn.packing.tiers import TierBudgets, Tiers
 from diskgnn.paths import PathLike
 from diskgnn.progress import Reporter, StageReport
-from diskgnn.specs.caches import CacheSpec
+from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
 from diskgnn.storage import artifacts
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
 from diskgnn.storage.packed import Packed
@@ -58,7 +58,7 @@ def pack(
     samples: PathLike | Samples,
     out: PathLike,
     *,
-    cpu_cache: int | str,
+    cpu_cache: int | str = DEFAULT_CPU_CACHE,
     static_cache: int | str = "auto",
     eval_cpu_cache: int | str | None = None,
     memory: int | str = "auto",

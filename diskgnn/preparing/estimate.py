@@ -32,7 +32,7 @@ from diskgnn.preparing.sequence_samples import LEAST_MINIBATCHES, SequenceSample
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.memory_division import most_minibatch_bytes
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs.caches import CacheSpec
+from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
 from diskgnn.specs.sampling import SamplingOptions, SamplingSpec, takes_options
 from diskgnn.storage.disk_space import free_bytes
 from diskgnn.storage.object_stores import AnyPath, StoredPath, located
@@ -83,7 +83,7 @@ def estimate(
     graph: PathLike | Graph,
     out: AnyPath | None = None,
     *,
-    cpu_cache: int | str,
+    cpu_cache: int | str = DEFAULT_CPU_CACHE,
     static_cache: int | str = "auto",
     eval_cpu_cache: int | str | None = None,
     memory: int | str = "auto",

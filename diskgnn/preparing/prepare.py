@@ -27,7 +27,7 @@ from diskgnn.preparing.static_sets import with_one_static_set
 from diskgnn.progress import Reporter, StageReport, say
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.sample import sample_plan
-from diskgnn.specs.caches import CacheSpec
+from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
 from diskgnn.specs.sampling import SamplingOptions, SamplingSpec, takes_options
 from diskgnn.storage import artifacts, faults
 from diskgnn.storage.disk_space import DiskBudget, allocated_bytes, free_bytes, require_free_bytes
@@ -51,7 +51,7 @@ def prepare(
     graph: PathLike | Graph,
     out: PathLike,
     *,
-    cpu_cache: int | str,
+    cpu_cache: int | str = DEFAULT_CPU_CACHE,
     static_cache: int | str = "auto",
     eval_cpu_cache: int | str | None = None,
     memory: int | str = "auto",

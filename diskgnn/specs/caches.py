@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from diskgnn.errors import ConfigError
 from diskgnn.units import parse_size
 
+DEFAULT_CPU_CACHE = "10%"  # of all rows
+
 
 @dataclass(frozen=True)
 class CacheSpec:

@@ -24,7 +24,7 @@ from diskgnn.packing.tiers import TierBudgets
 from diskgnn.paths import PathLike
 from diskgnn.progress import SILENT, Reporter
 from diskgnn.sampling.plan import SamplingPlan
-from diskgnn.specs.caches import CacheSpec
+from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
 from diskgnn.specs.sampling import DrawingOptions, SamplingSpec, takes_options
 from diskgnn.storage.object_stores import local
 from diskgnn.storage.samples_config import spec_to_json
@@ -62,7 +62,7 @@ class FreshEpochs(CursorSource):
         graph: PathLike | Graph,
         folder: PathLike,
         *,
-        cpu_cache: int | str,
+        cpu_cache: int | str = DEFAULT_CPU_CACHE,
         static_cache: int | str = 0,
         window: int | None = None,
         overlap: bool = True,

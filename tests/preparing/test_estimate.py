@@ -131,12 +131,20 @@ def test_one_table_compares_all_settings(graph, tmp_path):
     assert {each["feature_dtype"] for each in document["settings"]} == {"float32", "float16", "int8", "int4"}
     lines = [line.split() for line in told.splitlines()]
     for each in drawn_json(document["settings"], "float32"):
-        (line,) = (line for line in lines if line[:1] == [each["draws"]] and f"{each['disk_rows']:,}" in line)
-        assert ("*" in line) or each["accuracy_held"]
-    best = document["recommended"]
-    assert f"recommended: --draws {best['draws']}" in told
-    assert f"--quantise {best['feature_dtype']}" in told
+        way = each["draws"] + (f", period {each['draw_period']}" if each["draw_period"] > 1 else "")
+        way += f", groups {each['group_seeds']}" if each["group_seeds"] > 1 else ""
+        (line,) = (line for line in told.splitlines() if line.split("  ")[0].strip() == way)
+        assert f"{each['disk_rows']:,}" in line
+        assert ("*" in line) != each["accuracy_held"]
+    for dtype in ("float16", "int8", "int4"):
+        assert any(line[:1] == [dtype] for line in lines)
+    assert all(len(line.rstrip()) <= 80 for line in told.splitlines() if not line.startswith("rows and bytes"))
+    best, packed_bytes = document["recommended"], document["settings"][0]["packed_bytes"]
+    assert "--quantise" not in told  # nobody asked
     assert "no setting fits" in run(*arguments, "--estimate", "--disk", "1KiB").stdout
+    short = run(*arguments, "--estimate", "--disk", packed_bytes).stdout  # and samples
+    assert f"what fits: --draws {best['draws']}" in short
+    assert f"--quantise {best['feature_dtype']}" in short
     assert not (tmp_path / "packed").exists()
     refused = " ".join(run(*arguments, "--disk", "1KiB", exit_code=6).stderr.split())
     assert "disk: preparing" in refused

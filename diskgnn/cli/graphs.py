@@ -43,7 +43,8 @@ def _graph_made(output: Output, report: StageReport, out: Path) -> None:
             "diskgnn",
             "inspect",
             out,
-            why="it has no nodes to train on yet: convert with --train or a column of splits, or prepare with --target-seeds",
+            why="it has no nodes to train on yet: convert with --train or a column of splits, or prepare with "
+            "--target-seeds",
         )
 
 

@@ -346,6 +346,15 @@ def test_an_undirected_list_of_snap_says_that_reverse_edges_are_not_added(tmp_pa
     assert "--reverse adds the other direction" in " ".join(said.stderr.split())
 
 
+def test_of_two_times_of_edges_one_is_read_and_the_other_named(tmp_path: Path) -> None:
+    data = two_types()
+    data[FROM].edge_time = torch.arange(500)
+    with pytest.warns(DataWarning, match="edge_time of user:rates:item .the times of edges are read from time"):
+        diskgnn.convert(tmp_path / "one", source=data)
+    diskgnn.convert(tmp_path / "other", source=data, options={"times": None})
+    assert sorted(np.asarray(Graph.open(tmp_path / "other").edges[FROM].times).tolist()) == list(range(500))
+
+
 def test_attributes_of_stores_are_listed(tmp_path: Path) -> None:
     data = two_types()  # HeteroData is a FeatureStore and a GraphStore
     data["user"].x, data["item"].token = torch.rand(40, 2), torch.arange(60)

@@ -153,6 +153,8 @@ def _edges(
     when = known.take(times, "times")
     if when is None:
         when = known.take(edge_times, "edge_times")
+    elif edge_times is not None:
+        known.leave_out(edge_times, f"the times of edges are read from {times}; times=none reads these")
     found_weights = None if "weights" in by_values else known.take(weights, "weights")
     given = {
         "weights": None if found_weights is None else as_source(found_weights),

@@ -19,7 +19,7 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 # Of these, even a name before the @ is one of a secret's two halves. Of others it may be a user or a container.
-_NO_USERS = re.compile(r"s3[an]?|gs|gcs|https?", re.IGNORECASE)
+_NO_USERS = re.compile(r"s3[an]?|https?", re.IGNORECASE)
 
 
 def redacted(text: str) -> str:

@@ -36,6 +36,7 @@ HARMLESS = [
     "s3://bucket/run:1/a@b/graph",
     "abfs://container@account.dfs.core.windows.net/graph",
     "sftp://user@host:22/graph",
+    "gs://anonymous@bucket/graph?endpoint_override=127.0.0.1:1",
     "author:writes:paper=edges.parquet",
     "memory: expected at least 3 bytes, found 2 (token=x is no URL)",
 ]

@@ -218,7 +218,7 @@ class _Run:
         edge_ids, resources = edge_ids_within(self._resources, request.graph, self.config.samples)
         write_given(writer, self._given)
         if writer.outbox is not None:
-            remove_stale(writer, request.samples.splits)
+            remove_stale(writer, request.samples.splits, [each.config.name for each in request.row_sets])
         with closing(PageWriter()) as pages:
             placer = SplitPlacer(
                 writer, pages, request.samples, self.config, request.row_sets, resources,

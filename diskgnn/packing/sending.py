@@ -38,11 +38,16 @@ from diskgnn.storage.writer import ArtifactWriter
 from diskgnn.system.resources import Resources
 
 
-def remove_stale(writer: ArtifactWriter, splits: Iterable[str]) -> None:
-    """Remove the extents of a run that was killed when it had sent some of them."""
+def remove_stale(writer: ArtifactWriter, splits: Iterable[str], row_sets: Sequence[str]) -> None:
+    """Remove the rows of a run that was killed when it sent them, which are written again: nobody else gives back
+    their space."""
     if writer.recorded(RECORD) is None:
+        stale = [artifacts.static_file(name) for name in row_sets]
         for split in splits:
-            writer.path(artifacts.extents_file(split)).unlink(missing_ok=True)
+            stale += [artifacts.extents_file(split), *(artifacts.initial_cpu_rows_file(split, k) for k in row_sets)]
+        for name in stale:
+            writer.path(name).unlink(missing_ok=True)
+        writer.disk.look()
 
 
 def send_rows(

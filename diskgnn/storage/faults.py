@@ -28,8 +28,8 @@ POINTS = frozenset({
     "csc.sort", "disk.reserve", "embeddings.saved", "embeddings.write", "fetch.range", "fresh_epochs.pack",
     "ginex.inspect", "ids.join", "ids.spill", "loading.minibatch", "loading.page_lock", "loading.transfer",
     "pack.header", "pack.rows", "pack.schedule", "pack.scheduled", "pack.window", "partition.read", "prepare.packed",
-    "push.file", "push.files", "push.part", "repair.made", "sample.minibatch", "sample.sweep", "training.step",
-    "upload.part", "unit.renamed", "unit.written", "worker.packed", "worker.placed", "worker.sampled",
+    "push.file", "push.files", "push.part", "push.published", "repair.made", "sample.minibatch", "sample.sweep",
+    "training.step", "unit.renamed", "unit.written", "upload.part", "worker.packed", "worker.placed", "worker.sampled",
 })  # fmt: skip
 READINGS = frozenset({
     "disk.free", "fresh_epochs.by_reference", "gpu.free", "header.most_bytes", "loading.runs_kernel",

@@ -29,7 +29,7 @@ from diskgnn.storage.s3_parts import S3Object
 from diskgnn.storage.sending_memory import counted
 from diskgnn.storage.sent_record import SentRecord
 from diskgnn.storage.store_drivers import named_errors
-from diskgnn.storage.uploads import ExtentsStream, SentFile, copy_file, end_upload, write_file
+from diskgnn.storage.uploads import ExtentsStream, SentFile, copy_file, end_upload, end_uploads_in, write_file
 from diskgnn.storage.write_errors import beginning
 
 if TYPE_CHECKING:
@@ -205,8 +205,8 @@ class Outbox:
             wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
         return bool(waiting)
 
-    def publish(self, files: Mapping[str, FileEntry], document: str) -> None:
-        """Write the manifest, once all `files` have arrived, and remove what else the record knows of.
+    def publish(self, files: Mapping[str, FileEntry], document: str, digest: str) -> None:
+        """Write the manifest, of that `digest`, once all `files` have arrived, and remove what else was sent.
 
         Raises:
             ArtifactError: a file is not what had arrived: somebody else writes there, too.
@@ -220,10 +220,18 @@ class Outbox:
                 f"See that nobody does, and run the same command again, which sends them again"
             )
         faults.point("push.files")
+        self._record.publishes(digest)
         attempted(f"writing {self.target / MANIFEST}", partial(write_file, self.target / MANIFEST, document.encode()))
-        self._delete(found.keys() & self._record.files.keys() - files.keys())
+        faults.point("push.published")
+        self.finish(files)
+
+    def finish(self, files: Mapping[str, FileEntry]) -> None:
+        """The manifest is there: remove what is no part of it, and parts of uploads that were cut."""
+        self._delete(self.target.entries().keys() & self._record.files.keys() - files.keys())
         self._end_uploads()
-        self._record.forget()
+        end_uploads_in(self.target, {*files, *self._record.files})
+        if {each.name for each in self._record.path.parent.iterdir()} <= {self._record.path.name, self._lock.path.name}:
+            self._record.forget()  # otherwise whoever has scratch beside it removes both, the record last
 
     def discard(self) -> None:
         """Remove what was sent: it is made again, in another way, or not at all."""

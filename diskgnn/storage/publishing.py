@@ -6,7 +6,7 @@ import inspect
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -14,10 +14,11 @@ from typing import ParamSpec, TypeVar
 from diskgnn.errors import OutputExistsError, callers_level
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.object_stores import StoredPath, located
-from diskgnn.storage.outbox import memory_counted, sent_to
+from diskgnn.storage.outbox import Outbox, memory_counted, sent_to
 from diskgnn.storage.pushing import push
 from diskgnn.storage.ranks import ranks_in
 from diskgnn.storage.replacing import artifact_at, require_place_there, require_replaceable_there
+from diskgnn.storage.sent_record import SentRecord, record_of
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -43,6 +44,7 @@ def published(format: str) -> Callable[[Callable[Arguments, Result]], Callable[A
             bound.apply_defaults()
             overwrite, progress, reporter = (bound.arguments[name] for name in ("overwrite", "progress", "reporter"))
             if bound.arguments.get("ranks", 1) == 1:
+                _finish_what_was_published(target)
                 require_replaceable_there(target, format, None, overwrite=overwrite)
             else:
                 _require_place_of_ranks(target, overwrite=overwrite)
@@ -98,7 +100,35 @@ def _made_here(target: StoredPath, *, overwrite: bool) -> Iterator[Path]:
         with suppress(OSError):  # something is kept there
             scratch.parent.rmdir()
         raise
-    shutil.rmtree(scratch.parent, ignore_errors=True)
+    _remove_scratch(target)
+
+
+def _remove_scratch(target: StoredPath) -> None:
+    """Remove what was needed here to send to `target`: the record last, by which a later run knows the rest."""
+    folder, record = target.scratch.parent, record_of(target)
+    for path in folder.iterdir() if folder.exists() else ():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path != record:
+            path.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _finish_what_was_published(target: StoredPath) -> None:
+    """Remove what a run left, here and there, that was killed between the manifest's arrival and its end.
+
+    Raises:
+        BusyError: it is still at that.
+    """
+    record = SentRecord(target)
+    record.read()
+    there = artifact_at(target) if record.publishing is not None else None
+    if there is None or there.digest != record.publishing:
+        return
+    with closing(Outbox(target)) as outbox:
+        outbox.begin()
+        outbox.finish(there.files)
+    _remove_scratch(target)
 
 
 @contextmanager

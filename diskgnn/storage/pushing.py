@@ -90,7 +90,7 @@ def _push(manifest: Manifest, target: StoredPath, reporter: Reporter) -> int:
             for name, entry in manifest.files.items()
             if outbox.send(name, manifest.file(name), entry, keep=True)
         )
-        outbox.publish(manifest.files, _document(manifest))
+        outbox.publish(manifest.files, _document(manifest), manifest.digest)
     return sent_bytes
 
 

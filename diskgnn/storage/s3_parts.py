@@ -71,6 +71,20 @@ class S3Object:
                 return None
         return found
 
+    def unfinished(self) -> list[tuple[str, str]]:
+        """(key, id) of each upload below this key, as that of a folder, that is not complete; none if the store refuses
+        to say."""
+        found: list[tuple[str, str]] = []
+        with _as_os_errors():
+            try:
+                pages = self._client.get_paginator("list_multipart_uploads")
+                for page in pages.paginate(Bucket=self.bucket, Prefix=f"{self.key}/"):
+                    found += [(upload["Key"], upload["UploadId"]) for upload in page.get("Uploads", ())]
+            except self._client.exceptions.ClientError as error:
+                if _code(error) not in (*_NOT_ASKED, "NotImplemented"):
+                    raise
+        return found
+
     def send(self, upload_id: str, number: int, body: mmap) -> str:
         """Send all of `body` as a part, in place of one of the same number; its ETag."""
         body.seek(0)

@@ -1,7 +1,8 @@
 """What this machine has sent to a place on a store: a file here, which whoever goes on after a kill begins with.
 
 A JSON document a line, appended: that a file is begun; the upload that takes its parts, and each part that is there;
-that it has arrived, and when the store says that it had. The store is asked whether it is still so.
+that it has arrived, and when the store says that it had; the digest of the manifest that is about to make all of it
+appear. The store is asked whether it is still so.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class SentRecord:
         self.files: dict[str, FileEntry | None] = {}  # that were begun, or have arrived as that
         self.written_ns: dict[str, int | None] = {}  # when the store says that they had
         self.uploads: dict[str, BegunUpload] = {}  # of files that were begun
+        self.publishing: str | None = None  # digest of the manifest that was written last, or about to be
         self._appending = threading.Lock()
 
     def read(self) -> None:
@@ -69,6 +71,9 @@ class SentRecord:
             self._append("")  # ends a line that was cut off
 
     def _take(self, found: dict[str, Any]) -> None:
+        if "publishing" in found:
+            self.publishing = typed(found["publishing"], str)
+            return
         name = typed(found["file"], str)
         if "upload" in found:
             upload = BegunUpload(typed(found["upload"], str))
@@ -97,6 +102,11 @@ class SentRecord:
         self._keep(name, entry, written_ns)
         self._append(json.dumps({"file": name, "mtime_ns": written_ns, **entry_to_json(entry)}))
 
+    def publishes(self, digest: str) -> None:
+        """All files are there, and the manifest of this digest is about to be."""
+        self.publishing = digest
+        self._append(json.dumps({"publishing": digest}))
+
     def upload_begun(self, name: str, upload_id: str) -> BegunUpload:
         """It goes in parts, to an upload that the store knows by its id."""
         self.uploads[name] = BegunUpload(upload_id)
@@ -114,6 +124,7 @@ class SentRecord:
         """Nothing of it counts any more."""
         for known in (self.files, self.written_ns, self.uploads):
             known.clear()
+        self.publishing = None
         self.path.unlink(missing_ok=True)
 
     def _append(self, line: str) -> None:

@@ -7,8 +7,10 @@ cut, and boto3 can. All else is written by the driver.
 from __future__ import annotations
 
 import mmap
+from collections.abc import Set
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -213,6 +215,16 @@ def end_upload(target: StoredPath, record: SentRecord) -> None:
         if (s3 := S3Object.at(target)) is not None:
             attempted(f"removing the parts of {target}", partial(s3.end, upload.id))
         del record.uploads[target.name]
+
+
+def end_uploads_in(folder: StoredPath, names: Set[str]) -> None:
+    """Have the store forget the parts of files of a folder that no record knows: of a driver, or of a run that was
+    killed when it had begun to send one."""
+    if (s3 := S3Object.at(folder)) is None:
+        return
+    for key, upload_id in attempted(f"looking for cut uploads to {folder}", s3.unfinished):
+        if key.removeprefix(f"{s3.key}/") in names:
+            attempted(f"removing the parts of {key}", partial(replace(s3, key=key).end, upload_id))
 
 
 class SentFile:

@@ -349,7 +349,8 @@ class ArtifactWriter:
                 outbox.send(name, Path(self.external[name].path), entry, keep=True)
             elif not outbox.has(name):
                 outbox.send(name, self.path(name), entry, keep=True)  # for a run that goes on with this
-        outbox.publish(self.files, self._document({}))
+        document = self._document({})
+        outbox.publish(self.files, document, json.loads(document)["digest"])
         self._published = True
         shutil.rmtree(self.staging, ignore_errors=True)
         return open_artifact(outbox.target, self.format)

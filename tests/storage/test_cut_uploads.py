@@ -166,3 +166,15 @@ def test_what_is_given_up_leaves_no_parts(store, graph, tmp_path):
     diskgnn.generate(url, num_features=8, **given)
     assert not unfinished(url)
     assert store.names(f"{tmp_path.name}/made")
+
+
+def test_parts_that_no_record_knows_are_removed(store, graph, tmp_path):
+    """A run may die before it has noted the upload that it began, and pyarrow's driver never says which it began."""
+    import boto3
+
+    name, client = f"{tmp_path.name}/pushed", boto3.client("s3", region_name="us-east-1")
+    of_others = [f"{name}-too/{FEATURES}", f"{name}/deeper/{FEATURES}"]
+    for key in (f"{name}/{FEATURES}", *of_others):
+        client.create_multipart_upload(Bucket="bucket", Key=key)
+    diskgnn.push(graph, store.url(name))
+    assert sorted(unfinished(f"s3://bucket/{name}")) == sorted(of_others)

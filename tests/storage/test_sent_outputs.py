@@ -213,3 +213,30 @@ def test_ranks_are_sent_while_they_are_made_and_a_killed_run_goes_on_with_those_
         with pytest.raises(OutputExistsError, match=r"is a 'diskgnn.packed', no folder of ranks"):
             diskgnn.prepare(graph, f"{out}/rank-0-of-2", **keywords, overwrite=overwrite)
     assert list((tmp_path / "scratch").glob("diskgnn-*/*")) == []
+
+
+@pytest.mark.parametrize("point", ["push.published", "prepare.packed"])
+def test_what_was_killed_when_all_was_there_leaves_nothing(store, graph, packed, tmp_path, point):
+    """The next run says that the output exists, and ends what the killed one did not."""
+    out, folder = store.url(f"{tmp_path.name}/packed"), f"{tmp_path.name}/packed"
+    killed(graph, "prepare", PREPARE, out, point, 0)
+    with pytest.raises(OutputExistsError, match="exists already"):
+        diskgnn.prepare(graph, out, **PREPARE)
+    assert sent(store, folder) == files(packed)
+    assert list((tmp_path / "scratch").glob("diskgnn-*/*")) == []
+    with pytest.raises(OutputExistsError, match="exists already"):
+        diskgnn.prepare(graph, out, **PREPARE)
+    diskgnn.prepare(graph, out, **PREPARE, overwrite=True)
+    assert sent(store, folder) == files(packed)
+
+
+@pytest.mark.parametrize(("point", "after"), [("pack.window", 0), ("artifact.write", 1), ("push.file", 0)])
+def test_a_run_that_was_killed_needs_no_more_room_than_it_had(store, graph, packed, tmp_path, point, after):
+    """The rows of the killed run are written again: their space is given back first."""
+    out, keywords = store.url(f"{tmp_path.name}/packed"), PREPARE | {"disk": 5 << 20}
+    killed(graph, "prepare", keywords, out, point, after)
+    with MostAllocated(tmp_path / "scratch") as found:
+        diskgnn.prepare(graph, out, **keywords)
+    assert sent(store, f"{tmp_path.name}/packed") == files(packed)
+    assert found.num_bytes <= 5 << 20
+    assert list((tmp_path / "scratch").glob("diskgnn-*/*")) == []

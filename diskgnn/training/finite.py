@@ -53,8 +53,8 @@ def _unusual_values(source: BatchSource) -> Iterator[tuple[str, ValueCounts]]:
     if packed is not None:
         yield from ((each.name, each.values) for each in packed.config.row_sets if each.values)
         return
-    graph: Graph | None = getattr(source, "graph", None)
-    if graph is not None:
+    graph = getattr(source, "graph", None)
+    if isinstance(graph, Graph):  # a source of somebody's own may call anything so
         yield from ((name, nodes.config.values) for name, nodes in graph.nodes.items() if nodes.config.values)
         for edge_type, edges in graph.edges.items():
             if edges.config.values:

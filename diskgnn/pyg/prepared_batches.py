@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -112,6 +112,18 @@ class PreparedBatches:
     @staticmethod
     def _pyg_loader() -> Any:
         raise NotImplementedError
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: threads and open files stay where they are.
+
+        Raises:
+            TypeError: always, with what to send instead.
+        """
+        raise TypeError(
+            f"a {type(self).__name__} of diskgnn.pyg cannot be pickled or copied: send its arguments, and make it "
+            "with the same ones in the other process; what was prepared is found again in the cache folder. data may "
+            "be the path of a graph directory (diskgnn convert)"
+        )
 
     def close(self) -> None:
         """Stop reading ahead and free the tiers; the next loop opens them again."""

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +15,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.typing import TensorFrame
 
 from diskgnn._native import crc32c
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DataWarning, callers_level
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import EdgeSet, NodeSet
 from diskgnn.importers.containers.rows import RowSource
 from diskgnn.importers.formats.pyg_graphs import Stored, StoredGraph, as_source, is_bfloat16, stored_graph
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
 from diskgnn.schema import ONE_EDGE_TYPE, ONE_NODE_TYPE, edge_type_name
+from diskgnn.units import format_size
 
 ON_DISK = (torch.float32, torch.float16, torch.bfloat16)  # [N, D] of these; others are sliced in memory
 _CHUNK_BYTES = 4 << 20
@@ -59,6 +61,12 @@ class Source:
                         f"data: expected attributes with a row for each node or edge to be tensors, found {name!r}, a "
                         f"{type(value).__name__} of {len(value)}: make it a tensor, or delete it from loader.data"
                     )
+        if in_memory := list(_large_in_memory(stored)):
+            warnings.warn(
+                f"data: {'; '.join(in_memory)}: PyG slices what is no x or edge_attr [N, D] of float32, float16 or "
+                "bfloat16. Only such rows go to the disk: make it x, or see to it that memory holds it",
+                DataWarning, stacklevel=callers_level(),
+            )  # fmt: skip
         return Source(stored, time_attr, weight_attr)
 
     def graph_input(self) -> GraphInput:
@@ -113,6 +121,30 @@ class Source:
                 found.update(part.encode())
                 update(found, value)
         return found.hexdigest()
+
+
+def _large_in_memory(stored: StoredGraph) -> Iterator[str]:
+    """Says which attributes somebody may expect on the disk that stay in memory."""
+    for kind, types in (("node", stored.nodes), ("edge", stored.edges)):
+        for key, each in types.items():
+            for name, value in each.attributes.items():
+                is_frame, is_wide = isinstance(value, TensorFrame), getattr(value, "ndim", 0) > 1
+                if is_frame or (is_wide and name in ("x", "edge_attr") and not _rows(each, name)):
+                    dtype = "" if is_frame else f" of {str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+                    yield (
+                        f"{name} of {kind} type {key if isinstance(key, str) else edge_type_name(key)}, a "
+                        f"{type(value).__name__}{dtype}, stays in memory ({format_size(_bytes_of(value))})"
+                    )
+
+
+def _bytes_of(value: Any) -> int:
+    """Of tensors, and of those that a TensorFrame consists of."""
+    if isinstance(value, Tensor | np.ndarray):
+        return value.nbytes
+    if isinstance(value, Mapping):
+        return sum(_bytes_of(each) for each in value.values())
+    parts = (getattr(value, name, None) for name in ("feat_dict", "y", "values", "offset"))
+    return sum(_bytes_of(each) for each in parts if isinstance(each, Tensor | Mapping) or hasattr(each, "offset"))
 
 
 def _on_disk(stored: Stored) -> str | None:
@@ -211,9 +243,28 @@ def opened(data: Any) -> tuple[Any, Graph | None]:
                 "data: expected Data, HeteroData, (FeatureStore, GraphStore) or the path of a graph directory, found "
                 f"{type(data).__name__}"
             )
+        if not is_pair:
+            _require_edge_index(data)
         return data, None
     graph = data if isinstance(data, Graph) else Graph.open(data)
     return stand_in(graph), graph
+
+
+def _require_edge_index(data: Data | HeteroData) -> None:
+    """Refuse adjacency matrices that PyG's loaders cannot slice, or that are all there is of the edges.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    for store in data.edge_stores:
+        adjacency = store.get("adj_t")
+        if isinstance(adjacency, Tensor) or (adjacency is not None and "edge_index" not in store):
+            kind = str(adjacency.layout) if isinstance(adjacency, Tensor) else type(adjacency).__name__
+            raise ConfigError(
+                f"data: expected edge_index, found adj_t of {kind}, as T.ToSparseTensor makes it: batches cannot be "
+                "cut from it. Leave the transform out of the data set, and pass transform=T.ToSparseTensor() to the "
+                "loader: each batch has adj_t then; trim_to_layer takes edge_index"
+            )
 
 
 def seeds_of(data: Any, graph: Graph | None, given: Any, *, is_link: bool) -> Any:

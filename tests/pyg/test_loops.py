@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -11,8 +13,10 @@ import torch.nn.functional as F
 from pyg_graphs import BACK, FROM, one_type, two_types
 from torch import nn
 from torch_geometric.nn import SAGEConv, to_hetero
+from torch_geometric.transforms import ToSparseTensor
+from torch_geometric.typing import TensorFrame
 
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DataWarning
 from diskgnn.pyg import LinkNeighborLoader, NeighborLoader
 
 
@@ -184,3 +188,98 @@ def test_what_pyg_could_not_slice_is_refused_before_anything_is_made(quiet):
         with pytest.raises(ConfigError, match=f"found '{attribute}', a list of {length}: make it a tensor"):
             iter(loader)
     assert not quiet["cache"].exists()
+
+
+def test_adjacency_that_batches_cannot_be_cut_from_is_refused_where_the_loader_is_made(quiet):
+    for data, seeds in ((one_type(), None), (two_types(), "item")):
+        for transform in (ToSparseTensor(attr=None), ToSparseTensor(attr=None, remove_edge_index=False)):
+            with pytest.raises(ConfigError, match=r"found adj_t of torch.sparse_csr.* pass transform=T.ToSparseTensor"):
+                NeighborLoader(transform(copy.copy(data)), [2], input_nodes=seeds, **quiet)
+    assert not quiet["cache"].exists()
+
+
+def test_batches_with_adjacency_by_a_transform(quiet):
+    data = one_type()
+    conv = SAGEConv(6, 4)
+    options = {"num_neighbors": [3, 2], "input_nodes": data.train_mask, **quiet}
+    sparse = NeighborLoader(data, transform=ToSparseTensor(attr=None), **options)
+    for batch, other in zip(sparse, NeighborLoader(data, **options), strict=True):
+        assert "edge_index" not in batch
+        torch.testing.assert_close(conv(batch.x, batch.adj_t), conv(other.x, other.edge_index))
+
+
+@pytest.mark.parametrize("send", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_pickled_loader_says_what_to_send_instead(quiet, send):
+    loader = NeighborLoader(one_type(), [2], **quiet)
+    with pytest.raises(TypeError, match="cannot be pickled or copied: send its arguments, and make it"):
+        send(loader)
+
+
+class Frame(TensorFrame):
+    """What PyG sees of a torch_frame.TensorFrame, with or without that package."""
+
+    def __init__(self, columns: torch.Tensor) -> None:
+        self.feat_dict, self.y = {"numerical": columns}, None
+
+    def __len__(self) -> int:
+        return len(self.feat_dict["numerical"])
+
+    num_rows, device = property(__len__), torch.device("cpu")
+
+    def __getitem__(self, index: torch.Tensor) -> Frame:
+        return Frame(self.feat_dict["numerical"][index])
+
+
+def test_what_stays_in_memory_is_told_with_its_size(quiet):
+    data = two_types()
+    data["user"].tf = Frame(torch.randn(40, 8))
+    loader = NeighborLoader(data, [2], input_nodes="item", **quiet)
+    with pytest.warns(
+        DataWarning, match=r"tf of node type user, a Frame, stays in memory \(1\.2 KiB\).* Only such rows"
+    ):
+        batches = list(loader)
+    for batch in batches:
+        assert torch.equal(
+            batch["user"].tf.feat_dict["numerical"], data["user"].tf[batch["user"].n_id].feat_dict["numerical"]
+        )
+    plain = one_type()
+    plain.x = plain.x.double()
+    with pytest.warns(DataWarning, match=r"x of node type node, a Tensor of float64 \[120, 6\], stays in .*5\.6 KiB"):
+        NeighborLoader(plain, [2], **quiet).prepare()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(loader)  # told once
+        NeighborLoader(one_type(), [2], **quiet).prepare()
+        ids = one_type()
+        ids.x = torch.arange(120)  # of an embedding
+        NeighborLoader(ids, [2], **quiet).prepare()
+
+
+def test_lightning_s_trainer_takes_the_loaders(quiet, tmp_path):
+    lightning = pytest.importorskip("pytorch_lightning")
+
+    class Model(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.trained, self.validated = SAGEConv(6, 3), [], []
+
+        def training_step(self, batch, _):
+            self.trained += batch.input_id.tolist()
+            y_hat = self.conv(batch.x, batch.edge_index)[: batch.batch_size]
+            return F.cross_entropy(y_hat, batch.y[: batch.batch_size])
+
+        def validation_step(self, batch, _):
+            self.validated += batch.input_id.tolist()
+
+        def configure_optimizers(self):
+            return torch.optim.Adam(self.parameters())
+
+    data, model = one_type(), Model()
+    train = NeighborLoader(data, [3, 2], input_nodes=data.train_mask, shuffle=True, **quiet)
+    valid = NeighborLoader(data, [3, 2], input_nodes=~data.train_mask, **quiet)
+    lightning.Trainer(
+        max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, num_sanity_val_steps=0, default_root_dir=tmp_path,
+    ).fit(model, train, valid)  # fmt: skip
+    assert sorted(model.trained) == data.train_mask.nonzero().repeat(2, 1).flatten().sort().values.tolist()
+    assert model.validated == (~data.train_mask).nonzero().flatten().tolist() * 2

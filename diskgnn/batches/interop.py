@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import dgl
     import torch_geometric
 
-    from diskgnn.batches.minibatch import Block, MiniBatch, TypedMiniBatch
+    from diskgnn.batches.minibatch import AnyMiniBatch, Block, MiniBatch, TypedMiniBatch
     from diskgnn.schema import EdgeType
 
 
@@ -117,19 +117,28 @@ def typed_to_pyg_layers(
 
 
 def to_pyg(batch: MiniBatch) -> torch_geometric.data.Data:
-    """One subgraph in a `Data`, as PyG's NeighborLoader yields it, for `model(data.x, data.edge_index)[:B]`.
+    """One subgraph in a `Data`, for models and loops of PyG: `model(data.x, data.edge_index)[:B]`.
 
     NeighborLoader draws a node's neighbours once, when it first reaches the node, and uses them in every layer;
     blocks draw them anew in each layer. So this keeps, for each node, the neighbours drawn by the innermost block
     that has it as a destination. Logits are distributed as on NeighborLoader's subgraphs. They equal those on the
     blocks if there is one layer or all neighbours are taken; otherwise only `to_pyg_layers` gives the same logits.
 
-    Attributes of the result: x [U, D]; edge_index [2, edges] int64, sources above destinations, grouped by hop
-    from the seeds outwards; y [B] and seeds [B], of the seeds only, which are the first B nodes; batch_size B;
-    n_id [U] if the minibatch has input_nodes; num_sampled_nodes and num_sampled_edges, lists per hop for PyG's
-    `trim_to_layer`. Some nodes, reached only by draws that were not kept, may have no edge. Edges may have e_id and
-    edge_attr. Of link prediction, as LinkNeighborLoader yields it: edge_label_index [2, P] and edge_label [P]. Where
-    each seed has nodes of its own: batch [U], the seed of each.
+    Attributes of the result, named as in batches of PyG's loaders:
+
+    - x [U, D], and edge_index [2, edges] int64: sources above destinations, grouped by hop from the seeds outwards.
+    - batch_size B: the first B nodes are the seeds. input_id [B] int64, their node ids, as PyG has them of a mask. The
+      same in seeds.
+    - num_sampled_nodes and num_sampled_edges, lists per hop for PyG's `trim_to_layer`. Some nodes, reached only by
+      draws that were not kept, may have no edge.
+    - n_id [U] int64 if the minibatch has input_nodes: `prepare(keep_input_nodes=True)`.
+    - e_id [edges] int64 if its blocks have edge_ids: `prepare(edge_ids=True)`; edge_attr if edges have features.
+    - batch [U] where each seed has nodes of its own: its seed.
+    - of link prediction edge_label_index [2, P] and edge_label [P], in place of y and input_id.
+
+    Unlike PyG's, y [B] is of the seeds only: a packed directory has no labels of other nodes. So `data.y` goes with
+    `out[:B]`, and `data.y[:B]` is the same. Masks and other attributes of the data are not in a packed directory
+    either: look them up with n_id, or use `diskgnn.pyg`, whose batches have all that PyG's have.
 
     Raises:
         ConfigError: torch-geometric cannot be imported.
@@ -138,29 +147,25 @@ def to_pyg(batch: MiniBatch) -> torch_geometric.data.Data:
     inwards = batch.blocks[::-1]
     # Nodes are numbered by the hop that reached them: each hop ends where the next block outwards has its sources.
     ends = [0, batch.seeds.numel(), *(block.num_src for block in inwards)]
-    data = Data(x=batch.x, y=batch.y)
+    data = Data(x=batch.x)
     data.num_sampled_edges = _set_edges(data, inwards, ends)
-    data.batch_size = batch.seeds.numel()
-    data.seeds = batch.seeds
+    data.batch_size, data.seeds = batch.seeds.numel(), batch.seeds
     data.num_sampled_nodes = [after - before for before, after in pairwise(ends)]
     if batch.input_nodes is not None:
         data.n_id = batch.input_nodes
     if batch.trees is not None:
         data.batch = batch.trees
-    if batch.pairs is not None:
-        del data.y
-        data.edge_label_index = torch.stack([batch.pairs.src, batch.pairs.dst])
-        data.edge_label = batch.y
+    _set_target(data, batch)
     return data
 
 
 def typed_to_pyg(batch: TypedMiniBatch) -> torch_geometric.data.HeteroData:
-    """One subgraph in a `HeteroData`, as PyG's NeighborLoader and LinkNeighborLoader yield it: see `to_pyg`.
+    """One subgraph in a `HeteroData`, for models and loops of PyG: see `to_pyg`, also for what it lacks.
 
     Every node type has x [U, D] (or num_nodes, without features), n_id [U] if the minibatch has its ids,
     num_sampled_nodes, and batch [U] where each seed has nodes of its own. Every edge type has edge_index,
-    num_sampled_edges, and e_id and edge_attr where the blocks have them. The type of the seeds has batch_size, y [B]
-    and seeds [B]; the type of the edges to predict has edge_label_index [2, P] and edge_label [P].
+    num_sampled_edges, and e_id and edge_attr where the blocks have them. The type of the seeds has batch_size, y [B],
+    input_id [B] and seeds [B]; the type of the edges to predict has edge_label_index [2, P] and edge_label [P].
 
     Raises:
         ConfigError: torch-geometric cannot be imported.
@@ -185,13 +190,18 @@ def typed_to_pyg(batch: TypedMiniBatch) -> torch_geometric.data.HeteroData:
         starts = [0, *(layer[edge_type[2]] for layer in batch.node_counts[::-1])]
         blocks = [layer[edge_type] for layer in batch.blocks[::-1]]
         data[edge_type].num_sampled_edges = _set_edges(data[edge_type], blocks, starts)
-    store = data[batch.target]
+    _set_target(data[batch.target], batch)
+    return data
+
+
+def _set_target(store: Any, batch: AnyMiniBatch) -> None:
+    """Give `store` what the seeds are, or the pairs."""
     if batch.pairs is None:
-        store.batch_size, store.y, store.seeds = batch.seeds.numel(), batch.y, batch.seeds
+        store.batch_size, store.y = batch.seeds.numel(), batch.y
+        store.input_id = store.seeds = batch.seeds
     else:
         store.edge_label_index = torch.stack([batch.pairs.src, batch.pairs.dst])
         store.edge_label = batch.y
-    return data
 
 
 def _pyg_data() -> Any:

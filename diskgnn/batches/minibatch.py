@@ -142,7 +142,7 @@ class MiniBatch:
         return interop.to_dgl(self)
 
     def to_pyg(self) -> torch_geometric.data.Data:
-        """One subgraph, as PyG's NeighborLoader yields it: see `diskgnn.batches.interop.to_pyg`."""
+        """One subgraph as a `Data`, for models and loops of PyG: see `diskgnn.batches.interop.to_pyg`."""
         from diskgnn.batches import interop
 
         return interop.to_pyg(self)
@@ -216,7 +216,7 @@ class TypedMiniBatch:
         return interop.typed_to_dgl(self)
 
     def to_pyg(self) -> torch_geometric.data.HeteroData:
-        """One subgraph, as PyG's loaders yield it: see `diskgnn.batches.interop.typed_to_pyg`."""
+        """One subgraph as a `HeteroData`, for models of PyG: see `diskgnn.batches.interop.typed_to_pyg`."""
         from diskgnn.batches import interop
 
         return interop.typed_to_pyg(self)

@@ -13,7 +13,7 @@ import diskgnn
 
 def logits(model: GraphSAGE, batch: diskgnn.MiniBatch) -> torch.Tensor:
     """[B, num_classes] of the seeds."""
-    data = batch.to_pyg()  # what NeighborLoader would yield
+    data = batch.to_pyg()  # a subgraph, the seeds first
     out = model(
         data.x.float(),
         data.edge_index,

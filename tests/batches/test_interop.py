@@ -238,6 +238,7 @@ def test_pyg_data_keeps_each_nodes_first_draw(batch: MiniBatch):
     assert data.y is batch.y
     assert torch.equal(data.n_id, batch.input_nodes)
     assert torch.equal(data.n_id[: data.batch_size], data.seeds)
+    assert torch.equal(data.input_id, data.seeds)
     assert data.edge_index.dtype == torch.int64
     assert data.num_nodes == sum(data.num_sampled_nodes)
     assert data.num_edges == sum(data.num_sampled_edges)

@@ -36,6 +36,7 @@ def test_hetero_data_keeps_each_nodes_first_draw(batch: TypedMiniBatch):
         assert sum(numbers) == data[edge_type].num_edges
     assert (data["paper"].batch_size, data["paper"].y is batch.y) == (6, True)
     assert torch.equal(data["paper"].n_id[:6], data["paper"].seeds)
+    assert torch.equal(data["paper"].input_id, data["paper"].seeds)
     for edge_type in batch.blocks[0]:
         edges = data[edge_type].edge_index.t().tolist()
         for node in range(batch.blocks[0][edge_type].num_dst):
@@ -125,7 +126,7 @@ def test_links_come_as_from_pygs_link_loader():
     authors, papers = data["author"].n_id[ends[0]], data["paper"].n_id[ends[1]]
     assert authors.tolist() == [seeds["author"][i] for i in pairs.src]
     assert papers.tolist() == [seeds["paper"][i] for i in pairs.dst]
-    assert "y" not in data["paper"]
+    assert {"y", "input_id"}.isdisjoint(data["paper"].keys())
 
 
 def test_trees_are_pygs_batch_vector(batch: TypedMiniBatch):
@@ -143,6 +144,7 @@ def test_one_type_has_its_pairs_edges_and_trees():
     data = MiniBatch(x, pairs.label, blocks, drawn.seeds, 0, 0, pairs=pairs, trees=trees).to_pyg()
     assert data.edge_label_index.tolist() == [[0, 1], [2, 3]]
     assert data.edge_label.tolist() == [1.0, 0.0]
+    assert {"y", "input_id"}.isdisjoint(data.keys())
     assert (len(data.e_id), tuple(data.edge_attr.shape)) == (data.num_edges, (data.num_edges, 2))
     assert data.batch is trees
 

@@ -141,3 +141,36 @@ def test_a_split_of_several_types_says_which_one(quiet, tmp_path):
     for seeds in ("train", ("film", "train")):
         with pytest.raises(ConfigError, match=r"input_nodes: expected \(type, 'train'\) with a type of 'paper', 'auth"):
             diskgnn.pyg.NeighborLoader(tmp_path / "graph", [2], input_nodes=seeds, **quiet)
+
+
+@pytest.mark.parametrize("edge_types", [(CITES,), (CITES, LIKES)], ids=len)
+def test_to_pyg_of_packed_minibatches_beside_pyg_s_loader(tmp_path, edge_types):
+    """With all neighbours, and ids kept: the same nodes, edges, rows and seeds as PyG's loader has of a mask."""
+    data = papers(*edge_types)
+    mask = torch.arange(40) % 3 == 1
+    train = mask.nonzero().flatten().numpy()
+    nodes = {"features": data["paper"].x.numpy(), "labels": np.arange(40), "train": train}
+    edges = {":".join(each): {"edges": data[each].edge_index.numpy(), "keep_ids": True} for each in edge_types}
+    diskgnn.convert(tmp_path / "graph", schema={"nodes": {"paper": nodes}, "edges": edges})
+    diskgnn.prepare(
+        tmp_path / "graph", tmp_path / "packed", fanouts=[-1, -1], batch_size=5, epochs=1, cpu_cache=0, shuffle=False,
+        keep_input_nodes=True, edge_ids=True, expand_once=True,
+    )  # fmt: skip
+    theirs = torch_geometric.loader.NeighborLoader(
+        data, [-1, -1], ("paper", mask), neighbor_sampler=AllNeighbors(data, 2), batch_size=5
+    )
+    with diskgnn.Loader(tmp_path / "packed", "train") as loader:
+        for batch, expected in zip(loader, theirs, strict=True):
+            found, size = batch.to_pyg(), expected["paper"].batch_size
+            store = found if len(edge_types) == 1 else found["paper"]
+            assert store.batch_size == size
+            assert torch.equal(store.input_id, expected["paper"].input_id)
+            assert torch.equal(store.y, expected["paper"].y[:size])
+            assert store.num_sampled_nodes == expected["paper"].num_sampled_nodes
+            assert store.n_id.sort().values.tolist() == expected["paper"].n_id.sort().values.tolist()
+            assert torch.equal(store.x, data["paper"].x[store.n_id])
+            for each in edge_types:
+                edge_store = found if len(edge_types) == 1 else found[each]
+                assert edge_store.num_sampled_edges == expected[each].num_sampled_edges
+                assert edge_store.e_id.sort().values.tolist() == expected[each].e_id.sort().values.tolist()
+                assert torch.equal(store.n_id[edge_store.edge_index], data[each].edge_index[:, edge_store.e_id])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from diskgnn.errors import OutputExistsError, callers_level
-from diskgnn.storage.artifacts import MANIFEST
+from diskgnn.storage.artifacts import MANIFEST, rank_directory
 from diskgnn.storage.object_stores import StoredPath, located
 from diskgnn.storage.outbox import Outbox, memory_counted, sent_to
 from diskgnn.storage.pushing import push
@@ -47,6 +47,8 @@ def published(format: str) -> Callable[[Callable[Arguments, Result]], Callable[A
                 _finish_what_was_published(target)
                 require_replaceable_there(target, format, None, overwrite=overwrite)
             else:
+                for shard in ranks_in(target):
+                    _finish_what_was_published(target / rank_directory(shard.rank, shard.world_size))
                 _require_place_of_ranks(target, overwrite=overwrite)
             with memory_counted(target), _made_here(target, overwrite=overwrite) as scratch:
                 bound.arguments["out"] = scratch

@@ -240,3 +240,13 @@ def test_a_run_that_was_killed_needs_no_more_room_than_it_had(store, graph, pack
     assert sent(store, f"{tmp_path.name}/packed") == files(packed)
     assert found.num_bytes <= 5 << 20
     assert list((tmp_path / "scratch").glob("diskgnn-*/*")) == []
+
+
+def test_a_rank_that_was_killed_when_all_of_it_was_there_leaves_nothing(store, graph, tmp_path):
+    out, keywords = store.url(f"{tmp_path.name}/ranks"), PREPARE | {"ranks": 2}
+    killed(graph, "prepare", keywords, out, "push.published", 0)
+    diskgnn.prepare(graph, out, **keywords)
+    diskgnn.prepare(graph, tmp_path / "ranks", **keywords)
+    for name in ("rank-0-of-2", "rank-1-of-2"):
+        assert sent(store, f"{tmp_path.name}/ranks/{name}") == files(tmp_path / "ranks" / name)
+    assert list((tmp_path / "scratch").glob("diskgnn-*/*")) == []

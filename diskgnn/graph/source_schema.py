@@ -17,7 +17,8 @@ def label_target(graph: Graph, target: Target) -> TargetConfig | None:
         return graph.nodes[str(target.node_type)].config.target
     first, *_ = arrays = list(target.labels.values())
     if first.dtype.kind == "i":
-        return TargetConfig("class", target.num_classes or max(2, 1 + max(int(each.max()) for each in arrays)))
+        num_classes = target.num_classes or max(2, 1 + max(int(each.max()) for each in arrays))
+        return TargetConfig("class", num_classes, target.classes)
     return TargetConfig("multilabel" if first.dtype.kind == "u" else "regression", first.size // len(first))
 
 
@@ -37,8 +38,9 @@ def source_schema(graph: Graph, target: Target) -> SourceSchema:
     )
     labels = label_target(graph, target)
     if isinstance(target, LinkTarget):
-        kind, num_outputs = ("link", 1) if labels is None else (labels.kind, labels.num_outputs)
-        return SourceSchema(nodes, edges, target.edge_type, kind, num_outputs)
+        if labels is None:
+            return SourceSchema(nodes, edges, target.edge_type, "link", 1)
+        return SourceSchema(nodes, edges, target.edge_type, labels.kind, labels.num_outputs, labels.classes)
     assert target.node_type is not None
     if labels is None:
         raise ConfigError(f"{graph.manifest.path}: {target.node_type} nodes have no labels; convert with some")

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.graph.graph import Graph
 from diskgnn.graph.type_data import NodeSet
+from diskgnn.importers.class_labels import LabelColumn, class_labels, is_value
 from diskgnn.importers.containers.file_kinds import permission_named
 from diskgnn.importers.containers.rows import CHUNK_EDGES
 from diskgnn.importers.ids.id_types import id_keys, id_kind
@@ -21,7 +22,7 @@ from diskgnn.importers.tables.column_encoding import label_numbers, seconds
 from diskgnn.importers.tables.table import Table, TableColumns
 from diskgnn.importers.tables.table_rows import is_list, splits
 from diskgnn.paths import PathLike
-from diskgnn.schema import EdgeType, edge_type_name, parse_edge_type
+from diskgnn.schema import ClassValue, EdgeType, edge_type_name, parse_edge_type
 from diskgnn.specs.targets import SEED_TASKS, LinkTarget, NodeTarget
 
 _LABEL = "label"
@@ -51,9 +52,9 @@ def read_target(
             by default those of these names, and no times or labels without such a column. Times are whole numbers, or
             become seconds since 1970. Several labels of a seed are a column of lists, all of one length, or several
             columns: label=["left", "paid"].
-        task: what the labels are, 'class', 'multilabel' (0 and 1) or 'regression'. By default, whole numbers and truth
-            values are a class, several of them are 'multilabel', and others are to be regressed. Rows without any label
-            are left out.
+        task: what the labels are, 'class', 'multilabel' (0 and 1) or 'regression'. By default, whole numbers, text and
+            truth values are a class, several numbers or truth values are 'multilabel', and others are to be regressed.
+            Rows without any label are left out.
         num_classes: as in `NodeTarget`.
 
     Raises:
@@ -81,9 +82,8 @@ def read_target(
     numbers = {role: _nodes_by_split(nodes, {split: each[role] for split, each in rows.items()})
                for role, nodes in ends.items()}  # fmt: skip
     times = {split: _times(split, each["time"]) for split, each in rows.items()} if _all_have("time", rows) else None
-    given: dict[str, Any] = {
-        "times": times, "labels": _labels(rows, labels, task) if has_label else None, "num_classes": num_classes
-    }  # fmt: skip
+    found, classes = _labels(rows, labels, task, num_classes) if has_label else (None, None)
+    given: dict[str, Any] = {"times": times, "labels": found, "num_classes": num_classes, "classes": classes}
     if edge_type is None:
         return NodeTarget(ends["id"].name, numbers["id"], **given)
     pairs = {split: np.stack([numbers[role][split] for role in ends], axis=1) for split in rows}
@@ -227,20 +227,40 @@ def _times(split: str, values: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     return np.asarray(seconds(values.combine_chunks(), f"seeds: times of split {split!r}"))
 
 
-def _labels(rows: Mapping[str, pa.Table], names: Sequence[str], task: str | None) -> dict[str, npt.NDArray[Any]]:
-    """[n] of each split; [n, C] of several labels, and of 'multilabel'."""
+def _labels(
+    rows: Mapping[str, pa.Table], names: Sequence[str], task: str | None, num_classes: int | None
+) -> tuple[dict[str, npt.NDArray[Any]], tuple[ClassValue, ...] | None]:
+    """[n] of each split; [n, C] of several labels, and of 'multilabel'. And what classes are called."""
     several = list(names) != [_LABEL]
     if task is None:
         kinds = [each[name].type for each in rows.values() for name in names]
-        whole = all(pa.types.is_integer(kind) or pa.types.is_boolean(kind) for kind in kinds)
+        text = not several and all(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in kinds)
+        whole = text or all(pa.types.is_integer(kind) or pa.types.is_boolean(kind) for kind in kinds)
         task = ("multilabel" if several else "class") if whole else "regression"
     if several and task == "class":
         raise ConfigError(f"task: expected multilabel or regression for {len(names)} labels of each seed, found class")
+    of_splits = {each[names[0]].type for each in rows.values()}
+    if task == "class" and len(of_splits) == 1 and not pa.types.is_floating(kind := of_splits.pop()):
+        return _classes(rows, names[0], kind, num_classes)
     found = {split: [_numbers(split, each[name], task) for name in names] for split, each in rows.items()}
     return {
         split: np.stack(columns, axis=1) if several or task == "multilabel" else columns[0]
         for split, columns in found.items()
-    }
+    }, None
+
+
+def _classes(
+    rows: Mapping[str, pa.Table], name: str, kind: pa.DataType, num_classes: int | None
+) -> tuple[dict[str, npt.NDArray[np.int64]], tuple[ClassValue, ...] | None]:
+    """The classes of all splits together, and what they are called where these are not their numbers."""
+    if not is_value(kind):
+        raise InputError(f"seeds: labels: expected whole numbers, text or truth values, found {kind}")
+    column = pa.chunked_array([chunk for each in rows.values() for chunk in each[name].chunks], kind)
+    labels = LabelColumn("seeds: labels", len(column), kind, lambda first: iter(column.slice(first).chunks))
+    found = class_labels(labels, num_classes)
+    ends = np.cumsum([each.num_rows for each in rows.values()])
+    codes = dict(zip(rows, np.split(found.rows.load(), ends[:-1]), strict=True))
+    return codes, found.values if len(found.values or ()) > 1 else None
 
 
 def _numbers(split: str, values: pa.ChunkedArray, task: str) -> npt.NDArray[Any]:

@@ -128,20 +128,21 @@ def chosen_nodes(nodes: npt.ArrayLike | None, num_nodes: int) -> npt.NDArray[np.
 
 def pair_model(
     graph: Graph, model: nn.Module | PathLike, edge_type: EdgeType | str | None
-) -> tuple[nn.Module, EdgeType, str]:
-    """A model of pairs of nodes, the type of the edges that these are or may be, and what their labels are, or 'link'.
+) -> tuple[nn.Module, EdgeType, str, tuple[ClassValue, ...] | None]:
+    """A model of pairs of nodes, the type of the edges that these are or may be, what their labels are, or 'link', and
+    what classes are called.
 
     Raises:
         ConfigError: it is for something else, or for edges that the graph has not; or a module of which nobody says for
             which edges.
     """
     trained_for: EdgeType | None = None
-    kind = "link"
+    kind, classes = "link", None
     if isinstance(model, nn.Module):
         net = model
     else:
         net, schema = load_model(model), load_checkpoint(model)["config"]["schema"]
-        target, kind = schema["target"], schema["target_kind"]
+        target, kind, classes = schema["target"], schema["target_kind"], schema.get("classes")
         if isinstance(target, str):
             raise ConfigError(f"pairs: the model in {model} was trained for {target} nodes, not for links")
         trained_for = parse_edge_type(target)
@@ -154,7 +155,7 @@ def pair_model(
             f"{', '.join(map(edge_type_name, graph.edges))}: give a graph with the types that it was trained on, or "
             "train a model on this one"
         )
-    return net, found, kind
+    return net, found, kind, classes
 
 
 def fanouts_of(net: nn.Module, fanouts: Fanouts | None) -> Fanouts:

@@ -179,12 +179,12 @@ def _predict_pairs(
     drawn: Neighbourhoods, graph: Graph, model: nn.Module | PathLike, pairs: npt.ArrayLike | PathLike,
     what: str | None, edge_type: EdgeType | str | None, messages: MessageEdges,
 ) -> None:  # fmt: skip
-    net, found, kind = pair_model(graph, model, edge_type)
+    net, found, kind, classes = pair_model(graph, model, edge_type)
     what = what or "logits"
     check_what(what, kind, of_pairs=True)
     chosen = chosen_pairs(pairs, graph.nodes.get(found[0]), graph.nodes.get(found[2]))
     loader = drawn.loader(graph, net, messages.target(graph, found, chosen), len(chosen), 1, AS_GIVEN)
-    values, column = rows_of_pairs(net, found, loader, kind, what, drawn.reporter)
+    values, column = rows_of_pairs(net, found, loader, kind, what, classes, drawn.reporter)
     write_pairs(drawn.scratch, graph, found, chosen, values, column)
 
 

@@ -22,7 +22,7 @@ from diskgnn.inference.outputs import IdColumn, OutputFormat, ids_of, open_outpu
 from diskgnn.inference.scratch import Scratch
 from diskgnn.loading.loader import Loader
 from diskgnn.progress import Reporter
-from diskgnn.schema import EdgeType
+from diskgnn.schema import ClassValue, EdgeType
 from diskgnn.storage.checked_files import ChecksummedFile
 from diskgnn.training.decoders import DotProduct
 from diskgnn.training.model_output import model_output
@@ -64,7 +64,13 @@ def write_nodes(
 
 
 def rows_of_pairs(
-    net: nn.Module, edge_type: EdgeType, loader: Loader, kind: str, what: str, reporter: Reporter
+    net: nn.Module,
+    edge_type: EdgeType,
+    loader: Loader,
+    kind: str,
+    what: str,
+    classes: tuple[ClassValue, ...] | None,
+    reporter: Reporter,
 ) -> tuple[npt.NDArray[Any], Callable[[npt.NDArray[Any]], tuple[str, pa.Array]]]:
     """Returns `what` the model says of the pairs, [n] of links and [n, ...] of pairs with labels; and a function that
     makes a table's column of it.
@@ -82,7 +88,7 @@ def rows_of_pairs(
         parts.append(_copied(scores.float()))
     values = np.concatenate(parts)
     if kind != "link":
-        content = OutputFormat(what, kind, values.shape[1])
+        content = OutputFormat(what, kind, values.shape[1], classes)
         return content.of(values), content.column
     if values.ndim != 1:
         raise ConfigError(

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from diskgnn.errors import ConfigError, DataWarning, callers_level
-from diskgnn.schema import EdgeType, check_type_name, parse_edge_type
+from diskgnn.schema import ClassValue, EdgeType, are_class_values, check_type_name, parse_edge_type
 from diskgnn.specs.split_arrays import SplitArrays
 from diskgnn.units import whole_number
 
@@ -36,6 +36,8 @@ class NodeTarget:
         labels: [n] or [n, C] of each, in place of the nodes' own: whole numbers are classes, 0 and 1 [n, C] are several
             labels, floats are to be regressed.
         num_classes: of labels that are classes; the largest one plus 1 by default.
+        classes: what classes 0, 1, ... are called, all text, all whole numbers or all truth values; `predict` and
+            `infer` write that. By default these numbers.
 
     Warns of nodes that are given twice, and of those in two splits, unless there are times.
 
@@ -51,6 +53,7 @@ class NodeTarget:
     times: Mapping[str, Any] | None = None
     labels: Mapping[str, Any] | None = None
     num_classes: int | None = None
+    classes: tuple[ClassValue, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.node_type is not None:
@@ -88,6 +91,7 @@ class LinkTarget:
     negatives_by: str = "uniform"  # or 'popularity': in proportion to how many train edges a destination has
     labels: Mapping[str, Any] | None = None  # [n] of each pair given: whole numbers are classes, floats are numbers
     num_classes: int | None = None  # of labels that are classes; the largest one plus 1 by default
+    classes: tuple[ClassValue, ...] | None = None  # what classes 0, 1, ... are called; by default these numbers
     # What neighbourhoods of all splits are drawn from (PyG: message passing edges). 'train': the graph without the seed
     # edges of valid and test and their reverses, those that `exclude` would leave out; 'all': the whole graph
     message_edges: str = "train"
@@ -198,6 +202,13 @@ def _keep_labels(target: Target) -> None:
         labels = SplitArrays.of_labels(target.labels)
         _require_for_seeds("labels", labels, target.seeds)
         object.__setattr__(target, "labels", labels)
+    if target.classes is not None:
+        if not are_class_values(target.classes, len(target.classes)) or len(target.classes) < 2:
+            raise ConfigError(f"classes: expected two different names or more, found {target.classes!r:.80}")
+        if target.num_classes not in (None, len(target.classes)):
+            raise ConfigError(f"num_classes: expected {len(target.classes)}, as `classes`, found {target.num_classes}")
+        object.__setattr__(target, "classes", tuple(target.classes))
+        object.__setattr__(target, "num_classes", len(target.classes))
     if target.num_classes is None:
         return
     num_classes = whole_number("num_classes", target.num_classes, least=2)

@@ -226,7 +226,8 @@ def parse_fanouts(fanouts: Any) -> Fanouts:
 def target_to_json(target: Target) -> dict[str, Any]:
     """What the seeds are. Of those that were given it has the digest."""
     given = {name: arrays.digest for name, arrays in given_arrays(target).items()}
-    classes = {} if target.num_classes is None else {"num_classes": target.num_classes}
+    classes: dict[str, Any] = {} if target.num_classes is None else {"num_classes": target.num_classes}
+    classes |= {} if target.classes is None else {"classes": list(target.classes)}
     if isinstance(target, NodeTarget):
         return {"node_type": target.node_type, **given, **classes}
     return {
@@ -256,14 +257,16 @@ def parse_target(config: Mapping[str, Any]) -> Target:
     """
     given = {name: SplitArrays({}, typed(config[name], str)) for name in ("seeds", "times", "labels") if name in config}
     num_classes = typed(config["num_classes"], int) if "num_classes" in config else None
+    classes = tuple(typed(config["classes"], list)) if "classes" in config else None
     if "node_type" in config:
-        return NodeTarget(typed(config["node_type"], str), **given, num_classes=num_classes)
+        return NodeTarget(typed(config["node_type"], str), **given, num_classes=num_classes, classes=classes)
     reverse = config["reverse_edge_type"]
     return LinkTarget(
         parse_edge_type(config["edge_type"]), typed(config["negatives"], int), typed(config["eval_negatives"], int),
         typed(config["exclude"], str), None if reverse is None else parse_edge_type(reverse),
         avoid=typed(config.get("avoid", "seeds"), str),
         negatives_by=typed(config.get("negatives_by", "uniform"), str), **given, num_classes=num_classes,
+        classes=classes,
         message_edges=typed(config.get("message_edges", "all"), str),
     )  # fmt: skip
 

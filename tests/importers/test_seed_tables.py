@@ -54,12 +54,12 @@ def shop(tmp_path_factory):
     return folder
 
 
-def by_hand(labels=lambda left: left):
+def by_hand(labels=lambda left: left, classes=(False, True)):
     days = {"train": [2, 4, 4, 4], "valid": [9, 9]}
     return NodeTarget(
         "users", {"train": [1, 1, 0, 2], "valid": [0, 1]},
         {split: np.array(each) * DAY for split, each in days.items()},
-        {"train": labels([0, 1, 0, 1]), "valid": labels([1, 0])},
+        {"train": labels([0, 1, 0, 1]), "valid": labels([1, 0])}, classes=classes,
     )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def test_a_table_for_each_split(shop):
     tables = {split: shop / f"{split}.parquet" for split in ASKED}
     assert read_target(shop / "graph", tables, node_type="users", columns=COLUMNS) == by_hand()
     numbers = read_target(shop / "graph", tables, node_type="users", columns=COLUMNS, task="regression")
-    assert numbers == by_hand(lambda left: np.array(left, np.float32))
+    assert numbers == by_hand(lambda left: np.array(left, np.float32), None)
 
 
 @pytest.mark.parametrize("write", [pq.write_table, csv.write_csv])
@@ -89,7 +89,7 @@ def test_one_table_with_a_column_of_splits(shop, tmp_path, write):
         "label": [0, 0, None, 1, 1, 0, 0, 1],
     })  # fmt: skip
     write(rows, tmp_path / ("seeds.csv" if write is csv.write_csv else "seeds.parquet"))
-    assert read_target(shop / "graph", next(tmp_path.iterdir()), node_type="users") == by_hand()
+    assert read_target(shop / "graph", next(tmp_path.iterdir()), node_type="users") == by_hand(classes=None)
 
 
 SEVERAL = [[1, 0], None, [0, 0], [1, 1]]  # of ann, ann, zoe, bob; the second row is left out
@@ -205,7 +205,7 @@ def test_prepared_trained_and_evaluated_from_the_command_line(shop, tmp_path):
         ({"day": ["x"]}, {}, "times of split 'train': expected dates or times, found 'x'"),
         ({"left": [None]}, {}, "expected rows with a label in split 'train', found none"),
         ({"left": [0.5]}, {"task": "class"}, "labels of split 'train': expected whole numbers"),
-        ({"left": ["1"]}, {}, "labels of split 'train': expected numbers, found string"),
+        ({"left": [b"1"]}, {}, "labels of split 'train': expected numbers, found binary"),
         ({"left": [-1]}, {}, r"labels\['train'\]: expected classes of 0 or more"),
         ({}, {"task": "link"}, "task: expected one of class, multilabel, regression, found 'link'"),
         ({}, {"node_type": None}, "target: expected the type of the nodes that the seeds are, one of users, orders"),
@@ -344,3 +344,35 @@ def test_pairs_with_labels_are_prepared_and_trained_on(shop, tmp_path):
     assert found["accuracy"] == np.mean(np.array(said["class"]) == STARS["valid"]["stars"])
     refused = run("train", tmp_path / "packed", "--decoder", "dot", "--epochs", 1, exit_code=2)
     assert "--decoder: expected mlp for pairs that have labels, found 'dot'" in " ".join(refused.stderr.split())
+
+
+@pytest.mark.parametrize("values", [["no", "yes", "?"], [10, 30, 20]])
+def test_labels_that_are_values_come_back_as_such(shop, tmp_path, values):
+    """Of nodes and of pairs: classes ascend by value over all splits, and predictions are values."""
+    rows = {"train": [0, 1, 2], "valid": [2, 1]}
+    users, orders = ["zoe", "ann", "bob"], [100, 101, 100]
+    ascending = sorted(values)
+    for edge_type in (None, "orders:f2p_user:users"):
+        tables = {}
+        for split, numbers in rows.items():
+            ids = {"id": [users[i] for i in numbers]}
+            if edge_type is not None:
+                ids = {"src": [orders[i] for i in numbers], "dst": [users[i] for i in numbers]}
+            tables[split] = tmp_path / f"{split}-{len(ids)}.parquet"
+            pq.write_table(pa.table({**ids, "label": [values[i] for i in numbers]}), tables[split])
+        of = {"node_type": "users"} if edge_type is None else {"edge_type": edge_type}
+        target = read_target(shop / "graph", tables, **of)
+        assert target.classes == tuple(ascending)
+        assert {split: each.tolist() for split, each in target.labels.items()} == {
+            split: [ascending.index(values[i]) for i in numbers] for split, numbers in rows.items()
+        }
+        folder = tmp_path / ("pairs" if edge_type else "nodes")
+        diskgnn.prepare(shop / "graph", folder / "packed", target=target, fanouts=[2], batch_size=2, cpu_cache="1KiB",
+                        temporal="ignore", static_cache=0)  # fmt: skip
+        diskgnn.train(folder / "packed", epochs=1, hidden=4, checkpoint=folder / "run", device="cpu")
+        asked = {"nodes": np.arange(3)} if edge_type is None else {"pairs": np.array([[0, 0], [1, 1]])}
+        found = {}
+        for what in ("logits", "classes"):
+            diskgnn.predict(shop / "graph", folder / f"{what}.npy", folder / "run", what=what, **asked)
+            found[what] = np.load(folder / f"{what}.npy")
+        assert found["classes"].tolist() == [ascending[best] for best in found["logits"].argmax(1)]

@@ -23,6 +23,7 @@ from diskgnn.ordered import in_order, submitted
 from diskgnn.paths import PathLike
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.planned_minibatch import PlannedMinibatch, Sampler
+from diskgnn.sampling.sample import damage_named
 from diskgnn.storage import faults
 from diskgnn.storage.row_format import FeatureFile
 from diskgnn.storage.samples import SampledMinibatch
@@ -120,7 +121,7 @@ class SamplingSource(EpochSource):
 
     def _sample(self, minibatch: PlannedMinibatch) -> SampledMinibatch:
         faults.point("baseline.sample")
-        with self._traced("sample", minibatch.number):
+        with self._traced("sample", minibatch.number), damage_named(self._graph):
             return minibatch.draw(self._sampler)
 
     def _make(self, sample: Callable[[], SampledMinibatch], epoch: int, number: int) -> tuple[AnyMiniBatch, LoadStats]:

@@ -99,12 +99,12 @@ def _graph_facts(graph: Graph) -> dict[str, Any]:
     if not is_plain(graph):
         return schema_facts(graph)
     features = graph.feature_file
-    labels, (indptr, _) = _labels_file(graph), graph.only_edges("degrees").topology_files
+    labels, edges = _labels_file(graph), graph.only_edges("degrees")
     labelled = sum(int(np.count_nonzero(part >= 0)) for part in graph.manifest.parts(labels))
     return {
         "nodes": graph.num_nodes,
         "edges": graph.num_edges,
-        **_degree_facts(graph.manifest.parts(indptr)),
+        **_degree_facts(map(edges.checked_offsets, graph.manifest.parts(edges.topology_files[0]))),
         "classes": graph.num_classes,
         **_class_values(graph),
         "labelled_nodes": labelled,
@@ -129,7 +129,7 @@ def _degree_facts(indptr: Iterable[npt.NDArray[np.int64]]) -> dict[str, int | fl
     counts = np.zeros(0, np.int64)  # nodes of each degree
     largest, last = 0, np.empty(0, np.int64)  # the offset before a part
     for part in indptr:
-        degrees = np.diff(part, prepend=last)
+        degrees = np.maximum(np.diff(part, prepend=last), 0)  # less than 0 between parts, where it is damaged
         last = part[-1:].copy()
         largest = max(largest, int(degrees.max(initial=0)))
         part_counts = np.bincount(np.minimum(degrees, _COUNTED_DEGREES), minlength=len(counts))

@@ -57,7 +57,10 @@ class NodeSet(TypeData):
         if config.has_times:
             expect(manifest, node_file(artifacts.TIMES, name), [("<i8", (num_nodes,))], f"time for {what}")
         files = {split: node_file(split, name) for split in SPLITS}
-        splits = {split: manifest.checked_array(file) for split, file in files.items() if file in manifest.files}
+        there = {split: file for split, file in files.items() if file in manifest.files}
+        for split, file in there.items():
+            expect(manifest, file, [("<i8", (manifest.num_rows(file),))], f"list of nodes in {split}")
+        splits = {split: manifest.checked_array(file) for split, file in there.items()}
         if splits and target is None:
             raise ArtifactError(f"{manifest.path} has no label for each of {what}; {AGAIN}")
         found = NodeSet(manifest, number, config, splits)
@@ -235,6 +238,19 @@ class EdgeSet(TypeData):
     def topology_files(self) -> tuple[str, str]:
         """Names of the files that hold `indptr` and `indices`."""
         return edge_file(artifacts.INDPTR, self.type), edge_file(artifacts.INDICES, self.type)
+
+    def checked_offsets(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """A part of `indptr`, which was read from its file.
+
+        Raises:
+            ArtifactError: they do not ascend from 0 to the number of edges.
+        """
+        if len(offsets) and (offsets[0] < 0 or offsets[-1] > self.num_edges or (np.diff(offsets) < 0).any()):
+            raise ArtifactError(
+                f"{self.manifest.file(self.topology_files[0])} is damaged: expected offsets that ascend from 0 to "
+                f"{self.num_edges}; {AGAIN}"
+            )
+        return offsets
 
     def topology(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
         """`indptr` and `indices` read into memory (not mapped as well, which would count twice) and checked.

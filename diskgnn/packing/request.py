@@ -50,6 +50,17 @@ class PackRequest:
                 f"{samples.manifest.path} was sampled from another graph than {self.graph.manifest.path}; "
                 f"run `diskgnn sample {self.graph.manifest.path} ...` again"
             )
+        config = samples.config
+        found = dict(config.num_nodes), dict(config.num_edges)
+        expected = (
+            {name: nodes.num_nodes for name, nodes in self.graph.nodes.items()},
+            {name: edges.num_edges for name, edges in self.graph.edges.items()},
+        )
+        if found != expected:
+            raise ArtifactError(
+                f"{samples.manifest.path} is damaged: it says that its graph has {found}, which has {expected}; sample "
+                f"again"
+            )
         assert self.once or not self.by_reference  # a graph may change under what is kept
 
     @cached_property

@@ -120,12 +120,14 @@ class _Lists:
 
     def __init__(self, edges: EdgeSet, first_source: int) -> None:
         self.num_destinations, self._dtype, self._first_source = edges.num_destinations, edges.id_dtype, first_source
+        self._edges = edges
         self._indptr, self._indices = (edges.manifest.local(name) for name in edges.topology_files)
         self._starts = npy_data_offset(self._indptr), npy_data_offset(self._indices)
 
     def bounds(self, first: int, num_nodes: int) -> npt.NDArray[np.int64]:
         """[num_nodes + 1] where the lists of these destinations begin and end."""
-        return read_array(self._indptr, np.int64, num_nodes + 1, self._starts[0] + 8 * first)
+        found = read_array(self._indptr, np.int64, num_nodes + 1, self._starts[0] + 8 * first)
+        return self._edges.checked_offsets(found)
 
     def read(
         self,

@@ -120,6 +120,11 @@ class Manifest:
         self.check(name, found)
         return loaded
 
+    def num_rows(self, name: str) -> int:
+        """Rows of the .npy file `name`; 0 of a single number."""
+        shape = self.files[name].shape
+        return shape[0] if shape else 0
+
     def take(self, name: str, positions: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """[n, ...] elements of the .npy file `name` [any number, ...] at ascending `positions` [n].
 

@@ -206,7 +206,7 @@ class Samples:
             yield
         except ReadError:
             raise
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last of names of columns
             raise ArtifactError(
                 f"{self.manifest.file(name)} is damaged ({error}); check with `diskgnn verify`, sample again"
             ) from error

@@ -147,7 +147,16 @@ class SamplesConfig:
         }
         if unknown := {end for source, _, destination in num_edges for end in (source, destination)} - set(num_nodes):
             raise ValueError(f"edge types between unknown node types {sorted(unknown)}")
-        found = SamplesConfig.of(parse_spec(config), num_nodes, num_edges, splits, SamplesLayout.parse(config))
+        spec, layout = parse_spec(config), SamplesLayout.parse(config)
+        target = spec.target
+        known = target.edge_type in num_edges if isinstance(target, LinkTarget) else target.node_type in num_nodes
+        if not known:
+            raise ValueError(f"seeds of a type that is not there: {target}")
+        if not set(layout.positions) <= set(num_edges) or (spec.edge_ids and len(layout.positions) < len(num_edges)):
+            raise ValueError(f"positions of edges of types {layout.positions}")
+        if not splits:
+            raise ValueError("no split has minibatches")
+        found = SamplesConfig.of(spec, num_nodes, num_edges, splits, layout)
         return replace(found, eval_edges=EvalEdges.parse(config["eval_edges"])) if "eval_edges" in config else found
 
 

@@ -1,6 +1,9 @@
 """Records of training: the JSON-lines file, TensorBoard, and outputs that cannot be written."""
 
+import errno
 import json
+import os
+import resource
 import sys
 
 import numpy as np
@@ -9,6 +12,7 @@ import torch
 from training_runs import make_net
 
 from diskgnn.errors import ConfigError, DiskFullError
+from diskgnn.storage import faults
 from diskgnn.training.checkpoints import FILE, save_checkpoint
 from diskgnn.training.metrics import MetricsWriter
 from diskgnn.training.train import train
@@ -114,6 +118,13 @@ def test_outputs_are_tried_before_the_first_step(sources, tmp_path, option):
 def test_a_full_disk_names_the_path(tmp_path):
     with pytest.raises(DiskFullError, match=r"/dev/full .* `metrics` says where"):
         MetricsWriter("/dev/full").write({"event": "start"}, 0)
-    (tmp_path / f".{FILE}.partial").symlink_to("/dev/full")
-    with pytest.raises(DiskFullError, match="`checkpoint` says where"):
-        save_checkpoint(tmp_path, {"model": torch.zeros(1 << 20)})
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with faults.armed("checkpoint.sync", full), pytest.raises(DiskFullError, match="`checkpoint` says where"):
+        save_checkpoint(tmp_path, {"model": torch.zeros(1)})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))  # torch.save fails, and raises another error
+    try:
+        with pytest.raises(ConfigError, match=f"checkpoint: cannot write {tmp_path / FILE} .File too large"):
+            save_checkpoint(tmp_path, {"model": torch.zeros(1 << 20)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -29,7 +29,7 @@ from diskgnn.sampling.planned_minibatch import PlannedMinibatch
 from diskgnn.schema import SPLITS, SourceSchema
 from diskgnn.specs.sampling import DrawingOptions, SamplingSpec, takes_options
 from diskgnn.specs.targets import NodeTarget
-from diskgnn.storage.samples_config import spec_to_json
+from diskgnn.storage.samples_config import drawing_to_json, spec_to_json
 from diskgnn.system.memory import available_cores
 from diskgnn.units import whole_number
 
@@ -102,6 +102,7 @@ class EpochSource(CursorSource):
             raise InputError(f"{graph.manifest.path} has no {split} nodes: nothing to iterate over")
         self.split = split
         self._plan = SamplingPlan(graph, self.spec)
+        self.sampling = drawing_to_json(self._plan.config().spec)
         self._sample_epochs = sample_epochs if split == "train" else 1
         self._threads = threads or max(1, available_cores() // 2)
         self._stats = LoadStats()

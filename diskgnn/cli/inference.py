@@ -41,6 +41,9 @@ _out = click.option(
     help="Write these only: .npy of ids, "
     "your own where the graph keeps some, or of bool [N]; or a table with a column `id`.",
 )
+@click.option(
+    "--ignore-times", is_flag=True, help="Take later edges, too, though the model was trained with --temporal."
+)
 @options.memory
 @options.output_disk
 @options.threads
@@ -102,6 +105,13 @@ def infer(
 @click.option(
     "--fanouts", type=options.TypedFanouts(), multiple=True, help="Neighbours drawn per layer.  [default: all of them]"
 )
+@click.option(
+    "--at",
+    metavar="TIME",
+    help="Draw nothing later than this, of a model that was trained with --temporal: a whole number as the graph's "
+    "times are, or a date or time such as 2024-01-31. A table of nodes or pairs may have a column `time` instead.",
+)
+@click.option("--ignore-times", is_flag=True, help="Draw what is later, too.")
 @click.option("--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="Nodes at a time.")
 @click.option("--device", default="cpu", show_default=True, help="Where the model is: cpu, cuda, cuda:1.")
 @options.seed

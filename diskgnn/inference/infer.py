@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -14,8 +13,9 @@ import numpy.typing as npt
 from torch import nn
 
 from diskgnn.default_reporter import reporter_for
-from diskgnn.errors import DataWarning, callers_level
+from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
+from diskgnn.inference.asked_times import is_temporal, trained_sampling
 from diskgnn.inference.asking import asked_of, chosen_nodes, classes_of, kinds_of
 from diskgnn.inference.network import FLOAT_BYTES, Network, take_apart
 from diskgnn.inference.node_files import read_nodes
@@ -46,6 +46,7 @@ def infer(
     what: str | None = None,
     node_type: str | None = None,
     nodes: npt.ArrayLike | PathLike | None = None,
+    ignore_times: bool = False,
     memory: int | str = "auto",
     disk: int | str | None = None,
     threads: int | None = None,
@@ -71,6 +72,8 @@ def infer(
         nodes: [n] numbers of rows, or bool [N], of those to write; or a file of ids, .npy or a table with a column
             `id`, which are your own where the graph keeps some. A .npy file has them in this order, Parquet in
             ascending order.
+        ignore_times: take all edges, also where the model was trained with temporal='uniform' or 'last', or does not
+            say how it was trained, and the graph has times; `predict` with `at` draws as in training.
         memory: what the whole process may use, in bytes or as '2GiB'; 'auto' is half of what is available.
         disk: what files may take at any time, as '100GiB', the output included; what is free by default.
         threads: to compute with; all cores by default.
@@ -81,9 +84,6 @@ def infer(
     Returns:
         Its `details` have `minimum_bytes`: features once, each layer's rows once out and once in, the output once; and
         what was moved of rows (`moved_bytes`) and of edges (`edge_bytes`).
-
-    Warns:
-        DataWarning: the graph has times: they are not looked at, and edges of the future count.
 
     Raises:
         ConfigError: arguments or a model that cannot work, or less memory than it takes, with the figure.
@@ -107,7 +107,8 @@ def infer(
     chosen = chosen_nodes(nodes, node_set.num_nodes)
     with _evaluating(asked.net):
         network = take_apart(asked.net, graph, node_type=asked.node_type, embeddings=asked.before_last)
-    _warn_of_times(graph, network)
+    if not ignore_times:
+        _require_no_times(graph, network, model)
     content = OutputFormat(asked.what, asked.kind, network.out_columns, asked.classes)
     reporter = reporter_for(reporter, progress)
     resources = Resources.of(memory, threads, reporter)
@@ -138,16 +139,20 @@ def _evaluating(net: nn.Module) -> Iterator[None]:
         net.train(was_training)
 
 
-def _warn_of_times(graph: Graph, network: Network) -> None:
+def _require_no_times(graph: Graph, network: Network, model: nn.Module | PathLike) -> None:
+    """Refuse a model that has never seen the future where all edges count, whenever they were."""
+    sampling = trained_sampling(model)
+    if sampling is not None and not is_temporal(sampling):
+        return
     timed = [edge_type for edge_type in network.edge_types
              if graph.edges[edge_type].config.has_times or graph.nodes[edge_type[0]].config.has_times]  # fmt: skip
     if timed:
-        warnings.warn(
-            f"edges of {edge_type_name(timed[0])} have times, and infer takes all of them, later ones too; a model "
-            "that was trained with temporal sampling sees the future so: apply it with `predict` to a packed directory "
-            "that was sampled in the same way",
-            DataWarning,
-            stacklevel=callers_level(),
+        trained = "does not say how it was trained" if sampling is None else (
+            f"was trained with temporal={sampling['temporal']!r}")  # fmt: skip
+        raise ConfigError(
+            f"ignore_times: the model {trained}, edges of {edge_type_name(timed[0])} have times, and infer takes all "
+            "edges, later ones too: `diskgnn predict` with --at, or with seeds that have times, draws as in training; "
+            "pass ignore_times=True to take all edges"
         )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import nn
 
 from diskgnn.graph.graph import Graph
+from diskgnn.inference.asked_times import Draws
 from diskgnn.inference.asking import fanouts_of
 from diskgnn.inference.minibatch_memory import predicting_bytes
 from diskgnn.inference.scratch import Scratch
@@ -50,8 +52,8 @@ class Neighbourhoods:
     reporter: Reporter
 
     def loader(
-        self, graph: Graph, net: nn.Module, target: Target, num_outputs: int, output_columns: int | None = None,
-        split: str = SPLIT,
+        self, graph: Graph, net: nn.Module, target: Target, draws: Draws, num_outputs: int,
+        output_columns: int | None = None, split: str = SPLIT,
     ) -> Loader:  # fmt: skip
         """Draw those of the seeds of `target`, and read them in the order in which they are given.
 
@@ -59,6 +61,7 @@ class Neighbourhoods:
             graph: the seeds are of.
             net: that is to be asked about them.
             target: what seeds are, with some given for `split`.
+            draws: how to draw around them; their times are put into `target`.
             num_outputs, output_columns: of what is said of them; see `predicting_bytes`.
             split: what they are prepared as; no others are.
 
@@ -66,6 +69,11 @@ class Neighbourhoods:
             ConfigError: it takes more memory than there is.
             DiskFullError, InputError, ArtifactError: see `prepare`.
         """
+        if draws.times is not None:
+            assert target.seeds is not None
+            times = {each: draws.times if each == split else np.zeros(len(seeds), np.int64)
+                     for each, seeds in target.seeds.items()}  # fmt: skip
+            target = replace(target, times=times)
         spec = SamplingSpec(
             fanouts_of(net, self.fanouts),
             self.batch_size,
@@ -73,7 +81,7 @@ class Neighbourhoods:
             seed=self.seed,
             splits=(split,),
             shuffle=False,
-            temporal="ignore",
+            **draws.options,
         )
         plan = SamplingPlan(graph, spec)
         resources = Resources.of(self.memory, self.threads, self.reporter)

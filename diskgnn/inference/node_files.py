@@ -19,6 +19,7 @@ from diskgnn.importers.ids.id_columns import end_ids, node_ids
 from diskgnn.importers.ids.id_streams import IdColumns
 from diskgnn.importers.ids.id_types import readable_kind
 from diskgnn.importers.ids.kept_ids import kept_kind, nodes_of_ids
+from diskgnn.importers.tables.column_encoding import seconds
 from diskgnn.importers.tables.table import Table, TableColumns, is_table
 from diskgnn.paths import PathLike
 from diskgnn.storage.file_reading import raise_if_disk_failed
@@ -41,6 +42,25 @@ def read_nodes(path: PathLike, nodes: NodeSet | None) -> npt.NDArray[Any]:
     if isinstance(source, np.ndarray) and source.dtype == np.bool_:
         return source
     return _numbers("nodes", nodes, _column(node_ids("nodes", source, columns), 0))
+
+
+def read_times(name: str, given: object) -> npt.NDArray[np.int64] | None:
+    """[n] times in the column `time` of a table; None if `given` is no table, or has no such column.
+
+    Raises:
+        InputError: the column has no times, or some are missing.
+    """
+    if not isinstance(given, str | os.PathLike) or not is_table(given):
+        return None
+    table = Table(name, given, TableColumns())
+    if "time" not in table.schema.names:
+        return None
+    where = f"{name}: column 'time' of {given}"
+    found = [seconds(batch.column(0), where) for batch in table.batches(["time"], CHUNK_EDGES)]
+    times = pa.chunked_array(found, pa.int64())
+    if times.null_count:
+        raise InputError(f"{where}: expected a time in each row, found none in {times.null_count}")
+    return np.asarray(times)
 
 
 def chosen_pairs(

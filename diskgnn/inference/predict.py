@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +17,11 @@ from torch import nn
 from diskgnn.default_reporter import reporter_for
 from diskgnn.errors import ConfigError
 from diskgnn.graph.graph import Graph
-from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, classes_of, kinds_of, pair_model
+from diskgnn.inference.asked_times import AskedTimes, Moment, is_temporal, trained_sampling
+from diskgnn.inference.asking import Asked, asked_of, chosen_nodes, classes_of, fanouts_of, kinds_of, pair_model
 from diskgnn.inference.message_edges import AS_GIVEN, MessageEdges
 from diskgnn.inference.neighbourhoods import SPLIT, Neighbourhoods
-from diskgnn.inference.node_files import chosen_pairs, read_nodes
+from diskgnn.inference.node_files import chosen_pairs, read_nodes, read_times
 from diskgnn.inference.outputs import check_suffix, check_what
 from diskgnn.inference.predictions import rows_of_pairs, write_nodes, write_pairs
 from diskgnn.inference.scratch import Scratch, check_output
@@ -54,6 +56,9 @@ def predict(
     node_type: str | None = None,
     split: str = SPLIT,
     fanouts: Fanouts | None = None,
+    times: npt.ArrayLike | None = None,
+    at: Moment | None = None,
+    ignore_times: bool = False,
     batch_size: int = 256,
     device: str | torch.device = "cpu",
     seed: int = 0,
@@ -95,6 +100,13 @@ def predict(
         split: of a packed directory.
         fanouts: neighbours drawn per layer, from the seeds outwards; by default all of them, in as many layers as the
             model has.
+        times: [n] of `nodes` or `pairs`, a whole number or datetime64 for each: what is later is not drawn. A node may
+            then be asked several times; rows of .npy are in the order given. The column `time` of a table is taken if
+            the model was trained by times.
+        at: one time for all of them: a whole number as the graph's times are, a date or a timestamp, also as text.
+        ignore_times: draw what is later, too. A model that was trained with temporal='uniform' or 'last' needs times,
+            `at` or this, unless it was trained at the nodes' own times: they are then asked at these, too. So does a
+            module, which does not say how it was trained, on a graph with times.
         batch_size: nodes or pairs at a time.
         device: where the model computes.
         seed: of the draws.
@@ -119,9 +131,16 @@ def predict(
     check_output(out, overwrite=overwrite)
     if pairs is not None and nodes is not None:
         raise ConfigError("pairs: expected nodes or pairs, found both")
-    is_packed = _is_packed(source)
+    asked_times, is_packed = AskedTimes(times, at, ignore_times), _is_packed(source)
     if is_packed and (pairs is not None or fanouts is not None):
         raise ConfigError("pairs, fanouts: a packed directory has its own; give the graph that it was made from")
+    if is_packed and (times is not None or at is not None):
+        raise ConfigError(
+            f"{'at' if times is None else 'times'}: the minibatches of a packed directory are drawn; give the graph "
+            "that it was made from"
+        )
+    if (times is not None) and nodes is None and pairs is None:
+        raise ConfigError("times: expected the `nodes` or `pairs` that they are of, found none")
     reporter = reporter_for(reporter, progress)
     making = ["diskgnn.predict", uuid.uuid4().hex]
     with Scratch(out, making, overwrite=overwrite, disk=disk) as scratch, ExitStack() as opened:
@@ -132,12 +151,14 @@ def predict(
                 scratch, opened, fanouts, batch_size, device, seed, memory, disk, threads, reporter
             )  # fmt: skip
             if pairs is None:
-                _predict_nodes(drawn, graph, model, nodes, what, node_type)
+                _predict_nodes(drawn, graph, model, nodes, what, node_type, asked_times)
             else:
                 messages = MessageEdges(message_edges, hold_out_pairs)
-                _predict_pairs(drawn, graph, model, pairs, what, edge_type, messages)
+                _predict_pairs(drawn, graph, model, pairs, what, edge_type, messages, asked_times)
         else:
             loader = opened.enter_context(Loader(source, split, device=device))
+            if not ignore_times:
+                _require_drawn_in_time(source, loader, trained_sampling(model))
             asked = _asked(source, _kinds_of(loader), model, what, node_type, _classes_of(loader))
             given = read_nodes(nodes, None) if isinstance(nodes, str | os.PathLike) else nodes
             write_nodes(scratch, asked, loader, None if given is None else np.asarray(given), None, reporter)
@@ -162,7 +183,7 @@ def _is_packed(source: PathLike | Graph) -> bool:
 
 def _predict_nodes(
     drawn: Neighbourhoods, graph: Graph, model: nn.Module | PathLike, nodes: npt.ArrayLike | PathLike | None,
-    what: str | None, node_type: str | None,
+    what: str | None, node_type: str | None, times: AskedTimes,
 ) -> None:  # fmt: skip
     asked = _asked(graph.manifest.path, kinds_of(graph), model, what, node_type, classes_of(graph))
     node_set = graph.nodes[asked.node_type]
@@ -170,22 +191,43 @@ def _predict_nodes(
                           node_set.num_nodes)  # fmt: skip
     if nodes is None and drawn.fanouts is None and isinstance(asked.net, BlockModel | TypedModel):
         say(drawn.reporter, lambda: "for all nodes, `diskgnn infer` is faster by far: it computes layer by layer")
-    seeds = np.arange(node_set.num_nodes) if chosen is None else np.unique(chosen)
-    loader = drawn.loader(graph, asked.net, NodeTarget(asked.node_type, seeds={SPLIT: seeds}), len(seeds))
-    write_nodes(drawn.scratch, asked, loader, chosen, node_set, drawn.reporter)
+    sampling = trained_sampling(model)
+    of_table = read_times("nodes", nodes) if is_temporal(sampling) else None
+    in_order = chosen is not None and (times.times is not None or (of_table is not None and times.is_open))
+    seeds = np.arange(node_set.num_nodes) if chosen is None else chosen
+    if not in_order:  # in order, a node may be asked at several times
+        seeds = np.unique(seeds)
+    target = NodeTarget(asked.node_type, seeds={SPLIT: seeds})
+    fanouts = fanouts_of(asked.net, drawn.fanouts)
+    draws = times.draws(graph, sampling, fanouts, target, len(seeds), of_table, drawn.reporter)
+    loader = drawn.loader(graph, asked.net, target, draws, len(seeds))
+    write_nodes(drawn.scratch, asked, loader, chosen, node_set, drawn.reporter, in_order=in_order)
 
 
 def _predict_pairs(
     drawn: Neighbourhoods, graph: Graph, model: nn.Module | PathLike, pairs: npt.ArrayLike | PathLike,
-    what: str | None, edge_type: EdgeType | str | None, messages: MessageEdges,
+    what: str | None, edge_type: EdgeType | str | None, messages: MessageEdges, times: AskedTimes,
 ) -> None:  # fmt: skip
     net, found, kind, classes = pair_model(graph, model, edge_type)
     what = what or "logits"
     check_what(what, kind, of_pairs=True)
     chosen = chosen_pairs(pairs, graph.nodes.get(found[0]), graph.nodes.get(found[2]))
-    loader = drawn.loader(graph, net, messages.target(graph, found, chosen), len(chosen), 1, AS_GIVEN)
+    sampling, target = trained_sampling(model), messages.target(graph, found, chosen)
+    of_table = read_times("pairs", pairs) if is_temporal(sampling) else None
+    fanouts = fanouts_of(net, drawn.fanouts)
+    draws = times.draws(graph, sampling, fanouts, target, len(chosen), of_table, drawn.reporter)
+    loader = drawn.loader(graph, net, target, draws, len(chosen), 1, AS_GIVEN)
     values, column = rows_of_pairs(net, found, loader, kind, what, classes, drawn.reporter)
     write_pairs(drawn.scratch, graph, found, chosen, values, column)
+
+
+def _require_drawn_in_time(source: object, loader: Loader, sampling: Mapping[str, Any] | None) -> None:
+    """Refuse to ask a model that was trained by times about minibatches that were drawn without."""
+    if sampling is not None and is_temporal(sampling) and not is_temporal(loader.sampling):
+        raise ConfigError(
+            f"ignore_times: the model was trained with temporal={sampling['temporal']!r}, and the minibatches of "
+            f"{source} were drawn whatever their times are: prepare them so, too, or pass ignore_times=True"
+        )
 
 
 def _asked(

@@ -32,9 +32,12 @@ _ROWS_WRITTEN = 1 << 16  # at a time
 
 def write_nodes(
     scratch: Scratch, asked: Asked, loader: Loader, chosen: npt.NDArray[Any] | None, nodes: NodeSet | None,
-    reporter: Reporter,
+    reporter: Reporter, *, in_order: bool = False,
 ) -> None:  # fmt: skip
-    """Write the rows of `chosen` nodes [n], or of all seeds: as often as each is one, and in this order."""
+    """Write the rows of `chosen` nodes [n], or of all seeds: as often as each is one, and in this order.
+
+    `in_order` says that the seeds are the chosen nodes, some perhaps several times.
+    """
     seeds, rows = [], []
     for batch, found in _of_minibatches(asked.net, loader, reporter):
         of_type = found[asked.node_type] if isinstance(found, Mapping) else found
@@ -43,10 +46,13 @@ def write_nodes(
     known, values = np.concatenate(seeds), np.concatenate(rows)
     del seeds, rows
     places = np.argsort(known, kind="stable")
-    if chosen is None:
+    if in_order:
+        places = np.arange(len(known))
+    elif chosen is None:
         chosen = known[places]
     else:
         places = _places_of(chosen, known, places)
+    assert chosen is not None
     content = OutputFormat(asked.what, asked.kind, values.shape[1], asked.classes)
     if is_table := scratch.output.suffix == ".parquet":
         by_node = np.argsort(chosen, kind="stable")

@@ -23,6 +23,7 @@ from diskgnn.paths import PathLike
 from diskgnn.specs.shard import Shard
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.ranks import open_rank
+from diskgnn.storage.samples_config import drawing_to_json
 from diskgnn.units import counted, format_size
 
 
@@ -158,6 +159,7 @@ class Loader(CursorSource):
         self.num_epochs = sequence.num_epochs  # prepared ones
         self.schema = config.schema()
         self.num_layers = config.samples.spec.num_layers
+        self.sampling = drawing_to_json(config.samples.spec)
         self._pid = os.getpid()
         self._reader: SequenceReader | None = None  # until the first epoch starts
         self._starting = threading.RLock()  # an epoch starts, or the loader is closed

@@ -183,6 +183,17 @@ def spec_to_json(spec: SamplingSpec) -> dict[str, Any]:
     }
 
 
+_DRAWN = (
+    "fanouts", "eval_fanouts", "draws", "draw_period", "group_seeds", "target", "temporal", "strict_time", "weighted",
+    "edge_ids", "expand_once", "sampler",
+)  # fmt: skip
+
+
+def drawing_to_json(spec: SamplingSpec) -> dict[str, Any]:
+    """What checkpoints record of how minibatches were drawn: all of `spec_to_json` that is not a matter of chance."""
+    return {name: value for name, value in spec_to_json(spec).items() if name in _DRAWN}
+
+
 def parse_spec(config: Mapping[str, Any]) -> SamplingSpec:
     """Raises ValueError or KeyError for what `spec_to_json` would not have written."""
     return SamplingSpec(

@@ -1,7 +1,8 @@
 """Checkpoints of training: one file of tensors and plain containers, replaced atomically.
 
 `DIRECTORY/checkpoint.pt` is written by `torch.save`; `torch.load(..., weights_only=True)` reads it. Its keys:
-format, version, config (what the run was started with), position (epoch, batch, the train source's state),
+format, version, config (what the run was started with, and as `sampling`
+how its minibatches were drawn, None if the source does not say), position (epoch, batch, the train source's state),
 epoch_so_far (losses, seconds and counters of the epoch that is under way), history (one dict per finished epoch),
 model and optimizer (state dicts), rng (torch's, of the CPU and of the CUDA device if one is used), other_ranks (of
 several: position, epoch_so_far and rng of ranks 1, 2, ..., those above being rank 0's), and best (epoch and
@@ -14,6 +15,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,7 +26,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from diskgnn.errors import ArtifactError, ConfigError, ReadError
+from diskgnn.errors import ArtifactError, ConfigError, DataWarning, ReadError, callers_level
 from diskgnn.paths import PathLike
 from diskgnn.schema import SourceSchema
 from diskgnn.storage import faults
@@ -38,7 +40,7 @@ from diskgnn.training.named_models import model_for
 from diskgnn.training.outputs import writing
 from diskgnn.training.tasks import Task, saved_task
 
-FORMAT, VERSION = "diskgnn.checkpoint", 4
+FORMAT, VERSION = "diskgnn.checkpoint", 5
 FILE = "checkpoint.pt"
 
 
@@ -135,7 +137,9 @@ def check_config(directory: PathLike, saved: Mapping[str, Any], wanted: Mapping[
             f"the checkpoint in {directory} is of {there} ranks, this run has {here}: it holds where each of them "
             f"stood, so go on with {start} and what was prepared for {there}, or choose another checkpoint directory"
         )
-    differing = [name for name in {**saved, **wanted} if saved.get(name) != wanted.get(name)]
+    # Whether minibatches are others is compared by their source, which knows more of them.
+    compared = {**saved, **wanted}.keys() - {"sampling"}
+    differing = [name for name in {**saved, **wanted} if name in compared and saved.get(name) != wanted.get(name)]
     if differing:
         found = ", ".join(f"{name}={saved.get(name)}" for name in differing)
         expected = ", ".join(f"{name}={wanted.get(name)}" for name in differing)
@@ -205,6 +209,31 @@ def check_trained_on(directory: PathLike, found: SourceSchema, source: str) -> N
         raise ConfigError(
             f"the checkpoint {directory} was trained on {there}; {source} has {here}: evaluate it on what was prepared "
             f"of such a graph, or train anew on {source}"
+        )
+
+
+def warn_of_later_edges(directory: PathLike, found: Mapping[str, Any] | None, source: str) -> None:
+    """Warn if the model in a checkpoint was trained by times, and is asked about minibatches that were drawn without.
+
+    Args:
+        directory: see `load_model`.
+        found: how these were drawn, see `drawing_to_json`; None: nobody knows.
+        source: where they are from, for the message.
+
+    Raises:
+        ArtifactError: as `load_checkpoint`.
+    """
+    trained = load_checkpoint(directory)["config"]["sampling"]
+    if trained is None or found is None:
+        return
+    in_time = ("uniform", "last")
+    if trained["temporal"] in in_time and found["temporal"] not in in_time:
+        warnings.warn(
+            f"the checkpoint {directory} was trained with temporal={trained['temporal']!r}, and minibatches of "
+            f"{source} were drawn whatever their times are: its scores come from what is later than the seeds, too; "
+            "prepare them as those that it was trained on",
+            DataWarning,
+            stacklevel=callers_level(),
         )
 
 

@@ -19,8 +19,9 @@ from diskgnn.progress import Reporter
 from diskgnn.specs.shard import Shard
 from diskgnn.storage.packed import Packed
 from diskgnn.storage.ranks import open_rank, ranks_in
+from diskgnn.storage.samples_config import drawing_to_json
 from diskgnn.system.device import checked_device
-from diskgnn.training.checkpoints import check_trained_on, load_model, load_task
+from diskgnn.training.checkpoints import check_trained_on, load_model, load_task, warn_of_later_edges
 from diskgnn.training.model_check import check_model
 from diskgnn.training.models import BlockModel
 from diskgnn.training.ranks import Ranks
@@ -57,6 +58,9 @@ def evaluate(
         progress: draw bars on stderr, if that is a terminal or this is a notebook.
         reporter: told of every minibatch, in place of the bars; see `diskgnn.progress`.
 
+    Warns:
+        DataWarning: the model was trained by times, and the minibatches were drawn without.
+
     Raises:
         ConfigError: the device is not there, or the model does not fit the minibatches.
         ArtifactError: `source` is no packed directory, or has no such split; or there is no checkpoint.
@@ -73,6 +77,7 @@ def evaluate(
     if not isinstance(source, (str, os.PathLike)):
         if checkpoint is not None:
             check_trained_on(checkpoint, schema_of(source), "the source")
+            warn_of_later_edges(checkpoint, getattr(source, "sampling", None), "the source")
         task = _fitting(model, task, source, device)
         return _warned(evaluation(model, task, source, device, amp=amp, reporter=reporter))
     tally: Tally | None = None
@@ -86,6 +91,7 @@ def evaluate(
             )
         if checkpoint is not None:
             check_trained_on(checkpoint, packed.config.schema(), str(source))
+            warn_of_later_edges(checkpoint, drawing_to_json(packed.config.samples.spec), str(source))
         with open_loader(packed, split, device, loader_options) as loader:
             task = _fitting(model, task, loader, device)
             tally = tally or task.tally(device)

@@ -27,7 +27,7 @@ from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.specs.caches import DEFAULT_CPU_CACHE, CacheSpec
 from diskgnn.specs.sampling import DrawingOptions, SamplingSpec, takes_options
 from diskgnn.storage.object_stores import local
-from diskgnn.storage.samples_config import spec_to_json
+from diskgnn.storage.samples_config import drawing_to_json, spec_to_json
 from diskgnn.system.memory import available_cores
 from diskgnn.system.resources import Resources
 from diskgnn.training.fresh_scratch import ScratchFolder
@@ -122,7 +122,7 @@ class FreshEpochs(CursorSource):
         identity = {"graph": graph.manifest.digest, **drawn}
         super().__init__(Cursor("FreshEpochs", plan.sizes["train"].batches_per_epoch, identity))
         self._graph, self.schema = graph, source_schema(graph, spec.target)
-        self.num_layers = spec.num_layers
+        self.num_layers, self.sampling = spec.num_layers, drawing_to_json(spec)
         self._device, self._loader_options = device, loader_options or LoaderOptions()
         self._overlap, self._threads, self._reporter = overlap, threads, reporter
         self._parent = local(folder, "FreshEpochs").absolute()

@@ -284,4 +284,5 @@ def _fitting_model(
     return net, {
         "task": task.name, "loss": task.loss_name, "named_model": not isinstance(model, nn.Module), "model": name,
         **{field: value for field, value in asdict(spec).items() if field != "name"}, "schema": asdict(schema),
+        "sampling": getattr(source, "sampling", None),
     }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import warnings
 from base64 import b85encode
 from contextlib import suppress
 from pathlib import Path
@@ -184,10 +185,10 @@ def test_typed_models_equal_the_whole_graph_in_memory(name: str, norm: str, skip
     with torch.no_grad():
         expected = net([blocks] * 2, x)["paper"].numpy()
     with faults.pretending("memory.anonymous", 0):
-        least = least_memory(graph, tmp_path, net)
+        least = least_memory(graph, tmp_path, net, ignore_times=True)
         found = []
         for memory in (least, PLENTY):
-            diskgnn.infer(graph, tmp_path / f"{memory}.npy", net, memory=memory, threads=2)
+            diskgnn.infer(graph, tmp_path / f"{memory}.npy", net, memory=memory, threads=2, ignore_times=True)
             found.append(np.load(tmp_path / f"{memory}.npy"))
     np.testing.assert_array_equal(*found)
     np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
@@ -196,7 +197,8 @@ def test_typed_models_equal_the_whole_graph_in_memory(name: str, norm: str, skip
 def test_rows_of_another_type_before_the_last_layer(tmp_path: Path):
     graph = citations(tmp_path / "graph")
     net = typed_model(graph, "rgcn")
-    diskgnn.infer(graph, tmp_path / "authors.npy", net, what="embeddings", node_type="author", memory=PLENTY)
+    diskgnn.infer(graph, tmp_path / "authors.npy", net, what="embeddings", node_type="author", memory=PLENTY,
+                  ignore_times=True)  # fmt: skip
     assert np.load(tmp_path / "authors.npy").shape == (graph.nodes["author"].num_nodes, 12)
     with pytest.raises(ConfigError, match="node_type: the model has rows of paper there, found author"):
         diskgnn.infer(graph, tmp_path / "no.npy", net, node_type="author")
@@ -398,15 +400,18 @@ def test_disk_is_counted_and_refused_beforehand(graph: Graph, tmp_path: Path):
 
 
 @pytest.mark.parametrize("of_edges", [False, True])
-def test_it_says_that_times_are_not_looked_at(of_edges: bool, tmp_path: Path):
+def test_times_have_to_be_ignored_by_name(of_edges: bool, tmp_path: Path):
     rng = np.random.default_rng(5)
     times = {"times": np.arange(40) % 7}
     node, edges = {"features": rng.standard_normal((40, WIDTH), np.float32)}, {"edges": rng.integers(0, 40, (2, 40))}
     described = {"nodes": {"paper": node | ({} if of_edges else times)},
                  "edges": {"paper:cites:paper": edges | (times if of_edges else {})}}  # fmt: skip
     diskgnn.convert(tmp_path / "graph", schema=described)
-    with pytest.warns(DataWarning, match=r"edges of paper:cites:paper have times, .* sees the future"):
+    with pytest.raises(ConfigError, match=r"ignore_times: the model does not say .* edges of paper:cites:paper have"):
         diskgnn.infer(tmp_path / "graph", tmp_path / "out.npy", model("sage"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        diskgnn.infer(tmp_path / "graph", tmp_path / "out.npy", model("sage"), ignore_times=True)
     assert len(np.load(tmp_path / "out.npy")) == 40
 
 

@@ -149,16 +149,16 @@ def test_scores_of_pairs(tmp_path: Path):
     net = make_typed_model(ModelSpec(name="rgcn", hidden=6, num_layers=2), schema, 6).eval()
     pairs = np.array([[5, 60], [0, 1], [5, 60], [39, 69]])
     diskgnn.predict(graph, tmp_path / "scores.parquet", net, pairs=pairs, edge_type=WRITES, batch_size=3,
-                    message_edges="all")  # fmt: skip
+                    message_edges="all", ignore_times=True)  # fmt: skip
     vectors = {}
     for name in ("author", "paper"):
-        diskgnn.infer(graph, tmp_path / f"{name}.npy", net, node_type=name, memory="2GiB")
+        diskgnn.infer(graph, tmp_path / f"{name}.npy", net, node_type=name, memory="2GiB", ignore_times=True)
         vectors[name] = np.load(tmp_path / f"{name}.npy")
     expected = (vectors["author"][pairs[:, 0]] * vectors["paper"][pairs[:, 1]]).sum(1)
     table = pq.read_table(tmp_path / "scores.parquet").to_pydict()
     assert (table["src"], table["dst"]) == (pairs[:, 0].tolist(), pairs[:, 1].tolist())
     np.testing.assert_allclose(table["score"], expected, rtol=1e-4, atol=1e-5)
-    given = {"pairs": pairs, "edge_type": WRITES}
+    given = {"pairs": pairs, "edge_type": WRITES, "ignore_times": True}
     diskgnn.predict(graph, tmp_path / "logits.npy", net, what="logits", **given)
     diskgnn.predict(graph, tmp_path / "probabilities.npy", net, what="probabilities", **given)
     diskgnn.predict(graph, tmp_path / "probabilities.parquet", net, what="probabilities", **given)
@@ -279,7 +279,8 @@ def test_pairs_that_are_edges_are_told(tmp_path: Path):
     known, others = list(every - held), [(a, p) for a in range(40) for p in range(70) if (a, p) not in every][:5]
     schema = source_schema(graph, LinkTarget(WRITES))
     net = make_typed_model(ModelSpec(name="rgcn", hidden=4, num_layers=1), schema, 4).eval()
-    ask = partial(diskgnn.predict, graph, tmp_path / "out.npy", net, edge_type=WRITES, overwrite=True)
+    ask = partial(diskgnn.predict, graph, tmp_path / "out.npy", net, edge_type=WRITES, overwrite=True,
+                  ignore_times=True)  # fmt: skip
     with pytest.warns(DataWarning, match=f"pairs: {len(known)} of {len(known) + len(held)} are edges of the graph"):
         ask(pairs=[*known, *held])
     with warnings.catch_warnings():
@@ -361,7 +362,8 @@ def test_pairs_out_of_range_are_named_where_they_are(tmp_path: Path):
         ([1, 2], r"pairs: expected at least one pair of ids \[n, 2\], found int64 \[2\]"),
     ):
         with pytest.raises(ConfigError, match=message):
-            diskgnn.predict(graph, tmp_path / "new/out.parquet", net, pairs=pairs, edge_type=WRITES, fanouts=[-1])
+            diskgnn.predict(graph, tmp_path / "new/out.parquet", net, pairs=pairs, edge_type=WRITES, fanouts=[-1],
+                            ignore_times=True)  # fmt: skip
         assert sorted(path.name for path in tmp_path.iterdir()) == ["graph", "pairs.parquet"]
 
 

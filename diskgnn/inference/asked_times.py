@@ -1,0 +1,195 @@
+"""When a model is asked about its seeds: predictions draw as training did, so nothing that is later than a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from torch import nn
+
+from diskgnn.errors import ConfigError, InputError
+from diskgnn.graph.graph import Graph
+from diskgnn.importers.tables.column_encoding import seconds
+from diskgnn.paths import PathLike
+from diskgnn.progress import Reporter, say
+from diskgnn.sampling.timed_types import timed_types
+from diskgnn.specs.fanouts import Fanouts
+from diskgnn.specs.sampling import SamplingSpec
+from diskgnn.specs.targets import LinkTarget, NodeTarget
+from diskgnn.training.checkpoints import load_checkpoint
+
+Moment = int | str | date | np.integer[Any] | np.datetime64
+_CHOICES = (
+    "give `at`, one time for all, or seeds with times (`times` in Python, a column `time` of the table), or pass "
+    "ignore_times=True to draw what is later, too"
+)
+
+
+def trained_sampling(model: nn.Module | PathLike) -> Mapping[str, Any] | None:
+    """How the minibatches of a checkpoint were drawn: see `storage.samples_config.drawing_to_json`.
+
+    None: nobody knows, of a module, or of minibatches from a source of the user's own.
+
+    Raises:
+        ArtifactError: as `load_checkpoint`.
+    """
+    if isinstance(model, nn.Module):
+        return None
+    found: Mapping[str, Any] | None = load_checkpoint(model)["config"]["sampling"]
+    return found
+
+
+def is_temporal(sampling: Mapping[str, Any] | None) -> bool:
+    """True if draws went by times."""
+    return sampling is not None and sampling["temporal"] in ("uniform", "last")
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How neighbourhoods of the seeds that are asked about are drawn.
+
+    Attributes:
+        options: fields of `SamplingSpec`.
+        times: [n] of the seeds, in their order; None: the nodes' own, or none count.
+    """
+
+    options: Mapping[str, Any]
+    times: npt.NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True)
+class AskedTimes:
+    """What `predict` was asked for; its arguments of these names.
+
+    Raises:
+        ConfigError: several of them, or no times.
+    """
+
+    times: npt.ArrayLike | None = None
+    at: Moment | None = None
+    ignore_times: bool = False
+
+    def __post_init__(self) -> None:
+        if self.at is not None:
+            object.__setattr__(self, "at", _moment(self.at))
+        found = {"times": self.times is not None, "at": self.at is not None, "ignore_times": self.ignore_times}
+        given = [name for name, is_given in found.items() if is_given]
+        if len(given) > 1:
+            raise ConfigError(f"{given[0]}: expected one of times, at and ignore_times, found {' and '.join(given)}")
+
+    @property
+    def is_open(self) -> bool:
+        """True if none of them was given."""
+        return self.times is None and self.at is None and not self.ignore_times
+
+    def draws(
+        self,
+        graph: Graph,
+        sampling: Mapping[str, Any] | None,
+        fanouts: Fanouts,
+        target: NodeTarget | LinkTarget,
+        num_seeds: int,
+        of_table: npt.NDArray[np.int64] | None,
+        reporter: Reporter,
+    ) -> Draws:
+        """How to draw around `num_seeds` seeds.
+
+        Args:
+            graph: they are of.
+            sampling: how the model was trained, see `trained_sampling`.
+            fanouts: of the draws.
+            target: what the seeds are, with the type named.
+            of_table: [n] their times in the table that names them; None: it has none.
+            reporter: told where seeds are asked at times of their own.
+
+        Raises:
+            ConfigError: draws have to go by times and nobody says by which; or not one time for each seed.
+        """
+        options = _as_in_training(graph, sampling)
+        temporal = sampling["temporal"] if sampling is not None and is_temporal(sampling) else "uniform"
+        options_in_time = {**options, "temporal": temporal, "strict_time": bool(sampling and sampling["strict_time"])}
+        if temporal == "last":
+            options_in_time["weighted"] = False
+        ignored = Draws({**options, "temporal": "ignore"})
+        if self.ignore_times:
+            return ignored
+        if self.at is not None:
+            return Draws(options_in_time, np.full(num_seeds, self.at, np.int64))
+        if self.times is not None:
+            return Draws(options_in_time, _checked(self.times, num_seeds))
+        if sampling is not None and not is_temporal(sampling):
+            return ignored
+        if is_temporal(sampling) and of_table is not None:
+            return Draws(options_in_time, _checked(of_table, num_seeds))
+        timed = timed_types(graph, target, _by_layer(graph, fanouts))
+        if not timed:
+            return ignored
+        if sampling is None:
+            raise ConfigError(
+                f"times: {', '.join(timed)} of {graph.manifest.path} have times, and the model does not say how its "
+                f"minibatches were drawn (a checkpoint of `diskgnn train` does): {_CHOICES}"
+            )
+        if "times" not in sampling["target"] and _have_times(graph, target):
+            say(reporter, lambda: "each seed is asked at its own time in the graph, as in training; `at` says another")
+            return Draws(options_in_time)
+        raise ConfigError(
+            f"times: the model was trained with temporal={temporal!r}, and {', '.join(timed)} of {graph.manifest.path} "
+            f"have times: {_CHOICES}"
+        )
+
+
+def _moment(given: Moment) -> int:
+    """A whole number as it is; a date or a timestamp in seconds since 1970, as `convert` reads them."""
+    if isinstance(given, int | np.integer) and not isinstance(given, bool):
+        return int(given)
+    try:
+        if isinstance(given, str) and given.strip().lstrip("+-").isdigit():
+            return int(given)
+        found = seconds(pa.array([given]), "at")[0].as_py()
+    except (InputError, ValueError, TypeError) as error:
+        raise ConfigError(_no_moment(given)) from error
+    if found is None or isinstance(given, float | bool):
+        raise ConfigError(_no_moment(given))
+    return int(found)
+
+
+def _no_moment(given: object) -> str:
+    return (
+        "at: expected a whole number as the graph's times are, or a date or time such as 2024-01-31 or "
+        f"2024-01-31T12:00:00, found {given!r}"
+    )
+
+
+def _checked(times: npt.ArrayLike, num_seeds: int) -> npt.NDArray[np.int64]:
+    found = np.asarray(times)
+    if found.dtype.kind == "M":
+        found = found.astype("datetime64[s]").astype(np.int64)
+    if found.dtype.kind not in "iu" or found.shape != (num_seeds,):
+        raise ConfigError(
+            f"times: expected a whole number or a datetime64 for each of {num_seeds} seeds, found {found.dtype} "
+            f"{list(found.shape)}"
+        )
+    return found.astype(np.int64)
+
+
+def _as_in_training(graph: Graph, sampling: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The kind of draws; weights count where this graph has some."""
+    if sampling is None:
+        return {}
+    has_weights = any(edges.config.has_weights for edges in graph.edges.values())
+    return {"draws": sampling["draws"], "weighted": sampling["weighted"] and has_weights}
+
+
+def _by_layer(graph: Graph, fanouts: Fanouts) -> list[npt.NDArray[np.int32]]:
+    return [np.array(SamplingSpec(fanouts).fanouts_by_type("test", tuple(graph.edges)), np.int32)]
+
+
+def _have_times(graph: Graph, target: NodeTarget | LinkTarget) -> bool:
+    if isinstance(target, LinkTarget):
+        return any(graph.nodes[end].config.has_times for end in (target.edge_type[0], target.edge_type[2]))
+    return graph.nodes[str(target.node_type)].config.has_times

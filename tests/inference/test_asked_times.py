@@ -1,0 +1,190 @@
+"""Models that were trained by times: predictions draw nothing later, as on a graph that NumPy has cut at that time."""
+
+from __future__ import annotations
+
+import warnings
+from datetime import date, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from commands import run
+
+import diskgnn
+from diskgnn.errors import ArtifactError, ConfigError, DataWarning
+from diskgnn.schema import EdgeType
+from diskgnn.specs.targets import LinkTarget, NodeTarget
+from diskgnn.training.checkpoints import FILE, load_checkpoint
+
+BUYS: EdgeType = ("user", "buys", "item")
+USERS, ITEMS = 12, 20
+_RANDOM = np.random.default_rng(3)
+EDGES = np.stack([_RANDOM.integers(0, USERS, 120), _RANDOM.integers(0, ITEMS, 120)])
+EDGE_TIMES, ITEM_TIMES = _RANDOM.integers(0, 100, 120), _RANDOM.integers(0, 60, ITEMS)
+X = {"user": _RANDOM.random((USERS, 3), np.float32), "item": _RANDOM.random((ITEMS, 2), np.float32)}
+NODES = np.array([4, 7, 4, 0])
+OPTIONS = {"fanouts": [3, 3], "batch_size": 8, "cpu_cache": 0}
+
+
+def shop(path: Path, until: int | None = None) -> Path:
+    """Users who buy items; without what is later than `until`, and then without times."""
+    kept = np.ones(120, bool) if until is None else (until >= EDGE_TIMES) & (ITEM_TIMES[EDGES[1]] <= until)
+    timed = until is None
+    item = {"features": X["item"], "labels": np.arange(ITEMS) % 2, "train": np.arange(ITEMS)}
+    edges = {"edges": EDGES[:, kept], "reverse": True}
+    diskgnn.convert(path, schema={
+        "nodes": {"user": {"features": X["user"]}, "item": item | ({"times": ITEM_TIMES} if timed else {})},
+        "edges": {":".join(BUYS): edges | ({"times": EDGE_TIMES[kept]} if timed else {})},
+    })  # fmt: skip
+    return path
+
+
+def trained(folder: Path, name: str, target: NodeTarget | LinkTarget, **sampling: object) -> Path:
+    """A checkpoint."""
+    diskgnn.prepare(folder / "graph", folder / f"{name}-packed", target=target, **OPTIONS, **sampling)
+    diskgnn.train(folder / f"{name}-packed", hidden=4, epochs=1, dropout=0.0, checkpoint=folder / name)
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A graph, and models of users at given times, of items at their own, of links at given times."""
+    folder = tmp_path_factory.mktemp("asked")
+    shop(folder / "graph")
+    users = NodeTarget("user", {"train": np.arange(USERS)}, {"train": np.full(USERS, 70)},
+                       {"train": np.arange(USERS) % 2})  # fmt: skip
+    trained(folder, "users", users, temporal="last")
+    trained(folder, "strict", users, temporal="uniform", strict_time=True)
+    trained(folder, "ignoring", users, temporal="ignore")
+    trained(folder, "items", NodeTarget("item"), temporal="uniform")
+    links = LinkTarget(BUYS, negatives=0, eval_negatives=0, seeds={"train": EDGES.T[:20]},
+                       times={"train": np.full(20, 80)})  # fmt: skip
+    trained(folder, "links", links, temporal="uniform", strict_time=False)
+    return folder
+
+
+def said(made: Path, tmp_path: Path, model: object, source: object = None, **options: object) -> np.ndarray:
+    """What `predict` writes."""
+    diskgnn.predict(source or made / "graph", tmp_path / "out.npy", model, overwrite=True, **options)
+    return np.load(tmp_path / "out.npy")
+
+
+@pytest.mark.parametrize(("model", "until"), [("users", 50), ("strict", 49)])
+def test_nothing_later_is_drawn(made, tmp_path, model, until):
+    """At 50: of the model that was trained strictly, what is at 50 is left out, too."""
+    cut = shop(tmp_path / "cut", until)
+    expected = said(made, tmp_path, made / model, cut)
+    moments = [50, "50", "1970-01-01T00:00:50", datetime(1970, 1, 1, 0, 0, 50), np.datetime64(50, "s"), np.int32(50)]
+    for at in moments:
+        np.testing.assert_allclose(said(made, tmp_path, made / model, at=at), expected, rtol=1e-5)
+    everything = said(made, tmp_path, made / model, ignore_times=True)
+    assert np.abs(everything - expected).max() > 1e-3
+    diskgnn.infer(made / "graph", tmp_path / "all.npy", made / model, ignore_times=True, memory="2GiB")
+    np.testing.assert_allclose(np.load(tmp_path / "all.npy"), everything, rtol=1e-4, atol=1e-6)
+    run("predict", made / "graph", "--checkpoint", made / model, "--at", 50, "--out", tmp_path / "cli.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "cli.npy"), expected, rtol=1e-5)
+
+
+def test_a_day_is_its_first_second(made, tmp_path):
+    late = said(made, tmp_path, made / "users", at=date(1970, 1, 2))
+    np.testing.assert_array_equal(late, said(made, tmp_path, made / "users", at=86400))
+    early = said(made, tmp_path, made / "users", at="1970-01-01")
+    np.testing.assert_array_equal(early, said(made, tmp_path, made / "users", at=0))
+
+
+def test_each_seed_has_a_time_of_its_own(made, tmp_path):
+    """A node may be asked several times; rows are in the order given, in Parquet in that of the nodes."""
+    times = np.array([90, 30, 10, 55])
+    one_by_one = [said(made, tmp_path, made / "users", nodes=[node], at=time)
+                  for node, time in zip(NODES, times, strict=True)]  # fmt: skip
+    expected = np.concatenate(one_by_one)
+    assert np.abs(expected[0] - expected[2]).max() > 1e-4
+    found = said(made, tmp_path, made / "users", nodes=NODES, times=times)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    pq.write_table(pa.table({"id": NODES, "time": times}), tmp_path / "seeds.parquet")
+    run("predict", made / "graph", "--checkpoint", made / "users", "--nodes", tmp_path / "seeds.parquet", "--out",
+        tmp_path / "table.parquet")  # fmt: skip
+    table = pq.read_table(tmp_path / "table.parquet").to_pydict()
+    assert table["node"] == [0, 4, 4, 7]
+    np.testing.assert_allclose(table["logits"], expected[[3, 0, 2, 1]], rtol=1e-5)
+    at = said(made, tmp_path, made / "users", nodes=tmp_path / "seeds.parquet", at=20)  # what is said goes first
+    np.testing.assert_allclose(at, said(made, tmp_path, made / "users", nodes=NODES, at=20), rtol=1e-5)
+
+
+def test_pairs_have_times(made, tmp_path):
+    pairs = np.array([[3, 5], [3, 5], [0, ITEM_TIMES.argmin()]])
+    times = np.array([80, 15, 40])
+    cuts = {time: shop(tmp_path / f"cut-{time}", int(time)) for time in times}
+    ask = {"message_edges": "all", "what": "logits"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # some pairs are edges
+        expected = [said(made, tmp_path, made / "links", cuts[time], pairs=[pair], **ask)[0]
+                    for pair, time in zip(pairs.tolist(), times, strict=True)]  # fmt: skip
+        found = said(made, tmp_path, made / "links", pairs=pairs, times=times, **ask)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        pq.write_table(pa.table({"src": pairs[:, 0], "dst": pairs[:, 1], "time": times}), tmp_path / "pairs.parquet")
+        np.testing.assert_array_equal(
+            said(made, tmp_path, made / "links", pairs=tmp_path / "pairs.parquet", **ask), found
+        )
+
+
+def test_seeds_of_own_times_are_asked_at_these(made, tmp_path):
+    expected = said(made, tmp_path, made / "items", nodes=np.arange(ITEMS), times=ITEM_TIMES)
+    np.testing.assert_allclose(said(made, tmp_path, made / "items"), expected, rtol=1e-5)
+    packed = said(made, tmp_path, made / "items", made / "items-packed", split="train")
+    assert len(packed) == ITEMS
+
+
+def test_a_model_that_was_trained_without_times_is_asked_without(made, tmp_path):
+    found = said(made, tmp_path, made / "ignoring")
+    np.testing.assert_array_equal(found, said(made, tmp_path, made / "ignoring", ignore_times=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        diskgnn.infer(made / "graph", tmp_path / "all.npy", made / "ignoring", memory="2GiB")
+    np.testing.assert_allclose(np.load(tmp_path / "all.npy"), found, rtol=1e-4, atol=1e-6)
+
+
+def test_without_a_time_it_is_refused(made, tmp_path):
+    net = diskgnn.load_model(made / "users")
+    for ask, message in (
+        (lambda: said(made, tmp_path, made / "users"), "trained with temporal='last', and .* user:buys:item, .* `at`"),
+        (lambda: said(made, tmp_path, net), "the model does not say how its minibatches were drawn"),
+        (lambda: said(made, tmp_path, made / "links", pairs=[[0, 1]]), "times: the model was trained with temporal"),
+        (lambda: said(made, tmp_path, made / "users", at=3, ignore_times=True), "at: expected one of times, at and"),
+        (lambda: said(made, tmp_path, made / "users", nodes=[1, 2], times=[3]), "or a datetime64 for each"),
+        (lambda: said(made, tmp_path, made / "users", times=[3]), "times: expected the `nodes` or `pairs`"),
+        (lambda: said(made, tmp_path, made / "users", at="soon"), "at: expected a whole number .* found 'soon'"),
+        (lambda: said(made, tmp_path, made / "users", made / "ignoring-packed", split="train"),
+         "were drawn whatever their times are"),
+        (lambda: said(made, tmp_path, made / "users", made / "users-packed", split="train", at=5),
+         "at: the minibatches of a packed directory are drawn"),
+        (lambda: diskgnn.infer(made / "graph", tmp_path / "out.npy", made / "users"), "`diskgnn predict` with --at"),
+        (lambda: diskgnn.infer(made / "graph", tmp_path / "out.npy", net, node_type="user"), "does not say how"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=message):
+            ask()
+    assert list(tmp_path.iterdir()) == []
+    for command in ("predict", "infer"):
+        told = run(command, made / "graph", "--checkpoint", made / "users", "--out", tmp_path / "out.npy", exit_code=2)
+        assert all(flag in " ".join(told.stderr.split()) for flag in ("--at", "--ignore-times"))
+
+
+def test_a_checkpoint_says_how_its_minibatches_were_drawn(made, tmp_path):
+    found = load_checkpoint(made / "strict")["config"]["sampling"]
+    assert (found["fanouts"], found["temporal"], found["strict_time"], found["weighted"], found["draws"]) == (
+        [3, 3], "uniform", True, False, "independent"
+    )  # fmt: skip
+    assert (found["target"]["node_type"], "times" in found["target"]) == ("user", True)
+    with pytest.warns(DataWarning, match="trained with temporal='uniform', and minibatches of .* whatever their times"):
+        diskgnn.evaluate(made / "strict", made / "ignoring-packed", split="train")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        diskgnn.evaluate(made / "strict", made / "strict-packed", split="train")
+    older = torch.load(made / "strict" / FILE, weights_only=True)
+    older["version"] = 4
+    torch.save(older, tmp_path / FILE)
+    with pytest.raises(ArtifactError, match=r"checkpoint version 4; this diskgnn reads version 5: .* or train again"):
+        said(made, tmp_path, tmp_path, at=3)

@@ -95,6 +95,7 @@ def write_labels(writer: ArtifactWriter, node_type: str, rows: RowSource, num_cl
     """
     limit = np.iinfo(np.int64).max if num_classes is None else num_classes
     largest, largest_node, labelled, position = -1, 0, 0, 0
+    smallest = limit  # of those that are classes
     with writer.array_file(node_file(artifacts.LABELS, node_type), np.int64, rows.num_rows) as file:
         for chunk in rows.chunks():
             wrong = (chunk < -1) | (chunk >= limit)
@@ -110,6 +111,7 @@ def write_labels(writer: ArtifactWriter, node_type: str, rows: RowSource, num_cl
                 node = int(chunk.argmax())
                 largest, largest_node = int(chunk[node]), position + node
             labelled += int(np.count_nonzero(chunk != -1))
+            smallest = int(chunk.min(initial=smallest, where=chunk != -1))
             position += len(chunk)
             file.write(chunk)
     if num_classes is not None:
@@ -119,6 +121,14 @@ def write_labels(writer: ArtifactWriter, node_type: str, rows: RowSource, num_cl
             f"{rows.name}: expected classes counted from 0; found {largest} at node {largest_node}, which makes more "
             f"classes than the {labelled} nodes with a label: number the classes without gaps "
             f"(np.unique(labels, return_inverse=True)), or pass num_classes={largest + 1} if this is meant"
+        )
+    if 0 < smallest < largest:
+        warnings.warn(
+            f"{rows.name}: classes are counted from 0, and no node has one below {smallest}: {largest + 1} classes are "
+            f"taken, of which {smallest} are never seen; subtract {smallest}, or pass num_classes={largest + 1} if "
+            f"that is meant",
+            DataWarning,
+            stacklevel=callers_level(),
         )
     return max(largest + 1, 1)
 

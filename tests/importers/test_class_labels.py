@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -225,3 +226,13 @@ def test_text_with_zones_is_in_utc(tmp_path: Path) -> None:
         times = Graph.open(tmp_path / "graph").edges["n", "to", "n"].times
         assert times is not None
         assert times.tolist() == [5, 0]
+
+
+def test_arrays_that_count_from_one_are_doubted(tmp_path: Path) -> None:
+    common = {"edges": RING, "features": np.ones((COUNT, 2), np.float32), "train": np.arange(30), "overwrite": True}
+    with pytest.warns(DataWarning, match="no node has one below 1: 6 classes are taken, of which 1 are never seen"):
+        convert(tmp_path / "graph", **common, labels=np.arange(COUNT) % 5 + 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        convert(tmp_path / "graph", **common, labels=np.arange(COUNT) % 5 + 1, num_classes=6)
+    assert Graph.open(tmp_path / "graph").num_classes == 6

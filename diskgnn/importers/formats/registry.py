@@ -70,7 +70,7 @@ FORMATS = {
                      ("features", "labels", "times", "edge_times", "edge_features", "weights")),
         SourceFormat("scipy", "a matrix of scipy.sparse, or its file of save_npz", scipy_sparse.recognises,
                      scipy_sparse.read),
-        SourceFormat("relational", "tables with keys: a folder with relational.yaml, or a database of RelBench",
+        SourceFormat("relational", "tables with keys: a folder with relational.yaml, a folder or database of RelBench",
                      relational.recognises, relational.read),
     )
 }  # fmt: skip

@@ -11,6 +11,7 @@ only the entity's row leads to. So a minibatch sees what the entity's neighbourh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import numpy.typing as npt
 
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
+from diskgnn.importers.formats import relbench_folder
 from diskgnn.importers.formats.relational_keys import key_edges, primary_key
 from diskgnn.importers.formats.relational_source import (
     DESCRIPTION,
@@ -29,7 +31,7 @@ from diskgnn.importers.formats.relational_source import (
     described,
 )
 from diskgnn.importers.graph_input import EdgeInput, GraphInput, NodeInput
-from diskgnn.importers.source_listing import SourceListing
+from diskgnn.importers.source_listing import AUTO, SourceListing
 from diskgnn.importers.tables.column_encoding import (
     TableEncoding,
     encoded_rows,
@@ -38,13 +40,16 @@ from diskgnn.importers.tables.column_encoding import (
     seconds,
 )
 from diskgnn.importers.tables.frames import JoinedTables, RowTable
+from diskgnn.importers.tables.rows_until import RowsUntil
 from diskgnn.schema import EdgeType
 
 
 def recognises(source: object) -> bool:
-    """A folder with relational.yaml, that file, a `RelationalSource`, or an object with tables by name."""
+    """A folder with relational.yaml, that file, a folder of RelBench, a `RelationalSource`, or an object with tables by
+    name.
+    """
     if isinstance(source, Path):
-        return (source / DESCRIPTION).is_file() or source.name == DESCRIPTION
+        return _has_description(source) or relbench_folder.recognises(source)
     return isinstance(source, RelationalSource) or isinstance(
         getattr(source, "__dict__", {}).get("table_dict"),
         Mapping,  # PyG's HeteroData raises KeyError for any name
@@ -52,13 +57,22 @@ def recognises(source: object) -> bool:
 
 
 def read(
-    source: Any, *, val_timestamp: str | int | None = None, reverse: bool = True, skip_unknown: bool = True
+    source: Any,
+    *,
+    val_timestamp: str | int | None = None,
+    until: str | int | None = AUTO,
+    tasks: str | None = AUTO,
+    reverse: bool = True,
+    skip_unknown: bool = True,
 ) -> GraphInput:
     """The graph of a database.
 
     Args:
         source: see `recognises`.
         val_timestamp: features are scaled by rows up to this time, a date, timestamp or seconds since 1970; None: all.
+        until: rows after this time are left out, of tables that have times, and so are rows without one; "auto": after
+            `test_timestamp` in a folder of RelBench, none elsewhere; None: none.
+        tasks: names of tasks, with commas between; "auto": all; None: none.
         reverse: edges lead both ways.
         skip_unknown: keys that no row has make no edge, as in RelBench, and a warning; False: they are an error.
 
@@ -67,13 +81,27 @@ def read(
         InputError: tables that cannot be read, or columns that are not what they are said to be.
     """
     if isinstance(source, Path):
-        source, said = described(source)
-        val_timestamp = said if val_timestamp is None else val_timestamp
+        is_relbench = not _has_description(source) and relbench_folder.recognises(source)
+        source = relbench_folder.read_folder(source) if is_relbench else described(source)
     elif not isinstance(source, RelationalSource):
         source = RelationalSource.of(source)
-    until = None if val_timestamp is None else _timestamp(val_timestamp)
+    return graph_of(_chosen(source, tasks), val_timestamp, until, reverse, skip_unknown)
+
+
+def graph_of(
+    source: RelationalSource,
+    val_timestamp: str | int | None = None,
+    until: str | int | None = AUTO,
+    reverse: bool = True,
+    skip_unknown: bool = True,
+) -> GraphInput:
+    """The graph of a database whose description was read; see `read`."""
     listing = SourceListing()
-    nodes = {name: _nodes(name, table, until, listing) for name, table in source.tables.items()}
+    for (of, name), reason in source.left_out.items():
+        listing.leave_out(of, name, reason)
+    source = _cut(_without_hidden(source, listing), source.until if until == AUTO else until, listing)
+    statistics_until = _timestamp("val_timestamp", source.val_timestamp if val_timestamp is None else val_timestamp)
+    nodes = {name: _nodes(name, table, statistics_until, listing) for name, table in source.tables.items()}
     edges: dict[EdgeType, EdgeInput] = {}
     for name, table in source.tables.items():
         for column, other in table.fkeys.items():
@@ -86,7 +114,7 @@ def read(
         if name in nodes:
             raise ConfigError(f"task {name}: there is a table of this name; call the task something else")
         column, entity = task.entity
-        _require_key(f"task {name}: entity {column}", source, entity)
+        _require_key(f"task {name}: entity {column}", source, entity, by_row=task.by_row)
         rows = JoinedTables(f"task {name}", list(task.splits.values()))
         nodes[name] = _task_nodes(name, task, rows)
         _list_task(name, task, listing)
@@ -96,10 +124,62 @@ def read(
     return GraphInput(nodes, edges, listing.contents())
 
 
-def _require_key(where: str, source: RelationalSource, table: str) -> None:
+def _has_description(path: Path) -> bool:
+    return (path / DESCRIPTION).is_file() or path.name == DESCRIPTION
+
+
+def _chosen(source: RelationalSource, tasks: str | None) -> RelationalSource:
+    """`source` with these tasks only."""
+    if tasks == AUTO:
+        return source
+    names = [name.strip() for name in tasks.split(",")] if tasks else []
+    reasons = {of: reason for (of, name), reason in source.left_out.items() if name == "task"}
+    for name in names:
+        if name in reasons:
+            raise ConfigError(f"tasks: {name} cannot be read: {reasons[name]}")
+        if name not in source.tasks:
+            raise ConfigError(f"tasks: expected some of {', '.join(source.tasks) or 'none'}; found {name!r}")
+    kept = {name: task for name, task in source.tasks.items() if name in names}
+    return replace(source, tasks=kept)
+
+
+def _without_hidden(source: RelationalSource, listing: SourceListing) -> RelationalSource:
+    """`source` without the columns that its tasks hide."""
+    tables = dict(source.tables)
+    for task, (name, column) in ((task, pair) for task, found in source.tasks.items() for pair in found.hides):
+        table = tables.get(name)
+        if table is None or column not in table.rows.schema.names:
+            continue  # as in RelBench
+        if column in (table.pkey, table.time):
+            raise ConfigError(
+                f"task {task} hides {name}.{column}, which is a key or a time; leave the task out (tasks)"
+            )
+        listing.leave_out(name, column, f"the labels of task {task} are made of it; `tasks` names those to be read")
+        fkeys = {key: other for key, other in table.fkeys.items() if key != column}
+        tables[name] = replace(table, fkeys=fkeys, columns={**table.columns, column: "none"})
+    return replace(source, tables=tables)
+
+
+def _cut(source: RelationalSource, until: Any, listing: SourceListing) -> RelationalSource:
+    """`source` without rows after a time."""
+    seconds_until = _timestamp("until", until)
+    if seconds_until is None:
+        return source
+    tables = dict(source.tables)
+    for name, table in source.tables.items():
+        if table.time is not None:
+            rows = RowsUntil(table.rows, table.time, seconds_until)
+            tables[name] = replace(table, rows=rows)
+            if count := table.rows.num_rows - rows.num_rows:
+                reason = f"{count} of {table.rows.num_rows} are later than {until}, or have no time"
+                listing.leave_out(name, "rows", reason, expected=True)
+    return replace(source, tables=tables)
+
+
+def _require_key(where: str, source: RelationalSource, table: str, *, by_row: bool = False) -> None:
     if table not in source.tables:
         raise ConfigError(f"{where}: expected a table of {', '.join(source.tables)}, found {table!r}")
-    if source.tables[table].pkey is None:
+    if source.tables[table].pkey is None and not by_row:
         raise ConfigError(f"{where}: expected a pkey of table {table}, whose rows it names; found none")
 
 
@@ -145,12 +225,15 @@ def _list_task(name: str, task: TaskTables, listing: SourceListing) -> None:
             listing.read(name, column, uses[column])
         else:
             listing.leave_out(name, column, "of a task, the entity, the label and the time are read")
+    for split in (split for split, table in task.splits.items() if _is_masked(table, task)):
+        reason = f"its table has no column {task.label!r}: its rows are nodes without labels, in no split"
+        listing.leave_out(name, split, reason)
 
 
 def _task_nodes(name: str, task: TaskTables, rows: JoinedTables) -> NodeInput:
     splits, start = dict[str, Any](), 0
     for split, table in task.splits.items():
-        labelled = _labelled(table, task.label) + start
+        labelled = _labelled(table, task) + start
         splits |= {split: labelled} if len(labelled) else {}
         start += table.num_rows
     ones = TableEncoding(f"task {name}", {}, {})
@@ -160,26 +243,39 @@ def _task_nodes(name: str, task: TaskTables, rows: JoinedTables) -> NodeInput:
     return NodeInput(num_nodes=rows.num_rows, features=features, labels=labels, times=times, task=task.kind, **splits)
 
 
-def _labelled(table: RowTable, label: str) -> npt.NDArray[np.int64]:
+def _is_masked(table: RowTable, task: TaskTables) -> bool:
+    """Whether a split has no labels while training has some: RelBench takes those of the test split away."""
+    return task.label not in table.schema.names and table is not task.splits.get("train")
+
+
+def _labelled(table: RowTable, task: TaskTables) -> npt.NDArray[np.int64]:
     """Rows whose label is not null."""
-    table.field(label)
-    found = [np.asarray(batch.column(0).is_valid()) for batch in table.batches([label], CHUNK_EDGES)]
+    if _is_masked(table, task):
+        return np.empty(0, np.int64)
+    table.field(task.label)
+    found = [np.asarray(batch.column(0).is_valid()) for batch in table.batches([task.label], CHUNK_EDGES)]
     return np.flatnonzero(np.concatenate([np.empty(0, bool), *found]))
 
 
 def _labels(name: str, task: TaskTables, rows: JoinedTables) -> RowSource:
     dtype = np.dtype(np.int64 if task.kind == "class" else np.float32)
     none = -1 if task.kind == "class" else np.nan
-    rows.field(task.label)
 
     def chunks() -> Iterator[npt.NDArray[Any]]:
-        for batch in rows.batches([task.label], CHUNK_EDGES):
-            yield np.asarray(label_numbers(batch.column(0), task.kind, name).fill_null(none)).astype(dtype)
+        for table in task.splits.values():
+            if _is_masked(table, task):
+                for start in range(0, table.num_rows, CHUNK_EDGES):
+                    yield np.full(min(CHUNK_EDGES, table.num_rows - start), none, dtype)
+                continue
+            for batch in table.batches([task.label], CHUNK_EDGES):
+                yield np.asarray(label_numbers(batch.column(0), task.kind, name).fill_null(none)).astype(dtype)
 
     return RowSource(name, rows.num_rows, (), dtype, chunks, stored_bytes=rows.stored_bytes)
 
 
-def _timestamp(given: str | int | date) -> int:
+def _timestamp(argument: str, given: Any) -> int | None:
+    if given is None:
+        return None
     if isinstance(given, int) or (isinstance(given, str) and given.lstrip("-").isdecimal()):
         return int(given)
     text = given.isoformat() if isinstance(given, date) else given
@@ -187,7 +283,7 @@ def _timestamp(given: str | int | date) -> int:
         found = datetime.fromisoformat(text)
     except ValueError as error:
         raise ConfigError(
-            f"val_timestamp: expected a date such as 2020-01-31, a timestamp or seconds since 1970, found {given!r}"
+            f"{argument}: expected a date such as 2020-01-31, a timestamp or seconds since 1970, found {given!r}"
         ) from error
     return int(np.datetime64(found.replace(tzinfo=None), "s").astype(np.int64))
 

@@ -36,6 +36,8 @@ class TaskTables:
     label: str
     time: str | None = None
     kind: str = "class"  # what the labels are: "class" or "regression"
+    hides: tuple[tuple[str, str], ...] = ()  # (table, column) that the labels are made of: no features
+    by_row: bool = False  # entities are named by the numbers of their rows; otherwise by their primary keys
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,9 @@ class RelationalSource:
 
     tables: Mapping[str, KeyedTable]
     tasks: Mapping[str, TaskTables] = field(default_factory=dict)
+    val_timestamp: Any = None  # features are scaled by rows up to this time; None: by all
+    until: Any = None  # rows of tables with times after this one are left out
+    left_out: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (of, name) of what is not here -> why
 
     @staticmethod
     def of(database: Any, tasks: Mapping[str, Mapping[str, Any]] | None = None) -> RelationalSource:
@@ -91,8 +96,8 @@ def _entity(where: str, fkeys: Mapping[str, str]) -> tuple[str, str]:
     return next(iter(fkeys.items()))
 
 
-def described(path: Path) -> tuple[RelationalSource, Any]:
-    """What a YAML file says, and the time up to which statistics are taken."""
+def described(path: Path) -> RelationalSource:
+    """What a YAML file says."""
     path = path / DESCRIPTION if path.is_dir() else path
     if not path.is_file():
         raise ConfigError(f"source: expected a description of the tables, found no file {path}")
@@ -116,7 +121,7 @@ def described(path: Path) -> tuple[RelationalSource, Any]:
         if "train" not in splits or "label" not in found:
             raise ConfigError(f"{where}: expected train and label, found {', '.join(found) or 'nothing'}")
         tasks[str(name)] = TaskTables(splits, entity, found["label"], found.get("time"), found.get("kind", "class"))
-    return RelationalSource(tables, tasks), content.get("val_timestamp")
+    return RelationalSource(tables, tasks, content.get("val_timestamp"))
 
 
 def _file(where: str, name: str, folder: Path, file: Any, csv: Any) -> Table:

@@ -23,6 +23,7 @@ from diskgnn.graph.held_out import (
 from diskgnn.graph.known_edges import known_edges
 from diskgnn.progress import Reporter
 from diskgnn.sampling.negatives import (
+    Appearing,
     AvoidedDestinations,
     NegativeDestinations,
     count_destinations,
@@ -33,6 +34,7 @@ from diskgnn.sampling.seeds import Excluded, SeedBatch
 from diskgnn.schema import EdgeType, edge_type_name
 from diskgnn.specs.sampling import SamplingSpec
 from diskgnn.specs.targets import LinkTarget
+from diskgnn.storage import artifacts
 from diskgnn.storage.samples import PairSample
 
 
@@ -77,9 +79,11 @@ class EdgeSeeds:
         """Of the lists of what negatives are not. Known edges are counted for it, which reads all of the type."""
         if not self._num_negatives:
             return 0
+        num_nodes = self._ends[1].num_nodes
+        of_times = Appearing.num_bytes(num_nodes) if self._have_destinations_times else 0
         if self.target.negatives_by != "popularity":
-            return self._avoided.num_bytes
-        return self._avoided.num_bytes + NegativeDestinations.num_bytes(self._avoided, self._ends[1].num_nodes)
+            return self._avoided.num_bytes + of_times
+        return self._avoided.num_bytes + NegativeDestinations.num_bytes(self._avoided, num_nodes) + of_times
 
     @property
     def held_out_bytes(self) -> int:
@@ -112,13 +116,25 @@ class EdgeSeeds:
         """Of an edge, at most."""
         return max(self.target.negatives if split == "train" else self.target.eval_negatives for split in self.splits)
 
+    @property
+    def _have_destinations_times(self) -> bool:
+        return self._spec.is_temporal and self._ends[1].config.has_times
+
+    @cached_property
+    def _appearing(self) -> Appearing | None:
+        nodes = self._ends[1]
+        if not self._have_destinations_times:
+            return None
+        return Appearing(nodes.manifest.checked_array(nodes.file(artifacts.TIMES)))
+
     @cached_property
     def _avoided(self) -> AvoidedDestinations:
         num_nodes, edges = self._ends[1].num_nodes, self._graph.edges[self.target.edge_type]
         avoided = [] if self.target.avoid == "none" else list(self._edges.values())
+        numbers = None if self._appearing is None else self._appearing.numbers()
         if self.target.avoid != "known":
-            return AvoidedDestinations(avoided, num_nodes)
-        return AvoidedDestinations(avoided, num_nodes, lambda: known_edges(edges))
+            return AvoidedDestinations(avoided, num_nodes, numbers=numbers)
+        return AvoidedDestinations(avoided, num_nodes, lambda: known_edges(edges), numbers)
 
     @cached_property
     def _negatives(self) -> NegativeDestinations:
@@ -127,7 +143,7 @@ class EdgeSeeds:
         num_nodes, places = self._ends[1].num_nodes, None
         if target.negatives_by == "popularity":
             places = count_destinations(self._edges["train"], num_nodes)
-        return NegativeDestinations(self._avoided, num_nodes, places)
+        return NegativeDestinations(self._avoided, num_nodes, places, self._appearing)
 
     def batch(self, split: str, epoch: int, positions: npt.NDArray[np.int64]) -> SeedBatch:
         """Negatives of train are drawn for each epoch, those of other splits are the same in all."""
@@ -138,7 +154,8 @@ class EdgeSeeds:
         if per_positive:
             key = batch_key(seed, f"{split}/negatives", epoch if is_train else 0)
             bits = negative_bits(key, positions, per_positive)
-            negatives = self._negatives.draw(sources, bits)
+            pair_times = self._pair_times[split][positions] if self._spec.is_temporal else None
+            negatives = self._negatives.draw(sources, bits, pair_times)
         ends = sources, np.concatenate([destinations, negatives.ravel()])
         rows = np.concatenate([np.arange(len(positions)), np.repeat(np.arange(len(positions)), per_positive)])
         if self.target.labels is None:
@@ -151,7 +168,7 @@ class EdgeSeeds:
             times = None
         else:
             # Each end has a tree of its own, so each is a seed, repeated or not.
-            moments = self._moments[split][positions]
+            moments = self._pair_times[split][positions] - int(bool(self._spec.strict_time))
             seeds = [np.concatenate(ends)] if self._same_type else list(ends)
             src, dst = np.arange(len(sources)), np.arange(len(ends[1])) + (len(sources) if self._same_type else 0)
             times = [np.concatenate([moments, moments[rows]])] if self._same_type else [moments, moments[rows]]
@@ -179,19 +196,17 @@ class EdgeSeeds:
         )  # fmt: skip
 
     @cached_property
-    def _moments(self) -> dict[str, npt.NDArray[np.int64]]:
-        """What the seed edges of each split may see. An edge is there when it was said to be, otherwise as soon as both
-        of its ends are.
-        """
-        given, strict = self.target.times, int(bool(self._spec.strict_time))
+    def _pair_times(self) -> dict[str, npt.NDArray[np.int64]]:
+        """The time of each seed edge, by split: the one it was given with, or that of the later one of its ends."""
+        given = self.target.times
         if given is not None:
-            return {split: np.asarray(given[split], np.int64) - strict for split in self.splits}
+            return {split: np.asarray(given[split], np.int64) for split in self.splits}
         return {
             split: np.maximum.reduce([
                 nodes.times_of(ids)
                 for nodes, ids in zip(self._ends, self._edges[split].T, strict=True)
                 if nodes.config.has_times
-            ]) - strict
+            ])
             for split in self.splits
         }  # fmt: skip
 

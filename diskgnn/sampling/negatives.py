@@ -3,19 +3,28 @@
 A source's negatives are uniform among the destinations that are not to be avoided. By default these are those of its
 seed edges, in all splits. PyG's `NegativeSampling` avoids nothing: some of its negatives are edges. Benchmarks of
 knowledge graphs rank an edge among pairs that are no known edge at all ('filtered').
+
+With times, destinations are numbered by when they appear: those that exist at a time are then the first ones, in every
+list, too, so a source's negatives are uniform among these. A source with edges to all that exist at a time, as the
+first ones mostly have, is given some of these: nothing is drawn from the future.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from diskgnn.draws import random_below, random_bits
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DataWarning
 from diskgnn.graph.known_edges import CHUNK_EDGES, Edges
 
+_ALL_AVOIDED = (
+    "negatives: some sources have edges to all destinations that exist at the time of their seed edges; negatives of "
+    "these seed edges are drawn among these destinations, so some are edges"
+)
 _WORK_BYTES = 96  # of an edge, while a chunk is counted, filled or sorted
 
 
@@ -29,6 +38,7 @@ class AvoidedDestinations:
         edges: arrays [n, 2] of them.
         num_destinations: N.
         known: what iterates over others, of any source: those of the sources of `edges` count. Called twice.
+        numbers: [N] by which destinations go here; None: their own.
 
     Attributes:
         sources: [S] int64, ascending; those of `edges`.
@@ -41,7 +51,9 @@ class AvoidedDestinations:
         edges: Sequence[npt.NDArray[np.int64]],
         num_destinations: int,
         known: Callable[[], Iterable[Edges]] = lambda: (),
+        numbers: npt.NDArray[np.int64] | None = None,
     ) -> None:
+        self._numbers = numbers
         self.sources = _distinct_sources(edges)
         self._edges, self._num_destinations, self._known = edges, num_destinations, known
         self._dtype = np.dtype(np.int32 if num_destinations < 1 << 31 else np.int64)
@@ -69,7 +81,8 @@ class AvoidedDestinations:
             order = np.argsort(rows, kind="stable")
             of_lists, first, counts = np.unique(rows[order], return_index=True, return_counts=True)
             within = np.arange(len(rows)) - np.repeat(first, counts)
-            found[np.repeat(cursors[of_lists], counts) + within] = destinations[order]
+            numbers = destinations if self._numbers is None else self._numbers[destinations]
+            found[np.repeat(cursors[of_lists], counts) + within] = numbers[order]
             cursors[of_lists] += counts
         self.indptr, self.destinations = self._sorted(found, np.concatenate([[0], ends]))
 
@@ -133,17 +146,21 @@ class NegativeDestinations:
         avoided: the lists, filled.
         num_destinations: N.
         places: [N] of each destination, in proportion to which it is drawn; None: 1.
+        appearing: when each appears: the numbers of `avoided` are then its places there; None: all are always there.
     """
 
     def __init__(
-        self, avoided: AvoidedDestinations, num_destinations: int, places: npt.NDArray[np.int64] | None = None
+        self,
+        avoided: AvoidedDestinations,
+        num_destinations: int,
+        places: npt.NDArray[np.int64] | None = None,
+        appearing: Appearing | None = None,
     ) -> None:
-        self._avoided, self._num_destinations = avoided, num_destinations
+        self._avoided, self._num_destinations, self._appearing = avoided, num_destinations, appearing
         self._before = self._taken_before = None
-        self._num_places = num_destinations
         if places is not None:
+            places = places if appearing is None else places[appearing.nodes]
             self._before = _sums_before(num_destinations, lambda first, end: places[first:end])  # C, and W
-            self._num_places = int(self._before[-1])
             # Places of edges that are listed before, those of other sources included; None: as many as edges.
             listed = avoided.destinations
             self._taken_before = _sums_before(len(listed), lambda first, end: places[listed[first:end]])
@@ -153,25 +170,66 @@ class NegativeDestinations:
         """What drawing by places takes at most beside the lists, with the places."""
         return 8 * (avoided.num_edges + 1) + 16 * (num_destinations + 1)
 
-    def draw(self, sources: npt.NDArray[np.int64], bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    def draw(
+        self,
+        sources: npt.NDArray[np.int64],
+        bits: npt.NDArray[np.uint64],
+        moments: npt.NDArray[np.int64] | None = None,
+    ) -> npt.NDArray[np.int64]:
         """[n, K] destinations for [n] `sources`, each of which has a list, or none has; one for each of `bits`.
 
+        With `appearing`, `moments` [n] say when: destinations that appear later are not drawn. Where a source has edges
+        to all that exist then, these edges are drawn from in place of nothing, with a DataWarning.
+
         Raises:
-            ConfigError: a source has edges to all destinations that can be drawn.
+            ConfigError: no destination exists then, or, without times, a source has edges to all that can be drawn.
         """
-        if len(self._avoided.sources) == 0:
-            return self._at(random_below(bits, np.full((1, 1), self._num_places)))
-        rows = np.searchsorted(self._avoided.sources, sources)
-        first, end = self._avoided.indptr[rows], self._avoided.indptr[rows + 1]
-        left = self._num_places - (self._taken(end) - self._taken(first))
+        there = np.full(len(sources), self._num_destinations)
+        if self._appearing is not None:
+            assert moments is not None
+            there = self._appearing.count_at(moments)
+        num_places = there if self._before is None else self._before[there]
+        first = end = np.zeros(len(sources), np.int64)
+        if len(self._avoided.sources):
+            rows = np.searchsorted(self._avoided.sources, sources)
+            first, end = self._avoided.indptr[rows], self._avoided.indptr[rows + 1]
+            if self._appearing is not None:
+                end = self._first_from(there, first, end)
+        left = num_places - (self._taken(end) - self._taken(first))
         if bits.shape[1] and (left == 0).any():
-            raise ConfigError(
-                f"negatives: source {sources[left == 0][0]} has edges to all "
-                + (f"{self._num_destinations} destinations" if self._before is None else "that can be drawn")
-                + ": there is no pair without an edge; use negatives=0 and eval_negatives=0"
-            )
+            if self._appearing is None or (num_places == 0).any():
+                self._refuse(
+                    int(np.argmax(num_places == 0 if (num_places == 0).any() else left == 0)), sources, moments
+                )
+            warnings.warn(_ALL_AVOIDED, DataWarning, stacklevel=2)
+            end = np.where(left == 0, first, end)
+            left = np.where(left == 0, num_places, left)
         rank = random_below(bits, left[:, None])
         return self._at(rank + self._taken_below(rank, first[:, None], end[:, None]))
+
+    def _refuse(self, pair: int, sources: npt.NDArray[np.int64], moments: npt.NDArray[np.int64] | None) -> None:
+        if self._appearing is not None and moments is not None:
+            raise ConfigError(
+                f"negatives: source {sources[pair]} has a seed edge at time {moments[pair]}, and no destination that "
+                "can be drawn exists then: leave such edges out of the seeds, or use negatives=0 and eval_negatives=0"
+            )
+        every = f"{self._num_destinations} destinations" if self._before is None else "that can be drawn"
+        raise ConfigError(
+            f"negatives: source {sources[pair]} has edges to all {every}: there is no pair without an edge; use "
+            "negatives=0 and eval_negatives=0"
+        )
+
+    def _first_from(
+        self, numbers: npt.NDArray[np.int64], first: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """[n] where in each ascending list [first, end) the first destination of at least `numbers` [n] lies."""
+        low, high = first.copy(), end.copy()
+        while (searching := low < high).any():
+            middle = (low + high) // 2
+            below = self._avoided.destinations[np.where(searching, middle, 0)] < numbers
+            low = np.where(searching & below, middle + 1, low)
+            high = np.where(searching & ~below, middle, high)
+        return low
 
     def _taken_below(
         self, rank: npt.NDArray[np.int64], first: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
@@ -192,7 +250,39 @@ class NegativeDestinations:
         return edges if self._taken_before is None else self._taken_before[edges]
 
     def _at(self, place: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return place if self._before is None else np.searchsorted(self._before, place, side="right") - 1
+        number = place if self._before is None else np.searchsorted(self._before, place, side="right") - 1
+        return number if self._appearing is None else self._appearing.nodes[number]
+
+
+class Appearing:
+    """Nodes in the order in which they appear, ties in the order of their ids.
+
+    Args:
+        times: [N] of each.
+
+    Attributes:
+        nodes: [N] in this order.
+        times: [N] in this order.
+    """
+
+    def __init__(self, times: npt.NDArray[np.int64]) -> None:
+        self.nodes = np.argsort(times, kind="stable")
+        self.times = times[self.nodes]
+
+    @staticmethod
+    def num_bytes(num_nodes: int) -> int:
+        """What it takes at most, being made included, and `numbers`."""
+        return 40 * num_nodes
+
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """[N] the place of each node in this order."""
+        found = np.empty(len(self.nodes), np.int64)
+        found[self.nodes] = np.arange(len(self.nodes))
+        return found
+
+    def count_at(self, moments: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """[n] how many nodes there are at each of `moments` [n]: those that appear no later."""
+        return np.searchsorted(self.times, moments, side="right")
 
 
 def _sums_before(count: int, part: Callable[[int, int], npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:

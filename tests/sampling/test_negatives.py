@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sampling_oracle import negatives_of
+from typed_graphs import WRITES, citations
 
 import diskgnn
-from diskgnn.errors import ConfigError
+from diskgnn.errors import ConfigError, DataWarning
 from diskgnn.graph.graph import Graph
-from diskgnn.sampling.negatives import AvoidedDestinations
+from diskgnn.sampling.negatives import Appearing, AvoidedDestinations, NegativeDestinations
 from diskgnn.sampling.plan import SamplingPlan
 from diskgnn.sampling.target_seeds import seeds_of
 from diskgnn.specs.sampling import SamplingSpec
@@ -135,3 +136,57 @@ def test_drawing_takes_no_more_than_was_said(tmp_path, by, num_nodes):
         tracemalloc.stop()
     assert counted <= said
     assert said / 3 < peak <= said
+
+
+@pytest.mark.parametrize(("by", "expected"), [("uniform", [1, 1, 1, 0]), ("popularity", [1, 3, 2, 0])])
+def test_negatives_are_drawn_among_nodes_that_are_there(by, expected):
+    """By hand: at 5, nodes 0, 1, 2 and 4 are there; source 0 avoids 4 and 3. The others are drawn by their places."""
+    times = np.array([5, 1, 3, 9, 2])
+    avoided = AvoidedDestinations([np.array([[0, 4], [0, 3]])], 5, numbers=Appearing(times).numbers())
+    avoided.fill()
+    places = None if by == "uniform" else np.array([1, 3, 2, 7, 5])
+    negatives = NegativeDestinations(avoided, 5, places, Appearing(times))
+    bits = np.random.default_rng(0).integers(0, 2**63, (1, 6000)).astype(np.uint64) * np.uint64(2)
+    counts = np.bincount(negatives.draw(np.array([0]), bits, np.array([5]))[0], minlength=5)
+    share = np.array(expected) / sum(expected)
+    assert counts[3] == counts[4] == 0
+    chi_square = (((counts[:3] - 6000 * share[:3]) ** 2) / (6000 * share[:3])).sum()
+    assert chi_square < 13.8  # 2 degrees of freedom: 1 in 1000
+    with pytest.raises(ConfigError, match="at time 0, and no destination that can be drawn exists then"):
+        negatives.draw(np.array([0]), bits[:, :1], np.array([0]))
+
+
+def test_a_source_with_edges_to_all_that_exist_draws_some_of_these():
+    """By hand: at 5, only node 0 exists, and source 0 has an edge to it."""
+    appearing = Appearing(np.array([5, 9, 7]))
+    avoided = AvoidedDestinations([np.array([[0, 0], [0, 1]])], 3, numbers=appearing.numbers())
+    avoided.fill()
+    negatives = NegativeDestinations(avoided, 3, None, appearing)
+    bits = np.arange(20, dtype=np.uint64)[None] << np.uint64(59)
+    with pytest.warns(DataWarning, match="edges to all destinations that exist"):
+        assert set(negatives.draw(np.array([0]), bits, np.array([5])).ravel()) == {0}
+    assert set(negatives.draw(np.array([0]), bits, np.array([8])).ravel()) == {2}
+
+
+@pytest.mark.filterwarnings("ignore:negatives. some sources have edges to all")
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("by", ["uniform", "popularity"])
+@pytest.mark.parametrize("avoid", ["seeds", "known", "none"])
+def test_no_negative_appears_after_its_pair(tmp_path, avoid, by, strict):
+    """Counted with NumPy over all splits: authors have no times, so a pair is there when its paper is."""
+    graph = citations(tmp_path / "graph", first_time=-9)
+    target = LinkTarget(WRITES, negatives=3, eval_negatives=7, avoid=avoid, negatives_by=by)
+    plan = SamplingPlan(graph, SamplingSpec([2], 16, target=target, temporal="uniform", strict_time=strict, epochs=2))
+    appears, drawn = np.asarray(graph.nodes["paper"].times), []
+    for split, epoch in (("train", 0), ("train", 1), ("valid", 0)):
+        for planned in plan.minibatches(split, epoch):
+            papers = planned.seeds[: planned.seed_counts[0]][planned.pairs.dst]
+            positives = int(planned.pairs.label.sum())
+            of_pair = np.repeat(papers[:positives], len(papers) // positives - 1)
+            assert (appears[papers[positives:]] <= appears[of_pair]).all()
+            # What both ends draw is the pair's own, and with strict times what is before it.
+            moments = planned.times[: planned.seed_counts[0]]
+            assert (moments == np.concatenate([appears[papers[:positives]], appears[of_pair]]) - strict).all()
+            drawn += (appears[of_pair] - appears[papers[positives:]]).tolist()
+    assert min(drawn) == 0  # what appears with the pair exists
+    assert max(drawn) > 10

@@ -40,7 +40,7 @@ _NAMES = {
     "array that is meant with np.save",
     "parquet": "a Parquet file; give tables as `nodes` or `edges`",
     "pickle": "a Python pickle, which is never unpickled; save the array that is meant with np.save",
-    "sqlite": "an SQLite database; export its tables as Parquet or CSV",
+    "sqlite": "an SQLite database; pass it with format='sqlite' if its tables have foreign keys, or export them as CSV",
     "text": "a text file; name a table .csv, and pass it with format='snap' if it lists edges",
     "text.gz": "a compressed text file; pass it with format='snap' if it lists edges",
     "torch": "a file saved by torch; pass it with format='pyg' if it holds a graph of PyTorch Geometric",

@@ -26,6 +26,7 @@ from diskgnn.importers.formats import (
     relational,
     scipy_sparse,
     snap,
+    sqlite,
 )
 from diskgnn.importers.graph_input import GraphInput
 from diskgnn.importers.source_listing import AUTO, require_named
@@ -72,6 +73,7 @@ FORMATS = {
                      scipy_sparse.read),
         SourceFormat("relational", "tables with keys: a folder with relational.yaml, a folder or database of RelBench",
                      relational.recognises, relational.read),
+        SourceFormat("sqlite", "an SQLite file whose tables have foreign keys", sqlite.recognises, sqlite.read),
     )
 }  # fmt: skip
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from diskgnn.errors import ConfigError, InputError
 from diskgnn.importers.containers.rows import CHUNK_EDGES, RowSource
 from diskgnn.importers.formats import relbench_folder
+from diskgnn.importers.formats.catalogue import type_word
 from diskgnn.importers.formats.relational_keys import key_edges, primary_key
 from diskgnn.importers.formats.relational_source import (
     DESCRIPTION,
@@ -106,7 +107,7 @@ def graph_of(
     for name, table in source.tables.items():
         for column, other in table.fkeys.items():
             _require_key(f"table {name}: fkeys: {column}", source, other)
-            edges[name, f"f2p_{column}", other] = EdgeInput(
+            edges[name, f"f2p_{type_word(column)}", other] = EdgeInput(
                 key_edges(name, table.rows, column, skip_unknown), reverse=reverse
             )
             listing.read(name, column, f"edges to {other}")
@@ -118,7 +119,9 @@ def graph_of(
         rows = JoinedTables(f"task {name}", list(task.splits.values()))
         nodes[name] = _task_nodes(name, task, rows)
         _list_task(name, task, listing)
-        edges[entity, f"rev_f2p_{column}", name] = EdgeInput(key_edges(name, rows, column, False, turned=True))
+        edges[entity, f"rev_f2p_{type_word(column)}", name] = EdgeInput(
+            key_edges(name, rows, column, False, turned=True)
+        )
     if not edges:
         raise ConfigError(f"expected tables with foreign keys, found none in {', '.join(source.tables)}")
     return GraphInput(nodes, edges, listing.contents())

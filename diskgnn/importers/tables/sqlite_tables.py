@@ -1,0 +1,188 @@
+"""Tables of an SQLite file, read a batch at a time from one snapshot.
+
+SQLite keeps values of any type in any column. A column is read as the type that it is declared as. Where that says
+nothing, it is read as the one type that its values have.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from diskgnn.errors import InputError
+
+_BATCH_ROWS = 1 << 14  # as Python objects, which take some 100 bytes each
+_TIMESTAMP = pa.timestamp("us")
+_TAKES: dict[pa.DataType, tuple[type, ...]] = {
+    pa.int64(): (int,), pa.float64(): (float, int), pa.string(): (str,), pa.binary(): (bytes,), pa.bool_(): (int,),
+    _TIMESTAMP: (str,),
+}  # fmt: skip
+_DECLARED = {  # the first that is part of a declared type decides
+    "BOOL": pa.bool_(), "INT": pa.int64(), "CHAR": pa.string(), "CLOB": pa.string(), "TEXT": pa.string(),
+    "REAL": pa.float64(), "FLOA": pa.float64(), "DOUB": pa.float64(), "NUMERIC": pa.float64(), "DECIMAL": pa.float64(),
+}  # fmt: skip
+_STORED = {
+    frozenset({"integer"}): pa.int64(), frozenset({"real"}): pa.float64(),
+    frozenset({"integer", "real"}): pa.float64(), frozenset({"text"}): pa.string(), frozenset({"blob"}): pa.binary(),
+}  # fmt: skip
+
+
+class SqliteFile:
+    """An SQLite file in one transaction, which ends with this object. Nothing is written to it.
+
+    Raises:
+        InputError: no SQLite file, or one that cannot be read as it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._errors_named():
+            self._connection = sqlite3.connect(
+                f"file:{quote(str(path.resolve()))}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+            )
+            self._connection.execute("BEGIN")
+            self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # from here on, one state
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """All rows of a query that has few."""
+        with self._errors_named():
+            return self._connection.execute(query).fetchall()
+
+    def pieces(self, query: str, piece_rows: int) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows of a query, so many at a time."""
+        with self._errors_named():
+            cursor = self._connection.execute(query)
+            while found := cursor.fetchmany(piece_rows):
+                yield found
+
+    @contextmanager
+    def _errors_named(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise InputError(
+                f"{self.path}: expected an SQLite database, found one that SQLite cannot read: {error}"
+            ) from error
+
+
+def quoted(name: str) -> str:
+    """A name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+class SqliteTable:
+    """A table of an SQLite file, in the order of its rowids, or of its primary key where it has none.
+
+    Attributes:
+        left_out: columns that have no type, and why.
+    """
+
+    stored_bytes = 0
+
+    def __init__(self, file: SqliteFile, table: str, columns: Sequence[tuple[str, str]], order: Sequence[str]) -> None:
+        self.name, self._file, self._table = f"table {table} ({file.path})", file, table
+        self._order = ", ".join(order)
+        self._declared = dict(columns)
+        self.left_out: dict[str, str] = {}
+        fields = [
+            pa.field(name, kind) for name, declared in columns if (kind := self._kind(name, declared)) is not None
+        ]
+        self.schema = pa.schema(fields)
+
+    @cached_property
+    def num_rows(self) -> int:
+        """Rows."""
+        return int(self._file.rows(f"SELECT count(*) FROM {quoted(self._table)}")[0][0])
+
+    def field(self, column: str) -> pa.Field:
+        """The column's name and type.
+
+        Raises:
+            InputError: there is no such column.
+        """
+        if self.schema.get_field_index(column) < 0:
+            why = f" ({column!r}: {self.left_out[column]})" if column in self.left_out else ""
+            raise InputError(f"{self.name}: expected a column {column!r}, found {self.schema.names}{why}")
+        return self.schema.field(column)
+
+    def batches(self, columns: Sequence[str], batch_rows: int, first: int = 0) -> Iterator[pa.RecordBatch]:
+        """All rows from the `first` on in order, these columns only, at most `batch_rows` at a time.
+
+        Raises:
+            InputError: a value that is not of the type of its column.
+        """
+        names, position = ", ".join(map(quoted, columns)), first
+        query = f"SELECT {names} FROM {quoted(self._table)} ORDER BY {self._order} LIMIT -1 OFFSET {first}"
+        for rows in self._file.pieces(query, min(batch_rows, _BATCH_ROWS)):
+            values = zip(*rows, strict=True)
+            arrays = [self._array(name, found, position) for name, found in zip(columns, values, strict=True)]
+            yield pa.record_batch(arrays, names=list(columns))
+            position += len(rows)
+
+    def _kind(self, column: str, declared: str) -> pa.DataType | None:
+        is_time = any(word in declared.upper() for word in ("DATE", "TIME"))
+        if not is_time:
+            for word, kind in _DECLARED.items():
+                if word in declared.upper():
+                    return kind
+        query = f"SELECT DISTINCT typeof({quoted(column)}) FROM {quoted(self._table)}"
+        stored = frozenset(kind for (kind,) in self._file.rows(query)) - {"null"}
+        if is_time and stored <= {"text"}:
+            return _TIMESTAMP
+        if stored not in _STORED:
+            values = f"values of several types ({', '.join(sorted(stored))})" if stored else "no values"
+            self.left_out[column] = f"its declared type {declared!r} says nothing, and it has {values}"
+        return _STORED.get(stored)
+
+    def _array(self, column: str, values: Sequence[Any], position: int) -> pa.Array:
+        kind = self.schema.field(column).type
+        try:
+            if not {*map(type, values)} <= {*_TAKES[kind], type(None)}:
+                raise pa.ArrowInvalid("another type")
+            return _converted(values, kind)
+        except (pa.ArrowInvalid, OverflowError):
+            row = next(row for row, value in enumerate(values) if not _fits(value, kind))
+            raise InputError(
+                f"{self.name}: expected {_WORDS[kind]} in column {column!r}, declared {self._declared[column]!r}; "
+                f"found {values[row]!r:.80} in row {position + row} (from 0)"
+            ) from None
+
+
+_WORDS = {
+    pa.int64(): "whole numbers", pa.float64(): "numbers", pa.string(): "text", pa.binary(): "bytes",
+    pa.bool_(): "0 or 1", _TIMESTAMP: "times such as 2024-01-31 or 2024-01-31 12:00:00",
+}  # fmt: skip
+
+
+def _converted(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if kind == pa.bool_():
+        if not {*values} <= {0, 1, None}:
+            raise pa.ArrowInvalid("neither 0 nor 1")
+        return pa.array([None if value is None else bool(value) for value in values], kind)
+    if kind != _TIMESTAMP:
+        return pa.array(values, kind)
+    texts = pa.array(values, pa.string())
+    for read_as in (kind, pa.timestamp("us", "UTC")):
+        try:
+            return texts.cast(read_as).cast(kind)
+        except pa.ArrowInvalid:
+            if len(texts) == 1 and read_as != kind:
+                raise
+    # Some name a zone and some do not, which are of UTC.
+    return pa.concat_arrays([_converted([value], kind) for value in values])
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    if value is None:
+        return True
+    try:
+        return type(value) in _TAKES[kind] and len(_converted([value], kind)) == 1
+    except (pa.ArrowInvalid, OverflowError):
+        return False

@@ -1,0 +1,190 @@
+"""An SQLite file becomes the graph that its tables as Parquet become, and what cannot be read is named."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from commands import run
+
+import diskgnn
+from diskgnn.errors import ConfigError, DataWarning, InputError
+from diskgnn.graph.graph import Graph
+from diskgnn.importers.formats import sqlite
+from diskgnn.importers.identity import identity
+
+SHOP = """
+CREATE TABLE users (id INTEGER PRIMARY KEY, since TIMESTAMP, age REAL, plan VARCHAR(9), paid BOOLEAN);
+CREATE TABLE "Order Details" (number TEXT PRIMARY KEY, user INTEGER REFERENCES Users, at DATE NOT NULL, price NUMERIC,
+                              earlier TEXT REFERENCES "Order Details" (number));
+CREATE TABLE visits (user INTEGER REFERENCES users (id), seconds INTEGER);
+INSERT INTO users VALUES (10, '2019-12-31 23:59:59', 20, 'pro', 1), (7, '2020-01-02', 40.5, NULL, 0),
+                         (20, '1969-07-20T20:17:40Z', NULL, 'new', NULL);
+INSERT INTO "Order Details" VALUES ('b', 10, '2020-01-03', 1, NULL), ('a', NULL, '2020-01-04', 2.5, 'b'),
+                                   ('c', 7, '2020-01-09', 3, 'a');
+INSERT INTO visits VALUES (20, 5), (20, 9), (7, 2);
+"""
+
+
+def database(tmp_path: Path, script: str = SHOP, name: str = "shop.db") -> Path:
+    path = tmp_path / name
+    with sqlite3.connect(path) as connection:
+        connection.executescript(script)
+    connection.close()
+    return path
+
+
+def as_parquet(path: Path, folder: Path) -> Path:
+    """The same tables by SQLite's own words, with the types that they are declared as."""
+    folder.mkdir()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA query_only = 1")
+    kinds = {"id": pa.int64(), "age": pa.float64(), "plan": pa.string(), "paid": pa.bool_(), "number": pa.string(),
+             "user": pa.int64(), "price": pa.float64(), "earlier": pa.string(), "seconds": pa.int64()}  # fmt: skip
+    for table in ("users", "Order Details", "visits"):
+        cursor = connection.execute(f'SELECT * FROM "{table}" ORDER BY rowid')
+        names = [column[0] for column in cursor.description]
+        columns = {}
+        for name, values in zip(names, zip(*cursor.fetchall(), strict=True), strict=True):
+            if name in ("since", "at"):
+                times = [None if value is None else np.datetime64(value.rstrip("Z"), "us") for value in values]
+                columns[name] = pa.array(times, pa.timestamp("us"))
+            else:
+                columns[name] = pa.array([bool(value) if name == "paid" and value is not None else value
+                                          for value in values], kinds[name])  # fmt: skip
+        pq.write_table(pa.table(columns), folder / f"{table}.parquet")
+    (folder / "relational.yaml").write_text("""
+        tables:
+          users: {file: users.parquet, pkey: id, time: since}
+          Order_Details: {file: Order Details.parquet, pkey: number, time: at,
+                          fkeys: {earlier: Order_Details, user: users}}
+          visits: {file: visits.parquet, fkeys: {user: users}}
+        """)
+    connection.close()
+    return folder
+
+
+def pairs(graph: Graph, *edge_type: str) -> list[tuple[int, int]]:
+    edges = graph.edges[edge_type]  # type: ignore[index]
+    heads = np.repeat(np.arange(len(edges.indptr) - 1), np.diff(edges.indptr))
+    return sorted(zip(edges.indices.tolist(), heads.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["auto", "sqlite"])
+def test_a_database_equals_its_tables_as_parquet(tmp_path: Path, name: str) -> None:
+    path = database(tmp_path)
+    run("convert", tmp_path / "graph", "--from", name, path, "--set", "times=users.since,Order Details.at")
+    run("convert", tmp_path / "same", "--from", "relational", as_parquet(path, tmp_path / "tables"))
+    graph, same = Graph.open(tmp_path / "graph"), Graph.open(tmp_path / "same")
+    assert [*graph.edges] == [*same.edges]
+    for edge_type in same.edges:
+        assert pairs(graph, *edge_type) == pairs(same, *edge_type)
+    assert pairs(graph, "visits", "f2p_user", "users") == [(0, 2), (1, 2), (2, 0)]  # users by id: 7, 10, 20
+    for node_type, nodes in same.nodes.items():
+        np.testing.assert_array_equal(graph.nodes[node_type].features, nodes.features)
+        if nodes.times is not None:
+            np.testing.assert_array_equal(graph.nodes[node_type].times, nodes.times)
+    assert graph.nodes["users"].times is not None
+    assert graph.nodes["users"].times.min() < 0  # before 1970
+    assert graph.manifest.digest == same.manifest.digest
+
+
+def test_a_table_of_many_batches(tmp_path: Path) -> None:
+    numbers = ",".join(f"({number}, {number * number % 977}, {number % 7})" for number in range(40_000))
+    path = database(tmp_path, f"""
+        CREATE TABLE a (id INTEGER PRIMARY KEY, x REAL, b INTEGER REFERENCES b);
+        CREATE TABLE b (id INTEGER PRIMARY KEY);
+        INSERT INTO a VALUES {numbers};
+        INSERT INTO b VALUES (0), (1), (2), (3), (4), (5), (6);
+        """)  # fmt: skip
+    diskgnn.convert(tmp_path / "graph", source=path)
+    graph = Graph.open(tmp_path / "graph")
+    values = np.arange(40_000, dtype=np.float64) ** 2 % 977
+    np.testing.assert_allclose(graph.nodes["a"].features[:, 0], (values - values.mean()) / values.std(), rtol=1e-5)
+    assert pairs(graph, "a", "f2p_b", "b") == sorted((number, number % 7) for number in range(40_000))
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("UPDATE users SET age = 'old' WHERE id = 10", "numbers in column 'age', .* 'REAL'; found 'old' in row 1"),
+        ("UPDATE visits SET seconds = 2.5 WHERE user = 7", "whole numbers in column 'seconds', .* found 2.5 in row 2"),
+        ("UPDATE users SET plan = x'00ff' WHERE id = 20", "text in column 'plan', .* found b.* in row 2"),
+        ("UPDATE users SET paid = 2 WHERE id = 7", "0 or 1 in column 'paid', .* found 2 in row 0"),
+        ("UPDATE users SET since = 'soon' WHERE id = 20", "times such as .* 'since', .* found 'soon' in row 2"),
+    ],
+)  # fmt: skip
+def test_a_value_that_does_not_fit_its_column_is_named(tmp_path: Path, statement: str, message: str) -> None:
+    path = database(tmp_path, SHOP + statement)
+    with pytest.raises(InputError, match=r"table (users|visits) \(.*shop.db\).*" + message):
+        diskgnn.convert(tmp_path / "graph", source=path)
+    assert not (tmp_path / "graph").exists()
+
+
+def test_what_is_left_out_is_named_with_the_reason(tmp_path: Path) -> None:
+    path = database(tmp_path, SHOP + """
+        CREATE TABLE lines (n TEXT, line INTEGER, kind, mixed, PRIMARY KEY (n, line)) WITHOUT ROWID;
+        CREATE TABLE notes (n TEXT, line INTEGER, code TEXT REFERENCES users (plan), gone INTEGER REFERENCES nowhere,
+                            user INTEGER REFERENCES users, body BLOB, FOREIGN KEY (n, line) REFERENCES lines);
+        CREATE TABLE bare (id INTEGER PRIMARY KEY);
+        CREATE VIEW paying AS SELECT * FROM users WHERE paid;
+        INSERT INTO lines VALUES ('z', 2, 1, 1), ('y', 1, 3, 'x');
+        INSERT INTO notes VALUES ('z', 2, 'pro', 1, 7, x'00');
+        """)  # fmt: skip
+    with pytest.warns(DataWarning):
+        report = diskgnn.convert(tmp_path / "graph", source=path)
+    reasons = {(item.of, item.name): item.reason for item in report.contents.left_out}
+    assert reasons == {
+        ("paying", "table"): "it is a view",
+        ("bare", "table"): "it has no rows",
+        ("lines", "primary key (n, line)"): "it has several columns, so rows are numbered",
+        ("lines", "mixed"): "its declared type '' says nothing, and it has values of several types (integer, text)",
+        ("notes", "foreign key (n, line)"): "it has several columns",
+        ("notes", "foreign key (code)"): "it names users by plan, which is not its primary key",
+        ("notes", "foreign key (gone)"): "there is no table nowhere",
+        ("notes", "body"): "binary is no number, time, truth value, category or vector",
+    }
+    graph = Graph.open(tmp_path / "graph")
+    # Without rowids the order is that of the primary key: ('y', 1) first. Line and kind are scaled, n is a category.
+    assert graph.nodes["lines"].features.tolist() == [[1, 0, -1, 1], [0, 1, 1, -1]]
+
+
+def test_refusals(tmp_path: Path) -> None:
+    path = database(tmp_path)
+    for options, message in (
+        ({"times": "nobody.at"}, "times: expected TABLE.COLUMN of a table of users, Order Details, visits, found 'nob"),
+        ({"val_timestamp": "soon"}, "val_timestamp: expected a date"),
+        ({"tasks": "x"}, "format sqlite takes times, val_timestamp"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            diskgnn.convert(tmp_path / "graph", source=path, options=options)
+    with pytest.raises(InputError, match="expected a column 'when', found"):
+        diskgnn.convert(tmp_path / "graph", source=path, options={"times": "users.when"})
+    keyless = database(tmp_path, "CREATE TABLE t (x INTEGER); INSERT INTO t VALUES (1)", "keyless.db")
+    with pytest.raises(ConfigError, match="expected tables with foreign keys, found none in t"):
+        diskgnn.convert(tmp_path / "graph", source=keyless)
+    text = tmp_path / "text.db"
+    text.write_text("no database")
+    with pytest.raises(InputError, match=r"text\.db: expected an SQLite database.*file is not a database"):
+        diskgnn.convert(tmp_path / "graph", source=text, format="sqlite")
+
+
+def test_one_state_is_read_whatever_is_written_meanwhile(tmp_path: Path) -> None:
+    path = database(tmp_path, "PRAGMA journal_mode = WAL;" + SHOP)
+    writer = sqlite3.connect(path)
+    writer.execute("UPDATE users SET age = 30")
+    writer.commit()  # into the log beside the file, which stays there while this connection is open
+    read = sqlite.read(path)
+    writer.execute("UPDATE users SET age = 'old'")
+    writer.commit()
+    features = read.nodes["users"].features
+    assert np.concatenate([*features.chunks()])[:, 1].tolist() == [0, 0, 0]  # all 30
+    before = identity({"source": path})
+    writer.execute("UPDATE users SET age = 50")
+    writer.commit()
+    assert identity({"source": path}) != before  # a killed conversion is not taken up with another state
+    writer.close()

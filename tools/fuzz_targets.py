@@ -23,6 +23,7 @@ from diskgnn.errors import ArtifactError
 from diskgnn.storage import artifacts
 from diskgnn.storage.artifacts import MANIFEST
 from diskgnn.storage.checked_files import load_npy, npy_header
+from diskgnn.storage.checked_lines import checked_line
 from diskgnn.storage.extent_headers import HeaderLayout
 from diskgnn.storage.extents import ROWS_DTYPE
 from diskgnn.storage.graph_config import GraphConfig
@@ -124,7 +125,7 @@ def forged_manifest(data: bytes) -> bool:
 def journal(data: bytes) -> bool:
     """A journal of a staging directory."""
     path = _FOLDER / artifacts.JOURNAL
-    path.write_bytes(b'{"is": "made"}\n' + data)
+    path.write_bytes(checked_line('{"is": "made"}') + data)
     return Journal(path, {"is": "made"}).read()
 
 
@@ -177,7 +178,7 @@ def sound_inputs() -> dict[str, list[bytes]]:
         "npy": [path.read_bytes() for path in sorted((folder / "graph").glob("*.npy"))],
         "manifest": manifests,
         "forged_manifest": manifests,
-        "journal": [b'{"file": "train-0000-00000.arrow", "bytes": 12, "crc32c": 3}\n'],
+        "journal": [checked_line('{"file": "train-0000-00000.arrow", "bytes": 12, "crc32c": 3}')],
     }
 
 

@@ -1,8 +1,8 @@
 """The journal of a staging directory: what is being made there, and which of its files are finished.
 
-One JSON document a line, appended and made durable. The first says what is made. Each other one names a finished file,
-its length and its CRC-32C, or says what was decided, which whoever goes on keeps to. A run that goes on after a kill
-believes a file only as far as the journal does.
+One JSON document a line, behind its checksum, appended and made durable. The first says what is made. Each other one
+names a finished file, its length and its CRC-32C, or says what was decided, which whoever goes on keeps to. A run that
+goes on after a kill believes a file only as far as the journal does, and the journal up to its first damaged line.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from diskgnn._native import crc32c as checksum_of
 from diskgnn.storage import faults
 from diskgnn.storage.checked_files import checksum_file, sync
+from diskgnn.storage.checked_lines import checked_line, whole_lines
 from diskgnn.storage.disk_space import UNLIMITED, DiskBudget, allocated_bytes, file_bytes
 from diskgnn.storage.manifest_document import typed
 
@@ -40,21 +41,23 @@ class Journal:
     def read(self) -> bool:
         """Whether the journal is there and about what is being made; then what it says is known."""
         try:
-            first, *lines = self.path.read_text().split("\n")
-        except (OSError, ValueError):  # damaged bytes are no text
+            content = self.path.read_bytes()
+        except OSError:
             return False
-        if first != self._first_line:
+        lines, num_bytes = whole_lines(content)
+        if not lines or lines[0] != self._first_line:
             return False
-        for line in lines:
+        for line in lines[1:]:
             try:
                 record = typed(json.loads(line), dict)
                 if _DECIDED in record:
                     self._decided[typed(record[_DECIDED], str)] = typed(record["value"], int)
                 else:
                     self._finish(typed(record["file"], str), typed(record["bytes"], int), typed(record["crc32c"], int))
-            except (ValueError, KeyError, RecursionError):  # the end of a line that a kill cut off, or damage
+            except (ValueError, KeyError, RecursionError):  # of another version
                 continue
-        self._append("")  # ends a line that was cut off
+        if num_bytes < len(content):
+            os.truncate(self.path, num_bytes)
         return True
 
     def begin(self) -> None:
@@ -148,7 +151,7 @@ class Journal:
     def _append(self, line: str) -> None:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            os.write(descriptor, f"{line}\n".encode())
+            os.write(descriptor, checked_line(line))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -12,6 +12,7 @@ from pathlib import Path
 from diskgnn.errors import ArtifactError, ConfigError, OutputExistsError
 from diskgnn.storage.artifacts import JOURNAL, MANIFEST
 from diskgnn.storage.checked_files import sync
+from diskgnn.storage.checked_lines import checked_lines
 from diskgnn.storage.file_reading import read_whole
 from diskgnn.storage.journal import Journal
 from diskgnn.storage.locks import FileLock
@@ -184,8 +185,8 @@ def _left(manifest: Manifest) -> list[str]:
     journal = manifest.folder / JOURNAL
     if not journal.is_file():
         return found
-    for line in journal.read_bytes().splitlines():
-        with suppress(ValueError, KeyError, RecursionError):  # other lines, and the end of one that was cut off
+    for line in filter(None, checked_lines(journal.read_bytes())):
+        with suppress(ValueError, KeyError, RecursionError):  # lines about other things
             found = [file_name(typed(name, str)) for name in typed(typed(json.loads(line), dict)[_LEAVING], list)]
     return [name for name in found if name not in manifest.files] + [JOURNAL]
 

@@ -1,19 +1,21 @@
 """What this machine has sent to a place on a store: a file here, which whoever goes on after a kill begins with.
 
-A JSON document a line, appended: that a file is begun; the upload that takes its parts, and each part that is there;
-that it has arrived, and when the store says that it had; the digest of the manifest that is about to make all of it
-appear. The store is asked whether it is still so.
+A JSON document a line, behind its checksum, appended: that a file is begun; the upload that takes its parts, and each
+part that is there; that it has arrived, and when the store says that it had; the digest of the manifest that is about
+to make all of it appear. The store is asked whether it is still so.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from diskgnn.storage.checked_lines import checked_line, whole_lines
 from diskgnn.storage.manifest_document import FileEntry, entry_to_json, parse_entry, typed
 from diskgnn.storage.object_stores import StoredPath
 
@@ -56,19 +58,21 @@ class SentRecord:
         self.written_ns: dict[str, int | None] = {}  # when the store says that they had
         self.uploads: dict[str, BegunUpload] = {}  # of files that were begun
         self.publishing: str | None = None  # digest of the manifest that was written last, or about to be
+        self._read_bytes = 0  # of the lines that are whole
         self._appending = threading.Lock()
 
     def read(self) -> None:
         """Know what earlier runs wrote down."""
-        for line in self.path.read_text().splitlines() if self.path.exists() else ():
-            with suppress(ValueError, KeyError):  # the end of a line that a kill cut off
+        lines, self._read_bytes = whole_lines(self.path.read_bytes()) if self.path.exists() else ([], 0)
+        for line in lines:
+            with suppress(ValueError, KeyError):  # of another version
                 self._take(typed(json.loads(line), dict))
 
     def go_on(self) -> None:
         """Know that, and append to it."""
         self.read()
         if self.path.exists():
-            self._append("")  # ends a line that was cut off
+            os.truncate(self.path, self._read_bytes)
 
     def _take(self, found: dict[str, Any]) -> None:
         if "publishing" in found:
@@ -128,5 +132,5 @@ class SentRecord:
         self.path.unlink(missing_ok=True)
 
     def _append(self, line: str) -> None:
-        with self._appending, self.path.open("a") as file:
-            file.write(f"{line}\n")
+        with self._appending, self.path.open("ab") as file:
+            file.write(checked_line(line))

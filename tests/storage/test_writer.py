@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from small_artifacts import names, write
 
+from diskgnn._native import crc32c
 from diskgnn.errors import ArtifactError, ConfigError, DiskFullError, OutputExistsError
 from diskgnn.storage import faults
 from diskgnn.storage.artifacts import GRAPH, PACKED, SAMPLES
+from diskgnn.storage.checked_lines import checked_line
 from diskgnn.storage.disk_space import free_bytes, require_free_bytes
 from diskgnn.storage.manifest import open_artifact
 from diskgnn.storage.verification import verify_artifact
@@ -172,12 +174,49 @@ def test_what_a_journal_says_of_leftovers_is_not_trusted(tmp_path: Path) -> None
     (tmp_path / "precious").touch()
     hostile = ["../precious", "/etc/passwd", "..", "", ".", "a.npy", "manifest.json", 3]
     for leaving in (*([name] for name in hostile), None, "a.npy", {"a.npy": 1}):
-        (path / "journal.jsonl").write_text("[\n" + json.dumps({"leaving": leaving}) + "\n{")
+        (path / "journal.jsonl").write_bytes(b"[\n" + checked_line(json.dumps({"leaving": leaving})) + b"{")
         with pytest.raises(OutputExistsError, match="exists already"):
             ArtifactWriter(path, GRAPH, config={})
         assert names(tmp_path) == ["graph", "precious"]
         assert "journal.jsonl" not in names(path)
         verify_artifact(path)
+
+
+def test_no_damage_of_a_journal_is_believed(tmp_path: Path) -> None:
+    """Whatever byte changes: what was decided is that, or is decided anew, and then nothing counts that came after."""
+
+    def begin() -> ArtifactWriter:
+        return ArtifactWriter(tmp_path / "samples", SAMPLES, config={"seed": 1}, resumable=True)
+
+    def finish(writer: ArtifactWriter, name: str) -> None:
+        writer.path("temporary").write_bytes(name.encode())
+        writer.finish(name, "temporary", crc32c(name.encode()))
+
+    with pytest.raises(KeyboardInterrupt), begin() as writer:  # noqa: PT012
+        finish(writer, "before.bin")
+        assert writer.decided("budget", 640) == 640
+        finish(writer, "after.bin")
+        raise KeyboardInterrupt
+    staging = tmp_path / ".samples.partial"
+    shutil.copytree(staging, tmp_path / "kept")
+    whole, random, found = (staging / "journal.jsonl").read_bytes(), np.random.default_rng(0), set()
+    for position in range(-1, len(whole)):
+        shutil.rmtree(staging, ignore_errors=True)
+        shutil.copytree(tmp_path / "kept", staging)
+        damaged = bytearray(whole)
+        if position >= 0:
+            damaged[position] ^= 1 << int(random.integers(8))
+        (staging / "journal.jsonl").write_bytes(damaged)
+        with pytest.raises(KeyboardInterrupt), begin() as writer:  # noqa: PT012
+            adopted = writer.adopt("before.bin"), writer.decided("budget", 5), writer.adopt("after.bin")
+            found.add(adopted)
+            finish(writer, "more.bin")
+            raise KeyboardInterrupt
+        with pytest.raises(KeyboardInterrupt), begin() as writer:  # noqa: PT012
+            assert writer.decided("budget", 7) == adopted[1]
+            assert writer.adopt("more.bin")
+            raise KeyboardInterrupt
+    assert found == {(True, 640, True), (True, 640, False), (True, 5, False), (False, 5, False)}
 
 
 def test_resuming(tmp_path: Path) -> None:
